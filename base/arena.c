@@ -1,4 +1,4 @@
-/* arena.c -- a list of blocks, each filled from its front; a reset goes back to an earlier (block, used). */
+/* arena.c -- a list of blocks, each filled from its front. A reset returns to an earlier (block, used) pair. */
 #include "base/arena.h"
 #include "base/memory.h"
 #include <stdint.h>

@@ -1,10 +1,10 @@
-/* crc32c.c -- the processor's instruction where there is one, else a 16-entry table. x86-64: where the build has
- * SSE 4.2. 64-bit ARM: the instruction is optional in the first version of the architecture, so it is looked for at run
- * time. */
+/* crc32c.c -- uses the processor's instruction if there is one, else a 16-entry table. On x86-64 the build decides (SSE
+ * 4.2). On 64-bit ARM the instruction is optional in the first version of the architecture, so the program asks the
+ * kernel at run time. */
 #include "base/crc32c.h"
 #include <string.h>
 
-/* One byte's remainder, bit by bit, as a constant expression. */
+/* The remainder of one byte, computed bit by bit as a constant expression. */
 #define POLY 0x82F63B78u
 #define B1(c) (((c) >> 1) ^ (POLY & (0u - ((c)&1u))))
 #define B2(c) B1(B1(c))

@@ -5,5 +5,5 @@
 
 /* Continues `crc` (0 at the start) over the bytes; crc32c(crc32c(0,a),b) == crc32c(0, a then b). */
 uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
-/* The same sum without the processor's instruction: for processors that have none, and for tests. */
+/* The same checksum without the processor's instruction: for processors without one, and for tests. */
 uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes);

@@ -1,4 +1,5 @@
-/* file.c -- see file.h. A writer keeps a 1 MiB buffer; its crc follows the bytes given, before they reach the disk. */
+/* file.c -- see file.h. A writer keeps a 1 MiB buffer. Its CRC covers the bytes given to it, before they reach the
+ * disk. */
 #include "base/file.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -78,9 +79,10 @@ static bool names(const char *path, int fd) {
            there.st_ino == opened.st_ino;
 }
 
-/* `<path>.tmp`, or `<path>.<n>.tmp` where other processes write the same file: who writes holds a lock on it, so that
- * the file of a killed process is reused. Between our open and our lock its writer may have renamed or removed it.
- * On a file system without locks the first name is taken, even if another process uses it. */
+/* Opens `<path>.tmp`, or `<path>.<n>.tmp` if other processes write the same file. A writer holds a lock on its file, so
+ * that the file of a killed process is reused. Between the open and the lock the file's writer may have renamed or
+ * removed it; then the open is repeated. On a file system without locks the first name is used, even if another process
+ * uses it. */
 static enum status open_temporary(struct file_writer *w) {
     size_t length = strlen(w->path);
     memcpy(w->temporary, w->path, length);
@@ -100,7 +102,7 @@ static enum status open_temporary(struct file_writer *w) {
     return fail(STATUS_BUSY, "%s: too many processes write this file", w->path);
 }
 
-/* The name first: closed, it would be another process's. */
+/* The name is removed before the file is closed: after closing, another process may own it. */
 static void drop_temporary(struct file_writer *w) {
     unlink(w->temporary);
     close(w->fd);
@@ -120,9 +122,9 @@ enum status file_create(struct file_writer **out, const char *path) {
     }
     struct stat there;
     if (lstat(path, &there) == 0 &&
-        !S_ISREG(there.st_mode)) { /* "--out /dev/stdout" would take the link from everybody */
+        !S_ISREG(there.st_mode)) { /* "--out /dev/stdout" would replace the link for all programs */
         memory_free(w);
-        return fail(STATUS_INVALID, "%s: is there and not a plain file: give another name", path);
+        return fail(STATUS_INVALID, "%s: exists and is not a plain file: give another name", path);
     }
     enum status s = open_temporary(w);
     if (s == STATUS_OK)
@@ -251,8 +253,7 @@ enum status file_make_directory(const char *path) {
     if (mkdir(path, 0777) == 0) return STATUS_OK;
     int error = errno;
     if (error == EEXIST && file_is_directory(path)) return STATUS_OK;
-    if (error == ENOENT)
-        return fail(STATUS_NOT_FOUND, "%s: cannot make this folder: the one that it is to be in does not exist", path);
+    if (error == ENOENT) return fail(STATUS_NOT_FOUND, "%s: cannot make this folder: its parent does not exist", path);
     errno = error;
     return fail_errno("%s: cannot make this folder", path);
 }

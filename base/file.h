@@ -5,36 +5,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A file's bytes, mapped read-only (an empty file: size 0, data not NULL). Valid until file_unmap. */
+/* The bytes of a file, mapped read-only until file_unmap. An empty file has size 0, and data is not NULL. */
 struct file_map { const uint8_t *data; size_t size; };
 enum status file_map(struct file_map *out, const char *path);
 void file_unmap(struct file_map *map);                    /* a zeroed map is fine */
-/* Releases the map's pages: they no longer count as this process's memory, and the next access reads them again. */
+/* Releases the map's pages: they no longer count as memory of this process, and the next access reads them again. */
 void file_release_pages(const struct file_map *map);
 
-/* A new file that nobody sees under its name before file_publish: written to `<path>.tmp`, synced, renamed,
- * the directory synced. file_discard drops it; both close it. Write buffered, in order, from one thread.
- * Several processes may write the same path (`<path>.1.tmp`, ...): the last to publish wins, whole. What a killed one
- * leaves is taken by the next writer of the path.
- * A path that is a link, a device or a folder is refused (STATUS_INVALID): the rename would replace it. */
+/* A new file that appears under its name at file_publish, whole: it is written to `<path>.tmp`, synced and renamed, and
+ * the directory is synced. file_discard removes it; both close it. Writes are buffered, in order, from one thread.
+ * Several processes may write the same path (`<path>.1.tmp`, ...): the last one to publish replaces the others' file.
+ * The temporary file of a killed process is reused by the next writer of the path. STATUS_INVALID: the path is a link,
+ * a device or a folder, which the rename would replace. */
 struct file_writer;
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);
 uint64_t file_written(const struct file_writer *w);       /* bytes so far */
 uint32_t file_crc32c(const struct file_writer *w);        /* of the bytes given to file_write so far */
-int file_descriptor(struct file_writer *w);               /* flushed first; -1 when the flush fails */
-enum status file_publish(struct file_writer *w);          /* w is gone afterwards, also on failure */
+int file_descriptor(struct file_writer *w);               /* after a flush; -1 if the flush fails */
+enum status file_publish(struct file_writer *w);          /* w is freed, also on failure */
 void file_discard(struct file_writer *w);                 /* NULL is fine */
 enum status file_save(const char *path, const void *data, size_t bytes);      /* create, write, publish */
 
-/* Locks a file, made when missing, until *fd is closed or the process ends. STATUS_BUSY: another one has it. */
+/* Locks a file, which is created if it is missing, until *fd is closed or the process ends. STATUS_BUSY: another
+ * process holds the lock. */
 enum status file_lock(int *fd, const char *path);
 
-enum status file_sync(const char *path);                  /* makes the bytes of a file durable that others wrote */
+enum status file_sync(const char *path);                  /* makes a file durable that others wrote */
 enum status file_sync_directory(const char *path);        /* makes names in it durable */
 enum status file_make_directory(const char *path);        /* parents must exist; an existing directory is fine */
 enum status file_remove(const char *path);                /* a missing file is fine */
-enum status file_size(uint64_t *out, const char *path);   /* STATUS_NOT_FOUND when missing */
+enum status file_size(uint64_t *out, const char *path);   /* STATUS_NOT_FOUND: there is no such file */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
 enum status file_free_space(uint64_t *out, const char *path);   /* bytes an ordinary user may still write there */
@@ -42,6 +43,6 @@ enum status file_free_space(uint64_t *out, const char *path);   /* bytes an ordi
 /* CRC32C of a whole file, read in blocks. */
 enum status file_checksum(uint32_t *out, const char *path);
 
-/* "<a>/<b>" into out; STATUS_INVALID when it does not fit. */
+/* Writes "<a>/<b>" into out. STATUS_INVALID: it does not fit. */
 enum { FILE_PATH_MAX = 4096 };
 enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);

@@ -1,4 +1,4 @@
-/* half.c -- bit work for one value; rows go through the compiler's own conversions where the build has F16C or NEON. */
+/* half.c -- converts one value by bit operations; rows use the compiler's conversions if the build has F16C or NEON. */
 #include "base/half_lanes.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* memory.c -- see memory.h. Growth doubles, so appending n items costs O(n) copies in all. */
+/* memory.c -- see memory.h. Growing doubles the capacity, so appending n items costs O(n) copies in total. */
 #include "base/memory.h"
 #include "base/system/control_groups.h"
 #include "base/system/fault.h"
@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Reading through 80 MB of weights in small pages misses the TLB: blocks of many large pages request those. */
+/* Large blocks request large pages: reading through 80 MB of weights in small pages misses the TLB. */
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 8 * LARGE_PAGE };
 
 static enum status refuse(size_t count, size_t size) {
@@ -23,7 +23,7 @@ static bool overflows(size_t count, size_t size) {
     return size != 0 && count > SIZE_MAX / 2 / size;
 }
 
-/* A hint: systems without large pages ignore it. Pages that are never touched cost nothing. */
+/* A hint: systems without large pages ignore it, and pages that are never touched need no memory. */
 static void memory_request_large_pages(void *block, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     size_t skipped = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
@@ -33,7 +33,7 @@ static void memory_request_large_pages(void *block, size_t bytes) {
 #endif
 }
 
-/* Never 0: malloc(0) may give NULL, which would read as a failure. */
+/* Never 0, because malloc(0) may return NULL, which would look like a failure. */
 static size_t bytes_of(size_t count, size_t size) {
     size_t bytes = count * size;
     return bytes > 0 ? bytes : 1;

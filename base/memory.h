@@ -1,14 +1,15 @@
-/* memory.h -- the only calls of the system's allocator: checked sizes, statuses instead of NULL. */
+/* memory.h -- the only calls of the system's allocator: sizes are checked, and failures are statuses instead of
+ * NULL. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* *pointer = memory for `count` elements of the type that it points to (of a void *: bytes); _zero: zeroed; _aligned:
- * at 64 bytes, for vector code. count 0 gives a valid pointer. Free with memory_free. On failure *pointer is unchanged.
- * Blocks of 16 MiB and more, zeroed or aligned, request large pages. Every call passes the fault point
- * "memory:allocate".
+/* Allocate memory for `count` elements of the type that *pointer points to (for a void *: bytes). _zero zeroes it;
+ * _aligned aligns it at 64 bytes, for vector code. count 0 gives a valid pointer. Free with memory_free. On failure
+ * *pointer is unchanged. Blocks of at least 16 MiB that are zeroed or aligned request large pages. Every call passes
+ * the fault point "memory:allocate".
  *
  *     float *rows;
  *     TRY(memory_allocate(&rows, n * dim)); */
@@ -18,13 +19,13 @@
     MEMORY_TYPED(pointer, NULL, memory_allocate_zero_bytes(&typed_, (count), sizeof **(pointer)))
 #define memory_allocate_aligned(pointer, count) \
     MEMORY_TYPED(pointer, NULL, memory_allocate_aligned_bytes(&typed_, (count), sizeof **(pointer)))
-/* Grows *pointer to at least `count` elements when *capacity < count, at least doubling; keeps contents. On failure
- * pointer and capacity are unchanged. */
+/* Grows *pointer to at least `count` elements if *capacity is smaller, at least doubling it, and keeps the contents. On
+ * failure pointer and capacity are unchanged. */
 #define memory_grow(pointer, capacity, count) \
     MEMORY_TYPED(pointer, *(pointer), memory_grow_bytes(&typed_, (capacity), (count), sizeof **(pointer)))
 
-/* A call that takes a void ** for a typed pointer: the value goes through a variable of type void *, since writing a
- * T * through a void ** is undefined. */
+/* Calls a function that takes a void ** for a typed pointer. The value passes through a variable of type void *,
+ * because writing a T * through a void ** is undefined. */
 #define MEMORY_TYPED(pointer, before, call)                                             \
     __extension__({                                                             \
         void *typed_ = (before);                                                \
@@ -33,7 +34,7 @@
         typed_status_;                                                          \
     })
 
-/* The same where the size of an element is not that of a type: count * size bytes. */
+/* The same if the size of an element is not that of a type: count * size bytes. */
 enum status memory_allocate_bytes(void **out, size_t count, size_t size);
 enum status memory_allocate_zero_bytes(void **out, size_t count, size_t size);
 enum status memory_allocate_aligned_bytes(void **out, size_t count, size_t size);
@@ -42,7 +43,8 @@ enum status memory_grow_bytes(void **pointer, size_t *capacity, size_t count, si
 enum status memory_copy_string(char **out, const char *text);
 void memory_free(void *pointer);                          /* NULL is fine */
 
-/* Whether this much address space could be mapped now: a limit on it (ulimit -v) counts what is never touched, too. */
+/* Whether this much address space could be mapped now. A limit on it (ulimit -v) also counts memory that is never
+ * touched. */
 bool memory_has_address_space(uint64_t bytes);
 
 /* Bytes that this process may use: the machine's memory, or less if a control group allows less

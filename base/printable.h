@@ -1,15 +1,16 @@
-/* printable.h -- text for a terminal: control characters and characters that reorder a line become escapes.
+/* printable.h -- makes text safe for a terminal: control characters and characters that reorder a line become escapes.
  *
- * Names and texts of a corpus are anybody's. C0 and C1 controls move the cursor and worse; the bidirectional marks,
- * embeddings, overrides and isolates show a line in another order than it has. UTF-8 else stays as it is. What was
- * escaped once stays as it is. */
+ * Names and texts of a corpus may contain anything. C0 and C1 controls can move the cursor and do worse; the
+ * bidirectional marks, embeddings, overrides and isolates display a line in another order than it has. Other UTF-8 is
+ * not changed. Escapes are not escaped again. */
 #pragma once
 #include <stddef.h>
 
-/* The first character of a text (bytes > 0) as it may be printed, in out with a NUL: itself, or "\x1b" (a byte), "\n",
- * "\t", "\u202e". Returns its length in the text. Bytes that are no UTF-8 pass, but those of C1 controls. */
+/* Writes the first character of a text (bytes > 0) to out, with a NUL: itself, or an escape such as "\x1b" (a byte),
+ * "\n", "\t" or "\u202e". Returns its length in the text. Bytes that are not UTF-8 are copied, except those of C1
+ * controls. */
 enum { PRINTABLE_MAX = 8 };
 size_t printable_char(char out[PRINTABLE_MAX], const char *text, size_t bytes);
 
-/* All of a text on one line, cut off in front of a character where the capacity (> 0) ends. */
+/* Writes a whole text on one line. If the capacity (> 0) does not suffice, the text ends before a character. */
 void printable_copy(char *out, size_t capacity, const char *text);

@@ -1,6 +1,6 @@
-/* progress.h -- how a long call of a library reports its progress and checks for a request to stop.
+/* progress.h -- how a long library call reports progress and checks for a request to stop.
  *
- * Libraries print nothing; a tool passes a struct progress and draws it (tools/shared/progress_line.h). Both members
+ * Libraries print nothing. A program passes a struct progress and draws it (tools/shared/progress_line.h). Both members
  * may be NULL, and so may the pointer to the struct itself. Calls come from the thread that runs the work. */
 #pragma once
 #include "base/status.h"
@@ -25,12 +25,12 @@ void progress_step(const struct progress *p, const char *stage, const char *unit
 void progress_step_detail(const struct progress *p, const char *stage, const char *detail, const char *unit,
                           int64_t done, int64_t total);
 void progress_note(const struct progress *p, const char *format, ...) PRINTF_LIKE(2, 3);
-/* True after a request to stop: finish the current unit of work, then return STATUS_INTERRUPTED. */
+/* True after a request to stop: the caller finishes the current unit of work, then returns STATUS_INTERRUPTED. */
 bool progress_stop_requested(const struct progress *p);
 
-/* Reports for work that cannot report itself (a call into another library): from a thread of its own, at once and then
- * each second, with unit "seconds". Nothing else may report until progress_clock_stop, which waits for that thread. The
- * strings are borrowed until then. *out is NULL if p reports nothing or the thread cannot be started. */
+/* Reports progress of work that cannot report itself (a call into another library): a separate thread reports at once
+ * and then each second, with unit "seconds". Nothing else may report until progress_clock_stop, which waits for that
+ * thread. The strings are borrowed until then. *out is NULL if p reports nothing or the thread cannot be started. */
 struct progress_clock;
 void progress_clock_start(struct progress_clock **out, const struct progress *p, const char *stage, const char *detail);
 void progress_clock_stop(struct progress_clock *c);       /* NULL is fine */

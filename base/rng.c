@@ -26,7 +26,7 @@ struct rng rng_make(uint64_t seed, uint64_t stream) {
     return (struct rng){seed, stream, 0};
 }
 
-/* The counter counts 32-bit words: four of them are one block. */
+/* The counter counts 32-bit words, four of which are one block. */
 uint32_t rng_u32(struct rng *rng) {
     uint32_t block[4];
     rng_philox(block, rng->seed, rng->stream, rng->counter / 4);

@@ -1,4 +1,4 @@
-/* status.c -- the thread's last message. The only mutable data with static lifetime in the libraries. */
+/* status.c -- the thread's last message, which is the only mutable data with static lifetime in the libraries. */
 #include "base/status.h"
 #include "base/printable.h"
 #include <errno.h>
@@ -10,7 +10,8 @@ enum { MESSAGE_MAX = 1024 };
 
 static _Thread_local char last_message[MESSAGE_MAX];
 
-/* Formats into a local buffer first: an argument may be the last message itself. Names in it may hold anything. */
+/* Formats into a local buffer first, because an argument may be the last message itself. Names in it may hold
+ * anything. */
 static void set_message(const char *format, va_list args) {
     char text[MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);

@@ -1,9 +1,9 @@
 /* status.h -- how a call reports a failure.
  *
- * Every function that can fail because of the world (files, memory, bad input) returns `enum status`:
- * STATUS_OK (0) or a negative value, and keeps one line of text per thread, escaped as in printable.h. The line names
- * the file, the position in it and the remedy, if there is one. Outputs of a failed call are unset.
- * A caller's mistake (wrong shape, NULL) is an assert instead; release builds keep asserts. */
+ * Every function that can fail because of events outside the program (files, memory, bad input) returns `enum status`:
+ * STATUS_OK (0) or a negative value. On failure it sets one line of text for the thread, escaped as in printable.h,
+ * which names the file, the position in it and the remedy, if there is one. Outputs of a failed call are unset. A
+ * caller's mistake (wrong shape, NULL) is an assert instead; release builds keep asserts. */
 #pragma once
 
 #define STATUS_LIST(X)                                                                                      \
@@ -13,11 +13,11 @@
     X(NO_MEMORY, -3, "out of memory")                                                                       \
     X(NOT_FOUND, -4, "not found")                   /* file, tensor, key, field */                          \
     X(INVALID, -5, "invalid input")                 /* input that no version of the program accepts */      \
-    X(CORRUPT, -6, "corrupt data")                  /* our own file, damaged */                             \
+    X(CORRUPT, -6, "corrupt data")                  /* a file of this program, damaged */                             \
     X(MISMATCH, -7, "mismatch")                     /* valid on its own, wrong with the rest */             \
     X(VERSION, -8, "unknown version")               /* written by a newer program */                        \
     X(BUSY, -9, "in use")                           /* another writer holds the lock */                     \
-    X(UNSUPPORTED, -10, "not supported")            /* valid, and we cannot do it */                        \
+    X(UNSUPPORTED, -10, "not supported")            /* valid, but this program cannot do it */                        \
     X(INTERRUPTED, -11, "interrupted")              /* stopped on request at a safe point; can be resumed */\
     X(READ_ONLY, -12, "read-only")                                                                          \
     X(FAULT, -13, "injected fault")                 /* tests only, see fault.h */
@@ -40,8 +40,8 @@ enum [[nodiscard]] status { STATUS_LIST(STATUS_ENUM) };
  * reads `return fail(STATUS_CORRUPT, "%s: ...", path)`. */
 enum status fail(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* The same with ": <strerror(errno)>" appended; ENOSPC/EDQUOT/EFBIG, ENOMEM, ENOENT and EROFS pick their own
- * code, anything else is STATUS_IO. */
+/* The same with ": <strerror(errno)>" appended. ENOSPC/EDQUOT/EFBIG, ENOMEM, ENOENT and EROFS select their own code;
+ * every other error is STATUS_IO. */
 enum status fail_errno(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* Puts "<text>: " in front of this thread's last message and returns `code`. */

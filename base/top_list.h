@@ -1,10 +1,10 @@
-/* top_list.h -- the best k of a stream of scored ids: a heap whose first entry is the worst that is kept.
+/* top_list.h -- the best k of a stream of scored ids: a heap whose first entry is the worst one kept.
  *
- * The order is total (greater score first, equal scores by smaller id), so the best k are one set in whatever order
- * they arrive, and lists of several threads can be offered to one another. A score that is NaN never enters.
+ * The order is total (larger score first, equal scores by smaller id), so the best k do not depend on the order of
+ * arrival, and lists of several threads can be merged by offering one to another. A NaN score never enters.
  *
- * An id is at least 0. Slots that hold nothing are id -1, score -infinity, and come last; a list of them alone is a
- * heap too, so a list needs no count. Memory is the caller's: id [k], score [k]. */
+ * An id is at least 0. Empty slots have id -1 and score -infinity, and come last. A list of empty slots is a valid
+ * heap, so a list needs no count. The caller owns the memory: id [k], score [k]. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -23,17 +23,17 @@ static inline void top_list_clear(struct top_list l) {
     }
 }
 
-/* As unsigned numbers an empty slot's id is the greatest: at equal scores it is the worst. */
+/* As an unsigned number an empty slot's id is the largest, so at equal scores it is the worst. */
 static inline bool top_list_better(float score, int64_t id, float than, int64_t than_id) {
     return score > than || (score == than && (uint64_t)id < (uint64_t)than_id);
 }
 
-/* Most candidates of a scan stop here: one comparison with the worst entry. */
+/* Rejects most candidates of a scan: one comparison with the worst entry. */
 static inline bool top_list_admits(struct top_list l, float score, int64_t id) {
     return top_list_better(score, id, l.score[0], l.id[0]);
 }
 
-/* Puts an entry into the first slot of a heap of n and lets it sink below all that are worse. */
+/* Puts an entry into the first slot of a heap of n and moves it below all worse entries. */
 static inline void top_list_sink(struct top_list l, int n, float score, int64_t id) {
     int at = 0;
     for (int child = 1; child < n; child = 2 * at + 1) {
@@ -51,7 +51,7 @@ static inline void top_list_offer(struct top_list l, float score, int64_t id) {
     if (top_list_admits(l, score, id)) top_list_sink(l, l.k, score, id);
 }
 
-/* Best first, empty slots last. The list is no heap afterwards: it takes no more offers. */
+/* Sorts the list: best first, empty slots last. It is then no longer a heap, and accepts no more offers. */
 static inline void top_list_sort(struct top_list l) {
     for (int n = l.k - 1; n > 0; n--) {
         float score = l.score[n];

@@ -1,9 +1,9 @@
 /* chunk_cache.h -- encoded chunks in a pool of slots, with least-recently-used replacement.
  *
- * A slot holds the K and V of one chunk in the layout of kernels/attention/gca.h, in the encoder's type, in memory
- * of the device. A key (source, id) always names the same chunk. Pinned slots are not replaced. A lookup that needs
- * a slot fails when all are pinned: create the cache with at least as many slots as are pinned at once. One thread
- * at a time. */
+ * A slot holds the K and V of one chunk in the layout of kernels/attention/gca.h, in the encoder's type, in device
+ * memory. A key (source, id) always names the same chunk. Pinned slots are not replaced. A lookup that needs a slot
+ * fails if all are pinned, so create the cache with at least as many slots as are pinned at once. One thread at a
+ * time. */
 #pragma once
 #include "encoder/encoder.h"
 #include "kernels/attention/gca.h"
@@ -11,7 +11,7 @@
 struct chunk_cache;
 struct chunk_key { int32_t source; int64_t id; };
 
-/* Reads the tokens of the missing keys: fills ids [n, chunk], -1 after the end of a short chunk. */
+/* Reads the tokens of the missing keys into ids [n, chunk]; -1 follows the last id of a short chunk. */
 typedef enum status chunk_tokens(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n);
 
 enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, const struct model_config *config,
@@ -20,8 +20,8 @@ void chunk_cache_free(struct chunk_cache *c);             /* NULL is fine */
 struct gca_pool chunk_cache_pool(const struct chunk_cache *c);
 int64_t chunk_cache_slots(const struct chunk_cache *c);
 
-/* slot[i] of keys[i] (id < 0: -1), each pinned once more; missing chunks are read and encoded in one batch, repeated
- * keys once. */
+/* Sets slot[i] to the slot of keys[i] (id < 0: -1) and pins it once more. Missing chunks are read and encoded in one
+ * batch, repeated keys once. On failure nothing is pinned. */
 enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
                             chunk_tokens *tokens, void *context);
 /* Adds a chunk whose K and V the caller computes (decoder variant): *slot is pinned, and the caller fills it. */

@@ -154,8 +154,8 @@ static void encoder_write_projection(const struct encoder *e, struct device *dev
     device_clear(dev, rest.data, mat_bytes(rest));
 }
 
-/* One product for all chunks' rows, scattered to the slots afterwards. It overwrites the queries, which are not needed
- * any more. */
+/* Computes one product for all chunks' rows and scatters it to the slots. It overwrites the queries, which are no
+ * longer needed. */
 static void encoder_write_projections(const struct encoder_job *job, struct device *dev,
                                       const struct encoder_workspace *w, struct mat x, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;

@@ -10,8 +10,9 @@
 #include "model/weights.h"
 
 struct encoder_train;
-/* weights, gradients (float32, same layout; backward adds to it) and device are borrowed. `recompute`: keep only each
- * layer's input and compute its activations again in the backward pass (same bits, less memory). */
+/* weights, gradients (float32, same layout; backward adds to them) and device are borrowed until encoder_train_free.
+ * `recompute`: keeps only each layer's input, and computes its activations again in the backward pass (same bits, less
+ * memory). */
 enum status encoder_train_create(struct encoder_train **out, struct device *dev, const struct model_config *config,
                                  const struct weights *weights, const struct weights *gradients, int64_t max_chunks,
                                  bool recompute);
@@ -19,31 +20,32 @@ void encoder_train_free(struct encoder_train *t);         /* NULL is fine */
 int64_t encoder_train_max_chunks(const struct encoder_train *t);
 size_t encoder_train_bytes(const struct encoder_train *t);    /* of device memory */
 
-/* n <= max_chunks chunks. ids [n*S], landmark included, memory of the device (encoder_input tokens); or hidden [n*S,
- * d], the decoder's lower output (encoder_input hidden), borrowed until backward. The other one NULL / data NULL. */
+/* Encodes n <= max_chunks chunks. ids [n*S], landmarks included, in device memory (encoder_input tokens); or hidden
+ * [n*S, d], the decoder's lower output (encoder_input hidden), borrowed until backward. The other argument is NULL, or
+ * has data NULL. */
 void encoder_train_forward(struct encoder_train *t, const int32_t *ids, struct mat hidden, int64_t n);
 
-/* Encodes n more chunks after those of the last forward (and of earlier appends); their ids follow the others' in
- * `ids` (encoder_input tokens only). All chunks then count as one forward: call the functions below again for their
- * results. */
+/* Encodes n more chunks after those of the last forward and of earlier appends; their ids follow the others' in `ids`
+ * (encoder_input tokens only). All chunks then count as one forward: call the functions below again for the results. */
 void encoder_train_append(struct encoder_train *t, int64_t n);
-/* Chunks from the last append on learn nothing but lmk_k_proj (which the config must have): backward takes the gradient
- * of their landmarks to it and leaves the chunks out, so that nothing else hangs on them. Until the next forward. */
+/* From now until the next forward, the chunks of the last append train only lmk_k_proj, which the config must have:
+ * backward computes its gradient from their landmarks, and leaves the chunks out otherwise. */
 void encoder_train_keep_projection(struct encoder_train *t);
-/* Only the landmarks [n, d] of n chunks, of any type. No backward follows: activations are not kept, and those of
- * the last forward are overwritten. Equal to forward's landmarks up to rounding, at little more than half the work. */
+/* Computes only the landmarks [n, d] of n chunks, of any type. Backward cannot follow: activations are not kept, and
+ * those of the last forward are overwritten. The landmarks equal forward's up to rounding, and take little more than
+ * half the work. */
 void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const int32_t *ids, int64_t n);
 
-/* Of the last forward, borrowed until the next. */
+/* Results of the last forward, borrowed until the next one. */
 struct mat encoder_train_states(const struct encoder_train *t);       /* [n*S, d] after encoder.norm */
-/* [n, d]: row `chunk` of each, with lmk_k_proj if the config has it */
+/* [n, d]: row `chunk` of each chunk, after lmk_k_proj if the config has it */
 struct mat encoder_train_landmarks(const struct encoder_train *t);
 struct gca_pool encoder_train_pool(const struct encoder_train *t);    /* slot = chunk; the landmark's row is not live */
 
-/* Gradients to add to between forward (which clears them) and backward. */
+/* Gradients of the results. forward clears them; the caller adds to them before backward. */
 struct mat encoder_train_dkeys(const struct encoder_train *t);        /* laid out as pool.keys */
 struct mat encoder_train_dvalues(const struct encoder_train *t);
 struct mat encoder_train_dlandmarks(const struct encoder_train *t);   /* [n, d] float32 */
 struct mat encoder_train_dstates(const struct encoder_train *t);      /* [n*S, d] float32: the masked-token loss */
-/* dhidden [n*S, d] gets the gradient of `hidden` added (encoder_input hidden; else data NULL). */
+/* Adds the gradient of `hidden` to dhidden [n*S, d] (encoder_input hidden; else data NULL). */
 void encoder_train_backward(struct encoder_train *t, struct mat dhidden);

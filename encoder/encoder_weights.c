@@ -1,4 +1,4 @@
-/* encoder_weights.c -- the encoder's weights, packed once at create, since an index build uses them in millions of
+/* encoder_weights.c -- the encoder's weights, packed once at create, because an index build uses them in millions of
  * products. */
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
@@ -17,7 +17,7 @@ static struct encoder_matrix encoder_weights_pack(struct packer *p, struct mat w
         m.packed = p->memory + p->used;
         p->dev->ops->matmul->pack(p->dev, m.packed, w);
     }
-    /* Each matrix on its own cache lines. */
+    /* Each matrix begins on its own cache line. */
     size_t bytes = (size_t)(p->dev->ops->matmul->packed_elements(w.rows, w.cols) * dtype_bytes(w.type));
     p->used += (bytes + 63) / 64 * 64;
     return m;

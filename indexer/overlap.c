@@ -1,11 +1,13 @@
 /* overlap.c -- see overlap.h.
  *
  * The texts become a suffix automaton (Blumer et al. 1985, "The smallest automaton recognizing the subwords of a
- * text"): a state stands for runs that end at the same positions, its length for the longest of them, its link for the
- * longest run that ends at more positions. A store's document is fed through it: the state and the length reached after
- * each token are the longest run ending there that some text has. A run that was reached proves all runs that its links
- * lead to, and what ends at a position of a text is the first state on the position's own chain of links that was
- * reached. All texts share one automaton: each begins at the root again. */
+ * text"). A state represents runs that end at the same positions. Its length is that of its longest run. Its link leads
+ * to the longest run that ends at more positions. All texts share one automaton; each begins at the root.
+ *
+ * Each document of the store is fed through the automaton. After each token, the state and the length reached are the
+ * longest run of some text that ends there. A state that was reached proves the runs of all states on its chain of
+ * links. The longest shared run that ends at a position of a text is given by the first reached state on the position's
+ * own chain. */
 #include "indexer/overlap.h"
 #include "base/memory.h"
 #include <string.h>
@@ -17,7 +19,7 @@ struct overlap_state {
     int32_t reached; /* longest run of this state that the store has; 0: none */
 };
 struct overlap_edge {
-    int32_t from, token, to, next; /* next: another edge of `from` */
+    int32_t from, token, to, next; /* next: another edge of the state `from` */
 };
 
 struct overlap {
@@ -25,12 +27,12 @@ struct overlap {
     size_t n_states, states_capacity;
     struct overlap_edge *edges;
     size_t n_edges, edges_capacity;
-    int32_t *table; /* [mask + 1] edges by their state and token, NONE: free */
+    int32_t *table; /* [mask + 1]: edges by state and token; NONE: free */
     uint64_t mask;
-    int32_t *at; /* [n] the state of each token of the texts */
+    int32_t *at; /* [n]: the state of each token of the texts */
     int64_t n;
     size_t at_capacity;
-    int64_t *begin; /* [texts + 1] first tokens */
+    int64_t *begin; /* [texts + 1]: first token of each text */
     int64_t texts;
     size_t begin_capacity;
     int64_t *excluded;
@@ -84,7 +86,7 @@ static enum status state_add(struct overlap *o, int32_t *out, int32_t length, in
     return STATUS_OK;
 }
 
-/* The runs of state `of` that are at most one longer than those of `from` get a state of their own. */
+/* Splits state `of`: its runs that are at most one longer than those of `from` get a state of their own. */
 static enum status state_split(struct overlap *o, int32_t *out, int32_t of, int32_t from, int32_t token) {
     TRY(state_add(o, out, o->states[from].length + 1, o->states[of].link));
     for (int32_t e = o->states[of].first_edge; e != NONE; e = o->edges[e].next)
@@ -98,7 +100,7 @@ static enum status state_split(struct overlap *o, int32_t *out, int32_t of, int3
     return STATUS_OK;
 }
 
-/* The state of the runs that end with `token` after those of *last. */
+/* Adds the state of the runs that end with `token` after those of *last. */
 static enum status automaton_push(struct overlap *o, int32_t *last, int32_t token) {
     int32_t from = *last, e = edge_of(o, from, token), made, target;
     if (e != NONE) { /* another text has this run */
@@ -209,7 +211,7 @@ static enum status scan_chunks(struct overlap *o, struct store_view *view, int32
             progress_step(progress, "overlap with the store", "chunks", chunk, info->chunks);
         }
         enum status s = store_view_chunk(view, &c, ids, chunk);
-        if (s == STATUS_NOT_FOUND) continue; /* of a shard that was dropped */
+        if (s == STATUS_NOT_FOUND) continue; /* the document's shard was dropped */
         TRY(s);
         if (c.document != document) {
             run = (struct overlap_run){0};
@@ -222,7 +224,7 @@ static enum status scan_chunks(struct overlap *o, struct store_view *view, int32
     return STATUS_OK;
 }
 
-/* States by length, the shortest first: a counting sort. */
+/* Sorts the states by length, the shortest first: a counting sort. */
 static enum status sort_states(const struct overlap *o, int32_t *order) {
     int32_t longest = 0;
     int64_t *count;
@@ -239,8 +241,8 @@ static enum status sort_states(const struct overlap *o, int32_t *order) {
     return STATUS_OK;
 }
 
-/* From long to short: a run that was reached proves those that it ends with. From short to long: a state that was not
- * reached has what its link has. */
+/* From long to short: a reached run proves the runs that it ends with. Then from short to long: a state that was not
+ * reached takes the value of its link. */
 static enum status follow_links(struct overlap *o) {
     int32_t *order;
     TRY(memory_allocate(&order, o->n_states));
@@ -282,11 +284,11 @@ int32_t overlap_ending(const struct overlap *o, int64_t token) {
     return o->states[o->at[token]].reached;
 }
 
-/* A token lies in a run of L tokens or more if, and only if, it is one of L tokens in a row that are shared. */
+/* A token is in a shared run of at least L tokens if and only if it is one of L adjacent tokens that are shared. */
 void overlap_reach(const struct overlap *o, uint8_t *reach, int64_t first, int64_t n, const int *lengths, int levels) {
     memset(reach, 0, (size_t)n);
     for (int level = 0; level < levels; level++)
-        for (int64_t i = lengths[level] - 1, marked = 0; i < n; i++) { /* what is before `marked` is done */
+        for (int64_t i = lengths[level] - 1, marked = 0; i < n; i++) { /* tokens before `marked` are done */
             if (overlap_ending(o, first + i) < lengths[level]) continue;
             int64_t at = i + 1 - lengths[level];
             for (at = at > marked ? at : marked; at <= i; at++)

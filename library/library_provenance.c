@@ -6,7 +6,7 @@
 #include "library/library_internal.h"
 #include <string.h>
 
-enum { KEPT = 2 }; /* chunks: that of the position in hand, and the one after it */
+enum { KEPT = 2 }; /* chunks: that of the current position, and the one after it */
 
 struct provenance_list {
     int64_t chunk; /* whose query found it; -1: none */

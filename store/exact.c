@@ -1,10 +1,10 @@
 /* exact.c -- see exact_internal.h.
  *
- * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries, in the first-level
- * cache), then multiplied with 4 queries x 2 rows at a time: 8 accumulators of 8 lanes,
- * which is what 16 registers hold. For one query each number is used once: 8 rows at a time, converted in registers. A
- * library product would be somewhat faster for hundreds of queries, but its order of summation changes with the shape,
- * and with it the last bits of scores. */
+ * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries in the first-level
+ * cache). Then 4 queries x 2 rows are multiplied at a time: 8 accumulators of 8 lanes, which is as many as 16 registers
+ * allow. With one query each number is used once, so 8 rows at a time are converted in registers. A library's matrix
+ * product would be somewhat faster for hundreds of queries. But its order of summation changes with the shape, and with
+ * it the last bits of scores. */
 #include "base/half_lanes.h"
 #include "base/memory.h"
 #include "base/top_list.h"
@@ -27,8 +27,9 @@ static inline float sum_lanes(v8 a) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-/* a * b + c, rounded once where the processor can. Left to the compiler, contraction depends on the loop around it: GCC
- * tuned for AMD's Zen splits some chains and not others, and a row's score would depend on its position in a tile. */
+/* a * b + c, rounded once if the processor supports it. The compiler alone would contract depending on the surrounding
+ * loop: GCC tuned for AMD's Zen contracts some chains and not others, and a row's score would depend on its position in
+ * a tile. */
 static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #ifdef __FMA__
     return __builtin_ia32_vfmaddps256(a, b, c);
@@ -44,8 +45,8 @@ static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #endif
 }
 
-/* `padded` is a multiple of LANES: rows and queries are zero-filled up to it. Every accumulator sees the same
- * sequence of multiply-adds at every position in the tile. */
+/* Multiplies a tile. `padded` is a multiple of LANES: rows and queries are zero-filled up to it. The accumulators see
+ * the same sequence of multiply-adds at every position in the tile. */
 static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
                         int nr) {
     v8 acc[4][2] = {0};
@@ -88,7 +89,8 @@ void exact_dots(float *out, const float *rows, int64_t n, const float *query, in
     if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
-/* The hits of a list, best first, after its last offer. A list has no NaN scores: no search finds a damaged row. */
+/* Writes the hits of a list, best first, when all rows were offered. No list contains NaN scores, so a damaged row is
+ * never found. */
 static void list_hits(struct store_hit *hits, struct top_list list) {
     top_list_sort(list);
     for (int i = 0; i < list.k; i++)
@@ -123,7 +125,7 @@ struct scan {
     const struct landmarks *l;
     const float *queries; /* padded */
     const struct store_range *exclude;
-    int64_t first; /* chunk of those that are scanned now */
+    int64_t first; /* first chunk of the rows that are being scanned */
     int n_queries, k, padded;
     float scale;
     int64_t *list_ids; /* [worker][query][k] */
@@ -136,8 +138,8 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
     return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
 }
 
-/* As tile, from the stored fp16 rows. They are read once, from main memory, so they are prefetched, into the
- * second-level cache, which can wait for more lines at a time than the first. */
+/* The same as the tile, from the stored fp16 rows. They are read once from main memory, so they are prefetched into the
+ * second-level cache, which supports more outstanding lines than the first. */
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
@@ -213,7 +215,7 @@ static void merge_workers(struct store_hit *hits, const struct scan *s, int work
     }
 }
 
-/* All rows, as many at a time as may be mapped together. */
+/* Scans all rows, as many at a time as can be mapped together. */
 static enum status scan_all(struct scan *s, struct landmarks *l, struct store_range rows, struct threads *threads) {
     s->first = rows.begin;
     for (int64_t n; s->first < rows.end; s->first += n) {
@@ -259,7 +261,7 @@ struct rescore {
     struct store_hit *hits;
     const float *queries; /* padded */
     struct exact_candidates candidates;
-    int64_t begin, end; /* of all queries' candidates: those whose rows are mapped now */
+    int64_t begin, end; /* the candidates whose rows are mapped now, within all queries' candidates */
     const struct store_range *exclude;
     int k, padded;
     float scale;
@@ -291,7 +293,7 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
-/* All candidates, as many at a time as their rows may be mapped together. */
+/* Scores all candidates, as many at a time as have rows that can be mapped together. */
 static enum status rescore_all(struct rescore *s, struct landmarks *l, int64_t n, struct threads *threads) {
     for (int64_t all = n * s->candidates.n, some; s->begin < all; s->begin = s->end) {
         TRY(landmarks_map_some(l, &some, s->candidates.ids + s->begin, all - s->begin));

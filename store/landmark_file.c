@@ -8,7 +8,7 @@ struct landmark_file {
     struct landmark_rows rows;
 };
 
-/* The last shard that begins at or before the chunk, which exists (empty shards share a beginning). */
+/* The last shard that begins at or before the chunk, which must exist. (Empty shards have the same first chunk.) */
 static int64_t landmark_file_shard(const struct store_view *v, int64_t chunk) {
     int64_t low = 0, high = v->n_shards;
     while (high - low > 1) {
@@ -23,10 +23,10 @@ static enum status landmark_file_map(struct landmark_file *f, struct store_view 
     enum status s;
     do {
         const uint16_t *rows;
-        TRY(store_view_landmark_rows(v, &rows, &f->rows.n, first)); /* which follows merged and dropped shards */
+        TRY(store_view_landmark_rows(v, &rows, &f->rows.n, first)); /* this follows merged and dropped shards */
         struct shard_record file = record_of_shard_file(v->shards, landmark_file_shard(v, first));
         s = shard_open(&f->map, v->store->dir, SHARD_LANDMARKS, &file, fingerprint);
-    } while (view_follow_shards(v, &s)); /* a writer removed the file since */
+    } while (view_follow_shards(v, &s)); /* a writer has removed the file meanwhile */
     TRY(s);
     f->rows.first = first;
     f->rows.dim = fingerprint->dim;

@@ -1,5 +1,5 @@
-/* orphan_files.c -- files of a store that no record names. Only names of the forms that this program
- * writes count, so other files in the folders stay. */
+/* orphan_files.c -- finds files of a store that no record names. Only names of the forms that this program writes
+ * count, so other files in the folders stay. */
 #include "base/memory.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
@@ -14,7 +14,7 @@ static const struct kind kinds[] = {
     {"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}, {"lexical", ".lex"}};
 enum { KIND_INDEX = 2, KIND_LEXICAL };
 
-/* The numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
+/* Reads the numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
 struct file_numbers {
     int64_t first, last;
     bool temporary;
@@ -28,7 +28,7 @@ static const char *parse_number(const char *p, int64_t *out) {
     return p - begin < 5 ? NULL : p;
 }
 
-/* False: not a name of ours. */
+/* Returns false if the name has no form of this program's names. */
 static bool parse_name(const char *name, const char *suffix, struct file_numbers *out) {
     size_t n = strlen(suffix);
     const char *p = parse_number(name, &out->first);
@@ -87,7 +87,7 @@ enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_f
     struct orphan_files r = {.dir = dir, .c = c, .found = found, .context = context};
     TRY(catalog_begin(&r.t, c, false));
     enum status s = record_get_index(r.t, c, &r.index);
-    /* One that cannot be read may name any file of its folder; repair writes it anew. */
+    /* An unreadable record may name any file of its folder, so none is removed; repair writes the record anew. */
     bool readable[ARRAY_LEN(kinds)] = {true, true, s != STATUS_CORRUPT, true};
     if (s == STATUS_OK || s == STATUS_CORRUPT) s = record_get_lexical(r.t, c, &r.lexical);
     readable[KIND_LEXICAL] = s != STATUS_CORRUPT;

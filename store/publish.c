@@ -1,8 +1,8 @@
-/* publish.c -- builds what the index lacks, then one LMDB transaction makes a new generation visible.
+/* publish.c -- completes the index, then makes a new generation visible by one LMDB transaction.
  *
- * Segments share one trained template, so vectors of different segments are in the same lists. New chunks get a
- * segment of their own; older segments that are not larger are made anew together with them, which keeps their number
- * logarithmic in the number of additions (each costs its own reading at search). */
+ * All segments share one trained template, so a list number means the same list in all of them. New chunks get a
+ * segment of their own. Older segments that are not larger are rebuilt together with them. This keeps the number of
+ * segments, each of which costs a read at search, logarithmic in the number of additions. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/system/fault.h"
@@ -21,10 +21,10 @@ struct build {
     struct index_plan plan;
     struct index_record index; /* as it will be recorded */
     struct segment_record *old, *fresh;
-    int64_t n_old, n_kept, n_fresh; /* the first n_kept of old stay */
+    int64_t n_old, n_kept, n_fresh; /* the first n_kept of `old` stay */
     size_t fresh_capacity;
     struct shard_record *shards;
-    struct landmarks landmarks; /* all chunks of the target */
+    struct landmarks landmarks; /* of all chunks of the target */
     const struct publish_change *change;
     int64_t begin; /* first chunk for a new segment */
     struct lexical_record lexical;
@@ -43,13 +43,13 @@ static enum status stop_or_go(const struct build *b) {
                 b->w->dir);
 }
 
-/* Chunks of shards that are there. */
+/* Number of chunks of shards that are not dropped. */
 static int64_t live_chunks(const struct build *b) {
     return store_dropped_rank(landmarks_dropped(&b->landmarks), b->landmarks.chunks);
 }
 
-/* FAISS's own training: of codes, and of centroids where nobody else made them. It reports nothing, and does not stop.
- */
+/* Trains by FAISS: the codes, and the centroids if no clustering made them. FAISS reports no progress and cannot be
+ * stopped. */
 static enum status train_rest(const struct build *b, struct vectors *v, const float *rows, int64_t n) {
     struct progress_clock *clock;
     char detail[120];
@@ -60,11 +60,12 @@ static enum status train_rest(const struct build *b, struct vectors *v, const fl
     return s;
 }
 
-/* One row from each of `sample` equal stretches: spread over the whole store, ids rising, the same for a seed. */
+/* Samples one row from each of `sample` equal stretches, spread over the whole store. The ids ascend, and are the same
+ * for a seed. */
 static enum status train(struct build *b, struct vectors *v) {
     int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
     int64_t all = n < b->plan.quiet_sample ? b->plan.quiet_least : b->plan.quiet_sample;
-    if (all < n) all = n; /* dropped shards count in the plan, and leave fewer rows */
+    if (all < n) all = n; /* the plan counts dropped shards, which leave fewer rows */
     size_t dim = (size_t)b->landmarks.dim;
     struct store_dropped dropped = landmarks_dropped(&b->landmarks);
     float *rows;
@@ -81,8 +82,8 @@ static enum status train(struct build *b, struct vectors *v) {
         landmarks_release_pages(&b->landmarks, first, end - first);
         seen = high;
     }
-    /* FAISS warns on stderr, which is not a library's to write to, when it thinks the rows few: then they come again.
-     */
+    /* If there are few rows FAISS prints a warning on stderr, where a library must not write. The rows are then
+     * repeated. */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
     int threads = threads_count(b->how->threads);
@@ -143,8 +144,8 @@ static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64
     return s;
 }
 
-/* FAISS reads all but the lists' ids and codes, which end the file, without checks of its own: that part's checksum is
- * checked at every opening. Where the layout is not known, that of the whole file is. */
+/* FAISS reads all but the lists' ids and codes, which end the file, without checks. So the checksum of that part is
+ * compared at every opening; for an unknown layout that of the whole file is. */
 static enum status record_files(const struct build *b, struct segment_record *r, const char *path) {
     TRY(stored_file_of(&r->file, path));
     r->head = r->file;
@@ -173,7 +174,7 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
 
 static enum status make_segments(struct build *b) {
     struct store_range there = {b->begin, b->begin};
-    for (;;) { /* no segment reaches over ids that were dropped */
+    for (;;) { /* no segment may extend over dropped ids */
         there = store_dropped_span(landmarks_dropped(&b->landmarks), there.end, b->landmarks.chunks);
         if (there.begin == there.end) return STATUS_OK;
         int64_t left = there.end - there.begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
@@ -188,7 +189,7 @@ static int64_t segments_end(const struct build *b) {
     return b->n_kept ? b->old[b->n_kept - 1].first_chunk + b->old[b->n_kept - 1].chunks : 0;
 }
 
-/* Which old segments stay. */
+/* Decides which old segments stay. */
 static void keep_segments(struct build *b, bool rebuild) {
     b->n_kept = rebuild ? 0 : b->n_old;
     for (int64_t i = 0; i < b->change->n_shards; i++)
@@ -241,7 +242,7 @@ static enum status make_lexical(struct build *b, const struct generation_record 
     TRY(catalog_begin(&t, b->w->catalog, false));
     enum status s = record_get_lexical(t, b->w->catalog, &b->lexical);
     catalog_abort(t);
-    if (s != STATUS_CORRUPT) TRY(s); /* else verify reports it, and repair makes it anew */
+    if (s != STATUS_CORRUPT) TRY(s); /* verify reports damage, and repair rebuilds the file */
     return s == STATUS_OK ? lexical_record_make(&b->lexical, b->w, b->how, &request) : STATUS_OK;
 }
 
@@ -274,7 +275,7 @@ enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t,
     return STATUS_OK;
 }
 
-/* Documents that are replaced go, and those that were sealed since get the hashes that they left to them. */
+/* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed instead. */
 static enum status record_replaced(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
     const struct catalog *c = b->w->catalog;
     if (b->how->n_replaced == 0) return STATUS_OK;

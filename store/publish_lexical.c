@@ -19,7 +19,7 @@ struct lexical_make {
     const struct shard_record *shards; /* as they are published */
     int64_t n_shards;
     struct catalog_txn *t;
-    struct shard_map map; /* of the token file in hand, of shard `mapped` and others */
+    struct shard_map map; /* of the current token file, which holds shard `mapped` */
     int64_t mapped;
     struct lexical_record out;
     size_t capacity;

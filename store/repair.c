@@ -1,7 +1,6 @@
-/* repair.c -- makes derived data again: landmarks from tokens (with an encoder), index and template
- * from landmarks, the lexical index from tokens, runs and hashes from documents. Shards that are not published are
- * dropped when damaged (the next build makes them again). Tokens and documents cannot be derived: damage of them is
- * reported. */
+/* repair.c -- rebuilds derived data: landmarks from tokens (with an encoder), index and template from landmarks, the
+ * lexical index from tokens, runs and hashes from documents. Damaged shards that are not published are dropped; the
+ * next build makes them again. Tokens and documents cannot be derived, so their damage is only reported. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
@@ -17,10 +16,10 @@ struct repair {
     const struct store_encoder *encoder; /* NULL: none */
     struct findings *f;
     bool landmarks_good, journal_good, documents_good;
-    struct shard_record *shards;  /* all that are sealed */
-    struct shard_record *damaged; /* published files to be encoded again, as one shard each */
+    struct shard_record *shards;  /* all sealed shards */
+    struct shard_record *damaged; /* published files that must be encoded again, each as one shard */
     size_t n_damaged, capacity;
-    struct shard_record *changed; /* shards of those whose landmarks have other bytes now: not recorded yet */
+    struct shard_record *changed; /* shards of these files whose landmarks have other bytes now; not recorded yet */
     size_t n_changed, changed_capacity;
 };
 
@@ -94,7 +93,7 @@ static enum status repair_shards(struct repair *r) {
 
 /* ---- runs and hashes ---- */
 
-/* Documents are numbered without gaps (documents_verify came first). */
+/* Documents are numbered without gaps; documents_verify checked that before. */
 static enum status refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table,
                           const struct shard_record *shards) {
     TRY(catalog_empty(t, table));
@@ -108,7 +107,7 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));
         else
-            TRY(record_add_hash(t, d.hash, i)); /* of an unfinished update: the published document has it */
+            TRY(record_add_hash(t, d.hash, i)); /* of an unfinished update: the published document has the hash */
     }
     return fault_point("store:repair:before-commit");
 }
@@ -139,18 +138,20 @@ static enum status repair_tables(struct repair *r) {
     catalog_abort(t);
     r->documents_good = s == STATUS_OK;
     if (s != STATUS_OK) {
-        memory_free(shards);
-        return finding(r->f, s, catalog_path(w->catalog), remedy_build);
+        s = finding(r->f, s, catalog_path(w->catalog), remedy_build);
+        goto out;
     }
     if (runs == STATUS_CORRUPT) runs = rebuild_table(r, TABLE_RUNS, shards);
     if (runs == STATUS_OK && hashes == STATUS_CORRUPT) hashes = rebuild_table(r, TABLE_HASHES, shards);
+    s = runs == STATUS_OK ? hashes : runs;
+out:
     memory_free(shards);
-    return runs == STATUS_OK ? hashes : runs;
+    return s;
 }
 
 /* ---- landmarks ---- */
 
-/* All shards that have the file get its new checksum. */
+/* Records the new checksum of a file for all of its shards. */
 static enum status change_landmark_file(struct repair *r, const struct shard_record *file, struct stored_file now) {
     for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++) {
         if (shard_is_dropped(&r->shards[i])) continue;
@@ -187,7 +188,7 @@ static enum status repair_landmarks(struct repair *r) {
     return STATUS_OK;
 }
 
-/* Without their index, which needs the landmarks of all shards. */
+/* Records the files without their index, which needs the landmarks of all shards. */
 static enum status record_changed(const struct repair *r) {
     if (r->n_changed == 0) return STATUS_OK;
     struct catalog_txn *t;
@@ -238,7 +239,7 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
     return s;
 }
 
-/* Deletes records that cannot be read: they would make the later steps fail, which replace them. */
+/* Deletes unreadable records: the later steps replace them, but would fail to read them. */
 static enum status drop_unreadable(const struct repair *r) {
     struct catalog *c = r->w->catalog;
     struct catalog_txn *t;
@@ -262,7 +263,7 @@ static enum status drop_unreadable(const struct repair *r) {
     return catalog_commit(t);
 }
 
-/* Whether the caller names another kind of index than the store's: then it is made even where the old one is whole. */
+/* Whether the caller names another kind of index than the store has: then it is made even if the old one is whole. */
 static enum status wants_another(bool *yes, const struct repair *r, struct catalog_txn *t) {
     struct index_record index;
     TRY(record_get_index(t, r->w->catalog, &index));
@@ -277,7 +278,7 @@ static enum status repair_index(struct repair *r) {
     TRY(begin_reading(r, &t));
     bool another = false;
     enum status s = wants_another(&another, r, t);
-    /* One that is replaced is not opened: its type may be one that nobody checks. */
+    /* An index that is replaced is not opened, because its type may be unchecked. */
     if (s == STATUS_OK && !(another && r->landmarks_good)) s = check_segments(r, t);
     catalog_abort(t);
     bool damaged = s == STATUS_CORRUPT || s == STATUS_IO;
@@ -300,7 +301,7 @@ static enum status repair_index(struct repair *r) {
 
 /* ---- lexical index ---- */
 
-/* Takes damaged segments out of the record. */
+/* Removes damaged segments from the record. */
 static enum status lexical_check(const struct repair *r, struct lexical_record *record, bool *damaged) {
     struct store_writer *w = r->w;
     int64_t kept = 0;
@@ -316,8 +317,8 @@ static enum status lexical_check(const struct repair *r, struct lexical_record *
     return STATUS_OK;
 }
 
-/* A record that cannot be read: nobody knows whether an index was wanted, or its files' names. It gets one, with
- * numbers after all that the folder has. */
+/* Replaces an unreadable record. Since it is unknown whether an index was wanted, and which file names it used, an
+ * index is made, with numbers after all files of the folder. */
 static enum status lexical_read(const struct repair *r, struct lexical_record *record, bool *damaged) {
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
@@ -364,8 +365,8 @@ static enum status repair_all(struct repair *r) {
     return repair_lexical(r);
 }
 
-/* Runs before the writer opens the catalog: the writer refuses meta pages that catalog/commit contradicts. Whether the
- * store may be written at all is checked when the writer opens it. */
+/* Restores the meta pages before the writer opens the catalog, which refuses pages that contradict catalog/commit. The
+ * writer checks whether the store may be written at all. */
 static enum status repair_commit(const struct repair *r, const char *dir) {
     char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
     const char *what = NULL;

@@ -1,4 +1,4 @@
-/* search.c -- the best chunks for queries: candidates from the segments, scores from the fp16 rows. */
+/* search.c -- finds the best chunks for queries: the segments give candidates, and the fp16 rows give their scores. */
 #include "base/memory.h"
 #include "store/view_internal.h"
 #include <assert.h>
@@ -14,11 +14,11 @@ struct candidate_search {
     const float *queries;
     const struct store_range *exclude; /* [query] */
     int candidates, nprobe;
-    struct store_range rows; /* segments whose middle is in it */
+    struct store_range rows; /* searches segments whose middle is in this range */
     enum status *statuses;   /* [query] */
 };
 
-/* Chunks of a slice: as many that are there as the others have. */
+/* Chunks of a slice: equal numbers of existing chunks for each slice. */
 static struct store_range slice_rows(const struct store_view *v, struct store_slice slice) {
     const struct store_range all = {0, v->generation.chunks};
     const struct store_dropped dropped = landmarks_dropped(&v->landmarks);
@@ -47,8 +47,8 @@ static int by_id(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The part of a segment's file that holds ids and codes is not checksummed at opening: an id that cannot be is dropped,
- * and one that comes twice for a query, too. Their order does not matter: all are scored again. */
+/* Removes ids that cannot exist or that occur twice for a query: the part of a segment's file with ids and codes is not
+ * checksummed at opening. The order of candidates does not matter, since all are scored again. */
 static void keep_valid(int64_t *ids, int n, const struct segment_record *r) {
     qsort(ids, (size_t)n, sizeof *ids, by_id);
     int64_t before = -1;
@@ -83,12 +83,12 @@ static void search_body(void *context, int64_t begin, int64_t end, int worker) {
         c->statuses[q] = search_one(c, q);
 }
 
-/* A filter holds for a whole FAISS call, so queries with ranges of their own go one by one, in parallel. */
+/* A filter of FAISS holds for a whole call, so queries with different ranges are searched one by one, in parallel. */
 static enum status search_filtered(struct candidate_search *c, int64_t n, struct threads *threads) {
     TRY(memory_allocate(&c->statuses, (size_t)n));
     threads_for(threads, n, 1, search_body, c);
     enum status s = STATUS_OK;
-    /* A worker's message stays with its thread: fail again on this one. */
+    /* A worker's message belongs to its thread, so this thread fails again with the same text. */
     for (int64_t q = 0; q < n && s == STATUS_OK; q++)
         if (c->statuses[q] != STATUS_OK) s = search_one(c, q);
     memory_free(c->statuses);
@@ -100,7 +100,7 @@ static bool scans_lists(const struct store_view *v) {
     return vectors_scans(v->segments[0].vectors);
 }
 
-/* All queries at once, segment by segment. FAISS spreads them over its threads; our own scan knows their ranges. */
+/* Searches all queries segment by segment. FAISS distributes them over its threads; list_scan knows their ranges. */
 static enum status search_together(struct candidate_search *c, int64_t n, struct threads *threads) {
     int64_t *found;
     TRY(memory_allocate(&found, (size_t)n * (size_t)c->candidates));
@@ -127,7 +127,7 @@ static enum status search_together(struct candidate_search *c, int64_t n, struct
     return s;
 }
 
-/* Rows that a segment gives for a query. */
+/* Number of rows that a segment returns for a query. */
 static int candidates_of(const struct store_view *v, const struct store_search *how) {
     int n = how->candidates > 0 ? how->candidates : how->k > INT32_MAX / 4 ? how->k : 4 * how->k;
     if (how->candidates <= 0 && n < CANDIDATES_MIN) n = CANDIDATES_MIN;
@@ -151,7 +151,7 @@ static enum status search_index(struct store_view *v, struct store_hit *hits, co
     return s;
 }
 
-/* Of the ids begin .. end-1, those that the view has and that were not dropped. */
+/* Number of ids in begin .. end-1 that exist in the view. */
 static int64_t live_chunks(const struct store_view *v, int64_t begin, int64_t end) {
     struct store_dropped dropped = landmarks_dropped(&v->landmarks);
     if (begin < 0) begin = 0;
@@ -169,7 +169,7 @@ int store_view_missing(const struct store_view *v, const struct store_hit *hits,
     return wanted - found;
 }
 
-/* One look at the index: here, or by passes over all slices. */
+/* Searches the index once: in this process, or by a pass over all slices. */
 static enum status search_pass(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                const struct store_range *exclude, const struct store_search *how,
                                const struct store_passes *passes) {
@@ -179,8 +179,8 @@ static enum status search_pass(struct store_view *v, struct store_hit *hits, con
                   : search_index(v, hits, queries, n, exclude, &pass);
 }
 
-/* Where many landmarks are nearly equal, the lists nearest to a query can be empty. Visiting more of them costs little
- * then, for their few rows are all there is to read. */
+/* Visits more lists for a query with too few hits. If many landmarks are nearly equal, the lists nearest to a query can
+ * be empty; visiting more lists is then cheap, because they hold few rows. */
 static enum status search_wider(struct store_view *v, struct store_hit *hits, const float *query,
                                 const struct store_range *exclude, const struct store_search *how,
                                 const struct store_passes *passes) {
@@ -192,7 +192,8 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
         wider.nprobe = (int)visited;
         TRY(search_pass(v, hits, query, 1, exclude, &wider, passes));
     }
-    /* Rows of deleted documents are candidates until they are not hits: many of them can crowd out the others. */
+    /* Rows of deleted documents are candidates too, and are removed from the hits. Many of them can displace the
+     * others. */
     while (v->deleted.n > 0 && candidates_of(v, &wider) < v->generation.chunks &&
            store_view_missing(v, hits, how->k, exclude) > 0) {
         wider.candidates = candidates_of(v, &wider) > INT32_MAX / WIDEN ? INT32_MAX : WIDEN * candidates_of(v, &wider);
@@ -201,14 +202,14 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
     return STATUS_OK;
 }
 
-/* k beyond the store's size would only size heaps for hits that cannot be. */
+/* k beyond the store's size would only allocate heaps for hits that cannot exist. */
 static bool scans_all(const struct store_view *v, const struct store_search *how) {
     return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
 struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how) {
     if (scans_all(v, how)) return (struct store_search_method){.exact = true};
-    const struct vectors *first = v->segments[0].vectors; /* all are made by one template */
+    const struct vectors *first = v->segments[0].vectors; /* one template made all segments */
     return (struct store_search_method){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 
@@ -252,7 +253,7 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
     return store_view_search_passes(v, hits, queries, n_queries, how, NULL);
 }
 
-/* Candidates are some hundreds, so a loop finds the score of each. */
+/* There are some hundreds of candidates, so a loop finds the score of each. */
 static void scores_of_hits(float *scores, const int64_t *chunks, int64_t n, const struct store_hit *hits) {
     for (int64_t i = 0; i < n; i++)
         scores[i] = -INFINITY;

@@ -17,7 +17,7 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
     if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
-    if (advice) *advice = 0; /* the remedy is printed on its own */
+    if (advice) *advice = 0; /* the remedy is printed separately */
     f->count++;
     if (f->problem) f->problem(f->context, file, at, f->frozen ? remedy_freeze : remedy);
     return STATUS_OK;
@@ -63,7 +63,7 @@ struct document_walk {
     int64_t number, chunk, shard, token;
 };
 
-/* One document against the counts of the documents before it and the ranges of its shard. */
+/* Checks one document against the counts of the documents before it and the ranges of its shard. */
 static enum status check_document(struct document_walk *w, const struct catalog *c, const struct document_record *d,
                                   const struct shard_record *shards, int64_t n_shards, int chunk_tokens) {
     while (w->shard < n_shards && w->number >= shards[w->shard].first_document + shards[w->shard].documents) {
@@ -80,7 +80,7 @@ static enum status check_document(struct document_walk *w, const struct catalog 
     return STATUS_OK;
 }
 
-/* Calls `each` for every document; numbers are checked here. */
+/* Calls `each` for every document, and checks their numbers. */
 typedef enum status document_visit(void *context, int64_t number, const struct document_record *d);
 static enum status each_document(struct catalog_txn *t, const struct catalog *c, document_visit *each, void *context) {
     struct catalog_walk *walk;
@@ -230,8 +230,8 @@ struct verify {
     char record[FILE_PATH_MAX]; /* catalog/commit */
 };
 
-/* Whether the newest snapshot has this file still: a writer may have merged or dropped its shards since ours was taken.
- */
+/* Whether the newest snapshot still names this file: a writer may have merged or dropped its shards since this
+ * program's snapshot was taken. */
 static bool shard_still_named(struct verify *v, const struct shard_record *file) {
     struct catalog_txn *t;
     bool named = true;
@@ -241,7 +241,8 @@ static bool shard_still_named(struct verify *v, const struct shard_record *file)
     return named || s != STATUS_OK;
 }
 
-/* Landmarks whose tokens are damaged too cannot be encoded again. */
+/* Verifies the two files of a shard. If both are damaged, the remedy for the landmarks is that for the tokens, without
+ * which they cannot be encoded again. */
 static enum status verify_shard_file(struct verify *v, const struct shard_record *file) {
     bool tokens_good = true;
     for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
@@ -251,7 +252,7 @@ static enum status verify_shard_file(struct verify *v, const struct shard_record
         enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, file, &v->fingerprint, v->deep);
         if (s == STATUS_OK || !shard_still_named(v, file)) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
-        /* A shard that is not published yet is only work to be done again. */
+        /* An unpublished shard has no lost work but its own: the next build makes it again. */
         TRY(finding(v->f, s, path, file->number < v->generation.shards ? remedy : remedy_repair));
     }
     return STATUS_OK;
@@ -286,7 +287,8 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     return STATUS_OK;
 }
 
-/* Whether the newest snapshot has this index file still: a writer may have replaced it since ours was taken. */
+/* Whether the newest snapshot still names this index file: a writer may have replaced it since this program's snapshot
+ * was taken. */
 static bool still_named(struct verify *v, int64_t number) {
     struct catalog_txn *t;
     struct index_record index = {0};
@@ -321,7 +323,7 @@ static enum status verify_index(struct verify *v) {
     s = record_list_segments(v->t, v->c, &list, &n);
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
     bool covered = true;
-    if (v->generation.shards <= v->sealed.shards) /* else it was found already */
+    if (v->generation.shards <= v->sealed.shards) /* otherwise the damage was reported already */
         s = published_covered(&covered, list, n, v->shards, &v->generation, index.template_number > 0);
     if (s == STATUS_OK && !covered)
         s = finding(v->f, fail(STATUS_CORRUPT, "%s: segments do not cover the chunks", catalog), catalog,
@@ -428,20 +430,21 @@ static enum status verify_catalog(struct verify *v) {
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 
-/* Runs before LMDB opens the catalog. Repair can correct what this finds, from the record or from the meta pages. */
+/* Runs before LMDB opens the catalog. Repair can correct this damage from the record or from the meta pages. */
 static enum status verify_commit(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX];
     bool found;
     uint64_t size;
     TRY(file_join(folder, v->dir, "catalog"));
-    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK; /* no store yet */
+    /* there is no store yet */
+    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
     enum status s = commit_record_check(&found, folder);
     if (s == STATUS_VERSION) return s;
     bool in_record = s != STATUS_OK && strncmp(status_message(), v->record, strlen(v->record)) == 0;
     return finding(v->f, s, in_record ? v->record : data, remedy_repair);
 }
 
-/* A snapshot's catalog has a checksum of all its bytes. */
+/* The catalog of a snapshot has a checksum of all its bytes. */
 static enum status verify_frozen(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct frozen_record frozen;

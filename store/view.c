@@ -1,14 +1,14 @@
-/* view.c -- reading a store: a generation, its files mapped, chunks and documents looked up by number.
+/* view.c -- reads a store: a generation, its mapped files, and chunks and documents by number.
  *
- * Records below a generation's counts never change, so a view needs LMDB's snapshot only for the length of one call,
- * and a long-lived reader does not keep the writer from reusing pages. Files of a replaced index stay mapped; only
- * the next opening of the writer unlinks them, so a view that opens while an index is replaced retries at most once
- * or twice.
+ * Records below a generation's counts never change, so a view holds LMDB's snapshot only during a call, and a
+ * long-lived reader does not keep the writer from reusing pages. The files of a replaced index stay mapped, and only
+ * the next opening of the writer unlinks them. So a view that opens while an index is replaced retries at most once or
+ * twice.
  *
- * Which file holds a chunk does change, when a writer merges shards; what a chunk, its tokens and its landmark are does
- * not. A view maps a shard's files when it needs them first: where one of them is gone by then, the view takes the
- * newest list of shards, and keeps its own counts. Where it is gone since its shards were dropped, their chunks are
- * dropped for this view from then on; the ids that store_view_dropped gives stay those of the opening. */
+ * A merge of shards changes which file holds a chunk, but not the chunk, its tokens or its landmark. A view maps a
+ * shard's files when it first needs them. If one is missing by then, the view reads the newest list of shards, and
+ * keeps its own counts. If the file is missing because its shards were dropped, their chunks are dropped for this view
+ * from then on; store_view_dropped still gives the ids of the opening. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/view_internal.h"
@@ -16,7 +16,8 @@
 #include <string.h>
 
 enum { OPEN_RETRIES = 5 };
-enum { OPEN_CHECK_FILES = 4096 }; /* of more, sizes are checked when they are mapped: opening must stay quick */
+/* with more shards, sizes are checked when files are mapped, so that opening stays fast */
+enum { OPEN_CHECK_FILES = 4096 };
 
 /* ---- fingerprints ---- */
 
@@ -87,7 +88,7 @@ static enum status open_store(struct store *s) {
     for (int i = 0; status == STATUS_OK; i++) {
         status = check_files(s, t);
         if (status != STATUS_CORRUPT || i == OPEN_RETRIES) break;
-        catalog_pause(t); /* shards may have been merged or dropped since their list was read */
+        catalog_pause(t); /* a writer may have merged or dropped shards since the list was read */
         status = catalog_renew(t);
     }
     catalog_abort(t);
@@ -154,7 +155,7 @@ static void close_shards(struct store_view *v) {
     v->n_shards = 0;
 }
 
-/* Takes over the list, which is freed on failure; the old one stays then. */
+/* Maps the shards of the list. Takes ownership of the list, which is freed on failure; the old list then stays. */
 static enum status open_shards(struct store_view *v, struct shard_record *shards, int64_t n) {
     const struct store *store = v->store;
     struct landmarks landmarks = {0};
@@ -180,7 +181,7 @@ void view_limit_maps(struct store_view *v, int64_t files) {
     v->map_budget = v->landmarks.maps.budget = v->tokens.budget = files;
 }
 
-/* The newest list of shards, where it has other files than ours for the same chunks, or none any more. */
+/* Reads the newest list of shards, and uses it if it has other files for the same chunks, or lacks some of them. */
 static enum status take_newest_shards(struct store_view *v, bool *changed) {
     const struct catalog *c = v->store->catalog;
     struct generation_record newest;
@@ -211,7 +212,7 @@ bool view_follow_shards(struct store_view *v, enum status *s) {
     return taken == STATUS_OK && changed;
 }
 
-/* Lets all files go, so that opening can be tried again. */
+/* Closes all files, so that opening can be tried again. */
 static void close_files(struct store_view *v) {
     for (int64_t i = 0; v->segments && i < v->n_segments; i++)
         vectors_free(v->segments[i].vectors);
@@ -266,7 +267,8 @@ static enum status open_files(struct store_view *v, const struct segment_record 
     return STATUS_OK;
 }
 
-/* A generation that was replaced between its record and its files' opening is not damage: take the newer one. */
+/* A generation that was replaced after its record was read and before its files were opened is not damage: then the
+ * newer one is opened. */
 static enum status open_generation(struct store_view *v) {
     int64_t failed = -1;
     for (int i = 0;; i++) {
@@ -369,7 +371,8 @@ struct store_dropped store_view_dropped(const struct store_view *v) {
 
 /* ---- documents and chunks ---- */
 
-/* The records of its documents stay, so that views of older generations read them. */
+/* Fails for a document or chunk of a dropped shard. The records of its documents exist for views of older
+ * generations. */
 static enum status check_not_dropped(const struct store_view *v, int64_t shard, const char *what, int64_t number) {
     if (shard >= v->generation.shards || !shard_is_dropped(&v->shards[shard])) return STATUS_OK;
     return fail(STATUS_NOT_FOUND, "%s: %s %lld was dropped with shard %lld", v->store->dir, what, (long long)number,
@@ -401,7 +404,7 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
     enum status s = record_find_hash(v->txn, hash, &found, document);
     catalog_pause(v->txn);
     TRY(s);
-    /* Of a shard that is sealed and not published, or of a later generation: nothing that this view has. */
+    /* Fails for a chunk that this view does not have: of a sealed and unpublished shard, or of a later generation. */
     if (!found || *document >= v->generation.documents) *document = -1;
     return STATUS_OK;
 }
@@ -422,7 +425,7 @@ static enum status bad_token(const struct store_view *v, const struct shard_reco
                 (long long)token);
 }
 
-/* Numbers of the record are checked against the shard before anything is read there. */
+/* The record's numbers are checked against the shard before its tokens are read. */
 static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run_record *run, int64_t at, int n) {
     const struct store_fingerprint *f = &v->store->fingerprint;
     const struct shard_record *shard = run->shard < v->n_shards ? &v->shards[run->shard] : NULL;

@@ -1,11 +1,11 @@
-/* view_lexical.c -- the lexical index of a view. It is derived data that most calls do not need: where it is damaged,
- * the view opens all the same, and store_view_lexical gives the failure to those that want it. */
+/* view_lexical.c -- the lexical index of a view. It is derived data that most calls do not need. So a view with a
+ * damaged lexical index opens, and only store_view_lexical returns the failure. */
 #include "base/memory.h"
 #include "store/lexical/lexical.h"
 #include "store/view_internal.h"
 #include <string.h>
 
-/* This thread's message becomes the view's. Without memory for it, a constant does. */
+/* Keeps this thread's message in the view. Without memory for it, a constant is used. */
 static void keep_problem(struct store_view *v, enum status s) {
     memory_free(v->lexical_problem);
     v->lexical_problem = NULL;
@@ -41,7 +41,7 @@ static enum status check_ranges(const struct store_view *v, const struct lexical
 
 static enum status open_segments(struct store_view *v, char **paths) {
     const struct lexical_record *r = &v->lexical_record;
-    const struct store_dropped dropped = landmarks_missing(&v->landmarks); /* deleted chunks are in it */
+    const struct store_dropped dropped = landmarks_missing(&v->landmarks); /* includes deleted chunks */
     if (!lexical_record_covers(r, dropped, v->generation.chunks))
         return fail(STATUS_CORRUPT, "%s/lexical: the lexical index does not cover all chunks, run drt-index repair",
                     v->store->dir);

@@ -1,7 +1,7 @@
 /* writer.c -- the one writer: lock, open shard, seal, journal.
  *
- * Order of a seal: each data file written to a temporary name, synced, renamed, its folder synced; then one LMDB
- * transaction with the shard, its documents, runs and hashes. A writer killed anywhere leaves either the whole shard
+ * Order of a seal: each data file is written under a temporary name, synced and renamed, and its folder is synced; then
+ * one LMDB transaction records the shard, its documents, runs and hashes. A killed writer leaves either the whole shard
  * recorded or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -30,7 +30,7 @@ static enum status take_lock(struct store_writer *w) {
     return s;
 }
 
-/* A new store may only be made in a folder that holds nothing else: --out ~ must not mix with somebody's files. */
+/* Checks that a new store's folder is empty: --out ~ must not mix a store with other files. */
 static enum status check_folder(const char *dir) {
     DIR *folder = opendir(dir);
     if (!folder) return fail_errno("%s", dir);
@@ -68,7 +68,8 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* Reads the catalog's state. A catalog without contents gets the fingerprint; one of an older format, this format. */
+/* Reads the catalog's state. A catalog without contents gets the fingerprint; one of an older format is raised to this
+ * format. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
@@ -90,7 +91,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     }
     if (fresh) w->fingerprint = config->fingerprint;
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_format(t); /* of an older store too: what is written from here on is of this format */
+    s = record_put_format(t); /* also for an older store: everything written from here on has this format */
     if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {
@@ -101,7 +102,8 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     return fault_point("store:create:committed");
 }
 
-/* A new catalog would make all files of the old one orphan files, and remove them: hours of encoding. */
+/* Refuses to make a new catalog beside data files: they would become orphan files and be removed, with hours of
+ * encoding. */
 static enum status check_no_shards(const char *dir) {
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
@@ -128,7 +130,7 @@ static enum status remove_orphan_file(void *context, const char *path) {
 
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
     char path[FILE_PATH_MAX];
-    TRY(frozen_refuse(w->dir)); /* before a lock file appears there */
+    TRY(frozen_refuse(w->dir)); /* before a lock file is created there */
     TRY(file_join(path, w->dir, "catalog/data.mdb"));
     uint64_t size = 0;
     bool exists = file_exists(path);
@@ -179,7 +181,7 @@ void store_writer_close(struct store_writer *w) {
     store_shard_discard(w);
     catalog_abort(w->lookup);
     catalog_close(w->catalog);
-    if (w->lock >= 0) close(w->lock); /* lets the flock go */
+    if (w->lock >= 0) close(w->lock); /* releases the flock */
     memory_free(w->documents);
     memory_free(w->text);
     memory_free(w->slots);
@@ -234,7 +236,7 @@ static enum status delete_journal(struct store_writer *w, struct catalog_txn *t)
     return fault_point("store:drop:before-commit");
 }
 
-/* Numbers of dropped shards are used again: no reader ever saw them. */
+/* Numbers of dropped journal shards are used again, because no reader ever saw them. */
 static enum status remove_shard_files(const struct store_writer *w, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         char path[FILE_PATH_MAX];
@@ -266,7 +268,7 @@ enum status store_writer_drop_journal(struct store_writer *w) {
 
 /* ---- the open shard ---- */
 
-/* What is known of the open shard before it is sealed. */
+/* The record of the open shard, as far as it is known before sealing. */
 static struct shard_record open_record(const struct store_writer *w) {
     return (struct shard_record){.number = w->sealed.shards,
                                  .first_file_shard = w->sealed.shards,
@@ -278,8 +280,7 @@ static struct shard_record open_record(const struct store_writer *w) {
 
 enum status store_shard_begin(struct store_writer *w) {
     assert(!w->open);
-    TRY(catalog_check_writable(
-        w->catalog)); /* else this shard's files would replace those of a shard that is recorded */
+    TRY(catalog_check_writable(w->catalog)); /* otherwise this shard's files would replace those of a recorded shard */
     w->open = true;
     w->n_documents = w->text_used = 0;
     w->chunks = w->duplicates = 0;
@@ -311,7 +312,7 @@ int64_t store_shard_chunks(const struct store_writer *w) {
     return w->chunks;
 }
 
-/* The slot of this hash, or the free one where it belongs. The hash's own bits are random enough. */
+/* Returns the slot of this hash, or the free slot where it belongs. The hash's own bits are random enough. */
 static size_t slot_of(const struct store_writer *w, const uint8_t hash[16]) {
     uint64_t h;
     memcpy(&h, hash, sizeof h);
@@ -347,7 +348,7 @@ static enum status known(struct store_writer *w, const uint8_t hash[16], bool *f
     return s;
 }
 
-/* Everything that can fail for lack of memory comes before the ids are written, so that a failure adds nothing. */
+/* All allocations come before the ids are written, so that a failure adds nothing. */
 static enum status reserve(struct store_writer *w, const struct store_new_document *d) {
     TRY(memory_grow(&w->documents, &w->documents_capacity, w->n_documents + 1));
     return memory_grow(&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key));
@@ -410,7 +411,8 @@ static enum status record_shard(struct store_writer *w, struct catalog_txn *t, c
         TRY(record_append_document(t, number, d));
         struct run_record run = {number, d->shard, d->token_offset, d->tokens, d->chunks};
         TRY(record_append_run(t, d->first_chunk, &run));
-        TRY(record_add_hash(t, d->hash, number)); /* a document that will be replaced keeps it until then */
+        /* while a document that will be replaced exists, the hash stays with it */
+        TRY(record_add_hash(t, d->hash, number));
     }
     TRY(record_put_shard(t, r));
     return fault_point("store:seal:before-commit");

@@ -1,4 +1,4 @@
-/* json.c -- the pull parser. State per level is one of: what may come next in an object or an array. */
+/* json.c -- the pull parser. The state of a level is what may come next in its object or array. */
 #include "base/formats/json.h"
 #include <errno.h>
 #include <math.h>
@@ -31,7 +31,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* j->at is after the opening quote; afterwards it is after the closing one. */
+/* At entry j->at is after the opening quote, at the end after the closing one. */
 static bool scan_string(struct json *j) {
     j->text = j->at;
     while (j->at < j->end) {
@@ -198,7 +198,7 @@ enum status json_fail(const struct json *j, const char *expected) {
             column = 1;
         }
     }
-    bool whole = j->state == WANT_NOTHING; /* a complete value, but not the one that was wanted */
+    bool whole = j->state == WANT_NOTHING; /* a complete value, but not the wanted one */
     const char *found = j->at >= j->end && !whole ? " but the text ends there" : "";
     return fail(STATUS_INVALID, "%s: line %ld, column %ld: expected %s%s", j->name, line, column, expected, found);
 }
@@ -258,7 +258,7 @@ static size_t put_utf8(char out[4], uint32_t c) {
     return 4;
 }
 
-/* One character of an escaped string, *p moved on. The scanner has already checked the escapes. */
+/* Decodes one character of an escaped string and advances *p. The scanner has already checked the escapes. */
 static size_t unescape_one(char out[4], const char **p, const char *end) {
     if (**p != '\\') {
         out[0] = *(*p)++;
@@ -333,7 +333,7 @@ enum status json_string(const struct json *j, char *out, size_t capacity, size_t
     return STATUS_OK;
 }
 
-/* The number as a terminated string, for the C library. */
+/* Copies the number as a terminated string for the C library. */
 static bool number_text(const struct json *j, char out[64]) {
     if (j->length >= 64) return false;
     memcpy(out, j->text, j->length);

@@ -1,8 +1,8 @@
 /* json.h -- strict JSON (RFC 8259): a pull parser over a byte range, and a writer. The parser allocates nothing.
  *
- * Reading: json_next gives events; an object gives OBJECT, then KEY and a value for each member, then OBJECT_END.
- * Strings and numbers come as raw ranges of the input. Depth is at most JSON_DEPTH_MAX. After JSON_END or
- * JSON_ERROR every further call gives the same event. */
+ * json_next returns events. An object gives OBJECT, then KEY and a value for each member, then OBJECT_END. Strings and
+ * numbers are ranges of the input, still escaped. Depth is at most JSON_DEPTH_MAX. After JSON_END or JSON_ERROR every
+ * further call returns the same event. One thread at a time for each parser or writer. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -28,39 +28,39 @@ struct json {
 };
 
 void json_open(struct json *j, const char *name, const void *data, size_t bytes);
-/* The same for one line of a file, from 1, so that messages have its number. */
+/* The same for one line of a file; `line` counts from 1, and messages contain it. */
 void json_open_line(struct json *j, const char *name, const void *data, size_t bytes, int64_t line);
 enum json_event json_next(struct json *j);
 
-/* Fails with the file, line and column, and what was expected there: call it on JSON_ERROR, or when an event is
- * not the one that the caller's format wants. */
+/* Fails with file, line and column, and with what was expected there. Call it on JSON_ERROR, or if an event is not what
+ * the caller's format requires. */
 enum status json_fail(const struct json *j, const char *expected);
 
-/* Skips the value that comes next (or, right after OBJECT/ARRAY was returned, use json_skip_rest). */
+/* Skips the next value. Right after OBJECT or ARRAY was returned, use json_skip_rest instead. */
 enum status json_skip(struct json *j);
 /* Skips to the end of the object or array that was just opened. */
 enum status json_skip_rest(struct json *j);
 
-/* The current KEY or STRING equals this text (escapes are honoured). */
+/* Whether the current KEY or STRING, unescaped, equals this text. */
 bool json_equals(const struct json *j, const char *text);
 /* Unescapes the current KEY or STRING as UTF-8 into out (capacity includes the final NUL); *length without it.
  * Lone surrogates become U+FFFD. STATUS_INVALID when it does not fit; an unescaped string is never longer than
  * its escaped form, so capacity j->length + 1 always fits. */
 enum status json_string(const struct json *j, char *out, size_t capacity, size_t *length);
-/* The current NUMBER whole, or STATUS_INVALID with position. */
+/* Converts the whole current NUMBER. STATUS_INVALID, with its position: it is out of range, or not an integer. */
 enum status json_int(const struct json *j, int64_t *out);
 enum status json_double(const struct json *j, double *out);
 
-/* Expect-style helpers: the next event must be of that kind. */
+/* These read the next event, which must be of that kind. */
 enum status json_expect(struct json *j, enum json_event event, const char *expected);
 enum status json_next_int(struct json *j, int64_t *out);
-/* From lowest to highest; the message names `key`. */
+/* Reads an integer from lowest to highest; the message names `key`. */
 enum status json_next_int_in(struct json *j, const char *key, int32_t lowest, int32_t highest, int32_t *out);
 enum status json_next_double(struct json *j, double *out);
 enum status json_next_bool(struct json *j, bool *out);
 
-/* Writing, to a stdio stream: the writer puts commas, quotes and escapes. `indent` 0: one line. Invalid UTF-8
- * in strings becomes U+FFFD. Errors of the stream are the caller's to check (ferror). */
+/* The writer, to a stdio stream, adds commas, quotes and escapes. `indent` 0: one line. Invalid UTF-8 in strings
+ * becomes U+FFFD. The caller must check the stream for errors (ferror). */
 struct json_writer { FILE *file; int indent, depth; bool after_key; bool first[JSON_DEPTH_MAX]; };
 void json_write_open(struct json_writer *w, FILE *file, int indent);
 void json_write_object(struct json_writer *w);

@@ -1,4 +1,4 @@
-/* safetensors.c -- reading checks every claim of the header before anything is believed. */
+/* safetensors.c -- reading checks every number of the header before it is used. */
 #include "base/formats/safetensors.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -139,7 +139,7 @@ static enum status read_tensor(struct safetensors *f, struct json *j, size_t dat
     return STATUS_OK;
 }
 
-/* Two arguments of one sort: the comparison needs the tensors, so names are compared through pointers to views. */
+/* Compares two indices by the names of their tensors. */
 static int compare_names(const void *a, const void *b, void *tensors) {
     const struct tensor_view *t = tensors;
     return strcmp(t[*(const int *)a].name, t[*(const int *)b].name);
@@ -163,7 +163,7 @@ static enum status check_layout(struct safetensors *f) {
     qsort_r(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names, f->tensors);
     for (int i = 1; i < f->count; i++)
         if (strcmp(f->tensors[f->by_name[i - 1]].name, f->tensors[f->by_name[i]].name) == 0)
-            return fail(STATUS_INVALID, "%s: tensor %s stands twice", f->path, f->tensors[f->by_name[i]].name);
+            return fail(STATUS_INVALID, "%s: tensor %s occurs twice", f->path, f->tensors[f->by_name[i]].name);
     return STATUS_OK;
 }
 
@@ -263,7 +263,7 @@ enum status safetensors_to_f32(float *out, const struct tensor_view *t) {
         return fail(STATUS_MISMATCH, "tensor %s is %s; weights must be F32, F16 or BF16", t->name,
                     dtypes[t->dtype].name);
     }
-    uint16_t block[256]; /* copied first: the data may lie at an odd address */
+    uint16_t block[256]; /* copied first, because the data may have an odd address */
     for (int64_t i = 0; i < t->count; i += 256) {
         size_t n = (size_t)(t->count - i < 256 ? t->count - i : 256);
         memcpy(block, (const char *)t->data + i * 2, n * 2);

@@ -33,11 +33,11 @@ const char *safetensors_metadata(const struct safetensors *file, const char *key
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);                         /* "BF16" */
 size_t safetensors_dtype_bytes(enum safetensors_dtype dtype);
 
-/* Converts all elements; integer to float and F64 to F32 are not done: STATUS_MISMATCH. */
+/* Convert all elements. STATUS_MISMATCH: integer to float, and F64 to F32, are not supported. */
 enum status safetensors_to_f32(float *out, const struct tensor_view *tensor);   /* from F32, F16, BF16 */
 enum status safetensors_to_i32(int32_t *out, const struct tensor_view *tensor); /* from I32 */
 
-/* Writes a new file, published atomically. Tensors are given whole, in order. `metadata_json`: the text of an
- * object of strings, or NULL. */
+/* Writes a new file, published whole. The tensors are complete and in order. `metadata_json`: the text of an object of
+ * strings, or NULL. */
 enum status safetensors_write(const char *path, const struct tensor_view *tensors, int count,
                               const char *metadata_json);

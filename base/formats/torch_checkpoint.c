@@ -1,7 +1,8 @@
-/* torch_checkpoint.c -- joins the pickle's tensors with the archive's members, and checks the one against the other.
+/* torch_checkpoint.c -- joins the pickle's tensors with the archive's members, and checks one against the other.
  *
- * Contiguous tensors are views into the mapped file. Others (a transposed weight that was saved as it lay) are copied
- * together once; their sum is limited by the file's size, so that overlapping strides cannot blow up memory. */
+ * A contiguous tensor is a view into the mapped file. Other tensors (a transposed weight that was saved as it was) are
+ * copied into contiguous memory once. The sum of the copies is limited by the file's size, so that overlapping strides
+ * cannot exhaust memory. */
 #include "base/formats/torch_checkpoint.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -21,14 +22,14 @@ enum {
 
 struct torch_checkpoint {
     const char *name;
-    struct file_map map; /* zeroed when the bytes are the caller's */
+    struct file_map map; /* zeroed if the caller owns the bytes */
     size_t bytes;
     struct zip *zip;
-    struct arena *arena;         /* names, and copies of tensors that do not lie in one piece */
+    struct arena *arena;         /* names, and copies of tensors that are not contiguous */
     const uint8_t **member_data; /* [zip_count], NULL until read and checked */
     struct pickle pickle;
     const char *folder;
-    size_t folder_bytes; /* "archive/", which every member's name begins with */
+    size_t folder_bytes; /* of "archive/", with which every member's name begins */
     struct tensor_view *tensors;
     size_t n_tensors, tensors_capacity;
     int64_t left_out, visits;
@@ -96,7 +97,7 @@ static enum status open_archive(struct torch_checkpoint *c, const uint8_t *data)
     return pickle_run(&c->pickle, c->name, program, pickle->bytes);
 }
 
-/* The bytes of a storage, checked (CRC) once however many tensors share it. */
+/* Returns the bytes of a storage. The CRC is checked once, however many tensors share the storage. */
 static enum status storage_data(struct torch_checkpoint *c, const uint8_t **out, const struct pickle_storage *storage) {
     char path[300] = "data/", shown[64];
     printable(shown, storage->key.bytes, storage->key.length);
@@ -118,7 +119,7 @@ static enum status storage_data(struct torch_checkpoint *c, const uint8_t **out,
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-/* Copies a tensor whose elements do not lie in one piece, in row-major order. */
+/* Copies a tensor that is not contiguous, in row-major order. */
 static enum status gather(struct torch_checkpoint *c, struct tensor_view *view, const uint8_t *base,
                           const struct pickle_tensor *t, size_t size) {
     uint64_t bytes = (uint64_t)view->count * size;
@@ -176,12 +177,12 @@ static enum status add_tensor(struct torch_checkpoint *c, const char *name, cons
     return STATUS_OK;
 }
 
-/* name = prefix + key, checked to be fit for a name. */
+/* Makes name = prefix + key, after checking the key. */
 static enum status join_name(struct torch_checkpoint *c, char **out, const char *prefix,
                              const struct pickle_object *key) {
     size_t before = strlen(prefix);
     if (key->kind != PICKLE_TEXT)
-        return fail(STATUS_UNSUPPORTED, "%s: a tensor under a key that is no text, in '%s'", c->name, prefix);
+        return fail(STATUS_UNSUPPORTED, "%s: a tensor under a key that is not text, in '%s'", c->name, prefix);
     if (before + key->text.length > NAME_BYTES_MAX)
         return fail(STATUS_UNSUPPORTED, "%s: a tensor name of more than %d bytes", c->name, NAME_BYTES_MAX);
     TRY(arena_push(c->arena, out, before + key->text.length + 2));
@@ -194,7 +195,7 @@ static enum status join_name(struct torch_checkpoint *c, char **out, const char 
     return STATUS_OK;
 }
 
-/* Dictionaries may be shared or contain themselves: depth and steps are limited. */
+/* Walks dictionaries. They may be shared or contain themselves, so depth and steps are limited. */
 static enum status collect(struct torch_checkpoint *c, const struct pickle_object *dict, const char *prefix,
                            int depth) {
     const struct pickle *p = &c->pickle;
@@ -258,7 +259,7 @@ enum status torch_checkpoint_open(struct torch_checkpoint **out, const char *pat
         return status;
     }
     (*out)->map = map;
-    (*out)->name = NULL; /* borrowed for messages of opening only */
+    (*out)->name = NULL; /* borrowed for messages during opening only */
     return STATUS_OK;
 }
 

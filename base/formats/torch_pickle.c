@@ -1,8 +1,8 @@
 /* torch_pickle.c -- a stack machine for the opcodes that torch.save writes.
  *
- * Nothing is ever called: REDUCE on one of the known globals is a case below. Objects, stack, memo, tuple items and
- * dictionary entries all live in arrays with one limit, so a hostile pickle can cost at most some hundred megabytes,
- * and there is no recursion to blow. */
+ * It calls nothing: REDUCE on one of the known globals is a case below. Objects, stack, memo, tuple items and
+ * dictionary entries are arrays with one common limit, so a hostile pickle can use at most some hundred megabytes.
+ * There is no recursion. */
 #include "base/formats/torch_pickle.h"
 #include "base/memory.h"
 
@@ -94,7 +94,7 @@ static enum status broken(const struct machine *m, const char *what) {
                 m->at - m->begin, what);
 }
 
-/* Grows one of the arrays to hold one more; all share one limit. */
+/* Grows one of the arrays by one element; all share one limit. */
 static enum status pickle_check_count(const struct machine *m, size_t count) {
     if (count >= LIMIT)
         return fail(STATUS_UNSUPPORTED, "%s: pickle byte %td: more than %d objects; no model checkpoint needs that",
@@ -102,7 +102,7 @@ static enum status pickle_check_count(const struct machine *m, size_t count) {
     return STATUS_OK;
 }
 
-/* One more element than `count`. */
+/* Grows an array so that it has one element more than `count`. */
 #define PICKLE_GROW(m, pointer, capacity, count)                                                                       \
     do {                                                                                                               \
         TRY(pickle_check_count(m, count));                                                                             \
@@ -122,7 +122,7 @@ static enum status push_new(struct machine *m, struct pickle_object object) {
     return push(m, (int32_t)p->n_objects++);
 }
 
-/* The stack depth at the innermost mark, below which nothing may be popped. */
+/* The stack depth at the innermost mark. Nothing below it may be popped. */
 static size_t depth_at_mark(const struct machine *m) {
     return m->n_marks ? m->marks[m->n_marks - 1] : 0;
 }
@@ -167,7 +167,7 @@ static enum status push_text(struct machine *m, int length_bytes) {
     return push_new(m, (struct pickle_object){.kind = PICKLE_TEXT, .text = {(const char *)bytes, (uint32_t)length}});
 }
 
-/* Numbers of up to 8 bytes; sizes and offsets are never longer. */
+/* Reads a number of up to 8 bytes; sizes and offsets are never longer. */
 static enum status push_long(struct machine *m) {
     uint64_t bytes = 0, value = 0;
     TRY(take_number(m, &bytes, 1));
@@ -197,13 +197,13 @@ static enum status push_dict(struct machine *m) {
     return push_new(m, (struct pickle_object){.kind = PICKLE_DICT, .dict = {-1, -1}});
 }
 
-/* Puts stack[first..] (key, value, key, value...) into the dictionary below them. */
+/* Puts stack[first..] (key, value, key, value, ...) into the dictionary below them. */
 static enum status set_items(struct machine *m, size_t first) {
     struct pickle *p = m->p;
     if (first <= depth_at_mark(m) || (m->depth - first) % 2)
         return broken(m, "dictionary entries without a dictionary");
     int32_t target = m->stack[first - 1];
-    if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for what is not a dictionary");
+    if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for something else");
     for (size_t i = first; i < m->depth; i += 2) {
         PICKLE_GROW(m, &p->pairs, &p->pairs_capacity, p->n_pairs);
         int32_t pair = (int32_t)p->n_pairs++, last = p->objects[target].dict.last;
@@ -218,7 +218,7 @@ static enum status set_items(struct machine *m, size_t first) {
     return STATUS_OK;
 }
 
-/* Lists are only ever arguments that nobody reads here: what they hold is dropped. */
+/* Drops the items of a list: lists only occur as arguments that are not read. */
 static enum status append(struct machine *m, size_t first) {
     if (first <= depth_at_mark(m) || m->p->objects[m->stack[first - 1]].kind != PICKLE_LIST)
         return broken(m, "list items without a list");
@@ -230,7 +230,7 @@ static bool text_is(struct pickle_text text, const char *word) {
     return strlen(word) == text.length && memcmp(text.bytes, word, text.length) == 0;
 }
 
-/* A name from the file, fit for a message: printable, and not too long. */
+/* Makes a name from the file fit for a message: printable and not too long. */
 static void printable(char out[64], struct pickle_text text) {
     size_t n = text.length < 63 ? text.length : 63;
     for (size_t i = 0; i < n; i++)
@@ -269,7 +269,7 @@ static enum status stack_global(struct machine *m) {
     return push_global(m, objects[module].text, objects[name].text);
 }
 
-/* Item i of a tuple; NULL when it is not a tuple, has no such item, or the item is of another kind. */
+/* Returns item i of a tuple; NULL if it is not a tuple, has no such item, or the item is of another kind. */
 static const struct pickle_object *item(const struct machine *m, int32_t object, int i, enum pickle_kind kind) {
     const struct pickle *p = m->p;
     const struct pickle_object *o = &p->objects[object];
@@ -287,13 +287,13 @@ static enum status push_storage(struct machine *m) {
                                *key = item(m, id, 2, PICKLE_TEXT), *elements = item(m, id, 4, PICKLE_INT);
     if (!tag || !text_is(tag->text, "storage") || !type || KNOWN[type->index].kind != GLOBAL_STORAGE || !key ||
         !elements || elements->integer < 0)
-        return broken(m, "a persistent id that is no storage");
+        return broken(m, "a persistent id that is not a storage");
     PICKLE_GROW(m, &p->storages, &p->storages_capacity, p->n_storages);
     p->storages[p->n_storages] = (struct pickle_storage){key->text, KNOWN[type->index].dtype, elements->integer};
     return push_new(m, (struct pickle_object){.kind = PICKLE_STORAGE, .index = (int32_t)p->n_storages++});
 }
 
-/* (storage, offset, shape, stride, requires_grad, hooks): copied as they are; torch_checkpoint checks the numbers. */
+/* Takes (storage, offset, shape, stride, requires_grad, hooks) as they are; torch_checkpoint checks the numbers. */
 static enum status push_tensor(struct machine *m, int32_t arguments) {
     struct pickle *p = m->p;
     const struct pickle_object *storage = item(m, arguments, 0, PICKLE_STORAGE),
@@ -324,7 +324,8 @@ static enum status reduce(struct machine *m) {
     TRY(pop(m, &arguments));
     TRY(pop(m, &function));
     const struct pickle_object *f = &m->p->objects[function], *a = &m->p->objects[arguments];
-    if (f->kind != PICKLE_GLOBAL || a->kind != PICKLE_TUPLE) return broken(m, "a call of what is no function");
+    if (f->kind != PICKLE_GLOBAL || a->kind != PICKLE_TUPLE)
+        return broken(m, "a call of something that is not a function");
     switch (KNOWN[f->index].kind) {
     case GLOBAL_ORDERED_DICT:
         if (a->tuple.count) return broken(m, "an OrderedDict with arguments");
@@ -356,7 +357,7 @@ static enum status memo_get(struct machine *m, uint64_t index) {
     return push(m, m->memo[index]);
 }
 
-/* Opcodes that carry a number, or work on what a mark brackets. */
+/* Handles opcodes with a number, and those that work on everything above a mark. */
 static enum status step_data(struct machine *m, uint8_t op) {
     uint64_t number = 0;
     const uint8_t *skipped = NULL;
@@ -414,7 +415,7 @@ static enum status step(struct machine *m, uint8_t op) {
         m->marks[m->n_marks++] = m->depth;
         return STATUS_OK;
     case OP_POP:
-    case OP_BUILD: /* an object's attributes: a state_dict's _metadata, of no use here */
+    case OP_BUILD: /* an object's attributes (a state_dict's _metadata), which are not needed */
         return pop(m, &dropped);
     case OP_DUP:
         if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");

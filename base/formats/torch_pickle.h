@@ -1,6 +1,6 @@
-/* torch_pickle.h -- the restricted unpickler of torch_checkpoint: a pickle in, a tree of dictionaries out.
+/* torch_pickle.h -- the restricted unpickler of torch_checkpoint: reads a pickle into a tree of dictionaries.
  *
- * It knows storages by key and type only; torch_checkpoint joins them with the archive's members and checks tensors
+ * It knows storages only by key and type; torch_checkpoint joins them with the archive's members and checks the tensors
  * against them. Strings are borrowed from the pickle's bytes. */
 #pragma once
 #include "base/formats/safetensors.h"
@@ -21,7 +21,7 @@ struct pickle_object {
         struct pickle_text text;
         struct pickle_tuple tuple;
         struct { int32_t first, last; } dict;             /* chain in pickle.pairs; -1: empty */
-        int32_t index;                   /* STORAGE, TENSOR: number; GLOBAL: which */
+        int32_t index;                   /* STORAGE, TENSOR: its number; GLOBAL: which one */
     };
 };
 struct pickle_pair { int32_t key, value, next; };         /* objects; next pair or -1 */
@@ -40,6 +40,6 @@ struct pickle {
     struct pickle_tensor *tensors; size_t n_tensors, tensors_capacity;
     int32_t result;                      /* object */
 };
-/* `out` is zeroed by the caller and freed by pickle_free also after a failure. */
+/* The caller zeroes `out`, and frees it with pickle_free, also after a failure. */
 enum status pickle_run(struct pickle *out, const char *name, const uint8_t *data, size_t bytes);
 void pickle_free(struct pickle *p);

@@ -1,4 +1,4 @@
-/* zip.c -- the central directory at the archive's end is the truth; local headers only say where data begins. */
+/* zip.c -- the central directory at the archive's end is authoritative; local headers only tell where data begins. */
 #include "base/formats/zip.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -27,7 +27,7 @@ struct zip {
     int64_t count;
 };
 
-/* [offset, offset + need) lies inside of the archive. */
+/* Whether [offset, offset + need) lies within the archive. */
 static bool inside(const struct zip *z, uint64_t offset, uint64_t need) {
     return offset <= z->bytes && need <= z->bytes - offset;
 }
@@ -45,7 +45,7 @@ struct directory {
     uint64_t offset, bytes, count;
 };
 
-/* The end record is the last thing in the archive but for a comment: searched from the back. */
+/* Finds the end record, searching backwards: only a comment may follow it. */
 static enum status find_directory(const struct zip *z, struct directory *out) {
     if (z->bytes < END_BYTES) return fail(STATUS_INVALID, "%s: not a zip archive: only %zu bytes", z->name, z->bytes);
     size_t lowest = z->bytes - END_BYTES > COMMENT_MAX ? z->bytes - END_BYTES - COMMENT_MAX : 0;
@@ -68,7 +68,7 @@ static enum status find_directory(const struct zip *z, struct directory *out) {
     return fail(STATUS_INVALID, "%s: not a zip archive, or cut short: there is no end record", z->name);
 }
 
-/* Sizes and offset that did not fit into 32 bits stand in the zip64 extra field, in this order, only those. */
+/* Reads the zip64 extra field, which has the sizes and the offset that did not fit into 32 bits, in this order. */
 static bool read_zip64(struct zip_member *m, const uint8_t *extra, size_t bytes) {
     while (bytes >= 4) {
         size_t id = little_endian_get(extra, 2), size = little_endian_get(extra + 2, 2);
@@ -187,7 +187,7 @@ enum status zip_read(const uint8_t **out, const struct zip *z, const struct zip_
     return STATUS_OK;
 }
 
-/* Slicing by four: the table is 4 KiB and made on the stack, so that there is no global to guard. */
+/* Slicing by four. The 4 KiB table is made on the stack, so that no global needs a lock. */
 uint32_t zip_crc32(const void *data, size_t bytes) {
     uint32_t table[4][256], crc = 0xffffffffu;
     for (uint32_t i = 0; i < 256; i++) {

@@ -10,19 +10,20 @@
 #include <stdint.h>
 
 struct zip_member {
-    const char *name; size_t name_bytes;                  /* not NUL-terminated */
+    const char *name; size_t name_bytes;                  /* without a NUL at its end */
     uint64_t local_offset, stored_bytes, bytes;           /* of the local header; compressed; uncompressed */
     uint32_t crc32;
     uint16_t method, flags;
 };
 struct zip;
-/* `name` is for messages and borrowed, as are the bytes, until zip_close. */
+/* `name` is for messages; it and the bytes are borrowed until zip_close. */
 enum status zip_open(struct zip **out, const char *name, const void *data, size_t bytes);
 void zip_close(struct zip *z);                            /* NULL is fine */
 int64_t zip_count(const struct zip *z);
 const struct zip_member *zip_at(const struct zip *z, int64_t index);             /* sorted by name */
 const struct zip_member *zip_find(const struct zip *z, const char *name, size_t name_bytes);   /* NULL: none */
-/* The member's m->bytes bytes, in place. */
+/* Returns the m->bytes bytes of a member, which stay where they are. STATUS_UNSUPPORTED: compressed or encrypted.
+ * STATUS_CORRUPT: wrong range or CRC-32. */
 enum status zip_read(const uint8_t **out, const struct zip *z, const struct zip_member *m);
 /* CRC-32 as zip and zlib compute it. */
 uint32_t zip_crc32(const void *data, size_t bytes);

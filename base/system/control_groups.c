@@ -1,5 +1,6 @@
-/* control_groups.c -- see control_groups.h. /proc/self/cgroup says which groups the process is in, /proc/self/mountinfo
- * where their files are: a container sees its own group as the outermost, whatever that is called outside. */
+/* control_groups.c -- see control_groups.h. /proc/self/cgroup tells which groups the process is in,
+ * /proc/self/mountinfo where their files are. A container sees its own group as the outermost one, whatever its name is
+ * outside. */
 #include "base/system/control_groups.h"
 #include "base/file.h"
 #include <math.h>
@@ -9,7 +10,7 @@
 
 enum { LINE = 2 * FILE_PATH_MAX };
 
-/* Whether a list with commas has this word. */
+/* Whether a comma-separated list contains this word. */
 static bool has_word(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -17,7 +18,7 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* Buffers that are too large for a small stack (ulimit -s). */
+/* Buffers on the heap, because a stack may be small (ulimit -s). */
 struct paths {
     char line[LINE], group[LINE], at[LINE], top[LINE], folder[LINE];
 };
@@ -28,7 +29,7 @@ static FILE *open_under(const char *root, const char *folder, const char *name) 
     return n > 0 && n < LINE ? fopen(whole, "re") : NULL;
 }
 
-/* The path of the process's group, of version 2 or of version 1's hierarchy that has this controller: lines are
+/* The path of the process's group, of version 2 or of the version 1 hierarchy with this controller. Lines have the form
  * "number:words:path". */
 static bool find_group(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
@@ -45,7 +46,7 @@ static bool find_group(struct paths *p, const char *root, const char *controller
     return found;
 }
 
-/* Where that hierarchy is mounted, and which of its groups is seen there. */
+/* Where that hierarchy is mounted, and which of its groups appears there. */
 static bool find_mount(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
     FILE *file = open_under(root, "/proc/self", "mountinfo");
@@ -70,7 +71,7 @@ double control_groups_number(const char *root, const char *folder, const char *n
     return value;
 }
 
-/* The least of a group and those around it. */
+/* The smallest limit of a group and of the groups around it. */
 static double least_of(struct paths *p, const char *root, const char *controller, control_group_limit *limit,
                        bool second) {
     if (!find_group(p, root, controller, second) || !find_mount(p, root, controller, second)) return INFINITY;
@@ -88,7 +89,8 @@ static double least_of(struct paths *p, const char *root, const char *controller
 
 double control_groups_least(const char *root, const char *controller, control_group_limit *limit) {
     struct paths *p =
-        malloc(sizeof *p); /* no fault point: without memory for it the limit is unknown, as without /proc */
+        /* without a fault point: if there is no memory for it the limit is unknown, as it is without /proc */
+        malloc(sizeof *p);
     if (!p) return INFINITY;
     double least = fmin(least_of(p, root, controller, limit, true), least_of(p, root, controller, limit, false));
     free(p);

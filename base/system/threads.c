@@ -1,11 +1,11 @@
-/* threads.c -- workers sleep on a condition variable; a loop hands out ranges by an atomic counter.
+/* threads.c -- workers sleep on a condition variable; a loop distributes ranges by an atomic counter.
  *
- * A worker first spins for a short while after a loop: token-by-token decoding starts hundreds of short loops a
- * token, and a sleep and wake each would cost more than the work.
+ * After a loop a worker first spins for a short while: decoding token by token starts hundreds of short loops a token,
+ * and one sleep and wake for each would cost more than the work.
  *
- * A loop waits for those workers alone that have entered it. One that the system has not run yet finds it closed: where
- * there are more threads than processors, or other programs are at work, nobody waits for somebody with nothing to do.
- */
+ * A loop waits only for the workers that have entered it. A worker that the system has not run yet finds the loop
+ * closed. So with more threads than processors, or beside other programs, a loop does not wait for a worker that has
+ * nothing to do. */
 #include "base/system/threads.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
@@ -27,13 +27,13 @@ struct threads {
     int count;
     pthread_mutex_t lock;
     pthread_cond_t start;
-    atomic_ulong generation; /* of the loop; raised under lock */
+    atomic_ulong generation; /* number of the loop; increased under `lock` */
     atomic_bool stop;
-    atomic_bool
-        open; /* a loop may be entered: what follows it is not written meanwhile, nor while somebody is inside */
-    atomic_int inside; /* workers */
+    /* Whether the loop may be entered. body, context, n and grain are not written while open or a worker is inside. */
+    atomic_bool open;
+    atomic_int inside; /* workers in the loop */
     int spins;
-    atomic_bool busy; /* a loop is on: nested ones run alone */
+    atomic_bool busy; /* whether a loop runs; nested loops run on the calling thread */
     threads_body *body;
     void *context;
     int64_t n, grain;
@@ -73,7 +73,8 @@ static void *work(void *argument) {
         }
         seen = atomic_load_explicit(&p->generation, memory_order_acquire);
         if (atomic_load(&p->stop)) return NULL;
-        atomic_fetch_add(&p->inside, 1); /* first: either this sees the loop closed, or its caller sees this */
+        /* before reading `open`: either this worker sees the loop closed, or the loop's caller sees this worker */
+        atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->open)) take_ranges(p, w->index);
         atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
     }
@@ -96,7 +97,8 @@ enum status threads_create(struct threads **out, int count) {
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;
-    p->spins = count <= processors ? SPINS : 0; /* else the one that is waited for may want this processor */
+    /* with more threads than processors, a spinning worker would take the processor from the one that works */
+    p->spins = count <= processors ? SPINS : 0;
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
         if (!threads_start(&p->workers[i].thread, work, &p->workers[i])) {

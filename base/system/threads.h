@@ -1,20 +1,20 @@
 /* threads.h -- parallel loops over one fixed pool.
  *
- * A pool is made once and passed to the functions that compute. One thread at a time may start a loop on it; loops do
- * not nest (a loop started inside a loop's body runs on the calling thread alone). */
+ * A pool is created once and passed to the functions that compute. One thread at a time may start a loop on it. Loops
+ * do not nest: a loop that is started within a loop's body runs on the calling thread alone. */
 #pragma once
 #include "base/status.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Starts a joinable thread. Its stack does not depend on the shell's limit (ulimit -s), which may be too small. */
+/* Starts a joinable thread. Its stack size does not depend on the shell's limit (ulimit -s), which may be too small. */
 bool threads_start(pthread_t *out, void *(*body)(void *context), void *context);
 
 struct threads;
 enum { THREADS_MAX = 256 };              /* of a pool */
 
-/* `count` <= 0: one for each processor that this process may keep busy (base/system/processors.h); never more than
+/* `count` <= 0: one thread for each processor that this process may use (base/system/processors.h). At most
  * THREADS_MAX. The caller counts as one of them. */
 enum status threads_create(struct threads **out, int count);
 void threads_free(struct threads *pool);                  /* NULL is fine */

@@ -6,11 +6,11 @@
 enum { DOCUMENTS = 16, IDS = 512, ENOUGH = 64 };
 
 struct check {
-    struct tokenizer_scratch *texts, *again; /* each holds what it gave last */
+    struct tokenizer_scratch *texts, *again; /* each keeps its last result */
     size_t ids, same;
 };
 
-/* Ids at the start and the end that are equal: one difference, such as a cut at the end, is one. */
+/* Counts equal ids at the start and at the end. One difference, such as a cut at the end, then counts as one. */
 static size_t count_same(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
     size_t n = n_a < n_b ? n_a : n_b, head = 0, tail = 0;
     while (head < n && a[head] == b[head])
@@ -46,7 +46,7 @@ static enum status check_file(struct check *c, const struct reader_config *file,
     return s;
 }
 
-/* Token formats only: nothing else is opened, since a pipe gives its bytes once. */
+/* Only files of a token format are opened, because a pipe can be read only once. */
 static bool holds_ids(enum reader_format *format, const char *path) {
     if (*format == READER_AUTO) *format = reader_format_of_path(path);
     return *format == READER_U16 || *format == READER_U32 || *format == READER_MEGATRON;
@@ -81,10 +81,11 @@ static enum status refuse(const struct ids_rules *rules, const char *source, uin
     const char *name = "";
     for (int k = 0; k < IDS_RESERVED; k++)
         if (rules->reserved[k] == (int64_t)id) name = rules->names[k];
-    return fail(STATUS_INVALID,
-                "%s: document at byte %llu: its token %zu is id %u, the model's %s, which is no text: leave it out of "
-                "token files, or name it with --eod-id where it ends documents",
-                source, (unsigned long long)offset, i, id, name);
+    return fail(
+        STATUS_INVALID,
+        "%s: document at byte %llu: its token %zu is id %u, the model's %s, which must not be in text: leave it out of "
+        "token files, or name it with --eod-id where it ends documents",
+        source, (unsigned long long)offset, i, id, name);
 }
 
 enum status ids_check_document(const struct ids_rules *rules, const char *source, uint64_t offset, const uint32_t *ids,

@@ -1,19 +1,19 @@
-/* ids_check.h -- checks that token ids come from this tokenizer. A token file does not name its tokenizer, and ids of
- * another one that are small enough would be read as other words.
+/* ids_check.h -- checks that token ids come from a given tokenizer. A token file does not name its tokenizer, and small
+ * enough ids of another one would be read as other words.
  *
- * The first documents are decoded and encoded again. A tokenizer's own ids come back; ids of another one decode to
+ * The first documents are decoded and encoded again. A tokenizer's own ids come back; those of another one decode to
  * nonsense, which encodes differently. A difference in rare tokens alone is not found, and ids without text look like
- * another tokenizer's. */
+ * those of another tokenizer. */
 #pragma once
 #include "base/progress.h"
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* The rules for a document's ids. `reserved` ids have a meaning in a model's input and are no text: the landmark, mask
- * and pad ids. */
+/* The rules for a document's ids. `reserved` ids have a meaning in a model's input and must not occur in text:
+ * landmark, mask and padding. */
 enum { IDS_RESERVED = 3 };
 struct ids_rules {
-    int vocab_size;                      /* ids at or above it are of another model */
+    int vocab_size;                      /* ids at or above it belong to another model */
     int32_t reserved[IDS_RESERVED];      /* -1: none */
     const char *names[IDS_RESERVED];
 };
@@ -21,5 +21,5 @@ struct ids_rules {
 enum status ids_check_document(const struct ids_rules *rules, const char *source, uint64_t offset, const uint32_t *ids,
                                size_t n);
 
-/* Notes each token file of which most ids do not come back. Text files and unreadable files are not noted. */
+/* Notes each token file of which most ids do not come back. Text files and unreadable files are skipped. */
 void ids_check(const struct progress *progress, const struct reader_config *inputs, const struct tokenizer *t);

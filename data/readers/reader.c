@@ -95,7 +95,7 @@ static enum status open_format(struct reader *r) {
         return arrow_open(r);
     case READER_TXT:
     case READER_AUTO:
-        break; /* opened and read at once by text_next; auto was settled by the list */
+        break; /* reader_list resolved auto; text files are opened and read by text_next */
     }
     return STATUS_OK;
 }
@@ -183,7 +183,7 @@ static void note_left_out(const struct left_out *l, const char *what, const stru
 
 void reader_note_left_out(const struct reader *r, const struct progress *progress) {
     note_left_out(&r->passed_over, "files that are not text were passed over", progress);
-    note_left_out(&r->bad_lines, "lines or rows that are no documents were skipped", progress);
+    note_left_out(&r->bad_lines, "lines or rows without a document were skipped", progress);
 }
 
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {

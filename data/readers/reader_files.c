@@ -1,4 +1,5 @@
-/* reader_files.c -- inputs to a list of files with formats, a folder's files in byte order of their paths. */
+/* reader_files.c -- makes a list of files with formats from the inputs. A folder's files are in byte order of their
+ * paths. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <stdlib.h>
@@ -112,7 +113,7 @@ static size_t past_blanks(const char *text, size_t bytes, size_t at) {
     return at;
 }
 
-/* A file whose name says nothing: an object at the start is jsonl, text without NUL is text. */
+/* Determines the format by content: an object at the start is jsonl, text without NUL is text. */
 static enum status format_of_bytes(enum reader_format *out, const char *path) {
     struct stream *s;
     char head[1024];
@@ -161,15 +162,15 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
     struct stat info;
     if (stat(input, &info) != 0) return fail_errno("%s", input);
     bool plain = S_ISREG(info.st_mode);
-    if (format == READER_AUTO && !plain) /* a pipe gives its first bytes once */
+    if (format == READER_AUTO && !plain) /* a pipe can be read only once */
         return fail(STATUS_INVALID, "%s: is not a plain file, so its format must be given: --format jsonl or txt",
                     input);
     if (format == READER_AUTO) TRY(format_of_bytes(&format, input));
     return reader_add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
-/* The schema of each parquet and arrow file is read at once: that the last of many lacks the column is better known
- * before hours of work than after them. */
+/* Reads the schema of each parquet and arrow file now: an error in the last of many files should appear before hours of
+ * work. */
 static enum status check_columns(struct reader *r) {
     enum status status = STATUS_OK;
     for (size_t i = 0; i < r->n_files && status == STATUS_OK; i++) {

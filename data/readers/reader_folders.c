@@ -1,9 +1,9 @@
-/* reader_folders.c -- the files of a folder and of what lies in it.
+/* reader_folders.c -- finds the files of a folder and of the folders in it.
  *
- * A folder is read once: links to folders wait until everything that lies there by itself is known, and count only
- * where they lead to something new. So links back up, and folders that link to each other, end. A folder's names are
- * read before anything below it is opened: neither descriptors nor much of the stack are held on the way down, which
- * goes as deep as a path can be long. */
+ * Each folder is read once. Links to folders are followed after all real folders are known, and only if they lead to a
+ * new one. So links to a parent, and folders that link to each other, cause no endless walk. The names of a folder are
+ * read before its subfolders are opened, so neither descriptors nor much stack are held while the walk goes down, which
+ * may be as deep as a path can be long. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <dirent.h>
@@ -16,7 +16,7 @@ struct names {
     char **items;
     size_t count, capacity;
 };
-/* Folders seen: open addressing, at most half full. */
+/* Folders that were seen: open addressing, at most half full. */
 struct seen_folder {
     dev_t device;
     ino_t inode;
@@ -30,10 +30,11 @@ struct walk {
     struct reader *reader;
     enum reader_format format;
     struct seen seen;
-    struct names links; /* to folders */
+    struct names links; /* links to folders */
     bool following;     /* them */
     char path[FILE_PATH_MAX];
-    char root[FILE_PATH_MAX], target[FILE_PATH_MAX]; /* the input folder, and what a link leads to, without links */
+    /* the input folder, and the target of a link, both without links */
+    char root[FILE_PATH_MAX], target[FILE_PATH_MAX];
 };
 
 static enum status names_add(struct names *n, const char *name) {
@@ -76,8 +77,9 @@ static enum status seen_add(struct seen *s, bool *first, const struct stat *fold
     return STATUS_OK;
 }
 
-/* Whether a file found in a folder is wanted: text, jsonl, parquet and arrow files for auto, else those of the format.
- * The Python package `datasets` keeps copies of a folder's rows beside them, as cache-<hash>.arrow. */
+/* Whether a file found in a folder is wanted: text, jsonl, parquet and arrow files for auto, otherwise those of the
+ * format. Files cache-<hash>.arrow are left out: the Python package `datasets` keeps copies of a folder's rows in
+ * them. */
 static bool wanted(enum reader_format format, enum reader_format of_name, const char *name) {
     if (of_name == READER_AUTO || of_name == READER_U16 || of_name == READER_U32 || of_name == READER_MEGATRON)
         return false;
@@ -110,12 +112,12 @@ static bool leads_out(struct walk *w) {
 
 static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder);
 
-/* What w->path says. */
+/* Looks at w->path and adds it. */
 static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     struct stat info, itself;
-    if (stat(w->path, &info) != 0) { /* a dangling link, or gone since */
+    if (stat(w->path, &info) != 0) { /* a dangling link, or removed meanwhile */
         if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
-        return fail_errno("%s: cannot look at it", w->path);
+        return fail_errno("%s: cannot be examined", w->path);
     }
     bool link = lstat(w->path, &itself) == 0 && S_ISLNK(itself.st_mode);
     bool folder = S_ISDIR(info.st_mode);
@@ -127,13 +129,13 @@ static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     return reader_add_file(w->reader, w->path, of_name, true, info.st_size);
 }
 
-/* w->path, of this length. */
+/* Walks w->path, of this length. */
 static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder) {
     struct names names = {0};
     bool first;
     TRY(seen_add(&w->seen, &first, folder));
     if (!first && w->following)
-        return STATUS_OK; /* without links nothing comes twice, whatever a file system calls it */
+        return STATUS_OK; /* without links no folder comes twice, whatever inode numbers a file system gives */
     enum status status = list_folder(&names, w->path);
     for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
         size_t n = length + 1 + strlen(names.items[i]);

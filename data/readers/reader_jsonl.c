@@ -1,7 +1,7 @@
 /* reader_jsonl.c -- one JSON object a line, streamed: memory holds one line and the bytes read after it.
  *
- * Every line is parsed strictly as a whole: a bad line is an error with its number, not a missing document. If the
- * caller wants such lines skipped, they are counted and the first ones named. */
+ * Every line is parsed strictly as a whole, so a bad line is an error with its number and not a missing document. If
+ * the caller wants bad lines skipped, they are counted and the first ones named. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
@@ -24,7 +24,7 @@ enum status jsonl_open(struct reader *r) {
 
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got) {
     struct jsonl *j = &r->jsonl;
-    size_t have = j->buffer.size - j->at; /* read already, where the part began */
+    size_t have = j->buffer.size - j->at; /* bytes read already */
     *got = have < bytes ? have : bytes;
     reader_part_add(r, j->buffer.data + j->at, *got);
     r->position.offset += *got;
@@ -52,7 +52,7 @@ static enum status too_long(const struct reader *r) {
                 reader_file(r)->path, (unsigned long long)r->position.line + 1, (unsigned long long)r->max_bytes);
 }
 
-/* The next line in the buffer, without its newline; *more = 0 at the end. */
+/* Returns the next line in the buffer, without its newline; *more = 0 at the end. */
 static enum status next_line(struct reader *r, const char **line, size_t *bytes, size_t *with_newline, int *more) {
     struct jsonl *j = &r->jsonl;
     size_t searched = 0;
@@ -82,10 +82,10 @@ static enum status next_line(struct reader *r, const char **line, size_t *bytes,
     }
 }
 
-/* To the first line that begins at or after this byte. */
+/* Moves to the first line that begins at or after this byte. */
 static enum status jsonl_skip_to(struct reader *r, uint64_t begin) {
     struct jsonl *j = &r->jsonl;
-    while (r->position.offset < begin - 1) { /* the byte before may be the newline that matters */
+    while (r->position.offset < begin - 1) { /* the byte before may be the newline of the line before */
         uint64_t left = begin - 1 - r->position.offset, got;
         const char *data = j->buffer.data, *newline;
         TRY(jsonl_pass(r, left < BLOCK ? left : BLOCK, &got));
@@ -119,7 +119,7 @@ static enum status line_fail(const struct reader *r, const char *what) {
 
 static enum status bad_json(const struct reader *r, const struct json *j) {
     bool deep = j->depth == JSON_DEPTH_MAX && j->at < j->end && (*j->at == '[' || *j->at == '{');
-    bool text = r->position.line == 1 && j->at == j->begin; /* such as words on standard input */
+    bool text = r->position.line == 1 && j->at == j->begin; /* plain text, such as words on standard input */
     return fail(STATUS_INVALID, "%s:%llu: %s at column %zu%s", reader_file(r)->path,
                 (unsigned long long)r->position.line, deep ? "JSON nested deeper than is read" : "not valid JSON",
                 (size_t)(j->at - j->begin) + 1, text ? "; if this is plain text, give --format txt" : "");
@@ -130,7 +130,7 @@ static enum status unescape(const struct json *j, struct reader_buffer *out) {
     return json_string(j, out->data, out->capacity, &out->size);
 }
 
-/* A string or number named "id". */
+/* Reads a string or number named "id". */
 static enum status read_id(struct reader *r, struct json *j) {
     struct reader_buffer *key = &r->jsonl.key;
     struct json value = *j;
@@ -145,7 +145,7 @@ static enum status read_id(struct reader *r, struct json *j) {
     return json_skip(j) == STATUS_OK ? STATUS_OK : bad_json(r, j);
 }
 
-/* The "id" of the object in "meta". */
+/* Reads the "id" of the object in "meta". */
 static enum status read_meta(struct reader *r, struct json *j, bool has_id) {
     struct json inside = *j;
     if (json_skip(j) != STATUS_OK) return bad_json(r, j);
@@ -171,7 +171,7 @@ static enum status read_text(struct reader *r, struct json *j, bool *found) {
     return unescape(j, &l->text);
 }
 
-/* One line to document. As in Python, the last of several members of one name counts. */
+/* Makes a document from one line. As in Python, the last of several members with one name counts. */
 static enum status parse(struct reader *r, struct document *d, const char *line, size_t bytes) {
     struct jsonl *l = &r->jsonl;
     struct json j;

@@ -96,7 +96,7 @@ enum status megatron_open(struct reader *r) {
     TRY(file_map(&m->data, bin));
     TRY(check_header(m, idx));
     TRY(check_entries(m, idx));
-    /* Documents may lie anywhere in .bin, so a part's share of its bytes is taken as a share of the documents. */
+    /* A part's share of the bytes is taken as a share of the documents, because documents may be anywhere in .bin. */
     const struct input_file *f = reader_file(r);
     m->next = m->data.size ? megatron_document_at(m, f->begin) : 0;
     m->last = f->end < m->data.size ? megatron_document_at(m, f->end) : m->n_documents;
@@ -113,7 +113,7 @@ void megatron_close(struct reader *r) {
     m->index = m->data = (struct file_map){0};
 }
 
-/* One id; false when it is negative or beyond 32 bits. */
+/* Reads one id; false: it is negative or has more than 32 bits. */
 static bool read_id(const struct megatron *m, const uint8_t *p, uint32_t *out) {
     uint64_t value = little_endian_get(p, m->width);
     bool is_signed = m->code >= 2 && m->code <= 5;
@@ -148,6 +148,6 @@ enum status megatron_next(struct reader *r, struct document *d, int *more) {
     d->ids = m->ids;
     d->n_ids = n;
     d->offset = begin < end ? (uint64_t)pointer_of(m, begin) : 0;
-    r->position.offset = ++m->next; /* documents: sequences may lie anywhere in .bin */
+    r->position.offset = ++m->next; /* counts documents, because sequences may be anywhere in .bin */
     return STATUS_OK;
 }

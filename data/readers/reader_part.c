@@ -1,11 +1,12 @@
-/* reader_part.c -- the share of the inputs that one of several processes reads.
+/* reader_part.c -- selects the share of the inputs that one of several processes reads.
  *
- * All inputs, one after the other, are one row of bytes (on disk). Part i of N has the bytes from floor((i-1) * all /
- * N) to floor(i * all / N), and the records that begin there: lines of plain jsonl, documents of u16, u32 and Megatron
- * files. Any other file is one record. So every process finds its share alone, from names and sizes, and every record
- * is in exactly one part, in the order of the inputs.
+ * The bytes (on disk) of all inputs, one after the other, are divided into N ranges. Part i has the bytes from
+ * floor((i-1) * all / N) to floor(i * all / N), and the records that begin there: lines of plain jsonl, documents of
+ * u16, u32 and Megatron files. Any other file is one record. So every process finds its share alone, from names and
+ * sizes, and every record is in exactly one part, in the order of the inputs.
  *
- * A part reads the file in which it begins from its start, to count lines: numbers of lines are those of the file. */
+ * A part reads the file in which it begins from the file's start, to count lines: line numbers are those of the
+ * file. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <string.h>
@@ -27,7 +28,7 @@ static bool part_can_cut(const struct reader *r, const struct input_file *f, enu
     }
 }
 
-/* Makes f's share of the bytes low .. high-1, of which it has those from `start` on; *none: it has no part in them. */
+/* Reduces f to its share of the bytes low .. high-1, where f begins at byte `start`; *none: it has no share. */
 static enum status part_of_file(const struct reader *r, struct input_file *f, uint64_t start, struct reader_span share,
                                 bool *none) {
     uint64_t bytes = (uint64_t)f->bytes, end = start + bytes;
@@ -45,7 +46,7 @@ static uint64_t part_boundary(uint64_t all, int part, int parts) {
     return (uint64_t)((unsigned __int128)all * (unsigned)part / (unsigned)parts);
 }
 
-/* Names, formats and sizes of all inputs: equal in all parts of one corpus. */
+/* Hash of names, formats and sizes of all inputs, which is equal for all parts of a corpus. */
 static enum status part_list_hash(struct reader *r) {
     XXH64_hash_t h = 0;
     for (size_t i = 0; i < r->n_files; i++) {
@@ -66,7 +67,7 @@ enum status reader_take_part(struct reader *r, int part, int parts) {
     for (size_t i = 0; i < r->n_files; i++)
         all += (uint64_t)r->files[i].bytes;
     struct reader_span share = {part_boundary(all, part - 1, parts), part_boundary(all, part, parts)};
-    if (part == parts) share.end = UINT64_MAX; /* with empty files at the end */
+    if (part == parts) share.end = UINT64_MAX; /* includes empty files at the end */
     size_t kept = 0;
     enum status status = STATUS_OK;
     for (size_t i = 0; i < r->n_files; i++) {

@@ -1,8 +1,8 @@
-/* reader_seek.c -- the hash of what was read, and the continuation after it in a new process.
+/* reader_seek.c -- the hash of what was read, and the continuation after it in another process.
  *
- * A corpus may change between a build that was stopped and its resumption. What was read before the stop is read again,
- * hashed without being parsed, and compared: otherwise two corpora could be mixed unnoticed. The rest may change.
- */
+ * A corpus may change between a stopped build and its resumption. The data read before the stop is read again, hashed
+ * without being parsed, and compared; otherwise two corpora could be mixed unnoticed. The data after it may have
+ * changed. */
 #define XXH_STATIC_LINKING_ONLY
 #include "base/memory.h"
 #include "data/readers/columnar/columnar.h"
@@ -61,7 +61,7 @@ static enum status changed(const char *first, const char *last, uint64_t files) 
                 (unsigned long long)files, remedy);
 }
 
-/* Rows are decoded again: what is compared are their texts and keys. Bad ones were named by the run that read them. */
+/* Decodes rows again, because texts and keys are compared. Bad rows are not named: the first run named them. */
 static enum status pass_rows(struct reader *r, uint64_t offset) {
     struct document d;
     enum status status = STATUS_OK;
@@ -74,12 +74,13 @@ static enum status pass_rows(struct reader *r, uint64_t offset) {
     return status;
 }
 
-/* The open file, to `offset` (UINT64_MAX: to its end) in the units of its format. */
+/* Reads the open file again, up to `offset` in the units of its format (UINT64_MAX: to its end). */
 static enum status pass(struct reader *r, uint64_t offset) {
     struct document d;
     int more = 1;
     if (r->source.next) return source_pass(r, offset);
-    if (reader_file(r)->end != UINT64_MAX && offset == UINT64_MAX) { /* where its part ends is known by reading it */
+    /* the end of its part is known only by reading it */
+    if (reader_file(r)->end != UINT64_MAX && offset == UINT64_MAX) {
         while (more)
             TRY(reader_next_in_file(r, &d, &more));
         return STATUS_OK;
@@ -109,10 +110,10 @@ static enum status pass(struct reader *r, uint64_t offset) {
     return text_next(r, &d, &more);
 }
 
-/* The files before the position. */
+/* Compares the files before the position. */
 static enum status pass_files(struct reader *r, const struct reader_position *to, const struct reader_mark *marks,
                               size_t n_marks) {
-    uint64_t first = 0; /* after the last mark that agreed */
+    uint64_t first = 0; /* the file after the last matching mark */
     for (size_t mark = 0; r->position.file < to->file;) {
         TRY(reader_open_file(r));
         TRY(pass(r, UINT64_MAX));

@@ -1,5 +1,6 @@
-/* reader_source.c -- documents that the caller has in memory. The reader takes them for one file, whose offset is the
- * number of documents so far. They come once: a position is gone to by taking and hashing what lies before it. */
+/* reader_source.c -- documents that the caller has in memory. The reader treats them as one file, whose offset is the
+ * number of documents so far. They can be read only once, so a position is reached by reading and hashing all documents
+ * before it. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include "data/tokenizer/utf8.h"

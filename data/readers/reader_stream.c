@@ -1,8 +1,8 @@
-/* reader_stream.c -- one way to read plain, gzip, zstd and xz data, from a file or from standard input.
+/* reader_stream.c -- reads plain, gzip, zstd and xz data from a file or from standard input.
  *
- * The kind is known by the first bytes, not by the name; a name that promises compression must keep the promise.
- * Several members or frames in a row are one stream, as their tools make them. Data that ends inside a member is an
- * error that names the file: half a corpus must not pass for a whole one. */
+ * The first bytes determine the kind, not the name; but a name with the suffix of a compressor requires that kind.
+ * Several consecutive members or frames are one stream, as the compressors' tools treat them. Data that ends within a
+ * member is an error that names the file, so that half a corpus is not taken for a whole one. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <errno.h>
@@ -23,8 +23,8 @@ struct stream {
     char *path;
     int fd;
     enum stream_kind kind;
-    bool input_ended, inside; /* inside: a member has begun and not ended */
-    bool begun;               /* the first member has */
+    bool input_ended, inside; /* inside: within a member */
+    bool begun;               /* whether the first member has begun */
     uint8_t *input;
     size_t at, size;   /* unread part of input */
     uint64_t consumed; /* bytes read from the file */
@@ -79,7 +79,7 @@ static enum status start_decoder(struct stream *s) {
     return good ? STATUS_OK : fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
 }
 
-/* The first bytes decide; a pipe may give them one at a time. */
+/* Determines the kind by the first bytes; a pipe may return them one at a time. */
 static enum status detect(struct stream *s) {
     while (s->size < 6 && !s->input_ended) {
         ssize_t got = read(s->fd, s->input + s->size, INPUT_BYTES - s->size);
@@ -92,8 +92,8 @@ static enum status detect(struct stream *s) {
     s->kind = kind_of(s->input, s->size);
     enum stream_kind promised = kind_promised(s->path);
     if (promised != STREAM_PLAIN && s->kind != promised)
-        return fail(STATUS_INVALID, "%s: is not %s data, as its name says (%s)", s->path, kind_names[promised],
-                    s->size == 0 ? "the file is empty" : "its first bytes differ");
+        return fail(STATUS_INVALID, "%s: is not %s data, although its name states it (%s)", s->path,
+                    kind_names[promised], s->size == 0 ? "the file is empty" : "its first bytes differ");
     return start_decoder(s);
 }
 
@@ -138,7 +138,7 @@ static enum status damaged(const struct stream *s, const char *what) {
                 (unsigned long long)s->consumed, what);
 }
 
-/* After a whole member: not another one, and not the padding that its tools allow. */
+/* Called after a complete member: fails for bytes that are neither another member nor padding that the tools allow. */
 static enum status trailing(const struct stream *s) {
     uint64_t end = stream_consumed(s);
     return fail(STATUS_INVALID,
@@ -146,7 +146,7 @@ static enum status trailing(const struct stream *s) {
                 kind_names[s->kind], (unsigned long long)end, (unsigned long long)end);
 }
 
-/* Each of these decompresses once, from input to data; *got may be 0 with the end not yet reached. */
+/* Each of these decompresses once, from input to data; *got may be 0 before the end. */
 static enum status step_gzip(struct stream *s, uint8_t *data, size_t bytes, size_t *got) {
     if (!s->inside) { /* between members: another one, zero padding, or the end */
         while (s->at < s->size && s->input[s->at] == 0)

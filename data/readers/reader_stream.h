@@ -9,7 +9,7 @@
 struct stream;
 enum status stream_open(struct stream **out, const char *path);
 void stream_close(struct stream *s);                      /* NULL is fine */
-/* *got < bytes: the end. A damaged or cut file is STATUS_INVALID, named. */
+/* *got < bytes: the end. STATUS_INVALID, naming the file: the data is damaged or cut short. */
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);
 /* Whether it is not compressed. */
 enum status stream_is_plain(bool *plain, const char *path);

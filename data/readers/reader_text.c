@@ -1,4 +1,4 @@
-/* reader_text.c -- a file is a document: UTF-8, or UTF-16 with its byte order mark. */
+/* reader_text.c -- each file is a document: UTF-8, or UTF-16 with its byte order mark. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -6,13 +6,13 @@
 
 enum { BLOCK = 64 << 10, HEAD = 1024 };
 
-/* The byte order mark of UTF-16, which is not that of UTF-32. */
+/* Whether the text begins with UTF-16's byte order mark, and not with UTF-32's. */
 static bool is_utf16(const char *text, size_t bytes) {
     if (bytes >= 4 && memcmp(text, "\xFF\xFE\0\0", 4) == 0) return false;
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
 }
 
-/* The whole file; *binary: a NUL in its first KB, then nothing more is read. */
+/* Reads the whole file; *binary: its first KB contains a NUL, and nothing more was read. */
 static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
     struct reader_buffer *b = &r->text;
     b->size = 0;
@@ -65,7 +65,7 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
     }
     d->text = text;
     d->bytes = bytes;
-    /* The position after the document must differ from its start also for an empty file. */
+    /* An empty file also moves the position, so that the position after a document differs from its start. */
     r->position.offset = r->text.size > 0 ? r->text.size : 1;
     *more = 1;
     return STATUS_OK;

@@ -1,4 +1,4 @@
-/* reader_tokens.c -- raw little-endian u16 or u32 ids; documents end at the end-of-document id, which is dropped. */
+/* reader_tokens.c -- raw little-endian u16 or u32 ids. Documents end at the end-of-document id, which is dropped. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <string.h>
@@ -9,7 +9,7 @@ static uint32_t id_at(const struct tokens *t, size_t i) {
     return t->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* To the first document that begins at or after this byte. */
+/* Moves to the first document that begins at or after this byte. */
 static enum status tokens_skip_to(struct reader *r, uint64_t begin) {
     const struct tokens *t = &r->tokens;
     size_t width = (size_t)t->width, count = t->map.size / width, at = (size_t)((begin + width - 1) / width);

@@ -1,4 +1,5 @@
-/* tokenizer.c -- opening, looking up, and the way of a text through the parts (tokenizer_internal.h has the map). */
+/* tokenizer.c -- opens a tokenizer, looks up tokens, and passes a text through the parts (tokenizer_internal.h lists
+ * them). */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -140,7 +141,8 @@ static enum status encode_raw(void *context, const char *text, size_t bytes, boo
 enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes,
                              enum tokenizer_specials specials, const int32_t **ids, size_t *n_ids) {
     assert(s->tokenizer == t);
-    /* Positions in a text are 32 bits wide in the merges; normalisation and marks can make it some times longer. */
+    /* Positions in a text have 32 bits in the merges, and normalisation and marks can make a text several times
+     * longer. */
     if (bytes > INT32_MAX / 4)
         return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d", bytes,
                     INT32_MAX / 4);

@@ -1,9 +1,9 @@
 /* tokenizer.h -- text to ids and back, from a Hugging Face tokenizer.json.
  *
- * Byte-level BPE (GPT-2, GPT-NeoX, Llama-3, Qwen split patterns; NFC) and SentencePiece-style BPE with byte
- * fallback, with added and special tokens. The ids are those of the `tokenizers` package. A part of the file
- * that we do not know is refused by name at load, never ignored. Thread rule: one tokenizer may be used by many
- * threads, each with its own tokenizer_scratch. */
+ * Supports byte-level BPE (GPT-2, GPT-NeoX, Llama-3, Qwen split patterns; NFC) and SentencePiece-style BPE with byte
+ * fallback, with added and special tokens. The ids are those of the `tokenizers` package. A part of the file that is
+ * not supported is an error that names it; no part is ignored. Many threads may use one tokenizer, each with its own
+ * tokenizer_scratch. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -14,16 +14,15 @@ struct tokenizer;
 enum status tokenizer_open(struct tokenizer **out, const char *path);
 void tokenizer_free(struct tokenizer *t);                 /* NULL is fine */
 int tokenizer_vocab_size(const struct tokenizer *t);      /* highest id + 1, added tokens included */
-int32_t tokenizer_id(const struct tokenizer *t, const char *token);   /* of a token's spelling; -1: none */
+int32_t tokenizer_id(const struct tokenizer *t, const char *token);   /* id of a token's spelling; -1: none */
 const char *tokenizer_token(const struct tokenizer *t, int32_t id);   /* the spelling; NULL: no such id */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* The bytes that an id stands for inside a text, which may be a part of a character; borrowed, no NUL at the end. NULL:
- * no such id. */
+/* The bytes of an id within a text, which may be a part of a character; borrowed, without a NUL. NULL: no such id. */
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *bytes);
 /* XXH3-128 of the file's bytes, for fingerprints. */
 void tokenizer_fingerprint(const struct tokenizer *t, uint8_t out[16]);
 
-struct tokenizer_scratch;                                 /* per thread: buffers and the cache of words seen */
+struct tokenizer_scratch;                                 /* for one thread: buffers, and a cache of words */
 enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struct tokenizer *t);
 void tokenizer_scratch_free(struct tokenizer_scratch *s); /* NULL is fine */
 
@@ -36,13 +35,13 @@ enum tokenizer_specials {
 enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes,
                              enum tokenizer_specials specials, const int32_t **ids, size_t *n_ids);
 
-/* Decodes all at once into the scratch (NUL-terminated). skip_special drops special tokens. An id
- * that no token has gives U+FFFD. */
+/* Decodes all ids into the scratch (NUL-terminated). skip_special drops special tokens. An id without a token gives
+ * U+FFFD. */
 enum status tokenizer_decode(const struct tokenizer *t, struct tokenizer_scratch *s, const int32_t *ids, size_t n_ids,
                              bool skip_special, const char **text, size_t *bytes);
 
-/* Decoding as ids arrive: never gives half a UTF-8 character. The bytes of all calls, with the final flush, are
- * those of tokenizer_decode. Invalid sequences become U+FFFD. */
+/* Decodes ids as they arrive, without returning parts of a UTF-8 character. The bytes of all calls, with the final
+ * flush, are those of tokenizer_decode. Invalid sequences become U+FFFD. */
 struct tokenizer_stream { uint8_t pending[8]; int n_pending; bool started, skip_special; };
 void tokenizer_stream_start(struct tokenizer_stream *st, bool skip_special);
 enum status tokenizer_stream_push(const struct tokenizer *t, struct tokenizer_stream *st, struct tokenizer_scratch *s,

@@ -1,7 +1,8 @@
-/* tokenizer_added.c -- finding added tokens in a text: leftmost, of those the longest, as the reference does.
+/* tokenizer_added.c -- finds added tokens in a text: the leftmost, and the longest of several there, as the reference
+ * does.
  *
- * Tokens are few (one to some thousand) and sorted by spelling: a search reads the text byte by byte and narrows the
- * range of tokens that still fit. Texts that hold no first byte of any token are passed at memory speed. */
+ * Tokens are few (one to some thousand) and sorted by spelling. A search reads the text byte by byte and narrows the
+ * range of tokens that still match. Text without a first byte of any token is skipped at memory speed. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -74,13 +75,13 @@ static const struct added *match_at(const struct added_set *set, const char *tex
     for (size_t depth = 1; low < high; depth++) {
         if (set->items[low].bytes == depth) {
             longest = &set->items[low];
-            while (low < high && set->items[low].bytes == depth) /* equal spellings: the first one counts */
+            while (low < high && set->items[low].bytes == depth) /* of equal spellings the first one counts */
                 low++;
         }
         if (at + depth == bytes) break;
         uint8_t wanted = (uint8_t)text[at + depth];
         int left = low, right = high;
-        while (left < right) { /* the first with at least the wanted byte at this depth */
+        while (left < right) { /* finds the first token with at least the wanted byte at this depth */
             int middle = (left + right) / 2;
             if ((uint8_t)set->text.data[set->items[middle].at + depth] < wanted)
                 left = middle + 1;
@@ -89,7 +90,7 @@ static const struct added *match_at(const struct added_set *set, const char *tex
         }
         low = left;
         right = high;
-        while (left < right) { /* the first with a greater one */
+        while (left < right) { /* finds the first token with a greater byte */
             int middle = (left + right) / 2;
             if ((uint8_t)set->text.data[set->items[middle].at + depth] <= wanted)
                 left = middle + 1;
@@ -160,12 +161,12 @@ enum status added_split(const struct added_set *set, struct tokenizer_scratch *s
             continue;
         }
         size_t begin = at, end = at + a->bytes;
-        at = end; /* a match that does not count is still passed over */
+        at = end; /* a rejected match is skipped, too */
         if (specials == TOKENIZER_LITERAL && a->special) continue;
         if (a->single_word && (word_before(text, begin) || word_behind(text, bytes, end))) continue;
         if (a->lstrip) begin = begin > start ? spaces_before(text, begin, start) : start;
         if (a->rstrip) end = spaces_behind(text, bytes, end);
-        if (begin == end) continue; /* spaces that the token before took along: nothing is left of this one */
+        if (begin == end) continue; /* the token before took these spaces, so nothing is left of this match */
         if (start < begin) TRY(segment(context, text + start, begin - start, first && start == 0));
         TRY(memory_grow(&s->ids, &s->ids_capacity, s->n_ids + 1));
         s->ids[s->n_ids++] = a->id;

@@ -1,12 +1,12 @@
-/* tokenizer_bpe.c -- byte-pair merges of one word, and the cache of words in front of them.
+/* tokenizer_bpe.c -- byte-pair merges of one word, and a cache of words.
  *
- * A merge joins two neighbours; always the one of lowest rank, the leftmost of equals, until none applies. Short
- * words: a linear search for the lowest rank in each round, in registers and one cache line or two. Long words
- * (whole paragraphs where nothing splits): merges of a repeated pair all at once, then a heap of candidates over a
- * linked list, O(n log n).
+ * A merge joins two adjacent symbols. The merge of lowest rank comes first, of equals the leftmost, until none applies.
+ * Short words use a linear search for the lowest rank in each round, in registers and one or two cache lines. Long
+ * words (whole paragraphs, if nothing splits the text) first apply frequent merges to all occurrences at once, and then
+ * use a heap of candidates over a linked list, O(n log n).
  *
- * The cache holds words of at most 24 bytes that become at most 8 ids, in pairs of 64-byte lines, the newer first;
- * on English text it answers 97 % and more of all words. */
+ * The cache holds words of at most 24 bytes with at most 8 ids, in pairs of 64-byte lines, the newer one first. On
+ * English text it finds at least 97 % of all words. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -29,13 +29,14 @@ static const struct merge *find_merge(const struct tokenizer *t, int32_t left, i
     }
 }
 
-/* What text may become by itself: a token of the model's vocabulary, not one that was added to it. */
+/* Whether text may become this token: one of the model's vocabulary, not one that was added to it. */
 static int32_t find_in_model(const struct tokenizer *t, const char *text, size_t bytes) {
     int32_t id = tokenizer_find(t, text, bytes);
     return id >= 0 && t->tokens[id].flags & TOKEN_OF_MODEL ? id : -1;
 }
 
-/* Which byte, or character, is which id; and whether a text without pre-tokeniser may be cut in front of U+2581. */
+/* Makes the tables of the ids of bytes and characters, and decides whether a text without pre-tokeniser may be cut
+ * before U+2581. */
 static enum status prepare_bytes(struct tokenizer *t) {
     for (int b = 0; b < 256; b++) {
         char spelling[8];
@@ -94,7 +95,7 @@ static int32_t character_id(const struct tokenizer *t, uint32_t code, const char
     return code < CHARS_DIRECT ? t->char_id[code] : find_in_model(t, text, (size_t)length);
 }
 
-/* The bytes of a character as fallback tokens; false when one of them has none. */
+/* Appends the fallback tokens of a character's bytes; false: one of the bytes has none. */
 static bool fallback_ids(const struct tokenizer *t, int32_t ids[4], const char *text, int length) {
     for (int i = 0; i < length; i++) {
         ids[i] = t->byte_id[(uint8_t)text[i]];
@@ -103,8 +104,8 @@ static bool fallback_ids(const struct tokenizer *t, int32_t ids[4], const char *
     return t->byte_fallback;
 }
 
-/* At most one symbol a byte. A byte or character without an id and without a way out is dropped, as the reference
- * does. `unknown` runs are fused when the file says so; the pending one comes after fallback bytes, as there. */
+/* Appends at most one symbol a byte. As in the reference, a byte or character without id and fallback is dropped. Runs
+ * of `unknown` are fused if the file requires it; the pending one comes after fallback bytes, as there. */
 static size_t first_symbols(const struct tokenizer *t, int32_t *ids, const char *word, size_t bytes) {
     size_t n = 0;
     if (t->byte_level && t->unk_id < 0) {
@@ -205,10 +206,10 @@ static enum status offer_pair(const struct tokenizer *t, struct tokenizer_scratc
     return m ? heap_push(s, (uint64_t)(uint32_t)m->rank << 32 | (uint32_t)left) : STATUS_OK;
 }
 
-/* Applies the merge of lowest rank to all its occurrences, in place, if there are many: a long run of spaces or dashes
- * halves with each such merge, and would need a heap entry a byte. *n is the new length, *done: no merge is left.
- * False: the heap must continue, because the merge occurs rarely or made a pair of still lower rank, which comes first.
- */
+/* Applies the merge of lowest rank to all its occurrences in place, if there are many: each such merge halves a long
+ * run of spaces or dashes, which would otherwise need a heap entry a byte. *n is the new length; *done: no merge is
+ * left. Returns false if the heap must continue, because the merge occurs rarely or made a pair of lower rank, which
+ * comes first. */
 static bool merge_frequent(const struct tokenizer *t, int32_t *ids, size_t *n, bool *done) {
     const struct merge *best = NULL;
     size_t occurrences = 0, kept = 0;
@@ -251,7 +252,7 @@ static enum status merge_long(const struct tokenizer *t, struct tokenizer_scratc
         uint64_t entry = heap_pop(s);
         int32_t at = (int32_t)(uint32_t)entry, right = symbols[at].next;
         if (symbols[at].id < 0 || right < 0) continue;
-        /* An entry is stale when one of its two symbols has changed since. */
+        /* An entry is stale if one of its two symbols has changed since. */
         const struct merge *m = find_merge(t, symbols[at].id, symbols[right].id);
         if (!m || (uint32_t)m->rank != entry >> 32) continue;
         symbols[at].id = m->id;
@@ -268,7 +269,7 @@ static enum status merge_long(const struct tokenizer *t, struct tokenizer_scratc
     return STATUS_OK;
 }
 
-/* Ids of a word that is not in the cache, appended. */
+/* Appends the ids of a word that is not in the cache. */
 static enum status merge_word(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes) {
     if (t->ignore_merges) {
         int32_t id = -1;

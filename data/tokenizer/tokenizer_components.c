@@ -1,7 +1,7 @@
-/* tokenizer_components.c -- normalizer, pre_tokenizer, post_processor and decoder of a tokenizer.json.
+/* tokenizer_components.c -- reads normalizer, pre_tokenizer, post_processor and decoder of a tokenizer.json.
  *
- * Each object's members are collected by name; an unknown member or type is refused with its name, so that a file
- * never half works. Post-processors only add begin and end tokens, which are the caller's business here. */
+ * The members of each object are collected by name. An unknown member or type is an error that names it, so that no
+ * file works only partly. Post-processors are checked only: they add begin and end tokens, which the caller adds. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -15,7 +15,7 @@ static enum status refuse_type(const struct tokenizer *t, const char *part, cons
     return tokenizer_refuse(t, part, what);
 }
 
-/* {"String": text} or {"Regex": text}. */
+/* Reads {"String": text} or {"Regex": text}. */
 static enum status read_pattern(const struct tokenizer *t, const char *part, const struct json *at, struct bytes *text,
                                 bool *is_regex) {
     static const char *const names[] = {"String", "Regex"};
@@ -29,7 +29,7 @@ static enum status read_pattern(const struct tokenizer *t, const char *part, con
     return STATUS_OK;
 }
 
-/* Every item of a "Sequence" goes to the same reader as a single component. */
+/* Passes every item of a "Sequence" to the reader of a single component. */
 typedef enum status component_reader(struct tokenizer *t, const struct json *at);
 
 static enum status read_sequence(struct tokenizer *t, const char *part, const struct json *at, const char *list,
@@ -215,7 +215,7 @@ enum status tokenizer_load_pre_tokenizer(struct tokenizer *t, struct json *j) {
     if (t->n_steps == 0) return STATUS_OK;
     const struct step *last = &t->steps[t->n_steps - 1];
     if (last->kind == STEP_SCAN && last->behaviour == SPLIT_ISOLATED) {
-        t->scanner = last->scanner; /* fused; what the step owns stays with it */
+        t->scanner = last->scanner; /* fused; the step keeps what it owns */
         t->n_steps--;
     }
     return STATUS_OK;
@@ -268,7 +268,7 @@ static enum status decoder_strip(struct tokenizer *t, const struct json *at) {
     return STATUS_OK;
 }
 
-/* Inside a Sequence; each part must come after the parts that it needs. */
+/* Reads one part of a Sequence, which must come after the parts that it needs. */
 static enum status read_decoder_part(struct tokenizer *t, const struct json *at) {
     struct fields f;
     TRY(fields_type(&f, t, "decoder", *at));

@@ -1,10 +1,10 @@
-/* tokenizer_decode.c -- ids to text, all at once or as they come: one code path, so that both give the same bytes.
+/* tokenizer_decode.c -- ids to text, all at once or as they arrive. One code path gives the same bytes for both.
  *
- * What each token decodes to is computed at load. Byte-level tokens and fallback tokens give raw bytes, which may be
- * parts of characters: up to three bytes wait until the character is complete. Bytes that cannot become a character
- * give U+FFFD: one for each invalid sequence in byte-level text, one for each byte of fallback tokens, as in the
- * reference. (The reference also drops the valid characters in a run of fallback bytes that holds an invalid one; a
- * stream has already returned them, so we keep them.) An id without a token gives U+FFFD. */
+ * The text of each token is computed at load. Byte-level tokens and fallback tokens give raw bytes, which may be parts
+ * of characters: up to three bytes wait until the character is complete. Bytes that cannot become a character give
+ * U+FFFD: one for each invalid sequence in byte-level text, one for each byte of fallback tokens, as in the reference.
+ * (The reference also drops the valid characters in a run of fallback bytes with an invalid one. A stream has returned
+ * them already, so they are kept here.) An id without a token gives U+FFFD. */
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
 #include <assert.h>
@@ -13,7 +13,7 @@
 
 static const char replacement[] = "\xEF\xBF\xBD";
 
-/* GPT-2's table: printable Latin-1 stands for itself, the other bytes for U+0100 and up, in order. */
+/* GPT-2's table: printable Latin-1 characters represent themselves, the other bytes are U+0100 and up, in order. */
 const uint16_t byte_level_code[256] = {
     0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x106, 0x107, 0x108, 0x109, 0x10A, 0x10B, 0x10C, 0x10D, 0x10E, 0x10F,
     0x110, 0x111, 0x112, 0x113, 0x114, 0x115, 0x116, 0x117, 0x118, 0x119, 0x11A, 0x11B, 0x11C, 0x11D, 0x11E, 0x11F,
@@ -56,7 +56,7 @@ static enum status append_replaced(struct bytes *out, const struct tokenizer *t,
     return STATUS_OK;
 }
 
-/* "<0x41>" as the reference reads it: two hexadecimal digits of either case. */
+/* Reads "<0x41>" as the reference does: two hexadecimal digits of either case. */
 static int byte_token(const char *text, size_t bytes) {
     unsigned value;
     int used = 0;
@@ -70,7 +70,7 @@ static enum status append_byte_level(struct bytes *out, const char *text, size_t
     int length;
     for (size_t i = 0; i < bytes; i += (size_t)length) {
         int byte = byte_level_byte(utf8_decode(text + i, &length));
-        if (byte < 0) { /* not such a token: its spelling is its text */
+        if (byte < 0) { /* the spelling of any other token is its text */
             out->size = start;
             return bytes_append(out, text, bytes);
         }
@@ -80,7 +80,7 @@ static enum status append_byte_level(struct bytes *out, const char *text, size_t
     return STATUS_OK;
 }
 
-/* What a token with this spelling decodes to. */
+/* Appends the text of a token with this spelling. */
 static enum status prepare_token(struct tokenizer *t, struct token *token, const char *text, size_t bytes) {
     size_t start = t->decoded.size;
     int byte = t->decode_bytes ? byte_token(text, bytes) : -1;
@@ -103,14 +103,14 @@ enum status decode_prepare(struct tokenizer *t) {
         struct token *token = &t->tokens[id];
         if (token->flags & TOKEN_KNOWN) TRY(prepare_token(t, token, t->spellings.data + token->at, token->bytes));
     }
-    /* An added token that is searched in normalised text stands for its normalised spelling. */
+    /* An added token that is searched in normalised text has its normalised spelling. */
     const struct added_set *set = &t->added[1];
     for (int i = 0; i < set->count; i++)
         TRY(prepare_token(t, &t->tokens[set->items[i].id], set->text.data + set->items[i].at, set->items[i].bytes));
     return STATUS_OK;
 }
 
-/* Gives out text that is whole; the first one of a sequence decoder may lose a space. */
+/* Returns complete text; the first one of a sequence decoder may lose a space. */
 static enum status emit(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out, const char *text,
                         size_t bytes) {
     if (bytes == 0) return STATUS_OK;
@@ -124,7 +124,7 @@ static enum status emit(const struct tokenizer *t, struct tokenizer_stream *st, 
     return bytes_append(out, text, bytes);
 }
 
-/* U+FFFD for an invalid sequence of this many bytes. */
+/* Appends U+FFFD for an invalid sequence of this many bytes. */
 static enum status emit_invalid(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
                                 size_t bytes) {
     for (size_t i = 0; i < (t->decode_bytes ? bytes : 1); i++)
@@ -142,7 +142,7 @@ static enum status feed(const struct tokenizer *t, struct tokenizer_stream *st, 
             bytes -= good;
             if (bytes == 0) break;
         }
-        /* One byte at a time until the pending ones are a character, or can no longer become one. */
+        /* Adds one byte at a time, until the pending ones are a character or can no longer become one. */
         st->pending[st->n_pending++] = (uint8_t)*text++;
         bytes--;
         while (st->n_pending > 0) {

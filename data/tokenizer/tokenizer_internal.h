@@ -1,7 +1,7 @@
 /* tokenizer_internal.h -- the parts of a tokenizer, shared by the tokenizer_*.c files (and their tests).
  *
- * The way of a text: repaired UTF-8 -> added tokens cut out -> normalised -> added tokens of the normalised kind
- * cut out -> pre-tokenised into words -> byte-pair merges (through a cache of words) -> ids. */
+ * Steps of a text: repair UTF-8 -> cut out added tokens -> normalise -> cut out added tokens of the normalised kind ->
+ * pre-tokenise into words -> byte-pair merges (through a cache of words) -> ids. */
 #pragma once
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_regex.h"
@@ -9,7 +9,7 @@
 
 struct json;
 struct bytes { char *data; size_t size, capacity; };
-struct piece { const char *text; size_t bytes; bool first; };   /* first: starts where the whole text starts */
+struct piece { const char *text; size_t bytes; bool first; };   /* first: begins where the whole text begins */
 struct pieces { struct piece *items; size_t count, capacity; };
 
 enum normal_kind { NORMAL_NFC, NORMAL_NFD, NORMAL_NFKC, NORMAL_NFKD, NORMAL_PREPEND, NORMAL_REPLACE };
@@ -50,20 +50,20 @@ struct tokenizer {
     size_t n_tokens, tokens_capacity;
     int32_t *by_spelling; size_t spelling_mask;   /* open addressing; -1: free */
     struct merge *merges; size_t merge_mask;
-    int32_t byte_id[256];                    /* byte-level: of each byte; with byte fallback: of <0xNN> */
+    int32_t byte_id[256];                    /* byte-level: id of each byte; with byte fallback: id of <0xNN> */
     int32_t *char_id;                        /* not byte-level: of each character below U+10000 */
     int32_t unk_id;
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
-    bool cut_at_space;                       /* no merge joins x and U+2581: words can be cut there (bpe_prepare) */
-    struct added_set added[2];               /* searched before [0] and after [1] normalisation */
+    bool cut_at_space;                       /* no merge crosses U+2581: words can be cut before it (bpe_prepare) */
+    struct added_set added[2];               /* searched before ([0]) and after ([1]) normalisation */
     struct normal normals[STEPS_MAX]; int n_normals;
     struct step steps[STEPS_MAX]; int n_steps;
-    enum scanner scanner;                    /* the last step, when it is a scanner: fused with the merges */
+    enum scanner scanner;                    /* the last step, if it is a scanner: fused with the merges */
     uint8_t *classes;                        /* of each code point, for the scanners */
     enum decoder_kind decoder;
     bool decode_bytes, decode_fused, strip_space;
     struct bytes decode_from, decode_to; int n_decode_replaces;   /* a Metaspace decoder replaces its mark */
-    bool metaspace_drop;                     /* and drops it in the first token */
+    bool metaspace_drop;                     /* whether the first token's mark is dropped */
 };
 
 enum { WORD_BYTES_MAX = 24, WORD_IDS_MAX = 8 };
@@ -85,7 +85,7 @@ struct tokenizer_scratch {
 enum status bytes_append(struct bytes *b, const void *data, size_t bytes);
 void bytes_free(struct bytes *b);
 
-/* tokenizer_load.c, tokenizer_components.c: from the file. */
+/* tokenizer_load.c, tokenizer_components.c: read the file. */
 enum status tokenizer_load(struct tokenizer *t, const char *data, size_t bytes);
 enum status tokenizer_load_normalizer(struct tokenizer *t, struct json *j);
 enum status tokenizer_load_pre_tokenizer(struct tokenizer *t, struct json *j);
@@ -101,7 +101,7 @@ typedef enum status added_segment(void *context, const char *text, size_t bytes,
 enum status added_split(const struct added_set *set, struct tokenizer_scratch *s, const char *text, size_t bytes,
                         bool first, enum tokenizer_specials specials, added_segment *segment, void *context);
 
-/* tokenizer_normalise.c: *text and *bytes are replaced by a borrowed result. */
+/* tokenizer_normalise.c: replaces *text and *bytes by a borrowed result. */
 enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scratch *s, const char **text,
                                 size_t *bytes);
 /* tokenizer_pretokenise.c: cuts a segment into words and encodes them. */
@@ -116,5 +116,5 @@ static inline size_t bpe_slot(uint64_t pair) { return (size_t)((pair * 0x9E3779B
 
 /* tokenizer_decode.c */
 enum status decode_prepare(struct tokenizer *t);
-extern const uint16_t byte_level_code[256];  /* the character that stands for each byte */
-int byte_level_byte(uint32_t code);          /* and back; -1: none */
+extern const uint16_t byte_level_code[256];  /* character of each byte */
+int byte_level_byte(uint32_t code);          /* byte of a character; -1: none */

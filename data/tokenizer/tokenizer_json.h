@@ -1,6 +1,7 @@
 /* tokenizer_json.h -- members of a JSON object by name, for the readers of tokenizer.json.
  *
- * Values are kept as parsers standing in front of them (a struct json is a plain value: a copy is a bookmark). */
+ * A value is kept as a parser that is positioned before it (a struct json is a plain value, so a copy is a
+ * bookmark). */
 #pragma once
 #include "base/formats/json.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -10,24 +11,25 @@ struct fields {
     const struct tokenizer *tokenizer;
     const char *part;                        /* for messages: "decoder" */
     bool is_null;
-    const char *type; size_t type_length;    /* of "type", as it stands in the file */
+    const char *type; size_t type_length;    /* of "type", still escaped */
     int count;
     const char *const *names;
     bool present[FIELDS_MAX];                /* and not null */
     struct json value[FIELDS_MAX];
 };
 
-/* Members named in `names`, and "type"; any other member is refused by name. */
+/* Finds the members in `names`, and "type"; any other member is an error that names it. */
 enum status fields_read(struct fields *f, const struct tokenizer *t, const char *part, struct json at,
                         const char *const *names, int count);
-/* Only "type"; other members are left for a later reader. The value may be null. */
+/* Finds only "type"; another reader reads the other members. The value may be null. */
 enum status fields_type(struct fields *f, const struct tokenizer *t, const char *part, struct json at);
 
 bool field_is_type(const struct fields *f, const char *type);
-bool field_is(const struct fields *f, int index, const char *text);            /* a string that equals text */
-enum status field_text(const struct fields *f, int index, struct bytes *out);  /* missing: an error */
+/* whether it is a string that equals `text` */
+bool field_is(const struct fields *f, int index, const char *text);
+enum status field_text(const struct fields *f, int index, struct bytes *out);  /* a missing member is an error */
 enum status field_bool(const struct fields *f, int index, bool missing, bool *out);
 enum status field_int(const struct fields *f, int index, int64_t missing, int64_t *out);
 
-/* Inside an array: true when no item follows (the end is not consumed). */
+/* Within an array: true if no item follows (the end is not consumed). */
 bool json_at_array_end(const struct json *j);

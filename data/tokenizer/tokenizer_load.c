@@ -1,14 +1,14 @@
-/* tokenizer_load.c -- tokenizer.json as a whole: vocabulary, merges, added tokens.
+/* tokenizer_load.c -- reads a tokenizer.json: vocabulary, merges, added tokens.
  *
- * The members of the file may come in any order; they are bookmarked in one pass and read in the order in which they
- * need each other. */
+ * The members of the file may have any order. One pass bookmarks them; then they are read in the order in which they
+ * depend on each other. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/tokenizer/utf8.h"
 #include <string.h>
 
-enum { ID_MAX = 1 << 24 }; /* far above any vocabulary; bounds what a broken file can ask for */
+enum { ID_MAX = 1 << 24 }; /* far above any vocabulary; limits the memory for a damaged file */
 
 enum status tokenizer_refuse(const struct tokenizer *t, const char *part, const char *what) {
     return fail(STATUS_UNSUPPORTED, "%s: %s: %s is not supported", t->path, part, what);
@@ -84,7 +84,7 @@ static enum status rebuild_spellings(struct tokenizer *t, size_t items) {
         const struct token *token = &t->tokens[id];
         if (!(token->flags & TOKEN_KNOWN)) continue;
         if (tokenizer_find(t, t->spellings.data + token->at, token->bytes) >= 0)
-            return fail(STATUS_INVALID, "%s: the token \"%.60s\" stands twice in the vocabulary", t->path,
+            return fail(STATUS_INVALID, "%s: the token \"%.60s\" occurs twice in the vocabulary", t->path,
                         t->spellings.data + token->at);
         insert_spelling(t, (int32_t)id);
     }
@@ -116,7 +116,7 @@ static enum status merge_id(const struct tokenizer *t, const char *text, size_t 
                 (int)(bytes < 60 ? bytes : 60), text);
 }
 
-/* Two spellings: `text` holds both, the second from `second` on. */
+/* Looks up two spellings in `text`, the second from `second` on. */
 static enum status add_merge(struct tokenizer *t, int32_t rank, const char *text, size_t first, const char *second,
                              size_t second_bytes, struct bytes *joined) {
     int32_t left, right, id;
@@ -130,7 +130,7 @@ static enum status add_merge(struct tokenizer *t, int32_t rank, const char *text
     size_t i = bpe_slot(pair);
     while (t->merges[i & t->merge_mask].rank >= 0 && t->merges[i & t->merge_mask].pair != pair)
         i++;
-    t->merges[i & t->merge_mask] = (struct merge){pair, rank, id}; /* the last of equals counts */
+    t->merges[i & t->merge_mask] = (struct merge){pair, rank, id}; /* of equal merges the last one counts */
     return STATUS_OK;
 }
 
@@ -140,7 +140,7 @@ static enum status read_string(const struct json *j, struct bytes *out) {
     return json_string(j, out->data, out->capacity, &out->size);
 }
 
-/* "left right" or ["left", "right"]. */
+/* Reads "left right" or ["left", "right"]. */
 static enum status read_merge(struct tokenizer *t, struct json *j, enum json_event event, int32_t rank,
                               struct bytes work[3]) {
     if (event == JSON_ARRAY) {
@@ -220,7 +220,7 @@ static enum status read_model(struct tokenizer *t, const struct json *at) {
     return field_bool(&f, 8, false, &t->ignore_merges);
 }
 
-/* One added token: its spelling goes to t->spellings, so that `a->at` counts from there. */
+/* Reads one added token. Its spelling goes to t->spellings, so `a->at` is a position there. */
 static enum status read_added(struct tokenizer *t, struct json at, struct added *a) {
     static const char *const names[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"};
     struct fields f;
@@ -250,7 +250,7 @@ static enum status read_added(struct tokenizer *t, struct json at, struct added 
     return STATUS_OK;
 }
 
-/* Added tokens are searched in this order of kinds: special ones first, as the reference builds its automaton. */
+/* Added tokens are searched in this order of kinds: special ones first, as in the reference's automaton. */
 static enum status read_added_tokens(struct tokenizer *t, struct json j, struct added **items, int *count) {
     size_t capacity = 0;
     TRY(json_expect(&j, JSON_ARRAY, "a list of added tokens"));

@@ -1,9 +1,9 @@
-/* tokenizer_normalise.c -- Unicode normal forms, and the small text changes (Prepend, Replace) of a normalizer.
+/* tokenizer_normalise.c -- Unicode normal forms, and the text changes (Prepend, Replace) of a normalizer.
  *
- * Normal forms: ASCII neither changes nor composes with what stands before it, so only the stretches with other
- * characters are worked on, each from the ASCII character in front of it (which a mark may compose with). Decomposition
- * and composition are utf8proc's; the canonical ordering between them is ours, since utf8proc's is quadratic in the
- * length of a run of marks. */
+ * ASCII does not change under a normal form, and does not compose with the character before it. So only stretches with
+ * other characters are processed, each from the ASCII character before it, with which a mark may compose. Decomposition
+ * and composition are utf8proc's. The canonical ordering between them is done here, because utf8proc's takes quadratic
+ * time for a run of marks. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -62,7 +62,7 @@ static void order_marks(uint32_t *codes, size_t n, uint32_t *scratch) {
     }
 }
 
-/* One stretch: decompose, order, compose, append. */
+/* Appends one stretch after decomposing, ordering and composing it. */
 static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *out, enum normal_kind kind,
                                      const char *text, size_t bytes) {
     enum { LONGEST = 18 }; /* code points of the longest decomposition (U+FDFA) */
@@ -136,7 +136,7 @@ static enum status replace_regex(struct tokenizer_scratch *s, struct bytes *out,
         TRY(regex_search(n->regex, s->regex, text, bytes, at, &found, &begin, &end));
         if (!found) break;
         int length = 1;
-        if (end == begin) { /* an empty match changes nothing that we would follow */
+        if (end == begin) { /* an empty match changes nothing */
             if (begin < bytes) (void)utf8_decode(text + begin, &length);
             at = begin + (size_t)length;
             continue;

@@ -1,7 +1,7 @@
 /* tokenizer_pretokenise.c -- cuts a normalised segment into words, step by step as the file lists them.
  *
- * The usual tokenizers have one step, a scanner, which runs fused with the merges: no list of pieces is made. Other
- * steps turn one list of pieces into the next; steps that change text (a space or mark in front) write it anew. */
+ * Most tokenizers have one step, a scanner, which is fused with the merges and makes no list of pieces. Other steps
+ * make the next list of pieces from the last one; steps that change text (a space or mark before it) copy it. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -30,8 +30,8 @@ static enum status close_part(struct cutter *c) {
     return STATUS_OK;
 }
 
-/* Parts come in order and cover the piece. For SPLIT_NEXT a match waits for the part after it; the matches of a run
- * then stay apart, except the last, exactly as the mirrored rule of SPLIT_PREVIOUS gives. */
+/* Adds the parts, which come in order and cover the piece. For SPLIT_NEXT a match waits for the part after it; the
+ * matches of a run then stay separate, except the last, as the mirrored rule of SPLIT_PREVIOUS gives. */
 static enum status add_part(struct cutter *c, size_t begin, size_t end, bool is_match) {
     is_match ^= c->step->invert;
     bool grow = false;
@@ -63,7 +63,7 @@ static enum status add_part(struct cutter *c, size_t begin, size_t end, bool is_
     return STATUS_OK;
 }
 
-/* The next match of a literal, a number, or a known scanner's word; *begin = bytes when there is none. */
+/* Finds the next match of a literal, a number, or a known scanner's word; *begin = bytes if there is none. */
 static void find_simple(const struct tokenizer *t, const struct step *step, const struct piece *p, size_t at,
                         size_t *begin, size_t *end) {
     if (step->kind == STEP_SCAN) {
@@ -94,7 +94,7 @@ static enum status cut_simple(const struct tokenizer *t, struct cutter *c) {
     return close_part(c);
 }
 
-/* As the reference's find_iter: an empty match directly after the last match is skipped. */
+/* As in the reference's find_iter, an empty match directly after the last match is skipped. */
 static enum status cut_regex(struct tokenizer_scratch *s, struct cutter *c) {
     size_t at = 0, previous = 0;
     bool any = false;
@@ -126,7 +126,7 @@ static bool starts_with(const struct piece *p, const struct bytes *prefix) {
     return p->bytes >= prefix->size && memcmp(p->text, prefix->data, prefix->size) == 0;
 }
 
-/* Spaces become the mark. */
+/* Replaces spaces by the mark. */
 static enum status append_marked(struct bytes *out, const char *text, size_t bytes, const struct bytes *mark) {
     for (size_t i = 0; i < bytes;) {
         const char *space = memchr(text + i, ' ', bytes - i);
@@ -160,7 +160,7 @@ static enum status change_text(const struct step *step, struct bytes *text, stru
         out->items[i] = (struct piece){.bytes = text->size - start, .first = p->first};
     }
     out->count = in->count;
-    const char *at = text->data; /* the buffer has stopped moving */
+    const char *at = text->data; /* the buffer no longer moves */
     for (size_t i = 0; i < out->count; at += out->items[i++].bytes)
         out->items[i].text = at;
     return STATUS_OK;
@@ -178,8 +178,8 @@ static enum status encode_scanned(const struct tokenizer *t, struct tokenizer_sc
     return STATUS_OK;
 }
 
-/* Cuts in front of each U+2581 that follows another character: no merge crosses there, so ids are the same, and the
- * pieces are words that the cache knows. */
+/* Cuts before each U+2581 that follows another character. No merge crosses this position, so the ids are the same, and
+ * the pieces are words that the cache knows. */
 static enum status encode_marked(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
                                  size_t bytes) {
     static const char mark[] = "\xE2\x96\x81";

@@ -1,7 +1,8 @@
-/* tokenizer_regex.c -- patterns of a tokenizer.json on PCRE2.
+/* tokenizer_regex.c -- runs the patterns of a tokenizer.json with PCRE2.
  *
- * They are written for Oniguruma (Ruby syntax). What both understand alike is passed on; \s and \w, whose Unicode
- * meaning differs, are spelled out; what would silently mean something else is refused when the file is loaded. */
+ * The patterns are written for Oniguruma (Ruby syntax). Constructs with the same meaning in both are passed on. \s and
+ * \w, whose Unicode meaning differs, are replaced by explicit classes. Constructs that would silently mean something
+ * else are an error when the file is loaded. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -47,7 +48,7 @@ static enum status refuse(const char *name, const char *what) {
     return fail(STATUS_UNSUPPORTED, "%s: the pattern uses %s, which is not supported", name, what);
 }
 
-/* The replacement for an escape, or NULL to keep it. */
+/* Returns the replacement for an escape, or NULL to keep it. */
 static const char *escape(char letter, bool in_class) {
     switch (letter) {
     case 's':

@@ -65,7 +65,7 @@ enum status scanner_classes(uint8_t **out) {
     return STATUS_OK;
 }
 
-/* The text being scanned, and the class of the character at a position (with its length). */
+/* The scanned text, and the class and length of the character at a position. */
 struct scan {
     const uint8_t *classes;
     const char *text;
@@ -85,7 +85,8 @@ static inline size_t run_of(const struct scan *s, size_t at, int class) {
     return at;
 }
 
-/* 's 't 're 've 'm 'll 'd at text[at] == '\'': the end, or 0. `fold`: in any case; U+017F folds to s. */
+/* Matches 's 't 're 've 'm 'll 'd at text[at] == '\'': returns the end, or 0. `fold`: ignores case; U+017F folds to
+ * s. */
 static size_t contraction(const struct scan *s, size_t at, bool fold) {
     size_t left = s->bytes - at;
     if (left < 2) return 0;

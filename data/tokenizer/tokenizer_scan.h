@@ -10,5 +10,5 @@ enum { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE };
 enum status scanner_classes(uint8_t **out);
 enum scanner scanner_find(const char *pattern);
 const char *scanner_pattern(enum scanner scanner);
-/* Bytes of the word at text[at] (at < bytes); looks no further than `bytes`. */
+/* Returns the bytes of the word at text[at] (at < bytes); it reads no byte beyond `bytes`. */
 size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at);

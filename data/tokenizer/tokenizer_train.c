@@ -1,4 +1,4 @@
-/* tokenizer_train.c -- the trainer's life, and the file that it writes. */
+/* tokenizer_train.c -- creates and frees the trainer, and writes its file. */
 #include "data/tokenizer/tokenizer_train.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -118,7 +118,7 @@ static void write_byte_level(struct json_writer *w, bool prefix_space, bool use_
     json_write_object_end(w);
 }
 
-/* GPT-2's pattern is ByteLevel's own; others are a Split in front of it. */
+/* GPT-2's pattern is part of ByteLevel; others are a Split before it. */
 static void write_pre_tokenizer(struct json_writer *w, enum scanner scanner) {
     json_write_key(w, "pre_tokenizer");
     if (scanner == SCANNER_GPT2) {
@@ -147,7 +147,7 @@ static void write_pre_tokenizer(struct json_writer *w, enum scanner scanner) {
     json_write_object_end(w);
 }
 
-/* json_write_key takes a text with an end; spellings have none. */
+/* Writes a key without json_write_key, which needs a NUL at the end: spellings have none. */
 static enum status write_vocab(struct json_writer *w, const struct vocabulary *v) {
     struct bytes key = {0};
     enum status status = STATUS_OK;
@@ -208,7 +208,7 @@ static enum status write_all(struct json_writer *w, const struct tokenizer_train
     return STATUS_OK;
 }
 
-/* Without a line end after the object, as the reference writes it: the files are equal byte for byte. */
+/* No newline follows the object, so that the file equals the reference's byte for byte. */
 enum status tokenizer_trainer_save(const struct tokenizer_trainer *t, const char *path) {
     assert(t->merged);
     char *text = NULL;

@@ -14,7 +14,7 @@ enum status word_table_add(struct word_table *w, const char *text, size_t bytes,
 void word_table_clear(struct word_table *w);               /* keeps its memory */
 void word_table_free(struct word_table *w);
 
-/* Texts wait in a batch, which all threads count at once: each its own part, then each its share of the words. */
+/* Texts wait in a batch, which all threads count at once: each counts its part, then takes its share of the words. */
 struct slice { size_t at, bytes; };
 struct counter {
     struct threads *pool;
@@ -23,7 +23,8 @@ struct counter {
     struct bytes batch;
     struct slice *slices; size_t n_slices, slices_capacity;
     int n_tables;                            /* one a thread */
-    struct word_table *parts, *shares;       /* words of the batch in hand; of all texts, each word in one of them */
+    /* parts: words of the current batch; shares: of all texts, each word in one of them */
+    struct word_table *parts, *shares;
     uint64_t *words;                         /* of each thread */
     bool *failed;
 };
@@ -43,7 +44,7 @@ struct vocabulary {
 };
 enum status vocabulary_create(struct vocabulary *v, const char *const *specials, int n_specials, size_t limit);
 void vocabulary_free(struct vocabulary *v);
-/* The id of left's and right's spellings together: a new one unless a special token is spelled so. */
+/* Returns the id of the joined spellings of left and right: a new one, unless a special token has that spelling. */
 enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, int32_t *id);
 
 /* tokenizer_train_pairs.c: pairs of ids by number, and the queue of merges to come. */
@@ -53,10 +54,11 @@ struct pair {
     uint32_t step, fresh;                    /* fresh: its number among the new pairs of step `step` */
 };
 struct pair_table { struct pair *items; size_t count, capacity; uint32_t *slots; size_t mask; };
-enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number);   /* added with count 0 when new */
+/* a new pair is added with count 0 */
+enum status pair_table_find(struct pair_table *p, uint64_t key, uint32_t *number);
 void pair_table_free(struct pair_table *p);
 
-/* A pair, its count when it was queued, and the words in which that step made it. */
+/* A pair, its count when it was queued, and the words in which its step made it. */
 struct candidate { uint64_t count, key, at; uint32_t n; };
 struct queue { struct candidate *items; size_t count, capacity; };
 enum status queue_push(struct queue *q, const struct candidate *c);

@@ -1,13 +1,13 @@
 /* tokenizer_train_merge.c -- the merges, one after the other.
  *
  * Each distinct word is a record in one array: its length in symbols, its count, its symbols. A merge visits only the
- * words in which its pair occurs (its candidate in the queue holds the list), rewrites them in place, and notes how the
- * counts of the neighbouring pairs change. Pairs that a merge makes are queued with their words. A count may fall after
- * its pair was queued: when such a candidate comes first, it is queued again with its present count.
+ * words in which its pair occurs (its candidate in the queue has the list). It rewrites them in place, and records how
+ * the counts of the adjacent pairs change. Pairs that a merge makes are queued with their words. A count may decrease
+ * after its pair was queued: when such a candidate comes first, it is queued again with its current count.
  *
- * A pair is added to the queue once. Inside a span that becomes one token, merges happen as if the span stood alone, so
- * a spelling is always made by the same merge. A pair is therefore made when the later of its halves is, and never
- * again after its own merge, which replaces all its occurrences. */
+ * A pair is queued once. Within a span that becomes one token, merges happen as if the span were alone, so a spelling
+ * is always made by the same merge. A pair is therefore made when the later of its halves is made, and never again
+ * after its own merge, which replaces all its occurrences. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include <string.h>
@@ -15,7 +15,7 @@
 enum { LENGTH, COUNT, SYMBOLS = COUNT + 2 }; /* of a record, in int32; the count has 64 bits */
 enum { AHEAD = 12, STEPS_A_REPORT = 64 };
 
-/* Numbers of a neighbour's pairs, looked up once a step. */
+/* Numbers of the pairs of an adjacent symbol, looked up once a step. */
 struct near {
     uint32_t step, pair;
 };
@@ -54,7 +54,7 @@ static int64_t record_count(const int32_t *record) {
     return count;
 }
 
-/* Words of one byte have no pair and stay out; a share of the words is freed when its records are made. */
+/* Words of one byte have no pair and are left out. A share of the words is freed when its records are made. */
 static enum status make_records(struct merging *m) {
     struct tokenizer_trainer *t = m->t;
     size_t size = 0;
@@ -85,7 +85,8 @@ static enum status make_records(struct merging *m) {
     return STATUS_OK;
 }
 
-/* ---- fresh pairs: made in the step in hand, queued at its end ---------------------------------------------------- */
+/* ---- fresh pairs: made in the current step, queued at its end -----------------------------------------------------
+ */
 
 static enum status note_occurrence(struct merging *m, uint32_t number, uint32_t record) {
     struct pair *p = &m->pairs.items[number];
@@ -126,7 +127,7 @@ static enum status queue_fresh(struct merging *m) {
     return STATUS_OK;
 }
 
-/* The pairs of bytes of all words, as the first step. Its list of occurrences is by far the longest. */
+/* Queues the pairs of bytes of all words, as the first step. Its list of occurrences is by far the longest. */
 static enum status count_first_pairs(struct merging *m) {
     m->step = 1;
     for (size_t at = 0; at < m->n_records;) {
@@ -149,7 +150,7 @@ static enum status count_first_pairs(struct merging *m) {
 
 /* ---- a merge ----------------------------------------------------------------------------------------------------- */
 
-/* The pair of the neighbour `id` with what is merged (OLD), or with what is made (NEW). */
+/* The pair of the adjacent symbol `id` with the merged symbol (OLD) or with the new one (NEW). */
 static enum status find_near(struct merging *m, enum side side, int32_t id, uint32_t *number) {
     struct near *near = &m->near[side][id];
     if (near->step != m->step) {
@@ -175,7 +176,8 @@ static enum status change_near(struct merging *m, enum side old, enum side new, 
     return note_occurrence(m, number, record);
 }
 
-/* From left to right: of three equal symbols the first two are joined, and the symbols before are already rewritten. */
+/* Goes from left to right: of three equal symbols the first two are joined, and the symbols before are already
+ * rewritten. */
 static enum status merge_in_word(struct merging *m, uint32_t at) {
     int32_t *record = m->records + at, *symbols = record + SYMBOLS, n = record[LENGTH], from = 0;
     while (from + 1 < n && (symbols[from] != m->left || symbols[from + 1] != m->right))

@@ -1,4 +1,4 @@
-/* tokenizer_train_pairs.c -- pairs of ids by number (numbers stay when the table grows), and the queue of merges. */
+/* tokenizer_train_pairs.c -- numbers for pairs of ids (which stay when the table grows), and the queue of merges. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 
@@ -44,10 +44,10 @@ void pair_table_free(struct pair_table *p) {
     *p = (struct pair_table){0};
 }
 
-/* ---- the queue: a heap of four ways, the next merge first ------------------------------------------------------- */
+/* ---- the queue: a heap with four children a node, the next merge first ------------------------------------------ */
 
-/* The most frequent pair, of equals the one of lowest ids. A pair is queued once, so no two candidates are equal, and
- * the order of merges depends on nothing else. */
+/* Orders candidates: the most frequent pair first, of equals the one of lowest ids. A pair is queued once, so no two
+ * candidates are equal, and the order of merges depends on nothing else. */
 static bool comes_before(const struct candidate *a, const struct candidate *b) {
     if (a->count != b->count) return a->count > b->count;
     return a->key < b->key;
@@ -62,7 +62,7 @@ enum status queue_push(struct queue *q, const struct candidate *c) {
     return STATUS_OK;
 }
 
-/* Moves `c` from the free slot at the top down to its position. */
+/* Moves `c` down from the free slot at the top. */
 static void sink(struct queue *q, struct candidate c) {
     size_t i = 0;
     for (;;) {
@@ -83,7 +83,7 @@ void queue_pop(struct queue *q) {
     if (q->count > 0) sink(q, last);
 }
 
-/* Also right when the count rises: then it stays first. */
+/* Also correct if the count increases: then the candidate stays first. */
 void queue_lower(struct queue *q, uint64_t count) {
     struct candidate c = q->items[0];
     c.count = count;

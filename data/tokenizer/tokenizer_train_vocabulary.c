@@ -1,13 +1,13 @@
-/* tokenizer_train_vocabulary.c -- the tokens of a tokenizer in the making, spelled in the characters that stand for
- * bytes. A special token may be spelled like a byte or a merge ("a", "th"): then it is that token, as in the reference.
- */
+/* tokenizer_train_vocabulary.c -- the tokens of a tokenizer that is being trained, spelled in the characters that
+ * represent bytes. A special token may have the spelling of a byte or a merge ("a", "th"): then it is that token, as in
+ * the reference. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include "data/tokenizer/utf8.h"
 #include <string.h>
 #include <xxhash.h>
 
-/* The slot of this spelling, or the free one where it belongs. */
+/* Returns the slot of this spelling, or the free slot where it belongs. */
 static int32_t *find_slot(const struct vocabulary *v, const char *text, size_t bytes) {
     size_t i = XXH3_64bits(text, bytes) & v->mask;
     for (; v->slots[i] >= 0; i = (i + 1) & v->mask) {
@@ -17,7 +17,7 @@ static int32_t *find_slot(const struct vocabulary *v, const char *text, size_t b
     return &v->slots[i];
 }
 
-/* The token whose spelling is what stands in v->text from `at` on; a spelling known already is taken back. */
+/* Returns the token whose spelling is at the end of v->text, from `at` on. A known spelling is removed again. */
 static enum status settle(struct vocabulary *v, size_t at, int32_t *id) {
     size_t bytes = v->text.size - at;
     if (bytes > UINT32_MAX) return fail(STATUS_UNSUPPORTED, "a token of more than 4 GiB");
@@ -37,13 +37,13 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
     size_t at = v->text.size;
     struct spelling parts[2] = {v->items[left], v->items[right]};
     size_t bytes = (size_t)parts[0].bytes + parts[1].bytes;
-    TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1)); /* the parts lie in it too */
+    TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1)); /* the parts may be in v->text, which moves */
     TRY(bytes_append(&v->text, v->text.data + parts[0].at, parts[0].bytes));
     TRY(bytes_append(&v->text, v->text.data + parts[1].at, parts[1].bytes));
     return settle(v, at, id);
 }
 
-/* The 256 bytes in the order of the characters that stand for them. */
+/* Adds the 256 bytes in the order of the characters that represent them. */
 static enum status add_bytes(struct vocabulary *v) {
     for (uint32_t code = 0; code < 0x200; code++) {
         int byte = byte_level_byte(code);

@@ -1,8 +1,8 @@
 /* tokenizer_train_words.c -- counts the distinct words of a corpus.
  *
- * Texts are copied into a batch and cut into slices. When the batch is full every thread counts slices into a table of
- * its own, small enough to stay in its cache; then every thread takes over its share of the words (by hash) from all
- * these tables. So a rare word is kept once, however many threads there are, and no table needs a lock. */
+ * Texts are copied into a batch and divided into slices. When the batch is full, every thread counts slices into its
+ * own table, which is small enough for its cache. Then every thread takes its share of the words (by hash) from all
+ * these tables. So a rare word is stored once, whatever the number of threads, and no table needs a lock. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -133,8 +133,8 @@ enum status counter_flush(struct counter *c) {
     return STATUS_OK;
 }
 
-/* A long document is cut in front of a space that follows a visible ASCII character: every pattern ends a word there,
- * and looks at nothing in front of a word, so that the words stay the same. */
+/* Cuts a long document before a space that follows a visible ASCII character. Every pattern ends a word there and does
+ * not look at text before a word, so the words are the same. */
 static size_t slice_end(const char *text, size_t bytes) {
     for (size_t at = SLICE_BYTES; at < bytes; at++) {
         const char *space = memchr(text + at, ' ', bytes - at);

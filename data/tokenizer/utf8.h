@@ -1,30 +1,30 @@
-/* utf8.h -- UTF-8 as the Unicode standard has it (no surrogates, nothing above U+10FFFF, no overlong forms).
+/* utf8.h -- UTF-8 as defined by the Unicode standard (no surrogates, nothing above U+10FFFF, no overlong forms).
  *
- * An invalid sequence is the longest start of a character that cannot continue (Unicode 3.9, "maximal subpart");
- * each becomes one U+FFFD, as in Python, Rust and browsers. */
+ * An invalid sequence is the longest start of a character that cannot continue (Unicode 3.9, "maximal subpart"). Each
+ * becomes one U+FFFD, as in Python, Rust and browsers. Thread-safe: there is no state. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length of the character at text[0] (bytes > 0) and its code point; 0 when what stands there is invalid, with
- * *code = the length of the invalid sequence. *cut: it is invalid only because the text ends in it. */
+/* Returns the length of the character at text[0] (bytes > 0), and its code point. Returns 0 if the sequence there is
+ * invalid; *code is then its length. *cut: it is invalid only because the text ends in it. */
 int utf8_check(const char *text, size_t bytes, uint32_t *code, bool *cut);
 
-/* Bytes up to the first invalid sequence: `bytes` when all is valid. */
+/* Returns the bytes before the first invalid sequence: `bytes` if all is valid. */
 size_t utf8_valid_prefix(const char *text, size_t bytes);
 
-/* Replaces invalid sequences, into a buffer of memory.h that grows; *replaced counts them. */
+/* Replaces invalid sequences, into a growing buffer of memory.h; *replaced is increased by their number. */
 enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
                         size_t bytes);
 
-/* UTF-16 that begins with its byte order mark, which is dropped; unpaired surrogates and an odd last byte are replaced
- * by U+FFFD and counted. Buffers as in utf8_repair. */
+/* Converts UTF-16 that begins with a byte order mark, which is dropped. Unpaired surrogates and an odd last byte are
+ * replaced by U+FFFD and counted. Buffers as in utf8_repair. */
 enum status utf8_from_utf16(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
                             size_t bytes);
 
-/* The code point of a character known to be valid; *length 1 to 4. */
+/* Returns the code point of a valid character; *length is 1 to 4. */
 static inline uint32_t utf8_decode(const char *text, int *length) {
     const uint8_t *p = (const uint8_t *)text;
     if (p[0] < 0x80) return *length = 1, p[0];

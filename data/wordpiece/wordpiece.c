@@ -1,5 +1,5 @@
-/* wordpiece.c -- the vocabulary of a BERT-type encoder, and the greedy cut of words into its pieces. The text's own
- * changes are in wordpiece_text.c. */
+/* wordpiece.c -- the vocabulary of a BERT-type encoder, and the greedy division of words into its pieces.
+ * wordpiece_text.c normalises the text. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -54,7 +54,7 @@ static enum status cut_lines(struct wordpiece *w, const char *name) {
     return STATUS_OK;
 }
 
-/* The cell of this token, or the free one where it would lie. */
+/* Returns the cell of this token, or the free one where it belongs. */
 static int32_t *find_cell(const struct wordpiece *w, const char *text, size_t bytes) {
     uint64_t i = XXH3_64bits(text, bytes) & w->mask;
     for (;; i = (i + 1) & w->mask) {
@@ -72,7 +72,7 @@ static enum status fill_table(struct wordpiece *w) {
     w->mask = size - 1;
     TRY(memory_allocate(&w->table, size));
     memset(w->table, -1, size * sizeof *w->table);
-    for (int32_t id = 0; id < w->n; id++) /* of equal lines the last one counts, as in a dictionary */
+    for (int32_t id = 0; id < w->n; id++) /* of equal lines the last one counts, as in a Python dictionary */
         *find_cell(w, w->text + w->tokens[id].offset, w->tokens[id].bytes) = id;
     return STATUS_OK;
 }
@@ -80,14 +80,15 @@ static enum status fill_table(struct wordpiece *w) {
 static enum status find_special(const struct wordpiece *w, int32_t *out, const char *name, const char *token) {
     *out = *find_cell(w, token, strlen(token));
     if (*out >= 0) return STATUS_OK;
-    return fail(STATUS_UNSUPPORTED, "%s: has no token %s: this is no vocabulary of a BERT-type encoder", name, token);
+    return fail(STATUS_UNSUPPORTED, "%s: has no token %s: this is not the vocabulary of a BERT-type encoder", name,
+                token);
 }
 
 enum status wordpiece_parse(struct wordpiece **out, const char *name, const void *data, size_t bytes,
                             struct wordpiece_options options) {
     struct wordpiece *w;
     enum status s;
-    if (bytes >= UINT32_MAX) return fail(STATUS_INVALID, "%s: %zu bytes are no vocabulary", name, bytes);
+    if (bytes >= UINT32_MAX) return fail(STATUS_INVALID, "%s: %zu bytes are not a vocabulary", name, bytes);
     TRY(memory_allocate_zero(&w, 1));
     w->options = options;
     if (options.strip_accents < 0) w->options.strip_accents = options.lower;
@@ -210,7 +211,8 @@ static enum status push_id(struct wordpiece_scratch *s, int32_t id) {
     return STATUS_OK;
 }
 
-/* The longest piece at byte `at` of the word; -1: none. word begins with "##", which pieces after the first one use. */
+/* Finds the longest piece at byte `at` of the word; -1: none. The buffer has "##" before the word, for the pieces after
+ * the first one. */
 static int32_t longest_piece(const struct wordpiece *w, char *word, const uint16_t *ends, int n, int first, int *next) {
     size_t begin = first > 0 ? ends[first - 1] : 2, from = first > 0 ? begin - 2 : begin;
     char kept[2] = {word[from], word[from + 1]};
@@ -225,7 +227,7 @@ static int32_t longest_piece(const struct wordpiece *w, char *word, const uint16
     return id;
 }
 
-/* A word that has no cut into pieces is one [UNK]. */
+/* A word that cannot be divided into pieces is one [UNK]. */
 static enum status encode_word(const struct wordpiece *w, struct wordpiece_scratch *s, const uint32_t *codes,
                                size_t n) {
     char word[2 + 4 * WORDPIECE_WORD_MAX];

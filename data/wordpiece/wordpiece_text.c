@@ -1,8 +1,8 @@
-/* wordpiece_text.c -- a text to words of code points, as BERT's tokenizer has them.
+/* wordpiece_text.c -- divides a text into words of code points as BERT's tokenizer does.
  *
- * In this order: control characters are dropped and white space becomes a break; a Chinese character stands between
- * breaks; accents are stripped (canonical decomposition, then nonspacing marks go); letters become small; punctuation
- * stands between breaks. */
+ * In this order: control characters are dropped and white space becomes a break; a Chinese character gets a break on
+ * both sides; accents are removed (canonical decomposition without nonspacing marks); letters become lower case;
+ * punctuation gets a break on both sides. */
 #include "base/memory.h"
 #include "data/tokenizer/utf8.h"
 #include "data/wordpiece/wordpiece_internal.h"
@@ -44,7 +44,7 @@ static bool is_punctuation(uint32_t c) {
     return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
-/* Breaks never stand together, nor first. */
+/* Adds a break, but not at the start or after another break. */
 static void put_break(struct wordpiece_scratch *s) {
     if (s->n_codes > 0 && s->codes[s->n_codes - 1] != 0) s->codes[s->n_codes++] = 0;
 }
@@ -53,7 +53,7 @@ static int mark_class(uint32_t c) {
     return c < 0x300 ? 0 : utf8proc_get_property((int32_t)c)->combining_class;
 }
 
-/* Canonical order: a mark goes before marks of a higher class. Words longer than the limit are [UNK] in any order. */
+/* Canonical order: a mark moves before marks of a higher class. Words beyond the limit are [UNK] in any order. */
 static void put_ordered(struct wordpiece_scratch *s, uint32_t c) {
     size_t at = s->n_codes++, steps = 0;
     int class = mark_class(c);
@@ -62,9 +62,9 @@ static void put_ordered(struct wordpiece_scratch *s, uint32_t c) {
     s->codes[at] = c;
 }
 
-/* The result of one character of the text. */
+/* Adds the result of one character of the text. */
 static void put_character(struct wordpiece_scratch *s, struct wordpiece_options o, uint32_t c) {
-    if (o.lower && c == 0x130) { /* the only letter that becomes two */
+    if (o.lower && c == 0x130) { /* the only letter whose lower case has two code points */
         put_ordered(s, 'i');
         if (!o.strip_accents) put_ordered(s, 0x307);
         return;
@@ -101,7 +101,7 @@ enum status wordpiece_text(struct wordpiece_scratch *s, struct wordpiece_options
         int length = utf8_check(text + at, bytes - at, &c, &cut);
         at += length > 0 ? (size_t)length : c;
         if (length == 0 || c == 0 || c == 0xFFFD || is_control(c)) continue;
-        /* Each part of a decomposition may stand between two breaks. */
+        /* Each part of a decomposition may get breaks on both sides. */
         TRY(memory_grow(&s->codes, &s->codes_capacity, s->n_codes + 3 * LONGEST + 2));
         bool alone = o.chinese && is_chinese(c);
         if (alone || is_space(c)) put_break(s);

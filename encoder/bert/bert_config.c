@@ -1,5 +1,5 @@
-/* bert_config.c -- see bert_config.h. Keys that change the network and whose value we do not compute are refused; all
- * others are skipped. */
+/* bert_config.c -- see bert_config.h. A key that changes the network is refused if its value is not supported; other
+ * keys are ignored. */
 #include "encoder/bert/bert_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -11,7 +11,7 @@ enum { UNSET = INT32_MIN, HEAD_DIM_MAX = 512 };
 static const struct {
     const char *key;
     size_t offset;
-    int32_t lowest, highest, absent; /* absent UNSET: needed */
+    int32_t lowest, highest, absent; /* absent: the default; UNSET: the key is required */
 } whole_numbers[] = {
     {"vocab_size", offsetof(struct bert_config, vocab_size), 3, 1 << 22, UNSET},
     {"hidden_size", offsetof(struct bert_config, hidden), 1, 1 << 14, UNSET},
@@ -25,9 +25,9 @@ static const struct {
 static const struct {
     const char *key, *accepted, *why;
 } texts[] = {
-    {"model_type", "bert", "only encoders of model_type \"bert\" are computed (Contriever, MiniLM, E5, BGE's kind)"},
-    {"hidden_act", "gelu", "the exact GELU alone is computed"},
-    {"position_embedding_type", "absolute", "learned absolute positions alone are computed"},
+    {"model_type", "bert", "only encoders of model_type \"bert\" are supported (such as Contriever, MiniLM, E5, BGE)"},
+    {"hidden_act", "gelu", "only the exact GELU is supported"},
+    {"position_embedding_type", "absolute", "only learned absolute positions are supported"},
 };
 
 static enum status read_number(struct json *j, struct bert_config *out, size_t i) {
@@ -49,7 +49,7 @@ static enum status read_text(struct json *j, size_t i) {
 static enum status read_decoder(struct json *j) {
     bool decoder = false;
     TRY(json_next_bool(j, &decoder));
-    return decoder ? fail(STATUS_UNSUPPORTED, "%s: is_decoder is true: this is no encoder", j->name) : STATUS_OK;
+    return decoder ? fail(STATUS_UNSUPPORTED, "%s: is_decoder is true: this is not an encoder", j->name) : STATUS_OK;
 }
 
 static enum status read_member(struct json *j, struct bert_config *out) {
@@ -61,7 +61,7 @@ static enum status read_member(struct json *j, struct bert_config *out) {
     if (!json_equals(j, "layer_norm_eps")) return json_skip(j);
     double eps = 0;
     TRY(json_next_double(j, &eps));
-    out->eps = (float)eps; /* which rounds the smallest numbers to 0 */
+    out->eps = (float)eps; /* rounding to float makes the smallest numbers 0 */
     if (!(out->eps > 0 && eps < 1))
         return fail(STATUS_INVALID, "%s: layer_norm_eps is %g: must be between 0 and 1", j->name, eps);
     return STATUS_OK;
@@ -73,7 +73,7 @@ static enum status check_config(const char *name, struct bert_config *c) {
         memcpy(&value, (const char *)c + whole_numbers[i].offset, sizeof value);
         if (value != UNSET) continue;
         if (whole_numbers[i].absent == UNSET)
-            return fail(STATUS_INVALID, "%s: %s is missing: this is no config of a BERT-type encoder", name,
+            return fail(STATUS_INVALID, "%s: %s is missing: this is not the config of a BERT-type encoder", name,
                         whole_numbers[i].key);
         memcpy((char *)c + whole_numbers[i].offset, &whole_numbers[i].absent, sizeof value);
     }
@@ -100,7 +100,7 @@ enum status bert_config_parse(struct bert_config *out, const char *name, const v
     return check_config(name, out);
 }
 
-/* Every pooling_mode_* but the mean's must be false. */
+/* All keys pooling_mode_* except the mean's must be false. */
 enum status bert_pooling_parse(const char *name, const void *data, size_t bytes) {
     static const char prefix[] = "pooling_mode_";
     struct json j;
@@ -116,7 +116,7 @@ enum status bert_pooling_parse(const char *name, const void *data, size_t bytes)
         bool value = false;
         TRY(json_next_bool(&j, &value));
         if (value != json_equals(&key, "pooling_mode_mean_tokens"))
-            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: the mean over the tokens alone is computed", name,
+            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: only the mean over the tokens is supported", name,
                         (int)(key.length < 60 ? key.length : 60), key.text, value ? "true" : "false");
     }
     return json_expect(&j, JSON_END, "the end of the file");
@@ -145,7 +145,7 @@ enum status bert_length_parse(struct bert_config *out, const char *name, const v
     return json_expect(&j, JSON_END, "the end of the file");
 }
 
-/* *there false: there is no such file. */
+/* *there is false if there is no such file. */
 static enum status map_file(struct file_map *out, char path[FILE_PATH_MAX], const char *folder, const char *name,
                             bool *there) {
     TRY(file_join(path, folder, name));

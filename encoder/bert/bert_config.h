@@ -7,14 +7,14 @@
 struct bert_config {
     int32_t vocab_size, hidden, ffn, heads, layers, positions, types;
     float eps;                           /* of LayerNorm */
-    int32_t max_tokens;                  /* of a text, [CLS] and [SEP] included; at most positions */
+    int32_t max_tokens;                  /* of a text, with [CLS] and [SEP]; at most `positions` */
 };
 
-/* config.json, and of sentence-transformers' files 1_Pooling/config.json (the pooling must be the mean) and
- * sentence_bert_config.json (max_seq_length). STATUS_UNSUPPORTED for another kind of network than BERT's, by the name
- * of the key; STATUS_INVALID, with its limits, for a value that cannot be. */
+/* Reads config.json and, of sentence-transformers' files, 1_Pooling/config.json (the pooling must be the mean) and
+ * sentence_bert_config.json (max_seq_length). STATUS_UNSUPPORTED, naming the key: another kind of network than BERT's.
+ * STATUS_INVALID, with its limits: an impossible value. */
 enum status bert_config_load(struct bert_config *out, const char *folder);
-/* The bytes of each file; the last two change *out where they say something. */
+/* Read the bytes of each file; the last two change *out if the file sets a value. */
 enum status bert_config_parse(struct bert_config *out, const char *name, const void *data, size_t bytes);
 enum status bert_pooling_parse(const char *name, const void *data, size_t bytes);
 enum status bert_length_parse(struct bert_config *out, const char *name, const void *data, size_t bytes);

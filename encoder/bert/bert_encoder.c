@@ -1,8 +1,8 @@
 /* bert_encoder.c -- the layers, for batches of texts of any lengths.
  *
- * Texts are sorted by length and lie one after the other: attention runs once for each length of a batch, everything
- * else over all rows at once, and no position is padded. On the CPU each thread runs batches of its own through all
- * layers with serial ops, as our own encoder does; a single batch is computed by all threads together. */
+ * Texts are sorted by length and stored one after the other. Attention runs once for each length of a batch, everything
+ * else over all rows at once, and no position is padded. On the CPU each thread runs its own batches through all layers
+ * with serial ops, as the model's encoder does; a single batch is computed by all threads together. */
 #include "encoder/bert/bert_encoder.h"
 #include "base/memory.h"
 #include "encoder/bert/bert_internal.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a batch: of a CPU thread they stay in its cores' caches; a GPU needs many to be filled. */
+/* Rows of a batch. On the CPU they stay in the caches of a thread's core; a GPU needs many rows to be filled. */
 enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 1 << 16 };
 
 struct bert_workspace {
@@ -19,7 +19,7 @@ struct bert_workspace {
     struct mat out;           /* [rows, d] float32: a text has at least one row */
     int32_t *ids_device;
     int64_t *begin_device;
-    int32_t *ids;   /* of this process: ids, then positions [2 * rows] */
+    int32_t *ids;   /* on the host: ids, then positions [2 * rows] */
     int64_t *begin; /* [rows + 1] */
     float *out_host;
 };
@@ -40,7 +40,7 @@ struct bert {
     struct bert_text *order;
     size_t order_capacity;
     int64_t *cuts;
-    size_t cut_capacity; /* first texts of batches */
+    size_t cut_capacity; /* first texts of the batches */
 };
 
 struct bert_text {
@@ -49,7 +49,7 @@ struct bert_text {
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* On the CPU rows are padded as our own encoder's are: strides of large powers of two map to few sets of a cache. */
+/* On the CPU rows are padded as in encoder.c: strides of large powers of two map to few sets of a cache. */
 static struct mat carve_rows(struct carve *c, const struct bert *b, int64_t cols) {
     int64_t stride = b->dev->shares_memory ? (cols + 15) / 16 * 16 + 16 : (cols + 7) / 8 * 8;
     void *data = carve_bytes(c, b->rows * stride, (size_t)dtype_bytes(b->type));
@@ -151,7 +151,7 @@ static void bert_product(struct device *dev, struct mat y, struct mat x, const s
     dev->ops->matmul->forward_packed(dev, y, x, w->packed, false);
 }
 
-/* Runs of texts of one length, which follow each other. The output goes where the queries were. */
+/* Runs attention for consecutive texts of one length. The output overwrites the queries. */
 static void bert_attention(const struct bert *b, struct device *dev, const struct bert_workspace *w, struct mat qkv,
                            int64_t texts) {
     int64_t d = b->config.hidden;
@@ -182,7 +182,7 @@ static void bert_run_layer(const struct bert *b, struct device *dev, const struc
     dev->ops->bert->layer_norm(dev, x, h, x, l->down.bias, l->norm);
 }
 
-/* The ids and positions of a batch's texts, in the order of their lengths. */
+/* Copies the ids and positions of a batch's texts, in the order of their lengths. */
 static void bert_stage(const struct bert_job *job, struct device *dev, const struct bert_workspace *w, int64_t first,
                        int64_t texts) {
     int64_t rows = 0;
@@ -231,7 +231,7 @@ static int by_length(const void *a, const void *b) {
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Sorts the texts and cuts them into batches. */
+/* Sorts the texts and divides them into batches. */
 static enum status bert_plan(struct bert *b, const int64_t *begin, int64_t n, int64_t *batches) {
     TRY(memory_grow(&b->order, &b->order_capacity, (size_t)n));
     TRY(memory_grow(&b->cuts, &b->cut_capacity, (size_t)n));

@@ -1,9 +1,9 @@
-/* bert_internal.h -- what bert_encoder.c (the layers) and bert_weights.c (their weights) share. */
+/* bert_internal.h -- shared by bert_encoder.c (the layers) and bert_weights.c (their weights). */
 #pragma once
 #include "encoder/bert/bert_encoder.h"
 #include "kernels/ops.h"
 
-/* A matrix packed by dev->ops->matmul->pack, with the bias that follows its product. */
+/* A matrix packed by dev->ops->matmul->pack, and the bias that is added to its product. */
 struct bert_linear { void *packed; int64_t out, in; struct mat bias; };
 
 struct bert_layer {
@@ -18,7 +18,7 @@ struct bert_weights {
     void *memory; size_t bytes;
     uint8_t fingerprint[16];
 };
-/* From the folder's file of weights. */
+/* Reads the weights from the folder. */
 enum status bert_weights_load(struct bert_weights *out, const char *folder, const struct bert_config *config,
                               struct device *dev, enum dtype type);
 void bert_weights_free(struct bert_weights *w, struct device *dev);       /* a zeroed one is fine */

@@ -1,5 +1,5 @@
-/* bert_weights.c -- the tensors of a BERT-type encoder, checked one by one and put on a device; matrices are packed,
- * since a build uses them in millions of products. Memory: the device's weights, and one tensor in float32. */
+/* bert_weights.c -- checks the tensors of a BERT-type encoder and copies them to a device. Matrices are packed, because
+ * a build uses them in millions of products. Memory: the device's weights, and one tensor in float32. */
 #include "base/file.h"
 #include "base/formats/torch_checkpoint.h"
 #include "base/half.h"
@@ -20,11 +20,11 @@ struct bert_loader {
     struct device *dev;
     enum dtype type;
     char path[FILE_PATH_MAX];
-    struct safetensors *tensors; /* of the two, one is open */
+    struct safetensors *tensors; /* one of the two is open */
     struct torch_checkpoint *torch;
     float *values;    /* one tensor */
-    uint16_t *narrow; /* the same as bf16 */
-    void *stage;      /* of the device: a matrix before it is packed */
+    uint16_t *narrow; /* the same tensor as bf16 */
+    void *stage;      /* on the device: a matrix before it is packed */
     XXH3_state_t hash;
 };
 
@@ -71,7 +71,8 @@ static const struct tensor_view *find_exact(const struct bert_loader *l, const c
     return NULL;
 }
 
-/* Models with a head name their encoder "bert."; the oldest files call LayerNorm's weight and bias gamma and beta. */
+/* Finds a tensor by either name: models with a head prefix their encoder's names with "bert.", and the oldest files
+ * call LayerNorm's weight and bias gamma and beta. */
 static const struct tensor_view *find_tensor(const struct bert_loader *l, const char *name) {
     static const char *const prefixes[] = {"", "bert."};
     static const char *const old[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
@@ -95,11 +96,11 @@ static enum status check_tensor(const struct bert_loader *l, const char *name, c
     bool vector = v && v->dims == 1 && rows == 1 && v->shape[0] == cols;
     bool matrix = v && v->dims == 2 && v->shape[0] >= rows && v->shape[1] == cols;
     if (!v)
-        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: config.json asks for it (%lld x %lld)", l->path, name,
+        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: config.json requires it (%lld x %lld)", l->path, name,
                     (long long)rows, (long long)cols);
     if (!vector && !(matrix && (v->shape[0] == rows || strstr(name, "token_type"))))
         return fail(STATUS_MISMATCH,
-                    "%s: tensor %s has %lld numbers in %d dimensions: config.json asks for %lld x %lld", l->path, name,
+                    "%s: tensor %s has %lld numbers in %d dimensions: config.json requires %lld x %lld", l->path, name,
                     (long long)v->count, v->dims, (long long)rows, (long long)cols);
     if (v->dtype != SAFETENSORS_F32 && v->dtype != SAFETENSORS_F16 && v->dtype != SAFETENSORS_BF16)
         return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", l->path, name,
@@ -107,11 +108,11 @@ static enum status check_tensor(const struct bert_loader *l, const char *name, c
     return STATUS_OK;
 }
 
-/* A tensor into dense memory of the device. The hash is that of the numbers in float32, whatever is computed in. */
+/* Copies a tensor to dense device memory. The hash covers its numbers in float32, whatever type is computed in. */
 static enum status put_tensor(struct bert_loader *l, struct mat to, const char *name) {
     const struct tensor_view *v = find_tensor(l, name);
     TRY(check_tensor(l, name, v, to.rows, to.cols));
-    struct tensor_view part = *v; /* of the types' table row 0 alone is used */
+    struct tensor_view part = *v; /* only row 0 of the table of types is used */
     part.count = to.rows * to.cols;
     TRY(safetensors_to_f32(l->values, &part));
     for (int64_t i = 0; i < part.count; i++)
@@ -126,7 +127,7 @@ static enum status put_tensor(struct bert_loader *l, struct mat to, const char *
     return STATUS_OK;
 }
 
-/* `names`: the parts of one matrix, one below the other. */
+/* `names`: the parts of one matrix, from top to bottom. */
 static enum status put_linear(struct bert_loader *l, const struct bert_linear *to, int layer, const char *const *names,
                               int n) {
     char name[NAME_MAX_BYTES];

@@ -110,7 +110,7 @@ uint64_t external_encoder_bytes(const struct external_encoder *e) {
 
 /* ---- texts ---------------------------------------------------------------------------------------------------- */
 
-/* Adds one text to the batch as its text `at`. */
+/* Adds one text to the batch, at position `at`. */
 static enum status external_add_text(struct external_encoder *e, int64_t at, bool query, const char *text,
                                      size_t bytes) {
     const char *prefix = e->kind != EXTERNAL_E5 ? "" : query ? "query: " : "passage: ";

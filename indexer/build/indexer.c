@@ -1,9 +1,9 @@
 /* indexer.c -- see indexer.h.
  *
- * One thread (the caller's) takes documents from the feed in input order, writes their ids into the open shard, fills
- * batches of chunks across documents, encodes them on the device, and appends the landmarks. A batch never
- * crosses a shard's end: shards are encoded alike whether or not the build was interrupted before them, so an
- * interrupted build is bit-equal to an undisturbed one. */
+ * One thread, the caller's, takes documents from the feed in input order. It writes their ids into the open shard,
+ * fills batches of chunks across documents, encodes the batches on the device, and appends the landmarks. A batch never
+ * crosses the end of a shard. So the batches of a shard do not depend on whether the build was interrupted before it,
+ * and an interrupted build is bit-equal to an uninterrupted one. */
 #include "indexer/build/indexer.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -16,13 +16,12 @@
 enum {
     BATCH_CHUNKS = 256,
     SHARD_CHUNKS = 16384,
-    STOP_CHUNKS =
-        1024, /* after a stop request: the document in hand is finished when no more than this is left of it */
+    STOP_CHUNKS = 1024, /* after a stop request a document is finished if no more chunks than this are left of it */
 };
 static const uint64_t MIB = 1024 * 1024;
-static const uint64_t OVERHEAD_BYTES = 64 * 1024 * 1024; /* tables of the tokenizer, the catalog's pages, stacks */
-static const uint64_t WORKING_BYTES = 64 * 1024 * 1024; /* the least that documents, and later the index, can work in */
-static const uint64_t LOOKAHEAD_BYTES = 64 * 1024 * 1024; /* seconds of encoding on any machine: more is of no use */
+static const uint64_t OVERHEAD_BYTES = 64 * 1024 * 1024;  /* tables of the tokenizer, pages of the catalog, stacks */
+static const uint64_t WORKING_BYTES = 64 * 1024 * 1024;   /* the least memory for documents, and later for the index */
+static const uint64_t LOOKAHEAD_BYTES = 64 * 1024 * 1024; /* seconds of encoding on any machine: more would not help */
 
 struct build {
     const struct indexer_config *config;
@@ -30,20 +29,20 @@ struct build {
     struct store_fingerprint fingerprint;
     struct reader *reader;
     struct feed *feed;
-    struct store_writer *writer; /* NULL: the store is to be made */
-    uint64_t free_ram;           /* of max_ram, beside the model */
+    struct store_writer *writer; /* NULL: the store does not exist yet */
+    uint64_t free_ram;           /* what the model leaves of max_ram */
     int64_t shard_chunks;
     bool shard_open;
     struct store_part part;    /* parts 0: the whole corpus */
     struct update_plan *plan;  /* NULL: no update */
     int64_t batch;             /* chunks encoded at once */
     int32_t *ids;              /* [batch, chunk] */
-    float *rows, *device_rows; /* [batch, dim] of this process, and of the device */
-    int64_t pending;           /* chunks in ids that wait for the encoder */
-    int64_t encoding;          /* chunks that the device has in hand: their landmarks come with the next batch */
-    struct cursor cursor;      /* after the last document taken */
-    int64_t sealed_chunks;     /* unpublished, of this run and of resumed ones */
-    int64_t read_before;       /* input bytes at the last document's end, for progress */
+    float *rows, *device_rows; /* [batch, dim]: host memory, and device memory */
+    int64_t pending;           /* chunks in `ids` that are not yet encoded */
+    int64_t encoding;          /* chunks that the device is encoding: their landmarks are fetched with the next batch */
+    struct cursor cursor;      /* position after the last document taken */
+    int64_t sealed_chunks;     /* unpublished, of this run and of the runs that it resumes */
+    int64_t read_before;       /* input bytes at the end of the last document, for progress */
 };
 
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
@@ -79,7 +78,8 @@ struct ids_rules indexer_ids_rules(const struct model_config *model, const struc
 
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
-/* Landmarks of the batch that the device has in hand, in rows; *n chunks, 0 when there is none. */
+/* Waits for the batch that the device is encoding. Its landmarks are then in b->rows; *n is the number of its chunks,
+ * or 0. */
 static enum status fetch(struct build *b, int64_t *n) {
     struct device *dev = b->config->device;
     double start = clock_seconds();
@@ -93,7 +93,7 @@ static enum status fetch(struct build *b, int64_t *n) {
     return status;
 }
 
-/* The pending chunks' landmarks, at once. */
+/* Makes the landmarks of the pending chunks at once, without the device. */
 static enum status flush_landmarks(struct build *b) {
     const struct store_encoder *e = &b->config->landmarks->encoder;
     double start = clock_seconds();
@@ -105,8 +105,8 @@ static enum status flush_landmarks(struct build *b) {
     return store_shard_landmarks(b->writer, b->rows, n);
 }
 
-/* The device has the pending chunks in hand. A Base LM's landmarks are made in this process, and copied back for fetch.
- */
+/* Starts encoding the pending chunks. A Base LM's landmarks are made in host memory, and uploaded so that the fetch is
+ * the same for both. */
 static enum status issue(struct build *b) {
     struct device *dev = b->config->device;
     const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
@@ -120,8 +120,8 @@ static enum status issue(struct build *b) {
     return device_sync(dev);
 }
 
-/* Hands the pending chunks to the device, which a GPU works on while the batch before is stored and the next is read;
- * with `all`, their landmarks are waited for too. */
+/* Starts the pending batch. A GPU then works on it while the batch before is stored and the next one is read. With
+ * `all` the function waits for the landmarks of both. */
 static enum status flush(struct build *b, bool all) {
     struct device *dev = b->config->device;
     int64_t n;
@@ -146,7 +146,7 @@ static void report_step(struct build *b, const struct feed_item *item, int64_t c
     progress_step(b->config->progress, "encode", "bytes", b->read_before + part, item->read_total);
 }
 
-/* Cuts a document that is in the shard already into chunks; its last batch may stay pending. */
+/* Cuts a document, whose ids are in the shard already, into chunks. Its last batch may stay pending. */
 static enum status encode_document(struct build *b, const struct feed_item *item) {
     const struct store_new_document *d = &item->document;
     int64_t size = b->config->model->chunk, n_ids = (int64_t)d->n_ids;
@@ -176,8 +176,8 @@ static void drop_shard(struct build *b) {
     b->encoding = 0;
 }
 
-/* `regular`: at a boundary that every run of this build has; else because of a stop request, and then the next run's
- * first shard is shorter by as much, so that later boundaries stay where they were. */
+/* Seals the open shard. `regular`: at a boundary that every run of this build has. Otherwise a stop request ended the
+ * shard early; the next run's first shard is shorter by as many chunks, so that later boundaries stay the same. */
 static enum status seal(struct build *b, bool regular) {
     TRY(flush(b, true));
     int64_t chunks = store_shard_chunks(b->writer);
@@ -191,7 +191,7 @@ static enum status seal(struct build *b, bool regular) {
     return STATUS_OK;
 }
 
-/* A shard of duplicates alone is nothing to keep. */
+/* Seals the shard if it has chunks. A shard that has only duplicates is discarded. */
 static enum status close_shard(struct build *b, bool regular) {
     if (!b->shard_open) return STATUS_OK;
     if (store_shard_chunks(b->writer) > 0) return seal(b, regular);
@@ -205,7 +205,7 @@ static enum status open_writer(struct build *b, bool create) {
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
-/* Of an update, *taken false: nothing is to be done about the document. */
+/* In an update, *taken is false if the document needs no change. */
 static enum status take_planned(const struct build *b, struct store_new_document *d, const struct feed_item *item,
                                 bool *taken) {
     const int64_t index = (int64_t)item->after.documents - 1;
@@ -219,7 +219,7 @@ static enum status take_document(struct build *b, struct feed_item *item) {
     bool duplicate = false, taken;
     TRY(take_planned(b, &item->document, item, &taken));
     if (!taken) {
-        /* unchanged, a duplicate, or empty: the plan has counted it */
+        /* unchanged, a duplicate, or empty: counted by the plan */
     } else if (item->document.n_ids == 0) {
         r->empty++;
         b->cursor.empty++;
@@ -260,7 +260,7 @@ static enum status take_all(struct build *b) {
         struct feed_item item;
         bool more;
         enum status status = feed_next(b->feed, &item, &more);
-        if (status == STATUS_INTERRUPTED) { /* by the caller's own documents */
+        if (status == STATUS_INTERRUPTED) { /* the source of the caller's own documents was interrupted */
             TRY(close_shard(b, false));
             return interrupted(b);
         }
@@ -268,7 +268,7 @@ static enum status take_all(struct build *b) {
         if (!more) break;
         status = take_document(b, &item);
         feed_release(b->feed, &item);
-        if (status == STATUS_INTERRUPTED) { /* in the middle of a very long document */
+        if (status == STATUS_INTERRUPTED) { /* interrupted within a very long document */
             drop_shard(b);
             return interrupted(b);
         }
@@ -297,8 +297,8 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
     return STATUS_OK;
 }
 
-/* STATUS_NOT_FOUND is no failure here: there is no store yet, or nothing in it is published. With a request, the
- * published store must equal the one that the request would make. */
+/* Reads what is published. STATUS_NOT_FOUND is not a failure: there is no store yet, or nothing in it is published.
+ * With a request, the published store must equal the one that the request would make. */
 static enum status published(int64_t *chunks, uint64_t *generation, const char *dir,
                              const struct built_request *request) {
     struct store *store = NULL;
@@ -328,7 +328,8 @@ static enum status describe_part(struct build *b) {
     return cursor_corpus(b->part.corpus, r, b->shard_chunks);
 }
 
-/* A store that changed between the plan and its writer's lock has other documents to replace. */
+/* Checks that the store has not changed between the plan and the writer's lock: it would have other documents to
+ * replace. */
 static enum status check_plan(const struct build *b) {
     struct store_journal journal;
     if (!b->plan) return STATUS_OK;
@@ -372,13 +373,14 @@ static enum status open_store(struct build *b) {
     enum status status = open_writer(b, b->part.parts > 0);
     if (status == STATUS_OK && b->part.parts > 0)
         status = store_writer_part(b->writer, &b->part, &b->report->already_built);
-    if (status == STATUS_NOT_FOUND && !c->append) return STATUS_OK; /* made with its first chunk: none, no folder */
+    /* the first chunk creates the store, so that a corpus without text leaves no folder */
+    if (status == STATUS_NOT_FOUND && !c->append) return STATUS_OK;
     TRY(status);
     if (c->restart) TRY(store_writer_drop_journal(b->writer));
     return check_plan(b);
 }
 
-/* Resumes after the last sealed shard, when there is one that was not published. */
+/* Resumes after the last sealed shard that was not published, if there is one. */
 static enum status resume(struct build *b) {
     struct store_journal journal = {0};
     if (b->writer) TRY(store_writer_journal(b->writer, &journal));
@@ -485,7 +487,7 @@ static enum status make_plan(struct build *b) {
     return STATUS_OK;
 }
 
-/* What the landmarks are made with, and the memory that it leaves. */
+/* Determines what makes the landmarks, and how much memory is left beside it. */
 static enum status describe(struct build *b) {
     const struct indexer_config *c = b->config;
     const struct indexer_landmarks *l = c->landmarks;
@@ -517,7 +519,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
-    feed_close(b.feed); /* its memory is the index's from here on */
+    feed_close(b.feed); /* its memory is now free for the index */
     b.feed = NULL;
     report->passed_over = reader_passed_over(b.reader);
     report->skipped_lines = (int64_t)reader_position(b.reader).skipped;
@@ -529,7 +531,7 @@ out:
     feed_close(b.feed);
     drop_shard(&b);
     reader_close(b.reader);
-    store_writer_close(b.writer); /* before reading: LMDB wants one environment a process */
+    store_writer_close(b.writer); /* before reading, because LMDB allows one environment a process */
     if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
     update_plan_free(b.plan);
     device_release(config->device, b.device_rows);

@@ -1,10 +1,10 @@
-/* indexer_built.c -- whether a published store holds what a build would put into it. */
+/* indexer_built.c -- decides whether a published store holds what a build would put into it. */
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
 #include "indexer/build/indexer_internal.h"
 #include <string.h>
 
-/* What comes after the last sealed shard may only be duplicates, and documents without text. */
+/* After the last sealed shard there may only be duplicates, and documents without text. */
 static enum status check_rest(struct reader *reader, struct store_view *view) {
     for (int more = 1; more;) {
         struct document d;

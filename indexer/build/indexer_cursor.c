@@ -1,5 +1,5 @@
-/* indexer_cursor.c -- see indexer_internal.h. Fields are packed as little-endian 64-bit numbers, so a store may move
- * to another machine in the middle of a build. */
+/* indexer_cursor.c -- see indexer_internal.h. Fields are packed as little-endian 64-bit numbers, so that a build may
+ * continue on another machine. */
 #include "base/little_endian.h"
 #include "indexer/build/indexer_internal.h"
 #include <string.h>
@@ -8,7 +8,7 @@
 static const char magic[8] = "drtcur3";
 enum { CURSOR_FIXED = CURSOR_BYTES_MAX - 16 * CURSOR_MARKS };
 
-/* A running hash: the next value is the hash of the last one and of the new piece's own. */
+/* Updates a running hash: hashes its last value together with the hash of the new piece. */
 static void hash_bytes(uint8_t hash[16], const void *data, size_t bytes) {
     uint8_t pair[32];
     XXH128_canonical_t canonical;
@@ -54,7 +54,7 @@ void cursor_advance(struct cursor *c, const struct reader_position *after) {
     uint64_t last = c->n_marks ? c->marks[c->n_marks - 1].file : 0;
     c->position = *after;
     if (after->file < last + c->files_a_mark) return;
-    if (c->n_marks == CURSOR_MARKS) { /* every second one goes */
+    if (c->n_marks == CURSOR_MARKS) { /* keep every second mark */
         for (int i = 0; i < CURSOR_MARKS / 2; i++)
             c->marks[i] = c->marks[2 * i + 1];
         c->n_marks = CURSOR_MARKS / 2;

@@ -1,8 +1,9 @@
-/* indexer_feed.c -- documents read and tokenized ahead of the encoder, handed out in input order.
+/* indexer_feed.c -- reads and tokenizes documents ahead of the encoder, and returns them in input order.
  *
- * Workers take turns at the reader (one lock), each claims the next slot of a ring while it holds it, and tokenizes
- * outside of it: reading is serial, tokenizing parallel, and slot order is input order. What waits is bounded in
- * bytes, and one document may pass that bound, so a document larger than the lookahead still gets through. */
+ * Worker threads take turns at the reader, which one lock protects. A worker that holds the lock claims the next slot
+ * of a ring, and tokenizes after releasing the lock. So reading is serial, tokenizing is parallel, and slots have the
+ * order of the input. The bytes of waiting documents are limited. One document may exceed the limit, so that a document
+ * larger than the lookahead can pass. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -28,11 +29,11 @@ struct feed {
     struct feed_config config;
     struct slot *slots;      /* [RING] */
     pthread_mutex_t reading; /* held by the worker that uses the reader */
-    pthread_mutex_t lock;    /* guards all below, and slot states */
+    pthread_mutex_t lock;    /* protects all members below, and the states of slots */
     pthread_cond_t space, ready;
-    int64_t head, tail;     /* next to hand out, next to claim */
-    uint64_t bytes;         /* charged by documents that were not released */
-    bool finished, closing; /* nothing more to read; the feed is going away */
+    int64_t head, tail;     /* next slot to return, next slot to claim */
+    uint64_t bytes;         /* bytes of all documents that are not yet released */
+    bool finished, closing; /* finished: the input has ended or failed; closing: feed_close waits */
     double seconds;
     pthread_t threads[64];
     int n_threads;
@@ -40,7 +41,7 @@ struct feed {
 
 /* ---- workers -------------------------------------------------------------------------------------------- */
 
-/* A document's own copy: item header strings, then text or ids, in one piece of memory. */
+/* Copies a document with its strings and its text or ids into one piece of memory. */
 struct raw {
     char *source, *key, *text;
     uint32_t *ids;
@@ -51,7 +52,7 @@ static enum status copy_document(struct raw *raw, struct feed_item *item, const 
     size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
     char *at;
-    TRY(memory_allocate(&at, body + source + key + 1)); /* the ids first: malloc aligns them */
+    TRY(memory_allocate(&at, body + source + key + 1)); /* ids first, where the allocation is aligned */
     void *memory = at;
     *raw =
         (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
@@ -71,7 +72,7 @@ void indexer_document_hash(uint8_t out[16], const struct document *d) {
     memcpy(out, canonical.digest, 16);
 }
 
-/* Text to ids, and everything the store wants in one piece of memory; the raw copy is freed. */
+/* Tokenizes the text, puts all that the store needs into one piece of memory, and frees the copy of the text. */
 static enum status finish_document(const struct feed *f, struct tokenizer_scratch *scratch, struct feed_item *item,
                                    const struct raw *raw) {
     const int32_t *ids = (const int32_t *)raw->ids;
@@ -92,7 +93,7 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     const char *name = f->config.source ? f->config.source : raw->source;
     size_t source = strlen(name) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
     char *at;
-    TRY(memory_allocate(&at, body + source + key)); /* the ids first: malloc aligns them */
+    TRY(memory_allocate(&at, body + source + key)); /* ids first, where the allocation is aligned */
     void *memory = at;
     if (body) memcpy(at, ids, body);
     item->document.ids = memory;
@@ -104,7 +105,7 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     return STATUS_OK;
 }
 
-/* Waits for a free slot and claims the next slot; NULL when there is nothing more to do. Called with `reading` held. */
+/* Waits for a free slot and claims it; returns NULL if there is nothing more to do. The caller holds `reading`. */
 static struct slot *claim(struct feed *f) {
     pthread_mutex_lock(&f->lock);
     while (!f->closing && !f->finished && (f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes))
@@ -122,7 +123,7 @@ static struct slot *claim(struct feed *f) {
     return slot;
 }
 
-/* Reads the next document into the claimed slot. Called with `reading` held. */
+/* Reads the next document into the claimed slot. The caller holds `reading`. */
 static enum status read_document(struct feed *f, struct slot *slot, struct raw *raw) {
     struct document d;
     int more = 0;
@@ -180,7 +181,7 @@ static void *work(void *context) {
     return NULL;
 }
 
-/* ---- the other side ------------------------------------------------------------------------------------- */
+/* ---- the consumer's side -------------------------------------------------------------------------------- */
 
 enum status feed_open(struct feed **out, const struct feed_config *config) {
     void *memory, *slots;
@@ -216,7 +217,7 @@ enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
         pthread_cond_wait(&f->ready, &f->lock);
     enum status status = slot->status;
     *more = status == STATUS_OK && !slot->end;
-    if (*more) { /* an end or a failure stays: the next call finds it again */
+    if (*more) { /* an end or a failure stays in its slot, so that the next call finds it again */
         *item = slot->item;
         memset(&slot->item, 0, sizeof slot->item);
         slot->state = SLOT_FREE;

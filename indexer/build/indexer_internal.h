@@ -1,7 +1,7 @@
-/* indexer_internal.h -- the parts that indexer.c is made of: the feed, the cursor, and an existing store.
+/* indexer_internal.h -- the parts of indexer.c: the feed, the cursor, and the check of an existing store.
  *
- * The feed reads and tokenizes documents on its own threads, ahead of the encoder, and gives them out in input order.
- * The cursor is what the journal keeps with each sealed shard: where reading continues, and hashes of what was read. */
+ * The feed reads and tokenizes documents on its own threads, ahead of the encoder, and returns them in input order. The
+ * cursor is what the journal keeps with each sealed shard: where reading continues, and hashes of what was read. */
 #pragma once
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
@@ -11,33 +11,35 @@
 
 /* ---- feed ---------------------------------------------------------------------------------------------- */
 struct feed_config {
-    struct reader *reader;             /* the feed's alone until feed_close */
+    struct reader *reader;             /* used by the feed alone until feed_close */
     const struct tokenizer *tokenizer; /* NULL: the reader gives ids */
     struct ids_rules ids;              /* of token files */
-    const struct update_plan *plan;    /* documents that it does not take come without ids; NULL: all are taken */
-    const char *source;                /* of all documents; NULL: the reader's */
+    /* a document that the plan does not take comes without ids; NULL: all are taken */
+    const struct update_plan *plan;
+    const char *source;                /* of all documents; NULL: as the reader gives it */
     int workers;
-    uint64_t lookahead_bytes; /* no further document is read while this much waits to be encoded */
+    uint64_t lookahead_bytes; /* reading pauses while documents of more bytes than this wait to be encoded */
 };
 /* One document, ready for the store. Owned by the feed until feed_release. */
 struct feed_item {
-    struct store_new_document document; /* n_ids 0: empty */
-    uint64_t replaced;                  /* invalid UTF-8 sequences in it */
-    struct reader_position after;       /* where reading continues after it */
-    int64_t read_done, read_total;      /* bytes of input read when it was read */
+    struct store_new_document document; /* n_ids 0: the document is empty */
+    uint64_t replaced;                  /* invalid UTF-8 sequences that were replaced */
+    struct reader_position after;       /* where reading continues after the document */
+    int64_t read_done, read_total;      /* input bytes up to the document, and in all */
     void *memory;
-    uint64_t charge; /* bytes it counts against the lookahead */
+    uint64_t charge; /* bytes of the lookahead that the document takes */
 };
-/* Bytes that a document of n bytes of text may need at once: in the reader, as text, and as ids of one byte each. */
+/* Upper limit of the memory for a document of n bytes of text: in the reader, as text, and as ids of one byte each. */
 enum { FEED_BYTES_PER_TEXT_BYTE = 8 };
 
 struct feed;
 enum status feed_open(struct feed **out, const struct feed_config *config);
-/* *more false at the end. A failure (of reading, or of a worker) comes in the order of the documents. */
+/* Returns the next document; *more is false at the end. A failure of reading or of a worker is returned after the
+ * documents before it. */
 enum status feed_next(struct feed *f, struct feed_item *item, bool *more);
 void feed_release(struct feed *f, struct feed_item *item);
-double feed_seconds(struct feed *f); /* of all workers, reading and tokenizing */
-void feed_close(struct feed *f);     /* waits for its threads; NULL is fine */
+double feed_seconds(struct feed *f); /* seconds of all workers for reading and tokenizing */
+void feed_close(struct feed *f);     /* waits for the threads; NULL is fine */
 
 /* ---- an existing store ------------------------------------------------------------------------------------ */
 struct built_request {
@@ -46,30 +48,34 @@ struct built_request {
     const struct reader_config *reader;
     int64_t shard_chunks;
     enum store_lexical_choice lexical;
-    const struct store_part *part;     /* that the store must be; NULL: any */
+    const struct store_part *part;     /* the part that the store must be; NULL: any store */
 };
-/* STATUS_OK when a build of this request would make the published store. Reads all inputs. Else the message names the
- * difference. */
+/* STATUS_OK: a build of this request would make the published store. Otherwise the message names the difference. Reads
+ * all inputs. */
 enum status built_check(struct store_view *view, const struct built_request *request);
 
 /* ---- cursor -------------------------------------------------------------------------------------------- */
 enum { CURSOR_MARKS = 128, CURSOR_BYTES_MAX = 112 + 16 * CURSOR_MARKS };
 struct cursor {
-    struct reader_position position;    /* with hashes of what was read: a resumed run's inputs must begin so */
-    uint8_t options[16];                /* hash of those that a resumed run must share */
-    int64_t since_boundary;             /* chunks of shards closed early by a stop request since the last regular end */
+    /* with hashes of what was read: the inputs of a resumed run must begin with the same */
+    struct reader_position position;
+    uint8_t options[16];                /* hash of the options that a resumed run must share */
+    /* chunks of shards that a stop request ended early, since the last regular boundary */
+    int64_t since_boundary;
     int64_t documents, empty, replaced; /* of the whole build so far */
-    struct reader_mark marks[CURSOR_MARKS]; /* every so many files, to name the one that changed */
+    struct reader_mark marks[CURSOR_MARKS]; /* after every so many files, to name the file that changed */
     uint64_t n_marks, files_a_mark;
 };
 void cursor_describe(struct cursor *out, const struct reader_config *reader, int64_t shard_chunks);
-/* Of an update: the generation whose documents it replaces, and the source (NULL: the reader's), become options. */
+/* Adds the options of an update: the generation whose documents it replaces, and the source (NULL: as the reader gives
+ * it). */
 void cursor_describe_update(struct cursor *c, uint64_t generation, const char *source);
-/* What all parts of one build share: the list of the inputs, and the options of cursor_describe. */
+/* Hash of what all parts of a build share: the list of inputs, and the options of cursor_describe. */
 enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks);
-/* On to the position after a document. */
+/* Moves the cursor to the position after a document. */
 void cursor_advance(struct cursor *c, const struct reader_position *after);
-size_t cursor_pack(uint8_t out[CURSOR_BYTES_MAX], const struct cursor *c); /* bytes used */
-/* STATUS_VERSION; STATUS_MISMATCH when it was made with other options than `now`. */
+size_t cursor_pack(uint8_t out[CURSOR_BYTES_MAX], const struct cursor *c); /* returns the bytes used */
+/* Reads a packed cursor. STATUS_VERSION: of another version of the program. STATUS_MISMATCH: made with other options
+ * than `now`. */
 enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, const struct cursor *now,
                           const char *store);

@@ -1,4 +1,4 @@
-/* state_landmarks.c -- key states are copied to this process, which adds them up in float64. */
+/* state_landmarks.c -- see state_landmarks.h. Key states are copied to the host, which sums them in float64. */
 #include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -12,13 +12,13 @@ struct state_landmarks {
     const struct model_config *config;
     struct decoder_passages *passages;
     struct mat keys; /* [BATCH * chunk, hidden] */
-    void *here;      /* the same, this process's side */
+    void *here;      /* the same in host memory */
     float *row;      /* [hidden] */
     double *mean;    /* [hidden] */
     double *centre;  /* [hidden] */
 };
 
-/* Key states of one position as float32. */
+/* The key states of one position as float32. */
 static const float *states_row(const struct state_landmarks *s, int64_t position) {
     const size_t cols = (size_t)s->keys.cols, at = (size_t)position * cols;
     if (s->keys.type == DTYPE_F32) return (const float *)s->here + at;
@@ -54,7 +54,7 @@ static enum status states_centre(struct state_landmarks *s) {
     const int64_t chunk = s->config->chunk, all = CENTRE_CHUNKS * chunk, vocab = s->config->vocab_size;
     int32_t *ids;
     TRY(memory_allocate(&ids, (size_t)all));
-    for (int64_t i = 0; i < all; i++) /* neighbours in the vocabulary lie in different chunks */
+    for (int64_t i = 0; i < all; i++) /* ids that are adjacent in the vocabulary get into different chunks */
         ids[i % CENTRE_CHUNKS * chunk + i / CENTRE_CHUNKS] = (int32_t)(i * vocab / all);
     enum status status = states_read(s, ids, CENTRE_CHUNKS);
     for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
@@ -129,7 +129,7 @@ enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, co
     return STATUS_OK;
 }
 
-/* ---- whichever tower ---- */
+/* ---- a tower of either kind ---- */
 
 enum status chunk_tower_open(struct chunk_tower *t, struct device *device, const struct model_config *config,
                              const struct weights *weights) {

@@ -1,8 +1,8 @@
 /* update.c -- see update.h.
  *
- * Memory follows the corpus, not the store: first the corpus is read into a table by (source, key), then the store's
- * documents are looked up in it, one after the other. A replaced document's text counts as free, so that two documents
- * may exchange their texts. */
+ * Memory grows with the corpus, not with the store. First the corpus is read into a table by (source, key). Then every
+ * document of the store is looked up in it. The text of a replaced document counts as free, so that two documents may
+ * exchange their texts. */
 #include "indexer/build/update.h"
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
@@ -38,7 +38,7 @@ static void update_name(uint8_t out[16], const char *source, const char *key) {
     memcpy(out, parts[0].digest, 16);
 }
 
-/* The slot of the entry whose field at this offset has the hash, or the free one where it belongs. */
+/* Returns the slot of the entry whose field at offset `field` has the hash, or the free slot where it belongs. */
 static size_t update_slot(const struct update_plan *p, size_t field, const uint8_t hash[16]) {
     uint64_t h;
     memcpy(&h, hash, sizeof h);
@@ -110,7 +110,8 @@ static enum status update_read_corpus(struct update_plan *p, const struct update
 
 /* ---- the store ------------------------------------------------------------------------------------------------- */
 
-/* Of several documents of one source and key, the one with the text of the corpus stays. */
+/* Compares a document of the store with the corpus. If several have the same source and key, those with another text
+ * than the corpus are replaced. */
 static enum status update_look(struct update_plan *p, const struct store_document *d) {
     uint8_t name[16];
     update_name(name, d->source, d->key);
@@ -148,7 +149,8 @@ static int update_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Whether the text is there without this document: in the store, and not in a replaced document; or taken before. */
+/* Whether the text exists without this document: in the store and not in a replaced document, or in a document taken
+ * before. */
 static enum status update_is_known(struct update_plan *p, struct store_view *view, int64_t i, bool *known) {
     int64_t holder;
     TRY(store_view_find_document(view, &holder, p->entries[i].text));

@@ -1,5 +1,5 @@
-/* memory_source.c -- a pool of encoded passages that fills from its first slot on, and a table from chunk ids to slots.
- * What a call is missing so lies in one piece: one batch of the decoder, one upload. */
+/* memory_source.c -- a pool of encoded passages, filled from its first slot on, and a table from chunk ids to slots. So
+ * the passages that a call encodes are adjacent: one batch of the decoder, and one upload. */
 #include "indexer/retrieve/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -13,7 +13,7 @@
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
-/* What a call hands to ops lies in one piece on both sides: row_begin, then slots. */
+/* The arguments of a call for ops, in one piece on host and device: row_begin, then slots. */
 struct memory_blocks {
     void *memory, *buffer;
     size_t capacity, buffer_bytes;
@@ -25,21 +25,21 @@ struct memory_source {
     int64_t chunks, slots, used; /* of the store; of the pool; slots that are filled */
     int64_t length;              /* ids of a passage */
     struct mat keys;             /* [slots*length, d] */
-    int32_t *value;              /* [slots*length], memory of the device */
+    int32_t *value;              /* [slots*length], on the device */
     float *square;
     int64_t *slot_chunk; /* [slots] */
-    int32_t *table;      /* [table_mask + 1] slot or FREE, linear */
+    int32_t *table;      /* [table_mask + 1]: slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;    /* of the passages being encoded: [slots*length] */
-    int32_t *values; /* [slots*length] as `value`, this process's side */
+    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
+    int32_t *values; /* [slots*length]: `value` on the host */
     struct memory_blocks blocks;
-    const int32_t *slot_here; /* of the last load */
+    const int32_t *slot_here; /* of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
     struct store_range *exclude;
     size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
-    const struct lexical *lexical; /* NULL: landmarks alone rank */
+    const struct lexical *lexical; /* NULL: only landmarks rank */
     int dim;                       /* of the store */
     struct memory_source_stats stats;
 };
@@ -150,7 +150,7 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at) {
     return min_i64(at, m->config.look_back);
 }
 
-/* Vectors of m->queries [n]; *out is NULL where words alone rank. */
+/* Makes the vectors of m->queries [n]. *out is NULL if words alone rank. */
 static enum status source_vectors(struct memory_source *m, const float **out, int64_t n) {
     const struct memory_finder *f = &m->config.finder;
     *out = NULL;
@@ -160,8 +160,8 @@ static enum status source_vectors(struct memory_source *m, const float **out, in
     return f->vectors(f->context, m->vectors, m->queries, n);
 }
 
-/* A searcher leaves out one range. Of two apart it gets the last, and more hits are searched for, of which those in the
- * first are dropped. */
+/* A searcher excludes one range. If the query has two that do not touch, the searcher gets the last one and returns
+ * more hits, from which those in the first range are removed. */
 struct source_scope {
     struct store_range out, drop;
     int k; /* hits to search for */
@@ -175,7 +175,7 @@ static struct source_scope source_scope(const struct memory_source *m, struct me
     return (struct source_scope){{min_i64(out.begin, rest.begin), rest.end}, {0}, m->config.k};
 }
 
-/* m->queries [n] are set. */
+/* Searches for m->queries [n]. */
 static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
                                  struct memory_scope wanted) {
     const int k = m->config.k;
@@ -208,7 +208,7 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
     return STATUS_OK;
 }
 
-/* The texts that end before ids[at[i]] as m->queries [n]. */
+/* Sets m->queries [n] to the texts that end before ids[at[i]]. */
 static enum status source_texts(struct memory_source *m, const int32_t *ids, const int64_t *at, int64_t n) {
     assert(m->config.finder.searcher);
     TRY(memory_grow(&m->queries, &m->queries_capacity, (size_t)n));
@@ -297,7 +297,7 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 
 /* ---- passages ---- */
 
-/* The chunks of the document around `chunk` that its passage takes. */
+/* Finds the chunks of the passage of `chunk`: those around it in its document. */
 static enum status passage_range(struct memory_source *m, struct store_range *out, int64_t chunk, int32_t *ids) {
     struct store_chunk c, other;
     TRY(store_view_chunk(m->config.view, &c, ids, chunk));
@@ -311,7 +311,7 @@ static enum status passage_range(struct memory_source *m, struct store_range *ou
     return STATUS_OK;
 }
 
-/* ids [length], -1 after the passage's end, and the id that follows each. */
+/* Writes the ids [length] of a passage, -1 after its end, and the id that follows each. */
 static enum status passage_read(struct memory_source *m, int32_t *ids, int32_t *values, int64_t chunk) {
     struct store_range range;
     struct store_chunk c;
@@ -344,7 +344,7 @@ static uint64_t table_begin(const struct memory_source *m, int64_t chunk) {
     return (x ^ x >> 32) & m->table_mask;
 }
 
-/* The chunk's cell of the table: its slot there, or FREE. */
+/* The cell of the chunk in the table: its slot, or FREE. */
 static int32_t *table_cell(struct memory_source *m, int64_t chunk) {
     uint64_t i = table_begin(m, chunk);
     while (m->table[i] != FREE && m->slot_chunk[m->table[i]] != chunk)
@@ -358,7 +358,7 @@ static void pool_clear(struct memory_source *m) {
     memset(m->table, 0xff, (size_t)(m->table_mask + 1) * sizeof *m->table);
 }
 
-/* Slots for all chunks, new ones from m->used on; false: the pool is too full. */
+/* Finds slots for all chunks, new ones from m->used on. Returns false if the pool is too full. */
 static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *chunks, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         slot[i] = -1;

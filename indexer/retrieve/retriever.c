@@ -1,7 +1,8 @@
-/* retriever.c -- the product's retriever: candidates of both sources, the best k, their K and V in slots.
+/* retriever.c -- finds candidates in the own past and in the corpus, takes the best k, and puts their K and V into
+ * slots.
  *
- * Results of a call live until the second call after it (decoder/retriever.h), so each group has two sets of rows and
- * uses them in turn; the slots of a set stay pinned until it is used again. */
+ * The results of a call must stay valid until the second call after it (decoder/retriever.h). So each group uses two
+ * sets of rows in turn, and the slots of a set stay pinned until the set is used again. */
 #include "indexer/retrieve/retriever.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -32,11 +33,11 @@ struct chunk_retriever {
     int k;
     struct own_past own;
     struct corpus_side corpus;
-    struct chunk_cache *cache; /* encoder-decoder variant */
-    int32_t own_source;        /* cache keys of this text's chunks: another number for each text */
-    bool encoding; /* a chunk was begun with the encoder, for `begun`: a slot of the cache, pinned; -1: none */
+    struct chunk_cache *cache; /* NULL for the decoder variant */
+    int32_t own_source;        /* source of this text's chunks in the cache: a new number for each text */
+    bool encoding; /* whether the encoder has begun a chunk; `begun` is its pinned slot of the cache, or -1 */
     int32_t begun;
-    struct gca_pool pool; /* decoder variant: our own slots, one region for each set of rows */
+    struct gca_pool pool; /* decoder variant: slots of this retriever, one region for each set of rows */
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
     struct neighbour_candidate *lists;
@@ -49,7 +50,7 @@ static struct chunk_retriever *retriever_of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
 
-/* Waits for the chunk that was begun; its slot is then like any other. */
+/* Waits for the chunk that the encoder has begun. Its slot is then like any other. */
 static void retriever_finish(struct chunk_retriever *r) {
     if (!r->encoding) return;
     encoder_finish(r->config.encoder);
@@ -58,9 +59,9 @@ static void retriever_finish(struct chunk_retriever *r) {
     r->encoding = false;
 }
 
-/* A chunk that ends while a text is being decoded is needed when the next one ends, and its ids are known: a GPU
- * encodes it in the time in which it would wait for the next id (idle, below). It will likely be retrieved, and K and V
- * cost little beside the landmark, so they go into the cache at once. */
+/* Begins to encode a chunk that ended while a text is being decoded. Its landmark is needed when the next chunk ends,
+ * so a GPU encodes it while it would otherwise wait for the next id (retriever_idle). The chunk will likely be
+ * retrieved, and its K and V cost little beside the landmark, so they are put into the cache at once. */
 static enum status retriever_begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
     struct own_target states = {0};
     r->encoding = true;
@@ -94,7 +95,7 @@ static void retriever_idle(struct retriever *base) {
     r->times.idle += clock_seconds() - start;
 }
 
-/* Ids of chunks that the cache does not hold. */
+/* Gets the ids of chunks that are not in the cache. */
 static enum status retriever_tokens_of(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n) {
     struct chunk_retriever *r = context;
     int chunk = r->config.model->chunk;
@@ -113,11 +114,11 @@ static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct 
         r->keys[i] = (struct chunk_key){.source = f->source[i] == NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS : r->own_source,
                                         .id = f->id[i]};
     TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, retriever_tokens_of, r));
-    f->n = n; /* from here on the slots are pinned */
+    f->n = n; /* the slots are pinned now */
     return STATUS_OK;
 }
 
-/* Decoder variant: copies each chunk that was chosen, once, into the region of this set of rows. */
+/* Decoder variant: copies each retrieved chunk once into the region of this set of rows. */
 static void retriever_slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
     int64_t rows = r->own.slot_rows;
     int32_t base = (int32_t)(region * r->base.max_queries * r->k), used = base;
@@ -191,7 +192,7 @@ static enum status retriever_retrieve(struct retriever *base, struct neighbours 
 static void retriever_destroy(struct retriever *base) {
     if (!base) return;
     struct chunk_retriever *r = retriever_of(base);
-    retriever_finish(r); /* the encoder is borrowed: it must not write here any more */
+    retriever_finish(r); /* the encoder is borrowed, and must not write here later */
     for (int g = 0; g < MODEL_GROUPS_MAX; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
@@ -227,13 +228,13 @@ static enum status retriever_create_results(struct chunk_retriever *r) {
     return memory_allocate(&r->used, (size_t)r->base.max_queries);
 }
 
-/* Enough slots that all live results may be pinned at once. */
+/* Enough slots to pin all valid results at the same time. */
 static enum status retriever_create_slots(struct chunk_retriever *r) {
     const struct model_config *model = r->config.model;
     int64_t needed = 2 * (int64_t)model->groups * r->base.max_queries * r->k, wanted = r->config.cache_chunks;
     if (model->encoder_input == ENCODER_INPUT_TOKENS) {
         if (wanted <= 0) wanted = DEFAULT_CACHE;
-        if (!r->config.device->shares_memory) needed++; /* of the chunk that retriever_begin encodes */
+        if (!r->config.device->shares_memory) needed++; /* for the chunk of retriever_begin */
         return chunk_cache_create(&r->cache, r->config.device, model, r->config.encoder,
                                   wanted > needed ? wanted : needed);
     }

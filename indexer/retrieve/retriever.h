@@ -1,9 +1,10 @@
-/* retriever.h -- the product's retriever: own past, corpus, or the best k of both (model.md §8).
+/* retriever.h -- retrieves neighbours from the own past, from the corpus, or the best k of both (model.md §8).
  *
- * The own past keeps each chunk's tokens and landmark only and encodes again what it retrieves, with a cache in
- * front (encoder_input tokens; the decoder variant keeps K and V, for its chunks depend on their context). It lies
- * on the device. The corpus is a store view: a searcher finds chunks, their ids are read from the store and
- * encoded again. One softmax over the best k. Made for one running text; chunk_retriever_reset starts another. */
+ * The own past is stored on the device as each chunk's tokens and landmark. A retrieved chunk is encoded again, unless
+ * a cache still has its K and V. With the decoder variant K and V are kept instead, because they depend on the chunk's
+ * context. The corpus is a store view: a searcher finds chunks, whose ids are read from the store and encoded again.
+ * One softmax covers the best k. A retriever serves one running text; chunk_retriever_reset starts another. One thread
+ * at a time. */
 #pragma once
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
@@ -16,28 +17,29 @@ struct chunk_retriever_config {
     struct encoder *encoder;
     bool self;                           /* own past */
     struct store_view *corpus;           /* NULL: none */
-    /* of the corpus; borrowed, several retrievers may share it. NULL: random only */
+    /* of the corpus; borrowed; retrievers may share it. NULL: random chunks only */
     struct searcher *searcher;
-    /* Of the corpus' landmarks, where they are not this model's: it finds the chunks, and they are scored with
-     * landmarks that `encoder` makes of them. Borrowed; NULL: the landmarks are this model's. */
+    /* Needed if the corpus' landmarks are not this model's: it finds the chunks, and `encoder` makes the landmarks that
+     * score them. Borrowed; NULL: the landmarks are this model's. */
     struct external_encoder *external;
-    bool random;                         /* corpus: uniformly random chunks instead of the nearest (scores stay real) */
+    /* corpus: uniformly random chunks instead of the nearest; their scores are computed as usual */
+    bool random;
     uint64_t seed;                       /* of random */
     int topk;                            /* 0: the model's */
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */
-    int64_t cache_chunks;                /* encoded chunks kept; 0: as many as needed and at least 1024 */
-    int64_t exclude_document;            /* corpus: this document's chunks are never retrieved; -1: none */
-    /* with exclude_document: only chunks within this many of the query's own; -1: all */
+    int64_t cache_chunks;                /* capacity of the cache; 0: as many as needed, at least 1024 */
+    int64_t exclude_document;            /* corpus: chunks of this document are never retrieved; -1: no document */
+    /* with exclude_document: excludes only chunks within this distance of the query's own; -1: all */
     int64_t exclude_window;
-    /* with exclude_window: the running text begins in this chunk of the document */
+    /* with exclude_window: the chunk of the document with which the running text begins */
     int64_t exclude_from;
 };
 enum status chunk_retriever_create(struct retriever **out, const struct chunk_retriever_config *config);
-/* A new running text, with exclude_document and exclude_from of its own; the cache stays for the corpus. */
+/* Starts a new running text, with its own exclude_document and exclude_from. The cache keeps the corpus' chunks. */
 void chunk_retriever_reset(struct retriever *r, int64_t exclude_document, int64_t exclude_from);
 
-/* Seconds of this process: on a GPU work is only issued by encode and idle (chunks encoded beside decoding), and
- * search waits for all that was issued before it. */
+/* Seconds on the host. On a GPU encode and idle (chunks encoded while decoding) only issue work, and search waits for
+ * all work issued before it. */
 struct chunk_retriever_times {
     double search, read, encode, idle;
     int64_t queries, cache_hits, cache_misses;

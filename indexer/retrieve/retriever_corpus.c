@@ -1,7 +1,7 @@
-/* retriever_corpus.c -- candidates from a store: the nearest chunks, or random ones, less what is excluded.
+/* retriever_corpus.c -- finds candidates in a store: the nearest chunks, or random ones, without the excluded ones.
  *
- * Random picks depend on seed, group and chunk number only: however a text is cut into calls, it gets the same ones.
- */
+ * Random chunks depend on seed, group and chunk number only, so they do not depend on how a text is divided into
+ * calls. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "indexer/retrieve/retriever_internal.h"
@@ -48,7 +48,7 @@ void corpus_side_close(struct corpus_side *c) {
     *c = (struct corpus_side){0};
 }
 
-/* Keeps the ids that the queries of one call need, whichever calls they came in. Chunk 0 begins another text. */
+/* Keeps the ids that the queries of one call need, even if they came in several calls. Chunk 0 begins another text. */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
     int64_t chunk = c->config.model->chunk, count = n * chunk;
     if (!c->tail) return;
@@ -81,7 +81,7 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) 
     c->document_known = false;
 }
 
-/* What the query of own chunk t must not find: all of the document, or the chunks around the same position in it. */
+/* What the query of own chunk t must not find: the whole document, or the chunks near the same position in it. */
 static struct store_range corpus_excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;
@@ -105,8 +105,8 @@ static enum status corpus_find_document(struct corpus_side *c) {
     return STATUS_OK;
 }
 
-/* k distinct numbers below `available` (all of them when there are no more), by Floyd's algorithm: k draws, whatever
- * the size of the corpus. */
+/* Draws k distinct numbers below `available` (or all of them, if there are no more) by Floyd's algorithm: k draws,
+ * whatever the size of the corpus. */
 static int64_t corpus_draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
     int64_t n = available < k ? available : k;
     for (int64_t i = 0; i < n; i++) {

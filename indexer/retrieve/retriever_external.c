@@ -1,8 +1,8 @@
-/* retriever_external.c -- a corpus whose landmarks an encoder of others made: its query vectors, and scores of our own.
+/* retriever_external.c -- searches a corpus whose landmarks an external encoder made.
  *
- * The query of chunk t is the text of chunk t. What is found was ranked by the other encoder, but the decoder was
- * trained with the scores of its own retriever as weights: candidates are encoded by our encoder, and scored with the
- * decoder's query as landmarks of our own store would be. */
+ * The query of chunk t is the text of chunk t. The external encoder ranks the chunks, but the decoder was trained with
+ * weights from its own retriever's scores. So this model's encoder encodes the candidates, and their landmarks are
+ * scored with the decoder's query as in a store of this model. */
 #include "base/memory.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <math.h>
@@ -32,7 +32,7 @@ void corpus_external_close(struct corpus_external *x, struct device *dev) {
     device_release(dev, x->device_rows);
 }
 
-/* Groups search one after the other for the same chunks: their vectors are made once. */
+/* All groups search for the same chunks, one after the other: the query vectors are made once. */
 enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_t n) {
     struct corpus_external *x = &c->external;
     int64_t chunk = c->config.model->chunk, tail_begin = c->tail_end - c->tail_count;
@@ -48,7 +48,7 @@ enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_
     return STATUS_OK;
 }
 
-/* Ids of all candidates of the lists, from entry `before[i]` of list i on; *m counts them. */
+/* Copies the ids of the candidates of all lists, from entry `before[i]` of list i on; *m is their number. */
 static enum status external_read(struct corpus_side *c, struct corpus_lists to, const int64_t *before, int64_t n,
                                  int64_t *m) {
     int64_t chunk = c->config.model->chunk;

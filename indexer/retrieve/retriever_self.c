@@ -1,22 +1,22 @@
-/* retriever_self.c -- the running text's own past: what is kept of each chunk, and the search over it.
+/* retriever_self.c -- the running text's own past: what is stored of each chunk, and its search.
  *
- * Encoder-decoder variant: landmark and ids, about 1.6 KB a chunk at d = 384, and nothing else; K and V are made again
- * when a chunk is retrieved (the cache in front). Decoder variant: K and V depend on the chunk's context, so they are
- * made once, from the lower layers' output, and kept. All but the ids lies in memory of the device. */
+ * Encoder-decoder variant: landmark and ids are stored, about 1.6 KB a chunk at d = 384. K and V are computed again
+ * when a chunk is retrieved, unless the cache has them. Decoder variant: K and V depend on the chunk's context, so they
+ * are computed once from the lower layers' output and stored. All but the ids is device memory. */
 #include "base/memory.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
 
-/* Twice what is needed: the text continues. */
+/* Twice what is needed, because the text continues. */
 static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
     int64_t needed = blocks * p->max_queries * p->k;
     return needed <= p->found.capacity ? STATUS_OK : hit_buffer_reserve(&p->found, p->dev, 2 * needed);
 }
 
-/* What queries of consecutive chunks see of one block are consecutive numbers, cut at both ends: a range of one list
- * that is copied to the device once, instead of an upload for each search. */
+/* Makes the list of row counts. Queries of consecutive chunks see consecutive numbers of rows of a block, limited at
+ * both ends. So each search uses a range of this one list, which is copied to the device once. */
 static enum status own_past_make_counts(struct own_past *p) {
     int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
     TRY(memory_allocate(&here, (size_t)n));
@@ -88,7 +88,7 @@ static enum status own_past_add_block(struct own_past *p) {
     return STATUS_OK;
 }
 
-/* Memory for the K and V of more chunks. */
+/* Allocates memory for the K and V of more chunks. */
 static enum status own_past_add_states(struct own_past *p) {
     TRY(memory_grow(&p->states, &p->state_capacity, (size_t)p->state_blocks + 1));
     struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
@@ -131,7 +131,7 @@ static int64_t own_past_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Chunks that lie in one block: straight into it. */
+/* Encodes chunks that lie in one block directly into the block. */
 static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
     struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim};
     if (!p->hidden) {
@@ -145,7 +145,7 @@ static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_
     encoder_encode_hidden(p->encoder, &out, hidden, n);
 }
 
-/* Memory for chunks up to `end`. */
+/* Allocates memory for chunks up to `end`. */
 static enum status own_past_reserve(struct own_past *p, int64_t end) {
     while (p->blocks * OWN_BLOCK < end)
         TRY(own_past_add_block(p));
@@ -193,18 +193,18 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
     return p->blocks * k;
 }
 
-/* The best k of the landmarks `base` .. of one block for each query. */
+/* Starts the search for the best k of the landmarks of one block, which begins at chunk `base`, for each query. */
 static void own_past_search_block(struct own_past *p, struct hit_list to, int64_t base, int64_t first,
                                   struct mat queries, int k) {
     int64_t held = own_past_min(p->count - base, OWN_BLOCK),
-            seen = first - base; /* strictly before the query's own chunk */
+            seen = first - base; /* only chunks strictly before the query's own */
     if (seen > OWN_BLOCK) seen = OWN_BLOCK;
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
     struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
     p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
 }
 
-/* Blocks that any of n queries from chunk `first` on sees something of. */
+/* Number of blocks of which at least one of n queries from chunk `first` on sees something. */
 static int64_t own_past_seen_blocks(int64_t first, int64_t n) {
     return (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK;
 }

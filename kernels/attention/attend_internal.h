@@ -2,8 +2,8 @@
  * of attention, chunk_attention and gca on a CPU.
  *
  * A vector lane is a query: a tile is transposed once (q^T, dh x 64), then scores, maxima, sums and outputs are
- * computed lane by lane. So nothing is summed across a vector, K and V are read where they lie, and dh may be any
- * number. The softmax is online: a running maximum and sum; outputs are rescaled when the maximum rises. Few queries
+ * computed lane by lane. So no sum crosses a vector, K and V are read in place, and dh may be any number. The softmax
+ * is online: it keeps a running maximum and sum, and rescales the outputs when the maximum rises. Few queries
  * (decoding) would leave most lanes empty, so up to ATTEND_SINGLE_ROWS rows are computed one by one, with dh across the
  * lanes. */
 #pragma once
@@ -29,12 +29,12 @@ struct attend_bias { int64_t distance; int window; float slope; };
 
 /* Loads a tile of 1 .. ATTEND_ROWS queries and sets the total to zero. q must stay until the last attend_keys. */
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim);
-/* Begins one softmax; null_key: one key of score 0 and value 0 is already in it. */
+/* Begins one softmax; null_key: it already contains one key of score 0 and value 0. */
 void attend_softmax(struct attend *a, bool null_key);
-/* 1 .. ATTEND_KEYS more keys. bias NULL: none. */
+/* Adds 1 .. ATTEND_KEYS keys. bias NULL: none. */
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
                  int n, const struct attend_bias *bias);
-/* total += weight * result of this softmax (0 where it saw no key). */
+/* total += weight * result of this softmax (0 if it has no key). */
 void attend_add(struct attend *a, float weight);
 /* total = keep[r] total + weight[r] result of this softmax, of each query r < ATTEND_ROWS. */
 void attend_mix(struct attend *a, const float *keep, const float *weight);

@@ -4,7 +4,7 @@
 #pragma once
 #include "kernels/device/device.h"
 
-/* The operands of forward, as backward reads them: o and lse are what forward_keep wrote. */
+/* The operands of forward, as backward reads them: o and lse are results of forward_keep. */
 struct chunk_attention_kept {
     struct mat o, lse, q, k, v;
     int heads, positions;

@@ -1,5 +1,5 @@
-/* carve.h -- one allocation divided into 256-byte aligned parts: run the same calls first with base NULL to count, then
- * on the memory itself (carve_device does both). */
+/* carve.h -- divides one allocation into 256-byte aligned parts. The same calls run twice: first with base NULL, which
+ * only counts, then on the memory (carve_device does both). */
 #pragma once
 #include "kernels/device/device.h"
 
@@ -10,7 +10,7 @@ static inline void *carve_bytes(struct carve *c, int64_t count, size_t size) {
     c->used += ((size_t)count * size + 255) / 256 * 256;
     return piece;
 }
-/* Allocates memory of the device for all that divide(of, carve) takes, and divides it. The caller owns *memory
+/* Allocates device memory for all parts that divide(of, carve) takes, and divides it. The caller owns *memory
  * (device_release). */
 static inline enum status carve_device(struct device *dev, void **memory, size_t *bytes,
                                        void (*divide)(void *of, struct carve *c), void *of) {

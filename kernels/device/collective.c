@@ -1,4 +1,5 @@
-/* collective.c -- processes meet in a mapped file: a barrier, a slot for each rank's data, and which ranks are alive.
+/* collective.c -- processes meet in a mapped file. It holds a barrier, a buffer for each rank's data, and the list of
+ * processes.
  *
  * On the CPU the sums themselves run through the file. GPUs exchange NCCL's identity and their counts there, and sum by
  * NCCL. */
@@ -18,14 +19,14 @@
 #include <unistd.h>
 
 enum { WORLD_MAX = 64, HOST_VALUES = 64, PIECE = 1 << 16 /* floats of a rank in flight */ };
-/* A sum waits long: another rank may be validating, or writing a checkpoint. */
+/* The time limit of a wait is long, because another rank may be validating or writing a checkpoint. */
 enum { START_SECONDS = 120, PATIENCE_SECONDS = 3600 };
 
-/* The head of the mapped file; the pieces follow it, one a rank. */
+/* Head of the mapped file; one buffer of PIECE floats for each rank follows it. */
 struct meeting {
     atomic_int come, arrived, round;
-    atomic_int lost;                /* 1 + the rank that was found gone first; 0: none */
-    _Atomic int process[WORLD_MAX]; /* ids; 0: not come yet */
+    atomic_int lost;                /* 1 + the rank that was first found dead; 0: none */
+    _Atomic int process[WORLD_MAX]; /* process ids; 0: not arrived yet */
     uint8_t identity[128];          /* NCCL's, written by rank 0 before the first round ends */
     double host[WORLD_MAX][HOST_VALUES];
 };
@@ -36,7 +37,7 @@ struct collective {
     float *pieces;
     size_t bytes;
     int rank, world, round;
-    void *peers; /* the runtime's own; NULL: sums run through the file */
+    void *peers; /* state of the device's runtime; NULL: sums run through the file */
 };
 
 static void pause_briefly(int turn) {
@@ -44,8 +45,9 @@ static void pause_briefly(int turn) {
     nanosleep(&t, NULL);
 }
 
-/* While one waits: somebody who came and is gone is named at once, slowness only when patience ends. Who finds one gone
- * ends soon, too: it keeps the first name, so that all report the same rank. */
+/* Checks during a wait. A process that arrived and has died is reported at once, a slow one only after the time limit.
+ * The process that finds a dead rank ends soon, too, so the first rank found is kept: all processes then report the
+ * same one. */
 static enum status still_there(const struct collective *c, double since, int patience, const char *what) {
     struct meeting *m = c->meeting;
     for (int r = 0, none = 0; r < c->world && atomic_load(&m->lost) == 0; r++) {
@@ -85,7 +87,7 @@ static enum status map_file(struct collective *c, int fd, const char *path) {
     return STATUS_OK;
 }
 
-/* Rank 0 makes the file under another name first: a process that sees it sees it complete. */
+/* Rank 0 makes the file under another name and renames it, so that a process that finds the file finds it complete. */
 static enum status make_file(struct collective *c, const char *path) {
     char temporary[4096];
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
@@ -135,7 +137,7 @@ static enum status meet(struct collective *c, const char *path) {
         pause_briefly(turn);
     }
     TRY(barrier(c, "at the start"));
-    if (c->rank == 0) (void)unlink(path); /* the mapping lives on */
+    if (c->rank == 0) (void)unlink(path); /* the mapping stays valid */
     return how ? how->join(&c->peers, c->dev, m->identity, c->rank, c->world) : STATUS_OK;
 }
 
@@ -177,7 +179,7 @@ static enum status sum_piece(struct collective *c, float *x, int64_t n) {
         for (int64_t i = 0; i < n; i++)
             x[i] += piece[i];
     }
-    return barrier(c, "in a sum"); /* before anybody's next piece comes over these */
+    return barrier(c, "in a sum"); /* all must have read the pieces before the next ones overwrite them */
 }
 
 enum status collective_sum(struct collective *c, float *x, int64_t n) {

@@ -40,31 +40,33 @@ struct device {
     bool shares_memory; /* with this process: the CPU. Its ops gain from loops over device_worker, too */
 };
 
-/* `kind`: "cpu" or "cuda". threads <= 0: all processors. Sets OpenBLAS to one thread: parallelism is ours.
- * "cuda" is the current GPU of this process; STATUS_UNSUPPORTED, with the reason, where there is none or where the
- * program was built without CUDA: a caller may continue with "cpu". */
+/* kind: "cpu" or "cuda". threads <= 0: one for each processor. Sets OpenBLAS to one thread, because the ops divide the
+ * work themselves. "cuda" is the current GPU of this process. STATUS_UNSUPPORTED, with the reason: there is no GPU, or
+ * the program was built without CUDA; the caller may continue with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);
-enum status device_fault(struct device *dev); /* the first fault found so far: device_sync without the wait */
+/* returns the first fault found so far, like device_sync but without waiting */
+enum status device_fault(struct device *dev);
 /* *pointer = zeroed memory of the device for `count` elements of the type that it points to (of a void *: bytes),
  * 64-byte aligned; lives until device_release. */
 #define device_allocate(dev, pointer, count) \
     MEMORY_TYPED(pointer, NULL, device_allocate_bytes(dev, &typed_, (size_t)(count) * sizeof **(pointer)))
 enum status device_allocate_bytes(struct device *dev, void **out, size_t bytes);
 void device_release(struct device *dev, void *memory);    /* NULL is fine */
-/* The same in memory of this process, pinned where the device is a GPU, so that copies are direct. */
+/* The same in host memory, which is pinned beside a GPU, so that copies are direct. */
 #define device_allocate_host(dev, pointer, count) \
     MEMORY_TYPED(pointer, NULL, device_allocate_host_bytes(dev, &typed_, (size_t)(count) * sizeof **(pointer)))
 enum status device_allocate_host_bytes(struct device *dev, void **out, size_t bytes);
 void device_release_host(struct device *dev, void *memory);                          /* NULL is fine */
-/* The address under which the device's own code may write memory of this process; NULL where it cannot (memory that is
- * not pinned, beside a GPU). What was written has arrived after device_sync. */
+/* The address under which the device's code may write host memory; NULL: it cannot (memory beside a GPU that is not
+ * pinned). Writes are complete after device_sync. */
 void *device_reach(struct device *dev, void *memory);
 
-/* What this process hands to ops, or takes from them, has two sides: its own memory and the device's. Where the device
- * shares memory they are one: device_buffer gives NULL, device_side the process's own, and copies between them vanish.
+/* Data that the host passes to ops, or takes from them, has two addresses: in host memory and on the device. If the
+ * device shares memory they are equal: device_buffer gives NULL, device_side returns the host's address, and copies
+ * between the two do nothing.
  *   device_buffer(dev, &buffer, bytes);
  *   ids = device_side(dev, host_ids, buffer);
  *   device_upload(dev, ids, host_ids, bytes); */
@@ -73,28 +75,28 @@ enum status device_buffer(struct device *dev, void **out, size_t bytes);
 static inline void *device_side(const struct device *dev, void *host, void *buffer) {
     return dev->shares_memory ? host : buffer;
 }
-/* In the order of ops. `from` and `to` of this process's side are free again when the call returns; a download has
- * then arrived. Nothing happens when both are one address. Faults are kept for device_sync, as those of ops. */
+/* Copies in the order of ops. When the call returns, host memory in `from` and `to` may be used again, and a download
+ * is complete. Nothing happens if both addresses are equal. Faults are kept for device_sync, like those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
-/* A download that runs beside later ops: of what the ops so far compute. `to` is complete when device_fetch_wait
- * returns, which waits for every fetch so far and for no later op; until then no op may write `from`. `to` should be of
- * device_allocate_host: a fetch to other memory is a plain download. `to` may be `from`, where the device can reach it
- * (device_reach): nothing is copied, device_fetch_wait waits. */
+/* A download of results of the ops issued so far, which runs beside later ops. device_fetch_wait waits for every fetch
+ * so far, and for no later op; until then `to` is incomplete and no op may write `from`. `to` should come from
+ * device_allocate_host: a fetch to other memory is an ordinary download. `to` may be `from`, if the device can reach it
+ * (device_reach): then nothing is copied, and device_fetch_wait only waits. */
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 void device_fetch_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
 void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* the same; one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */
 
-/* Ops that come again with the same arguments. `body` issues ops and copies inside the device, the same ones each time.
- * A GPU is given them one by one the first time, records them the second and from then on gets them all at once, which
- * spares a launch for each. *replay is NULL at first, and belongs to the caller. */
+/* Repeats ops with the same arguments. `body` issues ops and copies within the device, the same ones each time. A GPU
+ * runs them one by one the first time, records them the second time, and from then on launches them all at once.
+ * *replay is NULL at first; the caller owns it. */
 struct device_replay;
 typedef void device_ops(void *context, struct device *dev);
 void device_replay_run(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
 void device_replay_free(struct device *dev, struct device_replay *replay);          /* NULL is fine */
 
-/* The device as worker `worker` of dev->threads may use it inside a loop body: same ops, no threads of its own, scratch
- * of that worker only. Valid until device_close; ops of `dev` itself may not run meanwhile. */
+/* Returns the device for worker `worker` of dev->threads within a loop body: the same ops without threads of their own,
+ * and with the scratch of that worker. Valid until device_close; ops of `dev` itself must not run meanwhile. */
 struct device *device_worker(struct device *dev, int worker);

@@ -1,7 +1,7 @@
 /* device_cpu.c -- opens the CPU device: pool, scratch, and one serial device for each worker of the pool.
  *
- * OpenBLAS is held to one thread: we cut products over our own pool, so that its threads never fight with ours, and
- * results do not depend on how many there are. */
+ * OpenBLAS is limited to one thread: products are divided over the device's pool, so that OpenBLAS's threads do not
+ * compete with it and results do not depend on the number of threads. */
 #include "base/memory.h"
 #include "kernels/device/device.h"
 #include "kernels/device/device_internal.h"
@@ -77,18 +77,18 @@ static void cpu_close(struct device *dev) {
 
 static struct device *cpu_worker(struct device *dev, int worker) {
     struct device_cpu *state = device_cpu(dev);
-    if (!state->serial) return dev; /* already a worker's own */
+    if (!state->serial) return dev; /* this is a worker's device already */
     assert(worker >= 0 && worker < state->workers);
     return &state->serial[worker];
 }
 
 static enum status cpu_sync(struct device *dev) {
-    (void)dev; /* CPU ops are done when they return, and cannot fail */
+    (void)dev; /* CPU ops are complete when they return, and cannot fail */
     return STATUS_OK;
 }
 
-/* Zeroed pages straight from the system are not touched here, so that a large, rarely filled pool stays cheap: hence
- * the zeroing allocation with the alignment made by hand, its true address kept in front of the piece. */
+/* Allocates zeroed pages without touching them, so that a large pool that is rarely filled stays cheap. So this uses
+ * the zeroing allocation and aligns by hand; the true address is stored before the result. */
 static enum status cpu_allocate(struct device *dev, void **out, size_t bytes) {
     (void)dev;
     unsigned char *raw;

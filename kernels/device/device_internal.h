@@ -3,8 +3,8 @@
 #pragma once
 #include "kernels/device/device.h"
 
-/* How processes on devices of one kind sum (collective.h). identity: 128 bytes that rank 0 makes and all others join
- * with. */
+/* How processes on devices of one kind compute sums (collective.h). identity: 128 bytes that rank 0 makes and all
+ * others join with. */
 struct device_peers {
     enum status (*identity)(uint8_t out[128]);
     enum status (*join)(void **peers, struct device *dev, const uint8_t identity[128], int rank, int world);
@@ -12,7 +12,7 @@ struct device_peers {
     void (*leave)(void *peers);
 };
 
-/* The calls of device.h for one kind of device. Memory and copies are checked by device.c before they come here. */
+/* The calls of device.h for one kind of device. device.c checks memory and copies before it calls them. */
 struct device_runtime {
     void (*close)(struct device *dev);
     enum status (*sync)(struct device *dev);
@@ -39,11 +39,11 @@ enum status device_open_cpu(struct device **out, int threads);
 enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
 bool device_built_cuda(void);
 
-/* Scratch of one worker. Ops cut their work so that this is enough whatever the shapes: nothing is allocated by an op.
- * Pages that no op touches cost nothing. */
+/* Scratch of one worker. Ops divide their work so that this is enough for all shapes, and never allocate. Pages that no
+ * op touches need no memory. */
 enum { DEVICE_SCRATCH_BYTES = 2 << 20 };
 
-/* Cosines and sines of rope for the last shape used: they change once in a program's life. */
+/* Cosines and sines of rope for the last shape used, which rarely changes. */
 enum { DEVICE_ROPE_MAX = 1 << 14 };      /* period * dh/2 pairs that are kept */
 struct device_rope { int period, half; float theta; float *cosine, *sine; };
 
@@ -56,7 +56,7 @@ struct device_cpu {
 };
 
 static inline struct device_cpu *device_cpu(struct device *dev) { return (struct device_cpu *)dev->state; }
-/* Tests compute without tiles, too. Before anything is packed. */
+/* Disables the tiles, for tests. Call it before anything is packed. */
 static inline void device_cpu_without_amx(struct device *dev) {
     device_cpu(dev)->amx = false;
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
@@ -65,7 +65,7 @@ static inline void device_cpu_without_amx(struct device *dev) {
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;
 }
-/* n tasks that follow one another in memory: how many for each thread, so that threads share few lines and pages. */
+/* Number of consecutive tasks for each thread, so that threads share few cache lines and pages. */
 static inline int64_t device_share(const struct device *dev, int64_t n) {
     int64_t threads = threads_count(dev->threads);
     return (n + threads - 1) / threads;

@@ -1,8 +1,8 @@
 /* blas_cpu.c -- see blas_cpu.h.
  *
- * Our own product goes over the depth in slices of DEPTH. Of a slice, PANEL columns of b stand side by side in the
- * first-level cache, and rows of a pass over them, SIMD_ROWS at a time with their sums in registers. a is read as it
- * lies, by rows or by columns.
+ * This program's product divides the depth into slices of DEPTH. Of each slice, PANEL columns of b are packed side
+ * by side in the first-level cache. Rows of a are multiplied by them, SIMD_ROWS at a time with their sums in registers.
+ * The matrix a is read in place, by rows or by columns.
  *
  * Bound by arithmetic. Measured: docs/kernels/linear.md. */
 #include "kernels/linear/blas_cpu.h"
@@ -169,7 +169,7 @@ static int openblas_lanes(const char *core) {
     return LANES;
 }
 
-/* Whether OpenBLAS's kernels are as wide as ours; found out once in a thread. */
+/* Whether OpenBLAS's kernels use registers as wide as this build's; determined once in a thread. */
 static bool openblas_is_wide(void) {
     static _Thread_local enum { UNKNOWN, WIDE, NARROW } found;
     if (found == UNKNOWN) found = openblas_lanes(openblas_get_corename()) >= LANES ? WIDE : NARROW;

@@ -1,20 +1,19 @@
 /* matmul_amx.h -- the CPU twin's products of many rows on a processor with AMX: tiles of bf16 with float32 sums, at
- * float32's accuracy. The build has it (matmul_amx.c) or a stand-in that never opens (matmul_noamx.c); no other file
- * asks.
+ * float32's accuracy. The build has matmul_amx.c, or matmul_noamx.c, which never opens; no other file tests for AMX.
  *
- * A float32 number is exactly the sum of three bf16 numbers, the first 8, the next 8 and the last 8 bits of its
- * significand, so x w is at most nine products of bf16 numbers, each exact in float32. Where w is a bf16 number itself
- * (models are saved so) it is three. Else the six largest are taken: what is left out is below 2^-20 of |x w|. A sum is
- * rounded seldomer than in a loop of float32: 32 products at a time are added to it. Numbers below 2^-126, and a part
- * of a number that is so small, count as zero (an absolute error of 2^-125 |w|, 2^-125 |x|); a sum with an infinity or
- * NaN among its terms is an infinity or NaN, though not always the same one.
+ * A float32 number is exactly the sum of three bf16 numbers: the first 8, the next 8 and the last 8 bits of its
+ * significand. So x w is at most nine products of bf16 numbers, each exact in float32. If w is a bf16 number itself
+ * (models are saved so) there are three. Otherwise the six largest are taken; the others are below 2^-20 of |x w|. A
+ * sum is rounded less often than in a loop of float32, because 32 products at a time are added to it. Numbers below
+ * 2^-126, and parts of numbers below it, count as zero (an absolute error of 2^-125 |w|, 2^-125 |x|). A sum with an
+ * infinity or NaN among its terms is an infinity or NaN, though not always the same one.
  *
- * A row of y has the same bits whatever rows, columns and threads are computed with it. */
+ * The bits of a row of y do not depend on the other rows, the columns and the threads of the call. */
 #pragma once
 #include "kernels/device/device.h"
 
 struct matmul_amx {
-    /* Whether this processor and system let this process use tiles; asks the system for them. */
+    /* Whether the processor and the system let this process use tiles; requests them from the system. */
     bool (*open)(void);
     /* As the ops of struct matmul_ops (matmul.h); any `packed` of at least 4 bytes' alignment. packed_elements: for any
      * w. */

@@ -373,7 +373,7 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
-/* The copy costs little beside the product. */
+/* The copy takes little time beside the product. */
 static void matmul_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
     assert(base.rows == y.rows && base.cols == y.cols);
     for (int64_t row = 0; row < y.rows && y.data != base.data; row++)

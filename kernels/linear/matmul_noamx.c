@@ -1,4 +1,4 @@
-/* matmul_noamx.c -- where there is no AMX to compile for: never opened, so nothing else of it is called. */
+/* matmul_noamx.c -- for targets without AMX: amx_open returns false, so nothing else of it is called. */
 #include "kernels/linear/matmul_amx.h"
 
 static bool never(void) {

@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/device/device.h"
 
-/* Chunk c goes into slot[c] (memory of the device; NULL: c), each into another. */
+/* Chunk c goes into slot[c] (in device memory; NULL: into slot c). The slots are distinct. */
 struct elementwise_slots { const int32_t *slot; int64_t chunks; int positions, slot_rows, live; };
 
 struct elementwise_ops {

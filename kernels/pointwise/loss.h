@@ -9,7 +9,7 @@ struct loss_contrast {
     float scale, weight;
 };
 
-/* Which id each row predicts, and what its loss counts in the gradient: scale * weight[r]. */
+/* The id that each row predicts, and the factor scale * weight[r] of its loss in the gradient. */
 struct loss_rows {
     const int32_t *targets;              /* [n]; < 0: none */
     const float *weight;                 /* [n], memory of the device; NULL: 1 */

@@ -1,5 +1,5 @@
-/* kmeans.c -- see kmeans.h. The device computes all that touches points or centroids; this process draws random numbers
- * and keeps counts. */
+/* kmeans.c -- see kmeans.h. The device computes everything that touches points or centroids; the host draws random
+ * numbers and keeps counts. */
 #include "kernels/search/kmeans.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -77,7 +77,7 @@ static void kmeans_sum(struct kmeans *f) {
     device_download(f->dev, f->counts, counts, (size_t)f->centroids.rows * sizeof *counts);
 }
 
-/* Lists without points take half of others, which are drawn with a chance that grows with their size. */
+/* A list without points takes half of another one, which is drawn with a probability that grows with its size. */
 static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
     int64_t lists = f->centroids.rows, n = 0;
     int32_t largest = 0;
@@ -103,7 +103,7 @@ static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
     f->dev->ops->kmeans_assign->split(f->dev, f->centroids, (const int32_t(*)[2])pairs, n);
 }
 
-/* The first centroids are points themselves. */
+/* The first centroids are points. */
 static enum status kmeans_begin(struct kmeans *f) {
     int64_t n = f->points.rows, lists = f->centroids.rows;
     TRY(kmeans_draw(f->start, n, lists, f->seed));
@@ -115,7 +115,7 @@ static enum status kmeans_begin(struct kmeans *f) {
     return device_sync(f->dev);
 }
 
-/* Each point's centroid, once. */
+/* Assigns each point to a centroid once. */
 static enum status kmeans_assign_all(struct kmeans *f, const struct kmeans_config *config, int iteration,
                                      int iterations) {
     int64_t rows = f->points.rows;

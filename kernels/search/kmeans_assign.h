@@ -1,5 +1,5 @@
-/* kmeans_assign.h -- what k-means needs beside topk, which assigns points to centroids (kernels/search/kmeans.h has the
- * loop), and the scatter that puts rows into their lists. All of it is deterministic: sums run in the order of
+/* kmeans_assign.h -- the ops of k-means besides topk, which assigns points to centroids (kernels/search/kmeans.h has
+ * the loop), and the scatter that puts rows into their lists. All are deterministic: sums run in the order of
  * points. */
 #pragma once
 #include "kernels/device/device.h"

@@ -1,12 +1,12 @@
 /* catalog.c -- the only file that includes LMDB.
  *
- * Default durability: a commit returns after its fsync, so a record is never durable before the data files it names
- * (they are synced first) and never lost after. No WRITEMAP: a stray write could damage the map, and a full disk
- * would be a SIGBUS instead of an error.
+ * Durability is LMDB's default: a commit returns after its fsync. The data files that a record names are synced before
+ * the commit, so a durable record never names a file that is not durable. WRITEMAP is not used: a stray write could
+ * damage the map, and a full disk would raise SIGBUS instead of an error.
  *
- * The map is 64 GiB of address space, so that it need not grow. Where less is allowed (ulimit -v) it is as large as the
- * file with some spare space, and grows: a reader's map when a writer made the file larger, a writer's before a
- * transaction. LMDB moves a map only while no transaction is active, so active ones are counted under a lock. */
+ * The map is 64 GiB of address space, so that it need not grow. If less is allowed (ulimit -v) it is somewhat larger
+ * than the file, and grows: a reader's map when a writer has enlarged the file, a writer's before a transaction. LMDB
+ * moves a map only while no transaction is active, so active ones are counted under a lock. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -23,23 +23,24 @@
 #include <unistd.h>
 
 static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
-/* Opening walks the whole page structure of a catalog up to so many pages (64 MiB): some milliseconds. */
+/* Opening checks the whole page structure of a catalog of up to OPEN_CHECK_PAGES pages (64 MiB), which takes some
+ * milliseconds. */
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, LOCK_BYTES = 72 * READERS_MAX };
 enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3 };
 
 struct catalog {
     MDB_env *env;
     MDB_dbi tables[TABLE_COUNT];
-    bool absent[TABLE_COUNT]; /* a table that older formats do not have: for a reader as if it were empty */
+    bool absent[TABLE_COUNT]; /* the format is older than this table: readers see it as empty */
     bool write;
-    uint64_t wanted; /* bytes of the map, if there is address space for them */
-    bool fixed;      /* the caller gave them; else the map has twice the file's size where that is more */
-    bool narrow;     /* there was not */
+    uint64_t wanted; /* bytes of the map, if the address space suffices */
+    bool fixed;      /* the caller set `wanted`; otherwise the map has at least twice the file's size */
+    bool narrow;     /* the address space does not suffice */
     pthread_mutex_t lock;
-    int active;        /* transactions that are on; under lock */
-    bool record_found; /* catalog/commit was there when this was opened */
+    int active;        /* active transactions; protected by `lock` */
+    bool record_found; /* catalog/commit existed when the catalog was opened */
     bool frozen;       /* a snapshot: no lock file, nothing is written */
-    bool unrecorded;   /* a commit went well, its record did not */
+    bool unrecorded;   /* the last commit succeeded, but writing its record failed */
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
 };
 struct catalog_txn {
@@ -76,7 +77,7 @@ uint64_t catalog_key_number(struct bytes key) {
     return n;
 }
 
-/* A disk that fills in the middle of a page gives LMDB a short write, which it reports as EIO. */
+/* LMDB reports EIO for a short write, which happens when the disk fills in the middle of a page. */
 static bool disk_is_full(const struct catalog *c) {
     uint64_t left = 0;
     return file_free_space(&left, c->path) == STATUS_OK && left < DISK_FULL_BYTES;
@@ -89,7 +90,7 @@ static bool is_at_limit(const struct catalog *c) {
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && file_size(&size, c->path) == STATUS_OK && size >= limit.rlim_cur;
 }
 
-/* LMDB codes end here. */
+/* Translates LMDB's codes; no other function sees them. */
 static enum status translate(const struct catalog *c, int rc, const char *what) {
     if ((rc == EIO || rc == ENOSPC) && is_at_limit(c)) rc = EFBIG;
     if (rc == EIO && disk_is_full(c)) rc = ENOSPC;
@@ -131,7 +132,7 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
                     "%s: another process enlarged the catalog beyond this one's map: open the store again%s", c->path,
                     c->narrow ? ", or raise ulimit -v" : "");
     case MDB_KEYEXIST:
-        return fail(STATUS_CORRUPT, "%s: %s: the key is there already", c->path, what);
+        return fail(STATUS_CORRUPT, "%s: %s: the key exists already", c->path, what);
     case EROFS:
     case EACCES:
         return fail(STATUS_READ_ONLY, "%s: %s: %s", c->path, what, strerror(rc));
@@ -140,8 +141,8 @@ static enum status translate(const struct catalog *c, int rc, const char *what) 
     }
 }
 
-/* Bytes of map for a file of this size. With little address space a reader adds little spare space, and a writer as
- * much as it can get. Where nothing fits, the result is what is wanted, and LMDB reports the error. */
+/* Size of the map for a file of `size` bytes. With little address space a reader adds little spare space, and a writer
+ * as much as it can get. If nothing fits, the result is `wanted`, and LMDB reports the error. */
 static uint64_t map_bytes(struct catalog *c, uint64_t size) {
     uint64_t least = c->fixed ? size : 2 * size, wanted = c->wanted > least ? c->wanted : least;
     c->narrow = !memory_has_address_space(wanted);
@@ -152,8 +153,8 @@ static uint64_t map_bytes(struct catalog *c, uint64_t size) {
     return wanted;
 }
 
-/* LMDB unmaps the old map before it makes the new one. Where both do not fit at once, the new one could fail and leave
- * none, so this needs address space for both. */
+/* Enlarges the map. LMDB unmaps the old map before it makes the new one. If the new one then failed, no map would be
+ * left, so this requires address space for both at once. */
 static bool enlarge_map(struct catalog *c, uint64_t size) {
     MDB_envinfo info;
     if (c->active > 0 || mdb_env_info(c->env, &info) != MDB_SUCCESS) return false;
@@ -176,7 +177,7 @@ static void enlarge_narrow_map(struct catalog *c) {
         (void)enlarge_map(c, used);
 }
 
-/* *txn NULL: a new one, else one that was reset. */
+/* *txn NULL: begins a transaction; otherwise renews one that was reset. */
 static int begin(struct catalog *c, MDB_txn **txn, bool write) {
     pthread_mutex_lock(&c->lock);
     if (write) enlarge_narrow_map(c);
@@ -224,9 +225,9 @@ static enum status open_tables(struct catalog *c) {
     return translate(c, commit_txn(c, txn), "commit");
 }
 
-/* LMDB writes its table of readers through a map: on a full disk, writing a page without a block raises SIGBUS. This
- * allocates the blocks and returns ENOSPC, or 0: where they exist, or where LMDB itself will report the error. Call it
- * before LMDB opens the file: closing a file drops its locks. */
+/* LMDB writes its table of readers through a map, and writing a page without a disk block raises SIGBUS on a full disk.
+ * This allocates the blocks. It returns ENOSPC, or 0 if they exist or if LMDB itself will report the error. It must be
+ * called before LMDB opens the file, because closing a file drops its locks. */
 static int reserve_lock_file(const char *folder) {
     char path[FILE_PATH_MAX];
     if (file_join(path, folder, "lock.mdb") != STATUS_OK) return 0;
@@ -237,8 +238,8 @@ static int reserve_lock_file(const char *folder) {
     return full ? ENOSPC : 0;
 }
 
-/* LMDB 0.9.3x destroys the mutexes of its lock file when the last process closes it. A process that opens the file at
- * that moment takes them for usable, and its first transaction fails with EINVAL: it opens the environment again. */
+/* LMDB 0.9.3x destroys the mutexes of its lock file when the last process closes it. If another process opens the file
+ * at that moment, its first transaction fails with EINVAL. That process opens the environment again. */
 static bool mutexes_destroyed(MDB_env *env) {
     MDB_txn *txn;
     int rc = mdb_txn_begin(env, NULL, MDB_RDONLY, &txn);
@@ -254,7 +255,7 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
         mdb_env_set_maxreaders(c->env, READERS_MAX);
         uint64_t bytes = map_bytes(c, size);
         if (c->write || c->narrow)
-            mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader's else: as the writer's was */
+            mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader without this call would use the writer's map size */
         int rc = flags & MDB_NOLOCK ? 0 : reserve_lock_file(folder);
         if (rc == 0) rc = mdb_env_open(c->env, folder, flags, 0644);
         bool again = rc == MDB_SUCCESS && !(flags & MDB_NOLOCK) && tries < OPEN_TRIES && mutexes_destroyed(c->env);
@@ -265,9 +266,9 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
             continue;
         }
-        /* LMDB's lock file cannot be made or written here (a read-only or full disk, another user's store): read
-         * without it. A writer does not see us then; a view holds its snapshot for one call, and two commits do not fit
-         * into that. */
+        /* LMDB cannot create or write its lock file here (a read-only or full disk, another user's store): read without
+         * it. A writer does not see this reader then. That is safe: a view holds its snapshot only during one call, and
+         * a snapshot survives the next commit. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) &&
                             (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC || rc == EFBIG);
         if (!no_lock_file) return translate(c, rc, "open");
@@ -275,8 +276,9 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
     }
 }
 
-/* Holds a snapshot meanwhile, so that a writer does not reuse its pages. A writer that committed two transactions since
- * has replaced the snapshot's meta page: then this takes the next snapshot. */
+/* Checks the pages of the newest snapshot. A transaction holds the snapshot meanwhile, so that a writer does not reuse
+ * its pages. If a writer commits two transactions in between, it replaces the snapshot's meta page; then the next
+ * snapshot is checked. */
 static enum status check_structure(struct catalog *c, uint64_t pages_max) {
     enum status s = STATUS_OK;
     for (int i = 0; i < SNAPSHOT_TRIES; i++) {
@@ -313,7 +315,8 @@ static enum status open_catalog(struct catalog *c, const char *store) {
     }
     TRY(open_environment(c, folder, size));
     int dead = 0;
-    mdb_reader_check(c->env, &dead); /* slots of killed readers would keep their pages for ever, and readers out */
+    /* the slots of killed readers would keep their pages for ever, and new readers out */
+    mdb_reader_check(c->env, &dead);
     if (c->write && !exists) TRY(file_sync_directory(folder));
     if (exists) TRY(check_structure(c, OPEN_CHECK_PAGES));
     return open_tables(c);
@@ -446,7 +449,7 @@ enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog
     return translate(t->c, rc, catalog_table_name(table));
 }
 
-/* Positions a cursor by `op`; when `step_back`, a miss or a larger key goes to the record before. */
+/* Positions a cursor by `op`. With `step_back`, a larger key or none moves the cursor to the record before. */
 static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
                         const struct catalog_key *key, bool step_back) {
     if (t->c->absent[table]) return STATUS_NOT_FOUND;

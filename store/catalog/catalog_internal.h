@@ -1,7 +1,7 @@
-/* catalog_internal.h -- the store's LMDB environment: tables of bytes, transactions, cursors. No record layouts here
- * (records_internal.h), and no LMDB type leaves catalog.c. Keys are big-endian, so that they sort as numbers.
+/* catalog_internal.h -- the store's LMDB environment: tables of bytes, transactions, cursors. It knows no record
+ * layouts (records_internal.h), and no LMDB type leaves catalog.c. Keys are big-endian, so that they sort as numbers.
  *
- * A process opens one store's catalog once at a time (LMDB's own rule: its file locks belong to the process). */
+ * A process may have one store's catalog open only once at a time, because LMDB's file locks belong to the process. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -25,34 +25,38 @@ struct catalog;
 struct catalog_txn;
 struct bytes { const uint8_t *data; size_t size; };
 
-/* `write`: makes catalog/ and the tables when missing. Reading: STATUS_NOT_FOUND when there is no catalog. Both check
- * the meta pages first, and the page structure as far as that is cheap (catalog_pages.c), since LMDB trusts it. */
+/* Opens the catalog. `write`: creates catalog/ and the tables if they are missing. For reading, STATUS_NOT_FOUND: there
+ * is no catalog. Both check the meta pages first, and the page structure of small catalogs (catalog_pages.c), since
+ * LMDB trusts its file. */
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes);
-enum status catalog_check(struct catalog *c);             /* every page, see below */
-/* STATUS_CORRUPT when a catalog of this store format must have its record catalog/commit and had none when it was
+enum status catalog_check(struct catalog *c);             /* checks every page, as catalog_check_pages */
+/* STATUS_CORRUPT: the store format requires the record catalog/commit, and it was missing when the catalog was
  * opened. */
 enum status catalog_check_record(const struct catalog *c, int format);
-void catalog_close(struct catalog *c);                    /* NULL is fine; after its transactions */
+void catalog_close(struct catalog *c);                    /* call after the end of its transactions; NULL is fine */
 const char *catalog_path(const struct catalog *c);        /* of the data file, for messages */
-uint64_t catalog_bytes(const struct catalog *c);          /* in use, of the data file */
+uint64_t catalog_bytes(const struct catalog *c);          /* bytes of the data file that are in use */
 bool catalog_is_frozen(const struct catalog *c);          /* a snapshot (frozen_internal.h) */
-/* A copy of the newest snapshot without unused pages, with its commit record, durable. `folder` is empty. */
+/* Writes a durable copy of the newest snapshot, without unused pages and with its commit record, into the empty folder
+ * `folder`. */
 enum status catalog_copy(struct catalog *c, const char *folder);
 
-/* One write transaction at a time; any number of reading ones, each for one thread at a time. Writing keeps
- * catalog/commit (commit_record_internal.h): a commit is durable and recorded when OK. Where only the record failed the
- * commit is durable too, which the caller cannot know; c then begins no further write transaction. */
+/* One write transaction at a time, and any number of read transactions, each used by one thread at a time. A commit
+ * also writes catalog/commit (commit_record_internal.h); it is durable and recorded when the result is OK. If only the
+ * record failed, the commit is durable although the call fails; c then refuses further write transactions. */
 enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool write);
-enum status catalog_commit(struct catalog_txn *t);        /* t is gone afterwards, also on failure */
-/* The error that catalog_begin would return, for a call before files are written. */
+enum status catalog_commit(struct catalog_txn *t);        /* t is freed, also on failure */
+/* Returns the error that catalog_begin would return; call it before writing files. */
 enum status catalog_check_writable(const struct catalog *c);
-enum status catalog_renew_record(struct catalog *c);      /* for the writer: after a kill it can miss a commit */
+/* For the writer: a killed writer may have left a commit without its record. */
+enum status catalog_renew_record(struct catalog *c);
 void catalog_abort(struct catalog_txn *t);                /* NULL is fine */
-/* A reading transaction between uses: pause releases the snapshot, renew takes the newest. */
+/* Pause releases the snapshot of a read transaction, renew takes the newest one. */
 void catalog_pause(struct catalog_txn *t);
 enum status catalog_renew(struct catalog_txn *t);
 
-/* Values are borrowed until the transaction ends or writes. STATUS_NOT_FOUND without a message when there is none. */
+/* Values are borrowed until the transaction ends or writes. STATUS_NOT_FOUND, without a message: there is no such
+ * record. */
 enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog_table table, const void *key,
                         size_t key_bytes);
 /* The record with the largest key <= key. */
@@ -61,31 +65,31 @@ enum status catalog_get_floor(struct catalog_txn *t, uint64_t *found, struct byt
 enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes *value, enum catalog_table table);
 enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                         const void *value, size_t bytes);
-/* Keys must rise: cheaper, and packs pages. */
+/* Keys must ascend, which is faster and fills pages. */
 enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value,
                            size_t bytes);
-/* OK also when there is no such record. */
+/* STATUS_OK also if there is no such record. */
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes);
 enum status catalog_empty(struct catalog_txn *t, enum catalog_table table);
 uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table);
 
-/* Walks a table in key order, from `begin` (numbers) on: STATUS_OK with *more false at the end. */
+/* Walks a table in key order, from the number `begin` on. STATUS_OK with *more false at the end. */
 struct catalog_walk;
 enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t, enum catalog_table table,
                                uint64_t begin);
 enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *key, struct bytes *value);
-void catalog_walk_end(struct catalog_walk *w);            /* NULL is fine; before its transaction ends */
+void catalog_walk_end(struct catalog_walk *w);            /* call before its transaction ends; NULL is fine */
 
 struct catalog_key { uint8_t bytes[8]; };
 struct catalog_key catalog_key(uint64_t number);
-uint64_t catalog_key_number(struct bytes key);            /* UINT64_MAX unless it has 8 bytes */
+uint64_t catalog_key_number(struct bytes key);            /* UINT64_MAX if the key does not have 8 bytes */
 
-enum { CATALOG_META_BYTES = 152 };   /* of a meta page: what LMDB reads and writes */
-/* Checks the data file without LMDB (catalog_pages.c): meta pages alone, or every page that the newest committed
- * tree reaches. STATUS_CORRUPT names file and page. `pages_max` > 0: leave it at the meta pages when there are more.
- * Hold a reading transaction (its number in `txn`) while a writer may be at work; `txn` 0: the newest. */
+enum { CATALOG_META_BYTES = 152 };   /* bytes of a meta page that LMDB reads and writes */
+/* Checks the data file without LMDB (catalog_pages.c): the meta pages, and every page that the newest committed tree
+ * reaches. STATUS_CORRUPT names file and page. `pages_max` > 0: checks only the meta pages if the file has more pages.
+ * While a writer may be active, hold a read transaction and pass its number as `txn`; 0: the newest. */
 enum status catalog_check_meta(const char *path);
 enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max);
-/* Every page that the newer of these meta pages reaches, whatever the file's own are. *freed_by: the last transaction
- * that gave up pages. That is the one that made the tree, unless the file was empty before it. */
+/* Checks every page that the newer of these meta pages reaches, instead of the file's own. *freed_by: the last
+ * transaction that freed pages. It made the tree, unless the file was empty before. */
 enum status catalog_check_pages_under(uint64_t *freed_by, const char *path, const uint8_t metas[2][CATALOG_META_BYTES]);

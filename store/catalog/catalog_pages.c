@@ -1,14 +1,14 @@
 /* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB reads it.
  *
- * LMDB trusts its file: a flipped bit in a page header or a page number makes it read outside the map, and the
- * process dies. This walk visits every page that the newest trees reach, once, and checks every number in them that
- * LMDB follows: page numbers, offsets, sizes, order of keys within a table, counts, and that no page is both in use
- * and free. It does not find a flipped bit in a key or value; verify reads those as records.
+ * LMDB trusts its file: a flipped bit in a page header or page number makes it read outside the map, and the process
+ * crashes. This walk visits every page of the newest trees once. It checks every number that LMDB follows: page
+ * numbers, offsets, sizes, the order of keys within a table, and counts; and that no page is both in use and free. It
+ * does not find a flipped bit in a key or value; store_verify reads those as records.
  *
- * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node =
- * {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}: of a branch, lo/hi/flags are the child's number; of a leaf,
- * lo/hi are the value's size. A table = {u32 pad, u16 flags, u16 depth, u64 branch, leaf, overflow pages, entries,
- * root}. */
+ * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node
+ * = {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}. In a branch, lo/hi/flags are the child's number; in a
+ * leaf, lo/hi are the value's size. Table = {u32 pad, u16 flags, u16 depth, u64 branch, leaf, overflow pages,
+ * entries, root}. */
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -42,14 +42,14 @@ struct meta {
 struct check {
     const char *path;
     struct file_map map;
-    const uint8_t (*metas)[CATALOG_META_BYTES]; /* in place of the file's, if not NULL */
+    const uint8_t (*metas)[CATALOG_META_BYTES]; /* used instead of the file's meta pages, if not NULL */
     struct meta meta;
-    uint64_t pages;        /* whole ones in the file */
-    uint8_t *seen;         /* a bit a page */
-    uint64_t entries;      /* of the table at hand */
-    const uint8_t *before; /* the node whose key comes before, in the table at hand */
+    uint64_t pages;        /* whole pages in the file */
+    uint8_t *seen;         /* one bit for each page */
+    uint64_t entries;      /* of the current table */
+    const uint8_t *before; /* the node with the key before, in the current table */
     bool before_is_branch;
-    uint64_t freed_by; /* highest key of the free table: the last transaction that gave pages up */
+    uint64_t freed_by; /* highest key of the free table: the last transaction that freed pages */
 };
 
 static enum status damaged(const struct check *c, uint64_t page, const char *what) {
@@ -86,7 +86,8 @@ static enum status read_meta(const struct check *c, uint64_t page, uint64_t offs
     return STATUS_OK;
 }
 
-/* Both must be good, as for LMDB; takes the newer, or that of `txn` (NOT_FOUND: a writer committed meanwhile). */
+/* Both meta pages must be valid, as for LMDB. Returns the newer one, or that of `txn` (STATUS_NOT_FOUND: a writer has
+ * committed meanwhile). */
 static enum status read_metas(struct check *c, uint64_t txn) {
     struct meta a, b;
     TRY(read_meta(c, 0, 0, &a));
@@ -96,13 +97,14 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     if (txn && a.txn == txn) c->meta = a;
     if (txn && b.txn == txn) c->meta = b;
     c->pages = c->map.size / a.page_bytes;
-    /* LMDB does not write a page that a transaction takes and frees again, so the file may end before the last one. */
+    /* The file may end before the last page, because LMDB does not write a page that one transaction takes and
+     * frees. */
     if (c->meta.last_page >= 2 * c->pages + UNWRITTEN_PAGES)
         return damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
     return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
 }
 
-/* Every page is reached once: a second visit means a cycle, or two owners. */
+/* Marks a page as visited. A second visit means a cycle, or two owners. */
 static enum status visit(struct check *c, uint64_t page) {
     if (page < 2 || page >= c->pages || page > c->meta.last_page)
         return damaged(c, page, "a link points outside the file");
@@ -129,7 +131,7 @@ static enum status check_overflow(struct check *c, uint64_t page, uint64_t bytes
     return STATUS_OK;
 }
 
-/* A record of the free table: a list of pages, its length first, falling. */
+/* Checks a record of the free table: the length of a list, then its pages in descending order. */
 static enum status check_free_list(struct check *c, uint64_t page, const uint8_t *list, uint64_t bytes) {
     uint64_t count = bytes >= 8 ? little_endian_get(list, 8) : no_page, before = no_page;
     if (bytes < 8 || count > bytes / 8 - 1) return damaged(c, page, "length of a free list");
@@ -179,7 +181,7 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
     return role == ROLE_FREE ? check_free_list(c, page, data, bytes) : STATUS_OK;
 }
 
-/* Keys of a page rise. The first key of a branch is not looked at by LMDB, and may be empty. */
+/* Keys of a page ascend. LMDB does not read the first key of a branch, which may be empty. */
 static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
     size_t na = little_endian_get(a + 6, 2), nb = little_endian_get(b + 6, 2);
     if (role == ROLE_FREE)
@@ -188,8 +190,8 @@ static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
     return order < 0 || (order == 0 && na < nb);
 }
 
-/* In the order of the whole tree: a branch's key lies above all keys left of it and is at most the first one right of
- * it, else LMDB would look for a key in the wrong page. */
+/* Checks the order of keys over the whole tree: a branch's key must be greater than all keys left of it, and at most
+ * the first key right of it. Otherwise LMDB would search for a key in the wrong page. */
 static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
     const uint8_t *before = c->before;
     bool good =
@@ -246,7 +248,7 @@ static enum status check_all(struct check *c) {
 enum status catalog_check_meta(const char *path) {
     struct check c = {.path = path};
     enum status s = STATUS_OK;
-    /* A writer replaces a meta page while we read it: a torn one is whole a moment later. */
+    /* A writer may replace a meta page during the read, so a page that looks torn is read again. */
     for (int i = 0; i < META_RETRIES; i++) {
         TRY(file_map(&c.map, path));
         s = read_metas(&c, 0);

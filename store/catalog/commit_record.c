@@ -1,9 +1,10 @@
 /* commit_record.c -- see commit_record_internal.h.
  *
- * The record is replaced as a whole (written, synced, renamed, the folder synced), so a kill or a power cut
- * cannot damage it. LMDB writes transaction T into meta page T & 1 and does not change the other page: after T + 1 the
- * page of T equals that in the record of T, and the page of T + 1 has another root than that of T - 1 had, since LMDB
- * reuses no page of T - 1 before T + 2. So a commit differs from a flipped bit that makes T - 1 look like T + 1. */
+ * The record is replaced as a whole (written, synced, renamed, the folder synced), so a kill or a power cut cannot
+ * damage it. How a commit differs from damage: LMDB writes transaction T into meta page T & 1 and does not change the
+ * other page. So after T + 1 the page of T equals the one in the record of T. The page of T + 1 has another root than
+ * the page of T - 1 had, because LMDB reuses no page of T - 1 before T + 2. A flipped bit that makes T - 1 look like T
+ * + 1 leaves the old root. */
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/little_endian.h"
@@ -31,10 +32,10 @@ struct metas {
 };
 struct record {
     uint64_t generation;
-    uint32_t roots; /* CRC32C of the two root pages: page numbers come again, what is in a root does not */
+    uint32_t roots; /* CRC32C of the two root pages: a page number may be used again, but its contents then differ */
     struct metas metas;
 };
-/* How the data file follows a record. */
+/* How the data file relates to a record. */
 enum relation { RELATION_SAME, RELATION_NEXT, RELATION_DIFFERENT };
 
 static uint64_t txn_of(const struct metas *m, int page) {
@@ -83,13 +84,14 @@ static enum status write_record(const struct record *r, const char *folder) {
     return file_save(path, bytes, sizeof bytes);
 }
 
-/* The page size in meta page 0; the least one where this number is damaged. */
+/* The page size in meta page 0; the smallest one if this number is damaged. */
 static uint64_t page_bytes(const struct metas *m) {
     uint64_t size = little_endian_get(m->page[0] + META_PAGE_SIZE, 4);
     return size >= PAGE_SIZE_MIN && size <= PAGE_SIZE_MAX ? size : PAGE_SIZE_MIN;
 }
 
-/* like: metas with the page size, since the number in the file may be damaged; NULL: the number in the file. */
+/* like: metas whose page size is used, since the number in the file may be damaged; NULL: use the number in the
+ * file. */
 static enum status read_metas(struct metas *out, const struct metas *like, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, "data.mdb"));
@@ -105,12 +107,12 @@ static enum status read_metas(struct metas *out, const struct metas *like, const
     return STATUS_OK;
 }
 
-/* Of the newer tree of `m`: of the free pages' root, then of the tables'. An empty tree has none. Read, not mapped: a
- * writer may have no address space left for the file a second time. */
+/* Checksum of the roots of the newer tree of `m`: the root of free pages, then of tables. An empty tree has none. The
+ * pages are read, not mapped, because a writer may have no address space left to map the file twice. */
 static enum status roots_checksum(uint32_t *out, const struct metas *m, const char *folder) {
     static const int at[2] = {META_FREE_ROOT, META_ROOT};
     char path[FILE_PATH_MAX];
-    uint8_t *page; /* not on the stack: a page may be as large as a small stack */
+    uint8_t *page; /* on the heap, because a page may be as large as a small stack */
     TRY(file_join(path, folder, "data.mdb"));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);
@@ -138,13 +140,14 @@ static enum status roots_checksum(uint32_t *out, const struct metas *m, const ch
 
 /* ---- comparing ---- */
 
-/* What LMDB's commits leave: transaction T in page T & 1, T - 1 in the other; both 0 before the first. */
+/* Whether the two meta pages are what LMDB's commits leave: transaction T in page T & 1 and T - 1 in the other, or 0 in
+ * both before the first. */
 static bool is_pair(const struct metas *m) {
     uint64_t a = txn_of(m, 0), b = txn_of(m, 1);
     return (a == 0 && b == 0) || (a % 2 == 0 && b % 2 == 1 && (a + 1 == b || b + 1 == a));
 }
 
-/* Page `page` of the data file was written by a transaction that the record does not know. */
+/* Fails because a transaction that the record does not know wrote page `page` of the data file. */
 static bool is_next(const struct record *r, const struct metas *m, int page) {
     return txn_of(m, page) == txn_of(&r->metas, !page) + 1 &&
            memcmp(m->page[page] + META_ROOT, r->metas.page[page] + META_ROOT, 8) != 0;
@@ -176,7 +179,8 @@ enum status commit_record_check(bool *found, const char *folder) {
     if (!*found) return STATUS_OK;
     struct record r;
     struct metas m;
-    /* A writer may replace a meta page while it is read, or commit twice between our two reads. */
+    /* Reads record and meta pages again on a mismatch: a writer may replace a meta page during the read, or commit
+     * twice between the two reads. */
     for (int i = 0; i < READ_TRIES; i++) {
         if (i == READ_TRIES - 1) nanosleep(&pause_before_last, NULL);
         TRY(read_record(&r, folder));
@@ -217,8 +221,9 @@ static enum status write_metas(const struct metas *m, const char *folder) {
     return s;
 }
 
-/* Whole, and the very state that the meta pages name: page numbers come again, so old pages under newer meta pages may
- * look whole. The record's state has the recorded roots; of another one its free table tells who made it. */
+/* Checks that every page of a state is whole, and that it is the state that the meta pages name. Page numbers are used
+ * again, so old pages may look whole under newer meta pages. For the record's own state the recorded roots are
+ * compared. For another state the free table names the transaction. */
 static enum status check_state(const struct metas *m, const struct record *r, const char *folder, const char *path) {
     uint64_t freed_by;
     uint32_t roots;
@@ -230,12 +235,12 @@ static enum status check_state(const struct metas *m, const struct record *r, co
                 (unsigned long long)txn_of(m, newer_page(m)));
 }
 
-/* The states that the record and the data file allow, the newest first; the number of the first that may be. */
+/* The states that the record and the data file allow, the newest first. Returns the index of the first possible one. */
 static int states(struct metas out[3], const struct record *r, const struct metas *m) {
     int newer = newer_page(&r->metas);
-    /* The data file's own: a program that keeps no record may have committed. */
+    /* The data file's own state: a program that writes no record may have committed. */
     out[0] = *m;
-    /* The next commit after the record's, with the transaction number that it must have. */
+    /* The commit after the record's, with the transaction number that it must have. */
     out[1] = *m;
     memcpy(out[1].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
     little_endian_put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);
@@ -243,7 +248,7 @@ static int states(struct metas out[3], const struct record *r, const struct meta
     return is_pair(m) && txn_of(m, newer_page(m)) > txn_of(&r->metas, newer) ? 0 : 1;
 }
 
-/* Leaves the generation to the writer, who opens the catalog next and renews the record. */
+/* Does not set the generation: the writer opens the catalog next and renews the record. */
 static enum status accept_metas(const struct metas *m, const char *folder, const char *path) {
     if (!is_pair(m))
         return fail(STATUS_CORRUPT,

@@ -1,23 +1,26 @@
 /* commit_record_internal.h -- catalog/commit: a checksummed copy of LMDB's two meta pages, made after every commit.
  *
- * LMDB takes the meta page with the higher transaction number, and neither page has a checksum: with a flipped bit in
- * one of these numbers LMDB would read an older state. LMDB's commit stays the commit point; the record follows it. So
- * the data file has the meta pages of the record, or is one transaction ahead (a writer was killed between the two, or
- * is between them now). Anything else is damage, which commit_record_restore repairs.
+ * LMDB uses the meta page with the higher transaction number, and neither page has a checksum. With a flipped bit in
+ * one of these numbers LMDB would read an older state. LMDB's commit remains the commit point, and the record is
+ * written after it. So the data file has the meta pages of the record, or is one transaction ahead (a writer was killed
+ * between the two, or is between them now). Everything else is damage, which commit_record_restore repairs.
  *
  * Bytes (little-endian): "drtcommt", u32 version 1, u64 generation, u32 CRC32C of the root pages, meta page 0, meta
- * page 1 (the first CATALOG_META_BYTES of each), u32 CRC32C of all before. `folder` is the store's catalog folder. */
+ * page 1 (the first CATALOG_META_BYTES of each), u32 CRC32C of all bytes before. `folder` is the store's catalog
+ * folder. */
 #pragma once
 #include "store/catalog/catalog_internal.h"
 
-/* Reads the record before the meta pages, so that a writer at work is not taken for damage. *found false: no record (a
- * store of format 1 or 2, or a new one). STATUS_CORRUPT names file, page, byte and remedy; nothing is changed. */
+/* Compares the data file with the record. The record is read first, so that an active writer does not look like damage.
+ * *found false: there is no record (a store of format 1 or 2, or a new one). STATUS_CORRUPT names file, page, byte and
+ * remedy. Nothing is changed. */
 enum status commit_record_check(bool *found, const char *folder);
 
-/* For the one writer: makes the record equal to the data file. STATUS_CORRUPT when the data file does not follow it. */
+/* For the writer: writes the record of the data file's state. STATUS_CORRUPT: the data file does not follow the old
+ * record. */
 enum status commit_record_renew(const char *folder, uint64_t generation);
 
-/* For the one writer, before LMDB opens the file: writes the meta pages anew from the record, or the record from the
- * meta pages, where every page of that state is whole. *what: which of them, for a note; NULL: nothing was to be done.
- * STATUS_CORRUPT: no whole state is left; nothing was changed. */
+/* For the writer, before LMDB opens the file: writes the meta pages from the record, or the record from the meta pages,
+ * if every page of that state is whole. *what tells which, for a note; NULL: nothing had to be restored.
+ * STATUS_CORRUPT: no whole state exists; nothing was changed. */
 enum status commit_record_restore(const char **what, const char *folder);

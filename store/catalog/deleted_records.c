@@ -31,7 +31,7 @@ enum status record_decode_deleted(struct bytes key, struct bytes value, const st
                 little_endian_get(value.data + FIELD_BYTES, 4) == crc32c(0, value.data, FIELD_BYTES);
     for (int i = 0; i < FIELDS && good; i++) {
         fields[i] = little_endian_get(value.data + 8 * i, 8);
-        good = fields[i] <= (uint64_t)INT64_MAX / 1024; /* sums of them must not overflow */
+        good = fields[i] <= (uint64_t)INT64_MAX / 1024; /* small enough that sums cannot overflow */
     }
     *out = (struct deleted_record){(int64_t)document, (int64_t)fields[0], (int64_t)fields[1], (int64_t)fields[2]};
     if (good && out->chunks > 0) return STATUS_OK;

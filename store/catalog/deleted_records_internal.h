@@ -1,9 +1,9 @@
-/* deleted_records_internal.h -- documents that were deleted, or are copies of one in an earlier part of a joined store:
- * the table "deleted", by document id.
+/* deleted_records_internal.h -- the table "deleted", by document id: documents that were deleted, and in a joined store
+ * copies of a document of an earlier part.
  *
- * Such a document keeps its records and its rows until the store is compacted, and has no hash, so its text can be
- * added again. A record of a document beyond the newest generation belongs to the journal, as that document does.
- * Formats 1 to 3 have no such table. */
+ * Such a document keeps its records and rows until the store is compacted. It has no hash, so its text can be added
+ * again. A record of a document beyond the newest generation belongs to the journal, like the document itself. Formats
+ * 1 to 3 do not have this table. */
 #pragma once
 #include "store/catalog/records_internal.h"
 
@@ -14,11 +14,11 @@ enum status record_is_deleted(struct catalog_txn *t, int64_t document, bool *yes
 enum status record_decode_deleted(struct bytes key, struct bytes value, const struct catalog *c,
                                   struct deleted_record *out);
 
-/* What a generation does not have any more. */
+/* What was deleted from a generation. */
 struct deleted_list {
     struct store_range *ranges; int64_t n;                /* chunks; free with memory_free */
     int64_t documents, chunks, tokens;
 };
-/* Of the documents below `documents`. */
+/* Counts the deleted documents below `documents`. */
 enum status record_list_deleted(struct catalog_txn *t, const struct catalog *c, struct deleted_list *out,
                                 int64_t documents);

@@ -1,7 +1,7 @@
-/* records.c -- the bytes of the catalog's records: the same on every machine, and checked when read.
+/* records.c -- encodes and checks the bytes of the catalog's records, which are the same on every machine.
  *
- * Every value ends with the CRC32C of its bytes. Values of format 1 have none, and that of "format" has one
- * since format 3: values of an older program are read without it until they are written again. */
+ * Every value ends with the CRC32C of its bytes. Values of format 1 have no checksum, and the value of "format" has one
+ * since format 3. Values of an older program are read without it until they are written again. */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -27,13 +27,13 @@ static void put_file(struct writer *w, struct stored_file f) {
     put(w, f.crc, 4);
 }
 
-/* Ends the value, which begins at `value`; its size. */
+/* Appends the checksum to the value that begins at `value`; returns its size. */
 static size_t seal(struct writer *w, const uint8_t *value) {
     put(w, crc32c(0, value, (size_t)(w->at - value)), CRC_BYTES);
     return (size_t)(w->at - value);
 }
 
-/* Reading past the end gives zeros and is remembered in `good`. */
+/* Reading past the end gives zeros and sets `good` to false. */
 struct reader {
     const uint8_t *begin, *at, *end;
     bool good;
@@ -48,7 +48,7 @@ static uint64_t get(struct reader *r, int bytes) {
     r->at += bytes;
     return value;
 }
-/* Counts and ids: a negative or absurd one could overflow sums further on. */
+/* Reads a count or id. A negative or very large one could overflow later sums. */
 static int64_t get_count(struct reader *r) {
     uint64_t value = get(r, 8);
     if (value > (uint64_t)INT64_MAX / 1024) r->good = false;
@@ -118,7 +118,7 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     return STATUS_OK;
 }
 
-/* The number comes first, so that any older program can read which version it does not know. */
+/* The version comes first, so that an older program can report a version that it does not know. */
 enum status record_put_format(struct catalog_txn *t) {
     uint8_t buffer[4 + CRC_BYTES];
     struct writer w = {buffer};
@@ -196,7 +196,7 @@ enum status record_get_generation(struct catalog_txn *t, const struct catalog *c
     enum status s = catalog_get_last(t, &number, &value, TABLE_GENERATIONS);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     TRY(s);
-    /* Numbers count from 1 without gaps; a key has no checksum. */
+    /* Numbers start at 1 without gaps. They are checked because a key has no checksum. */
     if (number != catalog_count(t, TABLE_GENERATIONS)) return damaged(c, "generation", (int64_t)number);
     struct catalog_key key = catalog_key(number);
     return record_decode_generation((struct bytes){key.bytes, sizeof key.bytes}, value, c, out);
@@ -286,7 +286,7 @@ enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s
     put(&w, s->cursor_bytes, 4);
     if (s->cursor_bytes) memcpy(w.at, s->cursor, s->cursor_bytes);
     w.at += s->cursor_bytes;
-    if (s->first_file_shard != s->last_file_shard || s->foreign) { /* else as format 2 has it */
+    if (s->first_file_shard != s->last_file_shard || s->foreign) { /* otherwise the record has the layout of format 2 */
         put_i64(&w, s->first_file_shard);
         put_i64(&w, s->last_file_shard);
     }
@@ -332,8 +332,8 @@ static bool stored_files_equal(struct stored_file a, struct stored_file b) {
     return a.bytes == b.bytes && a.crc == b.crc;
 }
 
-/* Records of one file have the same range of shards, which ends within the list. `file`: the first of them that is not
- * dropped, or -1. */
+/* All shards of one file must record the same range of shards, which must end within the list. `file`: the first of
+ * them that is not dropped, or -1. */
 static bool shard_file_agrees(const struct shard_record *list, int64_t i, int64_t count, int64_t file) {
     const struct shard_record *r = &list[i], *before = r - 1;
     if (r->last_file_shard >= count) return false;
@@ -435,7 +435,7 @@ enum status record_list_segments(struct catalog_txn *t, const struct catalog *c,
         TRY_GOTO(s, catalog_walk_next(walk, &more, &key, &value), out);
         s = more ? record_decode_segment(key, value, c, &list[i]) : damaged(c, "segment", i);
         if (s != STATUS_OK) goto out;
-        if (list[i].first_chunk < next_chunk) { /* ids of dropped shards are in none */
+        if (list[i].first_chunk < next_chunk) { /* ids of dropped shards are in no segment */
             s = damaged(c, "segment", list[i].number);
             goto out;
         }
@@ -551,7 +551,7 @@ enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool
     TRY(s);
     struct reader r = reader_of(value);
     *document = get_count(&r);
-    if (!finished(&r)) *document = -1; /* the hash is there, which is all that a writer asks */
+    if (!finished(&r)) *document = -1; /* the hash exists, which is all that the writer needs */
     return STATUS_OK;
 }
 

@@ -1,8 +1,7 @@
-/* records_internal.h -- what the catalog's records hold, and their bytes (little-endian, no padding).
+/* records_internal.h -- the contents of the catalog's records, and their bytes (little-endian, no padding).
  *
- * Every decode checks the length, the checksum and the plausibility of its fields; STATUS_CORRUPT names the catalog. A
- * get function that finds no record gives STATUS_CORRUPT too, for a requested record must exist, except
- * where it says otherwise. */
+ * Every decode checks the length, the checksum and the plausibility of the fields. STATUS_CORRUPT names the catalog. A
+ * get function returns it for a missing record too, except where stated otherwise. */
 #pragma once
 #include "store/catalog/catalog_internal.h"
 #include "store/store.h"
@@ -12,29 +11,30 @@ enum { RECORD_INDEX_MAX = 256 };
 struct generation_record { int64_t number, chunks, documents, tokens, shards, duplicates; };
 struct stored_file { uint64_t bytes; uint32_t crc; };     /* crc: CRC32C of the whole file */
 struct shard_record {
-    int64_t number, first_file_shard, last_file_shard;    /* its two files hold these shards, one after the other */
+    int64_t number, first_file_shard, last_file_shard;    /* the shard's two files hold these shards, in order */
     int64_t first_chunk, chunks, first_document, documents;
-    int64_t first_token, tokens;         /* counted over the store */
-    int64_t duplicates;                  /* skipped while this shard was open */
-    struct stored_file token_file, landmark_file;         /* the same in all records of one file, but in dropped ones */
+    int64_t first_token, tokens;         /* first_token: number of the first token in the store */
+    int64_t duplicates;                  /* duplicates that were skipped while this shard was open */
+    struct stored_file token_file, landmark_file;         /* equal for all shards of a file that are not dropped */
     const uint8_t *cursor; size_t cursor_bytes;           /* borrowed from the transaction */
-    /* Files that another store made, as a part of this one: number and first rows in their headers are those there. */
+    /* Files of a part, which another store made: their headers have the numbers and first rows of that store. */
     bool foreign;
     int64_t file_number, file_chunk, file_token;
 };
-/* A dropped shard keeps its record, for its ranges of ids, with both files zero. Other shards of its file keep them. */
+/* A dropped shard's record keeps its ranges of ids; both files are zero. Other shards of its file keep the file. */
 static inline bool shard_is_dropped(const struct shard_record *r) {
     return r->token_file.bytes == 0 && r->landmark_file.bytes == 0;
 }
 struct segment_record {
     int64_t number, first_chunk, chunks;
-    struct stored_file file, head;       /* head: the part that FAISS does not check; checked at every opening */
+    /* head: the part of the file that FAISS does not check; its checksum is compared at every opening */
+    struct stored_file file, head;
 };
-/* Which index there is, and the trained template that its segments share (number 0: none). */
+/* The kind of index, and the trained template that its segments share (number 0: none). */
 struct index_record {
-    char factory[RECORD_INDEX_MAX];      /* "exact", or for FAISS */
-    bool chosen;                         /* by the user, so that "auto" keeps it */
-    int64_t template_number, trained_chunks;              /* trained_chunks: the store's size at that time */
+    char factory[RECORD_INDEX_MAX];      /* "exact", or a FAISS factory string */
+    bool chosen;                         /* the user chose it, so that "auto" keeps it */
+    int64_t template_number, trained_chunks;              /* trained_chunks: size of the store at training */
     struct stored_file template_file;
     int64_t next_number;                 /* of the next segment or template file: names are never used twice */
 };
@@ -46,65 +46,65 @@ struct document_record {
     const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
 };
 
-/* `out` borrows from *text, which grows as memory_grow has it. */
+/* Copies the record of document `number`. The strings of `out` point into *text, which grows as in memory_grow. */
 enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
                                  const struct document_record *r);
 
-/* "format" (NULL: not wanted) and "fingerprint". NOT_FOUND: a catalog without contents; VERSION: a newer format. */
+/* format NULL: not wanted. STATUS_NOT_FOUND: a catalog without contents; STATUS_VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
                                    int *format);
 enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
-/* none: zeroed, numbers from 1 */
+/* If there is no record the result is zeroed, and numbers start at 1. */
 enum status record_get_index(struct catalog_txn *t, const struct catalog *c, struct index_record *out);
 enum status record_put_index(struct catalog_txn *t, const struct index_record *r);
 
-/* The newest generation; number 0 when nothing was published. */
+/* Gets the newest generation; its number is 0 if nothing was published. */
 enum status record_get_generation(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
 enum status record_put_generation(struct catalog_txn *t, const struct generation_record *r);
 enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c,
                                      struct generation_record *out);
 
-/* The totals of all sealed shards, published or not; number = how many shards. */
+/* Gets the totals of all sealed shards, published or not. `number` is the count of shards. */
 enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
 
 enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c,
                                 struct shard_record *out);
-/* STATUS_NOT_FOUND without a message when there is none. */
+/* STATUS_NOT_FOUND, without a message: there is no such record. */
 enum status record_get_shard(struct catalog_txn *t, const struct catalog *c, struct shard_record *out, int64_t number);
 enum status record_put_shard(struct catalog_txn *t, const struct shard_record *r);
 enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
                                   struct segment_record *out);
 enum status record_put_segment(struct catalog_txn *t, const struct segment_record *r);
 
-/* The contents of the file of list[i] as one shard: number and ranges of all its shards, dropped ones too. Where all
- * are dropped the result is a dropped shard, for the file is removed. */
+/* Describes the file of list[i] as one shard, with the number and ranges of all its shards, dropped ones included. If
+ * all are dropped the result is a dropped shard, because the file is removed. */
 struct shard_record record_of_shard_file(const struct shard_record *list, int64_t i);
-/* Whether a shard that is not dropped, or whose record cannot be read, has the file of shards first to last. */
+/* Whether a shard of first to last that is not dropped, or whose record cannot be read, uses their file. */
 enum status record_names_shard_file(struct catalog_txn *t, const struct catalog *c, int64_t first, int64_t last,
                                     bool *yes);
 /* Chunks of a whole list. */
 int64_t shard_records_chunks(const struct shard_record *list, int64_t count);
-/* All shards below `count`, all segments: allocated, free with memory_free. Cursors are not kept. */
+/* Read all shards below `count`, or all segments, without cursors. Free the lists with memory_free. */
 enum status record_list_shards(struct catalog_txn *t, const struct catalog *c, struct shard_record **out,
                                int64_t count);
 enum status record_list_segments(struct catalog_txn *t, const struct catalog *c, struct segment_record **out,
                                  int64_t *count);
-/* dropped.c; lists are allocated, free with memory_free. Chunk ids of the dropped ones of `shards`. */
+/* In dropped.c; free the lists with memory_free. Lists the chunk ids of the dropped shards in `shards`. */
 enum status record_list_dropped(struct store_range **out, int64_t *n, const struct shard_record *shards,
                                 int64_t n_shards);
-/* Two lists of ranges that rise, as one whose ranges do not touch. */
+/* Merges two ascending lists of ranges into one whose ranges do not touch. */
 struct store_ranges { const struct store_range *list; int64_t n; };
 enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_ranges a, struct store_ranges b);
-/* Those of dropped shards alone. */
+/* The ranges of dropped shards alone. */
 enum status record_dropped_holes(struct store_hole **out, int64_t *n, const struct shard_record *shards,
                                  int64_t n_shards);
-/* Whether the segments hold each of a generation's chunks whose shard is not dropped once, and no other. */
+/* Whether each of a generation's chunks, without those of dropped shards, is in one segment, and no other chunk is. */
 enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
                            const struct generation_record *g);
 
-/* The run that holds the chunk, and where it begins. */
+/* Gets the run that contains the chunk, and its first chunk. */
 enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,
                             struct run_record *out, int64_t chunk);
 enum status record_decode_run(struct bytes value, const struct catalog *c, struct run_record *out);

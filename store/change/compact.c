@@ -1,7 +1,7 @@
-/* compact.c -- a new store of what a view has left. It uses what store.h gives everybody.
+/* compact.c -- makes a new store of the documents that a view has. It uses only the functions of store.h.
  *
  * Documents are copied in the order of their ids, with their tokens and their landmarks as stored. The cursor of each
- * shard says from which generation it comes and which document is next, so that a call that was killed is repeated. */
+ * shard names the generation it comes from and the next document, so that a killed call can be repeated. */
 #include "base/memory.h"
 #include "store/store.h"
 #include <string.h>
@@ -20,7 +20,7 @@ struct compact {
     struct store_writer *w;
     const char *from, *to;
     struct compact_cursor at;
-    bool open; /* a shard is */
+    bool open; /* whether a shard is open */
     int32_t *ids;
     size_t capacity;
     float *row;
@@ -28,7 +28,7 @@ struct compact {
     size_t text_capacity;
 };
 
-/* Strings of a document are borrowed from the view, which reads its chunks next. */
+/* Copies the strings of a document, which the view's next call would overwrite. */
 static enum status compact_strings(struct compact *c, const struct store_document *d, struct store_new_document *out) {
     const size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     TRY(memory_grow(&c->text, &c->text_capacity, source + key));
@@ -96,7 +96,7 @@ static enum status compact_documents(struct compact *c) {
     return compact_seal(c);
 }
 
-/* Continues at a cursor of `to`, if it is one of this compaction. */
+/* Continues at a cursor of `to`, if that is of this compaction. */
 static enum status compact_continue(struct compact *c, const uint8_t *cursor, size_t bytes) {
     struct compact_cursor found = {0};
     if (bytes == sizeof found) memcpy(&found, cursor, sizeof found);
@@ -110,7 +110,7 @@ static enum status compact_continue(struct compact *c, const uint8_t *cursor, si
     return STATUS_OK;
 }
 
-/* Where an earlier call was killed. */
+/* Finds the position where an earlier call was killed. */
 static enum status compact_resume(struct compact *c) {
     struct store_journal journal;
     TRY(store_writer_journal(c->w, &journal));
@@ -119,7 +119,7 @@ static enum status compact_resume(struct compact *c) {
     return journal.shards ? compact_continue(c, journal.cursor, journal.cursor_bytes) : STATUS_OK;
 }
 
-/* *done: `to` is published already. What is published there and is not this compaction is refused. */
+/* *done: `to` is published already. Fails if something else is published there. */
 static enum status compact_published(struct compact *c, bool *done) {
     struct store *store = NULL;
     struct store_view *view = NULL;

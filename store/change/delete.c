@@ -1,7 +1,8 @@
-/* delete.c -- documents taken out of the view, one by one.
+/* delete.c -- deletes single documents from the view.
  *
- * One transaction records them in the table "deleted", removes their hashes and publishes a generation of the same
- * counts. Their records, tokens and landmarks stay, so ids stay and views of older generations read what they read. */
+ * One transaction records them in the table "deleted", removes their hashes and publishes a generation with the same
+ * counts. Their records, tokens and landmarks stay. So all ids stay, and views of older generations read the same as
+ * before. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/deleted_records_internal.h"
@@ -10,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEP = 1 << 16 }; /* documents between two looks at the progress */
+enum { STEP = 1 << 16 }; /* documents between two calls of progress */
 
 struct delete {
     const char *dir;
     const struct store_delete *how;
     struct store_delete_report *report;
-    struct store_writer *w;  /* NULL: a dry run, */
-    struct catalog *catalog; /* for which this was opened; else the writer's */
+    struct store_writer *w;  /* NULL in a dry run, */
+    struct catalog *catalog; /* which opens this; otherwise the writer's */
     struct generation_record published;
     struct shard_record *shards;
-    int64_t *list; /* documents that will go, rising */
+    int64_t *list; /* documents to be deleted, ascending */
     size_t n, capacity;
     char *text;
     size_t text_capacity;
@@ -43,7 +44,7 @@ static bool delete_matches(const struct delete *d, const char *source) {
     return false;
 }
 
-/* *gone: it is in no view of the published generation. */
+/* *gone: the document is not in the view of the published generation. */
 static enum status delete_look(struct delete *d, struct catalog_txn *t, int64_t number, struct document_record *r,
                                bool *gone) {
     TRY(record_get_document(t, d->catalog, r, number));
@@ -65,7 +66,7 @@ static int delete_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Those named by number, each once. */
+/* Collects the documents that are named by number, each once. */
 static enum status delete_find_named(struct delete *d, struct catalog_txn *t) {
     int64_t *sorted;
     const int64_t n = d->how->n_documents;

@@ -1,8 +1,8 @@
 /* freeze.c -- see freeze.h.
  *
- * Order: data files under <to>.partial, then a copy of the catalog, from which the journal is removed, then
- * catalog/frozen; all of it durable before the folder gets its name. Data files never change, so links are safe: the
- * store removes its own names only. */
+ * Order: the data files are put into <to>.partial; then the catalog is copied and its journal removed; then
+ * catalog/frozen is written. Everything is durable before the folder gets its final name. Links are safe, because data
+ * files never change and the store removes only its own names. */
 #include "store/change/freeze.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 static const char *const folders[] = {"tokens", "landmarks", "index", "lexical", "catalog"};
-static const char marker[] = ".drt-freeze"; /* in <to>.partial: this folder may be removed */
+static const char marker[] = ".drt-freeze"; /* in <to>.partial: shows that the folder may be removed */
 
 struct freeze {
     const char *dir;
-    char to[FILE_PATH_MAX];   /* without slashes at its end */
+    char to[FILE_PATH_MAX];   /* without trailing slashes */
     char work[FILE_PATH_MAX]; /* <to>.partial */
     const struct store_freeze *how;
     struct store_freeze_report *report;
@@ -52,15 +52,16 @@ static enum status freeze_remove_folder(const char *path) {
     return s;
 }
 
-/* What a call that was killed or failed left. The marker goes last, so that a kill in between is no obstacle. */
+/* Removes what a killed or failed call left. The marker is removed last, so that this can be killed and repeated
+ * too. */
 static enum status freeze_clean(const struct freeze *f) {
     char path[FILE_PATH_MAX], frozen[FILE_PATH_MAX];
     if (!file_is_directory(f->work) || rmdir(f->work) == 0) return STATUS_OK;
     TRY(file_join(path, f->work, marker));
-    TRY(file_join(frozen, f->work, "catalog/frozen")); /* all but its name was done */
+    TRY(file_join(frozen, f->work, "catalog/frozen")); /* only the final name was missing */
     if (!file_exists(path) && !file_exists(frozen))
-        return fail(STATUS_INVALID,
-                    "%s: is there already and is no unfinished snapshot: move it, or choose another --out", f->work);
+        return fail(STATUS_INVALID, "%s: exists and is not an unfinished snapshot: move it, or choose another --out",
+                    f->work);
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         TRY(file_join(path, f->work, folders[i]));
         TRY(freeze_remove_folder(path));
@@ -146,8 +147,8 @@ static enum status freeze_lexical(struct freeze *f) {
 
 /* ---- the catalog -------------------------------------------------------------------------------------------- */
 
-/* The copy is opened as any store by its writer: it gets today's format and its commit record, and loses the journal
- * and the names of the locks. */
+/* Opens the copy as a writer does. That raises it to the current format, writes its commit record, and removes the
+ * journal and the lock's names. */
 static enum status freeze_catalog(const struct freeze *f) {
     char path[FILE_PATH_MAX];
     struct store_writer *w;
@@ -183,7 +184,7 @@ static enum status freeze_publish(const struct freeze *f) {
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
 
-/* Whether `to` is this snapshot already; what else is there is refused. */
+/* Whether `to` is this snapshot already. Fails if something else is there. */
 static enum status freeze_existing(struct freeze *f) {
     char folder[FILE_PATH_MAX];
     struct frozen_record found;
@@ -195,7 +196,7 @@ static enum status freeze_existing(struct freeze *f) {
     if (!file_exists(f->to) || rmdir(f->to) == 0) return STATUS_OK; /* an empty folder is replaced */
     TRY(file_join(folder, f->to, "catalog"));
     TRY(frozen_read(&found, &frozen, folder));
-    if (!frozen) return fail(STATUS_MISMATCH, "%s: is there already and is no snapshot: choose another folder", f->to);
+    if (!frozen) return fail(STATUS_MISMATCH, "%s: exists and is not a snapshot: choose another folder", f->to);
     TRY(record_get_fingerprint(f->t, f->catalog, &mine, NULL));
     TRY(store_open(&store, f->to));
     enum status s = store_view_open(&view, store);
@@ -248,7 +249,7 @@ static enum status freeze_all(struct freeze *f, const char *to) {
     TRY(freeze_shards(f));
     TRY(freeze_index(f));
     TRY(freeze_lexical(f));
-    catalog_abort(f->t); /* a commit does not wait for it, but the copy takes a snapshot of its own */
+    catalog_abort(f->t); /* does not block a commit, but the copy uses a snapshot of its own */
     f->t = NULL;
     TRY(freeze_catalog(f));
     return freeze_publish(f);

@@ -1,5 +1,6 @@
-/* index_plan.c -- see index_plan_internal.h. The rules of thumb are FAISS's own: lists about 4 times the root of the
- * vectors, at least 39 training vectors a list; "np" after PQ, since polysemous training costs 26 times the time. */
+/* index_plan.c -- see index_plan_internal.h. The rules are FAISS's recommendations: about 4 times the square root of
+ * the vectors as lists, and at least 39 training vectors a list. PQ gets the suffix "np", since polysemous training
+ * takes 26 times as long. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
 #include <math.h>
@@ -9,7 +10,7 @@
 enum {
     TRAIN_PER_LIST = 64,
     TRAIN_PER_LIST_MIN = 39,
-    CODE_CENTROIDS = 256, /* of each part of a product code */
+    CODE_CENTROIDS = 256, /* centroids of each part of a product code */
     LISTS_MIN = 16,
     SEGMENTS_NEW_MAX = 16,
     ADD_BLOCK_BYTES = 32 << 20,
@@ -17,12 +18,12 @@ enum {
     TRAIN_MIN = 16384
 };
 
-/* What training needs: the sample, FAISS's transformed copy and residuals of it, centroids with their graph. */
+/* Memory for training: the sample, FAISS's transformed copy of it and its residuals, the centroids and their graph. */
 static uint64_t train_bytes(int64_t sample, int64_t lists, int dim) {
     return (uint64_t)sample * (uint64_t)dim * 12 + (uint64_t)lists * ((uint64_t)dim * 12 + 512);
 }
 
-/* Vectors that one segment may hold: its lists grow by doubling, so twice their size is counted. */
+/* Vectors that fit into one segment. Its lists grow by doubling, so twice their size is counted. */
 static int64_t rows_within(uint64_t max_ram, const struct index_plan *p, int dim) {
     uint64_t fixed = (uint64_t)p->lists * ((uint64_t)dim * 8 + 512) + ADD_BLOCK_BYTES;
     uint64_t code = p->code_bytes ? (uint64_t)p->code_bytes : (uint64_t)dim * 4 + 512;
@@ -45,7 +46,8 @@ static void set_factory(struct index_plan *p, const char *factory, int dim) {
     p->code_bytes = v.code_bytes;
 }
 
-/* 8-bit scalars lose almost nothing; product codes where those would make too many segments under the limit. */
+/* 8-bit scalars lose almost no accuracy. Product codes are used if scalars would need too many segments under the
+ * limit. */
 static enum status choose(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
     int64_t lists = lists_for(chunks);
     while (lists > LISTS_MIN && train_bytes(lists * TRAIN_PER_LIST_MIN, lists, dim) > max_ram)
@@ -71,7 +73,7 @@ enum status index_plan_enough(const struct index_plan *p, int64_t chunks) {
 static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
     int64_t least = p->lists > 0 ? p->lists : 1;
     p->sample = p->lists * TRAIN_PER_LIST;
-    if (p->sample < TRAIN_MIN) p->sample = TRAIN_MIN; /* product codes have 256 centroids of their own to train */
+    if (p->sample < TRAIN_MIN) p->sample = TRAIN_MIN; /* product codes train 256 centroids of their own */
     if (p->sample > chunks) p->sample = chunks;
     while (p->sample > least && train_bytes(p->sample, p->lists, dim) > max_ram)
         p->sample = p->sample * 3 / 4;
@@ -93,7 +95,7 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
 }
 
 struct index_rates index_rates_of(bool faiss_is_wide, int threads) {
-    static const double row_rate = 10e9, row_rate_max = 60e9; /* a thread's, and a machine's memory */
+    static const double row_rate = 10e9, row_rate_max = 60e9; /* of one thread; of a machine's memory */
     double rows = row_rate * threads;
     if (rows > row_rate_max) rows = row_rate_max;
     return (struct index_rates){
@@ -101,14 +103,14 @@ struct index_rates index_rates_of(bool faiss_is_wide, int threads) {
 }
 
 struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
-    enum { LINKS = 64 }; /* of a centroid in the graph: those of each list that is visited are compared */
+    enum { LINKS = 64 }; /* links of a centroid in the graph, which are compared for every visited list */
     double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
     return (struct index_costs){
         .exact = 1e3 * 2 * all / rates->rows,
         .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
 }
 
-/* Whether a scan is better than an index, which can lose neighbours; sets the reason. */
+/* Whether a scan is better than an index, which can lose neighbours. Writes the reason. */
 static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
     struct index_costs cost = index_costs_of(rates, chunks, dim);
     bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;
@@ -122,7 +124,8 @@ static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const 
     return scan;
 }
 
-/* "auto" over an old store: a choice of the user stays; an own one stays until the store has outgrown it. */
+/* "auto" with an old store: an index that the user chose stays; one that "auto" chose stays until the store has
+ * outgrown it. */
 static enum status decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
                           uint64_t max_ram, const struct index_rates *rates) {
     p->chosen = old->chosen;
@@ -157,8 +160,8 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
         return STATUS_OK;
     }
     p.rebuild = strcmp(p.factory, old->factory) != 0;
-    TRY(index_plan_enough(&p, chunks)); /* first: FAISS would make all of the lists */
-    struct vectors *probe;              /* FAISS's own reason, before any work */
+    TRY(index_plan_enough(&p, chunks)); /* checked first, because FAISS would make all of the lists */
+    struct vectors *probe;              /* gets FAISS's own reason before any work */
     TRY(vectors_make(&probe, p.factory, dim));
     vectors_free(probe);
     TRY(size_sample(&p, chunks, dim, max_ram));

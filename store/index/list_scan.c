@@ -1,12 +1,12 @@
 /* list_scan.c -- see list_scan_internal.h.
  *
- *   few queries    one after the other: the threads share its coded centroids, then its lists, best first
- *   many queries   a thread takes a block of them: visits are ordered by list, so that a list's rows are read once
- *                  for all queries of the block; the best lists of each query come in a first round, since the scores
- *                  that they give spare most of what follows
+ *   few queries    are searched one after the other: the threads share the coded centroids, then the lists, best first
+ *   many queries   are divided into blocks, one for a thread. Visits are ordered by list, so that a list's rows are
+ *                  read once for all queries of the block. The best lists of each query are visited in a first round,
+ *                  because their scores exclude most rows of the later lists.
  *
- * Rows are scored in blocks that stay in the first-level cache. A group of 16 sums whose greatest cannot enter the
- * query's list is passed over with one comparison. */
+ * Rows are scored in blocks that stay in the first-level cache. One comparison skips a group of 16 sums if the largest
+ * of them cannot enter the query's list. */
 #include "base/memory.h"
 #include "base/top_list.h"
 #include "store/index/list_scan_internal.h"
@@ -17,13 +17,13 @@
 
 enum {
     ROWS = 64,           /* a block of rows */
-    GROUP = 16,          /* sums that are passed over at once */
-    TOGETHER = 8,        /* queries that read coded centroids together */
-    BLOCK_QUERIES = 512, /* of a thread */
-    VISITS = 1 << 20,    /* of a block, about */
-    FIRST_VISITS = 4,    /* of a query, in the first round */
+    GROUP = 16,          /* sums that one comparison can skip */
+    TOGETHER = 8,        /* queries that read the coded centroids together */
+    BLOCK_QUERIES = 512, /* queries of a thread's block */
+    VISITS = 1 << 20,    /* visits of a block, approximately */
+    FIRST_VISITS = 4,    /* visits of a query in the first round */
     BUCKETS = 1024,
-    BYTES_ALONE = 1 << 19 /* codes that are not worth a second thread */
+    BYTES_ALONE = 1 << 19 /* with fewer bytes of codes a second thread does not pay */
 };
 
 struct list_scan {
@@ -32,15 +32,15 @@ struct list_scan {
     const float *centroids;
     struct list_scan_list *list;
     struct code_range rows, coarse; /* how rows and centroids are coded */
-    float *ranges;                  /* memory of both */
-    uint8_t *coded;                 /* [lists, dim] centroids */
+    float *ranges;                  /* memory of rows and coarse */
+    uint8_t *coded;                 /* [lists, dim]: centroids */
     bool residual;
     code_sums *sums;
 };
 
 /* ---- making ---- */
 
-/* Codes of centroids: 255 steps between the least and the greatest number of each dimension. */
+/* Makes the codes of centroids: 255 steps between the least and the greatest value of each dimension. */
 static void code_centroids(struct list_scan *x, float *low, float *step) {
     const size_t dim = (size_t)x->dim;
     memcpy(low, x->centroids, dim * sizeof *low);
@@ -101,16 +101,17 @@ void list_scan_use(struct list_scan *x, code_sums *sums) {
 
 /* ---- rows ---- */
 
-/* A query of which rows of one list are offered to `best`. */
+/* A query, for which rows of one list are offered to `best`. */
 struct target {
     const struct code_query *query;
     struct top_list best;
     const struct store_range *exclude; /* NULL: none */
-    _Atomic float *reach;              /* a score that k rows have at least, of all threads; NULL: one thread */
-    double bias;                       /* of the list: added to every row's score */
+    _Atomic float *reach;              /* lower bound of the k-th best score over all threads; NULL: one thread */
+    double bias;                       /* of the list; added to every row's score */
 };
 
-/* The least sum whose score may enter: scores are rounded to float32, so one step less than the worst that is kept. */
+/* The least sum whose score may enter the list. Scores are rounded to float32, so this is one step below the worst
+ * score in the list. */
 static int32_t least_sum(const struct target *t) {
     float worst = t->best.score[0];
     if (t->reach) {
@@ -187,7 +188,7 @@ static bool visits_by_codes(const struct list_scan *x, int nprobe) {
     return 2 * (int64_t)nprobe + 16 < x->lists;
 }
 
-/* Moves to the front of `sums`, as list numbers, at least `wanted` lists with the greatest sums; returns how many. */
+/* Moves the numbers of at least `wanted` lists with the largest sums to the front of `sums`; returns how many. */
 static int64_t greatest_sums(int32_t *sums, int64_t n, int64_t wanted) {
     int32_t low = sums[0], high = sums[0], count[BUCKETS] = {0};
     for (int64_t i = 1; i < n; i++) {
@@ -208,8 +209,8 @@ static int64_t greatest_sums(int32_t *sums, int64_t n, int64_t wanted) {
     return kept;
 }
 
-/* lists[nprobe], best first, and their centroids' products. sums: of the coded centroids where those are used; [lists],
- * overwritten. */
+/* Selects lists[nprobe], best first, and their centroids' products. sums [lists] is overwritten: the sums of the coded
+ * centroids, if those are used. */
 static void order_lists(const struct list_scan *x, struct top_list lists, int32_t *sums, const float *query) {
     int64_t n = x->lists;
     bool some = visits_by_codes(x, lists.k);
@@ -225,7 +226,7 @@ static void order_lists(const struct list_scan *x, struct top_list lists, int32_
 /* ---- searching ---- */
 
 struct visit {
-    int32_t list, query; /* of the block */
+    int32_t list, query; /* query: number within the block */
     float product;
 };
 
@@ -247,7 +248,7 @@ struct search {
     float *scores;
     int block; /* queries */
     struct worker *workers;
-    /* few queries: of the one that is searched now */
+    /* for few queries: the query that is searched now */
     int64_t *own_ids; /* [worker][k] */
     float *own_scores;
     _Atomic float reach;
@@ -299,7 +300,7 @@ static void block_lists(const struct search *s, struct worker *w, int64_t first,
     }
 }
 
-/* Visits from .. to-1 of every query, list by list. */
+/* Orders visits from .. to-1 of every query by list. */
 static void block_round(const struct search *s, struct worker *w, int64_t first, int n, int from, int to) {
     const struct list_scan *x = s->x;
     const int nprobe = s->how->nprobe;
@@ -316,7 +317,7 @@ static void block_round(const struct search *s, struct worker *w, int64_t first,
             struct visit v = w->visits[(int64_t)q * nprobe + j];
             if (v.list >= 0) w->ordered[w->starts[v.list]++] = v;
         }
-    for (int64_t l = 0, at = 0; l < x->lists; l++) { /* starts[l] is now where l ends */
+    for (int64_t l = 0, at = 0; l < x->lists; l++) { /* starts[l] is the end of l at this point */
         int targets = 0;
         for (; at < w->starts[l]; at++) {
             const struct visit *v = &w->ordered[at];
@@ -356,7 +357,7 @@ static struct top_list own_list(const struct search *s, int worker) {
 
 static void coarse_body(void *context, int64_t begin, int64_t end, int worker) {
     struct search *s = context;
-    struct worker *w = &s->workers[0]; /* which has the query */
+    struct worker *w = &s->workers[0]; /* the first worker holds the query */
     (void)worker;
     s->x->sums(w->sums + begin, s->x->coded + (size_t)begin * (size_t)s->x->dim, end - begin, &w->queries[1],
                s->x->dim);
@@ -433,7 +434,8 @@ static enum status worker_make(struct worker *w, const struct search *s, bool fe
     return memory_allocate(&w->starts, lists + 1);
 }
 
-/* Blocks of equal size, a multiple of the threads in number unless they are too large then. */
+/* Divides the queries into blocks of equal size. The number of blocks is a multiple of the threads, unless the blocks
+ * would be too large. */
 static int block_size(const struct list_scan_search *how, int workers) {
     int64_t most = VISITS / how->nprobe < BLOCK_QUERIES ? VISITS / how->nprobe : BLOCK_QUERIES;
     if (most < 1) most = 1;

@@ -1,5 +1,6 @@
 /* segment_check.c -- see segment_check_internal.h. The layout is that of FAISS's index_write.cpp (1.7 to 1.11): numbers
- * as they are in memory, a vector as its length (8 bytes) and its elements, a type as four letters in front. */
+ * have the machine's byte order, a vector is its length (8 bytes) and its elements, and four letters name the type of
+ * what follows. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "store/index/segment_check_internal.h"
@@ -17,7 +18,7 @@ struct walk {
     int64_t first_id;
 };
 
-struct part { /* the header of the index that is being checked */
+struct part { /* the header of the current index */
     int32_t d;
     int64_t count;
     int32_t metric;
@@ -40,7 +41,7 @@ static enum status take_flag(struct walk *w, uint8_t *out) {
     return *out > 1 ? wrong(w, "a flag is neither 0 nor 1") : STATUS_OK;
 }
 
-/* Advances past a vector; *elements: within the file, not aligned. */
+/* Advances past a vector; *elements lies within the file, not aligned. */
 static enum status take_vector(struct walk *w, const uint8_t **elements, uint64_t *n, size_t element_bytes) {
     *elements = w->data;
     TRY(take(w, n, sizeof *n));
@@ -132,14 +133,14 @@ static enum status take_product_codes(struct walk *w, int32_t d, uint64_t *code_
 
 static enum status take_rows(struct walk *w, const struct part *p, uint64_t code_bytes) {
     const uint8_t *rows;
-    if ((uint64_t)p->count > (w->size - w->at) / code_bytes) return wrong(w, "there are fewer rows than it says");
+    if ((uint64_t)p->count > (w->size - w->at) / code_bytes) return wrong(w, "there are fewer rows than it states");
     return take_vector_of(w, &rows, (uint64_t)p->count * code_bytes, 1);
 }
 
 static enum status take_flat(struct walk *w, const struct part *p) {
     const uint8_t *rows;
     uint64_t width = (uint64_t)p->d;
-    if ((uint64_t)p->count > (w->size - w->at) / (4 * width)) return wrong(w, "there are fewer rows than it says");
+    if ((uint64_t)p->count > (w->size - w->at) / (4 * width)) return wrong(w, "there are fewer rows than it states");
     TRY(take_vector_of(w, &rows, (uint64_t)p->count * width, sizeof(float)));
     return check_values(w, rows, (uint64_t)p->count * width);
 }
@@ -151,7 +152,8 @@ struct graph {
     uint64_t n_cumulated, n_links;
 };
 
-/* A node has as many links as its levels have slots, and a link of a level leads to a node that has this level. */
+/* Checks the graph's links: a node must have as many links as its levels have slots, and a link of a level must lead to
+ * a node that has this level. */
 static enum status check_links(struct walk *w, const struct graph *g, int64_t nodes) {
     for (int64_t i = 0; i < nodes; i++) {
         uint64_t begin = u64_at(g->offsets, (uint64_t)i);
@@ -171,10 +173,10 @@ static enum status check_links(struct walk *w, const struct graph *g, int64_t no
 
 static enum status check_nodes(struct walk *w, const struct graph *g, int64_t nodes) {
     if (g->n_cumulated < 2 || g->n_cumulated > LEVELS_MAX || i32_at(g->cumulated, 0) != 0)
-        return wrong(w, "the graph's table of levels is not one");
+        return wrong(w, "the graph's table of levels is malformed");
     for (uint64_t i = 1; i < g->n_cumulated; i++)
         if (i32_at(g->cumulated, i) < i32_at(g->cumulated, i - 1))
-            return wrong(w, "the graph's table of levels is not one");
+            return wrong(w, "the graph's table of levels is malformed");
     uint64_t next = 0;
     for (int64_t i = 0; i < nodes; i++) {
         int32_t levels = i32_at(g->levels, (uint64_t)i);
@@ -191,7 +193,7 @@ static enum status take_graph(struct walk *w, int64_t nodes) {
     struct graph g;
     const uint8_t *chances;
     uint64_t n;
-    int32_t tail[5]; /* entry point, its level, efConstruction, efSearch, one that is not used any more */
+    int32_t tail[5]; /* entry point, its level, efConstruction, efSearch, and one that FAISS no longer uses */
     TRY(take_vector(w, &chances, &n, sizeof(double)));
     TRY(take_vector(w, &g.cumulated, &g.n_cumulated, sizeof(int32_t)));
     TRY(take_vector_of(w, &g.levels, (uint64_t)nodes, sizeof(int32_t)));
@@ -207,7 +209,7 @@ static enum status take_graph(struct walk *w, int64_t nodes) {
 
 /* ---- inverted lists ---- */
 
-/* Each id within the segment's range, and once: a bit for each. */
+/* Each id must be in the segment's range, and occur once: a bitmap records the ids. */
 static enum status check_ids(struct walk *w, const uint8_t *sizes, uint64_t n_sizes, size_t stride, int64_t count,
                              uint64_t code_bytes) {
     uint8_t *seen;
@@ -249,7 +251,7 @@ static enum status take_lists(struct walk *w, uint64_t lists, uint64_t code_byte
     for (uint64_t l = 0, before = 0; l < n; l += stride) {
         uint64_t size = u64_at(sizes, l + stride - 1);
         if (sparse && (u64_at(sizes, l) >= lists || (l > 0 && u64_at(sizes, l) <= before)))
-            return wrong(w, "a list's number is not one, or out of order");
+            return wrong(w, "a list's number is invalid or out of order");
         before = sparse ? u64_at(sizes, l) : 0;
         if (size > (uint64_t)count - total) return wrong(w, "its lists hold more rows than it has");
         total += size;
@@ -279,7 +281,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
         return wrong(w, "its lists and their centroids do not fit");
     TRY(take(w, &map, sizeof map));
     TRY(take_vector(w, &mapped, &n, sizeof(uint64_t)));
-    if (map != 0 || n != 0) return wrong(w, "it has a map of ids, which none of ours has");
+    if (map != 0 || n != 0) return wrong(w, "it has a map of ids, which this program does not write");
     if (is(type, "IwFl")) {
         code_bytes = again = 4 * (uint64_t)p->d;
     } else if (is(type, "IwSq")) {
@@ -295,7 +297,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     return take_lists(w, lists, code_bytes, p->count);
 }
 
-/* FAISS compares the sizes of a linear one itself. */
+/* FAISS itself compares the sizes of a linear transform. */
 static enum status take_transform(struct walk *w, int32_t *d) {
     char type[4];
     int32_t sides[2];
@@ -334,7 +336,7 @@ static enum status take_transformed(struct walk *w, struct part *p, int depth) {
     int32_t n, d;
     TRY(take_header(w, p));
     TRY(take(w, &n, sizeof n));
-    if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than any of ours");
+    if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than this program writes");
     d = p->d;
     for (int32_t i = 0; i < n && w->known; i++)
         TRY(take_transform(w, &d));
@@ -374,7 +376,7 @@ static enum status take_index(struct walk *w, struct part *p, int depth) {
     TRY(take_rows(w, p, code_bytes));
     uint8_t settings[9], flag;
     if (scalar) return STATUS_OK;
-    TRY(take(w, settings, 4)); /* how it is searched, signs, a threshold */
+    TRY(take(w, settings, 4)); /* search settings: two signs and a threshold */
     TRY(take_flag(w, &flag));
     return take(w, settings, 4);
 }

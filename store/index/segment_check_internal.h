@@ -1,8 +1,8 @@
-/* segment_check_internal.h -- checks of an index file that FAISS does not make, before FAISS reads it.
+/* segment_check_internal.h -- checks an index file before FAISS reads it.
  *
- * A checksum detects damage, not an attack: a program that can write a file can write its checksum too. FAISS does not
- * check a file: a wrong link of a graph, or a wrong length of a list or vector, makes it read outside its memory, or
- * allocate that length. */
+ * FAISS does not check a file: a wrong link of a graph, or a wrong length of a list or vector, makes it read outside
+ * its memory, or allocate that length. A checksum detects damage, but not an attack: a program that can write a file
+ * can write its checksum too. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -10,18 +10,18 @@
 #include <stdint.h>
 
 struct segment_shape {
-    int dim;                             /* of the rows */
-    int64_t count, first_id;             /* of the rows; ids are first_id .. first_id + count - 1 */
+    int dim;                             /* dimensions of the rows */
+    int64_t count, first_id;             /* count: of the rows, whose ids are first_id .. first_id + count - 1 */
 };
-/* Types that are checked to the last byte: inverted files with flat, scalar or product codes whose centroids are flat
- * or a graph (HNSW) over flat or scalar codes; the same without lists; each after linear transforms. For others
- * *known is false, and only the part of the file before the unknown type is checked.
+/* Checks the following types completely: inverted files with flat, scalar or product codes whose centroids are flat or
+ * a graph (HNSW) over flat or scalar codes; the same without lists; each of these after linear transforms. For other
+ * types *known is false, and only the part before the unknown type is checked.
  *
- * Lengths, dimensions, links of graphs, list sizes against the file's size, and numbers of centroids (finite, below
- * 1e15: FAISS does not survive an infinite distance in a graph). The time is that of reading the file without its lists
- * once. With `ids` also the lists: each id is in the shape's range, and there once: the time of reading the file, and a
- * bit of memory an id. STATUS_CORRUPT names `path` and the byte. */
+ * The check covers lengths, dimensions, links of graphs, list sizes against the file's size, and values of centroids
+ * (finite, below 1e15: an infinite distance in a graph crashes FAISS). It takes the time to read the file without its
+ * lists once. With `ids` it also covers the lists: each id must be in the shape's range and occur once. That takes the
+ * time to read the whole file, and one bit of memory an id. STATUS_CORRUPT names `path` and the byte. */
 enum status segment_check(const char *path, const struct segment_shape *shape, const uint8_t *bytes, size_t size,
                           bool ids, bool *known);
-/* The same of a file; known may be NULL. */
+/* The same for a file; known may be NULL. */
 enum status segment_check_file(const char *path, const struct segment_shape *shape, bool ids, bool *known);

@@ -1,9 +1,9 @@
 /* vectors.c -- the only C file that includes FAISS.
  *
- * What FAISS 1.11 does that is handled here: the C header's FAISS_IO_FLAG_MMAP is wrong (it reads everything into
- * memory); an error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused
- * here; "x4fs" codes can be neither mapped nor filtered; error text is valid only until the next call, so it is copied
- * at once. The inverted-file types carry chunk ids; the others number vectors from 0, and an offset is added. */
+ * It works around these properties of FAISS 1.11. The C header's FAISS_IO_FLAG_MMAP is wrong: it reads everything into
+ * memory. An error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused
+ * here. "x4fs" codes can neither be mapped nor filtered. Error text is valid only until the next call, so it is copied
+ * at once. Only inverted files store chunk ids; other types number vectors from 0, and an offset is added here. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -26,19 +26,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Declared here for compilers whose OpenMP header is another package. Setting it holds for this thread only. */
+/* Declared here for compilers whose OpenMP header is in another package. The setting holds for this thread only. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
-/* Exported by the library, in no header of 1.11. */
+/* Exported by the library, but missing from the headers of 1.11. */
 const char *faiss_get_version(void);
 
 enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
 
 struct vectors {
     FaissIndex *index;
-    FaissIndexIVF *ivf;             /* the inverted file within, borrowed; NULL: none */
-    FaissVectorTransform *rotation; /* what comes before it, where we made that ourselves; borrowed */
-    int64_t first_id;               /* of vector 0, when not an inverted file */
+    FaissIndexIVF *ivf;             /* the inverted file within the index, borrowed; NULL: none */
+    FaissVectorTransform *rotation; /* the transform before it, if this file made it separately; borrowed */
+    int64_t first_id;               /* id of vector 0, if the index is not an inverted file */
     bool mapped;
     struct list_scan *scan; /* of a mapped inverted file of 8-bit codes; NULL: FAISS searches */
 };
@@ -50,7 +50,8 @@ static enum status fail_faiss_text(enum status code, const char *what, const cha
     }
     if (strstr(text, "No space left")) code = STATUS_NO_SPACE;
     if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
-    /* "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>": only the reason is shown. */
+    /* Shortens FAISS's text "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>" to the
+     * reason. */
     const char *reason = strstr(text, "failed: "), *file = strstr(text, ".cpp:");
     const char *after_file = file ? strstr(file, ": ") : NULL;
     if (reason)
@@ -99,7 +100,7 @@ static bool starts(const char **at, const char *word) {
     return true;
 }
 
-/* Bytes of one vector under the last component of the string; 0 for what we do not know. */
+/* Bytes of one vector under the last component of the string; 0: unknown. */
 static int64_t code_bytes(const char *codec, int64_t dim) {
     int64_t m = 0, bits = 8;
     if (strcmp(codec, "Flat") == 0) return dim * 4;
@@ -132,7 +133,7 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
                                  read_number(&p, &width)) {
             /* width is set */
         } else if (p = word, starts(&p, "IVF") && read_number(&p, &plan.lists)) {
-            /* what follows in this part is the coarse quantizer */
+            /* the rest of this part is the coarse quantizer */
         } else if (!comma) {
             plan.code_bytes = code_bytes(word, width);
             plan.width = width;
@@ -147,7 +148,7 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
 
 /* ---- making and filling ---- */
 
-/* "OPQ64_256,": a rotation in front, of so many parts and dimensions; *rest is what follows. */
+/* Reads "OPQ64_256,", a rotation into so many parts and dimensions; *rest points after it. */
 static bool starts_with_rotation(const char **rest, const char *factory, int64_t *parts, int64_t *width, int dim) {
     *width = dim;
     if (!starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
@@ -157,7 +158,7 @@ static bool starts_with_rotation(const char **rest, const char *factory, int64_t
     return true;
 }
 
-/* As index_factory makes it, but so that the rotation can be trained by itself. */
+/* Makes the same index as index_factory, but so that the rotation can be trained separately. */
 static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const char *rest, int64_t parts,
                         int64_t width, int dim) {
     FaissOPQMatrix *matrix = NULL;
@@ -256,10 +257,10 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
                                    int64_t n, int64_t all, int threads, const struct progress *progress) {
     bool transformed = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (transformed && !v->rotation) || n < vectors_lists(v))
-        return fail(STATUS_UNSUPPORTED, "no lists that could be given centroids");
+        return fail(STATUS_UNSUPPORTED, "no lists whose centroids can be set");
     FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
-        return fail(STATUS_UNSUPPORTED, "lists whose centroids are coded cannot be given any");
+        return fail(STATUS_UNSUPPORTED, "centroids that are coded cannot be set");
     int before = use_threads(threads);
     enum status s = give_centroids(v, clustering, rows, n, all, progress);
     omp_set_num_threads(before);
@@ -334,7 +335,7 @@ enum status vectors_write(const struct vectors *v, const char *path) {
     return s;
 }
 
-/* Our own scan of the lists that FAISS mapped, where it knows their codes. */
+/* Makes this program's scan of the lists that FAISS mapped, if their codes are supported. */
 static enum status scan_open(struct vectors *v) {
     struct vectors_lists from;
     struct list_scan_list *list = NULL;
@@ -366,7 +367,7 @@ static enum status scan_open(struct vectors *v) {
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id,
                          bool mapped) {
     FaissIndex *index = NULL;
-    /* Lists are mapped by one flag, codes of other types by another; together FAISS refuses them. */
+    /* One flag maps lists, another the codes of other types; FAISS refuses both together. */
     int rc = faiss_read_index_fname(path, mapped ? MAP_LISTS : 0, &index);
     if (rc != 0) return fail_faiss(STATUS_CORRUPT, path);
     if (faiss_Index_d(index) != dim || faiss_Index_ntotal(index) != count ||
@@ -435,7 +436,8 @@ static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scor
     return status;
 }
 
-/* Types without a filter: requests as many more hits as the range can hold, then drops those in the range. */
+/* Searches a type without filters: asks for as many more hits as the range can contain, then removes those in the
+ * range. */
 static enum status search_plain(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k,
                                 const struct store_range *exclude) {
     int64_t count = vectors_count(v), begin = exclude ? exclude->begin - v->first_id : 0;

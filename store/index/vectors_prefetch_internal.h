@@ -1,4 +1,4 @@
-/* vectors_prefetch_internal.h -- what FAISS's C API does not offer: for vectors.c, in C++. */
+/* vectors_prefetch_internal.h -- functions in C++ that FAISS's C API lacks, for vectors.c. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,22 +12,22 @@ void vectors_no_prefetch(void *ivf);
 
 enum { VECTORS_ERROR_BYTES = 400 };
 /* Searches all lists of an inverted file: ids and scores [n, k]. `index`, `params`: C++ objects, as the C API returns
- * them; params->nprobe is the number of lists. Returns false, with FAISS's text in `error`, when FAISS fails. */
+ * them; params->nprobe is the number of lists. Returns false if FAISS fails, with its text in `error`. */
 bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries, int64_t n,
                               int64_t k, const void *params, char error[VECTORS_ERROR_BYTES]);
 
-/* What a scan of our own reads of an inverted file of 8-bit scalar codes; the index owns all of it. */
+/* The data of an inverted file of 8-bit scalar codes that a scan needs; the index owns all of it. */
 struct vectors_lists {
     int dim;
     int64_t lists;
     const float *centroids;              /* [lists, dim] */
     /* [dim]: a decoded number is least + range * (code + 0.5) / 255 */
     const float *least, *range;
-    bool residual;                       /* codes are of a row less its list's centroid */
+    bool residual;                       /* codes are those of a row minus its list's centroid */
 };
-/* false: `index` is not an inverted file of such codes, ranked by inner products, whose centroids are float32. */
+/* Returns false if `index` is not an inverted file of such codes, ranked by inner products, with float32 centroids. */
 bool vectors_lists_of(const void *index, struct vectors_lists *out);
-/* List l of such an index: *n codes of dim bytes, and ids as int64_t, which may not be aligned. */
+/* Gets list l of such an index: *n codes of dim bytes, and ids as int64_t, which may be unaligned. */
 void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
 #ifdef __cplusplus
 }

@@ -18,11 +18,11 @@ struct lexical_builder {
     struct spool *dictionary, *index;
     struct lexical_frame frame;
     const struct progress *progress;
-    uint64_t *keys; /* of the chunk in hand */
+    uint64_t *keys; /* of the current chunk */
     size_t keys_capacity;
     uint64_t last_key;
     uint8_t *dense; /* 2 bits a chunk */
-    uint8_t *skips; /* of the list in hand */
+    uint8_t *skips; /* of the current list */
     size_t skips_capacity;
     char path[FILE_PATH_MAX];
 };

@@ -1,9 +1,9 @@
-/* drop.c -- removes published shards from the store: for lost tokens, which cannot be made again.
+/* drop.c -- removes published shards whose tokens are lost and cannot be made again.
  *
- * One transaction zeroes the files in the shards' records, removes the hashes of their documents and publishes the
- * segments that remain. The records of the documents stay, so that views of older generations still work, and the
- * drop can be repeated. The next opening of the writer removes the files, as it does those of a replaced index. A file
- * that was merged stays until all of its shards are dropped. */
+ * One transaction zeroes the files in the shards' records, removes the hashes of their documents, and publishes the
+ * remaining segments. The records of the documents stay, so that views of older generations still work and the drop can
+ * be repeated. The next opening of the writer removes the files. A merged file stays until all of its shards are
+ * dropped. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
@@ -12,9 +12,9 @@ struct drop {
     const char *dir;
     const struct store_drop *how;
     struct store_drop_report *report;
-    struct store_writer *w;    /* NULL: a dry run, */
-    struct catalog *catalog;   /* for which this was opened; else the writer's */
-    struct shard_record *list; /* the shards named, each once */
+    struct store_writer *w;    /* NULL in a dry run, */
+    struct catalog *catalog;   /* which opens this; otherwise the writer's */
+    struct shard_record *list; /* the named shards, each once */
     int64_t n;
     char *text; /* source and key of a document */
     size_t text_capacity;
@@ -54,7 +54,7 @@ static enum status find_shards(struct drop *d, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* Those that were not dropped before. */
+/* The named shards that were not dropped before. */
 static enum status publish_without(struct drop *d) {
     struct shard_record *gone;
     TRY(memory_allocate(&gone, (size_t)d->n));

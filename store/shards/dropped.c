@@ -1,5 +1,5 @@
-/* dropped.c -- chunk ids that a view does not have: a dropped shard keeps its record without files, and a deleted
- * document its records and its rows, so that the ids of all others stay. */
+/* dropped.c -- chunk ids that do not exist in a view. A dropped shard keeps its record without files, and a deleted
+ * document keeps its records and rows, so that the ids of all others stay. */
 #include "base/memory.h"
 #include "store/catalog/records_internal.h"
 
@@ -27,7 +27,7 @@ enum status record_list_dropped(struct store_range **out, int64_t *n, const stru
     return STATUS_OK;
 }
 
-/* Adds a range whose begin is not before that of the last one. */
+/* Adds a range that begins at or after the begin of the last one. */
 static int64_t holes_add(struct store_hole *list, int64_t n, struct store_range r) {
     struct store_hole *last = n > 0 ? &list[n - 1] : NULL;
     if (last && r.begin <= last->end) {
@@ -48,7 +48,7 @@ enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_
     return STATUS_OK;
 }
 
-/* How many ranges begin at or before the chunk. */
+/* Number of ranges that begin at or before the chunk. */
 static int64_t holes_until(struct store_dropped d, int64_t chunk) {
     int64_t low = 0, high = d.n;
     while (low < high) {
@@ -62,7 +62,7 @@ static int64_t holes_until(struct store_dropped d, int64_t chunk) {
 }
 
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank) {
-    int64_t low = 0, high = d.n; /* ranges with at most `rank` existing ids before them */
+    int64_t low = 0, high = d.n; /* counts ranges with at most `rank` existing ids before them */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (d.ranges[middle].begin - d.ranges[middle].before <= rank)

@@ -1,7 +1,7 @@
-/* encode.c -- computes a landmark file again from its tokens: cut into the same chunks, encoded block by block,
- * published under the same name. A kill leaves the old file or the new one, whole.
+/* encode.c -- computes a landmark file again from its tokens: cuts them into the same chunks, encodes these block by
+ * block, and publishes the file under the same name. A kill leaves either the old file or the new one complete.
  *
- * The rows of dropped shards that share the file are computed too, so its bytes are those that were recorded. */
+ * The rows of dropped shards in the file are computed too, so that its bytes equal the recorded ones. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
@@ -10,7 +10,7 @@ enum { BLOCK_CHUNKS = 1024 };
 
 struct encode {
     const struct store_writer *w;
-    const struct shard_record *shards; /* all, by number */
+    const struct shard_record *shards; /* all shards, by number */
     const struct shard_record *file;   /* the shards of the file, as one */
     const struct store_encoder *encoder;
     const struct progress *progress;

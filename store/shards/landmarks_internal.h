@@ -1,16 +1,17 @@
-/* landmarks_internal.h -- the fp16 rows of a store's landmarks by chunk id, whatever shard holds them. */
+/* landmarks_internal.h -- access to the fp16 rows of a store's landmarks by chunk id. Not thread-safe: one thread at a
+ * time. */
 #pragma once
 #include "store/shards/shard_maps_internal.h"
 
 struct landmarks {
     struct shard_maps maps;
-    int64_t chunks;                      /* that the view has: the last file may hold more */
-    struct store_hole *missing; int64_t n_missing;        /* ids that `shards` dropped: no file has them */
-    struct store_hole *dropped; int64_t n_dropped;        /* and those that were deleted */
+    int64_t chunks;                      /* of the view; the last file may hold more */
+    struct store_hole *missing; int64_t n_missing;        /* ids of dropped shards, which no file has */
+    struct store_hole *dropped; int64_t n_dropped;        /* the same and the ids of deleted documents */
     int dim;
 };
-/* Maps nothing yet. `store` and `shards` must stay valid until landmarks_close. Deleted ids can be mapped;
- * landmarks_dropped has them. */
+/* Opens without mapping a file. `store` and `shards` must stay valid until landmarks_close. Rows of deleted ids can be
+ * mapped; landmarks_dropped includes these ids. */
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
                            const struct shard_record *shards, int64_t n_shards, int64_t chunks,
                            struct store_ranges deleted);
@@ -22,20 +23,20 @@ static inline struct store_dropped landmarks_missing(const struct landmarks *l) 
     return (struct store_dropped){l->missing, l->n_missing};
 }
 
-/* Maps the files of chunks first .. first + *n - 1 (*n: at least one, at most `wanted`), of which those that were not
- * dropped may be read. They stay mapped until the next call that maps something. */
+/* Maps the files of chunks first .. first + *n - 1, where *n is from 1 to `wanted`. Rows of chunks that are not in a
+ * dropped shard may be read until the next call that maps files. */
 enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_t wanted);
-/* The same for chunks in any order (ids outside the store and dropped ones are passed over): the first *n of
- * chunks[wanted]. */
+/* The same for chunks in any order: maps the files of the first *n of chunks[wanted]. Ids that are outside the store or
+ * dropped are ignored. */
 enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted);
 
-/* Of chunks that are mapped, which dropped ones never are. */
+/* Row of a chunk that is mapped. Dropped chunks never are. */
 const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk);
-/* *n: to the end of its file, dropped ones too */
+/* *n: rows up to the end of the file, dropped ones included */
 const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);
 
-/* Maps what is needed. None of the chunks was dropped. out[n, dim]. */
+/* Reads rows into out [n, dim], and maps what it needs. None of the chunks may be dropped. */
 enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n);
-/* Releases the pages of mapped files that hold rows first .. first+n-1, so that they do not count as this process's
- * memory: for a pass over a store larger than what may be resident. */
+/* Releases the pages of mapped files that hold rows first .. first+n-1, so that they do not count as memory of this
+ * process: for a pass over a store that is larger than the memory limit. */
 void landmarks_release_pages(const struct landmarks *l, int64_t first, int64_t n);

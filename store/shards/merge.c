@@ -1,36 +1,35 @@
-/* merge.c -- small neighbouring shards are copied into common files, so that many small additions do not leave many
- * files.
+/* merge.c -- copies small adjacent shards into common files, so that many small additions do not leave many files.
  *
- * Shards keep their numbers, ranges and cursors; only their records' file changes. So ids, runs and documents stay as
- * they are, and so do segments. As in a log-structured merge tree, files are merged with those before them that are at
- * most twice as large: what is left falls geometrically in size, and a chunk is copied a logarithmic number of times.
+ * Shards keep their numbers, ranges and cursors; only the file in their records changes. So ids, runs, documents and
+ * segments stay valid. As in a log-structured merge tree, files are merged with those before them that are at most
+ * twice as large. The sizes of the remaining files then decrease geometrically, and each chunk is copied a logarithmic
+ * number of times.
  *
- * Order: new files, durable; one LMDB transaction that names them in all records of their shards; the old files are
- * removed. A writer killed anywhere leaves files that no record names, which the next writer removes. A reader that
- * finds an old file gone takes the newest list of shards (view.c). */
+ * Order: the new files become durable; one LMDB transaction names them in the records of all their shards; the old
+ * files are removed. A killed writer leaves files that no record names, which the next writer removes. A reader that
+ * finds an old file missing reads the newest list of shards (view.c). */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
 
-enum { MERGES_MAX = 2 }; /* a publishing: what its own shards make necessary, and one of older ones */
+enum { MERGES_MAX = 2 }; /* of a publishing: one for its own shards, and one of older shards */
 
 struct merge {
     struct store_writer *w;
-    struct shard_record *shards;  /* all that are published */
+    struct shard_record *shards;  /* all published shards */
     int64_t n_shards, begin, end; /* begin .. end-1 get common files */
     struct stored_file token_file, landmark_file;
 };
 
-/* A file of which something was dropped stays as it is: all shards of a common file have it, and its ids follow each
- * other without holes. */
+/* A file with a dropped shard is not merged, because the ids in a common file must follow one another without holes. */
 static bool merge_can_take(const struct merge *m, const struct shard_record *file) {
     for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++)
         if (shard_is_dropped(&m->shards[i])) return false;
     return true;
 }
 
-/* The last run of files to be merged, of `chunks_max` chunks at most. */
+/* Finds the last run of files to be merged, of at most `chunks_max` chunks. */
 static bool merge_find(struct merge *m, int64_t chunks_max) {
     for (int64_t end = m->n_shards; end > 0;) {
         struct shard_record last = record_of_shard_file(m->shards, end - 1);
@@ -50,7 +49,7 @@ static bool merge_find(struct merge *m, int64_t chunks_max) {
     return false;
 }
 
-/* Damage must not get a new checksum. */
+/* The copy is compared with the recorded checksum, so that damage does not get a new valid one. */
 static enum status merge_append(const struct merge *m, struct shard_writer *to, enum shard_kind kind, int64_t shard) {
     struct shard_record from = record_of_shard_file(m->shards, shard);
     struct stored_file recorded = kind == SHARD_TOKENS ? from.token_file : from.landmark_file;

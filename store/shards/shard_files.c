@@ -52,7 +52,7 @@ static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *
     return kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
 }
 
-/* What the header has: that of the store which made the file. */
+/* The numbers in the header, which are those of the store that made the file. */
 static int64_t header_number(const struct shard_record *r) {
     return r->foreign ? r->file_number : r->number;
 }
@@ -90,7 +90,8 @@ out:
 }
 
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
-    for (size_t i = 0; i < n; i++) /* all before any is written: bad input must not leave half a document */
+    /* all ids are checked before any is written, so that bad input does not leave half a document */
+    for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],
                         w->vocab_size);

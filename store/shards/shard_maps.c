@@ -1,4 +1,4 @@
-/* shard_maps.c -- see shard_maps_internal.h. Slots of mapped files form a list, most recently touched first. */
+/* shard_maps.c -- see shard_maps_internal.h. The slots of mapped files form a list, the most recently touched first. */
 #include "base/memory.h"
 #include "store/shards/shard_maps_internal.h"
 #include <assert.h>
@@ -61,7 +61,7 @@ static void shard_maps_link(struct shard_maps *m, int32_t slot) {
     m->newest = slot;
 }
 
-/* False: no file is mapped that was not touched in this round. */
+/* Unmaps the least recently touched file. Returns false if all mapped files were touched in this round. */
 static bool shard_maps_evict(struct shard_maps *m) {
     int32_t slot = m->oldest;
     if (slot == NONE || m->slots[slot].round == m->round) return false;
@@ -82,8 +82,8 @@ static enum status shard_maps_reserve(struct shard_maps *m) {
     return STATUS_OK;
 }
 
-/* The system refused a mapping: half of the budget is left to others of this process. False: all that is mapped was
- * touched in this round. */
+/* After a refused mapping: halves the budget, to leave address space to the rest of the process. Returns false if all
+ * mapped files were touched in this round. */
 static bool shard_maps_shrink(struct shard_maps *m) {
     int64_t before = m->mapped;
     m->budget = before > 1 ? before / 2 : 1;
@@ -113,7 +113,7 @@ enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard) {
     enum status status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
     while (status == STATUS_NO_MEMORY && shard_maps_shrink(m))
         status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
-    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* the files mapped in this round suffice */
+    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* the files mapped in this round are enough to continue */
         *full = true;
         return STATUS_OK;
     }

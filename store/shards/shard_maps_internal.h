@@ -1,20 +1,20 @@
-/* shard_maps_internal.h -- the data files of one kind of a store, mapped when they are needed.
+/* shard_maps_internal.h -- maps a store's data files of one kind when they are needed.
  *
- * A file is mapped, and checked against its record, when it is touched and is not mapped yet. At most `budget` files
- * are mapped at a time; the least recently touched one is unmapped first. The operating system limits the mappings of a
- * process (vm.max_map_count, 65,530) and its address space (ulimit -v): where it refuses one, the budget is halved.
+ * Touching a file that is not mapped maps it and checks it against its record. At most `budget` files are mapped at a
+ * time; the least recently touched one is unmapped first. The operating system limits a process' mappings
+ * (vm.max_map_count, 65,530) and address space (ulimit -v). If it refuses a mapping, the budget is halved.
  *
- * For one thread at a time. Worker threads may read what is mapped while their caller waits and touches nothing. */
+ * For one thread at a time. Worker threads may read mapped files while their caller waits and touches nothing. */
 #pragma once
 #include "store/shards/shard_files_internal.h"
 
-enum { SHARD_MAPS_BUDGET = 8192 };       /* two kinds: a quarter of vm.max_map_count */
+enum { SHARD_MAPS_BUDGET = 8192 };       /* for two kinds: a quarter of vm.max_map_count */
 
 struct shard_slot {
     struct shard_map map;
     int64_t first_shard;                 /* of the file */
     uint64_t round;                      /* of its last touch */
-    int32_t newer, older;                /* -1: none; in the free list: older alone */
+    int32_t newer, older;                /* -1: none; the free list uses `older` alone */
 };
 struct shard_maps {
     const char *store;
@@ -22,24 +22,24 @@ struct shard_maps {
     struct store_fingerprint fingerprint;
     const struct shard_record *shards;   /* borrowed until shard_maps_close */
     int64_t n_shards, files, mapped, budget;
-    int32_t *slot_of;                    /* [n_shards], for the first shard of a file: slot + 1; 0: not mapped */
+    int32_t *slot_of;                    /* [n_shards]: for the first shard of a file, its slot + 1; 0: not mapped */
     struct shard_slot *slots;
     size_t n_slots, slots_capacity;
     int32_t newest, oldest, unused;
     uint64_t round;
 };
 
-/* Maps nothing yet. `store` and `shards` must stay valid. */
+/* Opens without mapping a file. `store` and `shards` must stay valid. */
 enum status shard_maps_open(struct shard_maps *out, const char *store, enum shard_kind kind,
                             const struct store_fingerprint *f, const struct shard_record *shards, int64_t n_shards);
 void shard_maps_close(struct shard_maps *m);              /* a zeroed one is fine */
 
-/* Begins a round: what is touched in it stays mapped until the next one begins. */
+/* Begins a round. Files that are touched in it stay mapped until the next round begins. */
 void shard_maps_begin(struct shard_maps *m);
-/* Maps the file that holds the shard; not all shards of this file may be dropped. *full: not mapped, since the files of
- * this round use up the budget; never for the first file of a round. */
+/* Maps the file of the shard, of which at least one shard must not be dropped. *full: the file is not mapped, because
+ * the files of this round use up the budget; never for the first file of a round. */
 enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard);
-/* Every file is mapped, so that touching changes nothing. */
+/* Whether every file is mapped, so that touching changes nothing. */
 bool shard_maps_complete(const struct shard_maps *m);
 /* NULL: not mapped. */
 const struct shard_map *shard_maps_get(const struct shard_maps *m, int64_t shard);

@@ -176,8 +176,8 @@ static inline void clock_start(struct device *dev) {
     static struct ops ops;
     ops = *dev->ops;
     ops.matmul = &matmul, ops.norm = &norm, ops.rope = &rope, ops.attention = &attention;
-    ops.chunk_attention = &chunk_attention, ops.gca = &gca, ops.elementwise = &elementwise;
-    ops.embed = &embed, ops.loss = &loss, ops.topk = &topk, ops.adamw = &adamw;
+    ops.chunk_attention = &chunk_attention, ops.gca = &gca, ops.elementwise = &elementwise, ops.embed = &embed;
+    ops.loss = &loss, ops.topk = &topk, ops.adamw = &adamw;
     op_clock.ops = dev->ops;
     op_clock.runtime = dev->runtime;
     op_clock.count = 0;

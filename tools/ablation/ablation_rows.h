@@ -15,7 +15,7 @@ enum ablation_model_kind {
     ABLATION_LANDMARK,                   /* the Base LM with Landmark Attention (model.md §10.2) */
     ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE,
     ABLATION_OWN,                        /* trained with its own past alone */
-    ABLATION_OWN_TAUGHT,                 /* so, and a reader's gains teach the retriever, in the stead of InfoNCE */
+    ABLATION_OWN_TAUGHT,                 /* the same, but a reader's gains teach the retriever instead of InfoNCE */
     ABLATION_K, ABLATION_GROUPS,
 };
 enum ablation_store { ABLATION_NO_STORE, ABLATION_STORE, ABLATION_STORE_OTHER, ABLATION_STORE_EXTERNAL };

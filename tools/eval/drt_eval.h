@@ -26,6 +26,11 @@ struct eval_options {
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id, knn_entries;
 };
 
+/* Initialisers that ppl and fit-memory share; DEVICE_CHOICE_DEFAULT is in tools/shared/report.h. */
+#define EVAL_OPTIONS_DEFAULT                                                                                           \
+    .where = DEVICE_CHOICE_DEFAULT, .searcher = "landmark", .format = "auto", .exclude = "doc", .documents = "all",    \
+    .text_field = "text", .oracle = "none", .gca = "none", .skip = 256, .eod_id = -1
+
 /* ---- drt_eval.c, and a drt_eval_<name>.c for each command ---- */
 int eval_ppl(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
 int eval_fit_memory(int argc, char **argv, const char **operands);
@@ -86,5 +91,6 @@ enum status eval_write_memory(struct json_writer *w, const struct eval_result *r
 /* Pairs of memory modes whose paired change is shown (mean over files). */
 enum { EVAL_MEMORY_PAIRS = 12 };
 extern const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS];
-enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
+/* Prints the report as text or as JSON, and draws the picture of --plot. */
+enum status eval_report(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

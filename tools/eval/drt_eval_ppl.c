@@ -1,5 +1,5 @@
 /* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
-#include "tools/eval/drt_eval_parts.h"
+#include "tools/eval/drt_eval.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
@@ -73,17 +73,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
 }
 
 int eval_ppl(int argc, char **argv, const char **operands) {
-    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
-                             .searcher = "landmark",
-                             .format = "auto",
-                             .exclude = "doc",
-                             .documents = "all",
-                             .text_field = "text",
-                             .oracle = "none",
-                             .gca = "none",
-                             .context = 4032,
-                             .skip = 256,
-                             .eod_id = -1};
+    struct eval_options o = {EVAL_OPTIONS_DEFAULT, .context = 4032};
     struct eval_result result = {0};
     int code = parse(&o, argc, argv, operands);
     if (code < 0) code = eval_modes("ppl", result.mode, &o);
@@ -105,8 +95,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
     enum status status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = eval_run(&result, &machine->engines, &o, NULL, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
-    if (status == STATUS_OK && o.plot) status = eval_plot_parts(&result, o.plot);
+    if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
     if (status != STATUS_OK) return eval_failed();

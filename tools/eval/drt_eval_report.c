@@ -1,4 +1,5 @@
 /* drt_eval_report.c -- the tables for people. */
+#include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/streams.h"
 
@@ -99,7 +100,7 @@ static enum status print_pairs(const struct eval_result *r) {
     return STATUS_OK;
 }
 
-enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
+static enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     streams_printf(stdout, "model      %s\n", e->model.path);
     if (e->view)
@@ -119,4 +120,9 @@ enum status eval_print_text(const struct eval_result *r, const struct engine *e,
     TRY(eval_print_memory(r));
     printf("\nIntervals: ratio estimator over documents, Student's t.\n");
     return STATUS_OK;
+}
+
+enum status eval_report(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
+    TRY((o->json ? eval_print_json : eval_print_text)(r, e, o));
+    return o->plot ? eval_plot_parts(r, o->plot) : STATUS_OK;
 }

@@ -22,8 +22,8 @@ struct eval_run {
     float *nll;
     int32_t *ids;
     size_t ids_capacity; /* of token inputs, which come unsigned */
-    int64_t read;        /* tokens of the document in hand up to its last scored one */
-    int64_t stored;      /* the document in hand as the store has it, to be left out; -1: not there, or may be found */
+    int64_t read;        /* tokens of the current document up to its last scored one */
+    int64_t stored;      /* the current document's id in the store, to be left out; -1: none, or it may be found */
 };
 
 /* drt_eval_memory.c. Which memories a mode mixes: the kind of configuration, and for each side the read that it takes

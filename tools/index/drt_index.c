@@ -10,7 +10,7 @@ static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"join", "make one store of parts that were built apart", drt_index_join},
     {"add", "add documents to a store", drt_index_add},
-    {"update", "put changed documents in the stead of those that a store has", drt_index_update},
+    {"update", "replace the documents of a store that have changed", drt_index_update},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
     {"get", "print a chunk or a document by its id", drt_index_get},
     {"stats", "show what a store holds", drt_index_stats},

@@ -3,10 +3,10 @@
  *
  * First a temperature for each memory, by the best of some fixed weights; then the gate: the mean over files of the
  * loss (each file counts the same), Adam over all tokens at once. Where chunks that do not help were read too (random
- * ones, those of a store of other text), each token counts half with the chunks found and half with these in their
- * stead, so that the gate learns to close. A penalty on
- * the squares of its weights keeps a gate of few tokens from opening by chance; its strength is the best of some on
- * held-out documents of the part itself. The same bits whatever the number of threads. */
+ * ones, those of a store of other text), each token counts half with the chunks found and half with these instead, so
+ * that the gate learns to close. A penalty on the squares of its weights keeps a gate of few tokens from opening by
+ * chance; its strength is the best of some on held-out documents of the part itself. The same bits whatever the number
+ * of threads. */
 #pragma once
 #include "base/system/threads.h"
 #include "tools/memory/memory_samples.h"

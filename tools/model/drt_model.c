@@ -1,4 +1,4 @@
-/* drt_model.c -- drt-model: what a model folder holds, and ways to make one. */
+/* drt_model.c -- drt-model: describes and makes model folders. */
 #include "tools/model/drt_model.h"
 #include "tools/shared/commands.h"
 

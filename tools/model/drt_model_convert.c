@@ -1,7 +1,7 @@
-/* drt_model_convert.c -- drt-model convert: a model folder out of a checkpoint with the published tensor names.
+/* drt_model_convert.c -- drt-model convert: makes a model folder from a checkpoint with the published tensor names.
  *
- * Everything is checked against the config by the same reader that every program uses: the tensors go through a
- * safetensors file in the new folder, which is removed again. */
+ * The reader of all programs checks everything against the config: the tensors go through a temporary safetensors file
+ * in the new folder. */
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
@@ -37,8 +37,7 @@ out:
     return status;
 }
 
-/* The one type of all tensors; F32, which loses nothing, where they are of several (a BF16 embedding beside F32 norms).
- */
+/* The type of all tensors; F32, which loses nothing, if they have several types (a BF16 embedding beside F32 norms). */
 static enum safetensors_dtype stored_type(const struct model_source *s) {
     for (int i = 1; i < s->count; i++)
         if (s->tensors[i].dtype != s->tensors[0].dtype) return SAFETENSORS_F32;
@@ -86,7 +85,7 @@ out:
     return status;
 }
 
-/* A folder as input stands for the files in it. */
+/* Finds the checkpoint file in a folder that was given as input. */
 struct folder_input {
     char weights[FILE_PATH_MAX], config[FILE_PATH_MAX], tokenizer[FILE_PATH_MAX];
 };

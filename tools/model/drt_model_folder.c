@@ -1,7 +1,7 @@
 /* drt_model_folder.c -- a new model folder appears whole or not at all.
  *
- * Replacing swaps two names in one step where the file system can (RENAME_EXCHANGE); the old folder is then removed
- * file by file, only files that a model folder has, so that `--out ~ --force` can destroy nothing. */
+ * Replacing exchanges two names in one step if the file system can (RENAME_EXCHANGE). The old folder is then removed
+ * file by file, and only files that a model folder has, so that `--out ~ --force` cannot destroy anything. */
 #include "base/file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tools/model/drt_model.h"
@@ -17,13 +17,13 @@ static const char *const MODEL_FILES[] = {"config.json", "model.safetensors", "t
 
 static bool is_model_file(const char *name) {
     size_t length = strlen(name);
-    if (length > 4 && strcmp(name + length - 4, ".tmp") == 0) length -= 4; /* of a writer that was killed */
+    if (length > 4 && strcmp(name + length - 4, ".tmp") == 0) length -= 4; /* temporary file of a killed writer */
     for (size_t i = 0; i < ARRAY_LEN(MODEL_FILES); i++)
         if (strlen(MODEL_FILES[i]) == length && memcmp(MODEL_FILES[i], name, length) == 0) return true;
     return false;
 }
 
-/* Every entry is a file of a model; `removing` also removes them. */
+/* Checks that every entry is a file of a model; `removing` also removes them. */
 static enum status sweep(const char *path, bool removing) {
     DIR *folder = opendir(path);
     if (!folder) return fail_errno("%s: cannot be read", path);
@@ -31,8 +31,9 @@ static enum status sweep(const char *path, bool removing) {
     for (struct dirent *entry; status == STATUS_OK && (entry = readdir(folder));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         if (!is_model_file(entry->d_name))
-            status = fail(STATUS_INVALID, "%s: holds '%s', which is no model file: --force replaces model folders only",
-                          path, entry->d_name);
+            status = fail(STATUS_INVALID,
+                          "%s: holds '%s', which is not a file of a model: --force replaces model folders only", path,
+                          entry->d_name);
         else if (removing && unlinkat(dirfd(folder), entry->d_name, 0) != 0)
             status = fail_errno("%s/%s: cannot be removed", path, entry->d_name);
     }
@@ -45,7 +46,7 @@ static enum status remove_folder(const char *path) {
     return rmdir(path) == 0 ? STATUS_OK : fail_errno("%s: cannot be removed", path);
 }
 
-/* What a killed process left in the temporary folder is removed; what another one is making is left alone. */
+/* Removes the temporary folder of a killed process, but not that of a running one. */
 static enum status take_temporary(struct new_folder *f) {
     TRY(file_make_directory(f->temporary));
     int fd = open(f->temporary, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -121,6 +122,6 @@ enum status new_folder_publish(struct new_folder *f) {
 }
 
 void new_folder_discard(struct new_folder *f) {
-    /* A failure here would hide the one that led here; the next run removes what is left. */
+    /* A failure here would hide the first one; the next run removes what is left. */
     if (f->lock && remove_folder(f->temporary) != STATUS_OK) return;
 }

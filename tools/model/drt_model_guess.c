@@ -1,8 +1,9 @@
-/* drt_model_guess.c -- a config.json from the tensors' names and shapes alone.
+/* drt_model_guess.c -- makes a config.json from the tensors' names and shapes.
  *
- * Shapes give every size but the head count. Only the ALiBi buffers hold it, and the caller may have dropped them, so
- * it is taken as hidden / 64. The weights do not show chunk length, top-k, window and special ids: the released values
- * are assumed. Each assumption is printed, because a model with a wrong value runs and gives wrong results. */
+ * Shapes determine every size but the head count. Only the ALiBi buffers contain that, and the caller may have dropped
+ * them, so it is assumed to be hidden / 64. The weights do not show chunk length, top-k, window and special ids: the
+ * released values are assumed. Each assumption is printed, because a model with a wrong value runs and gives wrong
+ * results. */
 #include "base/formats/json.h"
 #include "tools/model/drt_model.h"
 
@@ -23,7 +24,7 @@ static const struct tensor_view *find(const struct shapes *s, const char *name) 
     return NULL;
 }
 
-/* How many layers there are: "<stem>.<n>.input_layernorm.weight" for n = 0, 1, ... */
+/* Counts the layers: "<stem>.<n>.input_layernorm.weight" for n = 0, 1, ... */
 static int layers(const struct shapes *s, const char *stem) {
     char name[128];
     for (int n = 0;; n++) {

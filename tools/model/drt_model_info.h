@@ -1,4 +1,4 @@
-/* drt_model_info.h -- the facts that drt-model info prints, gathered once. */
+/* drt_model_info.h -- the facts that drt-model info prints, collected once. */
 #pragma once
 #include "base/formats/safetensors.h"
 #include "data/tokenizer/tokenizer.h"

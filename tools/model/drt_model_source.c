@@ -1,7 +1,7 @@
-/* drt_model_source.c -- a checkpoint's tensors under the names that the model's table knows.
+/* drt_model_source.c -- a checkpoint's tensors under the names of the model's table.
  *
- * Data-parallel training puts "module." in front of names, training scripts a wrapper such as "state_dict."; the head
- * is there a second time, and ALiBi slopes stand as buffers. All of that goes. */
+ * Data-parallel training prefixes names with "module.", training scripts with a wrapper such as "state_dict."; the head
+ * is stored a second time, and ALiBi slopes are stored as buffers. All of these are removed. */
 #include "base/memory.h"
 #include "tools/model/drt_model.h"
 
@@ -23,7 +23,7 @@ static const struct tensor_view *input_at(const struct model_source *s, int i) {
     return s->torch ? torch_checkpoint_at(s->torch, i) : safetensors_at(s->safetensors, i);
 }
 
-/* Removes every "module.", as the trainer's own loader does. */
+/* Removes every "module.", like the trainer's own loader. */
 static void strip_module(char *name) {
     for (char *found; (found = strstr(name, "module."));)
         memmove(found, found + 7, strlen(found + 7) + 1);
@@ -34,7 +34,7 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The wrapper in front of all names ("state_dict."), found by the embedding's name: its length, or -1 without one. */
+/* Length of the wrapper before all names ("state_dict."), found by the embedding's name; -1: there is no embedding. */
 static int64_t wrapper_length(const struct model_source *s) {
     static const char *const ROOTS[] = {"language_model.model.embed_tokens.weight", "model.embed_tokens.weight"};
     for (size_t r = 0; r < ARRAY_LEN(ROOTS); r++)
@@ -44,8 +44,8 @@ static int64_t wrapper_length(const struct model_source *s) {
     return -1;
 }
 
-/* Takes the input's tensors under their cleaned names, without ALiBi slopes (they follow from the head count) and
- * without what lies outside of the wrapper (optimiser state). */
+/* Takes the input's tensors under their cleaned names, without ALiBi slopes (the head count gives them) and without
+ * tensors outside of the wrapper (optimiser state). */
 static enum status clean(struct model_source *s, const char *path) {
     TRY(memory_allocate_zero(&s->tensors, (size_t)input_count(s)));
     for (int i = 0; i < input_count(s); i++) {
@@ -96,7 +96,7 @@ static struct tensor_view *find(const struct model_source *s, const char *name) 
     return NULL;
 }
 
-/* The head must be the embedding; it is dropped when it is, byte by byte. */
+/* Drops the head after checking that it equals the embedding byte by byte. */
 static enum status drop_head(struct model_source *s, const char *path) {
     static const char *const PAIRS[][2] = {
         {"lm_head.weight", "model.embed_tokens.weight"},

@@ -20,8 +20,8 @@ struct completion {
     struct drt_session *session;
     struct choice choice;
     struct reply reply;
-    int prompt; /* in hand */
-    bool begun; /* the prompt in hand has been begun */
+    int prompt; /* the current one */
+    bool begun; /* whether the current prompt has begun */
     size_t fed; /* of its ids */
     double start, last_token, prompt_seconds, generate_seconds;
     int64_t created;

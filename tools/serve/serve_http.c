@@ -205,9 +205,11 @@ static void http_connected(void *context, struct MHD_Connection *connection, voi
         *socket = NULL;
         return;
     }
-    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *peer = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    *socket = fd ? connection_open(h->connections, fd->connect_fd, peer ? peer->client_addr : NULL) : NULL;
+    /* libmicrohttpd 1.0 returns one buffer from every call, so each value is copied before the next call. */
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const int fd = info ? info->connect_fd : -1;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    *socket = fd >= 0 ? connection_open(h->connections, fd, info ? info->client_addr : NULL) : NULL;
 }
 
 /* What clients do wrong is no event of the server. */

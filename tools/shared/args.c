@@ -1,7 +1,7 @@
 /* args.c -- parsing and help from one table.
  *
- * Parsing walks argv twice: the first walk only looks for --help and --version, so that the help text shows defaults
- * and not what other options of the same command line just stored. */
+ * Parsing reads argv twice. The first pass only looks for --help and --version, so that the help text shows the
+ * defaults and not values from the same command line. */
 #include "tools/shared/args.h"
 #include "session/build_version.h"
 #include "tools/shared/log.h"
@@ -48,10 +48,11 @@ static char option_letter(const struct arg_program *program, const struct arg_op
     return 0;
 }
 
-/* What stands in every program. */
+/* Options of every program. */
 static const char *const common[] = {"help", "version"};
 
-/* Edits (insert, delete, replace, swap of neighbours) that turn a into b: optimal string alignment distance. */
+/* Number of edits (insert, delete, replace, swap of neighbours) that turn a into b: the optimal string alignment
+ * distance. */
 static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
     int row[3][NAME_MAX_COMPARED + 1];
     if (n > NAME_MAX_COMPARED || m > NAME_MAX_COMPARED) return NAME_MAX_COMPARED;
@@ -72,7 +73,7 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
     return row[n % 3][m];
 }
 
-/* What the user may have meant: a few typing errors away, or an option that the typed text is a part of. */
+/* Suggests an option: one that is a few typing errors away, or that contains the typed text. */
 static const char *option_guess(const struct arg_program *program, const char *name, size_t length) {
     const char *guess = NULL;
     int best = (int)length / 3 + 1;
@@ -116,7 +117,7 @@ static int store_int(const struct arg_program *program, const struct arg_option 
 static int store_double(const struct arg_program *program, const struct arg_option *o, const char *text) {
     char *end;
     double value = strtod(text, &end);
-    /* strtod also takes "nan", "inf" and hexadecimal, which nobody means here. */
+    /* strtod also accepts "nan", "inf" and hexadecimal, which are refused here. */
     if (end == text || *end || isspace((unsigned char)text[0]) || !isfinite(value) || strpbrk(text, "xX"))
         return usage_error(program, "--%s '%s': not a number", o->name, text);
     if (!in_range(o, value)) return out_of_range(program, o, text);
@@ -212,7 +213,7 @@ static int unknown_option(const struct arg_program *program, const char *argumen
     return usage_error(program, "unknown option --%.*s", (int)length, name);
 }
 
-/* The option that an argument names, and the value in it ("--name=value"; NULL: none). */
+/* Finds the option that an argument names, and the value in it ("--name=value"; NULL: none). */
 static const struct arg_option *option_of(const struct arg_program *program, const char *argument, const char **value) {
     *value = NULL;
     if (argument[1] != '-') return argument[2] ? NULL : option_of_letter(program, argument[1]);
@@ -222,7 +223,7 @@ static const struct arg_option *option_of(const struct arg_program *program, con
     return option_find(program, name, length);
 }
 
-/* A value that looks like an option is nearly always a forgotten value. */
+/* A value that looks like an option usually means that the value was forgotten. */
 static bool looks_like_option(const struct arg_program *program, const char *text) {
     if (strncmp(text, "--", 2) == 0) return true;
     return text[0] == '-' && text[1] && !text[2] && option_of_letter(program, text[1]);
@@ -242,7 +243,7 @@ static bool wants(const char *argument, const char *name, const char *letter) {
 
 enum walk { WALK_CONTINUE = -1, WALK_HELP = -2, WALK_VERSION = -3 };
 
-/* One pass over argv: WALK_... or an exit code. `look_only`: nothing is stored or refused. */
+/* One pass over argv. Returns WALK_... or an exit code. `look_only`: stores and refuses nothing. */
 static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
                 bool look_only) {
     bool only_operands = false;
@@ -285,7 +286,7 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
     return WALK_CONTINUE;
 }
 
-/* Before anything is refused: the refusal is a line of the log, too. */
+/* --log-json is read before anything is refused, because a refusal is a line of the log, too. */
 static void look_for_log(const struct arg_program *program, int argc, char **argv) {
     const struct arg_option *o = option_find(program, "log-json", strlen("log-json"));
     for (int i = 1; o && i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -307,7 +308,7 @@ int args_parse(const struct arg_program *program, int argc, char **argv, const c
 
 /* ---- help ---------------------------------------------------------------------------------------------- */
 
-/* Up to the next space; what stands in brackets (a group of a synopsis, a default) is kept on one line. */
+/* Length up to the next space. Text in brackets (a group of a synopsis, a default) stays on one line. */
 static int word_length(const char *text) {
     if (text[0] == '[' || strncmp(text, "(default: ", 10) == 0) {
         const char *end = strchr(text, text[0] == '[' ? ']' : ')');
@@ -316,8 +317,8 @@ static int word_length(const char *text) {
     return (int)strcspn(text, " \n");
 }
 
-/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline is a space like any other,
- * an empty line begins a new paragraph. Returns the column reached. */
+/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline counts as a space; an empty
+ * line begins a new paragraph. Returns the column reached. */
 static int print_wrapped(FILE *out, const char *text, int at, int indent) {
     bool line_begins = true;
     while (*text) {
@@ -352,8 +353,8 @@ static void format_bytes(char *out, size_t size, uint64_t bytes) {
     snprintf(out, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
 }
 
-/* The default as text; "" where there is none, or where the help text speaks of it in its own words. A number outside
- * of the option's limits stands for "not given". */
+/* The default as text; "" if there is none, or if the help text states it. A number outside of the option's limits
+ * means "not given". */
 static void format_default(char *out, size_t size, const struct arg_option *o) {
     char value[256] = "";
     out[0] = 0;

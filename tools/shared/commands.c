@@ -20,10 +20,9 @@ static void print_help(FILE *out, const struct command_program *p) {
             p->examples ? p->examples : "", p->name, p->name);
 }
 
-/* A program whose output cannot be written fails. A command that failed has already printed why.
- *
- * Under `ulimit -v` OpenBLAS' idle threads may retry an allocation for ever, and its exit handler waits for them: with
- * such a limit the program exits without the handlers. */
+/* Fails if standard output could not be written; a command that failed has already printed its error. Under `ulimit -v`
+ * OpenBLAS' idle threads may retry an allocation for ever, and its exit handler waits for them: with such a limit the
+ * program exits without the handlers. */
 static int end(const char *program, int code) {
     struct rlimit space;
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {

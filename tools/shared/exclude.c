@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t window_max = INT64_C(1) << 40; /* more than any document has; sums with chunk ids stay small */
+/* larger than any document; small enough that sums with chunk ids cannot overflow */
+static const int64_t window_max = INT64_C(1) << 40;
 
 bool exclude_parse(int64_t *out, const char *text) {
     static const char window[] = "window=";

@@ -1,5 +1,5 @@
-/* log.c -- see log.h. Objects go through a stream of their own: standard error has no buffer, and a line written piece
- * by piece would mix with those of other processes on the same file. */
+/* log.c -- see log.h. An object is first written to a separate stream: standard error has no buffer, and a line written
+ * piece by piece would mix with lines of other processes in the same file. */
 #include "tools/shared/log.h"
 #include "base/printable.h"
 #include "tools/shared/streams.h"
@@ -16,10 +16,10 @@ enum { LINE_BYTES = 1 << 16, TEXT_BYTES = 4096 };
 
 static struct {
     bool json;
-    FILE *file; /* made by the first line; stays open */
+    FILE *file; /* opened by the first line; stays open */
     struct json_writer writer;
 } the_log;
-/* Of the members but `json`. Not stderr's own lock: ThreadSanitizer does not see that one. */
+/* protects the members except `json`; not stderr's own lock, which ThreadSanitizer does not see */
 static pthread_mutex_t the_log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 bool *log_json(void) {
@@ -101,8 +101,8 @@ void log_line(enum log_level level, const char *event, const char *from, const c
     log_end();
 }
 
-/* What a message says about where: it begins with a path, then perhaps ":3", "line 3, column 5" or "byte 17". What ends
- * in "run drt-..." says what helps. */
+/* Splits a message. It begins with a path, which ":3", "line 3, column 5" or "byte 17" may follow. An end "run drt-..."
+ * is the remedy. */
 static void log_position(struct json_writer *w, const char *message) {
     char path[TEXT_BYTES];
     struct stat facts;

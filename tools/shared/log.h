@@ -1,28 +1,29 @@
 /* log.h -- lines on standard error: text for people or, with --log-json, one JSON object a line (docs/logs.md).
  *
  * Every object has time (ISO 8601, UTC, milliseconds), level, program and event; the other members depend on the event.
- * Any thread may write: a line goes out in one piece. The switch is a mutable global of the programs, like the counts
- * of signals: what prints a failure has nothing else to ask. It is set while options are parsed, before threads. */
+ * Any thread may write: each line is written at once. The switch is a mutable global of the programs, like the counts
+ * of signals, because the code that prints a failure cannot reach the options. It is set while options are parsed,
+ * before threads start. */
 #pragma once
 #include "base/formats/json.h"
 
 enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 
-/* Where --log-json is stored. */
+/* Variable of the option --log-json. */
 bool *log_json(void);
 #define OPTION_LOG_JSON                                                                                                \
     {"log-json", ARG_FLAG, log_json(), NULL,                                                                           \
      "standard error gets one JSON object a line (docs/logs.md), and no line that is rewritten", 0, 0}
 
-/* A line: "from: text", or with --log-json an object whose member "message" is the text. from NULL: the text alone.
- * Control characters are escaped in both. */
+/* Writes a line "from: text", or with --log-json an object whose member "message" is the text. from NULL: only the
+ * text. Control characters are escaped in both. */
 void log_line(enum log_level level, const char *event, const char *from, const char *format, ...) PRINTF_LIKE(4, 5);
-/* This thread's last message: "from: message", or an object with "status" and, where the message has them, "file",
+/* Writes this thread's last message: "from: message", or an object with "status" and, if the message has them, "file",
  * "line", "column", "byte" and "remedy". */
 void log_failure(const char *from, enum status status);
 
-/* With --log-json alone: an object with members of the caller's, who holds the log until log_end and calls nothing else
- * of this header in between but the functions below. */
+/* With --log-json only: begins an object with the caller's members. The caller holds the log until log_end, and may
+ * only call the functions below in between. */
 struct json_writer *log_begin(enum log_level level, const char *event);
 void log_end(void);
 void log_string(struct json_writer *w, const char *key, const char *value);         /* NULL: null */

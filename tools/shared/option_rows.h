@@ -1,7 +1,7 @@
-/* option_rows.h -- rows that several programs have in their tables of options: one name, one range, one text each.
+/* option_rows.h -- options that several programs have, as rows of their tables: one name, one range and one text each.
  *
- * A macro is one or more initialisers of struct arg_option. Its arguments are the variables that take the values. Rows
- * of search are in search_options.h, of token memories in tools/memory/memory_options.h, of external encoders in
+ * A macro is one or more initialisers of struct arg_option. Its arguments are the variables that get the values. Rows
+ * for searching are in search_options.h, for token memories in tools/memory/memory_options.h, for external encoders in
  * tools/index/drt_index_landmarks.h. */
 #pragma once
 #include "base/system/threads.h"

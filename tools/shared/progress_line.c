@@ -1,8 +1,8 @@
 /* progress_line.c -- see progress_line.h.
  *
- * Signals to stop are counted by a handler. Blocking them and waiting in a thread of our own would not do: OpenBLAS
- * starts threads before main, and a signal that one of those takes would end the process. The counts are the
- * mutable globals of the programs: a handler has nothing else to write to. */
+ * A handler counts the signals that request a stop. Blocking them and waiting in a separate thread would not work:
+ * OpenBLAS starts threads before main, and a signal that one of those receives would end the process. The counts are
+ * mutable globals, because a handler can write to nothing else. */
 #include "tools/shared/progress_line.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -124,7 +124,7 @@ static void draw(struct progress_line *line, double now) {
 }
 
 static void close_line(struct progress_line *line) {
-    /* A log has the last count of every stage; for people a stage of a moment is none. */
+    /* A log gets the last count of every stage. On a terminal a very short stage is not shown. */
     if (line->dirty && (*log_json() || line->drawn > line->stage_start)) draw(line, clock_seconds());
     if (line->open_line) fputc('\n', stderr);
     line->open_line = false;
@@ -157,11 +157,11 @@ static void report(void *context, const struct progress_event *e) {
     if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
 }
 
-static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end; to stop what runs */
+static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end the program; to stop the running work */
 static atomic_bool stop_logged;
 static volatile sig_atomic_t wake = -1; /* an eventfd: a signal ends progress_line_wait_input */
 
-/* A signal may come to any thread, and between a look at the counts and a read: only a descriptor tells the reader. */
+/* A signal may arrive in any thread, also between a test of the counts and a read; so the reader needs a descriptor. */
 static void wake_reader(void) {
     const uint64_t one = 1;
     int error = errno;
@@ -179,7 +179,8 @@ static void count_signal(int signal) {
     }
     static const char text[] = "\nstopping at the next safe point; a second signal exits at once\n";
     int error = errno;
-    if (!*log_json()) { /* else stop_requested writes it: an object has the time, which a handler cannot format */
+    /* with --log-json stop_requested writes the line, because it needs the time, which a handler cannot format */
+    if (!*log_json()) {
         ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
         (void)ignored;
     }
@@ -221,7 +222,7 @@ enum status progress_line_wait_input(int fd, bool *interrupted) {
 }
 
 bool progress_line_take_interrupt(void) {
-    uint64_t signals; /* first: a signal from here on ends the next wait */
+    uint64_t signals; /* read first, so that a later signal ends the next wait */
     if (wake >= 0) {
         ssize_t ignored = read(wake, &signals, sizeof signals);
         (void)ignored;
@@ -237,7 +238,7 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     line->program = program;
     line->terminal = isatty(STDERR_FILENO) == 1 && !*log_json();
     line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
-    /* SA_RESTART: interrupted reads continue, because the work looks for a stop request at safe points only. */
+    /* SA_RESTART: interrupted reads continue, because the work checks for a stop request at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
     sigset_t asking;
     progress_line_signals(&asking);

@@ -18,7 +18,7 @@ struct query_file {
     enum query_format format;
     int dim;
     bool half;
-    int64_t rows, read; /* of vectors; lines, or rows, so far */
+    int64_t rows, read; /* rows of vectors in the file; lines or rows read so far */
     char *line, *field;
     size_t line_capacity, field_capacity;
     unsigned char *raw; /* [ROWS_AT_ONCE * dim * 4] */
@@ -63,7 +63,7 @@ static enum status open_fbin(struct query_file *q) {
                        (int32_t)(uint32_t)little_endian_get(head + 4, 4));
 }
 
-/* The text after a key of the header's dict: "'shape': (3, 4)" -> "(3, 4)". NULL: the key is not there. */
+/* Finds the text after a key of the header's dict: "'shape': (3, 4)" -> "(3, 4)". NULL: there is no such key. */
 static const char *npy_value(const char *header, const char *key) {
     const char *at = strstr(header, key);
     if (!at) return NULL;
@@ -173,7 +173,7 @@ int64_t query_file_total(const struct query_file *q) {
 
 /* ---- texts ----------------------------------------------------------------------------------------------- */
 
-/* *bytes -1: the file has ended. */
+/* *bytes is -1 at the end of the file. */
 static enum status next_line(struct query_file *q, int64_t *bytes) {
     size_t n = 0;
     int c;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Student's 97.5 % quantile by Cornish and Fisher's expansion; exact to 1 % from 3 degrees of freedom on, and for the
- * first two the table's values. */
+/* Student's 97.5 % quantile by Cornish and Fisher's expansion. It is exact to 1 % from 3 degrees of freedom on; the
+ * first two come from the table. */
 static double student(size_t degrees) {
     static const double FEW[] = {12.706, 4.303};
     if (degrees <= 2) return FEW[degrees - 1];

@@ -2,9 +2,9 @@
 #pragma once
 #include "session/engine.h"
 
-/* A report_line (session/device_choice.h): the line as it is, on stderr. */
+/* A report_line (session/device_choice.h): prints the line on stderr. */
 void report_stderr(const char *line);
 #define DEVICE_CHOICE_DEFAULT {.device = "auto", .dtype = "auto", .report = report_stderr}
 
-/* A line where searches found fewer chunks than the store has. */
+/* Prints a line if searches found fewer chunks than the store has. */
 void report_missing(const char *program, const struct engine *e, bool exact_fallback);

@@ -21,10 +21,10 @@
      0, 0},                                                                                                            \
     OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe)
 
-/* Whether any of them differs from its default. */
+/* Whether any of the options differs from its default. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
     ((o).exact || (o).exact_fallback || (o).nprobe || corpus_search_kind((o).searcher) != SEARCHER_AUTO)
-/* What is wrong with them together; NULL: nothing. */
+/* Returns the error of a wrong combination; NULL: the options are valid. */
 #define SEARCH_OPTIONS_WRONG(o) search_options_wrong((o).searcher, (o).exact, (o).exact_fallback || (o).nprobe)
 static inline const char *search_options_wrong(const char *searcher, bool exact, bool index) {
     if (exact && index) return "--exact scans every landmark: leave out --nprobe and --exact-fallback";

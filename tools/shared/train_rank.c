@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A number in the environment; -1: another text, or more than numbers of processes are. */
+/* Reads a number from the environment; -1: another text, or a number that is too large. */
 static int number_of(const char *name) {
     const char *text = getenv(name);
     char *end;

@@ -12,7 +12,7 @@ enum member { MEMBER_INPUT, MEMBER_PREFIX, MEMBER_DOCUMENT, MEMBER_SUMMARY, MEMB
 struct task_file {
     struct stream *stream;
     const char *path;
-    char *data; /* [held]: what was read; the line in hand begins at `at` */
+    char *data; /* [held]: what was read; the current line begins at `at` */
     size_t at, held, capacity;
     bool ended;
     int64_t line;

@@ -1,7 +1,7 @@
-/* drt_tokenizer.c -- drt-tokenizer: tokenizers, and token files made with them. Subcommands are in
- * drt_tokenizer_<name>.c. */
+/* drt_tokenizer.c -- drt-tokenizer: makes tokenizers and token files. The subcommands are in drt_tokenizer_<name>.c. */
 #include "tools/tokenizer/drt_tokenizer.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/progress_line.h"
 #include <string.h>
 
 static const struct command commands[] = {
@@ -24,6 +24,14 @@ int drt_tokenizer_exit(enum status status) {
     return 1;
 }
 
+int drt_tokenizer_run(drt_tokenizer_work *work, const void *options, const char *const *inputs, int n) {
+    struct progress_line *line = NULL;
+    enum status s = progress_line_start(&line, "drt-tokenizer");
+    if (s == STATUS_OK) s = work(options, inputs, n, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_tokenizer_exit(s);
+}
+
 int drt_tokenizer_usage(const char *command, const char *what) {
     fprintf(stderr, "drt-tokenizer %s: %s; see drt-tokenizer %s --help\n", command, what, command);
     return 2;
@@ -38,8 +46,7 @@ enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const cha
     for (size_t i = 0; i < ARRAY_LEN(names) && *out < 0; i++)
         *out = tokenizer_id(t, names[i]);
     if (*out >= 0) return STATUS_OK;
-    return fail(STATUS_NOT_FOUND, "%s: has no end-of-document token that we know by name: give its id with --eod-id",
-                path);
+    return fail(STATUS_NOT_FOUND, "%s: has no end-of-document token of a known name: give its id with --eod-id", path);
 }
 
 enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,

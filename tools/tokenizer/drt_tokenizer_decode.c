@@ -1,4 +1,4 @@
-/* drt_tokenizer_decode.c -- drt-tokenizer decode and count: what a token file holds. */
+/* drt_tokenizer_decode.c -- drt-tokenizer decode and count: the text and the counts of a token file. */
 #include "base/formats/json.h"
 #include "data/readers/reader.h"
 #include "tools/shared/args.h"
@@ -83,7 +83,7 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
     struct options o = {.eod_id = -1, .print = print};
     const char *name = print ? "decode" : "count";
     const struct arg_option options[] = {
-        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
+        OPTION_TOKENIZER(o.tokenizer),
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "id after each document; -1: the tokenizer's <|endoftext|>, </s> or similar", -1, 2147483647.0},
         {"documents", ARG_INT, &o.documents, "N", "only the first N; 0: all", 0, 1e15},

@@ -1,5 +1,5 @@
-/* drt_tokenizer_encode.c -- drt-tokenizer encode: a corpus into one file of ids, the end-of-document id after each
- * document. Documents are read in batches, encoded by all threads, and written in the order they were read. */
+/* drt_tokenizer_encode.c -- drt-tokenizer encode: writes a corpus as one file of ids, with the end-of-document id after
+ * each document. Documents are read in batches, encoded by all threads, and written in the order of the input. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -20,7 +20,7 @@ struct options {
 };
 
 struct item {
-    size_t begin, bytes; /* into batch.text */
+    size_t begin, bytes; /* range of batch.text */
     uint8_t *ids;        /* as written, end-of-document id included */
     size_t n_ids, capacity;
 };
@@ -33,7 +33,7 @@ struct work {
     int n_items;
     char *text;
     size_t bytes, capacity;
-    enum status failed; /* of a thread, with its message */
+    enum status failed; /* status of a failed thread, with its message */
     char message[512];
     int64_t documents, tokens, text_bytes, replaced;
 };
@@ -62,7 +62,7 @@ static void encode_body(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         enum status s = encode_one(w, &w->items[i], worker), none = STATUS_OK;
         if (s == STATUS_OK) continue;
-        /* Messages belong to threads: the first one to fail hands its over. */
+        /* A message belongs to its thread, so the first thread to fail copies its own. */
         if (__atomic_compare_exchange_n(&w->failed, &none, s, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             snprintf(w->message, sizeof w->message, "%s", status_message());
     }
@@ -138,7 +138,8 @@ static void print_report(const struct work *w, const char *out, long long skippe
            (long long)w->text_bytes, (double)w->text_bytes / (double)w->tokens, (long long)w->replaced, skipped);
 }
 
-static enum status encode_run(const struct options *o, const char *const *inputs, int n, const struct progress *p) {
+static enum status encode_run(const void *options, const char *const *inputs, int n, const struct progress *p) {
+    const struct options *o = options;
     struct work w = {0};
     struct reader *reader = NULL;
     struct file_writer *out = NULL;
@@ -159,8 +160,8 @@ out:
 int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     struct options o = {.corpus = {.format = "auto", .text_field = "text"}, .eod_id = -1};
     const struct arg_option options[] = {
-        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
-        {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
+        OPTION_TOKENIZER(o.tokenizer),
+        OPTION_TOKEN_FILE(o.out),
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each document; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
         OPTION_TEXT_FORMAT(o.corpus.format),
         OPTIONS_OF_TEXTS(o.corpus),
@@ -181,9 +182,5 @@ int drt_tokenizer_encode(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.tokenizer || !o.out)
         return drt_tokenizer_usage("encode", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
-    struct progress_line *line = NULL;
-    enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s == STATUS_OK) s = encode_run(&o, operands, n, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_tokenizer_exit(s);
+    return drt_tokenizer_run(encode_run, &o, operands, n);
 }

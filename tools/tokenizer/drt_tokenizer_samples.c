@@ -1,6 +1,6 @@
-/* drt_tokenizer_samples.c -- drt-tokenizer samples: prompts and answers of jsonl files into a token file, and beside it
- * where each answer begins. The prompt is that of drt-eval tasks, id by id; the answer is encoded apart from it, as a
- * model continues a prompt that is encoded already. */
+/* drt_tokenizer_samples.c -- drt-tokenizer samples: writes prompts and answers of jsonl files to a token file, and to a
+ * second file where each answer begins. The prompt equals that of drt-eval tasks, id by id. The answer is encoded
+ * separately, because a model continues a prompt that is encoded already. */
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -32,7 +32,7 @@ struct samples_work {
     int64_t samples, tokens, answer_tokens, longest, cut;
 };
 
-/* Appends the ids of a text to w->ids [*n]. A sample's ids are data: special tokens in it are ordinary text. */
+/* Appends the ids of a text to w->ids [*n]. A sample's text is data: special tokens in it are ordinary text. */
 static enum status samples_encode(struct samples_work *w, int64_t *n, const char *text, size_t bytes) {
     const int32_t *ids = NULL;
     size_t count = 0;
@@ -43,7 +43,7 @@ static enum status samples_encode(struct samples_work *w, int64_t *n, const char
     return STATUS_OK;
 }
 
-/* " a summary", or " 1, 2" of RULER's outputs: the space that the prompt does not end with. */
+/* Appends " a summary", or " 1, 2" of RULER's outputs: with the space that the prompt does not end with. */
 static enum status samples_answer(struct samples_work *w, size_t *bytes, const struct task_sample *s) {
     *bytes = 0;
     for (int i = 0; i < s->n_outputs; i++) {
@@ -55,7 +55,8 @@ static enum status samples_answer(struct samples_work *w, size_t *bytes, const s
     return STATUS_OK;
 }
 
-/* A prompt of n ids has n_answer ids too many after it: a document loses its end, other prompts have none to lose. */
+/* Shortens a prompt of n ids that is too long with its answer of n_answer ids: a document loses its end, other prompts
+ * cannot be shortened. */
 static enum status samples_cut(struct samples_work *w, int64_t *n, const struct task_sample *s, int64_t n_answer) {
     const int64_t most = w->options->max_tokens - n_answer;
     if (w->options->max_tokens == 0 || *n <= most) return STATUS_OK;
@@ -128,14 +129,14 @@ static enum status samples_open(struct samples_work *w) {
     return file_create(&w->file, o->out);
 }
 
-static enum status samples_run(const struct samples_options *o, const char *const *inputs, int n,
-                               const struct progress *progress) {
+static enum status samples_run(const void *options, const char *const *inputs, int n, const struct progress *progress) {
+    const struct samples_options *o = options;
     struct samples_work w = {.options = o};
     enum status s = samples_open(&w);
     for (int i = 0; i < n && s == STATUS_OK; i++)
         s = samples_file(&w, inputs[i], progress);
     if (s == STATUS_OK && w.samples == 0) s = fail(STATUS_INVALID, "%s: has no samples", inputs[0]);
-    /* Answers first: tokens that are there have theirs. */
+    /* Answers are written first, so that existing tokens always have theirs. */
     if (s == STATUS_OK) s = answers_write(o->out, w.prompts, w.samples, w.tokens);
     if (s == STATUS_OK) s = file_publish(w.file), w.file = NULL;
     if (s == STATUS_OK)
@@ -157,8 +158,8 @@ static enum status samples_run(const struct samples_options *o, const char *cons
 int drt_tokenizer_samples(int argc, char **argv, const char **operands) {
     struct samples_options o = {.eod_id = -1};
     const struct arg_option options[] = {
-        {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "tokenizer.json (required)", 0, 0},
-        {"out", ARG_STRING, &o.out, "FILE.u16|FILE.u32", "the token file (required)", 0, 0},
+        OPTION_TOKENIZER(o.tokenizer),
+        OPTION_TOKEN_FILE(o.out),
         {"eod-id", ARG_INT, &o.eod_id, "N", "id after each answer; -1: the tokenizer's <|endoftext|>", -1, INT32_MAX},
         {"max-tokens", ARG_INT, &o.max_tokens, "N",
          "tokens of a sample at most: a document that is too long loses its end; 0: no limit", 0, INT32_MAX},
@@ -181,9 +182,5 @@ int drt_tokenizer_samples(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.tokenizer || !o.out)
         return drt_tokenizer_usage("samples", o.tokenizer ? "--out is missing" : "--tokenizer is missing");
-    struct progress_line *line = NULL;
-    enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s == STATUS_OK) s = samples_run(&o, operands, n, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_tokenizer_exit(s);
+    return drt_tokenizer_run(samples_run, &o, operands, n);
 }

@@ -71,7 +71,7 @@ static void print_report(const struct options *o, const struct tokenizer_train_r
             progress_bytes_text(memory, memory_resident_peak()));
 }
 
-/* Fails before the work if the output cannot be written. */
+/* Fails before the work begins if the output cannot be written. */
 static enum status try_output(const char *path) {
     struct file_writer *file;
     TRY(file_create(&file, path));
@@ -79,8 +79,8 @@ static enum status try_output(const char *path) {
     return STATUS_OK;
 }
 
-static enum status train_run(const struct options *o, const char *const *inputs, int n,
-                             const struct progress *progress) {
+static enum status train_run(const void *options, const char *const *inputs, int n, const struct progress *progress) {
+    const struct options *o = options;
     static const char *const end_of_text[] = {"<|endoftext|>"};
     struct tokenizer_train_config config = {
         .vocab_size = (int)o->vocab_size,
@@ -152,10 +152,5 @@ int drt_tokenizer_train(int argc, char **argv, const char **operands) {
     if (!o.out) return drt_tokenizer_usage("train", "--out is missing");
     if (o.no_special && o.specials.count > 0)
         return drt_tokenizer_usage("train", "--special and --no-special exclude each other");
-    struct progress_line *line;
-    enum status s = progress_line_start(&line, "drt-tokenizer");
-    if (s != STATUS_OK) return drt_tokenizer_exit(s);
-    s = train_run(&o, operands, n, progress_line_progress(line));
-    progress_line_end(line);
-    return drt_tokenizer_exit(s);
+    return drt_tokenizer_run(train_run, &o, operands, n);
 }

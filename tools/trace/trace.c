@@ -1,5 +1,5 @@
-/* trace.c -- keeps what the decoder's watcher saw until the chunk that used it is complete, then looks documents and
- * texts up and hands one record to every sink. */
+/* trace.c -- stores what the decoder's watcher sees until the chunk that used it is complete. Then it looks up
+ * documents and texts, and passes one record to every sink. */
 #include "tools/trace/trace.h"
 #include "base/arena.h"
 #include "base/memory.h"
@@ -17,9 +17,9 @@ struct entry {
     int8_t source;
 };
 
-/* A token of the chunk to come, and what gave it: contributors[first..]. */
+/* A token of the chunk to come, and the entries that contributed to it: contributors[first..]. */
 struct given {
-    int64_t position, begin, end; /* in the text; characters of the chunk's text */
+    int64_t position, begin, end; /* position in the text; characters within the chunk's text */
     float share;
     int first, count;
 };
@@ -29,23 +29,23 @@ struct trace {
     struct tokenizer_scratch *scratch;
     struct tokenizer_stream stream;
     int32_t *ids;
-    size_t n_ids, ids_capacity; /* of the whole running text: own chunks are shown again */
+    size_t n_ids, ids_capacity; /* of the whole running text, because own chunks are shown again */
     size_t n_prompt;
-    int64_t next; /* chunk to give out */
+    int64_t next; /* number of the next chunk to pass on */
     char *text;
-    size_t text_bytes, prompt_text_bytes, text_capacity; /* of that chunk, as the stream gave it */
+    size_t text_bytes, prompt_text_bytes, text_capacity; /* lengths of that chunk's text, as streamed */
     struct list_head *lists;
     size_t n_lists, lists_capacity;
     struct entry *entries;
     size_t n_entries, entries_capacity;
-    struct given *given; /* of the chunk to come, and of the next id */
+    struct given *given; /* tokens of the chunk to come, and of the next id */
     size_t n_given, given_capacity;
     struct memory_contributor *contributors;
     size_t n_contributors, contributors_capacity;
-    bool awaited;        /* the last of `given` is of an id that has not come yet */
-    struct arena *arena; /* one record */
+    bool awaited;        /* the last of `given` is of an id that has not arrived yet */
+    struct arena *arena; /* memory of one record */
     int32_t *chunk_ids;
-    enum status failed; /* of the watcher, which cannot return it */
+    enum status failed; /* failure of the watcher, which cannot return it */
 };
 
 enum status trace_create(struct trace **out, const struct trace_config *config) {
@@ -107,7 +107,7 @@ static enum status keep_text(struct trace *t, const char **out, const char *text
 static enum status keep_decoded(struct trace *t, struct trace_hit *hit, const int32_t *ids, int n) {
     const char *text = NULL;
     while (n > 0 && ids[n - 1] < 0)
-        n--; /* the tail of a short chunk */
+        n--; /* without the tail of a short chunk */
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)n, false, &text, &hit->text_bytes));
     return keep_text(t, &hit->text, text, hit->text_bytes);
 }
@@ -152,7 +152,7 @@ static int64_t characters(const char *text, size_t bytes) {
 enum status trace_memory(struct trace *t, double share, const struct memory_contributor *from, int n) {
     TRY(memory_grow(&t->given, &t->given_capacity, t->n_given + 1));
     TRY(memory_grow(&t->contributors, &t->contributors_capacity, t->n_contributors + (size_t)n));
-    t->n_given -= t->awaited; /* an id that was never fed */
+    t->n_given -= t->awaited; /* removes an entry whose id was never fed */
     t->given[t->n_given++] = (struct given){
         .position = (int64_t)t->n_ids, .share = (float)share, .first = (int)t->n_contributors, .count = n};
     for (int i = 0; i < n; i++)
@@ -161,7 +161,7 @@ enum status trace_memory(struct trace *t, double share, const struct memory_cont
     return STATUS_OK;
 }
 
-/* The passage of an entry among those of the record; new ones are looked up. */
+/* Finds the passage of an entry among those of the record, and adds it if it is new. */
 static enum status find_passage(struct trace *t, int *out, struct trace_hit *passages, int *n,
                                 const struct memory_contributor *from) {
     struct entry entry = {.id = from->own ? from->offset / t->config.chunk : from->chunk,
@@ -173,7 +173,7 @@ static enum status find_passage(struct trace *t, int *out, struct trace_hit *pas
     return STATUS_OK;
 }
 
-/* Characters of one token in its passage: what the ids before it have, and what they have with it. */
+/* The characters of one token in its passage: the difference between the texts before and after it. */
 static enum status find_token(struct trace *t, struct trace_part *part, const struct trace_hit *passage) {
     const int32_t *ids = t->ids + passage->token_offset;
     int64_t at = part->offset - passage->token_offset;
@@ -255,7 +255,7 @@ static enum status give_out(struct trace *t, int n_ids) {
     return STATUS_OK;
 }
 
-/* A list is needed until the chunk after its own has been written. */
+/* A list is kept until the chunk after its own is written. */
 static void drop_old_lists(struct trace *t) {
     size_t kept = 0, kept_entries = 0;
     for (size_t i = 0; i < t->n_lists; i++) {

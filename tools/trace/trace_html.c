@@ -1,8 +1,8 @@
-/* trace_html.c -- a trace as one page that needs nothing else: the records as JSON, and the script that shows them.
+/* trace_html.c -- a trace as one page without outside resources: the records as JSON, and the script that shows them.
  *
- * The JSON lies inside of a <script>, where the only danger is the text "</script>" or "<!--": every '<' is written as
- * \u003c, which JSON allows in strings, and '<' stands nowhere else. The script puts texts in with textContent only, so
- * nothing in a document can become markup. */
+ * The JSON is inside a <script>, where only the texts "</script>" and "<!--" would be harmful. So every '<' is written
+ * as \u003c, which JSON allows in strings, and '<' occurs nowhere else. The script inserts texts with textContent only,
+ * so nothing in a document can become markup. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -65,7 +65,7 @@ static enum status page_end(struct trace_sink *sink, bool keep) {
     return status;
 }
 
-/* The title goes into markup: '&' first, then '<'. */
+/* Escapes the title for markup: first '&', then '<'. */
 static enum status write_title(struct page *p, const char *title) {
     for (const char *at = title;;) {
         size_t run = strcspn(at, "&");

@@ -27,7 +27,7 @@ static int64_t characters(const char *text, size_t bytes) {
     return count;
 }
 
-/* Members of both kinds. */
+/* Writes the members of both kinds of record. */
 static void write_position(struct json_writer *w, const struct trace_hit *hit) {
     bool corpus = hit->source == NEIGHBOUR_CORPUS;
     put_text(w, "source", corpus ? "corpus" : "self", corpus ? 6 : 4);
@@ -74,7 +74,7 @@ static void write_given(struct json_writer *w, const struct trace_given *g) {
     json_write_object_end(w);
 }
 
-/* Passages once for a record: many tokens come from the same few. */
+/* Writes each passage once for a record, because many tokens come from the same few. */
 static void write_memory(struct json_writer *w, const struct trace_chunk *chunk) {
     json_write_key(w, "memory");
     json_write_array(w);

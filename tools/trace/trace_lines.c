@@ -1,4 +1,4 @@
-/* trace_lines.c -- a trace for people who watch the terminal: a few lines for each chunk that had a retrieval. */
+/* trace_lines.c -- a trace for people at a terminal: a few lines for each chunk that had a retrieval. */
 #include "base/memory.h"
 #include "tools/shared/streams.h"
 #include "tools/trace/trace.h"

@@ -1,11 +1,12 @@
-/* memory_gains.c -- memory_loss_gains of memory_loss.h: the teacher of the retriever (train/step/step_teach.c).
+/* memory_gains.c -- memory_loss_gains of memory_loss.h: measures how much each passage helps, which trains the
+ * retriever (train/step/step_teach.c).
  *
- * One forward pass for each of a block's passages, in which every block reads this one passage. The buffers are those
- * of the pass that trained, whose backward pass is over: slots, statistics, and the losses of the model itself, which
- * the host still has. */
+ * There is one forward pass for each passage number p. In pass p every block reads its passage p alone. The passes
+ * reuse the buffers of the training pass (slots, statistics, and the losses of the model itself, which are still on the
+ * host), because its backward pass is over. */
 #include "train/memory/memory_loss_internal.h"
 
-/* Blocks that have a passage number p read it. */
+/* Makes each block that has a passage number p read that passage alone. */
 static void memory_gains_upload(struct memory_loss *m, const struct batch *batch, int p) {
     int span = m->config.span;
     for (int64_t b = 0; b < m->blocks; b++) {
@@ -17,7 +18,7 @@ static void memory_gains_upload(struct memory_loss *m, const struct batch *batch
     device_upload(m->dev, m->slot, m->host_ids, (size_t)(m->blocks * span) * sizeof *m->slot);
 }
 
-/* Nats that a block's scored rows save. */
+/* Nats that the passage saves on the scored rows of a block. */
 static double memory_gains_block(const struct memory_loss *m, const int32_t *targets, int64_t block) {
     int64_t n = m->rows;
     const float *stats = m->host, *nll = m->host + STATS * n;

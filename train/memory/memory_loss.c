@@ -1,5 +1,5 @@
-/* memory_loss.c -- see memory_loss.h. Keys of all entries lie in one matrix: first those of the micro-batch's own rows,
- * which the past and the other sequences' slots read, then those of the passages. */
+/* memory_loss.c -- see memory_loss.h. One matrix holds the keys of all entries: first those of the micro-batch's own
+ * rows (read as own past and by other sequences), then those of the passages. */
 #include "base/memory.h"
 #include "train/memory/memory_loss_internal.h"
 #include <assert.h>
@@ -48,7 +48,7 @@ static void memory_loss_layout(void *of, struct carve *c) {
     m->inverse_entry = carve_bytes(c, m->blocks * m->k, word);
 }
 
-/* The layers below the keys, as a model of their own. */
+/* The config of the lower layers alone: the passages pass through no layer above the one that gives the keys. */
 static struct model_config memory_lower_model(const struct model_config *model) {
     struct model_config c = *model;
     int left = model->memory_layer;
@@ -200,7 +200,8 @@ static void memory_loss_entries(struct memory_loss *m, struct memory_loss_now no
     m->reads = m->k > 0 || m->now.past.limit > 0;
 }
 
-/* Mixes every row. What goes back to the device takes the arrays of what came: gradients by log_p, then lse. */
+/* Computes the mixture of every row on the host. The upload reuses the arrays of the download: the gradients by log_p,
+ * then those by lse. */
 static void memory_loss_mix(struct memory_loss *m, const int32_t *targets) {
     int64_t n = m->rows;
     const float *log_p = m->host, *lse = log_p + n, *nearest = lse + n, *squares = nearest + n, *largest = squares + n,
@@ -258,7 +259,7 @@ static struct gca_inverse memory_loss_inverse(struct memory_loss *m) {
     return (struct gca_inverse){.begin = m->inverse_begin, .entry = m->inverse_entry, .slots = m->slots};
 }
 
-/* From keys to the states that they were made of. */
+/* The gradient of the keys becomes a gradient of the states from which the keys were projected. */
 static void memory_loss_project_back(struct memory_loss *m, struct mat dstates, struct mat dkeys, struct mat states) {
     const struct matmul_ops *matmul = m->dev->ops->matmul;
     if (m->model.memory_size == 0) {

@@ -1,4 +1,5 @@
-/* memory_loss_batch.c -- what each block reads: the lists are made on the host, since documents decide. */
+/* memory_loss_batch.c -- lists the slots that each block reads. The lists are made on the host, because they depend on
+ * the documents of the batch. */
 #include "train/memory/memory_loss_internal.h"
 #include <assert.h>
 
@@ -9,7 +10,7 @@ static void memory_barred(int32_t out[2], const struct memory_loss *m, const str
     out[1] = batch->documents[last ? block : block + 1][1];
 }
 
-/* The blocks of the other sequences of the block's group. */
+/* Lists the blocks of the other sequences of the block's group. */
 static int memory_list_others(const struct memory_loss *m, const struct batch *batch, int64_t block,
                               const int32_t barred[2], int32_t *slot) {
     int64_t own = block / m->blocks_each, first = own / m->config.group * m->config.group;
@@ -20,10 +21,10 @@ static int memory_list_others(const struct memory_loss *m, const struct batch *b
     return n;
 }
 
-/* The most recent passages, from the block's own backwards. */
+/* Lists the most recent passages, from the block's own passages backwards. */
 static int memory_list_passages(const struct memory_loss *m, const struct batch *batch, int64_t block,
                                 const int32_t barred[2], int32_t *slot) {
-    int64_t first = block / m->blocks_each * m->blocks_each; /* of the sequence */
+    int64_t first = block / m->blocks_each * m->blocks_each; /* the first block of the sequence */
     int n = 0, each = m->config.passages;
     for (int q = 0; q < m->config.read; q++) {
         int64_t from = block - q / each, passage = from * memory_passages(m) + q % each;
@@ -51,7 +52,7 @@ static void memory_upload_slots(struct memory_loss *m, const struct batch *batch
     device_upload(m->dev, m->slot, slot, (size_t)(m->blocks * m->k) * sizeof *slot);
 }
 
-/* The passages as rows of the decoder, and the id that follows each row. */
+/* Copies the ids of the passages as rows of the decoder, with the id that follows each row. */
 static void memory_upload_passages(struct memory_loss *m, const struct batch *batch) {
     int64_t passages = m->blocks * memory_passages(m), chunk = m->model.chunk, length = m->config.span * chunk;
     int64_t rows = m->all_rows - m->rows, at = 0;

@@ -1,5 +1,5 @@
-/* memory_loss_internal.h -- what the files of the loss through a token memory share: memory_loss.c has creation and the
- * two passes, memory_loss_batch.c what each block reads, memory_gains.c what it gains, memory_mixture.c the mixture. */
+/* memory_loss_internal.h -- shared by the files of the loss through a token memory. memory_loss.c: creation and the two
+ * passes; memory_loss_batch.c: lists of slots; memory_gains.c: gains of passages; memory_mixture.c: the mixture. */
 #pragma once
 #include "kernels/device/carve.h"
 #include "kernels/ops.h"
@@ -13,12 +13,12 @@ struct memory_loss {
     struct model_config model;
     struct memory_loss_config config;
     const struct weights *weights, *gradients, *parameters;
-    struct decoder_train *passages;      /* NULL: none are read */
+    struct decoder_train *passages;      /* NULL: no passages are read */
     enum dtype type;
-    int64_t rows, sequence_rows, blocks, blocks_each;     /* n; of a sequence; N*B; B */
+    int64_t rows, sequence_rows, blocks, blocks_each;     /* n; n / N; N*B; B */
     int block_rows;
-    int64_t all_rows;                    /* n and the passages' */
-    int64_t slots;                       /* of block_rows rows each: all_rows / block_rows */
+    int64_t all_rows;                    /* of block_rows rows each: all_rows / block_rows */
+    int64_t slots;                       /* most slots that a block reads */
     int k;                               /* slots that a block lists */
     void *memory;
     size_t bytes;
@@ -30,23 +30,24 @@ struct memory_loss {
     int32_t *inverse_begin, *inverse_entry;
     /* host */
     int32_t *host_ids;
-    float *host;                         /* [STATS + 1][n]: stats, then nll of the decoder; later what goes back */
+    /* [STATS + 1][n]: statistics, then the decoder's nll; after the mixture, the gradients to upload */
+    float *host;
     float *nll, *host_weight;            /* [n] */
     struct memory_loss_mixture mixture;
-    bool reads;                          /* the last forward's rows had something to read at all */
-    struct token_memory now;             /* of the last forward */
-    float part;                          /* its weight */
+    bool reads;                          /* whether the rows of the last forward could read entries */
+    struct token_memory now;             /* arguments of the last forward's op */
+    float part;                          /* weight of the mixture in the last forward */
     struct mat states;
 };
 
-/* Passages of a block, read or not. */
+/* Number of passages of a block, read or not. */
 static inline int memory_passages(const struct memory_loss *m) { return m->config.passages + m->config.unread; }
 struct token_memory_stats memory_loss_stats(const struct memory_loss *m);
-/* Slots [blocks * k], of which the first `blocks` block_rows are: what the blocks read. */
+/* Slots that the blocks read, [blocks * k]. The first `blocks` slots are the blocks themselves. */
 struct memory_slots memory_loss_slots(const struct memory_loss *m, int k);
 
-/* Whether two ranges of documents, first and last, share one. */
+/* Whether two ranges of documents, each [first, last], have a document in common. */
 static inline bool memory_shares(const int32_t a[2], const int32_t b[2]) { return a[0] <= b[1] && b[0] <= a[1]; }
 
-/* Uploads what the blocks of a batch read: slots, the passages' ids, all values. */
+/* Uploads the lists of slots of a batch, the ids of the passages, and the value of every entry. */
 void memory_loss_upload(struct memory_loss *m, const struct batch *batch, bool alone);

@@ -2,7 +2,7 @@
 #include "train/memory/memory_mixture.h"
 #include <math.h>
 
-static const double GATE_SCALE = 10.0; /* w and embeddings share a learning rate */
+static const double GATE_SCALE = 10.0; /* makes w learn at the rate of the embeddings */
 static const double LARGEST = 30.0;    /* lse and nearest / tau are clamped to this, then divided by 10 */
 
 static double clamped(double x, double lowest, double highest) {
@@ -16,7 +16,7 @@ static double log_add(double a, double b) {
 }
 
 double memory_mixture_nll(const struct memory_loss_mixture *m, const struct memory_mixture_row *row) {
-    struct memory_loss_mixture of = {.tau = m->tau}; /* its sums are thrown away */
+    struct memory_loss_mixture of = {.tau = m->tau}; /* a copy, so that the caller's sums do not change */
     for (int i = 0; i < MEMORY_MIXTURE_FEATURES; i++)
         of.gate[i] = m->gate[i];
     return memory_mixture_row(&of, row, 0.0).nll;

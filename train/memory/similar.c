@@ -1,4 +1,4 @@
-/* similar.c -- see similar.h: the corpus, and the passages of a batch. */
+/* similar.c -- see similar.h: the tables of the corpus, and the passages of a batch. */
 #include "base/memory.h"
 #include "train/memory/similar_internal.h"
 #include <assert.h>
@@ -7,7 +7,7 @@
 /* ---- the corpus ---------------------------------------------------------------------------------------------------
  */
 
-/* Chunks lie in the order of documents, so a document's are a range. */
+/* Chunks are ordered by document, so that the chunks of a document are a range. */
 static enum status similar_index_documents(struct similar_text *t, const struct batches_corpus *chunks) {
     t->chunks = chunks->chunks;
     t->documents = batches_documents(t->batches);
@@ -85,14 +85,15 @@ int64_t similar_chunk_start(const struct similar *n, const struct similar_text *
            (chunk - similar_document_first(t, document)) * n->model.chunk;
 }
 
-/* The last chunk of the position's document that ends at or before it; -1: there is none. */
+/* The last chunk of the position's document that ends at or before the position; -1: there is none. */
 static int64_t similar_asking(const struct similar *n, const struct similar_text *t, int64_t position) {
     int32_t document = batches_document_of(t->batches, position);
     int64_t done = (position - batches_document_start(t->batches, document)) / n->model.chunk;
     return done == 0 ? -1 : similar_document_first(t, document) + done - 1;
 }
 
-/* The passage that begins with a chunk, and the id after it; -1 after its document's end. */
+/* Copies the ids of the passage that begins with a chunk, and the id that follows it; -1 after the end of the
+ * document. */
 static void similar_write_passage(const struct similar *n, int32_t *out, int64_t chunk) {
     int64_t size = n->model.chunk;
     int32_t document = n->corpus.documents[chunk][0];
@@ -112,7 +113,8 @@ size_t similar_documents(const struct similar *n, int64_t blocks) {
     return (size_t)(blocks * (n->config.passages + n->config.coming));
 }
 
-/* Where the passages of one block go, and what they must not be of: its documents and the next block's. */
+/* The output slots of one block, and the documents that its passages must not come from: its own and those of the next
+ * block. */
 struct similar_block {
     int32_t *ids, *documents;
     int32_t barred[2];
@@ -127,8 +129,8 @@ static bool similar_usable(const struct similar *n, const struct similar_block *
     return document < b->barred[0] || document > b->barred[1];
 }
 
-/* Fills slots first .. first + most - 1 from [each] chunks that were found; NULL: nothing was. taken: gets the chunks.
- */
+/* Fills slots first .. first + most - 1 with allowed ones of the [each] chunks that a search found (NULL: none), and
+ * writes their numbers to `taken`. Returns how many slots have a passage. */
 static int similar_fill_slots(const struct similar *n, const struct similar_block *b, int first, int most,
                               const int32_t *found, int each, int32_t *taken) {
     int64_t numbers = n->config.span * n->model.chunk + 1;

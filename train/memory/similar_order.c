@@ -1,22 +1,22 @@
-/* similar_order.c -- similar windows into one group of a batch: a greedy pass over the random order. */
+/* similar_order.c -- groups similar windows of a batch: a greedy pass over the random order of windows. */
 #include "base/memory.h"
 #include "train/memory/similar_internal.h"
 #include <assert.h>
 #include <string.h>
 
-/* An epoch's windows, and how often one window's chunks find another's. */
+/* An epoch's windows, and for one window the number of its chunks' results that lie in each other window. */
 struct packing {
     const struct similar *n;
     int64_t length, capacity, windows, start; /* ids of a window; windows that the arrays hold */
     int group;
     int64_t *shuffled;
-    int64_t *votes; /* [windows], 0 but for `touched` */
+    int64_t *votes; /* [windows]; only the entries in `touched` are not 0 */
     int64_t *touched, n_touched;
     int64_t *chunk_first; /* [windows + 1]: the first chunk that begins in each window */
     bool *used;           /* [windows] */
 };
 
-/* The window that a chunk of the text begins in; -1: none. */
+/* The window in which a chunk of the text begins; -1: none. */
 static int64_t packing_window_of(const struct packing *p, int64_t chunk) {
     int64_t at = similar_chunk_start(p->n, &p->n->text, chunk) - p->start;
     return at < 0 || at >= p->windows * p->length ? -1 : at / p->length;
@@ -28,14 +28,14 @@ static void packing_vote(struct packing *p, int64_t window) {
     for (int64_t c = p->chunk_first[window]; c < p->chunk_first[window + 1]; c++)
         for (int i = 0; i < n->each; i++) {
             int32_t found = n->text.found[c * n->each + i];
-            if (found < 0 || found >= n->text.chunks) continue; /* of the pool */
+            if (found < 0 || found >= n->text.chunks) continue; /* a chunk of the pool */
             int64_t other = packing_window_of(p, found);
             if (other < 0 || p->used[other]) continue;
             if (p->votes[other]++ == 0) p->touched[p->n_touched++] = other;
         }
 }
 
-/* The window of most votes that is not used yet, the earlier one of equals; -1: there is none. */
+/* The unused window with the most votes, the earlier of equals; -1: no window has a vote. */
 static int64_t packing_best(const struct packing *p) {
     int64_t best = -1;
     for (int64_t i = 0; i < p->n_touched; i++) {

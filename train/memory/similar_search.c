@@ -1,5 +1,5 @@
-/* similar_search.c -- BM25 over the corpus for every chunk of the text, and the file that keeps the result:
- * safetensors, "text" and "valid" [chunks, each] I32, whose metadata names what they were made of. */
+/* similar_search.c -- searches the corpus by BM25 for every chunk of the text, and keeps the results in a file:
+ * safetensors with the tables "text" and "valid" [chunks, each] I32; its metadata describes the text. */
 #include "base/file.h"
 #include "base/formats/safetensors.h"
 #include "base/memory.h"
@@ -9,12 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Queries at once; chunks of a query; ids of it that are looked up. A list of postings costs as much as it is long, and
- * frequent ids, whose lists are the long ones, decide little: the rarest of a query find nearly the same chunks. */
+/* QUERIES of one call; LOOK_BACK chunks of a query; ASKED ids of a query that are looked up. The time of a query grows
+ * with the length of its postings. Frequent ids have the longest postings and the least weight, so the rarest ids find
+ * nearly the same chunks. */
 enum { QUERIES = 4096, LOOK_BACK = 2, ASKED = 32 };
 static const char *const table_names[] = {"text", "valid"}, *const coming_names[] = {"text.coming", "valid.coming"};
 
-/* Equal text, chunk and number give equal results: one line says which they were. */
+/* Equal text, chunk size and number of results give equal results: this line identifies them. */
 static void similar_describe(char out[160], const struct similar *n) {
     uint64_t pool = n->pool.batches ? batches_fingerprint(n->pool.batches) : 0,
              valid = n->valid.batches ? batches_fingerprint(n->valid.batches) : 0;
@@ -60,7 +61,7 @@ static enum status similar_build_index(const struct similar *n, const char *path
 struct similar_queries {
     struct lexical_query query[QUERIES];
     struct store_range own[QUERIES];
-    int32_t *ids;       /* [QUERIES, LOOK_BACK * chunk]: -1 for ids that are too frequent */
+    int32_t *ids;       /* [QUERIES, LOOK_BACK * chunk]; -1: an id that is too frequent to be looked up */
     int64_t *frequency; /* [vocab_size] in the corpus */
 };
 
@@ -82,8 +83,8 @@ static void similar_queries_free(struct similar_queries *q) {
     memory_free(q);
 }
 
-/* Leaves the ASKED rarest of n ids, earlier ones where two are as frequent, each in its position (pairs of neighbours
- * count as well); -1 for the others. */
+/* Keeps the ASKED rarest of n ids (the earlier ones of equal frequency) and sets the others to -1. The ids keep their
+ * positions, because pairs of adjacent ids are scored too. */
 static void similar_keep_rare(const struct similar_queries *q, int32_t *ids, int n) {
     bool kept[LOOK_BACK * SIMILAR_CHUNK_MAX] = {0};
     for (int round = 0; round < ASKED; round++) {
@@ -97,7 +98,8 @@ static void similar_keep_rare(const struct similar_queries *q, int32_t *ids, int
         if (!kept[i]) ids[i] = -1;
 }
 
-/* Asks with a chunk and the one before it, or with the one after it alone; each where it is of the same document. */
+/* Makes query i: the chunk and the one before it, or with `coming` the one after it alone. A chunk of another document
+ * is left out. */
 static void similar_ask(const struct similar *n, struct similar_queries *q, int64_t i, const struct similar_text *t,
                         int64_t chunk, bool coming) {
     const struct batches_corpus *of = t == &n->valid ? &n->valid_corpus : &n->corpus;
@@ -119,7 +121,7 @@ static void similar_ask(const struct similar *n, struct similar_queries *q, int6
     q->own[i] = (struct store_range){.begin = first[0], .end = first[1]};
 }
 
-/* [chunks, each] chunks that each chunk of the text finds. */
+/* Makes the table [chunks, each] of the results of every chunk of the text. */
 static enum status similar_search_table(const struct similar *n, int32_t **table, const struct similar_text *t,
                                         const struct lexical *x, bool coming) {
     struct similar_queries *q = NULL;

@@ -1,4 +1,4 @@
-/* plot.c -- from runs to a file: reads the logs, names the runs, lays out panels as a page or a picture. */
+/* plot.c -- reads the logs of runs, names the runs, and writes the panels as a page or a picture. */
 #include "train/plot/plot.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last `parts` parts of a path, without slashes at its end. */
+/* The last `parts` components of a path, without slashes at its end. */
 static enum status plot_last_parts(char **out, const char *path, int parts) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
@@ -44,7 +44,7 @@ static enum status plot_name_runs(struct plot_picture *p) {
     return STATUS_OK;
 }
 
-/* The begin is zero unless the logs begin far from it. */
+/* The lower end of the axis is zero unless all logs start well above it. */
 void plot_picture_ends(struct plot_picture *p) {
     for (int along = 0; along < 2; along++) {
         double low = INFINITY, high = -INFINITY;

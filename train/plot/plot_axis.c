@@ -9,7 +9,7 @@ static const struct {
     const char *sign;
 } SI[] = {{1e15, " P"}, {1e12, " T"}, {1e9, " G"}, {1e6, " M"}, {1e3, " K"}};
 
-/* The sign that numbers up to `largest` are written with: thousands and more only from 10,000 on. */
+/* The suffix of numbers up to `largest` (K, M, ...): numbers have one only from 10,000 on. */
 static double plot_axis_si_unit(double largest, const char **sign) {
     *sign = "";
     if (largest < 1e4 || largest >= 1e18) return 1;
@@ -21,7 +21,7 @@ static double plot_axis_si_unit(double largest, const char **sign) {
     return 1;
 }
 
-/* "1e-04" is C's; people write 1e-4. */
+/* Shortens the exponent of C's format: 1e-04 becomes 1e-4. */
 static void plot_axis_shorten_exponent(char *text) {
     char *e = strchr(text, 'e');
     if (!e) return;
@@ -50,7 +50,7 @@ const char *plot_number(char out[PLOT_LABEL_MAX], double value, int digits) {
     return out;
 }
 
-/* The decimals that tell multiples of `step` apart: 0 for 20, 1 for 0.5, 2 for 0.02. */
+/* Decimals that tell multiples of `step` apart: 0 for 20, 1 for 0.5, 2 for 0.02. */
 static int plot_axis_decimals_for(double step) {
     int decimals = (int)-floor(log10(step) + 1e-9);
     return decimals > 0 ? decimals : 0;
@@ -76,7 +76,7 @@ static void plot_axis_label_linear(struct plot_axis *axis, double step) {
     }
 }
 
-/* The smallest of 1, 2, 5 times a power of ten that is not below `least`. */
+/* The smallest of 1, 2, 5 times a power of ten that is at least `least`. */
 static double plot_axis_round_step(double least) {
     double power = pow(10, floor(log10(least)));
     double m = least / power;
@@ -98,7 +98,7 @@ static void plot_axis_ticks_linear(struct plot_axis *axis, int most) {
     }
 }
 
-/* An axis needs two different values: equal ones are widened. */
+/* Widens an axis whose two ends are equal. */
 static void plot_axis_widen(double *low, double *high) {
     double least = fmax(fabs(*low), fabs(*high)) * 1e-6;
     if (*high - *low > least && *high > *low) return;
@@ -114,7 +114,8 @@ void plot_axis_linear(struct plot_axis *axis, double low, double high, int most)
     plot_axis_ticks_linear(axis, most);
 }
 
-/* Ticks of every decade at these multiples, the densest that fits; over many decades only every second or fifth. */
+/* Puts ticks at these multiples in every decade, with the densest set that fits. Over many decades only every second or
+ * fifth one has a tick. */
 static int plot_axis_ticks_log(struct plot_axis *axis, const double *multiples, int n, int every, int most) {
     int count = 0;
     double first = floor(log10(axis->low)), last = ceil(log10(axis->high));
@@ -144,7 +145,7 @@ static void plot_axis_label_log(struct plot_axis *axis) {
     }
 }
 
-/* Linear ticks stand closer and closer up a log axis: leaves out those that come too near to the one before. */
+/* Removes linear ticks that are too near to the one before: on a log axis they stand closer and closer. */
 static void plot_axis_drop_crowded(struct plot_axis *axis, double least) {
     int kept = 0;
     for (int i = 0; i < axis->n_ticks; i++) {
@@ -166,7 +167,7 @@ void plot_axis_log(struct plot_axis *axis, double low, double high, int most) {
         int n, every;
     } CHOICES[] = {{MULTIPLES, 3, 1}, {ODD, 2, 1},       {MULTIPLES, 1, 1},
                    {MULTIPLES, 1, 2}, {MULTIPLES, 1, 5}, {MULTIPLES, 1, 20}};
-    if (high < low * 8) { /* less than a decade: linear ticks are denser, and as round */
+    if (high < low * 8) { /* less than a decade: linear ticks are denser and equally round */
         plot_axis_ticks_linear(axis, most + 2 < PLOT_TICKS_MAX ? most + 2 : PLOT_TICKS_MAX);
         plot_axis_drop_crowded(axis, 0.55 / most);
         return;

@@ -1,5 +1,4 @@
-/* plot_axis.h -- what every picture with axes needs, also those of other programs: round numbers along an axis, numbers
- * and names as text. */
+/* plot_axis.h -- axes of plots: round tick values, and numbers and names as text. Other programs' plots use it too. */
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,13 +11,13 @@ struct plot_axis {
     double ticks[PLOT_TICKS_MAX];
     char labels[PLOT_TICKS_MAX][PLOT_LABEL_MAX];
 };
-/* Round numbers (1, 2, 5 times a power of ten) between low and high, `most` of them or less. The log axis wants
- * low > 0. */
+/* Sets the ends, and at most `most` ticks at round numbers (1, 2, 5 times a power of ten) between low and high. A log
+ * axis requires low > 0. */
 void plot_axis_linear(struct plot_axis *axis, double low, double high, int most);
 void plot_axis_log(struct plot_axis *axis, double low, double high, int most);
 double plot_axis_at(const struct plot_axis *axis, double value);     /* 0 at low, 1 at high */
-/* 1234567 as "1.23 M", 0.000312 as "3.12e-4": `digits` significant ones. */
+/* Formats a value with `digits` significant digits: 1234567 as "1.23 M", 0.000312 as "3.12e-4". Returns out. */
 const char *plot_number(char out[PLOT_LABEL_MAX], double value, int digits);
 
-/* Text for markup: <>&" escaped, what is no UTF-8 or no XML replaced. */
+/* Writes text for markup: escapes <>&" and replaces bytes that are not UTF-8 or not allowed in XML. */
 void plot_text(FILE *out, const char *text);

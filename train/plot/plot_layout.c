@@ -1,4 +1,5 @@
-/* plot_layout.c -- panels as one picture, or as a page with a table of runs. The first panel is wide. */
+/* plot_layout.c -- lays out panels as one picture, or as a page with a table of runs. The first panel has the full
+ * width. */
 #include "train/plot/plot_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -13,12 +14,12 @@ static bool plot_layout_is_empty(const struct plot_picture *p) {
     return true;
 }
 
-/* Text of 13 px is about this wide; wide letters make a legend loose, never overlap, unless a name is all of them. */
+/* Estimated width of 13 px text. It is an upper limit for usual names, so that entries of the legend do not overlap. */
 static double plot_layout_text_width(const char *text) {
     return 8.2 * (double)strlen(text);
 }
 
-/* The legend in rows; returns the height that it takes. */
+/* Draws the legend in rows; returns its height. */
 static double plot_layout_draw_legend(FILE *out, const struct plot_picture *p, double top) {
     double x = MARGIN, y = top;
     for (int i = 0; i < p->n_runs; i++) {
@@ -35,7 +36,7 @@ static double plot_layout_draw_legend(FILE *out, const struct plot_picture *p, d
     return y - top + 20;
 }
 
-/* Draws every panel that has data, one below the other; with out NULL it only computes the height. */
+/* Draws every panel that has data, one below the other. With out NULL it only computes the height. */
 static enum status plot_layout_panels(FILE *out, const struct plot_picture *p, enum plot_along along, double *y) {
     int column = 0;
     for (int i = 0; i < plot_n_panels; i++) {
@@ -77,7 +78,8 @@ enum status plot_svg(FILE *out, const struct plot_picture *p, const struct plot_
     return STATUS_OK;
 }
 
-/* The mean of the last hundredth of a run's values: one step's loss says little. NaN when there is none. */
+/* The mean of the last hundredth of a run's values, since the loss of a single step is noisy. NaN when there are
+ * none. */
 static double plot_layout_last_mean(const struct plot_log *log, enum plot_value value) {
     size_t n = 0, wanted = log->n_rows / 100 + 1;
     double mean = 0;
@@ -104,7 +106,7 @@ static void plot_layout_cell(FILE *out, double value, int digits) {
     fprintf(out, "<td>%s</td>", isfinite(value) ? plot_number(text, value, digits) : "\xe2\x80\x93");
 }
 
-/* 1234567 as 1,234,567: steps are looked up one by one. */
+/* Formats 1234567 as 1,234,567: steps are shown in full. */
 static void plot_layout_cell_whole(FILE *out, int64_t value) {
     char digits[24];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value);
@@ -142,7 +144,7 @@ static void plot_layout_write_run(FILE *out, const struct plot_run *run, int i) 
     fputs("</tr>\n", out);
 }
 
-/* Each panel twice, along tokens and along steps; the style shows one of them. The data is the same for both. */
+/* Writes each panel twice, along tokens and along steps; the style hides one of them. Both share their data. */
 static enum status plot_layout_write_figure(FILE *out, FILE *data, const struct plot_picture *p,
                                             const struct plot_panel *panel) {
     struct plot_size size = panel == plot_panels ? WIDE : HALF;

@@ -10,7 +10,7 @@ const char *const plot_value_keys[PLOT_VALUES] = {
     "loss", "valid_loss",    "mlm_loss",          "contrastive_loss",    "contrastive_accuracy",
     "lr",   "gradient_norm", "tokens_per_second", "valid_bits_per_byte", "device_bytes"};
 
-/* Beyond this, sums and squares of values are no numbers any more: such a value counts as not finite. */
+/* Larger values would overflow sums of squares: they count as not finite. */
 static const double VALUE_MAX = 1e100;
 
 static enum status plot_log_read_value(struct json *j, double *out) {
@@ -55,8 +55,8 @@ static enum status plot_log_read_row(struct plot_row *row, const char *name, con
     return STATUS_OK;
 }
 
-/* A smaller step than before, or the same with the same values: the run was taken up again from a checkpoint, and what
- * it did after that checkpoint the first time is not part of it. */
+/* A step that is smaller than the one before, or equal with equal values, means that the run was resumed from a
+ * checkpoint. The rows after that checkpoint belong to the interrupted attempt and are removed. */
 static void plot_log_drop_after(struct plot_log *log, const struct plot_row *row) {
     while (log->n_rows > 0 && log->rows[log->n_rows - 1].step > row->step)
         log->n_rows--;
@@ -90,7 +90,7 @@ enum status plot_log_parse(struct plot_log *out, const char *name, const char *t
         snprintf(where, sizeof where, "%s: line %lld of the log", name, (long long)line);
         struct plot_row row;
         enum status status = length ? plot_log_read_row(&row, where, text, length) : STATUS_OK;
-        if (status != STATUS_OK && !stop) return STATUS_OK; /* the run is writing this line */
+        if (status != STATUS_OK && !stop) return STATUS_OK; /* the run is still writing this line */
         if (status == STATUS_OK && length) status = plot_log_add_row(out, &row, where);
         if (status == STATUS_INVALID) return fail(STATUS_CORRUPT, "%s", status_message());
         TRY(status);

@@ -1,9 +1,9 @@
-/* plot_page.c -- style of plots, and the fixed parts of the plot page. No outside resources; colours follow the system.
+/* plot_page.c -- the style of plots and the fixed parts of the page. No outside resources; colours follow the system.
  *
- * The seven colours are Okabe and Ito's, distinguishable for colour-blind readers, darkened or lightened to stand out
- * from the paper. The picture's style uses plain colours only, which every program that reads SVG understands. The page
- * shows each panel along tokens and along steps as two drawings, so that its script draws nothing: it finds values
- * under the pointer, and switches runs. Names of runs reach it through the table's text, never as markup. */
+ * The seven colours are those of Okabe and Ito, which colour-blind readers can tell apart, made darker or lighter for
+ * contrast. The picture's style uses plain colours only, because some programs that read SVG support no others. The
+ * page contains each panel twice, along tokens and along steps. Its script draws nothing: it shows the values under the
+ * pointer and hides runs. The script reads the runs' names from the table's text and never inserts them as markup. */
 #include "train/plot/plot_internal.h"
 
 /* clang-format off */

@@ -1,7 +1,7 @@
-/* plot_panel.c -- one panel: axes, and every run's values of one kind.
+/* plot_panel.c -- draws one panel: the axes, and every run's values of one kind.
  *
- * The values as logged are drawn faint and their smoothed line over them, all faint ones first, so that no run hides
- * another's line. Coordinates have one decimal: a tenth of a pixel. */
+ * Logged values are faint and their smoothed line is strong. All faint lines are drawn first, so that no run covers
+ * another's smoothed line. Coordinates have one decimal, a tenth of a pixel. */
 #include "train/plot/plot_internal.h"
 #include <math.h>
 
@@ -30,7 +30,7 @@ const struct plot_panel plot_panels[] = {
 };
 const int plot_n_panels = sizeof plot_panels / sizeof *plot_panels;
 
-/* The series of a panel: per run the values, then per run the points. */
+/* A panel while it is drawn. lines, points: the two series of each run. */
 struct drawing {
     FILE *svg, *data;
     const struct plot_picture *picture;
@@ -50,8 +50,8 @@ static double plot_panel_y_of(const struct drawing *d, double value) {
     return d->bottom - (at < 0 ? 0 : at > 1 ? 1 : at) * (d->bottom - d->top);
 }
 
-/* A path that starts again after every gap. A single point is a line of length 0, which round line caps draw as a dot.
- */
+/* The state of a path. The path starts again after every gap. A single point is a line of length 0, which round line
+ * caps draw as a dot. */
 struct pen {
     const struct drawing *d;
     double x, y;
@@ -110,7 +110,7 @@ static void plot_panel_draw_smooth(const struct drawing *d, const struct plot_se
     fputs("\"/>\n", d->svg);
 }
 
-/* A short series shows its points: one or two of them are no line that anybody sees. */
+/* Marks the points of a short series: a line through one or two of them is too short to be seen. */
 static void plot_panel_draw_dots(const struct drawing *d, const struct plot_series *s, int run) {
     if (s->n_columns > 40) return;
     plot_panel_path_begin(d, run, "dot");
@@ -120,7 +120,7 @@ static void plot_panel_draw_dots(const struct drawing *d, const struct plot_seri
     fputs("\"/>\n", d->svg);
 }
 
-/* Rings, as long as they stand apart. */
+/* Draws a smoothed line, and rings that are at least 7 pixels apart. */
 static void plot_panel_draw_points(const struct drawing *d, const struct plot_series *s, int run) {
     double before = -1e9;
     plot_panel_draw_smooth(d, s, run, "smooth");
@@ -134,7 +134,7 @@ static void plot_panel_draw_points(const struct drawing *d, const struct plot_se
     }
 }
 
-/* A cross at the upper edge wherever a value was not finite, for those that must be seen at a glance. */
+/* Draws a cross at the upper edge wherever a value was not finite. */
 static void plot_panel_draw_broken(const struct drawing *d, const struct plot_series *s, int run) {
     double before = -1e9;
     for (size_t i = 0; i < s->n_columns; i++) {
@@ -171,7 +171,7 @@ static void plot_panel_draw_axes(const struct drawing *d, struct plot_size size)
                          d->along == PLOT_TOKENS ? "tokens" : "steps");
 }
 
-/* What lines and rings mean, at the right of the title. */
+/* Draws the key to lines and rings at the right of the title. */
 static void plot_panel_draw_key(const struct drawing *d) {
     double y = d->top - 12, x = d->right - 296;
     bool points = false;
@@ -206,7 +206,7 @@ static void plot_panel_set_y_axis(struct drawing *d) {
         plot_panel_widen(range, &d->lines[i]);
         plot_panel_widen(range, &d->points[i]);
     }
-    if (!(range[0] <= range[1])) range[0] = 0, range[1] = 1; /* nothing but broken values */
+    if (!(range[0] <= range[1])) range[0] = 0, range[1] = 1; /* no finite value */
     double ratio = d->panel->log_ratio;
     int most = d->bottom - d->top > 220 ? 10 : 6;
     if (ratio > 0 && range[1] > ratio * range[2]) {

@@ -1,4 +1,4 @@
-/* plot_series.c -- a series of any length as columns of pixels, and its smoothed form. */
+/* plot_series.c -- reduces a series of any length to pixel columns, and smooths it. */
 #include "base/memory.h"
 #include "train/plot/plot_internal.h"
 #include <assert.h>
@@ -54,8 +54,8 @@ enum status plot_subsample(struct plot_series *out, const struct plot_log *log, 
     return STATUS_OK;
 }
 
-/* The sums go over columns, and weights fall to nothing within three widths: a thousand columns cost a few tens of
- * thousands of terms, and a spike of 1e30 leaves no rounding error, as it would in running sums. */
+/* Each smoothed value is a direct sum over the columns within three widths, about a thousand at most. Running sums
+ * would be faster, but a spike of 1e30 would leave a rounding error in all later values. */
 void plot_smooth(struct plot_series *series, enum plot_along along, double width) {
     size_t from = 0;
     for (size_t i = 0; i < series->n_columns; i++) {
@@ -75,7 +75,7 @@ void plot_smooth(struct plot_series *series, enum plot_along along, double width
             weights += weight;
             sum += weight * other->mean;
         }
-        c->smooth = sum / weights; /* its own weight is among them: never zero */
+        c->smooth = sum / weights; /* weights > 0, because the column's own weight is included */
     }
 }
 

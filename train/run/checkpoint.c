@@ -56,7 +56,7 @@ static enum status checkpoint_remove_folder(const char *path) {
     return STATUS_OK;
 }
 
-/* Calls visit for every entry of RUN/checkpoints. */
+/* Calls `visit` for every entry of RUN/checkpoints. */
 static enum status checkpoint_for_each(const char *run,
                                        enum status (*visit)(void *context, const char *folder, const char *name),
                                        void *context) {
@@ -125,7 +125,7 @@ enum status checkpoint_trim(const char *run, int64_t keep) {
         char path[FILE_PATH_MAX], going[FILE_PATH_MAX + 8];
         TRY_GOTO(s, checkpoint_path(path, run, f.steps[i]), out);
         snprintf(going, sizeof going, "%s.tmp", path);
-        /* Renamed first: a partly removed checkpoint must not look complete. */
+        /* The folder is renamed first, so that a partly removed checkpoint does not look complete. */
         if (rename(path, going) != 0) {
             s = fail_errno("%s: cannot be removed", path);
             goto out;
@@ -194,13 +194,14 @@ enum status checkpoint_save(const struct checkpoint *c, const struct checkpoint_
     char path[FILE_PATH_MAX], making[FILE_PATH_MAX + 8], parent[FILE_PATH_MAX];
     TRY(checkpoint_folder(parent, kind->run));
     TRY(checkpoint_path(path, kind->run, c->step));
-    if (file_is_directory(path)) return STATUS_OK; /* the same step of the same run has the same bytes */
+    /* the checkpoint exists already: the same step of the same run has the same bytes */
+    if (file_is_directory(path)) return STATUS_OK;
     snprintf(making, sizeof making, "%s.tmp", path);
     TRY(checkpoint_remove_folder(making));
     enum status s = checkpoint_write_all(c, kind, making);
     if (s == STATUS_OK && rename(making, path) != 0) s = fail_errno("%s: cannot be renamed to %s", making, path);
     if (s == STATUS_OK) return file_sync_directory(parent);
-    /* The first error is the one to report; what cannot be removed now is removed by the next run. */
+    /* The first error is reported. A checkpoint that cannot be removed now is removed by the next run. */
     s = fail_context(s, "checkpoint of step %" PRId64, c->step);
     char message[1024];
     snprintf(message, sizeof message, "%s", status_message());

@@ -5,8 +5,9 @@
  *                              rounded, and the weights of the corpus index if the next step does not compute it
  *                              again. Noise, masks and the order of data follow from step and seed.
  *
- * A checkpoint is written to `step-<n>.tmp`, synced file by file, and renamed: a folder with its final name is
- * complete. The newest is found by listing the folder; no file names it. */
+ * A checkpoint is written to `step-<n>.tmp`, synced file by file, and then renamed, so that a folder with its final
+ * name is complete. The newest checkpoint is found by listing the folder; no file names it. One process at a time
+ * writes into a run's folder. */
 #pragma once
 #include "base/file.h"
 #include "base/formats/safetensors.h"
@@ -17,31 +18,32 @@
 
 struct checkpoint {
     int64_t step;
-    int64_t tokens;                      /* so far; -1: saved by a program that did not count them */
+    /* of all steps so far; -1: the program that saved the checkpoint did not count them */
+    int64_t tokens;
     int64_t skipped;                     /* steps so far whose gradient was not finite */
     uint64_t data;                       /* batches_fingerprint of the training data */
     struct params *params;               /* float32 */
     float *moments[2];                   /* [params_elements] */
-    /* pool corpus: the weights its index was computed with; NULL: the next step computes it */
+    /* pool corpus: the weights that computed the current index; NULL: the next step computes the index again */
     float *index_weights;
 };
 
-/* Constant over a run; borrowed. */
+/* Constant during a run; all strings are borrowed. */
 struct checkpoint_kind {
-    const char *run;                     /* its folder */
-    const char *model_json;              /* config.json's text */
-    const char *tokenizer;               /* tokenizer.json to copy */
+    const char *run;                     /* the run's folder */
+    const char *model_json;              /* text of config.json */
+    const char *tokenizer;               /* path of the tokenizer.json that is copied */
     enum safetensors_dtype type;         /* of model.safetensors: F32 or BF16 */
 };
 
-/* Creates RUN/checkpoints if missing; removes orphan files of killed writers. */
+/* Creates RUN/checkpoints if it is missing, and removes the incomplete checkpoints of killed writers. */
 enum status checkpoint_prepare(const char *run);
 enum status checkpoint_save(const struct checkpoint *c, const struct checkpoint_kind *kind);
-/* Removes all but the `keep` newest. */
+/* Removes all checkpoints but the `keep` newest. */
 enum status checkpoint_trim(const char *run, int64_t keep);
-/* -1: there is none. */
+/* Step of the newest checkpoint; -1: there is none. */
 enum status checkpoint_latest(int64_t *step, const char *run);
-/* Free with checkpoint_free. */
+/* Free with checkpoint_free, also after a failure. STATUS_CORRUPT, STATUS_MISMATCH, STATUS_VERSION name the file. */
 enum status checkpoint_load(struct checkpoint *out, const char *run, int64_t step, const struct model_config *model);
 void checkpoint_free(struct checkpoint *c);               /* a zeroed struct is fine */
 enum status checkpoint_path(char out[FILE_PATH_MAX], const char *run, int64_t step);

@@ -14,7 +14,7 @@
 enum config_kind { WHOLE, NUMBER, SWITCH, TEXT, TEXTS, MODEL, POOL, SAMPLING, GRADIENT, TEACH };
 
 struct config_key {
-    const char *group, *name; /* group "": at the top */
+    const char *group, *name; /* group "": a key at the top level */
     enum config_kind kind;
     size_t offset;
     double min, max;
@@ -254,7 +254,7 @@ static enum status config_copy_number(struct json_writer *w, const struct json *
 }
 
 static enum status config_copy_event(struct json_writer *w, const struct json *j, enum json_event event) {
-    enum { DEEP = 32 }; /* well below what the writer holds */
+    enum { DEEP = 32 }; /* less than the nesting that the writer supports */
     if (j->depth > DEEP) return json_fail(j, "less nesting");
     switch (event) {
     case JSON_KEY:
@@ -470,7 +470,7 @@ static void config_write_value(struct json_writer *w, const struct train_config 
         json_write_string(w, *(char *const *)at);
         break;
     case MODEL:
-        if (config_copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* it went through config_tidy */
+        if (config_copy_json(w, c->model_json) != STATUS_OK) assert(!"tidy JSON"); /* config_tidy wrote it */
         break;
     case POOL:
         json_write_string(w, pool_kind_name(*(const enum pool_kind *)at));

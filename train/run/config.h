@@ -1,4 +1,5 @@
-/* config.h -- the config file of a training run: JSON; one table has every key with type, range and default. */
+/* config.h -- the configuration of a training run, as JSON. One table has every key with its type, range and
+ * default. */
 #pragma once
 #include "base/status.h"
 #include "model/model_config.h"
@@ -11,7 +12,8 @@
 struct config_strings { char **items; size_t count, capacity; };
 
 struct train_config {
-    /* model_json: text as in a model folder's config.json; start_from: the folder of the initial weights */
+    /* model_json: text as in a model folder's config.json. start_from: folder of the initial weights; NULL: random
+     * weights */
     char *model_json;
     char *start_from;
     struct model_config model;           /* parsed by config_check */
@@ -42,22 +44,22 @@ struct train_config {
 /* All defaults. Free with config_free. */
 enum status config_defaults(struct train_config *out);
 void config_free(struct train_config *c);                 /* a zeroed struct is fine */
-/* Sets the keys of JSON text; `name` is for messages. An unknown key, a wrong type, a value out of range and a
- * repeated key are errors that name the key. */
+/* Sets keys from JSON text; messages use `name` as the file's name. Fails, naming the key, for an unknown key, a wrong
+ * type, a value out of range and a key given twice. */
 enum status config_read(struct train_config *c, const char *name, const void *json, size_t bytes);
 enum status config_load(struct train_config *c, const char *path);
-/* "lr=3e-4", "mlm.rate=0.15", "pool=batch": one key, the value as JSON (text without quotes). */
+/* Sets one key, as in "lr=3e-4", "mlm.rate=0.15", "pool=batch": the value is JSON, or text without quotes. */
 enum status config_set(struct train_config *c, const char *assignment);
-/* Replaces a list: "data", "valid". */
+/* Replaces a key that is a list ("data", "valid"). */
 enum status config_set_strings(struct config_strings *list, const char *const *items, int count);
-/* Checks keys against each other, and completes the model (read from its folder), the tokenizer's path and the
+/* Checks the keys against each other. Then completes the model (reads it from its folder), the tokenizer's path and the
  * schedule. */
 enum status config_check(struct train_config *c);
-/* Chunks of a sequence (Base LM: positions). After config_check. */
+/* Chunks of a sequence; for a Base LM its positions. Call after config_check. */
 int64_t config_chunks(const struct train_config *c);
 /* Whether the loss through a token memory reads passages of a corpus. */
 bool config_reads_passages(const struct train_config *c);
-/* As JSON that config_read takes; for the run's folder. */
+/* Writes the config as JSON that config_read accepts. */
 void config_write(const struct train_config *c, FILE *out);
-/* The table, a line for each key with its default, for --help. */
+/* Prints the table for --help: a line for each key with its default. */
 void config_help(FILE *out);

@@ -4,7 +4,8 @@
 #include "train/run/config_internal.h"
 #include <string.h>
 
-enum { MEMORY_SLOTS_MAX = 1024 }; /* that tensor cores take (kernels/memory/token_memory.h) */
+/* slots of a block that the tensor cores' path takes (kernels/memory/token_memory.h) */
+enum { MEMORY_SLOTS_MAX = 1024 };
 
 bool config_reads_passages(const struct train_config *c) {
     return c->schedule.memory_weight > 0 && c->memory_passages > 0;
@@ -31,7 +32,8 @@ static enum status config_check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(config_load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
-    if (!c->start_from && c->model.unread[0]) /* with start_from it may be that folder's, which a run writes out */
+    /* with start_from the config may be that folder's, which may have keys of other programs */
+    if (!c->start_from && c->model.unread[0])
         return fail(STATUS_INVALID,
                     "model: no such key: %s (keys of other programs may stand in the config.json of a folder to start "
                     "from)",
@@ -89,7 +91,7 @@ static enum status config_check_base_lm(struct train_config *c) {
                     "the model is a Base LM, which has no encoder: mlm.rate and contrastive.weight must be 0");
     if (c->pool == POOL_BATCH || c->pool == POOL_CORPUS)
         return fail(STATUS_INVALID, "the model is a Base LM, which retrieves nothing: pool must be none");
-    c->pool = c->pool_before = POOL_NONE; /* also from the default, own */
+    c->pool = c->pool_before = POOL_NONE; /* instead of the default "own" */
     return STATUS_OK;
 }
 
@@ -109,7 +111,8 @@ static enum status config_check_retrieval(const struct train_config *c) {
     return STATUS_OK;
 }
 
-/* What reads the own past only needs nothing of the data; sequences and passages need documents, so whole chunks. */
+/* The own past needs nothing of the data. Other sequences and passages are barred by document, which needs whole
+ * chunks. */
 static enum status config_check_memory(struct train_config *c) {
     const struct model_config *m = &c->model;
     if (c->pool_data.count > 0 && c->pool != POOL_CORPUS && !config_reads_passages(c))
@@ -169,7 +172,7 @@ static enum status config_check_teach(const struct train_config *c) {
     return STATUS_OK;
 }
 
-/* A sample is one sequence, padded; what reads other sequences or cuts text anew has no use for that. */
+/* A sample is one padded sequence, so reading other sequences or cutting the text anew is impossible. */
 static enum status config_check_samples(const struct train_config *c) {
     if (!c->samples) return STATUS_OK;
     if (c->sampling != SAMPLING_EPOCHS) return fail(STATUS_INVALID, "samples needs sampling epochs");

@@ -46,7 +46,7 @@ static size_t put_bytes(uint8_t *at, int field, const void *data, size_t bytes) 
     return n + bytes;
 }
 
-/* Event.wall_time and Event.step, which therefore begin every record of ours. */
+/* Every record of this program begins with Event.wall_time and Event.step. */
 static size_t put_begin(uint8_t *at, int64_t step) {
     struct timespec now;
     double seconds;
@@ -84,7 +84,7 @@ static enum status write_record(struct event_file *e, const uint8_t *data, size_
     return STATUS_OK;
 }
 
-/* Bytes of the whole record at `at`; 0: it is cut off, or damaged. */
+/* Bytes of the record at `at`; 0: it is incomplete or damaged. */
 static size_t record_bytes(const struct file_map *map, size_t at) {
     const uint8_t *head = map->data + at;
     size_t left = map->size - at;
@@ -95,7 +95,7 @@ static size_t record_bytes(const struct file_map *map, size_t at) {
     return HEADER + (size_t)bytes + TRAILER;
 }
 
-/* Event.step of a record of ours; -1: it has none. */
+/* Event.step of a record of this program; -1: it has none. */
 static int64_t record_step(const uint8_t *record, size_t bytes) {
     uint64_t step = 0;
     size_t at = HEADER + 9, end = bytes - TRAILER;
@@ -161,7 +161,7 @@ enum status event_file_sync(struct event_file *e) {
 
 void event_file_close(struct event_file *e) {
     if (!e) return;
-    if (e->file) fclose(e->file); /* every record was flushed, and checked */
+    if (e->file) fclose(e->file); /* every record was flushed, and the flush was checked */
     memory_free(e->path);
     memory_free(e);
 }

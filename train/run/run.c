@@ -60,7 +60,7 @@ static bool run_refresh_due(const struct run *r, const struct step_now *how) {
     return !r->refreshed || run_due(how->optimizer.step - 1, r->config->refresh);
 }
 
-/* The weights of the index are kept for checkpoints, so that a resumed run can compute the same index. */
+/* Keeps the weights that computed the index for checkpoints, so that a resumed run can compute the same index. */
 static enum status run_refresh_corpus(struct run *r) {
     size_t n = (size_t)params_elements(r->state.params);
     struct device *dev = r->options->device;
@@ -71,7 +71,7 @@ static enum status run_refresh_corpus(struct run *r) {
     return device_sync(dev);
 }
 
-/* Of all parts together, which is not finite where one of them is not. */
+/* The norm of all parts together. It is not finite if one of them is not. */
 static double run_gradient_norm(const struct step_report *r) {
     double sum = r->gradient_norm * r->gradient_norm;
     if (!(r->memory_gradient_norm < 0)) sum += r->memory_gradient_norm * r->memory_gradient_norm;
@@ -100,7 +100,7 @@ static enum status run_count_skipped(struct run *r, const struct run_log_line *l
 static enum status run_validate(struct run *r, struct run_log_line *line) {
     progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
-    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* no index yet */
+    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* the index does not exist yet */
     struct validation_figure all;
     const struct validation_reads reads = {pool, r->config->schedule.memory_weight > 0, r->memory};
     TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, &reads));
@@ -117,7 +117,7 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
     return STATUS_OK;
 }
 
-/* A progress message: after a validation, at the first and last step, and every 10 seconds. */
+/* Prints progress after a validation, at the first and last step, and every 10 seconds. */
 static void run_report_step(struct run *r, const struct run_log_line *line) {
     enum { REPORT_SECONDS = 10 };
     char valid[128] = "";
@@ -172,7 +172,7 @@ static enum status run_one_step(struct run *r, int64_t step) {
     return STATUS_OK;
 }
 
-/* Processes that train together stop after the same step: when one of them has to. */
+/* Processes that train together all stop after the same step, as soon as one of them must stop. */
 static enum status run_agree_on_stop(struct collective *group, bool *stop, bool *over) {
     double any[] = {*stop, *over};
     if (!group) return STATUS_OK;
@@ -190,7 +190,9 @@ static enum status run_loop(struct run *r) {
         TRY(run_one_step(r, r->state.step + 1));
         int64_t step = r->state.step;
         if (run_due(step, r->config->sample_every))
-            TRY(run_write_sample(r)); /* before the checkpoint: a run that is killed here writes it again */
+            /* before the checkpoint, because a run that is killed in between repeats the step and writes the sample
+             * again */
+            TRY(run_write_sample(r));
         if (run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
         bool stop = progress_stop_requested(o->progress),
              over = o->max_seconds > 0 && clock_seconds() - start >= o->max_seconds;

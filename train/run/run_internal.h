@@ -20,12 +20,12 @@ struct run {
     struct run_memory *memory;           /* NULL: a token memory reads no passages */
     struct batch *batch;                 /* [accumulate] */
     struct validation *validation;
-    struct checkpoint state;             /* .params: host copy of the weights; its table is the step's */
+    struct checkpoint state;             /* state.params is the host copy of the weights; the step borrows its table */
     struct corpus_pool *corpus;
     struct step *step;
     struct run_log *log;                 /* rank 0 only */
-    struct device *cpu;                  /* for samples: the run's device, or a second one besides a GPU */
-    int lock;                            /* of the folder, rank 0; -1: none */
+    struct device *cpu;                  /* for samples: the run's device, or a CPU device opened beside a GPU */
+    int lock;                            /* lock on the folder, held by rank 0; -1: none */
     int rank, world;                     /* 0 of 1 with one process */
     int64_t step_tokens;                 /* real ids of a step, of all processes */
     int64_t saved;                       /* step of the last checkpoint; -1: none */
@@ -34,5 +34,5 @@ struct run {
     bool refreshed;                      /* this process has computed the corpus index */
 };
 enum status run_open(struct run *r);
-size_t run_bytes(const struct run *r);                    /* of device memory held */
-void run_close(struct run *r);                            /* also after run_open failed */
+size_t run_bytes(const struct run *r);                    /* device memory held */
+void run_close(struct run *r);                            /* also after a failed run_open */

@@ -58,7 +58,7 @@ static enum status run_log_truncate(const char *path, int64_t keep) {
     return STATUS_OK;
 }
 
-/* Beside the log; TensorBoard looks for "tfevents" in a name. */
+/* The event file is beside the log. TensorBoard recognizes it by "tfevents" in its name. */
 static enum status run_log_open_events(struct run_log *log, int64_t keep) {
     char path[FILE_PATH_MAX];
     const char *slash = strrchr(log->path, '/');
@@ -92,7 +92,7 @@ static void run_log_write_number_if(struct json_writer *w, const char *key, doub
     if (!isnan(value)) run_log_write_number(w, key, value);
 }
 
-/* -1: the part is not clipped apart. */
+/* -1: the part has no norm of its own. */
 static void run_log_write_norm(struct json_writer *w, const char *key, double norm) {
     if (!(norm < 0)) run_log_write_number(w, key, norm);
 }
@@ -104,7 +104,7 @@ static double run_log_rounded(double value) {
     return strtod(text, NULL);
 }
 
-/* JSON has no infinity or NaN: the reason is text. fabs: no "-nan". */
+/* JSON has no infinity or NaN, so the reason is written as text. fabs avoids "-nan". */
 static void run_log_write_reason(struct json_writer *w, const struct step_report *r) {
     char text[160];
     int used = snprintf(text, sizeof text, "loss %g, gradient norm %g", fabs(r->loss), fabs(r->gradient_norm));
@@ -194,7 +194,7 @@ enum status run_log_sync(struct run_log *log) {
 
 void run_log_close(struct run_log *log) {
     if (!log) return;
-    if (log->file) fclose(log->file); /* every line was flushed, and checked */
+    if (log->file) fclose(log->file); /* every line was flushed, and the flush was checked */
     event_file_close(log->events);
     memory_free(log->path);
     memory_free(log);

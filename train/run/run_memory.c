@@ -6,11 +6,11 @@
 
 struct run_memory {
     struct similar *neighbours;
-    int32_t **ids, **documents; /* [micro-batches + 1]: the last ones are the validation's */
+    int32_t **ids, **documents; /* [micro-batches + 1]: the last one is the validation's */
     int buffers;
 };
 
-/* Where device threads are busy with a GPU there is a pool for the search alone. */
+/* threads of the search if the device's threads are busy with a GPU; else NULL */
 static enum status run_memory_search(struct run_memory *m, const struct run_options *o,
                                      const struct run_memory_texts *texts, const char *path, bool make) {
     const struct train_config *c = o->config;
@@ -32,7 +32,7 @@ static enum status run_memory_search(struct run_memory *m, const struct run_opti
     return s;
 }
 
-/* Rank 0 first; the others wait for it, also when it fails. */
+/* Rank 0 searches first. The others wait for it, even when it fails. */
 static enum status run_memory_find(struct run_memory *m, const struct run_options *o,
                                    const struct run_memory_texts *texts) {
     char own[FILE_PATH_MAX];

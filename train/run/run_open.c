@@ -29,7 +29,7 @@ out:
     return s;
 }
 
-/* The run copies the tokenizer, since every checkpoint needs it. */
+/* The run copies the tokenizer, because every checkpoint contains it. */
 static enum status run_copy_tokenizer(const struct run *r) {
     struct file_map map;
     if (file_exists(r->tokenizer_path)) return STATUS_OK;
@@ -39,7 +39,7 @@ static enum status run_copy_tokenizer(const struct run *r) {
     return s;
 }
 
-/* A run keeps the tokenizer that it began with. The file that it was copied from may not exist any more. */
+/* A resumed run uses the tokenizer that it started with. The file that was copied may not exist any more. */
 static enum status run_check_own_tokenizer(const struct run *r) {
     struct file_map own, named = {0};
     if (!file_exists(r->config->tokenizer)) return STATUS_OK;
@@ -64,8 +64,8 @@ static enum status run_open_tokenizer(struct run *r) {
                 r->config->model.vocab_size);
 }
 
-/* One process at a time writes into a folder: a second one would remove the checkpoint that the first is writing, as an
- * orphan. On a file system without locks there is no check. */
+/* Only one process at a time may write into a run's folder: a second one would remove the first one's unfinished
+ * checkpoint as an orphan. On a file system without locks there is no check. */
 static enum status run_lock_folder(struct run *r) {
     char path[FILE_PATH_MAX];
     if (r->lock >= 0 || !file_is_directory(r->options->folder)) return STATUS_OK;
@@ -75,7 +75,7 @@ static enum status run_lock_folder(struct run *r) {
                 r->options->folder);
 }
 
-/* Fails before anything is written. */
+/* Checks the folder before anything is written. */
 static enum status run_check_folder(struct run *r) {
     char log[FILE_PATH_MAX], config[FILE_PATH_MAX];
     const char *folder = r->options->folder;
@@ -83,7 +83,7 @@ static enum status run_check_folder(struct run *r) {
     TRY(file_join(log, folder, "log.jsonl"));
     TRY(file_join(config, folder, "config.json"));
     TRY(file_join(r->tokenizer_path, folder, "tokenizer.json"));
-    if (r->rank > 0) return STATUS_OK; /* rank 0 checks; it may have created the folder by now */
+    if (r->rank > 0) return STATUS_OK; /* rank 0 checks, and may have created the folder by now */
     bool exists = file_exists(log) || file_exists(config);
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: continue it with --resume, or name another folder",
@@ -92,7 +92,7 @@ static enum status run_check_folder(struct run *r) {
     if (exists) return run_lock_folder(r);
     TRY(checkpoint_latest(&latest, folder));
     if (latest < 0) return STATUS_OK;
-    /* checkpoint_trim would keep them and remove this run's, whose steps are smaller. */
+    /* checkpoint_trim would keep the old checkpoints and remove this run's, whose steps are smaller. */
     return fail(STATUS_INVALID,
                 "%s: holds checkpoints of another run, up to step %lld: remove them, or name another folder", folder,
                 (long long)latest);
@@ -106,7 +106,7 @@ static enum status run_create_folder(struct run *r) {
     TRY(run_write_config(r));
     TRY(run_copy_tokenizer(r));
     TRY(checkpoint_prepare(r->options->folder));
-    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may have left too many */
+    TRY(checkpoint_trim(r->options->folder, r->config->keep)); /* a killed run may have left more than `keep` */
     if (r->config->sample_every) {
         TRY(file_join(path, r->options->folder, "samples"));
         TRY(file_make_directory(path));
@@ -118,7 +118,8 @@ static enum status run_create_folder(struct run *r) {
 /* ---- weights ------------------------------------------------------------------------------------------------------
  */
 
-/* From a model of the same kind, or from a Base LM: what it lacks begins as in a model without start_from. */
+/* Copies the weights of start_from, which may be of the same kind of model or a Base LM. Tensors that it lacks keep
+ * their random initial values. */
 static enum status run_graft(struct run *r, const struct safetensors *file) {
     const struct train_config *c = r->config;
     int taken, fresh;
@@ -140,7 +141,7 @@ static enum status run_initial_weights(struct run *r) {
     return s;
 }
 
-/* Of all text that a run depends on. */
+/* A fingerprint of all text on which a run depends. */
 static uint64_t run_fingerprint(const struct run *r) {
     uint64_t text = batches_fingerprint(r->batches);
     return r->pool ? text ^ (batches_fingerprint(r->pool) * 0x9e3779b97f4a7c15u) : text;
@@ -173,7 +174,7 @@ static enum status run_load_weights(struct run *r) {
 /* ---- what steps need ----------------------------------------------------------------------------------------------
  */
 
-/* Which chunks are barred depends on where documents end, and on each document being there once. */
+/* pool batch and corpus bar chunks by document. So every document must have an end, and must be in the data once. */
 static void run_note_documents(struct run *r) {
     const struct train_config *c = r->config;
     const struct progress *p = r->options->progress;
@@ -187,7 +188,7 @@ static void run_note_documents(struct run *r) {
                               c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
 }
 
-/* Text that is only retrieved from: its windows do not matter. */
+/* Opens the text of pool_data. It is only retrieved from, so its windows are never used. */
 static enum status run_open_pool(struct run *r) {
     const struct train_config *c = r->config;
     if (c->pool_data.count == 0) return STATUS_OK;
@@ -256,7 +257,8 @@ static enum status run_upload_state(struct run *r) {
     size_t bytes = (size_t)params_elements(r->state.params) * sizeof(float);
     for (int i = 0; i < 2; i++)
         device_upload(dev, optimizer_moment(o, i)->data, r->state.moments[i], bytes);
-    if (r->state.index_weights && r->corpus) { /* computes the index that the stopped run had, with its weights */
+    /* computes the index of the stopped run again, from the weights that it had then */
+    if (r->state.index_weights && r->corpus) {
         device_upload(dev, optimizer_master(o)->data, r->state.index_weights, bytes);
         optimizer_refresh(o);
         step_refresh_corpus(r->step);

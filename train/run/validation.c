@@ -11,12 +11,12 @@ struct validation_part {
 struct validation {
     struct batches *batches;
     int sequences, n_files;
-    struct validation_part *parts; /* of each file; validation_run sets all but bytes */
+    struct validation_part *parts; /* of each file; validation_run sets all members but bytes */
     struct validation_figure *figures;
     double *sums, *mixed; /* [sequences] */
 };
 
-/* Bytes of ids that are not predicted do not count. */
+/* Counts the bytes of the predicted ids only. */
 static enum status validation_count_bytes(struct validation *v, const struct tokenizer *tokenizer) {
     struct tokenizer_scratch *scratch = NULL;
     int32_t *ids = NULL;
@@ -102,7 +102,7 @@ static struct validation_figure validation_figure(const struct validation_part *
                                       .memory_bits_per_byte = mixture / M_LN2 / bytes};
 }
 
-/* Of what each window's loss falls with a memory: the half width of a 95 % interval of the mean, windows drawn anew. */
+/* Statistics of how much a memory lowers the mean loss of a window. The interval treats windows as independent. */
 struct validation_spread {
     int64_t n;
     double sum, squares;

@@ -10,13 +10,15 @@ struct batch {
     const int32_t *ids;                  /* [n]: landmark_id in every chunk's last row */
     /* [n]: the next real id; -1 (not scored) at landmarks and at a sequence's end */
     const int32_t *targets;
-    /* [N*B]: first and last document that the ids of each enc_chunk_size ids belong to (B: C; Base LM: L / chunk, with
-     * a token memory; else NULL) */
+    /* [N*B][2]: first and last document that each run of enc_chunk_size ids overlaps. B is C; for a Base LM L / chunk,
+     * if it has a token memory, else documents is NULL */
     const int32_t (*documents)[2];
     int64_t scored;                      /* targets >= 0 */
-    const int32_t *mask;                 /* [n]: the encoder reads mask_id where != 0; NULL: a random mask */
-    const int64_t *starts;               /* [N]: where each sequence begins in the text of all files */
-    /* Token memory: of each block of enc_chunk_size ids (in order), P passages: ids [N*B*P][span*chunk + 1], the last
-     * one that which follows the passage (-1: none); document [N*B*P], -1: there is no passage. NULL: no passages. */
+    /* [n]: the encoder reads mask_id where it is not 0; NULL: the step draws a random mask */
+    const int32_t *mask;
+    const int64_t *starts;               /* [N]: position of each sequence's first id in the text of all files */
+    /* Token memory: P passages for each run of enc_chunk_size ids, in order. passages [N*B*P][span*chunk + 1]: ids,
+     * the last of which follows the passage (-1: none). passage_documents [N*B*P]; -1: no passage. Both NULL: no
+     * passages. */
     const int32_t *passages, *passage_documents;
 };

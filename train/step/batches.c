@@ -1,4 +1,4 @@
-/* batches.c -- see batches.h. Random numbers: a stream for windows' starts, one for each epoch's order. */
+/* batches.c -- see batches.h. Random numbers: one stream for the starts of windows, and one for each epoch's order. */
 #include "train/step/batches.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -122,7 +122,7 @@ static int64_t batches_rows(const struct batches *b) {
     return (int64_t)b->config.sequences * b->config.chunks * positions;
 }
 
-/* How many windows the text has, without a random start. */
+/* Number of whole windows in the text, or of samples. */
 static int64_t batches_fit(const struct batches *b) {
     return b->prompts ? b->n_documents : b->tokens / b->length;
 }
@@ -133,7 +133,7 @@ static enum status batches_count_windows(struct batches *b) {
         return fail(STATUS_INVALID, "%s: %lld tokens in all files are fewer than one sequence of %lld (length)",
                     b->config.files[0], (long long)b->tokens, (long long)b->length);
     b->windows = fit;
-    /* With one window less the first one can begin anywhere within a window's length. */
+    /* One window fewer than fit, so that the first one may begin anywhere within a window's length. */
     if (b->config.sampling == SAMPLING_EPOCHS && fit > 1 && !b->prompts) b->windows = fit - 1;
     if (b->config.sampling == SAMPLING_ONCE && b->config.max_windows > 0 && b->config.max_windows < fit)
         b->windows = b->config.max_windows;
@@ -305,13 +305,13 @@ void batches_set_order(struct batches *b, batches_arrange *arrange, void *contex
     b->epoch = -1;
 }
 
-/* Where window `number` of SAMPLING_ONCE begins. */
+/* Position of window `number` of SAMPLING_ONCE. */
 static int64_t batches_once_start(const struct batches *b, int64_t number) {
     int64_t window = (int64_t)((__int128)number * batches_fit(b) / b->windows);
     return b->prompts ? b->starts[window] : window * b->length;
 }
 
-/* Where sequence `number` of the run begins. */
+/* Position of sequence `number` of the run. */
 static int64_t batches_window_start(struct batches *b, int64_t number) {
     if (b->config.sampling == SAMPLING_ONCE) return batches_once_start(b, number);
     if (b->config.sampling == SAMPLING_RANDOM) {
@@ -324,7 +324,7 @@ static int64_t batches_window_start(struct batches *b, int64_t number) {
     return batches_epoch_start(b, epoch) + b->order[number % b->windows] * b->length;
 }
 
-/* n ids of the text from `at` on. */
+/* Copies n ids of the text from position `at` on. */
 static void batches_copy_ids(const struct batches *b, int32_t *out, int64_t at, int64_t n) {
     for (int i = 0; i < b->n_files && n > 0; i++) {
         const struct token_file *f = &b->files[i];
@@ -358,8 +358,8 @@ static int64_t batches_window_length(const struct batches *b, int64_t start) {
     return b->starts[document + 1] - b->starts[document];
 }
 
-/* First and last document of each chunk of a sequence. After a sample there are none: numbers that no other chunk has,
- * not even the next. */
+/* First and last document of each chunk of a sequence. Chunks after the end of a sample get numbers that match no other
+ * chunk, not even the next. */
 static void batches_fill_documents(const struct batches *b, int32_t (*documents)[2], int64_t start) {
     int64_t chunk = batches_chunk(b), n = batches_window_length(b, start);
     for (int64_t c = 0; c < b->length / chunk; c++) {

@@ -1,8 +1,8 @@
 /* corpus_pool.c -- the corpus on the device, and exact search in it.
  *
- * Both tables have one row more than there are chunks: the row of an empty result (topk.h, gather). The search itself
- * leaves barred documents out. Noise is added to the best few results only: over a million landmarks the largest noise
- * values would decide. */
+ * Both tables have one row more than there are chunks, for empty results (topk.h, gather). The search itself leaves
+ * barred documents out. Noise is added only to the scores of the best results: over a million landmarks the largest
+ * noise values would decide. */
 #include "train/step/corpus_pool.h"
 #include "base/memory.h"
 #include "kernels/device/carve.h"
@@ -22,8 +22,8 @@ struct corpus_pool {
     size_t bytes;
     int32_t *ids, *documents; /* [chunks + 1, positions], [chunks + 1, 2] */
     struct mat landmarks;     /* [chunks, d] */
-    /* Of a search, for max_queries. */
-    int32_t *none, *all; /* the begin (0) and end (chunks) of every query's ranges */
+    /* Buffers of a search, for max_queries queries. */
+    int32_t *none, *all; /* the begin (0) and end (chunks) of every query's range */
     int64_t *found, *kept;
     float *score;
 };
@@ -41,7 +41,8 @@ static void corpus_pool_layout(void *of, struct carve *c) {
     p->score = carve_bytes(c, wide, sizeof *p->score);
 }
 
-/* Rows first .. first+n-1 of the table of ids, with their landmarks; the row after the last chunk is pads. */
+/* Uploads rows first .. first+n-1 of the table of ids, each with the landmark id at its end. The row after the last
+ * chunk holds pads. */
 static void corpus_pool_upload_ids(struct corpus_pool *p, int32_t *rows, const int32_t *ids, int64_t first, int64_t n,
                                    int32_t landmark) {
     int64_t real = p->positions - 1;

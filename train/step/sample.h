@@ -5,7 +5,7 @@
 #include "model/params.h"
 #include "train/run/config.h"
 
-/* Writes a file: each prompt of the config (none: the start of a document), and its continuation. Equal weights and
- * seed give equal text. `cpu`: a CPU device. */
+/* Writes a file with each prompt of the config (none: the start of a document) and the model's continuation. Equal
+ * weights and seed give equal text. `cpu`: a CPU device. */
 enum status sample_write(const char *path, struct device *cpu, const struct train_config *config,
                          const struct params *params, const struct tokenizer *tokenizer);

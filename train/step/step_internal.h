@@ -38,8 +38,8 @@ struct step_gathered { struct mat f32, table, gradient; };
 
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
-/* Sums over a step's micro-batches. corpus_weight, weight: of retrieval, on corpus chunks and on all; contrast,
- * hits: over `pairs` queries that have a next chunk in their document; teach: step_teach_sums, over `taught`. */
+/* Sums over a step's micro-batches. corpus_weight, weight: retrieval weights on corpus chunks, on all chunks. contrast,
+ * hits: over `pairs` queries with a next chunk in their document; teach: step_teach_sums, over `taught` queries. */
 struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight, teach[4]; struct memory_loss_sums memory;
                    int64_t scored, masked, pairs, taught; };
 
@@ -80,7 +80,7 @@ struct step_task {
     float scale, mlm_scale, contrast_scale, teach_scale;  /* of a row's loss */
 };
 
-/* Number of the first chunk that a group's queries found in the corpus; for group == groups: the end. */
+/* Number of the first chunk that a group's queries found in the corpus; group == groups: the end of all. */
 static inline int64_t step_candidates_begin(const struct step *s, int group) {
     return s->queries * (1 + (int64_t)group * s->config.candidates);
 }

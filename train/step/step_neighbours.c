@@ -30,8 +30,8 @@ void step_encode(struct step *s, const struct step_task *task, struct mat lower)
         encoder_train_forward(s->encoder, NULL, lower, chunks);
         return;
     }
-    if (step_searches_corpus(
-            task)) { /* the first group's queries need no encoded chunk: batch and candidates are encoded together */
+    /* The first group's queries need no encoded chunk, so the batch and their candidates are encoded together. */
+    if (step_searches_corpus(task)) {
         step_find_candidates(s, task, 0, decoder_train_query(s->decoder, 0));
         chunks = step_candidates_begin(s, 1);
     }

@@ -1,5 +1,5 @@
-/* arrow_buffer.c -- see arrow_internal.h. A buffer of a compressed batch begins with its plain length, -1 for one that
- * is stored as it is. */
+/* arrow_buffer.c -- see arrow_internal.h. A buffer of a compressed batch begins with its uncompressed length; -1: the
+ * buffer is stored uncompressed. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/arrow_internal.h"
@@ -55,7 +55,7 @@ enum status arrow_buffer_get(struct arrow_buffer *b, const uint8_t **out, const 
                              uint64_t bytes) {
     if (at > b->size || bytes > b->size - at) return arrow_batch_fail(body, "a row lies outside of its buffers");
     if (bytes == 0) {
-        *out = (const uint8_t *)""; /* nothing may have been read yet */
+        *out = (const uint8_t *)""; /* no buffer has been read yet */
         return STATUS_OK;
     }
     if (b->loaded) {

@@ -1,5 +1,5 @@
-/* arrow_schema.c -- finds the columns of a document in an arrow schema. The buffers of a record batch stand in the
- * order of a walk over the schema's fields, and each type has its own number of them. */
+/* arrow_schema.c -- finds the columns of a document in an arrow schema. A record batch has its buffers in the order of
+ * a walk over the schema's fields, and each type has its own number of buffers. */
 #include "data/readers/columnar/arrow_internal.h"
 #include <string.h>
 
@@ -30,11 +30,11 @@ struct arrow_walk {
     struct flat *flat;
     struct columnar_choice *choice;
     int version, n_leaves;
-    size_t fields_left; /* a bound: tables can be shared, and a walk over them exponential */
+    size_t fields_left; /* limits the walk: tables can be shared, so its length could be exponential */
     size_t parents[COLUMNAR_DEPTH_MAX];
     char path[COLUMNAR_PATH_MAX];
 };
-/* Where a field stands. */
+/* Position of a field in the walk. */
 struct arrow_position {
     size_t path;
     int depth;
@@ -72,7 +72,7 @@ static const char *type_name(uint64_t type) {
     return type < TYPES ? names[type] : "an unknown type";
 }
 
-/* Buffers of the type itself; views have more, as each batch says. */
+/* Number of buffers of the type itself. A view has more; each batch tells how many. */
 static size_t type_buffers(const struct arrow_walk *w, uint64_t type, bool dense) {
     switch (type) {
     case TYPE_NULL:
@@ -116,7 +116,7 @@ static void add_column(struct arrow_walk *w, struct flat_table field, struct arr
     }
     if (flat_child(w->flat, field, 4).fields_size) {
         kind = COLUMN_OTHER;
-        name = "dictionary-encoded values, which are not read (cast them to string)";
+        name = "dictionary-encoded values, which are not supported (cast them to string)";
     }
     if (!p.structs_only) kind = COLUMN_OTHER;
     columnar_choice_add(w->choice, w->path, kind, name, w->n_leaves);
@@ -137,7 +137,7 @@ static bool walk_field(struct arrow_walk *w, struct flat_table field, struct arr
     add_column(w, field, p, type);
     w->parents[p.depth++] = w->out->n_buffers;
     w->out->n_nodes++;
-    w->out->n_buffers += encoded ? 2 : type_buffers(w, type, dense); /* encoded: of the indices */
+    w->out->n_buffers += encoded ? 2 : type_buffers(w, type, dense); /* encoded: the buffers of the indices */
     w->out->n_views += !encoded && (type == TYPE_BINARY_VIEW || type == TYPE_UTF8_VIEW);
     p.structs_only = p.structs_only && type == TYPE_STRUCT;
     for (size_t i = 0; i < children.count && !encoded; i++) {
@@ -155,7 +155,7 @@ enum status arrow_schema_read(struct arrow_schema *out, struct flat *f, struct f
     struct flat_vector fields = flat_vector(f, schema, 1, 4);
     bool good = !f->bad;
     if (flat_number(f, schema, 0, 2) != 0)
-        return fail(STATUS_UNSUPPORTED, "%s: its numbers are big-endian, which is not read", path);
+        return fail(STATUS_UNSUPPORTED, "%s: its numbers are big-endian, which is not supported", path);
     for (size_t i = 0; i < fields.count && good; i++) {
         struct flat_table field = flat_element(f, fields, i);
         good = walk_field(&w, field, (struct arrow_position){.structs_only = true});

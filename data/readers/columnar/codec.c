@@ -1,4 +1,4 @@
-/* codec.c -- see codec.h. Each library checks its input; what it made is compared with what was announced. */
+/* codec.c -- see codec.h. Each library checks its input; the size of the output is compared with the announced one. */
 #include "data/readers/columnar/codec.h"
 #include <brotli/decode.h>
 #include <limits.h>
@@ -18,7 +18,7 @@ bool codec_known(int64_t codec) {
     return codec >= CODEC_NONE && codec <= CODEC_LZ4_FRAME && codec != CODEC_LZO && codec != CODEC_LZ4_HADOOP;
 }
 
-/* Several gzip members in a row are one block; sizes of blocks are below 2 GiB in both formats. */
+/* Several consecutive gzip members form one block. In both formats a block has less than 2 GiB. */
 static bool gzip_block(uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_bytes) {
     z_stream z = {
         .next_in = (Bytef *)(uintptr_t)in, .avail_in = (uInt)in_bytes, .next_out = out, .avail_out = (uInt)out_bytes};

@@ -1,4 +1,4 @@
-/* codec.h -- blocks that are compressed on their own, as the pages of parquet and the buffers of arrow are. */
+/* codec.h -- decompresses independent blocks, such as parquet's pages and arrow's buffers. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -11,7 +11,8 @@ enum codec {
     CODEC_LZ4_FRAME
 };
 const char *codec_name(enum codec codec);
-bool codec_known(int64_t codec);             /* and can be decompressed: not lzo, not the old framing of lz4 */
+/* Whether the codec can be decompressed; lzo and the old framing of lz4 cannot. */
+bool codec_known(int64_t codec);
 
-/* Exactly out_bytes bytes; false when the block is damaged or holds more or fewer. Not for CODEC_NONE. */
+/* Decompresses exactly out_bytes bytes; false: the block is damaged, or has more or fewer. Not for CODEC_NONE. */
 bool codec_decompress(enum codec codec, uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_bytes);

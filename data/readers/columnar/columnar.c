@@ -111,7 +111,7 @@ static void hash_value(struct reader *r, const struct columnar_value *v) {
     if (!v->null) reader_part_add(r, v->data, v->size);
 }
 
-/* Valid UTF-8 that ends with a NUL. */
+/* Repairs a text to valid UTF-8 with a NUL at its end. */
 static enum status columnar_text(struct reader_buffer *to, uint64_t *replaced, const struct columnar_value *v) {
     const char *text = (const char *)v->data;
     *replaced = 0;
@@ -146,7 +146,7 @@ enum status columnar_row(struct reader *r, struct document *d, bool *skipped,
                          const enum columnar_kind kinds[COLUMNAR_COLUMNS], struct columnar_part part) {
     const struct columnar_value *text = &values[COLUMNAR_TEXT];
     const char *path = reader_file(r)->path;
-    unsigned long long row = ++r->position.offset; /* rows of the file that were read */
+    unsigned long long row = ++r->position.offset; /* number of the row in the file */
     r->position.line = row;
     *skipped = false;
     if (text->size > r->max_bytes)

@@ -1,5 +1,5 @@
-/* flatbuffer.h -- reads FlatBuffers, in which arrow writes its metadata, from a byte range. Offsets that lead out of
- * the range set `bad`, and what they lead to is absent: 0, no elements, no table. Nothing is allocated. */
+/* flatbuffer.h -- reads FlatBuffers, the format of arrow's metadata, from a byte range. An offset out of the range sets
+ * `bad`, and its target counts as absent: 0, no elements, no table. Nothing is allocated. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,9 +10,9 @@ struct flat_table { size_t at, fields, fields_size; };                 /* fields
 struct flat_vector { const uint8_t *data; size_t count; };
 
 struct flat_table flat_root(struct flat *f);
-uint64_t flat_number(struct flat *f, struct flat_table t, int field, int bytes);   /* 0 when absent: the default */
+uint64_t flat_number(struct flat *f, struct flat_table t, int field, int bytes);   /* absent: 0, the default */
 struct flat_table flat_child(struct flat *f, struct flat_table t, int field);
-/* Of elements that take so many bytes. */
+/* Vector whose elements take so many bytes. */
 struct flat_vector flat_vector(struct flat *f, struct flat_table t, int field, size_t element);
-/* An element of a vector of tables. */
+/* Element of a vector of tables. */
 struct flat_table flat_element(struct flat *f, struct flat_vector v, size_t i);

@@ -1,4 +1,5 @@
-/* parquet_column.c -- the pages of one column of a row group: header, checksum, decompression, definition levels. */
+/* parquet_column.c -- reads the pages of one column of a row group: header, checksum, decompression, definition
+ * levels. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
@@ -38,7 +39,7 @@ void parquet_column_free(struct parquet_column *c) {
 
 /* ---- headers ---------------------------------------------------------------------------------------------------- */
 
-/* DataPageHeader, DictionaryPageHeader and DataPageHeaderV2, whose fields differ. */
+/* Reads a DataPageHeader, DictionaryPageHeader or DataPageHeaderV2, whose fields differ. */
 static void read_page_body(struct thrift *t, struct thrift_field in, struct parquet_page *p) {
     struct thrift_field f = {0};
     bool v2 = in.id == 8;
@@ -84,7 +85,8 @@ static void read_page(struct thrift *t, struct parquet_page *p) {
     }
 }
 
-/* The header at c->at, of unknown length: statistics may make it long. c->at is then where its data begins. */
+/* Reads the header at c->at, whose length is unknown: statistics may make it long. Afterwards c->at is the start of its
+ * data. */
 static enum status next_header(struct parquet_column *c, struct parquet_page *p) {
     c->page_at = c->at;
     for (uint64_t most = HEADER_FIRST;; most *= 8) {
@@ -118,7 +120,7 @@ static enum status next_header(struct parquet_column *c, struct parquet_page *p)
 
 /* ---- data ------------------------------------------------------------------------------------------------------- */
 
-/* The page's bytes, of which the first `apart` are not compressed, into `to`. */
+/* Reads the page's bytes into `to`. The first `apart` bytes are not compressed. */
 static enum status page_data(struct parquet_column *c, const struct parquet_page *p, size_t apart,
                              struct reader_buffer *to) {
     size_t bytes = (size_t)p->bytes, plain = (size_t)p->plain_bytes;
@@ -159,7 +161,7 @@ static enum status read_dictionary(struct parquet_column *c, const struct parque
     return STATUS_OK;
 }
 
-/* Definition levels and values; every value is a row. */
+/* Opens a page's definition levels and values; every value is a row. */
 static enum status read_data(struct parquet_column *c, const struct parquet_page *p) {
     bool v2 = p->type == PAGE_DATA_V2;
     size_t apart = 0, levels = 0;
@@ -169,10 +171,11 @@ static enum status read_data(struct parquet_column *c, const struct parquet_page
     if ((uint64_t)p->values > c->rows_left || (v2 && p->rows != p->values))
         return page_fail(c, "it holds more values than the row group has rows");
     if (!parquet_encoding_known(c, p->encoding))
-        return fail(STATUS_UNSUPPORTED,
-                    "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not read for this type",
-                    c->file->path, (unsigned long long)c->group, c->name, (unsigned long long)c->page_at,
-                    (long long)p->encoding);
+        return fail(
+            STATUS_UNSUPPORTED,
+            "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not supported for this type",
+            c->file->path, (unsigned long long)c->group, c->name, (unsigned long long)c->page_at,
+            (long long)p->encoding);
     if (v2) {
         if (p->level_bytes < 0 || p->level_bytes > p->bytes || p->repetition_bytes != 0)
             return page_fail(c, "its levels are longer than it");
@@ -181,7 +184,7 @@ static enum status read_data(struct parquet_column *c, const struct parquet_page
     TRY(page_data(c, p, apart, &c->plain));
     const uint8_t *at = (const uint8_t *)c->plain.data, *end = at + c->plain.size;
     if (!v2 && width > 0) {
-        if (p->level_encoding != PARQUET_RLE) return page_fail(c, "its levels have an encoding that is not read");
+        if (p->level_encoding != PARQUET_RLE) return page_fail(c, "its levels have an encoding that is not supported");
         if (end - at < 4) return page_fail(c, "it ends within its levels");
         levels = (size_t)little_endian_get(at, 4);
         at += 4;
@@ -201,7 +204,7 @@ static enum status next_page(struct parquet_column *c) {
     TRY(next_header(c, &p));
     if (p.type == PAGE_DICTIONARY) return read_dictionary(c, &p);
     if (p.type == PAGE_DATA || p.type == PAGE_DATA_V2) return read_data(c, &p);
-    c->at += (uint64_t)p.bytes; /* an index, or a kind of page that is newer than this program and holds no rows */
+    c->at += (uint64_t)p.bytes; /* an index, or a kind of page that is newer than this program and has no rows */
     return STATUS_OK;
 }
 

@@ -1,7 +1,7 @@
-/* parquet_encodings.h -- the number streams inside parquet's pages, decoded value by value, so that memory does not
- * follow the counts that a file claims (github.com/apache/parquet-format, Data encodings).
+/* parquet_encodings.h -- decodes the number streams in parquet's pages value by value, so that memory does not depend
+ * on the counts that a file states (github.com/apache/parquet-format, Data encodings).
  *
- * A `next` returns false when the bytes end or break a rule. Nothing is allocated. */
+ * A `next` returns false if the bytes end or are malformed. Nothing is allocated. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 struct parquet_runs {
     const uint8_t *at, *end;
     int width;
-    uint64_t left;                           /* values of the open run */
+    uint64_t left;                           /* values left in the open run */
     const uint8_t *packed; uint64_t bit;     /* NULL: a repeated value */
     uint32_t value;
 };
@@ -21,15 +21,15 @@ bool parquet_runs_next(struct parquet_runs *r, uint32_t *value);
 /* DELTA_BINARY_PACKED: blocks of miniblocks of differences. */
 struct parquet_deltas {
     const uint8_t *at, *end;                 /* at: after the open miniblock */
-    uint64_t left;                           /* values that are still to come */
+    uint64_t left;                           /* values left */
     uint64_t miniblocks, per_miniblock;
-    uint64_t value, min_delta;               /* sums wrap around, as the format wants */
-    bool first;                              /* the next value is the header's */
+    uint64_t value, min_delta;               /* sums wrap around, as the format requires */
+    bool first;                              /* whether the next value is the header's */
     const uint8_t *widths; uint64_t miniblock, in_miniblock;
     const uint8_t *packed;
 };
-/* False when the header is bad or announces more than `most` values. */
+/* Returns false if the header is malformed or announces more than `most` values. */
 bool parquet_deltas_begin(struct parquet_deltas *d, const uint8_t *at, const uint8_t *end, uint64_t most);
 bool parquet_deltas_next(struct parquet_deltas *d, int64_t *value);
-/* Where the stream ends, d being at its begin; NULL when it is cut short. */
+/* Returns the end of the stream that begins at d; NULL: it is cut short. */
 const uint8_t *parquet_deltas_end(const struct parquet_deltas *d);

@@ -1,7 +1,7 @@
-/* parquet_footer.c -- the schema and the row groups of a parquet file.
+/* parquet_footer.c -- reads the schema and the row groups of a parquet file.
  *
  * The footer is one Thrift struct at the file's end. Its schema is read first, to find the columns; then its row
- * groups, of which only these columns are kept. Every range is checked against the file here, once. */
+ * groups, of which only these columns are kept. Every range is checked here against the file. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
@@ -32,7 +32,7 @@ struct schema_walk {
 struct footer_read {
     struct parquet_footer *out;
     const struct columnar_file *file;
-    uint64_t data_end; /* where the footer starts */
+    uint64_t data_end; /* start of the footer */
     struct schema_walk walk;
     struct columnar_choice choice;
 };
@@ -116,7 +116,7 @@ static void add_leaf(struct schema_walk *w, const struct element *e, int levels,
     w->n_leaves++;
 }
 
-/* One element below the root; false when the tree is malformed. */
+/* Reads one element below the root; false: the tree is malformed. */
 static bool walk_element(struct schema_walk *w, const struct element *e) {
     while (w->depth > 0 && w->open[w->depth - 1].left == 0)
         w->depth--;
@@ -131,7 +131,8 @@ static bool walk_element(struct schema_walk *w, const struct element *e) {
         return true;
     }
     if (w->depth == COLUMNAR_DEPTH_MAX) return false;
-    bool named = strcmp(w->path, w->choice->text_field) == 0; /* a struct or a list, of which no leaf has that path */
+    /* a struct or a list with that name: no leaf has that path */
+    bool named = strcmp(w->path, w->choice->text_field) == 0;
     if (named) columnar_choice_add(w->choice, w->path, COLUMN_OTHER, "a list or a struct", -1);
     w->open[w->depth].path = path;
     w->open[w->depth].left = e->children;
@@ -205,8 +206,8 @@ static enum status check_chunk(struct footer_read *r, const struct chunk_read *c
         return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" is encrypted: decrypt the file first",
                     path, group, name);
     if (c->elsewhere)
-        return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" lies in another file: name that one",
-                    path, group, name);
+        return fail(STATUS_UNSUPPORTED, "%s: row group %zu: the column \"%s\" is in another file: name that one", path,
+                    group, name);
     bool in_file = c->has_meta && at >= MAGIC && c->bytes >= 0 && (uint64_t)at <= r->data_end &&
                    (uint64_t)c->bytes <= r->data_end - (uint64_t)at;
     if (!in_file || c->type != (int64_t)r->out->leaves[column].type || c->values < 0 || (uint64_t)c->values != g->rows)
@@ -217,7 +218,7 @@ static enum status check_chunk(struct footer_read *r, const struct chunk_read *c
     if (!codec_known(c->codec) || c->codec == CODEC_LZ4_FRAME)
         return fail(
             STATUS_UNSUPPORTED,
-            "%s: row group %zu: the column \"%s\" is compressed by method %lld%s%s, which is not read: write it "
+            "%s: row group %zu: the column \"%s\" is compressed by method %lld%s%s, which is not supported: write it "
             "again with zstd",
             path, group, name, (long long)c->codec, c->codec == CODEC_LZO ? ", lzo" : "",
             c->codec == CODEC_LZ4_HADOOP ? ", the old framing of lz4" : "");
@@ -225,7 +226,7 @@ static enum status check_chunk(struct footer_read *r, const struct chunk_read *c
     return STATUS_OK;
 }
 
-/* The chunks stand before the number of rows, which they are checked against. */
+/* The chunks come before the number of rows, against which they are checked. */
 static enum status read_group(struct thrift *t, struct footer_read *r, size_t group) {
     struct thrift_field f = {0};
     struct chunk_read wanted[COLUMNAR_COLUMNS] = {0}, c;

@@ -1,7 +1,7 @@
-/* parquet_internal.h -- a parquet file's footer, and one column of a row group read page by page.
+/* parquet_internal.h -- a parquet file's footer, and one column of a row group, read page by page.
  *
- * Format: github.com/apache/parquet-format (parquet.thrift). Only columns without repetition are read, so
- * a value is a row. Memory: the footer's row groups, and per column one page, its compressed bytes and a dictionary. */
+ * Format: github.com/apache/parquet-format (parquet.thrift). Only columns without repetition are read, so a value is a
+ * row. Memory: the footer's row groups, and for each column one page, its compressed bytes and a dictionary. */
 #pragma once
 #include "data/readers/columnar/codec.h"
 #include "data/readers/columnar/columnar.h"
@@ -14,7 +14,8 @@ enum parquet_encoding {
 };
 
 struct parquet_leaf { int number; enum parquet_type type; int levels; };   /* number < 0: none */
-struct parquet_chunk { enum codec codec; uint64_t at, end; };              /* a column of a row group, in the file */
+/* range of a column of a row group in the file */
+struct parquet_chunk { enum codec codec; uint64_t at, end; };
 struct parquet_group { uint64_t rows; struct parquet_chunk chunks[COLUMNAR_COLUMNS]; };
 
 struct parquet_footer {
@@ -23,7 +24,7 @@ struct parquet_footer {
     struct parquet_group *groups; size_t n_groups;
     uint64_t rows;
 };
-/* Fails with STATUS_INVALID (damaged; no such column) or STATUS_UNSUPPORTED (encrypted, unknown codec). */
+/* STATUS_INVALID: damaged, or there is no such column. STATUS_UNSUPPORTED: encrypted, or an unknown codec. */
 enum status parquet_footer_read(struct parquet_footer *out, const struct columnar_file *file, const char *text_field,
                                 uint64_t block_max);
 void parquet_footer_free(struct parquet_footer *f);
@@ -40,27 +41,27 @@ struct parquet_column {
     enum parquet_type type;
     int levels;
     enum codec codec;
-    uint64_t at, end;                        /* the next page; the chunk's end */
-    uint64_t rows_left, in_page;             /* of the row group, the open page's included; of the open page */
+    uint64_t at, end;                        /* of the next page; end of the chunk */
+    uint64_t rows_left, in_page;             /* of the row group, including the open page; of the open page */
     uint64_t page_at;
     struct reader_buffer raw, plain, dictionary, whole;
-    uint32_t *entries; size_t entries_capacity, n_entries;   /* where each of the dictionary's texts starts */
+    uint32_t *entries; size_t entries_capacity, n_entries;   /* starts of the dictionary's texts */
     bool has_dictionary;
     int64_t encoding;
     const uint8_t *value, *value_end;        /* values of the page */
     struct parquet_runs defined, indices;
     struct parquet_deltas lengths, prefixes;
-    uint64_t split, split_count;             /* BYTE_STREAM_SPLIT: the next value, of so many */
+    uint64_t split, split_count;             /* BYTE_STREAM_SPLIT: the next value; number of values */
     uint8_t number[8];
 };
 void parquet_column_begin(struct parquet_column *c, const struct parquet_footer *f, size_t group, int column);
-/* The next row's value, valid until the next call. There must be one (rows_left > 0). */
+/* Returns the next row's value, valid until the next call. rows_left must be above 0. */
 enum status parquet_column_next(struct parquet_column *c, struct columnar_value *value);
 void parquet_column_free(struct parquet_column *c);
 
-/* parquet_values.c: the values of a page, whose bytes are c->value to c->value_end. False: they are damaged. */
+/* In parquet_values.c: the values of a page, whose bytes are c->value to c->value_end. false: they are damaged. */
 bool parquet_values_begin(struct parquet_column *c, uint64_t rows);
 bool parquet_values_next(struct parquet_column *c, struct columnar_value *value);
 bool parquet_encoding_known(const struct parquet_column *c, int64_t encoding);
-/* c->dictionary holds a page of `count` plain values: finds where they start. */
+/* c->dictionary is a page of `count` plain values: finds the start of each. */
 enum status parquet_dictionary_begin(struct parquet_column *c, uint64_t count, bool *good);

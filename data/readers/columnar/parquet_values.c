@@ -1,4 +1,4 @@
-/* parquet_values.c -- the values of a page, for each encoding that texts and whole numbers have. */
+/* parquet_values.c -- the values of a page, for each encoding of texts and whole numbers. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
@@ -25,7 +25,7 @@ bool parquet_encoding_known(const struct parquet_column *c, int64_t encoding) {
     }
 }
 
-/* A text after its length of four bytes, at *at. */
+/* Reads a text and its length of four bytes at *at. */
 static bool plain_text(const uint8_t **at, const uint8_t *end, struct columnar_value *v) {
     if (end - *at < 4) return false;
     v->size = (size_t)little_endian_get(*at, 4);
@@ -58,7 +58,7 @@ bool parquet_values_begin(struct parquet_column *c, uint64_t rows) {
     switch (c->encoding) {
     case PARQUET_PLAIN_DICTIONARY:
     case PARQUET_RLE_DICTIONARY:
-        if (at == end) { /* a page of nulls may leave it out */
+        if (at == end) { /* a page of nulls may lack it */
             c->indices = parquet_runs_begin(at, end, 0);
             return true;
         }
@@ -94,7 +94,7 @@ static bool next_entry(struct parquet_column *c, struct columnar_value *v) {
     return true;
 }
 
-/* The bytes that follow, of the next length. */
+/* Returns the bytes of the next length. */
 static bool next_length(struct parquet_column *c, struct columnar_value *v) {
     int64_t length;
     if (!parquet_deltas_next(&c->lengths, &length) || length < 0 || length > c->value_end - c->value) return false;
@@ -103,7 +103,7 @@ static bool next_length(struct parquet_column *c, struct columnar_value *v) {
     return true;
 }
 
-/* A text is so many bytes of the one before it, and a rest. */
+/* A text is a prefix of the one before it, of stated length, and a suffix. */
 static bool next_prefixed(struct parquet_column *c, struct columnar_value *v) {
     int64_t prefix;
     if (!parquet_deltas_next(&c->prefixes, &prefix) || prefix < 0 || (uint64_t)prefix > c->whole.size) return false;

@@ -1,4 +1,5 @@
-/* reader_arrow.c -- documents out of an arrow IPC file or stream: one a row, record batch after record batch. */
+/* reader_arrow.c -- documents from an arrow IPC file or stream: a document for each row, record batch by record
+ * batch. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/arrow_internal.h"
@@ -10,12 +11,12 @@ static const char magic[] = "ARROW1";
 
 struct arrow {
     struct columnar_file file;
-    bool footer;      /* the file format */
-    uint64_t at, end; /* the next message; where they end */
+    bool footer;      /* whether it has the file format */
+    uint64_t at, end; /* position of the next message; end of the messages */
     struct reader_buffer metadata;
     struct arrow_schema schema;
     struct arrow_body body;      /* of the open batch */
-    uint64_t batches, rows, row; /* batches begun; rows of the open one */
+    uint64_t batches, rows, row; /* batches opened; rows of the open one */
     struct arrow_column columns[COLUMNAR_COLUMNS];
 };
 struct arrow_message {
@@ -32,7 +33,7 @@ static enum status damaged(const struct arrow *a, const char *what) {
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
 
-/* The length of the next message's metadata, which a->at then leads to; 0: the end. */
+/* Reads the length of the next message's metadata and moves a->at to it; 0: the end. */
 static enum status next_length(struct arrow *a, uint64_t *bytes) {
     uint8_t head[4];
     *bytes = 0;
@@ -40,7 +41,7 @@ static enum status next_length(struct arrow *a, uint64_t *bytes) {
     if (a->end - a->at < 4) return damaged(a, "it ends without the mark of its end, so it is cut short");
     TRY(columnar_file_read(&a->file, head, a->at, sizeof head));
     *bytes = little_endian_get(head, 4);
-    if (*bytes == UINT32_MAX) { /* the mark of a message; files before arrow 0.15 lack it */
+    if (*bytes == UINT32_MAX) { /* marks a message; files before arrow 0.15 lack it */
         if (a->end - a->at < 8) return damaged(a, "it ends within a message");
         TRY(columnar_file_read(&a->file, head, a->at + 4, sizeof head));
         *bytes = little_endian_get(head, 4);
@@ -73,7 +74,7 @@ static enum status next_message(struct arrow *a, struct arrow_message *m, uint64
     return STATUS_OK;
 }
 
-/* A stream has no magic: its first message does. */
+/* A stream has no magic, but its first message can be recognized. */
 static enum status find_messages(struct arrow *a) {
     uint8_t head[FILE_HEAD], tail[FILE_TAIL];
     a->end = a->file.size;
@@ -100,7 +101,7 @@ enum status arrow_open(struct reader *r) {
     TRY(columnar_file_open(&a->file, reader_file(r)->path));
     TRY(find_messages(a));
     TRY(next_message(a, &m, columnar_block_max(r), &more));
-    if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "no schema stands at its start; is it arrow IPC?");
+    if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "there is no schema at its start; is it arrow IPC?");
     return arrow_schema_read(&a->schema, &m.flat, m.head, m.version, a->file.path, r->text_field);
 }
 
@@ -132,7 +133,7 @@ static enum status open_column(struct arrow *a, int column, struct flat_vector n
                                struct flat_vector views) {
     const struct arrow_leaf *leaf = &a->schema.leaves[column];
     struct arrow_column *c = &a->columns[column];
-    uint64_t shift = 0; /* by the buffers of views before it */
+    uint64_t shift = 0; /* buffers of the views before it */
     for (size_t i = 0; i < leaf->views; i++)
         shift += little_endian_get(views.data + 8 * i, 8);
     if (little_endian_get(nodes.data + NODE * leaf->node, 8) != a->rows)
@@ -164,19 +165,19 @@ static enum status open_batch(struct arrow *a, struct arrow_message *m, uint64_t
     a->row = 0;
     if (compression.fields_size) a->body.codec = flat_number(f, compression, 0, 1) == 0 ? CODEC_LZ4_FRAME : CODEC_ZSTD;
     if (f->bad || a->rows > INT64_MAX || nodes.count != a->schema.n_nodes || views.count != a->schema.n_views)
-        return arrow_batch_fail(&a->body, "its description fits not the schema");
+        return arrow_batch_fail(&a->body, "its description does not fit the schema");
     for (size_t i = 0; i < views.count; i++) {
         uint64_t more = little_endian_get(views.data + 8 * i, 8);
-        if (more > buffers.count) return arrow_batch_fail(&a->body, "its description fits not the schema");
+        if (more > buffers.count) return arrow_batch_fail(&a->body, "its description does not fit the schema");
         n_buffers += more;
     }
-    if (buffers.count != n_buffers) return arrow_batch_fail(&a->body, "its description fits not the schema");
+    if (buffers.count != n_buffers) return arrow_batch_fail(&a->body, "its description does not fit the schema");
     for (int k = 0; k < COLUMNAR_COLUMNS; k++)
         if (a->schema.leaves[k].present) TRY(open_column(a, k, nodes, buffers, views));
     return STATUS_OK;
 }
 
-/* An empty validity buffer: all rows are valid. */
+/* An empty validity buffer means that all rows are valid. */
 static enum status is_null(struct arrow *a, struct arrow_column *c, bool *null) {
     *null = false;
     for (int i = 0; i < c->n_valid && !*null; i++) {
@@ -188,7 +189,7 @@ static enum status is_null(struct arrow *a, struct arrow_column *c, bool *null) 
     return STATUS_OK;
 }
 
-/* Views: a length, then the text, or four bytes of it, the number of its buffer, and where it stands there. */
+/* A view has a length, then either the text, or four bytes of it, the number of its buffer, and its position there. */
 static enum status view_value(struct arrow *a, struct arrow_column *c, struct columnar_value *v, uint64_t most) {
     const uint8_t *view;
     TRY(arrow_buffer_get(&c->offsets, &view, &a->body, a->row * BUFFER, BUFFER));
@@ -241,7 +242,7 @@ enum status arrow_next(struct reader *r, struct document *d, int *more) {
             TRY(next_batch(r, &open));
         *more = open;
         if (!open) {
-            a->at = a->end; /* what a stream's reader finds after the mark of its end is not its own */
+            a->at = a->end; /* what follows the end mark does not belong to the stream */
             return STATUS_OK;
         }
         struct columnar_value values[COLUMNAR_COLUMNS] = {[COLUMNAR_KEY] = {.null = true}};

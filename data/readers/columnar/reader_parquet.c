@@ -1,4 +1,4 @@
-/* reader_parquet.c -- documents out of a parquet file: one a row, row group after row group, page after page. */
+/* reader_parquet.c -- documents from a parquet file: a document for each row, row group by row group, page by page. */
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
 
@@ -6,9 +6,9 @@ struct parquet {
     struct columnar_file file;
     struct parquet_footer footer;
     struct parquet_column columns[COLUMNAR_COLUMNS];
-    size_t group; /* the open one */
+    size_t group; /* number of the open row group */
     uint64_t row; /* of the open row group */
-    bool begun;   /* the columns have */
+    bool begun;   /* whether the columns are open */
 };
 
 enum status parquet_open(struct reader *r) {

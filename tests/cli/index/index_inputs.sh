@@ -72,7 +72,7 @@ if as_user true; then
     chmod -R a+rX "$TMP/shut" "$TMP/model"
     chmod 444 "$TMP/shut/sub"
     expect 1 as_user "$INDEX" build "$TMP/shut" --out "$TMP/open/store" --model "$TMP/model"
-    err_has "two.txt: cannot look at it: Permission denied"
+    err_has "two.txt: cannot be examined: Permission denied"
     chmod 755 "$TMP/shut/sub"
 else
     echo "not tried: folders without permission (another user cannot reach the programs)"

@@ -22,7 +22,7 @@ refused "c.jsonl:41" "$TMP/c.jsonl" --out "$TMP/skipped"
 build "$TMP/c.jsonl" --out "$TMP/skipped" --skip-bad-lines --json
 resumed
 same "$(json_int "$OUT" skipped_lines)" 3 "bad lines"
-err_has "3 lines or rows that are no documents were skipped"
+err_has "3 lines or rows without a document were skipped"
 err_has "c.jsonl:51: the field \"text\" is not a string"
 build "$TMP/bad.jsonl" --out "$TMP/skipped2" --skip-bad-lines
 out_has "3 bad lines"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# drt-index update: changed documents take the stead of those with their source and id, in one generation; the rest is
+# drt-index update: changed documents replace those with their source and id, in one generation; the rest is
 # left alone; the result holds what a store of the new corpus holds. Exact and with an index; texts that move between
 # documents, become empty or double; --source, --dry-run, --json; folders of text files; a corpus without ids.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1

@@ -47,7 +47,7 @@ done || die "a program or the library needs what no package has"
 expect 0 cmake --install "$BUILD" --prefix "$TMP/whole/usr"
 diff <(cd "$TMP/whole/usr" && find . ! -type d | sort) <(cd "$root/usr" && find . ! -type d | sort) >"$OUT" || die "files that are installed and in no package"
 
-# A program of somebody else, built against libdrt-dev.
+# A program of a user, built against libdrt-dev.
 lib=$(dirname "$(find "$root/usr/lib" -name libdrt.so)")
 export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=
 for name in search_store generate_text; do

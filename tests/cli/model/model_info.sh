@@ -64,7 +64,7 @@ err_has "no --tokenizer given"
 expect 0 "$MODEL" info "$TMP/a"
 out_has "tokenizer    none"
 mkdir "$TMP/home" && echo precious >"$TMP/home/diary.txt"
-expect_error "holds 'diary.txt', which is no model file" "$MODEL" init --config "$TINY/config.json" --out "$TMP/home" --force
+expect_error "holds 'diary.txt', which is not a file of a model" "$MODEL" init --config "$TINY/config.json" --out "$TMP/home" --force
 [ "$(cat "$TMP/home/diary.txt")" = precious ] || die "--force touched another folder"
 
 # Another process makes the same model: refused, and what it has written stays. A killed one's folder is taken.

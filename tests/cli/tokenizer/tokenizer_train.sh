@@ -71,5 +71,5 @@ refuse "the corpus has no documents" "$TMP/empty.jsonl"
 printf '{"text":"fine"}\n{"text":\n' >"$TMP/broken.jsonl"
 refuse "broken.jsonl" "$TMP/broken.jsonl"
 refuse "holds token ids already" "$TMP/new.u16"
-expect_error "/dev/stdout: is there and not a plain file" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out /dev/stdout
+expect_error "/dev/stdout: exists and is not a plain file" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out /dev/stdout
 expect_error "$TMP/no/n.json" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out "$TMP/no/n.json"

@@ -2,8 +2,8 @@
 # killed run continue bit for bit; two processes are one with twice the micro-batches; a Base LM becomes the trunk of a DRT
 # with GCA, a corpus that is only retrieved from, and the memory; programs read the folder; every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+. "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-generate
-TRAIN=$BIN/drt-train
 
 # Every document says its own phrase of 24 rare letters again and again; two documents share each phrase.
 phrases() { # FILE FIRST DOCUMENTS
@@ -25,10 +25,7 @@ cat >"$TMP/config.json" <<END
  "sequences": 4, "length": 252, "steps": 50, "warmup": 4, "lr": 0.01, "min_lr": 0.001, "save_every": 20, "eval_every": 25,
  "memory": {"weight": 0.5, "start": 3, "past": 200, "drop_past": 0.3, "group": 2, "pack": true, "passages": 1, "read": 4}}
 END
-train() { "$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" "$@"; }
 number() { sed -n 's/.*"step":'"$2"',.*"'"$3"'":\([-0-9.e]*\)[,}].*/\1/p' "$TMP/$1/log.jsonl" | head -n 1; }
-facts() { sed 's/"tokens_per_second".*//' "$TMP/$1/log.jsonl"; }
-below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || die "$3: $1 is not below $2"; }
 
 expect 0 train --out "$TMP/whole"
 same "$(grep -c '"memory_loss"' "$TMP/whole/log.jsonl")" 48 "steps with a memory: from the third one on"
@@ -45,21 +42,7 @@ same "$(json_int "$OUT" memory_layer) $(json_int "$OUT" memory_size)" "2 16" "ke
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-50" --prompt "the river" --max-tokens 8 --greedy --device cpu
 
 # ---- the same run, disturbed
-same_run() {
-    [ "$(facts "$1")" = "$(facts whole)" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts whole) | head -n 4)"
-    cmp -s "$TMP/$1/checkpoints/step-50/model.safetensors" "$TMP/whole/checkpoints/step-50/model.safetensors" || die "$2: weights differ"
-}
-expect 0 train --out "$TMP/parts" --until 17
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume --until 18
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume
-same_run parts "stopped after 17 and 18"
-"$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" --out "$TMP/kill" >"$OUT" 2>"$ERR" &
-pid=$!
-for _ in $(seq 400); do [ "$(wc -l 2>/dev/null <"$TMP/kill/log.jsonl")" -gt 21 ] 2>/dev/null && break; sleep 0.02; done
-kill -KILL $pid 2>/dev/null
-wait $pid 2>/dev/null
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/kill" --resume
-same_run kill "after kill -9"
+disturbed 50 17 18 21
 
 # ---- processes: groups lie within a micro-batch
 few="--steps 6 --set memory.start=1 --set save_every=6 --set valid=[]"

@@ -73,7 +73,7 @@ expect 0 train --out "$TMP/parts" --resume --until 8
 expect 0 train --out "$TMP/parts" --resume
 same_run "$TMP/parts" "stopped after 7 and 8"
 
-# SIGTERM, SIGINT, or a terminal that goes, which sends SIGHUP twice: the step in hand is finished and kept.
+# SIGTERM, SIGINT, or a terminal that goes, which sends SIGHUP twice: the current step is finished and kept.
 stopped_by() { # folder, signals
     start --config "$TMP/config.json" --out "$TMP/$1"
     for _ in $(seq 200); do [ -s "$TMP/$1/log.jsonl" ] && break; sleep 0.02; done

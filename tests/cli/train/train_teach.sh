@@ -2,8 +2,8 @@
 # continue bit for bit; two processes are one with twice the micro-batches; with projections alone nothing else moves; programs
 # read the folder; every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
+. "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-generate
-TRAIN=$BIN/drt-train
 
 # Each document is made of eight sentences of its topic, in an order of its own: what BM25 finds is of the topic, but only
 # some of it continues as the text does.
@@ -20,13 +20,10 @@ cat >"$TMP/config.json" <<END
  "sequences": 4, "length": 252, "steps": 40, "warmup": 4, "lr": 0.01, "min_lr": 0.001, "save_every": 15,
  "memory": {"weight": 0.5, "past": 0, "passages": 3, "read": 3, "span": 1}, "teach": {"weight": 0.5, "start": 5, "coming": 3}}
 END
-train() { "$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" "$@"; }
 mean() { # RUN KEY FROM TO
     sed -n 's/.*"step":\([0-9]*\),.*"'"$2"'":\([-0-9.e]*\)[,}].*/\1 \2/p' "$TMP/$1/log.jsonl" |
         awk -v from="$3" -v to="$4" '$1 >= from && $1 <= to { sum += $2; n++ } END { if (n) print sum / n }'
 }
-facts() { sed 's/"tokens_per_second".*//' "$TMP/$1/log.jsonl"; }
-below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || die "$3: $1 is not below $2"; }
 
 expect 0 train --out "$TMP/whole"
 same "$(grep -c '"teach_loss"' "$TMP/whole/log.jsonl")" 36 "steps with a teacher: from the fifth one on"
@@ -34,21 +31,7 @@ below "$(mean whole teach_gain 31 40)" "$(mean whole teach_best_gain 31 40)" "a 
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-40" --prompt "the river" --max-tokens 8 --greedy --device cpu
 
 # ---- the same run, disturbed
-same_run() {
-    [ "$(facts "$1")" = "$(facts whole)" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts whole) | head -n 4)"
-    cmp -s "$TMP/$1/checkpoints/step-40/model.safetensors" "$TMP/whole/checkpoints/step-40/model.safetensors" || die "$2: weights differ"
-}
-expect 0 train --out "$TMP/parts" --until 4
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume --until 17
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/parts" --resume
-same_run parts "stopped after 4 and 17"
-"$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" --out "$TMP/kill" >"$OUT" 2>"$ERR" &
-pid=$!
-for _ in $(seq 400); do [ "$(wc -l 2>/dev/null <"$TMP/kill/log.jsonl")" -gt 16 ] 2>/dev/null && break; sleep 0.02; done
-kill -KILL $pid 2>/dev/null
-wait $pid 2>/dev/null
-expect 0 "$TRAIN" --device cpu --threads 2 --out "$TMP/kill" --resume
-same_run kill "after kill -9"
+disturbed 40 4 17 16
 
 # ---- processes
 few="--steps 6 --set teach.start=1 --set save_every=6"

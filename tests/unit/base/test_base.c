@@ -124,7 +124,7 @@ static void test_file(void) {
     CHECK_OK(file_remove(path));
     CHECK_FAILS(file_create(&w, "/no/such/folder/x"), STATUS_NOT_FOUND, "/no/such/folder/x");
     CHECK_FAILS(file_make_directory(""), STATUS_INVALID, "is empty");
-    CHECK_FAILS(file_make_directory("/no/such/folder"), STATUS_NOT_FOUND, "the one that it is to be in does not exist");
+    CHECK_FAILS(file_make_directory("/no/such/folder"), STATUS_NOT_FOUND, "its parent does not exist");
 
     /* Nothing but a plain file is replaced: neither a folder nor a link, such as /dev/stdout, nor a device. */
     CHECK_FAILS(file_create(&w, test_folder()), STATUS_INVALID, "not a plain file");

@@ -271,9 +271,9 @@ static void test_hostile_pickles(void) {
     REFUSE("\x80\x02}r\xff\xff\xff\xff.", STATUS_INVALID, "memo number out of range");
     REFUSE("\x80\x02NNNs.", STATUS_INVALID, "not a dictionary");
     REFUSE("\x80\x02}(Nu.", STATUS_INVALID, "without a dictionary");
-    REFUSE("\x80\x02NQ.", STATUS_INVALID, "no storage");
+    REFUSE("\x80\x02NQ.", STATUS_INVALID, "is not a storage");
     REFUSE("\x80\x02)R.", STATUS_INVALID, "stack is empty");
-    REFUSE("\x80\x02N)R.", STATUS_INVALID, "no function");
+    REFUSE("\x80\x02N)R.", STATUS_INVALID, "is not a function");
     REFUSE("\x80\x02"
            "ctorch._utils\n_rebuild_tensor_v2\n)R.",
            STATUS_INVALID, "wrong arguments");

@@ -209,7 +209,7 @@ static void test_compressed(const char *suffix, packer *pack) {
     p.data[first / 2] ^= 0x55;
     p.data[first / 2 + 1] ^= 0x55;
     expect_failure(put(name, p.data, p.bytes), READER_AUTO, STATUS_INVALID, "cut.jsonl");
-    expect_failure(put(name, "{\"text\":\"plain\"}\n", 17), READER_AUTO, STATUS_INVALID, "as its name says");
+    expect_failure(put(name, "{\"text\":\"plain\"}\n", 17), READER_AUTO, STATUS_INVALID, "although its name states it");
     expect_failure(put(name, "", 0), READER_AUTO, STATUS_INVALID, "the file is empty");
     /* Compressed, though the name does not say so. */
     p.bytes = 0;

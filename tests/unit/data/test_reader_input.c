@@ -58,7 +58,7 @@ static void test_bad_lines(void) {
     expect(r, NULL);
     CHECK_EQ(reader_position(r).skipped, 7);
     reader_note_left_out(r, &progress);
-    CHECK(strstr(notes, "7 lines or rows that are no documents were skipped"));
+    CHECK(strstr(notes, "7 lines or rows without a document were skipped"));
     CHECK(strstr(notes, "bad.jsonl:2: ") && strstr(notes, "bad.jsonl:6: ") && !strstr(notes, "bad.jsonl:7: "));
     CHECK(strstr(notes, "and 2 more"));
     CHECK_OK(reader_seek(r, first, NULL, 0));

@@ -1,4 +1,4 @@
-/* test_external_encoder.c -- an encoder of others as a store's retriever: it decides which chunks come (brute force
+/* test_external_encoder.c -- an external encoder as a store's retriever: it decides which chunks come (brute force
  * over its vectors), the model's own landmarks how much each counts; kinds, fingerprints, calls cut anywhere,
  * exclusions, random chunks. */
 #include "base/rng.h"

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
-static char dir[800]; /* the store in hand */
+static char dir[800]; /* the store under test */
 
 /* Two results are valid at a time. */
 static inline const char *in_store(const char *name) {

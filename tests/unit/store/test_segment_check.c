@@ -1,4 +1,4 @@
-/* test_segment_check.c -- index files that somebody made to crash the reader: links, list sizes, lengths and ids are
+/* test_segment_check.c -- index files that are made to crash the reader: links, list sizes, lengths and ids are
  * edited and all checksums put right. Opening or searching names the damage; nothing reads outside the file. */
 #include "base/crc32c.h"
 #include "base/memory.h"

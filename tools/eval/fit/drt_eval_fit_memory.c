@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "kernels/search/topk.h"
 #include "session/memory_folder.h"
-#include "tools/eval/drt_eval_parts.h"
+#include "tools/eval/drt_eval.h"
 #include "tools/eval/fit/drt_eval_fit.h"
 #include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/option_rows.h"
@@ -152,19 +152,8 @@ static int check(struct eval_options *o, const struct eval_result *result, const
 }
 
 int eval_fit_memory(int argc, char **argv, const char **operands) {
-    struct eval_options o = {.where = DEVICE_CHOICE_DEFAULT,
-                             .searcher = "landmark",
-                             .format = "auto",
-                             .exclude = "doc",
-                             .documents = "all",
-                             .text_field = "text",
-                             .memory = "own,corpus,both",
-                             .oracle = "none",
-                             .gca = "none",
-                             .knn_entries = MEMORY_KNN_ENTRIES,
-                             .context = 2048,
-                             .skip = 256,
-                             .eod_id = -1};
+    struct eval_options o = {EVAL_OPTIONS_DEFAULT, .memory = "own,corpus,both", .knn_entries = MEMORY_KNN_ENTRIES,
+                             .context = 2048};
     struct eval_result result = {0};
     const char *out = NULL;
     int code = parse(&o, &out, argc, argv, operands);
@@ -187,8 +176,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     enum status status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) status = (o.json ? eval_print_json : eval_print_text)(&result, &machine->model, &o);
-    if (status == STATUS_OK && o.plot) status = eval_plot_parts(&result, o.plot);
+    if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
     return status == STATUS_OK ? 0 : eval_failed();

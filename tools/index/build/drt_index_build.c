@@ -167,7 +167,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
 #define UPDATE_ABOUT                                                                                                   \
     "Puts a corpus into a store that has an older state of it. A document is found in the store by its source (the "   \
     "path of its file as it was given) and its id. Where the text is the same, it stays; where it changed, the new "   \
-    "document takes the old one's stead under new ids; what the store does not have is added. All of it is one "       \
+    "document replaces the old one under new ids; what the store does not have is added. All of it is one "            \
     "transaction: a program sees the old documents or the new ones. Documents of the store that the corpus does not "  \
     "have stay (drt-index delete).\n\nCORPUS is as in drt-index build, but for standard input: it is read twice. "     \
     "Documents of one source need ids that differ. A text that another document has, byte for byte, is skipped and "   \

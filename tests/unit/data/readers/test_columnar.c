@@ -189,7 +189,7 @@ static void test_nulls(const char *name, const char *message) {
     CHECK_EQ(end.skipped, 4);
     notes[0] = 0;
     reader_note_left_out(r, &progress);
-    CHECK(strstr(notes, "4 lines or rows that are no documents were skipped") && strstr(notes, message));
+    CHECK(strstr(notes, "4 lines or rows without a document were skipped") && strstr(notes, message));
     reader_close(r);
     r = open_rows(file_of(name), (struct reader_config){.skip_bad_lines = true});
     CHECK_OK(reader_seek(r, middle, NULL, 0));
@@ -250,7 +250,8 @@ static void test_refused(void) {
     expect_refused(file_of("parquet/encrypted_footer"), any, STATUS_UNSUPPORTED, "is encrypted");
     expect_refused(file_of("parquet/encrypted_column"), any, STATUS_UNSUPPORTED,
                    "row group 0: the column \"text\" is encrypted");
-    expect_refused(file_of("arrow/categories"), any, STATUS_INVALID, "dictionary-encoded values, which are not read");
+    expect_refused(file_of("arrow/categories"), any, STATUS_INVALID,
+                   "dictionary-encoded values, which are not supported");
     expect_refused(file_of("parquet/row_groups"), small, STATUS_UNSUPPORTED,
                    "row group 0, row 2: the text of 38 bytes is longer than the limit of 20 bytes");
     expect_refused(file_of("arrow/file"), small, STATUS_UNSUPPORTED, "record batch 0, row 2: the text of 38 bytes");
