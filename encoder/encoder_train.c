@@ -181,7 +181,7 @@ static void encoder_train_begin(struct encoder_train *t, const int32_t *ids, str
     t->input = ids ? t->embedded : hidden;
 }
 
-/* What the first layer reads. */
+/* The rows that the first layer reads. */
 static void encoder_train_embed(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     if (t->ids)

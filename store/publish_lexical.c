@@ -178,8 +178,8 @@ static int by_first_chunk(const void *a, const void *b) {
     return (x->first_chunk > y->first_chunk) - (x->first_chunk < y->first_chunk);
 }
 
-/* A kept segment is empty where it is made anew. Where tokens cannot be read, what was made before stays, and `damaged`
- * is set: the index has a gap then, which repair closes. */
+/* Makes the missing segments. A kept segment is empty if it is made anew. If tokens cannot be read, the segments made
+ * before stay, and `damaged` is set: the index then has a gap, which repair closes. */
 static enum status make_missing(struct lexical_make *m, const struct lexical_record *kept,
                                 const struct store_range *ranges, int64_t n, bool *damaged) {
     for (int64_t i = 0; i < n; i++)

@@ -203,7 +203,8 @@ static enum status set_items(struct machine *m, size_t first) {
     if (first <= depth_at_mark(m) || (m->depth - first) % 2)
         return broken(m, "dictionary entries without a dictionary");
     int32_t target = m->stack[first - 1];
-    if (p->objects[target].kind != PICKLE_DICT) return broken(m, "dictionary entries for something else");
+    if (p->objects[target].kind != PICKLE_DICT)
+        return broken(m, "dictionary entries for something that is not a dictionary");
     for (size_t i = first; i < m->depth; i += 2) {
         PICKLE_GROW(m, &p->pairs, &p->pairs_capacity, p->n_pairs);
         int32_t pair = (int32_t)p->n_pairs++, last = p->objects[target].dict.last;

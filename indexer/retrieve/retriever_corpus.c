@@ -81,7 +81,7 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) 
     c->document_known = false;
 }
 
-/* What the query of own chunk t must not find: the whole document, or the chunks near the same position in it. */
+/* The chunks that the query of own chunk t must not find: the whole document, or those near the same position in it. */
 static struct store_range corpus_excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;

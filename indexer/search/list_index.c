@@ -263,7 +263,8 @@ static bool list_hits_missing(const struct list_index *f, const struct store_hit
     return wanted > 0 && hits[wanted - 1].chunk < 0;
 }
 
-/* Where many landmarks are nearly equal, the lists nearest to a query can hold too few rows: all are visited then. */
+/* Visits all lists for a query with too few hits: if many landmarks are nearly equal, the lists nearest to it can hold
+ * too few rows. */
 static enum status list_search_wider(struct list_index *f, struct store_hit *hits, struct mat queries, int k,
                                      int nprobe, const struct store_range *exclude) {
     int lists = (int)f->centroids.rows;

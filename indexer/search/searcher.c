@@ -99,7 +99,8 @@ enum status searcher_in_store(const struct searcher *s, struct store_hit *hits, 
     return store_view_search_passes(c->view, hits, vectors, n, how, &passes);
 }
 
-/* An index that finds too few visits more lists by itself. What is still missing only a scan finds. */
+/* Scans all landmarks for hits that are still missing. An index that finds too few hits has already visited more
+ * lists. */
 static enum status searcher_scan_missing(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct store_search how = {.k = q->k, .exact = true, .threads = s->config.device->threads};
     struct store_info info;

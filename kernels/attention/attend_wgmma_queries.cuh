@@ -31,7 +31,7 @@ struct entry_cursor {
     }
 };
 
-/* What a stage has besides its tiles. */
+/* Data of a stage besides its tiles. */
 struct staged_entry {
     int row, rows;
     bool last;

@@ -23,9 +23,8 @@ struct gca_blocks { const int64_t *row_begin; const int32_t *slot; const float *
 /* The entries of each slot: entry[begin[s]] .. entry[begin[s+1]-1] are the entries e with slot[e] == s, rising.
  * begin [slots+1], entry [begin[slots]]; memory of the device. */
 struct gca_inverse { const int32_t *begin, *entry; int64_t slots; };
-/* What backward writes. dq [n, h*dh] is overwritten (0 outside of blocks). dkeys, dvalues (shaped as the pool's;
- * float32 or the pool's type) are added to, over every entry that reads a slot. dweight [blocks*K] float32 is
- * overwritten. */
+/* Results of backward. dq [n, h*dh] is overwritten (0 outside of blocks). dkeys, dvalues (shaped as the pool's; float32
+ * or the pool's type) are added to, over every entry that reads a slot. dweight [blocks*K] float32 is overwritten. */
 struct gca_gradients { struct mat dq, dkeys, dvalues; float *dweight; };
 
 struct gca_ops {

@@ -35,8 +35,8 @@ static const struct ops ops_cuda = {
 
 enum { SCRATCH_BYTES = 1 << 30 };
 
-/* What the code that the driver took for this card was compiled for. A build may have less than the card can do
- * (sm_80's for a newer card), and then some kernels are empty: so the code is asked, not the card. */
+/* The architecture that the loaded code was compiled for. A build may have less than the card supports (sm_80's
+ * code for a newer card), and then some kernels are empty: so the code is asked, not the card. */
 struct code_kind {
     int architecture;
     bool hopper;

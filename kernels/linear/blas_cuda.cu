@@ -13,7 +13,7 @@ extern "C" {
 
 enum { CHOICES = 512, WORKSPACE_BYTES = 64 << 20 };
 
-/* What cuBLASLt's choice depends on; compared as bytes, so it is zeroed before it is filled. */
+/* The inputs of cuBLASLt's choice. They are compared as bytes, so the struct is zeroed before it is filled. */
 struct shape {
     int64_t m, n, k, lda, ldb, ldy, ldc;
     int type, y_type, flags, alignment, base_alignment; /* the last: 0 where base is y */

@@ -278,7 +278,8 @@ static void amx_block(const struct amx_task *t, const struct amx_buffers *buffer
                 panel = t->packed + (col + c) / PANEL * amx_packed_panel(in, parts) + at / STEP * parts * 2 * TILE;
             } else {
                 const float *w = mat_row(t->w, col + c) + at;
-                /* Where one panel has more parts, so has the next; parts that are zero change no sum. */
+                /* Once a panel needs all parts, the next ones are packed with all; parts that are zero change no sum.
+                 */
                 if (!pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts)) {
                     parts = PARTS;
                     pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts);

@@ -141,7 +141,7 @@ static float loss_exponents(float *logits, int64_t n, float base, float factor) 
     return v_sum(sum) + rest;
 }
 
-/* What row r's loss counts in the gradient. */
+/* Factor of row r's loss in the gradient. */
 static float loss_row_scale(const struct loss_backward_task *t, int64_t r) {
     return t->weight ? t->scale * t->weight[r] : t->scale;
 }

@@ -66,7 +66,7 @@ static __device__ loss_running loss_row_sum(const float *logits, int words, loss
     return loss_join_block(mine, shared);
 }
 
-/* What the block's row counts in the gradient. */
+/* Factor of the loss of the block's row in the gradient. */
 static __device__ float loss_row_scale(loss_rows rows) {
     return rows.weight ? rows.scale * rows.weight[blockIdx.x] : rows.scale;
 }

@@ -108,7 +108,7 @@ template <typename T> struct topk_stream_cursor {
     }
 };
 
-/* What a block keeps in shared memory besides queries and lists. */
+/* Shared memory of a block besides queries and lists. */
 struct topk_stream_block {
     float stage[STREAM_WARPS][8 * 32];
     int32_t visible[STREAM_COLUMNS];

@@ -52,7 +52,7 @@ template <int GROUPS_, int PARTS_, int K_MAX> struct topk_tiles_block {
     int sees; /* the most that any query of the cluster sees */
 };
 
-/* What a block does: its queries, its first 256 landmarks, and how many times. */
+/* The work of a block: its queries, its first 256 landmarks, and how many times. */
 struct topk_tiles_share {
     int first_query, part, times;
 };
@@ -156,7 +156,7 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
         }
 }
 
-/* What a sum must reach before its score may enter a list: a little below the last slot, as sums are not yet scaled. */
+/* Lower bound of a sum whose score may enter a list: a little below the last slot, because sums are not yet scaled. */
 static __device__ __forceinline__ float topk_tiles_bound(float last, float factor) {
     float x = last / factor;
     return x - fabsf(x) * 1e-6f;

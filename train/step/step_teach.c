@@ -128,7 +128,7 @@ static void step_teach_write(struct step_teach *t, const struct step *s, const s
     t->ids[slot * S + chunk] = s->model.landmark_id;
 }
 
-/* What each query may rank: the candidates it has, and those of the query half a micro-batch away. */
+/* Lists the candidates of each query: its own, and those of the query half a micro-batch away. */
 static void step_teach_list(struct step_teach *t, const struct step *s, const struct batch *batch, int64_t first) {
     int64_t Q = t->queries;
     int32_t *own_begin = t->ranges, *own_end = own_begin + Q, *other_begin = own_end + Q, *other_end = other_begin + Q;
