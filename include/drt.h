@@ -423,7 +423,7 @@ struct drt_session_config {
     int64_t exclude_document;
     /* Token memory (docs/token-memory.md), without self and corpus. */
     enum drt_memory memory;
-    const char *memory_config;           /* a memory.json; NULL: the model's */
+    const char *memory_config;           /* a memory.json; NULL: the model's own, on a CPU memory-cpu.json */
     const char *lexical;                 /* reserved, NULL: CORPUS and BOTH read the store's lexical index */
     int64_t memory_past;                 /* ids of the own past; 0: 2048 */
     /* Sampling; as in drt-generate. */

@@ -2,13 +2,17 @@
 #include "session/memory_folder.h"
 #include <string.h>
 
-static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model) {
+static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool on_cpu) {
+    if (on_cpu) {
+        TRY(file_join(path, model->path, "memory-cpu.json"));
+        if (file_exists(path)) return STATUS_OK;
+    }
     return file_join(path, model->path, "memory.json");
 }
 
 bool memory_folder_has(const struct model_folder *model) {
     char path[FILE_PATH_MAX];
-    return folder_path(path, model) == STATUS_OK && file_exists(path);
+    return folder_path(path, model, false) == STATUS_OK && file_exists(path);
 }
 
 void memory_folder_sign(struct memory_config *out, const struct model_folder *model) {
@@ -33,10 +37,11 @@ static enum status folder_check(const struct memory_config *c, const struct mode
     return STATUS_OK;
 }
 
-enum status memory_folder_load(struct memory_config *out, const struct model_folder *model, const char *path) {
+enum status memory_folder_load(struct memory_config *out, const struct model_folder *model, const char *path,
+                               bool on_cpu) {
     char own[FILE_PATH_MAX];
     if (!path) {
-        TRY(folder_path(own, model));
+        TRY(folder_path(own, model, on_cpu));
         path = own;
     }
     TRY(memory_config_load(out, path));

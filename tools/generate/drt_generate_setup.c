@@ -41,7 +41,8 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
         kind++;
     r->memory = kind < MEMORY_KINDS;
     if (!r->memory) return STATUS_OK;
-    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model));
+    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model,
+                              r->engine->device->shares_memory));
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
     const struct memory_search_config search = {
         .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};

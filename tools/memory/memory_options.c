@@ -41,14 +41,14 @@ static enum status agree(const struct memory_options *o, const struct memory_con
     for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
         if (pairs[i].fitted != pairs[i].wanted)
             return fail(STATUS_INVALID, "%s: was fitted with %d of %s, not %d: leave the option out, or fit again",
-                        o->config ? o->config : "the model's memory.json", pairs[i].fitted, pairs[i].name,
+                        o->config ? o->config : "the model's own configuration", pairs[i].fitted, pairs[i].name,
                         pairs[i].wanted);
-    const char *file = o->config ? o->config : "the model's memory.json";
+    const char *file = o->config ? o->config : "the model's own configuration";
     return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_folder *model) {
+                                  const struct model_folder *model, bool on_cpu) {
     int layers = model_config_layers(&model->config);
     struct memory_config c = {.key_layer = layers, .k = K, .every = EVERY, .after = AFTER};
     const bool mixed = o->tau > 0 || o->weight > 0;
@@ -59,7 +59,7 @@ enum status memory_options_config(struct memory_config *out, const struct memory
             .given = true, .tau = {tau, tau}, .gate = memory_gate_fixed((enum memory_kind)kind, weight)};
     if (o->config && mixed)
         return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
-    if (fitted) TRY(memory_folder_load(&c, model, o->config));
+    if (fitted) TRY(memory_folder_load(&c, model, o->config, on_cpu));
     memory_folder_sign(&c, model);
     *out = c;
     if (o->k) out->k = (int)o->k;
@@ -77,5 +77,5 @@ enum status memory_options_fitted(const struct memory_config *c, const struct me
                                   enum memory_kind kind) {
     if (c->mixture[kind].given) return STATUS_OK;
     return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
-                o->config ? o->config : "the model's memory.json", memory_kind_names[kind]);
+                o->config ? o->config : "the model's own configuration", memory_kind_names[kind]);
 }

@@ -29,15 +29,16 @@ struct memory_options {
      0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                       \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
-     "configuration written by drt-eval fit-memory (default: memory.json in the model's folder, where it has one)",    \
+     "configuration written by drt-eval fit-memory (default: in the model's folder memory-cpu.json on a CPU, else "    \
+     "memory.json)",                                                                                                    \
      0, 0},                                                                                                            \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
-/* The configuration that the options name or make, or the model's own memory.json. STATUS_INVALID: an option
- * contradicts the file or the model. */
+/* The configuration that the options name or make, or the model's own (session/memory_folder.h). STATUS_INVALID: an
+ * option contradicts the file or the model. */
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_folder *model);
+                                  const struct model_folder *model, bool on_cpu);
 /* STATUS_INVALID: nothing was fitted for the kind. */
 enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
 /* Whether an option of the memory was given. */

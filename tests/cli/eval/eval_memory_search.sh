@@ -14,6 +14,17 @@ texts=(--data "$TMP/a.jsonl" --context 189 --skip 32)
 modes=(--memory own,corpus,both,random)
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${setting[@]}" "${modes[@]}" --keep "$TMP/kept" --out "$TMP/base/memory.json"
 grep -q '"searcher": "lexical"' "$TMP/base/memory.json" || die "lexical is not the default"
+# On a CPU memory-cpu.json of the folder comes before memory.json; the latter serves where it is missing, or is named.
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --json
+cp "$OUT" "$TMP/alone"
+echo '{' >"$TMP/base/memory-cpu.json"
+expect_error "memory-cpu.json" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --memory-config "$TMP/base/memory.json"
+cp "$TMP/base/memory.json" "$TMP/base/memory-cpu.json"
+expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --json
+figures() { grep -o '"perplexity":[0-9.]*' "$1"; }
+[ "$(figures "$OUT")" = "$(figures "$TMP/alone")" ] || die "a copy of memory.json as memory-cpu.json gives other figures"
+rm "$TMP/base/memory-cpu.json"
 
 # Chunks by landmarks and by both kinds: the configuration names the search, whose scores its gate knows.
 for kind in lexical landmark hybrid; do

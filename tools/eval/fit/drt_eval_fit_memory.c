@@ -115,7 +115,7 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
     if (s == STATUS_OK && o->apply) {
         struct memory_config setting = config;
-        s = memory_folder_load(&config, &m->model.model, o->apply);
+        s = memory_folder_load(&config, &m->model.model, o->apply, false);
         if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config.searcher, setting.searcher);
         if (s == STATUS_OK && (config.k != setting.k || config.every != setting.every))
             fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
