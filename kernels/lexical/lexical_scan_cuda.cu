@@ -13,8 +13,8 @@
  * window hands on its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits a pass, from the
  * top. The keys of a window lie in an order that does not repeat, but the final order is total: the bits are the same.
  *
- * Bound by memory: bytes of the lists once, blocks at the windows' ends twice; up to 1M chunks by the latency of one
- * window. Not measured yet (docs/kernels/search.md). */
+ * Bound by the latency of one window up to 1M chunks (46 us of an H200 for a query of 128 ids and the best 64), by
+ * additions in shared memory at 20M (1.8 ms); the bytes of the lists would take 3 us and 50 us (docs/kernels/search.md). */
 #include "kernels/cuda/launch_cuda.cuh"
 
 enum {

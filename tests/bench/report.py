@@ -48,6 +48,9 @@ CHAPTERS = [
         ("cpu-self-memory", "Memory of self retrieval"),
         ("gpu-decode", "Token on a GPU"),
         ("gpu-token-kernel", "The kernel of a token alone"),
+        ("gpu-memory-28m", "Token with a token memory, base-28m on a GPU"),
+        ("gpu-memory-124m", "Token with a token memory, 124M parameters"),
+        ("gpu-memory-124m-6", "The same with keys of layer 6"),
         ("gpu-corpus", "Token with a corpus in GPU memory"),
         ("gpu-prefill", "Prefill on a GPU"),
     ]),
@@ -59,6 +62,7 @@ CHAPTERS = [
         ("gpu-search-batch", "Several queries"),
         ("gpu-recall", "Recall on real text"),
         ("gpu-topk", "Exact search, the operation alone"),
+        ("gpu-lexical", "Search by words (BM25)"),
     ]),
     ("Training", [
         ("gpu-train-base", "Training step, Base LM"),
