@@ -14,7 +14,7 @@
  * top. The keys of a window lie in an order that does not repeat, but the final order is total: the bits are the same.
  *
  * Bound by the latency of one window up to 1M chunks (46 us of an H200 for a query of 128 ids and the best 64), by
- * additions in shared memory at 20M (1.8 ms); the bytes of the lists would take 3 us and 50 us (docs/kernels/search.md). */
+ * additions in shared memory at 20M (1.8 ms); the bytes of the lists would take 3 us and 50 us. */
 #include "kernels/cuda/launch_cuda.cuh"
 
 enum {

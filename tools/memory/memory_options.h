@@ -30,7 +30,7 @@ struct memory_options {
 #define MEMORY_MIX_OPTIONS(o)                                                                                       \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
      "configuration written by drt-eval fit-memory (default: in the model's folder memory-cpu.json on a CPU, else "    \
-     "memory.json)",                                                                                                    \
+     "memory.json)",                                                                                                   \
      0, 0},                                                                                                            \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
