@@ -36,6 +36,8 @@ static void world_make(struct world *x, struct rng *rng, int64_t d, int k, int64
     }
     for (int i = 0; i < d; i++)
         x->c[1].states[i] = x->c[0].states[i];
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        memory_case_solve(&x->c[side]);
     x->state = x->c[0].states;
     for (int v = 0; v < WORDS; v++)
         x->logits[v] = spread * rng_normal(rng);
@@ -148,8 +150,6 @@ static void check_mix(int device, struct world *x, bool own, bool corpus) {
     double want[WORDS], want_g[1 + MEMORY_SIDES], g[1 + MEMORY_SIDES], again_g[1 + MEMORY_SIDES];
     float got[WORDS], again[WORDS];
     const struct next_token_task t = task_of(x, device, own, corpus);
-    for (int side = 0; side < MEMORY_SIDES; side++)
-        memory_case_solve(&x->c[side]);
     plain_mix(want, want_g, x, own, corpus);
     dev->ops->next_token->mix(dev, got, g, &t);
     dev->ops->next_token->mix(dev, again, again_g, &t);
