@@ -105,9 +105,14 @@ done
 # Those of docs/library.md.
 export LD_LIBRARY_PATH=$lib
 cd "$TMP" || exit 1
+asked=$(sed -n 's/.*query = "\(.*\)";/\1/p' "$TMP/block1.c")
+[ -n "$asked" ] || die "block 1 of docs/library.md has no query"
+"$prefix/bin/drt-index" search "$asked" --store "$TMP/store" --k 10 --json 2>/dev/null |
+    sed -E 's/.*"source":"([^"]*)".*"token_offset":([0-9]+).*/\1, token \2/' >"$TMP/expected"
+same "$(wc -l <"$TMP/expected")" 10 "hits of drt-index"
 for language in pc cpp; do
     expect 0 "$TMP/$language/block1"
-    out_has "docs/store-format.md"
+    cut -d ' ' -f 2- "$OUT" | cmp -s - "$TMP/expected" || die "block 1 of docs/library.md finds other chunks than drt-index"
     expect 0 "$TMP/$language/block2"
     [ -s "$OUT" ] || die "block 2 of docs/library.md writes nothing"
 done
