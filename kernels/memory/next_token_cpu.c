@@ -3,13 +3,14 @@
  * Exponentials and probabilities are float32, LANES at a time; only their sums and the gate are double. */
 #include "kernels/device/device_internal.h"
 #include "kernels/memory/next_token.h"
+#include "kernels/memory/token_memory_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 
 enum { SHARE = 2048 /* ids that a thread takes at a time */ };
 
 struct next_stats {
-    float log_p, lse, nearest, squares, largest;
+    float lse, nearest, squares, largest;
 };
 
 static void next_token_append(const struct next_token_task *t, struct device *dev) {
@@ -20,11 +21,9 @@ static void next_token_append(const struct next_token_task *t, struct device *de
 
 static void next_token_read(struct device *dev, struct next_stats *stats, const struct next_token_side *side,
                             const struct next_token_task *t) {
-    const int32_t none = -1;
-    const struct token_memory_stats out = {&stats->log_p, &stats->lse, &stats->nearest, &stats->squares,
-                                           &stats->largest};
-    token_memory_cpu.forward(dev, out, t->state, &side->memory, &none);
-    token_memory_cpu.weights(dev, side->weights, t->state, &side->memory);
+    const struct token_memory_stats out = {
+        .lse = &stats->lse, .nearest = &stats->nearest, .squares = &stats->squares, .largest = &stats->largest};
+    token_memory_row(dev, out, side->weights, t->state, &side->memory);
     token_memory_cpu.distribution(dev, mat_f32(side->p, 1, t->vocab), side->weights, &side->memory);
 }
 

@@ -155,22 +155,36 @@ static void weights_parts(void *context, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* Of one row's distances, relative to the nearest: e = exp((near - distance) / tau). */
+struct row_sums {
+    float near;
+    double sum, squares;
+};
+
 /* Distances of a row become weights. */
+static struct row_sums weights_of_distances(float *w, int64_t n, float per_tau) {
+    struct row_sums out = {.near = INFINITY};
+    for (int64_t i = 0; i < n; i++)
+        out.near = w[i] < out.near ? w[i] : out.near;
+    const float origin = out.near == INFINITY ? 0.0f : out.near; /* no entry: exponentials of -infinity, not of NaN */
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t part = min_i64(LANES, n - i);
+        const vf e = v_exp((origin - (part == LANES ? v_load(w + i) : v_load_part(w + i, part))) * per_tau);
+        for (int64_t j = 0; j < part; j++) {
+            w[i + j] = w[i + j] == INFINITY ? 0.0f : e[j];
+            out.sum += (double)w[i + j], out.squares += (double)w[i + j] * (double)w[i + j];
+        }
+    }
+    for (int64_t i = 0; out.sum != 0.0 && i < n; i++)
+        w[i] = (float)((double)w[i] / out.sum);
+    return out;
+}
+
 static void weights_softmax(void *context, int64_t begin, int64_t end, int worker) {
     const struct memory_task *t = context;
     (void)worker;
-    for (int64_t row = begin; row < end; row++) {
-        float *w = mat_row(t->w, row), near = INFINITY;
-        double sum = 0.0;
-        for (int64_t i = 0; i < t->w.cols; i++)
-            near = w[i] < near ? w[i] : near;
-        for (int64_t i = 0; i < t->w.cols; i++) {
-            w[i] = w[i] == INFINITY ? 0.0f : expf((near - w[i]) * t->per_tau);
-            sum += (double)w[i];
-        }
-        for (int64_t i = 0; sum != 0.0 && i < t->w.cols; i++)
-            w[i] = (float)((double)w[i] / sum);
-    }
+    for (int64_t row = begin; row < end; row++)
+        weights_of_distances(mat_row(t->w, row), t->w.cols, t->per_tau);
 }
 
 static void token_memory_weights(struct device *dev, struct mat w, struct mat states,
@@ -181,6 +195,21 @@ static void token_memory_weights(struct device *dev, struct mat w, struct mat st
     threads_for(dev->threads, t.rows, 1, weights_clear, &t);
     threads_for(dev->threads, (t.rows + t.tile_rows - 1) / t.tile_rows * t.parts, 1, weights_parts, &t);
     threads_for(dev->threads, t.rows, 1, weights_softmax, &t);
+}
+
+void token_memory_row(struct device *dev, struct token_memory_stats out, struct mat w, struct mat state,
+                      const struct token_memory *memory) {
+    struct memory_task t = memory_task_of(dev, state, memory);
+    assert(state.rows == 1 && w.type == DTYPE_F32 && w.rows == 1 && w.cols == token_memory_columns(memory));
+    t.w = w;
+    weights_clear(&t, 0, 1, 0);
+    threads_for(dev->threads, t.parts, 1, weights_parts, &t);
+    const struct row_sums row = weights_of_distances(mat_row(w, 0), w.cols, t.per_tau);
+    const bool empty = row.sum == 0.0;
+    *out.lse = empty ? -INFINITY : (float)(log(row.sum) - (double)row.near * (double)t.per_tau);
+    *out.nearest = isnan(row.sum) ? NAN : row.near;
+    *out.squares = empty ? 0.0f : (float)(row.squares / (row.sum * row.sum));
+    *out.largest = empty ? 0.0f : (float)(1.0 / row.sum);
 }
 
 /* Where a row of weights belongs. */

@@ -61,5 +61,9 @@ struct mat strip_distances(const struct memory_task *t, const struct strip *s, i
 void strips_visit(const struct memory_task *t, int64_t row, int64_t rows, int part, int worker, strip_visitor *visitor,
                   void *context);
 
+/* Weights w [1, token_memory_columns] of one row and, from the same distances, its stats but log_p, which is not
+ * written. */
+void token_memory_row(struct device *dev, struct token_memory_stats out, struct mat w, struct mat state,
+                      const struct token_memory *memory);
 void token_memory_backward(struct device *dev, const struct token_memory_gradients *to, struct mat states,
                            const struct token_memory *memory, const int32_t *target, struct token_memory_stats stats);
