@@ -83,7 +83,7 @@ function check_links(text,    target, anchor) {
     }
 }
 function check_names(text,    one) {
-    while (match(text, /(base|kernels|model|data|store|encoder|decoder|indexer|train|session|library|include|tools|tests|cmake|examples)\/[A-Za-z0-9_.\/-]*\.(c|h|cu|cuh|cpp|sh|awk|py|cmake)/)) {
+    while (match(text, /(base|kernels|model|data|store|encoder|decoder|indexer|train|session|library|include|tools|tests|cmake|docs\/examples)\/[A-Za-z0-9_.\/-]*\.(c|h|cu|cuh|cpp|sh|awk|py|cmake)/)) {
         one = substr(text, RSTART, RLENGTH)
         if ((RSTART == 1 || substr(text, RSTART - 1, 1) !~ /[A-Za-z0-9_.\/*<-]/) &&
             substr(text, RSTART + RLENGTH, 1) !~ /[A-Za-z0-9_*]/ && !(one in exists)) complain("names " one ", which does not exist")

@@ -34,8 +34,8 @@ static int parse(struct ablation_options *o, const char **operands, int argc, ch
             "and writes RUN/table.txt, table.json and table.html: every row beside the Base LM, with 95 % intervals, "
             "by text and by overlap with the store. Stopped (Ctrl-C, --max-minutes) or killed, the same command "
             "continues, and the table is the same. docs/ablation.md has the rows and the keys of CONFIG.",
-        .examples = "  drt-eval ablation examples/ablation/small.json --out run --estimate\n"
-                    "  drt-eval ablation examples/ablation/small.json --out run --max-minutes 10\n",
+        .examples = "  drt-eval ablation docs/examples/ablation/small.json --out run --estimate\n"
+                    "  drt-eval ablation docs/examples/ablation/small.json --out run --max-minutes 10\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
         .max_operands = 1,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples/kubernetes without a cluster: the files are YAML with the fields that an indexed Job needs, and the command
+# docs/examples/kubernetes without a cluster: the files are YAML with the fields that an indexed Job needs, and the command
 # lines of their containers, run here for every index, make the store of one build. One index is killed and run again.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
@@ -11,7 +11,7 @@ make_corpus "$TMP/data/corpus/a.jsonl" 90 1
 make_corpus "$TMP/data/corpus/b.jsonl" 90 2
 
 # Of each file: command-NAME (with /data as this folder), env-NAME, and the number of parts.
-python3 - "$SOURCE/examples/kubernetes" "$TMP" >"$TMP/parts" <<'PY' || die "the files of examples/kubernetes"
+python3 - "$SOURCE/docs/examples/kubernetes" "$TMP" >"$TMP/parts" <<'PY' || die "the files of docs/examples/kubernetes"
 import sys, yaml
 folder, tmp = sys.argv[1:]
 jobs = {}

@@ -96,12 +96,12 @@ expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TM
 
 # The examples: on one machine twice; a task of an array without its number.
 PATH=$BIN:$PATH
-expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+expect 0 "$SOURCE/docs/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 contents "$TMP/local" "$TMP/local.contents"
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole-now" --index exact "${model[@]}"
 contents "$TMP/whole-now" "$TMP/whole.contents"
-cmp "$TMP/whole.contents" "$TMP/local.contents" || die "examples/parts/build_local.sh makes another store"
-expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+cmp "$TMP/whole.contents" "$TMP/local.contents" || die "docs/examples/parts/build_local.sh makes another store"
+expect 0 "$SOURCE/docs/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 out_has "joined here already"
-expect 1 env CORPUS=x STORE=y "$SOURCE/examples/slurm/build_part.sh"
+expect 1 env CORPUS=x STORE=y "$SOURCE/docs/examples/slurm/build_part.sh"
 err_has "SLURM_ARRAY_TASK_ID"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# examples/slurm with a Slurm of four nodes on this machine: of the tasks of an array one fails and one is killed in the
+# docs/examples/slurm with a Slurm of four nodes on this machine: of the tasks of an array one fails and one is killed in the
 # middle of its work. Both are requeued and complete; the join waits for them and equals one build; search.sh finds on four
 # nodes what one process finds.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
-slurm=$SOURCE/examples/slurm
+slurm=$SOURCE/docs/examples/slurm
 if [ "${1:-}" != inside ]; then
     grep -qE '__(asan|tsan)_init' "$INDEX" && skip "Slurm is tested with the release build"
     # The daemon of munge runs as its own user and must reach its folder.

@@ -3,7 +3,7 @@
 # packages of Debian; no file is in two of them.
 . "$DRT_SOURCE/tests/cli/library/lib_library.sh"
 for tool in cpack dpkg-deb dpkg-shlibdeps dpkg-query file; do
-    command -v $tool >/dev/null || skip "$tool is not installed: run ./setup"
+    command -v $tool >/dev/null || skip "$tool is not installed: run cmake/setup.sh"
 done
 
 expect 0 cpack --config "$BUILD/CPackConfig.cmake" -B "$TMP/packages"

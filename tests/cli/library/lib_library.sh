@@ -6,7 +6,7 @@ BUILD=$(dirname "$BIN")
 [ -e "$BUILD/generated/man/made" ] || skip "the man pages are not built"
 needs drt-index drt-generate drt-eval drt-model drt-tokenizer drt-train
 for tool in cmake pkg-config gcc g++ nm readelf; do
-    command -v $tool >/dev/null || skip "$tool is not installed: run ./setup"
+    command -v $tool >/dev/null || skip "$tool is not installed: run cmake/setup.sh"
 done
 STRICT="-Wall -Wextra -Wpedantic -Wshadow -Werror"
 QUERY="The catalog names every file of a store, and one transaction makes a new generation visible to its readers"

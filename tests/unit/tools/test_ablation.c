@@ -43,7 +43,7 @@ static void shipped_map(struct file_map *map, const char *name) {
     char path[FILE_PATH_MAX];
     const char *source = getenv("DRT_SOURCE");
     if (!source) test_skip("DRT_SOURCE is not set");
-    snprintf(path, sizeof path, "%s/examples/ablation/%s.json", source, name);
+    snprintf(path, sizeof path, "%s/docs/examples/ablation/%s.json", source, name);
     CHECK_OK(file_map(map, path));
 }
 
