@@ -15,7 +15,8 @@ pieces 'valid-<b>&' training.md research.md
 pieces other serve.md
 cd "$TMP" || exit 1
 
-# config ROWS [KEY VALUE]...: the config, with keys replaced or added.
+# config ROWS [KEY VALUE]...: the config, with keys replaced or added. With a higher rate the scores of so small a model may come to
+# lie so far apart that one chunk has all weight, and then K changes nothing.
 config() {
     local rows=$1 text key
     shift
@@ -23,7 +24,7 @@ config() {
  "tokenizer": {"vocab_size": 600}, "device": "cpu", "threads": 1,
  "model": {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "decoder_layers": [1, 2], "encoder_layers": 1,
            "enc_chunk_size": 63, "chunk_topk": 2, "slide_window": 64, "rms_norm_eps": 1e-5, "encoder_input": "tokens"},
- "training": {"sequences": 1, "length": 504, "warmup": 2, "lr": 0.01, "min_lr": 0.001, "mlm": {"rate": 0.15, "until": 0.5},
+ "training": {"sequences": 1, "length": 504, "warmup": 2, "lr": 0.003, "min_lr": 0.001, "mlm": {"rate": 0.15, "until": 0.5},
               "contrastive": {"weight": 0.03}},
  "budget": {"steps": 12}, "memory": {"k": 2}, "score": {"context": 252, "skip": 64, "document_tokens": 30, "max_documents": 3}'
     while [ $# -gt 1 ]; do
