@@ -1,4 +1,4 @@
-/* test_safetensors.c -- write, read back, and every lie a header can tell. */
+/* test_safetensors.c -- files are written and read back; every kind of wrong header is refused. */
 #include "base/file.h"
 #include "base/formats/safetensors.h"
 #include "base/half.h"

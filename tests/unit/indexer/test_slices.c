@@ -1,5 +1,5 @@
-/* test_slices.c -- several workers find what one process finds; workers that are lost, late, wrong or strange are
- * errors that name them; a server that was started anew is connected to again. */
+/* test_slices.c -- several workers find what one process finds; a worker that is lost, late, or answers wrongly is an
+ * error that names it; a restarted server is connected again. */
 #include "base/clock.h"
 #include "tests/unit/indexer/slices_fixture.h"
 
@@ -33,7 +33,7 @@ static void close_world(struct world *w) {
 
 /* ---- the same hits ---- */
 
-/* Ties among the hits of one process: without them their order is not tested. */
+/* The hits of one process must have ties, or the order of ties is not tested. */
 static int64_t check_search(const struct world *w, struct slices *s, const struct store_search *how) {
     static struct store_hit one[QUERIES * K_LARGEST], several[QUERIES * K_LARGEST];
     const struct store_passes passes = slices_passes(s);
@@ -104,7 +104,7 @@ static void test_tcp(const struct world *w) {
     snprintf(addresses, sizeof addresses, "127.0.0.1:%d,localhost:%d", servers[0].port, servers[1].port);
     struct slices_remote remote = {addresses, "a key of sixteen bytes", 20};
     CHECK_OK(slices_connect(&a, w->view, &remote));
-    CHECK_OK(slices_connect(&b, w->view, &remote)); /* two at once, in turns */
+    CHECK_OK(slices_connect(&b, w->view, &remote)); /* two connections, in turns */
     const struct store_search how = {.k = 9}, exact = {.k = 12, .exact = true, .exclude = w->exclude};
     (void)check_search(w, a, &how);
     (void)check_search(w, b, &exact);
@@ -120,7 +120,7 @@ static void test_tcp(const struct world *w) {
     CHECK_FAILS(store_view_search_passes(w->view, hits, w->queries, 1, &how, &passes), STATUS_IO, wanted);
     slices_fixture_listen(&servers[1], w->store, 1, 2, "a key of sixteen bytes", servers[1].port);
     (void)check_search(w, a, &how);
-    (void)check_search(w, b, &how); /* had no search in between */
+    (void)check_search(w, b, &how); /* did not search in between */
     slices_close(a);
     slices_close(b);
 
@@ -188,7 +188,7 @@ static void test_addresses(const struct world *w) {
     CHECK_FAILS(slice_listen_open(&open, "127.0.0.1:7,127.0.0.1:8"), STATUS_INVALID, "listens at IP:PORT");
 }
 
-/* ---- workers that answer something else: a thread with a good greeting, then one of these ---- */
+/* ---- wrong answers: a thread sends a valid greeting, then one of these ---- */
 
 enum answer {
     ANSWER_NOTHING,
@@ -210,7 +210,7 @@ struct liar {
     int socket;
     enum answer answer;
     struct slice_greeting hello;
-    int64_t chunk; /* that the good worker finds, too */
+    int64_t chunk; /* the good worker also finds this */
     float score;
 };
 
@@ -333,7 +333,7 @@ int main(int argc, char **argv) {
     slices_fixture_store(test_path("newer"), test_seed(), 100, 3, "IVF4,SQ8");
     const int64_t gone = 9;
     CHECK_OK(store_delete(&report, test_path("newer"), &(struct store_delete){.documents = &gone, .n_documents = 1}));
-    /* As many chunks, the same generation, other vectors and other documents. */
+    /* The same number of chunks and generation, but other vectors and documents. */
     open_world(&w, test_path("one"), test_seed());
     open_world(&newer, test_path("newer"), test_seed());
     for (uint64_t seed = test_seed() + 1;; seed++) {

@@ -8,7 +8,7 @@
 
 enum { VALUE = 1 << 20, MIB = 1 << 20 };
 
-/* This process may map so many bytes more than it has. */
+/* Limits the address space to so many bytes more than are in use. */
 static void limit_address_space(uint64_t more) {
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -55,7 +55,7 @@ static void hear(int pipe_end) {
     CHECK_EQ(read(pipe_end, &c, 1), 1);
 }
 
-/* Reads with two transactions, paused between uses, while another process makes the file several times as large. */
+/* Reads with two transactions that pause between uses, while another process enlarges the file several times. */
 static void reader(const char *store, int from, int to) {
     struct catalog *c;
     struct catalog_txn *one, *two, *three;
@@ -73,7 +73,7 @@ static void reader(const char *store, int from, int to) {
     CHECK_EQ(last_of(two), 42);
     catalog_pause(two);
     tell(to), hear(from);
-    /* The map must not move during a transaction: that one continues, another one gets STATUS_BUSY. */
+    /* The map must not move during a transaction: the open one continues, a new one gets STATUS_BUSY. */
     CHECK_FAILS(catalog_renew(two), STATUS_BUSY, "open the store again");
     CHECK_EQ(last_of(one), 42);
     catalog_pause(one);
@@ -86,7 +86,7 @@ static void reader(const char *store, int from, int to) {
     _exit(0); /* the folder is the parent's */
 }
 
-/* Writes until the address space is full; what was committed is there. */
+/* Writes until the address space is full; all committed records remain. */
 static void writer(const char *store) {
     struct catalog *c;
     struct catalog_txn *t;
@@ -100,7 +100,7 @@ static void writer(const char *store) {
     }
     CHECK_EQ(s, STATUS_NO_SPACE);
     CHECK(strstr(status_message(), "raise ulimit -v"));
-    CHECK(next > 60); /* more than fit the first map */
+    CHECK(next > 60); /* more than the first map holds */
     CHECK_OK(catalog_begin(&t, c, false));
     CHECK_EQ(last_of(t), next - 1);
     catalog_abort(t);
@@ -141,7 +141,7 @@ static void check_writer(const char *store) {
     wait_for(child);
 }
 
-/* Too little for anything: one line, and its remedy. */
+/* Too little memory for any work: one line with its remedy. */
 static void check_none(const char *store) {
     pid_t child = fork();
     if (child == 0) {
