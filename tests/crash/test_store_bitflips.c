@@ -1,10 +1,10 @@
-/* test_store_bitflips.c -- single flipped bits anywhere in a published store: each is found by a deep verify, or
- * changes nothing that can be read. None crashes a reader, makes it hang, or makes an older generation visible again.
+/* test_store_bitflips.c -- single flipped bits anywhere in a published store: a deep verify finds each, or it changes
+ * nothing that can be read. None crashes a reader, makes it hang, or makes an older generation visible again.
  *
  *   test_store_bitflips [COUNT [SEED]]     100 flips by default; 10000 for the long run
  *
- * The store has three generations and three segments beside their template. Each flip is looked at by a process of its
- * own (this one, forked), which a damaged store may end; then the bit is flipped back. */
+ * The store has three generations, three segments and their template. A forked process examines each flip, because a
+ * damaged store may end it; then the bit is flipped back. */
 #include "base/crc32c.h"
 #include "tests/unit/store/damage_fixture.h"
 #include <dirent.h>
@@ -143,7 +143,7 @@ static enum outcome look_in_a_child(uint32_t wanted) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stderr)) _exit(98); /* FAISS says what it meets */
+        if (!freopen("/dev/null", "w", stderr)) _exit(98); /* FAISS prints errors */
         alarm(SECONDS);
         _exit(EXIT_BASE + (int)look(wanted));
     }
