@@ -103,7 +103,7 @@ UNIT = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|times\b|x\b|us\b|ms\b|s\b|seconds
 
 
 class Wrong(Exception):
-    """A line for the person who runs the script."""
+    """An error line for the user of the script."""
 
 
 def load(folder):
@@ -241,7 +241,7 @@ def readme(text, results):
 
 
 def strays(text):
-    """Figures with a unit in tables of README.md that no result file is the source of."""
+    """Figures with a unit in tables of README.md that are in no result file."""
     found = []
     blank = MARKED.sub(lambda match: "\n" * match[0].count("\n"), text)
     for count, line in enumerate(blank.split("\n"), 1):
@@ -253,7 +253,7 @@ def strays(text):
 
 
 def outputs(root):
-    """Path from the root: text that it must hold."""
+    """Path from the root: the text that it must contain."""
     results = load(os.path.join(root, "tests/bench/results"))
     drawn = plots.draw(results)
     pictures = {}

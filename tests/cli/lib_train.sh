@@ -2,7 +2,7 @@
 # LM. Source lib_model.sh first.
 TRAIN=$BIN/drt-train
 train() { "$TRAIN" --device cpu --threads 2 --config "$TMP/config.json" "$@"; }
-# facts RUN: its log without times.
+# facts RUN: the run's log without times.
 facts() { sed 's/"tokens_per_second".*//' "$TMP/$1/log.jsonl"; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || die "$3: $1 is not below $2"; }
 
@@ -11,7 +11,7 @@ same_run() {
     [ "$(facts "$1")" = "$(facts whole)" ] || die "$3: the log differs: $(diff <(facts "$1") <(facts whole) | head -n 4)"
     cmp -s "$TMP/$1/checkpoints/step-$2/model.safetensors" "$TMP/whole/checkpoints/step-$2/model.safetensors" || die "$3: weights differ"
 }
-# disturbed STEP FIRST SECOND LINES: the run stopped after steps FIRST and SECOND, and killed after LINES lines of its log.
+# disturbed STEP FIRST SECOND LINES: the run to STEP, stopped after steps FIRST and SECOND; and killed after LINES lines of its log.
 disturbed() {
     local pid
     expect 0 train --out "$TMP/parts" --until "$2"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sizes that a reader can hold in mind (CONTRIBUTING.md, "Rules"): lines, functions, parameters, files, folders, and units that
-# are too small for a file of their own. One awk reads all sources. An exception is listed here with its reason.
+# Limits of sizes (CONTRIBUTING.md, "Rules"): lines, functions, parameters, files, folders, and units that are too small for a separate
+# file. Each exception is listed here with its reason.
 set -u
 cd "$DRT_SOURCE" || exit 1
 # file or folder/         reason

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/examples/mpi: four ranks of Open MPI on one machine search together, and find in 10^4 queries what one process finds; a
-# worker that is killed ends the job with an error.
+# docs/examples/mpi: four ranks of Open MPI on one machine search together, and have the same hits for 10^4 queries as one process; a killed
+# worker ends the job with an error.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 command -v mpirun >/dev/null && mpirun --version 2>/dev/null | grep -q "Open MPI" || skip "Open MPI is not installed"
 command -v python3 >/dev/null || skip "python3 is missing"
@@ -42,7 +42,7 @@ timeout 60 "${mpi[@]}" "$SOURCE/docs/examples/mpi/search.sh" "$s" bash -c "echo 
 kill "$(cat "$TMP/feeder")"
 wait
 [ $code != 0 ] && [ $code != 124 ] || die "exit code $code with a worker killed"
-# Rank 2 notices it, or rank 0, where the worker was killed before the search had connected: either ends the job.
+# Rank 2 notices it, or rank 0 if the worker was killed before the search had connected: either ends the job.
 grep -qE "search.sh: the worker of rank 2 has ended|drt-index: worker 3 of 4 " "$ERR" || die "no rank names the worker: $(tail -n 3 "$ERR")"
 for ((i = 0; i < 50; i++)); do pgrep -f -- "worker --store $s" >/dev/null || break; sleep 0.1; done
 ! pgrep -f -- "worker --store $s" >/dev/null || die "workers are left"

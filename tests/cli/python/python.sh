@@ -12,12 +12,12 @@ done
 
 expect 0 cmake --install "$BUILD" --component python --prefix "$TMP/site"
 cp "$SOURCE"/library/python/drt/*.py "$TMP/site/drt/"
-# The library is stripped, whole, and alone.
+# The library is stripped, complete, and the only one.
 same "$(cd "$TMP/site/drt" && find . -name 'lib*' -o -name '*.safetensors' | sort | tr '\n' ' ')" \
     "./libdrt.so.1 ./share/drt/models/drt-28m/model.safetensors "
 ! readelf -S "$TMP/site/drt/libdrt.so.1" | grep -q '\.debug_info' || die "libdrt.so.1 is not stripped"
 
-# Type hints, where mypy is installed.
+# Type hints, if mypy is installed.
 if "$python" -c 'import mypy' >/dev/null 2>&1; then
     (cd "$SOURCE" && "$python" -m mypy --cache-dir "$TMP/mypy") >"$OUT" 2>&1 || die "mypy --strict"
 fi
