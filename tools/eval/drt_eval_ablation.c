@@ -1,6 +1,6 @@
-/* drt_eval_ablation.c -- drt-eval ablation: a config to a table of many models and modes (docs/ablation.md).
+/* drt_eval_ablation.c -- drt-eval ablation: makes a table of many models and modes from a config (docs/ablation.md).
  *
- * Its parts are the sibling programs, executed one by one (tools/ablation/ablation_run.h says why). */
+ * It runs the sibling programs as separate processes (tools/ablation/ablation_run.h gives the reasons). */
 #include "base/memory.h"
 #include "tools/ablation/ablation_run.h"
 #include "tools/ablation/ablation_table.h"
@@ -61,7 +61,7 @@ static const char *time_text(char out[32], double seconds) {
     return out;
 }
 
-/* An evaluation begins again after a stop: pieces that are shorter than it never end it. */
+/* An evaluation starts again after a stop: calls with a time limit below its duration never finish it. */
 static void note_long_parts(const struct ablation_plan *plan, double rate, double max_minutes) {
     double longest = 0;
     const char *name = NULL;
@@ -77,7 +77,7 @@ static void note_long_parts(const struct ablation_plan *plan, double rate, doubl
                 name, time_text(time, longest));
 }
 
-/* Says what is left, and refuses a budget of seconds that cannot be met while nothing is trained yet. */
+/* Prints what is left. Before anything is trained, refuses a budget of seconds that is too small. */
 static enum status estimate(double *rate, const struct ablation_plan *plan, const struct ablation_options *o) {
     const struct ablation_config *c = plan->config;
     double by_kind[ABLATION_KINDS], spent = 0;
