@@ -90,14 +90,14 @@ done
 [ $killed -ge $((kills / 2)) ] || die "only $killed commands were killed"
 
 # The readers notice errors: a wrong log makes one fail.
-lie() { # TEXT LINE...
+wrong_log() { # TEXT LINE...
     rm -f "$TMP/stop"
-    { cat "$log"; printf '%s\n' "${@:2}"; } >"$TMP/lies"
-    expect 1 timeout 20 python3 "$SOURCE/tests/crash/changes_reader.py" "$INDEX" "$s" "$TMP/model" "$TMP/lies" "$TMP/stop"
+    { cat "$log"; printf '%s\n' "${@:2}"; } >"$TMP/wrong"
+    expect 1 timeout 20 python3 "$SOURCE/tests/crash/changes_reader.py" "$INDEX" "$s" "$TMP/model" "$TMP/wrong" "$TMP/stop"
     err_has "$1"
 }
-lie "resurrected" "deleting ${there[0]}" "deleted ${there[0]}"
-lie "lost" "adding batch-0-a.jsonl" "added batch-0-a.jsonl"
+wrong_log "resurrected" "deleting ${there[0]}" "deleted ${there[0]}"
+wrong_log "lost" "adding batch-0-a.jsonl" "added batch-0-a.jsonl"
 
 # Compared with a store that was built from the remaining documents, in the same order.
 expect 0 "$INDEX" verify --store "$s" --deep

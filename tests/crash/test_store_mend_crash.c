@@ -61,7 +61,7 @@ struct seen {
     struct store_hit hits[QUERIES * K];
 };
 
-static void look(struct seen *out, const char *folder) {
+static void read_store(struct seen *out, const char *folder) {
     struct store *s;
     struct store_view *v;
     struct store_info info;
@@ -119,7 +119,7 @@ static void check_between(const struct trial *t, const char *folder) {
         return;
     }
     CHECK_EQ(problems, 0);
-    look(&now, folder);
+    read_store(&now, folder);
     CHECK(same_seen(&now, &t->old) || same_seen(&now, &t->wanted));
 }
 
@@ -139,7 +139,7 @@ static long try_all(const struct trial *t, const char *mode) {
         check_between(t, folder);
         CHECK_EQ(start(t->job, folder, NULL), 0);
         CHECK_EQ(problems_of(folder, true), 0);
-        look(&now, folder);
+        read_store(&now, folder);
         CHECK(same_seen(&now, &t->wanted));
         if (status == 0) return n - 1;
     }
@@ -162,10 +162,10 @@ static void prepare(struct trial *t, const char *pristine) {
         damage(t->before, "landmarks/00003.f16");
     }
     t->problems = problems_of(t->before, true);
-    if (t->problems == 0) look(&t->old, t->before);
+    if (t->problems == 0) read_store(&t->old, t->before);
     copy_store(folder, t->before);
     CHECK_EQ(start(t->job, folder, NULL), 0);
-    look(&t->wanted, folder);
+    read_store(&t->wanted, folder);
 }
 
 int main(int argc, char **argv) {

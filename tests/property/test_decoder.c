@@ -321,7 +321,7 @@ static void check_narrow(struct model *m, const struct variant *v, struct device
 /* Texts of different lengths take ids in batches of random texts, where batches are allowed: each text gets the bits of
  * its own id-by-id run. `narrow`: with bf16 weights. */
 enum { TEXTS = 11, STEPS = 150 };
-struct company {
+struct batched {
     struct retriever *retriever[TEXTS];
     struct decoder_state *state[TEXTS];
     int32_t ids[TEXTS][LENGTH];
@@ -329,7 +329,7 @@ struct company {
     float *logits[TEXTS]; /* [STEPS + 1, VOCAB]: before the first step and after each step */
 };
 
-static void company_open(struct company *c, struct machine *a, const struct model *m, const struct variant *v,
+static void batched_open(struct batched *c, struct machine *a, const struct model *m, const struct variant *v,
                          int first, int n) {
     for (int t = first; t < first + n; t++) {
         c->logits[t] = floats((STEPS + 1) * VOCAB);
@@ -343,7 +343,7 @@ static void company_open(struct company *c, struct machine *a, const struct mode
     }
 }
 
-static void company_close(struct company *c, int first, int n) {
+static void batched_close(struct batched *c, int first, int n) {
     for (int t = first; t < first + n; t++) {
         decoder_state_free(c->state[t]);
         if (c->retriever[t]) c->retriever[t]->free(c->retriever[t]);
@@ -352,7 +352,7 @@ static void company_close(struct company *c, int first, int n) {
 }
 
 /* Feeds one id to each of these texts. Returns how many of them were in a batch. */
-static int company_step(struct company *c, const int *texts, int n, bool batch) {
+static int batched_step(struct batched *c, const int *texts, int n, bool batch) {
     struct decoder_state *states[TEXTS];
     float *logits[TEXTS];
     int32_t ids[TEXTS];
@@ -371,8 +371,8 @@ static int company_step(struct company *c, const int *texts, int n, bool batch) 
     return together;
 }
 
-static void check_company(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
-    struct company c = {0}, alone = {0};
+static void check_batched(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
+    struct batched c = {0}, alone = {0};
     struct rng rng = rng_make(test_seed(), 21);
     struct machine a;
     int32_t targets[LENGTH];
@@ -387,17 +387,17 @@ static void check_company(const struct model *m, const struct variant *v, struct
     CHECK(!narrow || weights.narrow);
     start_with(&a, m, v, dev, weights, narrow ? 5 : 150, 2); /* passes of 5: a batch has several parts */
     for (int t = 0; t < TEXTS; t++) {
-        company_open(&alone, &a, m, v, t, 1);
+        batched_open(&alone, &a, m, v, t, 1);
         for (int i = 0; i < STEPS; i++)
-            company_step(&alone, &t, 1, false);
-        company_close(&alone, t, 1);
+            batched_step(&alone, &t, 1, false);
+        batched_close(&alone, t, 1);
     }
-    company_open(&c, &a, m, v, 0, TEXTS);
+    batched_open(&c, &a, m, v, 0, TEXTS);
     for (int left = TEXTS; left > 0;) {
         int texts[TEXTS], n = 0;
         for (int t = 0; t < TEXTS; t++)
             if (c.steps[t] < STEPS && rng_below(&rng, 8) > 0) texts[n++] = t;
-        together += company_step(&c, texts, n, true);
+        together += batched_step(&c, texts, n, true);
         left = 0;
         for (int t = 0; t < TEXTS; t++)
             left += c.steps[t] < STEPS;
@@ -411,7 +411,7 @@ static void check_company(const struct model *m, const struct variant *v, struct
         CHECK_EQ(decoder_state_tokens(c.state[t]), c.begin[t] + STEPS);
         free(c.logits[t]), free(alone.logits[t]);
     }
-    company_close(&c, 0, TEXTS);
+    batched_close(&c, 0, TEXTS);
     stop(&a);
 }
 
@@ -427,9 +427,9 @@ int main(int argc, char **argv) {
         check_threads(&m, v);
         check_turns(&m, v, dev);
         if (v->retrieval) check_retrieval_matters(&m, v, dev);
-        check_company(&m, v, dev, false);
+        check_batched(&m, v, dev, false);
         check_narrow(&m, v, dev);
-        check_company(&m, v, dev, true);
+        check_batched(&m, v, dev, true);
         params_free(m.params);
     }
     device_close(dev);

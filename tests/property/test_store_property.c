@@ -47,7 +47,7 @@ static void check_search(struct store_view *v, const struct store_info *info, co
     if (info->chunks) CHECK(fabsf(hits[0].score - best) < 1e-5f);
 }
 
-static void look(const char *dir, const struct model *m) {
+static void compare_store(const char *dir, const struct model *m) {
     struct store *s;
     struct store_view *v;
     CHECK_OK(store_open(&s, dir));
@@ -166,7 +166,7 @@ static void random_calls(const struct store_writer_config *c) {
         } else {
             end_shard(w, &m, what == 36);
             store_writer_close(w);
-            look(dir, &m);
+            compare_store(dir, &m);
             CHECK_OK(store_writer_open(&w, dir, c, false));
             struct store_journal j;
             CHECK_OK(store_writer_journal(w, &j));
@@ -176,7 +176,7 @@ static void random_calls(const struct store_writer_config *c) {
     }
     publish(w, &m, &r);
     store_writer_close(w);
-    look(dir, &m);
+    compare_store(dir, &m);
     int64_t problems;
     CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
     CHECK_EQ(problems, 0);

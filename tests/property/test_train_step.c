@@ -32,7 +32,7 @@ static void check_same(const struct model *m, const float *a, const float *b, do
 
 /* ---- the same numbers by other methods */
 
-static void check_ways(const struct variant *v, const struct model *m) {
+static void check_methods(const struct variant *v, const struct model *m) {
     struct text both, one[SEQUENCES];
     struct step_report report, other;
     struct step_config config = config_of(v, SEQUENCES);
@@ -247,7 +247,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
         struct model m;
         make_model(&m, &variants[i], test_seed() + i);
-        check_ways(&variants[i], &m);
+        check_methods(&variants[i], &m);
         check_inference(&variants[i], &m);
         params_free(m.params);
     }

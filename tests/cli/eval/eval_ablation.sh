@@ -15,8 +15,8 @@ pieces 'valid-<b>&' training.md research.md
 pieces other serve.md
 cd "$TMP" || exit 1
 
-# config ROWS [KEY VALUE]...: the config, with keys replaced or added. With a higher rate the scores of so small a model may come to
-# lie so far apart that one chunk has all weight, and then K changes nothing.
+# config ROWS [KEY VALUE]...: the config, with keys replaced or added. With a higher rate the scores of so small a model may differ so
+# much that one chunk has all weight, and then K changes nothing.
 config() {
     local rows=$1 text key
     shift

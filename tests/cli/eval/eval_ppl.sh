@@ -29,7 +29,7 @@ none=$(figure none)
 # Each mode has the same figure alone and with others: the same positions, no state between modes.
 ppl --store "$TMP/s" --modes none,self,corpus,both,random --json --seed 5
 cp "$OUT" "$TMP/all"
-same "$(figure none)" "$none" "none in company"
+same "$(figure none)" "$none" "none among other modes"
 out_has '"searched_by":"exact scan"'
 for mode in self corpus both random; do
     cp "$TMP/all" "$OUT"

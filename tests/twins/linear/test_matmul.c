@@ -52,7 +52,7 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
 }
 
 /* A packed row's bits depend on the row alone: it is computed alone, and at any position among others. */
-static void company(int64_t n, int64_t outs, int64_t in) {
+static void row_among_others(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *alone = zero_array(n * outs);
     matmul_run(all, 1, PACKED, (struct product){x, w, NULL, n, outs, in});
@@ -126,8 +126,8 @@ static void all_shapes(void) {
     narrow(33, 17);
     narrow(64, 64);
     narrow(5, 130);
-    company(150, 70, 300);
-    company(23, 32, 64);
+    row_among_others(150, 70, 300);
+    row_among_others(23, 32, 64);
 }
 
 int main(int argc, char **argv) {

@@ -133,7 +133,7 @@ static float of_bits(uint32_t bits) {
 }
 
 /* Both paths: a row alone (from the smallest number of rows that uses tiles on) or at any position among others. */
-static void company(int64_t n, int64_t outs, int64_t in, bool exact) {
+static void row_among_others(int64_t n, int64_t outs, int64_t in, bool exact) {
     enum { LEAST = 9 };
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
@@ -168,8 +168,8 @@ int main(int argc, char **argv) {
             no_numbers(of_bits(0x7f800001u), in_w, exact); /* a NaN whose bits are not in the first part */
         }
         small_numbers(exact);
-        company(150, 70, 300, exact);
-        company(100, 32, 1500, exact);
+        row_among_others(150, 70, 300, exact);
+        row_among_others(100, 32, 1500, exact);
     }
     last_bits();
     large_numbers();

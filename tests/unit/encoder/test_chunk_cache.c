@@ -89,7 +89,7 @@ static void order_of_use(void) {
     chunk_cache_free(c);
 }
 
-static void duplicates_and_empty_places(void) {
+static void duplicates_and_empty_entries(void) {
     struct reader r = {0};
     struct chunk_cache *c = create(3);
     struct chunk_key keys[7] = {{1, 4}, {1, -1}, {1, 4}, {2, 4}, {1, 4}, {0, -1}, {2, 4}};
@@ -226,7 +226,7 @@ int main(int argc, char **argv) {
     struct weights weights = weights_of_params(params);
     CHECK_OK(encoder_create(&encoder, dev, &config, &weights, 4));
     order_of_use();
-    duplicates_and_empty_places();
+    duplicates_and_empty_entries();
     pins();
     failing_reader();
     puts_and_gets();

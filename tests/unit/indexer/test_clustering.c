@@ -13,8 +13,8 @@ struct spy {
     int64_t rows, lists;
 };
 
-static enum status spy_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                           const struct progress *progress) {
+static enum status recording_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                                 const struct progress *progress) {
     struct spy *s = context;
     s->calls++;
     s->rows = n, s->dim = dim, s->lists = lists;
@@ -34,7 +34,8 @@ static enum status make(const char *dir, struct spy *spy, const char *index, con
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &config, true));
     CHECK_OK(fixture_shard(w, &config, 0, DOCUMENTS));
-    const struct store_publish how = {.index = index, .seed = 1, .clustering = {spy_fit, spy}, .progress = progress};
+    const struct store_publish how = {
+        .index = index, .seed = 1, .clustering = {recording_fit, spy}, .progress = progress};
     enum status s = store_writer_publish(w, &how);
     store_writer_close(w);
     return s;

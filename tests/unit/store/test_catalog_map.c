@@ -47,10 +47,10 @@ static uint64_t last_of(struct catalog_txn *t) {
     return key;
 }
 
-static void tell(int pipe_end) {
+static void notify(int pipe_end) {
     CHECK_EQ(write(pipe_end, "x", 1), 1);
 }
-static void hear(int pipe_end) {
+static void await(int pipe_end) {
     char c;
     CHECK_EQ(read(pipe_end, &c, 1), 1);
 }
@@ -66,13 +66,13 @@ static void reader(const char *store, int from, int to) {
     catalog_pause(one);
     CHECK_OK(catalog_begin(&two, c, false));
     catalog_pause(two);
-    tell(to), hear(from);
+    notify(to), await(from);
     CHECK_OK(catalog_renew(one));
     CHECK_EQ(last_of(one), 42);
     CHECK_OK(catalog_renew(two));
     CHECK_EQ(last_of(two), 42);
     catalog_pause(two);
-    tell(to), hear(from);
+    notify(to), await(from);
     /* The map must not move during a transaction: the open one continues, a new one gets STATUS_BUSY. */
     CHECK_FAILS(catalog_renew(two), STATUS_BUSY, "open the store again");
     CHECK_EQ(last_of(one), 42);
@@ -124,12 +124,12 @@ static void check_reader(const char *store) {
     pid_t child = fork();
     if (child == 0) reader(store, there[0], back[1]);
     CHECK(child > 0);
-    hear(back[0]);
+    await(back[0]);
     CHECK_OK(catalog_open(&c, store, true, 0));
     CHECK_OK(add(c, 3, 40));
-    tell(there[1]), hear(back[0]);
+    notify(there[1]), await(back[0]);
     CHECK_OK(add(c, 43, 30));
-    tell(there[1]);
+    notify(there[1]);
     wait_for(child);
     catalog_close(c);
 }

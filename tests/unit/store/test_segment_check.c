@@ -60,7 +60,7 @@ static const char *segment_of(const char *factory, int64_t rows) {
 }
 
 /* Files of FAISS are accepted: with and without rows, to the last byte and the last id. */
-static void honest_files(void) {
+static void valid_files(void) {
     for (size_t i = 0; i < ARRAY_LEN(checked); i++)
         for (int64_t rows = 0; rows <= ROWS; rows += ROWS) {
             bool known = false, graph = strncmp(checked[i], "HNSW", 4) == 0;
@@ -297,7 +297,7 @@ static void crafted_store(void) {
 
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
-    honest_files();
+    valid_files();
     lengths();
     random_edits();
     crafted_store();

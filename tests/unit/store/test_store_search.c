@@ -6,7 +6,7 @@
 enum { DIM = 32, VOCAB = 100, DOCUMENTS = 25, PER_DOCUMENT = 100, CHUNKS = DOCUMENTS * PER_DOCUMENT, K = 8, Q = 40 };
 
 /* One common direction, and a little noise. */
-static void alike(float *out, uint64_t number, float noise) {
+static void near_equal_row(float *out, uint64_t number, float noise) {
     struct rng r = rng_make(21, number), mean = rng_make(22, 0);
     for (int i = 0; i < DIM; i++)
         out[i] = rng_normal(&mean) + noise * rng_normal(&r);
@@ -25,7 +25,7 @@ static void make_store(const char *dir, const char *index) {
         fixture_hash(doc.hash, d);
         CHECK_OK(store_shard_document(w, &doc, &duplicate));
         for (int64_t i = 0; i < PER_DOCUMENT; i++)
-            alike(rows + i * DIM, (uint64_t)(d * PER_DOCUMENT + i), 1e-3f);
+            near_equal_row(rows + i * DIM, (uint64_t)(d * PER_DOCUMENT + i), 1e-3f);
         CHECK_OK(store_shard_landmarks(w, rows, PER_DOCUMENT));
     }
     CHECK_OK(store_shard_seal(w, NULL, 0));
@@ -53,7 +53,7 @@ static void finds_k(const char *index) {
     CHECK_OK(store_open(&s, dir));
     CHECK_OK(store_view_open(&v, s));
     for (int q = 0; q < Q; q++) {
-        alike(queries + q * DIM, 900000 + (uint64_t)q, q % 2 ? 1.0f : 0.1f);
+        near_equal_row(queries + q * DIM, 900000 + (uint64_t)q, q % 2 ? 1.0f : 0.1f);
         ranges[q] = (struct store_range){q * 50, q % 4 == 3 ? CHUNKS - 5 : q * 50 + 700};
     }
     for (int nprobe = 0; nprobe <= 1 << 20; nprobe = nprobe ? nprobe << 10 : 1) {

@@ -145,7 +145,7 @@ static void rounds(void) {
 }
 
 /* The call that needs a damaged file finds the damage; the other files can still be read. */
-static void damage_at_first_touch(void) {
+static void damage_at_first_read(void) {
     new_dir("damage");
     fixture_store(dir, &config, 0, 12, 2, "exact");
     struct store *s;
@@ -346,7 +346,7 @@ int main(int argc, char **argv) {
     small_budgets(threads, "exact");
     small_budgets(threads, "IVF4,SQ8");
     rounds();
-    damage_at_first_touch();
+    damage_at_first_read();
 #ifndef __SANITIZE_ADDRESS__
     no_address_space();
 #endif
