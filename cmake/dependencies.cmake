@@ -25,7 +25,7 @@
 # reach all of it.
 #
 # CMAKE_PREFIX_PATH is searched first, so a user's own build (FAISS at x86-64-v3 scans 7 to 10 times faster than
-# Debian's) is picked up; then .deps/, where ./setup unpacks Debian 13's FAISS on Debian 12; then the system.
+# Debian's) is picked up; then .deps/, where cmake/setup.sh unpacks Debian 13's FAISS on Debian 12; then the system.
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS C CXX)           # FAISS is built with it
 
@@ -37,7 +37,7 @@ function(drt_program_dependency target header package)   # names of the library 
   find_library(${upper}_LIBRARY NAMES ${ARGN} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
   find_path(${upper}_INCLUDE ${header} PATHS ${drt_local_prefix}/include PATH_SUFFIXES ${drt_multiarch})
   if(NOT ${upper}_LIBRARY OR NOT ${upper}_INCLUDE)
-    message(FATAL_ERROR "${header} or its library was not found: run ./setup, or install the package ${package}")
+    message(FATAL_ERROR "${header} or its library was not found: run cmake/setup.sh, or install the package ${package}")
   endif()
   add_library(${target} INTERFACE)
   target_link_libraries(${target} INTERFACE ${${upper}_LIBRARY})
@@ -68,7 +68,7 @@ drt_program_dependency(drt_microhttpd microhttpd.h libmicrohttpd-dev microhttpd)
 # /usr/include/faiss would be 1.7's: the pair is looked up together.
 find_library(FAISS_C_LIBRARY NAMES faiss_c HINTS ${CMAKE_PREFIX_PATH} PATHS ${drt_local_prefix}/lib ${drt_local_prefix}/lib/${drt_multiarch})
 if(NOT FAISS_C_LIBRARY)
-  message(FATAL_ERROR "libfaiss_c was not found: run ./setup (Debian 12: takes it from Debian 13), or build FAISS with FAISS_ENABLE_C_API and pass -DCMAKE_PREFIX_PATH")
+  message(FATAL_ERROR "libfaiss_c was not found: run cmake/setup.sh (Debian 12: takes it from Debian 13), or build FAISS with FAISS_ENABLE_C_API and pass -DCMAKE_PREFIX_PATH")
 endif()
 get_filename_component(faiss_folder ${FAISS_C_LIBRARY} DIRECTORY)
 find_library(FAISS_LIBRARY NAMES faiss HINTS ${faiss_folder} NO_DEFAULT_PATH)

@@ -53,7 +53,7 @@ list(TRANSFORM drt_static_needs PREPEND -l OUTPUT_VARIABLE drt_pc_private)
 string(JOIN " " drt_pc_private ${drt_pc_private})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/drt.pc.in ${drt_generated}/drt.pc @ONLY)
 install(FILES ${drt_generated}/drt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/c/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libdrt-dev/examples
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/examples/c/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libdrt-dev/examples
   COMPONENT development)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/library.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libdrt-dev COMPONENT development)
 include(python)

@@ -1,6 +1,6 @@
 # libdrt.cmake -- the shared and the static library that programs of others use, made of the objects of our own libraries.
 #
-# FAISS: Debian 12 has no package with FAISS's C interface (./setup takes Debian 13's archives, which no user's machine
+# FAISS: Debian 12 has no package with FAISS's C interface (cmake/setup.sh takes Debian 13's archives, which no user's machine
 # has), so it is linked into libdrt.so, whose symbol versions hide it, and into libdrt.a. Debian compiles libfaiss_c.a for
 # programs: in a shared library it can be linked with a libstdc++ of the library's own only, which is hidden, too. All
 # other libraries are the system's shared ones.

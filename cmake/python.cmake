@@ -1,4 +1,4 @@
-# python.cmake -- what the Python package has besides the sources in python/drt: libdrt and the bundled model, in the package's
+# python.cmake -- what the Python package has besides the sources in library/python/drt: libdrt and the bundled model, in the package's
 # folder. pip builds the target drt_python and installs the component python (pyproject.toml), which no other installation has.
 add_custom_target(drt_python DEPENDS drt_shared)
 # Not by TARGETS: a wheel has no links, so the library's three names would be three copies.

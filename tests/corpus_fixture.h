@@ -4,8 +4,8 @@
 
 enum { CORPUS = 3, CANDIDATES = 2 };
 
-/* Chunk 2 is of the documents of both sequences: no query may have it, and the other two are all there is, so that what
- * is found does not hang on the weights. */
+/* Chunk 2 belongs to documents of both sequences, so no query may select it. Only two chunks remain, so that the
+ * candidates do not depend on the weights. */
 [[maybe_unused]] static struct corpus_pool *make_corpus(struct device *dev, const struct variant *v,
                                                         const struct model *m) {
     struct corpus_pool *p;

@@ -1,8 +1,9 @@
-/* gradient_fixture.h -- a training step's gradients against differences of its own losses, tensor by tensor. */
+/* gradient_fixture.h -- a training step's gradients against finite differences of its losses, tensor by tensor. */
 #pragma once
 #include "tests/slope_fixture.h"
 
-/* Row of the embedding that ids of no token read: it learns from the head alone, by rule, which is no derivative. */
+/* The embedding's row that negative ids read: by definition it learns from the head alone, so its gradient is not the
+ * derivative. */
 static int64_t pad_row(const struct model_config *c) {
     return c->base_lm ? 0 : c->pad_id;
 }
@@ -11,7 +12,7 @@ static void check_slope(const struct subject *of, const struct param *p, float *
                         float *direction, double norm, double most) {
     int64_t n = p->rows * p->cols;
     double slope = 0;
-    if (norm <= 0) { /* nothing hangs on it */
+    if (norm <= 0) { /* the loss does not depend on it */
         CHECK(fabs(slope_of(of, weights, direction, n, most)) <= 0);
         return;
     }
@@ -27,8 +28,8 @@ static void check_slope(const struct subject *of, const struct param *p, float *
     CHECK(good);
 }
 
-/* Along the tensor's gradient (a slope far above the noise, so a wrong scale shows) and along a random corner of a
- * cube, where a part of the gradient that is wrong shows as much as it is long, wherever it points. */
+/* Compares slopes along the tensor's gradient, which is far above the noise and shows a wrong scale, and along a random
+ * corner of a cube, which shows a wrong part of the gradient in proportion to its length, in any direction. */
 static void check_tensor(const struct subject *of, const struct param *p, float *weights, const float *gradient,
                          struct rng *rng) {
     int64_t n = p->rows * p->cols;

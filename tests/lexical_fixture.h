@@ -7,7 +7,7 @@
 #include "store/lexical/lexical_format_internal.h"
 #include "tests/test.h"
 
-/* Makes the checksums of changed bytes right, so that what they protect is read. */
+/* Corrects the checksums of changed bytes, so that these bytes are read. */
 static inline void lexical_fixture_mend(uint8_t *bytes, size_t size) {
     if (size < LEXICAL_HEADER_BYTES + LEXICAL_FOOTER_BYTES) return;
     uint8_t *footer = bytes + size - LEXICAL_FOOTER_BYTES, *at = bytes + LEXICAL_HEADER_BYTES;
@@ -28,7 +28,7 @@ struct lexical_corpus {
     int vocab;
 };
 
-/* Ids fall off as in text: few are in nearly all chunks, most in few. Every seventh chunk is short. */
+/* Ids have frequencies as in text: a few are in nearly all chunks, most are in few. Every seventh chunk is short. */
 static inline void lexical_corpus_random(struct lexical_corpus *c, int64_t n, int vocab, uint64_t seed) {
     struct rng r = rng_make(seed, 1);
     *c = (struct lexical_corpus){malloc((size_t)n * sizeof *c->ids), malloc((size_t)n * sizeof *c->lengths), n, vocab};
@@ -83,7 +83,7 @@ static inline int lexical_fixture_count(const int32_t *ids, int n, int32_t a, in
     return count;
 }
 
-/* scores[n] += weight * idf * s(f) of one key, as lexical.h has it. */
+/* scores[n] += weight * idf * s(f) of one key, as in lexical.h. */
 static inline void lexical_fixture_term(double *scores, const struct lexical_corpus *c, int32_t a, int32_t b,
                                         double weight) {
     double have = 0;

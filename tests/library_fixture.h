@@ -1,11 +1,11 @@
-/* library_fixture.h -- a tiny model and a store of it, through the functions of drt.h alone. */
+/* library_fixture.h -- a tiny model and a store of it, made with the functions of drt.h alone. */
 #pragma once
 #include "include/drt.h"
 #include "tests/model_fixture.h"
 
 enum { LIBRARY_DOCUMENTS = 40, LIBRARY_WORDS = 120 };
 
-/* Every call must succeed; with a message where it does not. */
+/* Fails with the call's message if a call does not succeed. */
 #define CALL_OK(call)                                                                                               \
     do {                                                                                                            \
         enum drt_status check_s_ = (call);                                                                          \

@@ -6,7 +6,7 @@
 
 enum { MEMORY_CHUNK = 63, MEMORY_SPAN = 2, MEMORY_NUMBERS = MEMORY_SPAN * MEMORY_CHUNK + 1 };
 
-/* What a case reads. layers, base: of the model; blocks: of a sequence; key_layer from 1; size 0: no projection. */
+/* A case. layers, base: of the model; blocks: of a sequence; key_layer from 1; size 0: no projection. */
 struct memory_case {
     const char *name, *layers;
     bool base;
@@ -45,12 +45,12 @@ struct memory_case {
     model_fixture_params(&m->params, &m->config, seed, 12.0F, 5.0F);
     memory_tensor(m->params, "memory.log_tau")[0] = logf(15.0F);
     float *gate = memory_tensor(m->params, "memory.gate.weight");
-    gate[0] = -0.05F, gate[1] = 0.07F; /* the other features have no gradient: not in differences */
+    gate[0] = -0.05F, gate[1] = 0.07F; /* the other features have no gradient, and must not change the differences */
 }
 
 struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage_documents; };
 
-/* Sequences share some documents, and some of the passages are of documents that a block must not read. */
+/* Sequences share some documents, and some passages are of documents that a block must not read. */
 [[maybe_unused]] static void make_memory_text(struct memory_text *m, const struct memory_case *c, int first,
                                               int sequences) {
     struct variant v = {c->name, c->layers, "tokens", c->base ? 0 : 1, MEMORY_CHUNK, 70, 0,
@@ -60,7 +60,7 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
     for (int64_t b = 0; b < sequences * c->blocks; b++) {
         int32_t q = first + (int32_t)(b / c->blocks), at = (int32_t)(b % c->blocks);
         m->t.documents[b][0] = m->t.documents[b][1] = 10 * q + at / 2;
-        if (q == 1 && at == 0) m->t.documents[b][0] = m->t.documents[b][1] = 0; /* as sequence 0 begins */
+        if (q == 1 && at == 0) m->t.documents[b][0] = m->t.documents[b][1] = 0; /* as at the beginning of sequence 0 */
     }
     int64_t each = c->reads.passages + c->reads.unread, passages = (int64_t)sequences * c->blocks * each;
     CHECK(m->passages = calloc((size_t)(passages * MEMORY_NUMBERS) + 1, sizeof *m->passages));

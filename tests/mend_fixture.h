@@ -1,4 +1,4 @@
-/* mend_fixture.h -- stores whose landmarks follow from their tokens, so that a repair can make them again. */
+/* mend_fixture.h -- stores whose landmarks are computed from their tokens, so that a repair can compute them again. */
 #pragma once
 #include "tests/unit/store/damage_fixture.h"
 
@@ -18,7 +18,7 @@ static inline enum status mend_encode(void *context, float *rows, const int32_t 
     return STATUS_OK;
 }
 
-/* Problems that a repair with an encoder leaves; *found (NULL is fine): the last of them. */
+/* Returns the number of problems after a repair with an encoder; *found (NULL is fine): the last of them. */
 static inline int mend_repair(const struct store_writer_config *c, float shift, struct found *found) {
     int64_t problems = -1;
     struct found other;

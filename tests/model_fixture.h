@@ -5,15 +5,15 @@
 #include "model/params.h"
 #include "tests/test.h"
 
-/* Weights of a small model that do something: norms from 0.5 to 1.5, matrices larger than at the start of a training,
- * tensors of the token memory as they are. */
+/* Weights of a small model with visible effects: norms from 0.5 to 1.5, matrices larger than at the start of a
+ * training, unchanged tensors of the token memory. */
 static inline void model_fixture_params(struct params **out, const struct model_config *config, uint64_t seed,
                                         float embedding, float others) {
     CHECK_OK(params_init(out, config, seed));
     struct rng rng = rng_make(seed, 77);
     for (int i = 0; i < params_count(*out); i++) {
         const struct param *p = params_at(*out, i);
-        float *data = (float *)p->data; /* the test's own model: nobody else reads it yet */
+        float *data = (float *)p->data; /* no thread reads the test's model yet */
         for (int64_t j = 0; j < p->rows * p->cols && strncmp(p->name, "memory.", 7) != 0; j++)
             data[j] = p->rows == 1                    ? 0.5F + rng_uniform(&rng)
                       : p->rows == config->vocab_size ? data[j] * embedding

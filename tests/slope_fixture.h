@@ -1,24 +1,24 @@
-/* slope_fixture.h -- the slope of a training step's loss along a direction of one tensor, by differences. */
+/* slope_fixture.h -- the slope of a training step's loss along a direction of one tensor, by finite differences. */
 #pragma once
 #include "tests/teach_fixture.h"
 
-/* Sanitizers look for other faults, and take ten times as long: a part of the tensors will do. */
+/* Sanitizers search other faults and take ten times as long, so they test a part of the tensors. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EVERY = 6 };
 #else
 enum { EVERY = 1 };
 #endif
 
-/* What a step is differenced with. */
+/* The inputs of the differences of a step. */
 struct subject {
     const char *name;
     const struct model *m;
     struct step *s;
     const struct batch *batch;
     struct step_now now;
-    int32_t *chosen; /* what the encoder was given, of the corpus too, with the weights as they are */
-    bool taught;     /* only the tensors that the teacher does not depend on, which has no gradient */
-    int every;       /* tensors: one of so many, beside the memory's own */
+    int32_t *chosen; /* the encoder's input, also of the corpus, with the original weights */
+    bool taught;     /* only tensors that the teacher does not depend on, because the teacher has no gradient */
+    int every;       /* one of so many tensors, besides the memory's own */
 };
 
 static double total(const struct step_report *r, const struct step_now *now) {
@@ -34,8 +34,8 @@ static size_t chosen_bytes(const struct step *s) {
     return s->encoder_ids ? (size_t)(s->max_chunks * s->positions) * sizeof(int32_t) : 0;
 }
 
-/* The loss with one tensor's weights moved along `direction`, there and back: its slope. NaN where something else is
- * found there in the corpus: that is no derivative. */
+/* Moves one tensor's weights along `direction` in both senses: the slope of the loss. NaN if other candidates of the
+ * corpus are found there, because that is not a derivative. */
 static double slope_of(const struct subject *of, float *weights, const float *direction, int64_t n, double by) {
     struct step_report report;
     double values[2];
@@ -55,12 +55,12 @@ static double slope_of(const struct subject *of, float *weights, const float *di
     return same ? (values[0] - values[1]) / (2 * by) : (double)NAN;
 }
 
-/* A slope, and what it may be wrong by.
+/* A slope, and its possible error.
  *
- * No one step serves all tensors. A difference over `by` is wrong by about c by^2 (several percent where a small model
- * bends sharply) and by the loss' float32 noise over `by`. So the step is halved, two differences become one without
- * the c by^2, and their distance says how much of it there was (so does a quarter of the distance before, in case the
- * curve crosses itself); the best of them counts. */
+ * No single step is right for all tensors. A difference over `by` has an error of about c by^2 (several percent if a
+ * small model is strongly curved) and the loss' float32 noise divided by `by`. So the step is halved repeatedly. Two
+ * differences are combined into one without the term c by^2, and their distance estimates this term (so does a quarter
+ * of the distance before, in case the curve crosses itself). The best estimate counts. */
 struct estimate {
     double slope, error;
 };
@@ -68,7 +68,7 @@ struct estimate {
 static struct estimate estimate_slope(const struct subject *of, float *weights, const float *direction, int64_t n,
                                       double by, double enough) {
     enum { HALVINGS = 10 };
-    const double noise = 2e-7; /* of a loss: measured, four times what is usual */
+    const double noise = 2e-7; /* noise of a loss: measured, four times the usual value */
     struct estimate best = {0, INFINITY};
     double wide = slope_of(of, weights, direction, n, by), before = INFINITY;
     for (int i = 0; i < HALVINGS && best.error > enough; i++) {

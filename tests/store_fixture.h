@@ -1,7 +1,7 @@
 /* store_fixture.h -- documents and landmarks made from a number, for the tests and benchmarks of the store.
  *
- * Document i has 1 to 40 ids and clustered landmarks; everything is a function of i, so that a test can say what a
- * store must hold without keeping it. */
+ * Document i has 1 to 40 ids and clustered landmarks; both are functions of i, so that a test can compute the contents
+ * of a store. */
 #pragma once
 #include "base/rng.h"
 #include "store/store.h"
@@ -26,7 +26,7 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
     return n;
 }
 
-/* A centre of one of 20 clusters plus noise, as landmarks of related text are. */
+/* A centre of one of 20 clusters plus noise, like landmarks of related text. */
 [[maybe_unused]] static void fixture_vector(float *out, int dim, uint64_t number, float noise) {
     struct rng r = rng_make(12, number), centre = rng_make(13, number % FIXTURE_CLUSTERS);
     for (int i = 0; i < dim; i++) out[i] = rng_normal(&centre) + noise * rng_normal(&r);
@@ -91,7 +91,7 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
     store_writer_close(w);
 }
 
-/* The same in a process of its own: a process may hold a store open only once. */
+/* The same in a separate process, since a process may open a store only once. */
 [[maybe_unused]] static void fixture_store_elsewhere(const char *dir, const struct store_writer_config *c,
                                                      int64_t begin, int64_t end, int64_t per_shard, const char *index) {
     pid_t child = fork();

@@ -1,7 +1,7 @@
-/* test.h -- checks for test programs: a failed check prints file, line, both values, and the program leaves with 1.
+/* test.h -- checks for test programs: a failed check prints file, line and both values, and the program exits with 1.
  *
- * A program's main calls its cases and ends with `return test_done();`. Random cases take test_seed(), printed on
- * failure; set it again with the first argument. */
+ * A program's main calls its cases and ends with `return test_done();`. Random cases take test_seed(), which is printed
+ * on failure; the first argument sets it. */
 #pragma once
 #include "base/status.h"
 #include <math.h>
@@ -86,7 +86,7 @@ static inline void check_close(const char *file, int line, const float *a, const
 }
 #define CHECK_CLOSE(a, b, n, tolerance) check_close(__FILE__, __LINE__, a, b, (size_t)(n), tolerance)
 
-/* An empty folder of this process's own, under $DRT_TEST_TMP (or /tmp), removed when the program leaves well. */
+/* An empty folder of this process, under $DRT_TEST_TMP (or /tmp), removed if the program succeeds. */
 static char test_folder_path[512];
 static inline void test_folder_remove(void) {
     char command[600];

@@ -12,7 +12,8 @@ struct variant {
     bool proj, mlm, contrastive;
     enum pool_kind pool;
 };
-/* topk is not below what can be chosen wherever losses are differenced: a choice that flips is no derivative. */
+/* topk covers all chunks that a query may select if losses are differenced: a change of the selection is not a
+ * derivative. */
 [[maybe_unused]] static const struct variant variants[] = {
     {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
     {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN},
@@ -40,7 +41,7 @@ struct model { struct model_config config; struct params *params; };
     model_fixture_params(&m->params, &m->config, seed, 12.0F, 5.0F);
 }
 
-/* Batches of random sequences: sequence q of any batch is the same wherever it stands. */
+/* Batches of random sequences: sequence q is the same in any batch. */
 struct text { struct batch batch; int32_t *ids, *targets, (*documents)[2]; int64_t rows, positions; };
 
 [[maybe_unused]] static void make_text(struct text *t, const struct variant *v, int first, int sequences) {

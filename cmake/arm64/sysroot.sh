@@ -2,7 +2,7 @@
 # sysroot.sh [FOLDER] -- fills a folder (default: .deps-arm64 of this checkout) with the arm64 libraries that the build
 # needs, for cmake --preset arm64. Nothing of the system is changed: a private apt configuration downloads the packages of
 # this system's release for arm64, with all they depend on, and they are unpacked. FAISS's C library is taken from Debian
-# 13 where the release is older, as ./setup does. Run again at will: it does nothing where the folder is complete.
+# 13 where the release is older, as cmake/setup.sh does. Run again at will: it does nothing where the folder is complete.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 root=${1:-$source/.deps-arm64}

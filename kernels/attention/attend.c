@@ -1,7 +1,7 @@
 /* attend.c -- one tile of queries against runs of keys; attend_internal.h has the layout and its reason.
  *
  * The two products run in blocks of 4 keys (or 4 output columns) by up to AT_ONCE vectors of queries: 16 accumulators
- * in registers, or 8 where there are 16 registers. Each scalar of K or V is broadcast straight from memory. Bound by
+ * in registers, or 8 if the target has 16 registers. Each scalar of K or V is broadcast from memory. Bound by
  * arithmetic. */
 #include "kernels/attention/attend_internal.h"
 #include "kernels/pointwise/simd_internal.h"
@@ -73,8 +73,8 @@ SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride
                           a->scores + (int64_t)j * vectors * LANES);
 }
 
-/* out[t] += sum_j values[j][t] * scores[j], for `block` columns t of `out` and the vectors first .. first+some-1, which
- * `weights` (scores) and `out` begin with. */
+/* out[t] += sum_j values[j][t] * scores[j], for `block` columns t of `out` and the vectors first .. first+some-1, the
+ * first of `weights` (scores) and `out`. */
 SIMD void attend_value_part(float *out, const float *weights, const float *values, int64_t stride, int n, int block,
                             int vectors, int some) {
     vf sum[BLOCK][AT_ONCE];
@@ -118,8 +118,8 @@ SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *b
         }
 }
 
-/* Scores become exp(score - top); out and sum are rescaled to a higher top. A query that has seen no key yet
- * keeps top -inf, and subtracts 0 instead (-inf - -inf is NaN). */
+/* Scores become exp(score - top); out and sum are rescaled to a higher top. A query that has read no key yet keeps top
+ * -inf, and subtracts 0 instead (-inf - -inf is NaN). */
 SIMD void attend_softmax_lanes(struct attend *a, int n, int vectors) {
     for (int v = 0; v < vectors; v++) {
         vf old = v_load(a->top + v * LANES), top = old, sum = {0};
@@ -185,8 +185,8 @@ static void attend_value_row(float *out, const float *weight, const float *value
 }
 
 /* Prefetches a head's columns of a later row. Rows are a whole hidden size apart, which hardware prefetchers do not
- * follow; and in decoding K and V are not in the cache, as each token reads all weights in between. A run of a window
- * is followed by the next run, so the prefetch may pass its end; that of a chunk may not. */
+ * follow; and in decoding K and V are not in the cache, because each token reads all weights in between. In a window
+ * another run follows, so the prefetch may pass the end of a run; in a chunk it may not. */
 static inline void attend_prefetch_row(const float *row, int dim) {
     for (int t = 0; t < dim; t += LANES)
         __builtin_prefetch(row + t, 0, 3);

@@ -1,7 +1,7 @@
 /* attend_backward.c -- one tile of queries against one tile of keys: see attend_backward_internal.h.
  *
- * Scores are computed again from q and k, and their softmax from the log sum exp that forward stored, so nothing of
- * size queries by keys is kept. A task computes all tiles of its keys one after the other: sums have a fixed order. */
+ * Scores are computed again from q and k, and their softmax from the log sum exp that forward stored, so no matrix of
+ * queries by keys is kept. A task computes all tiles of its keys one after another: sums have a fixed order. */
 #include "kernels/attention/attend_backward_internal.h"
 #include "kernels/attention/attention.h"
 #include "kernels/device/device_internal.h"

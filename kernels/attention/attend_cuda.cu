@@ -97,8 +97,8 @@ static void attend_decode_launch(struct device *dev, const char *op, const struc
     launch_clusters(dev, op, attend_decode_forward<WINDOW, DIM>, f.ranks, grid, (unsigned)(f.groups * f.warps * 32),
                     (size_t)f.bytes(DIM), *t, m, f);
 }
-/* With more rows the wgmma path is faster (rows of several blocks are tiles of one row here). Chunk attention takes the
- * wgmma path whether a chunk comes alone or among others, so that its result has the same bits. */
+/* With more rows the wgmma path is faster (rows of several blocks are tiles of one row here). Chunk attention always
+ * takes the wgmma path, so that a chunk has the same bits alone and in a batch. */
 static int attend_decode_rows_max(const struct attend_task *t, bool hopper) {
     if (!hopper) return DECODE_ROWS;
     return t->window_mode ? 32 : t->slot && t->blocks == 1 ? 64 : (int)DECODE_ROWS;
@@ -188,7 +188,7 @@ struct attend_backward_scratch {
     float2 *stat;
     inverse_entry *entries;
     float *part_dweight; /* [blocks*k, heads] */
-    bool more;           /* dweight holds the sum of other heads */
+    bool more;           /* dweight has the sum of other heads */
 };
 /* Bytes of scratch for a head. */
 static size_t attend_stat_bytes(const struct attend_task *t) {
@@ -294,7 +294,7 @@ static void attend_reference_backward(struct device *dev, const char *op, const 
         attend_reference_backward_launch<false, T, 16>(dev, op, t, g, m);
 }
 
-/* Backward of t->heads heads. `more`: dweight holds the sum over earlier heads. */
+/* Backward of t->heads heads. `more`: dweight has the sum over earlier heads. */
 static void attend_backward_heads(struct device *dev, const char *op, const struct attend_task *t,
                                   const struct attend_gradients *g, const attend_backward_inputs &in, bool more) {
     size_t entries = (size_t)t->blocks * (size_t)t->k,
@@ -314,7 +314,7 @@ static void attend_backward_heads(struct device *dev, const char *op, const stru
         launch(dev, op, attend_reference_dweight, (unsigned)entries, 128, 0, *t, scratch.stat, g->dweight, more);
 }
 
-/* How many heads at a time fit into the scratch memory; 0: not even one. In window mode all heads or none: the slope
+/* How many heads at a time fit the scratch memory; 0: not even one. In window mode all heads or none, since the slope
  * depends on the head's number. */
 static int attend_heads_at_once(struct device *dev, const struct attend_task *t, const struct attend_gradients *g) {
     int64_t each = (int64_t)(attend_stat_bytes(t) + attend_dweight_bytes(t, g)),

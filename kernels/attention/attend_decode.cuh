@@ -6,9 +6,9 @@
  *   group -> one softmax -> sent to the block that owns the row (distributed shared memory)
  *   owner of row r = block r % cluster: adds the units' results in their order, stores o
  *
- * Bound by the latency of a read of global memory, so all reads are issued before the first is used; and by what one
- * multiprocessor can read, so a head's keys are spread over several. H200, 12 heads of 64, 8 slots of 63 keys: one row
- * 4.6 us, 16 rows 5.5, 64 rows 6.8; window of 512: one row 5.3 us, 32 rows 6.7; an empty kernel 0.6. More in
+ * Bound by the latency of a read of global memory, so all reads are issued before the first is used; and by the read
+ * rate of one multiprocessor, so several share a head's keys. H200, 12 heads of 64, 8 slots of 63 keys: one row 4.6 us,
+ * 16 rows 5.5, 64 rows 6.8; window of 512: one row 5.3 us, 32 rows 6.7; an empty kernel 0.6. More in
  * docs/kernels/gca.md. */
 #pragma once
 #include "kernels/attention/attend_reference.cuh"
@@ -140,7 +140,7 @@ template <bool WINDOW, int DIM> struct decode_block {
                               ? *(const uint4 *)(m.q[row0 + lane / 4 + 8 * r] + column + p * 32 + lane % 4 * 8)
                               : make_uint4(0, 0, 0, 0);
     }
-    /* Issues the loads of this warp's keys of a unit; returns how many there are: none in an empty slot. */
+    /* Issues the loads of this warp's keys of a unit; returns their number: 0 in an empty slot. */
     __device__ __forceinline__ int load(decode_keys<DIM> &a, float *weight, int64_t block, int unit) const {
         int key = (WINDOW ? unit * f.warps + warp : warp) * DECODE_KEYS, count = 0;
         *weight = 0.0f;

@@ -1,9 +1,9 @@
 /* attend_reference.cuh -- attention without tensor cores: any storage type, head size and length. The path of float32,
  * and the one that the others are tested against.
  *
- *   forward, dq:  block (x, y) -> query row x of head y;  warp w -> slots w, w + 8, ...  or keys 32 w ..., 32 w + 256
- * ... 32 keys at a time: lane j -> score of key j, then lane j -> columns j, j + 32, ... of the sum over V dk, dv:
- * block (x, y), warp w -> key row 8 x + w of head y; it loops over the query rows that read the key
+ *   forward, dq   block (x, y) -> query row x of head y; warp w -> slots w, w + 8, ... or keys 32 w, 32 w + 256, ...
+ *                 32 keys at a time: lane j -> the score of key j, then columns j, j + 32, ... of the sum over V
+ *   dk, dv        block (x, y), warp w -> key row 8 x + w of head y; it loops over the query rows that read the key
  *
  * Warps are summed in a fixed order. Bound by the latency of dot products; no rate is claimed for it. */
 #pragma once

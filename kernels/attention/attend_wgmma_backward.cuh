@@ -2,18 +2,19 @@
  *
  *   dq   attend_wgmma_dq.cuh    a warpgroup has 64 query rows and reads their key tiles, as in the forward pass:
  *                               P from q, k and the stored lse; dP = dO V^T; dS = P (dP - delta); dQ += dS K.
- *                               Chunks: delta, the row's sum of P dP, is complete within a tile, so lse is all that is
- *                               needed of the forward pass; its sum is dweight. Leaves lse and delta in `stat`.
+ *                               Chunks: delta, the row's sum of P dP, is complete within a tile, so only lse is needed
+ *                               of the forward pass; delta's sum is dweight. Writes lse and delta to `stat`.
  *   dkv  attend_wgmma_dkv.cuh   a warpgroup has 64 key rows and reads the query tiles that read them, in the order of
  *                               the inverse list. S^T = K Q^T and dP^T = V dO^T are in registers, as A operands of
  *                               dV += P^T dO and dK += dS^T Q.
  *
- * No atomics: nothing is added across thread blocks, so results have the same bits each time. This takes seven products
- * where five are counted; storing P or dS between the passes would cost more in memory traffic than the two products.
+ * No atomics: nothing is added across thread blocks, so results have the same bits each time. It computes seven
+ * products, of which the bound counts five; storing P or dS between the passes would cost more memory traffic than the
+ * two products.
  *
  * Bound by latency: tensor cores are busy 41 % (dq) and 49 % (dkv) of the time, and registers allow three warpgroups a
- * multiprocessor. Best measured on an H200: 313 TFLOP/s (65,536 rows, 16 heads of 64, 8 slots of 63 keys). What else
- * was measured and what was tried and lost: docs/kernels/gca.md. */
+ * multiprocessor. Best measured on an H200: 313 TFLOP/s (65,536 rows, 16 heads of 64, 8 slots of 63 keys).
+ * docs/kernels/gca.md has more measurements and rejected variants. */
 #pragma once
 #include "kernels/attention/attend_wgmma_keys.cuh"
 

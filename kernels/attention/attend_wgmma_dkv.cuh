@@ -5,7 +5,7 @@
  *   accumulators in registers: S^T, dP^T of one tile; dK, dV of the key tile
  *
  * P^T and dS^T are packed into the registers of dP^T, so the next tile's S^T is issued before dV and dK of this tile
- * are complete. Bound by latency, as attend_wgmma_backward.cuh has it. */
+ * are complete. Bound by latency: see attend_wgmma_backward.cuh. */
 #pragma once
 #include "kernels/attention/attend_wgmma_queries.cuh"
 

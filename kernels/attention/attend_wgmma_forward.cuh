@@ -7,9 +7,9 @@
  *                               |  P = exp2(S)    in registers: they are the A operand of
  *                               v  O += P V       wgmma, accumulators in registers -> epilogue: shared memory -> o
  *
- * K and V are copied straight from the pool's slots. In chunks mode a softmax is complete within a tile, so P is scaled
- * by weight / sum before the product and O is never rescaled. Several warpgroups share a multiprocessor: while one
- * computes exponentials, the products of the others run.
+ * K and V are copied from the pool's slots without a gather. In chunks mode a softmax is complete within a tile, so P
+ * is scaled by weight / sum before the product and O is never rescaled. Several warpgroups share a multiprocessor:
+ * while one computes exponentials, the products of the others run.
  *
  * Bound by the L2 cache: a tile pair is 16 KiB for 4 * 64^3 operations. Heads are the grid's slow axis, so that K and V
  * of the heads being computed fit into that cache; those of all heads do not. Best measured on an H200: 372 TFLOP/s

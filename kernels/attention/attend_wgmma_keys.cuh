@@ -1,6 +1,6 @@
 /* attend_wgmma_keys.cuh -- the mainloop's loads of a warpgroup that owns query rows of one head: its query tiles, one
- * after the other, and for each of them the key tiles (with values) that its rows read, copied through a ring of stages
- * straight from where they lie. The forward pass and the dQ pass of backward use it.
+ * after another, and for each of them the key tiles (with values) that its rows read, copied from the pool or the ring
+ * of keys through a ring of stages. The forward pass and the dQ pass of backward use it.
  *
  *   shared memory:  | queries (dQ: and dO) | stage 0: K tile, V tile | stage 1 | ... |      a full-mbarrier for each
  *   items in order: query tile 0 x key tiles 0 .. count-1, query tile 1 x key tiles 0 .. count-1, ...
@@ -81,8 +81,7 @@ static __device__ __forceinline__ int key_row(const attend_task &t, const query_
     return (int)(q.base + (position < t.ring ? position : position % t.ring));
 }
 
-/* In a branch that is rarely taken: keeps the compiler from using predicated instructions, which every tile would
- * execute. */
+/* In a rarely taken branch it keeps the compiler from predicated instructions, which every tile would execute. */
 static __device__ __forceinline__ void keep_branch() {
     asm volatile("" ::: "memory");
 }

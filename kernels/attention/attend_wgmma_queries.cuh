@@ -2,8 +2,8 @@
  * values, and the query tiles (with dO and stat) that read it, copied through a ring of stages. The dkv pass uses it,
  * as the other passes use attend_wgmma_keys.cuh.
  *
- * Only thread 0 follows the list and copies (before Hopper all threads do). The first entries of the list are loaded at
- * once when a warpgroup begins. Old values of bf16 dK and dV are one more item after the last. */
+ * Only thread 0 follows the list and copies (before Hopper all threads do). The first entries of the list are loaded
+ * together when a warpgroup starts. Old values of bf16 dK and dV are one more item after the last. */
 #pragma once
 #include "kernels/attention/attend_wgmma_backward.cuh"
 

@@ -187,9 +187,10 @@ static void gca_combine(struct device *dev, struct mat o, struct mat part, struc
 }
 
 /* Gradients. With delta = P dP summed over a chunk's keys (= dout . o_k): dweight = sum of delta over rows and heads,
- * dS = weight P (dP - delta), and a slot's dK and dV are sums over the entries that read it. Two passes, so that no
- * two tasks write one number: a task of the first is a block (dq, dweight), of the second one head of a slot (dkeys,
- * dvalues), entries in order. P and dP are computed in both; a tile holds all keys of a chunk, as delta needs. */
+ * dS = weight P (dP - delta), and a slot's dK and dV are sums over the entries that read it. Two passes, so that no two
+ * tasks write the same number: a task of the first is a block (dq, dweight), a task of the second is one head of a slot
+ * (dkeys, dvalues), entries in order. Both compute P and dP. A tile has all keys of a chunk, because delta is a sum
+ * over them. */
 struct gca_backward_task {
     struct device *dev;
     struct mat dq, dkeys, dvalues, dout, q, lse;
@@ -215,7 +216,7 @@ static struct attend_grad gca_grad_of_head(const struct gca_backward_task *t, in
 }
 
 /* Divides P by its sum over a chunk's keys (and the null key). Backward's scores are rounded differently from
- * forward's, and where one key has nearly all the weight, P (dP - delta) is only that difference. */
+ * forward's; if one key has nearly all the weight, P (dP - delta) would be only that difference. */
 static void gca_normalise(float *weight, int keys, float null_weight) {
     vf sum = {0};
     int j = 0;

@@ -1,4 +1,4 @@
-/* cuda.cuh -- what all kernels share: launches, conversions between storage types, 16-byte vectors, reductions in a
+/* cuda.cuh -- shared by all kernels: launches, conversions between storage types, 16-byte vectors, reductions in a
  * fixed order. Nothing else belongs here. */
 #pragma once
 #include "kernels/cuda/instructions.cuh"

@@ -109,7 +109,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
         }
         send_part(sum);
     }
-    /* KEYS: a layer's key state is wanted (decode_step.h). */
+    /* KEYS: computes a layer's key state (decode_step.h). */
     template <bool KEYS> __device__ __forceinline__ void run() {
         const step_task &t = block.t;
         start_window(t.layers[0], cluster);
@@ -177,7 +177,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
             if (2 * lane + 64 * i >= sizes::SHARE) break;
             unsigned to = shared_address(&s.stream[slot][share + 2 * lane + 64 * i]);
 #pragma unroll
-            for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* start at another block each, to spread the writes */
+            for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* each block starts with another one, to spread the writes */
                 unsigned block = (rank + j) % STEP_CLUSTER;
                 step_send(step_peer_address(to, block), x[i], step_peer_address(barrier, block));
             }

@@ -1,14 +1,17 @@
 /* decode_step_cuda.cu -- the decode step (decode_step.h) on Hopper and newer: one cooperative launch, clusters of eight
- * thread blocks, one block on each multiprocessor. README.md draws the pipeline; docs/kernels/decode_step.md has the
- * measurements, and what was tried and lost.
+ * thread blocks, one block on each multiprocessor. README.md draws the pipeline; docs/kernels/decode_step.md has
+ * measurements and rejected variants.
  *
- *   grid      15 clusters x 8 blocks (H200) x 10 warps: 8 consumers, 1 producer, 1 exchange warp
- *   attention cluster c -> heads c, c + 15, ...: norm; the head's query, key and value (each block a share of the
- * rows), sent to the cluster; each block a share of the window, sent to the cluster; each block a share of the rows of
- * the output product, the head's columns of it. So every head adds to the residual stream. GCA       layers that read
- * chunks: the same with the GCA query, the chunks, the GCA output matrix MLP       all blocks: norm, gate and up of a
- * share of the units, SwiGLU, Wdown's columns of them. The cluster adds its contributions and then adds them to the
- * residual stream. head      all blocks: final norm, a share of the vocabulary's rows
+ *   grid       15 clusters x 8 blocks (H200) x 10 warps: 8 consumers, 1 producer, 1 exchange warp
+ *   attention  cluster c -> heads c, c + 15, ...
+ *              norm; the head's query, key and value: each block a share of the rows, sent to the cluster
+ *              the window: each block a share, sent to the cluster
+ *              the output matrix: each block a share of the rows, the head's columns of them
+ *              So every head adds to the residual stream.
+ *   GCA        layers that read chunks: the same with the GCA query, the chunks and the GCA output matrix
+ *   MLP        all blocks: norm, gate and up of a share of the units, SwiGLU, Wdown's columns of these units
+ *              The cluster adds up its contributions and adds the sum to the residual stream.
+ *   head       all blocks: final norm, a share of the vocabulary's rows
  *
  * A layer has two exchanges between clusters (three with GCA); all of them are sums (decode_step_exchange.cuh).
  *
@@ -26,10 +29,10 @@ template <int DIM, int STRIPS, int UNITS> struct step_memory {
     enum { RING = (sizeof(shared) + 127) / 128 * 128 };
 };
 
-/* KEYS: a kernel of its own for steps that give a key state, whose registers the others do not have to spare. */
+/* KEYS: a separate kernel for steps that compute a key state, because it needs more registers. */
 template <int DIM, int STRIPS, int UNITS, bool KEYS>
 static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(const __grid_constant__ step_task t) {
-/* Older cards have no clusters; decode_step_decode_step_fits refuses them. */
+/* Older GPUs have no clusters; decode_step_decode_step_fits refuses them. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     using shared_memory = step_shared<DIM, STRIPS, UNITS>;
     extern __shared__ __align__(128) unsigned char memory[];
@@ -119,7 +122,7 @@ static const step_kernel decode_step_kernels[] = {
 
 struct decode_step_weights {
     struct device *dev;
-    struct step_task task; /* what is the same for all texts and steps */
+    struct step_task task; /* arguments that are the same for all texts and steps */
     const step_kernel *kernel;
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */

@@ -145,8 +145,8 @@ static __device__ __forceinline__ float step_warp_max(float x) {
     int i = __float_as_int(x), most = __reduce_max_sync(~0u, i ^ (i >> 31 & 0x7fffffff));
     return __int_as_float(most ^ (most >> 31 & 0x7fffffff));
 }
-/* Hides from the compiler that x does not change. What depends on x is then computed where it is used; without this
- * the compiler computes it once for the whole kernel and spills it. */
+/* Hides from the compiler that x does not change. Values that depend on x are then computed where they are used; else
+ * the compiler computes them once for the whole kernel and spills them. */
 static __device__ __forceinline__ unsigned step_opaque(unsigned x) {
     asm volatile("" : "+r"(x));
     return x;

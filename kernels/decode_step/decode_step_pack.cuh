@@ -4,8 +4,8 @@
 #pragma once
 #include "kernels/decode_step/decode_step_pipeline.cuh"
 
-/* Which matrix. PACK_DOWN: DOWN_TILES rounds of a tile for each warp. A piece is what one block reads of a matrix (for
- * one head). */
+/* Which matrix. PACK_DOWN: DOWN_TILES rounds of a tile for each warp. A piece is the part of a matrix that one block
+ * reads (for one head). */
 enum step_matrix { PACK_QKV, PACK_QUERY, PACK_OUTPUT, PACK_GATE_UP, PACK_DOWN };
 
 struct step_packing {

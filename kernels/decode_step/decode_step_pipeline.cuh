@@ -1,10 +1,9 @@
 /* decode_step_pipeline.cuh -- the weights of the decode step: their order in memory, and the producer warp that copies
  * them into the ring of stages in shared memory.
  *
- * Weights are copied once (decode_step_pack.cuh), so that what a block reads of a layer lies in memory in the order of
- * its use, in the order in which lanes read it. A stage is then one contiguous range: one bulk copy fills it, and it is
- * read without bank conflicts. P is d rounded up to whole strips of 32 columns for all warps (zeros after column d).
- * Order of a layer:
+ * Weights are copied once (decode_step_pack.cuh) into the order in which a block uses them and its lanes read them. A
+ * stage is then one contiguous range: one bulk copy fills it, and it is read without bank conflicts. P is d rounded up
+ * to whole strips of 32 columns for all warps (zeros after column d). Order of a layer:
  *
  *   for each head and rank in its cluster    a share of the head's rows of Wq, Wk, Wv; then a share of the rows of Wo,
  *                                            the head's columns of them
@@ -63,8 +62,8 @@ static __device__ __forceinline__ bool step_fused(const step_task &t, const step
     return l.group >= 0 && t.fusion[l.group].k > 0;
 }
 
-/* Units of the MLP (columns of f) are divided among the blocks in eights. This is the first unit of a block. Where the
- * division leaves a rest, the last blocks have eight more: their cluster may have no attention head. */
+/* Units of the MLP (columns of f) are divided among the blocks in eights. This is the first unit of a block. If the
+ * division has a remainder, the last blocks have eight more: their cluster may have no attention head. */
 static __host__ __device__ __forceinline__ int step_units_begin(int f, int block, int blocks) {
     int each = f / 8 / blocks, more = f / 8 % blocks;
     return 8 * (each * block + (block > blocks - more ? block - (blocks - more) : 0));

@@ -54,7 +54,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
     unsigned phases;            /* parity bit of each of `signals` */
     step_accumulator *exchange; /* accumulators of the next exchange */
     unsigned exchanges_made;
-    bool pending, aside; /* the last exchange is not in x yet; it is not to be added to x */
+    bool pending, aside; /* the last exchange is not in x yet; it must not be added to x */
     float2 x[PAIRS];     /* the residual stream, float32: pairs lane + 32 i of this warp's columns */
 
     __device__ __forceinline__ bool has(int pair, int cols) const { /* is pair lane + 32 * pair below `cols`? */
@@ -81,8 +81,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             if (!aside) x[i] = h[i];
         }
     }
-    /* This block has added its summands of an exchange. `for_mlp`: what GCA adds goes to the MLP's input only, not to
-     * the residual stream (model.md §5). */
+    /* This block has added its summands of an exchange. `for_mlp`: GCA's output is added to the MLP's input only, not
+     * to the residual stream (model.md §5). */
     __device__ __forceinline__ void end_exchange(bool for_mlp) {
         float2 h[PAIRS];
         if (pending) add_exchange(h);

@@ -77,7 +77,7 @@ static void cpu_close(struct device *dev) {
 
 static struct device *cpu_worker(struct device *dev, int worker) {
     struct device_cpu *state = device_cpu(dev);
-    if (!state->serial) return dev; /* this is a worker's device already */
+    if (!state->serial) return dev; /* already a worker's device */
     assert(worker >= 0 && worker < state->workers);
     return &state->serial[worker];
 }

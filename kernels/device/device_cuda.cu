@@ -1,7 +1,7 @@
 /* device_cuda.cu -- opens the current GPU: one stream, scratch, cuBLASLt, the table of CUDA twins.
  *
- * A fault of the GPU surfaces late and at any call, and poisons what follows. So the first one is kept, with the op
- * that was launched last, and everything after it is silent until device_sync returns it. */
+ * A fault of the GPU appears late, at any call, and all later calls fail, too. So the first one is kept, with the op
+ * that was launched last, and later faults are ignored until device_sync returns it. */
 #include "kernels/cuda/cuda.cuh"
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,8 @@ static const struct ops ops_cuda = {
 
 enum { SCRATCH_BYTES = 1 << 30 };
 
-/* The architecture that the loaded code was compiled for. A build may have less than the card supports (sm_80's
- * code for a newer card), and then some kernels are empty: so the code is asked, not the card. */
+/* The architecture that the loaded code was compiled for. A build may have code for an older GPU (sm_80's code on a
+ * newer one), and then some kernels are empty. So the code's architecture decides, not the GPU's. */
 struct code_kind {
     int architecture;
     bool hopper;
@@ -49,8 +49,8 @@ static __global__ void code_kind_of(struct code_kind *out) {
 }
 
 struct device_cuda {
-    cudaStream_t stream, fetches; /* of ops; of downloads beside them */
-    cudaEvent_t made;             /* what the next fetch takes */
+    cudaStream_t stream, fetches; /* of ops; of simultaneous downloads */
+    cudaEvent_t made;             /* the slot of the next fetch */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     struct blas_cuda *blas;
@@ -121,7 +121,7 @@ static void keep_fault(struct device *dev, enum status status, const char *op, c
 
 static void keep_error(struct device *dev, const char *op, cudaError_t error) {
     if (error == cudaSuccess) return;
-    (void)cudaGetLastError(); /* CUDA remembers it too, and would blame the next launch, of whatever device */
+    (void)cudaGetLastError(); /* clears CUDA's own copy, which it would report at the next launch of any device */
     keep_fault(dev, error == cudaErrorMemoryAllocation ? STATUS_NO_MEMORY : STATUS_IO, op, cudaGetErrorString(error));
 }
 
@@ -145,7 +145,7 @@ static enum status cuda_sync(struct device *dev) {
     return cuda_fault(dev);
 }
 
-/* An allocation that does not fit is the caller's to handle, and no fault of the device. */
+/* The caller handles an allocation that does not fit; it is not a fault of the device. */
 static enum status out_of_memory(size_t bytes, cudaError_t error) {
     size_t available = 0, all = 0;
     (void)cudaGetLastError();
@@ -234,12 +234,11 @@ static void cuda_clear(struct device *dev, void *memory, size_t bytes) {
     keep_error(dev, "clear", cudaMemsetAsync(memory, 0, bytes, state_of(dev)->stream));
 }
 
-/* The table of rope is made by the first op that wants its shape, and replaced by another's: what was recorded reads
- * it. */
+/* The first op of a shape makes rope's table, and an op of another shape replaces it. Recorded ops read the table. */
 struct device_replay {
     cudaGraphExec_t graph; /* NULL: not recorded (yet) */
     struct device_rope rope;
-    bool ran, plain; /* once; it cannot be recorded: one by one for good */
+    bool ran, plain; /* run once; it cannot be recorded: always op by op */
 };
 
 static bool same_rope(const struct device_rope *a, const struct device_rope *b) {
@@ -282,7 +281,7 @@ static void cuda_replay_free(struct device_replay *replay) {
     memory_free(replay);
 }
 
-/* The GPU's parallelism is inside of ops: every worker of the host sees the same device. */
+/* The GPU's parallelism is inside ops: every worker of the host uses the same device. */
 static struct device *cuda_worker(struct device *dev, int worker) {
     (void)worker;
     return dev;

@@ -22,7 +22,7 @@ struct landmark_choice {
     int count, next;
 };
 
-/* A tile at work. total of `a` is not yet divided by sum. */
+/* The current tile. total of `a` is not yet divided by sum. */
 struct landmark_tile {
     struct attend a;
     float top[ATTEND_ROWS], sum[ATTEND_ROWS]; /* of the softmax over own and far */
@@ -51,7 +51,7 @@ static void landmark_mix(struct landmark_tile *tile, const float *score) {
 static void landmark_own(struct landmark_tile *tile, const struct landmark_task *t) {
     float score[ATTEND_ROWS];
     int64_t begin = tile->block * (t->shape.block + 1), n = tile->position + tile->a.rows - begin;
-    if (n > t->shape.block) n = t->shape.block; /* nobody reads the landmark of the own block */
+    if (n > t->shape.block) n = t->shape.block; /* no row reads the landmark of its own block */
     struct attend_bias bias = {.distance = tile->position - begin, .window = INT_MAX, .slope = tile->slope};
     attend_softmax(&tile->a, false);
     attend_keys(&tile->a, mat_row(t->keys, begin) + tile->column, t->keys.stride,
@@ -68,7 +68,8 @@ static float landmark_score(const struct landmark_tile *tile, const struct landm
                         tile->position + r - landmark, t->shape.window, tile->slope);
 }
 
-/* A shift of all scores of a block changes nothing, so distances count from the own block as if it came next. */
+/* A constant added to all scores of a block does not change its softmax, so distances count as if the own block were
+ * the next one. */
 static void landmark_block(struct landmark_tile *tile, const struct landmark_task *t, int64_t block,
                            const float *score) {
     int64_t begin = block * (t->shape.block + 1);
@@ -79,7 +80,7 @@ static void landmark_block(struct landmark_tile *tile, const struct landmark_tas
     landmark_mix(tile, score);
 }
 
-/* Keeps the best scores, highest first; of equal ones the block that came first. */
+/* Keeps the best scores, highest first; of equal ones the earlier block. */
 static void landmark_offer(struct landmark_choice *c, int topk, int64_t block, float score) {
     if (c->count == topk && !(score > c->score[topk - 1])) return;
     int at = c->count < topk ? c->count++ : topk - 1;
@@ -109,7 +110,7 @@ static void landmark_choose(struct landmark_tile *tile, const struct landmark_ta
     }
 }
 
-/* Each block that some row chose, in order. */
+/* Each block that some row selected, in order. */
 static void landmark_chosen(struct landmark_tile *tile, const struct landmark_task *t) {
     float score[ATTEND_ROWS];
     landmark_choose(tile, t);
@@ -139,7 +140,7 @@ static void landmark_all(struct landmark_tile *tile, const struct landmark_task 
     }
 }
 
-/* Scratch: the tile's choices after what attend takes. */
+/* Scratch: attend's part, then the tile's selections. */
 enum { LANDMARK_CHOICES_AT = 1 << 20 };
 _Static_assert(sizeof(float) * (2 * ATTEND_ROWS + ATTEND_KEYS * ATTEND_ROWS + 3 * ATTEND_DIM_MAX * ATTEND_ROWS) <=
                        LANDMARK_CHOICES_AT &&
@@ -170,7 +171,7 @@ static void landmark_rows(const struct landmark_task *t, unsigned char *scratch,
     }
 }
 
-/* Rows of a block of positions, those that q has, in tiles. */
+/* The rows of q in a block of positions, in tiles. */
 static void landmark_part(const struct landmark_task *t, unsigned char *scratch, int head, int64_t block) {
     int64_t size = t->shape.block + 1, begin = block * size - t->first, end = begin + size;
     if (end > t->q.rows) end = t->q.rows;

@@ -5,7 +5,7 @@
  *                  others are the earlier blocks that the row reads
  *   dk, dv         block (x, y), warp w -> key row 8 x + w of head y; it loops over the query rows that read the key
  *
- * dq leaves for dk and dv, of each row and earlier block, what landmark_stat has. Warps are summed in a fixed order.
+ * dq writes a landmark_stat for each row and earlier block, which dk and dv read. Warps are summed in a fixed order.
  * Bound by the latency of dot products; no rate is claimed. */
 #include "kernels/attention/attend_reference.cuh"
 
@@ -17,7 +17,7 @@ struct landmark_task {
     int64_t blocks;
 };
 
-/* Where a row stands. begin, key: of its own block's first position, and of its sequence's first key row. */
+/* The position of a row. begin: first position of its own block; key: first key row of its sequence. */
 struct landmark_row {
     int64_t position, block, begin, key;
 };
@@ -101,13 +101,13 @@ static __device__ void landmark_select(int *chosen, const landmark_task &t, cons
             for (int w = 1; w < REFERENCE_WARPS; w++)
                 if (bests[w].before(best)) best = bests[w];
             last = best;
-            chosen[i] = best.block == INT32_MAX ? 0 : best.block; /* scores that are no numbers: so is the result */
+            chosen[i] = best.block == INT32_MAX ? 0 : best.block; /* scores that are NaN: the result is NaN */
         }
         __syncthreads();
     }
 }
 
-/* One group's keys: first key row, how many, and the distance of the first. */
+/* One group's keys: first key row, number, and the distance of the first. */
 struct landmark_group {
     int64_t first;
     int count, distance;
@@ -115,7 +115,7 @@ struct landmark_group {
 static __device__ __forceinline__ landmark_group landmark_group_of(const landmark_task &t, const landmark_row &r,
                                                                    int64_t block) {
     if (block < r.block) return {r.key + block * (t.block + 1), t.block, t.block};
-    int64_t seen = r.position - r.begin + 1; /* nobody reads the landmark of the own block */
+    int64_t seen = r.position - r.begin + 1; /* no row reads the landmark of its own block */
     return {r.key + r.begin, seen < t.block ? (int)seen : t.block, (int)(r.position - r.begin)};
 }
 
@@ -184,7 +184,7 @@ template <typename T> struct landmark_backward_views {
     bool vectors;
 };
 
-/* What the row's passes over a block have in common: lanes hold keys `lane` and 32 + lane of it. */
+/* Common to a row's passes over a block: each lane has keys `lane` and 32 + lane of it. */
 template <typename T> struct landmark_pair {
     float score[2], dp[2];
     key_run run[2];
@@ -266,7 +266,7 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS) landmark_dq(landmark
     }
 }
 
-/* A warp's key row, and the query row at work: lane -> columns lane, lane + 32, ... */
+/* A warp's key row, and the current query row: lane -> columns lane, lane + 32, ... */
 template <typename T, int ACC> struct landmark_key {
     float k[ACC], v[ACC], dk[ACC], dv[ACC], x[ACC], g[ACC];
 
@@ -426,7 +426,7 @@ struct landmark_gradients {
     struct mat dq, dk, dv, dout, o, lse;
 };
 
-/* The sequences of these rows; memory: for their stat and own. */
+/* The sequences of these rows; memory: of their stat and own. */
 template <typename T>
 static void landmark_backward_typed(struct device *dev, const landmark_task &t, const landmark_gradients &g,
                                     const struct landmark_sequences *in, void *memory) {

@@ -1,5 +1,5 @@
 /* landmark_backward.c -- gradients of Landmark Attention on a CPU: a task is one head of one sequence, and computes its
- * tiles of queries and blocks of keys one after the other, so sums have a fixed order. Scores are computed again.
+ * tiles of queries and blocks of keys one after another, so sums have a fixed order. Scores are computed again.
  *
  * With W = exp(far - lse), Q the softmax inside a block, e = sum_j Q_j dout.v_j and delta = dout.o:
  *   d far = W (e - delta)      d in_j = W Q_j (dout.v_j - e)      dv_j += W Q_j dout

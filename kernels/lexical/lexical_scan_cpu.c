@@ -1,8 +1,8 @@
 /* lexical_scan_cpu.c -- the best chunks by sums over lists of postings: a query is a task. It adds its lists up window
  * by window, and keeps the best in a heap.
  *
- * Each list is read from its first block that meets the window; a block that meets two windows is decoded twice. It
- * serves tests and devices that share memory: the store's own search (store/lexical/) is faster on a CPU. */
+ * Each list is read from its first block that overlaps the window; a block that overlaps two windows is decoded twice.
+ * The op is for tests and for devices that share memory: the store's own search (store/lexical/) is faster on a CPU. */
 #include "base/little_endian.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/lexical/lexical_scan.h"
@@ -20,7 +20,7 @@ struct lexical_scan_task {
     int k;
 };
 
-/* A worker's memory: in its scratch. A key is sum << 32 | ~position, a position the window * WINDOW + the chunk in it:
+/* A worker's memory, in its scratch. A key is sum << 32 | ~position, a position the window * WINDOW + the chunk in it:
  * the greater key is the better chunk, and no two are equal. */
 struct lexical_scan_memory {
     int32_t sums[WINDOW];
@@ -41,7 +41,7 @@ static uint32_t scan_bits(const uint8_t *from, uint64_t bit, int count) {
 /* Step i of a block of n. */
 static uint32_t scan_step(const uint8_t *block, int n, int i, int width) {
     if (n < BLOCK) return scan_bits(block, (uint64_t)i * (uint64_t)width, width);
-    uint64_t words[2]; /* two of the lane's */
+    uint64_t words[2]; /* two words of the lane */
     int bit = i / 4 * width;
     const uint8_t *at = block + (bit / 32 * 4 + i % 4) * 4;
     words[0] = little_endian_get(at, 4);

@@ -1,17 +1,18 @@
 /* lexical_scan_cuda.cu -- the best chunks by sums over lists of postings.
  *
- *   scan_windows_kernel   a block a window and a query   32 warps decode blocks of sparse lists and add to sums in
+ *   scan_windows_kernel   block (window, query)          32 warps decode blocks of sparse lists and add to sums in
  *                                                        shared memory; a thread adds the dense codes of 8 chunks
- *   scan_merge_kernel     a block a group and a query    the best of up to 128 windows, then of up to 128 groups; the
+ *   scan_merge_kernel     block (group, query)           the best of up to 128 windows, then of up to 128 groups; the
  *                                                        last step sorts and writes the hits
  *
- * A thread a sparse list finds the blocks that meet the window, by two binary searches in the list's table at once;
- * then the warps take the (list, block) pairs in turn. A lane decodes 4 postings. A block that meets two windows is
- * decoded twice, so windows are as large as leaves one for each multiprocessor at 1M chunks.
+ * One thread for each sparse list finds the blocks that overlap the window, by two simultaneous binary searches in the
+ * list's table; then the warps take the (list, block) pairs in turn. A lane decodes 4 postings. A block that overlaps
+ * two windows is decoded twice. So windows are as large as possible with one for each multiprocessor at 1M chunks.
  *
  * A key is sum << 32 | ~position (position: window * WINDOW + chunk in it): keys are unique, and greater is better. A
- * window hands on its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits a pass, from the
- * top. The keys of a window lie in an order that does not repeat, but the final order is total: the bits are the same.
+ * window outputs its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits in each pass,
+ * from the top. The order of a window's keys may differ from run to run, but the final order is total, so the results
+ * have the same bits.
  *
  * Bound by the latency of one window up to 1M chunks (46 us of an H200 for a query of 128 ids and the best 64), by
  * additions in shared memory at 20M (1.8 ms); the bytes of the lists would take 3 us and 50 us. */
@@ -33,14 +34,14 @@ static_assert((int)LEXICAL_SCAN_K_MAX + SPARE <= 2 * THREADS);
 
 struct scan_task {
     struct lexical_scan in;
-    int first_query, queries; /* of the pass */
-    int k, slots;             /* slots: keys that a window or a group hands on */
+    int first_query, queries; /* of the current pass */
+    int k, slots;             /* slots: keys that a window or a group outputs */
     uint64_t *keys;           /* [queries, windows, slots], 0: none */
 };
 
 /* ---- bytes at any address ---- */
 
-/* 4 bytes; the aligned words that hold them are read. */
+/* 4 bytes; reads the aligned words that contain them. */
 static __device__ __forceinline__ uint32_t scan_load(const uint8_t *at) {
     const uint32_t *words = (const uint32_t *)((uintptr_t)at & ~(uintptr_t)3);
     unsigned shift = ((unsigned)(uintptr_t)at & 3) * 8;
@@ -67,14 +68,14 @@ static __device__ __forceinline__ uint32_t scan_table_last(const uint8_t *table,
 
 /* ---- sparse lists ---- */
 
-/* What a block of threads finds of LISTS lists: the first block of each that meets the window, and how many do, of this
- * list and all before it. */
+/* For LISTS lists: the first block of each that overlaps the window, and the number of such blocks in this list and all
+ * before it. */
 struct scan_found {
     uint32_t first[LISTS], until[LISTS];
 };
 
-/* Blocks of a list that meet chunks begin .. end-1: from the first whose last chunk is at least `begin`, to the first
- * whose last chunk is at least end-1. */
+/* Blocks of a list that overlap chunks begin .. end-1: from the first whose last chunk is at least `begin`, to the
+ * first whose last chunk is at least end-1. */
 static __device__ uint2 scan_find_blocks(const uint8_t *postings, const lexical_scan_list &l, uint32_t begin,
                                          uint32_t end) {
     if (l.n <= BLOCK) return {0, 1};
@@ -176,7 +177,7 @@ static __device__ void scan_add_block(int32_t *sums, const uint8_t *postings, co
     int width = (int)(form & 31), lane = threadIdx.x % 32;
     uint4 step = scan_steps(data, n, width);
     uint2 mark = scan_marks(data + (n * width + 7) / 8, n, (int)(form >> 5));
-    /* Postings beyond n are never added, so what they make of the sums below does not matter: they come last. */
+    /* Postings beyond n are last and are never added, so their values in the sums below do not matter. */
     uint32_t of_lane[4] = {step.x + 1, 0, 0, 0};
     of_lane[1] = of_lane[0] + step.y + 1;
     of_lane[2] = of_lane[1] + step.z + 1;
@@ -187,7 +188,7 @@ static __device__ void scan_add_block(int32_t *sums, const uint8_t *postings, co
         uint32_t before = __shfl_up_sync(~0u, sum, offset);
         if (lane >= offset) sum += before;
     }
-    uint32_t from = base - 1 + sum - of_lane[3] - begin; /* wraps as unsigned numbers do */
+    uint32_t from = base - 1 + sum - of_lane[3] - begin; /* unsigned numbers wrap */
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         uint32_t at = from + of_lane[c];
@@ -231,7 +232,7 @@ static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_
 static __device__ void scan_add_dense(int32_t sums[EACH], int32_t (*weights)[4], const lexical_scan &in,
                                       const lexical_scan_part &part, uint32_t begin, int n) {
     size_t offset = begin / 4 + 2 * threadIdx.x;
-    bool inside = (int)threadIdx.x * EACH < n; /* what lies beyond n in the last two bytes is not used */
+    bool inside = (int)threadIdx.x * EACH < n; /* bits beyond n in the last two bytes are not used */
     for (int first = 0; first < part.dense; first += DENSE) {
         const lexical_scan_list *lists = in.lists + part.first + part.sparse + first;
         int count = min(part.dense - first, (int)DENSE);
@@ -258,9 +259,9 @@ struct scan_select {
     uint32_t digit, at_least, in_digit, count;
 };
 
-/* A key above 0 such that at least `wanted` keys are not below it and, unless fewer than `wanted` are there, at most
- * wanted + SPARE are. each(f) calls f(key) for the keys of this thread; keys of 0 do not count, others are unique.
- * Every thread calls and gets the result. */
+/* A key above 0 such that at least `wanted` keys are not below it and, unless there are fewer than `wanted`, at most
+ * wanted + SPARE. each(f) calls f(key) for the keys of this thread; keys of 0 do not count, others are unique. All
+ * threads call it and get the result. */
 template <typename EACH_KEY>
 static __device__ uint64_t scan_threshold(scan_select *s, uint32_t wanted, EACH_KEY each) {
     uint64_t prefix = 0;
@@ -277,10 +278,10 @@ static __device__ uint64_t scan_threshold(scan_select *s, uint32_t wanted, EACH_
             if (key && key >> shift == prefix) atomicAdd(&s->bins[(uint32_t)(key >> next) & digits], 1u);
         });
         __syncthreads();
-        int high = BINS - 1 - 2 * threadIdx.x; /* a thread has two bins, the first thread the greatest digits */
+        int high = BINS - 1 - 2 * threadIdx.x; /* a thread has two bins; the first thread has the greatest digits */
         uint32_t first = s->bins[high], second = s->bins[high - 1];
         uint32_t until = above + scan_prefix(first + second, s->of_warp), before = until - first - second;
-        if (before < wanted && until >= wanted) { /* one thread, or none */
+        if (before < wanted && until >= wanted) { /* at most one thread */
             bool in_first = before + first >= wanted;
             s->digit = (uint32_t)(in_first ? high : high - 1);
             s->at_least = in_first ? before + first : until;
@@ -298,7 +299,8 @@ static __device__ uint64_t scan_threshold(scan_select *s, uint32_t wanted, EACH_
 
 /* ---- windows ---- */
 
-/* The last segment that begins at the window or before it. Of segments that begin together only the last has chunks. */
+/* The last segment that begins at the window or before it. If segments begin at the same window, only the last has
+ * chunks. */
 static __device__ int scan_segment_of(const lexical_scan &in, int64_t window) {
     int low = 0, high = (int)in.n_segments - 1;
     while (low < high) {

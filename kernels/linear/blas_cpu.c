@@ -55,7 +55,7 @@ static void transpose(float *to, int64_t to_stride, const float *from, int64_t f
             to[c * to_stride + r] = from[r * from_stride + c];
 }
 
-/* ---- our own product ---- */
+/* ---- the product of this file ---- */
 
 /* Rows of a times one panel, over a slice of the depth. */
 struct blas_slice {
@@ -155,7 +155,7 @@ void blas_cpu_product_own(struct blas_product p) {
 /* ---- OpenBLAS ---- */
 
 #ifdef DRT_OPENBLAS
-/* Floats in a register of the kernels that OpenBLAS takes; a name that is not known here counts as the widest. */
+/* Floats in a register of the kernels that OpenBLAS has selected; an unknown name counts as the widest. */
 static int openblas_lanes(const char *core) {
     static const char *const four[] = {"Katmai",    "Coppermine", "Northwood",  "Prescott", "Banias",       "Atom",
                                        "Core2",     "Penryn",     "Dunnington", "Nehalem",  "Athlon",       "Opteron",

@@ -1,8 +1,8 @@
 /* blas_cuda.cu -- products through cuBLASLt: the kernel for a shape is requested once and kept.
  *
- * cuBLASLt is column-major: a row-major y = a b is its y^T = b^T a^T, so a and b are exchanged. Its choice of a kernel
- * is a function of the shape alone, and the workspace is ours, so results are the same bits each time. Rates:
- * docs/kernels/linear.md. */
+ * cuBLASLt is column-major: a row-major y = a b is its y^T = b^T a^T, so a and b are exchanged. Its selection of a
+ * kernel depends on the shape alone, and this file provides the workspace, so results have the same bits each time.
+ * Rates: docs/kernels/linear.md. */
 #include "kernels/cuda/cuda.cuh"
 #include <cublasLt.h>
 #include <string.h>
@@ -13,7 +13,7 @@ extern "C" {
 
 enum { CHOICES = 512, WORKSPACE_BYTES = 64 << 20 };
 
-/* The inputs of cuBLASLt's choice. They are compared as bytes, so the struct is zeroed before it is filled. */
+/* The inputs of cuBLASLt's selection. They are compared as bytes, so the struct is zeroed before it is filled. */
 struct shape {
     int64_t m, n, k, lda, ldb, ldy, ldc;
     int type, y_type, flags, alignment, base_alignment; /* the last: 0 where base is y */
@@ -65,7 +65,7 @@ static int alignment_of(const void *p) {
     return (int)((uintptr_t)p & -(uintptr_t)p) < 256 && p ? (int)((uintptr_t)p & -(uintptr_t)p) : 256;
 }
 
-/* The descriptors of one call, made and destroyed with it: they are plain memory of the host. */
+/* The descriptors of one call, created and destroyed with it: they are plain memory of the host. */
 struct problem {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, base, y;
@@ -76,7 +76,7 @@ static void blas_keep_status(struct problem *q, cublasStatus_t status) {
     if (q->status == CUBLAS_STATUS_SUCCESS) q->status = status;
 }
 
-/* first is cuBLASLt's A (our b), second its B (our a). */
+/* first is cuBLASLt's A (b here), second its B (a here). */
 static struct problem blas_describe(const struct blas_product *p, int64_t rows) {
     struct problem q = {};
     cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;

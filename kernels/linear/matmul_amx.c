@@ -24,7 +24,7 @@
 
 #define AMX __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), noinline))
 #define AMX_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), always_inline))
-/* Tiles are read by instructions of which not every compiler knows that they read memory. */
+/* Not every compiler knows that the instructions that load tiles read memory. */
 #define MEMORY_IS_WRITTEN() __asm__ volatile("" ::: "memory")
 
 enum {
@@ -38,7 +38,7 @@ enum {
     PANEL_BYTES = DEPTH_MAX / STEP * PARTS * 2 * TILE * 2,
     SUMS_BYTES = 4 * SIDE * SIDE * 4,
     ROWS_BYTES = DEVICE_SCRATCH_BYTES - PANEL_BYTES - SUMS_BYTES,
-    PACKED_ROWS = 128 /* split at once where weights are packed: they stay in the second-level cache */
+    PACKED_ROWS = 128 /* split together if weights are packed: they stay in the second-level cache */
 };
 
 static bool amx_open(void) {
@@ -49,7 +49,7 @@ static bool amx_open(void) {
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-/* All eight tiles whole. */
+/* Configures all eight tiles with full size. */
 struct tile_config {
     uint8_t palette, start, reserved[14];
     uint16_t row_bytes[16];
@@ -74,7 +74,7 @@ static __mmask16 first_lanes(int64_t n) {
     return n >= 16 ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
 }
 
-/* 32 floats. Cutting, not rounding: the first part of a finite number is finite, and what is left is exact. */
+/* 32 floats. They are truncated, not rounded: the first part of a finite number is finite, and the rest is exact. */
 struct floats {
     __m512 low, high;
 };
@@ -141,7 +141,7 @@ AMX_INLINE void transpose(__m512i row[SIDE]) {
     }
 }
 
-/* One step of 16 outputs (or fewer). Returns what is in the lower halves: 0 if one part is all. */
+/* One step of 16 outputs (or fewer). Returns the bits in the lower halves: 0 if one part suffices. */
 AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, int64_t stride, int64_t outs,
                              int64_t depth, int parts) {
     struct floats left[SIDE];
@@ -163,7 +163,7 @@ AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, 
     return lower;
 }
 
-/* A panel, w's first row being its first output; false if its numbers need more than `parts` parts. */
+/* Packs a panel whose first output is w's first row; false if its numbers need more than `parts` parts. */
 AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t depth, int parts) {
     __m512i lower = _mm512_setzero_si512();
     for (int64_t at = 0; at < depth; at += STEP, to += parts * 2 * TILE)
@@ -256,7 +256,7 @@ struct amx_task {
     const uint16_t *packed;
     int parts;
     bool accumulate;
-    int64_t rows, cols, across; /* of a task; tasks side by side */
+    int64_t rows, cols, across; /* columns of a task; tasks in a row */
 };
 
 static int64_t amx_packed_panel(int64_t in, int parts) {
@@ -312,7 +312,7 @@ static int64_t amx_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* As many rows as fit, as w is packed again for each task's; then enough tasks for the threads. */
+/* As many rows as fit, because each task packs w again; then enough tasks for the threads. */
 static void amx_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     enum { TASKS_A_THREAD = 4, COLS_LEAST = 96 };
     int64_t fit = ROWS_BYTES / (amx_steps(amx_min(x.cols, DEPTH_MAX)) * PARTS * STEP * 2) / PANEL * PANEL;
@@ -335,7 +335,7 @@ static void amx_pack(float *packed, struct mat w) {
         if (!pack_panel(to + o / PANEL * amx_packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
                         amx_min(PANEL, w.rows - o), w.cols, (int)parts)) {
             assert(parts == 1);
-            parts = PARTS; /* from the beginning */
+            parts = PARTS; /* start again */
             o = -PANEL;
         }
     memcpy(packed, &parts, sizeof parts);

@@ -20,8 +20,8 @@ enum { FEW_ROWS = MATMUL_FEW_ROWS, TILE_ROWS = 256, TILE_COLS = 1024, RANGE_BYTE
 enum { LINE = 64, AHEAD = 8192 }; /* bytes */
 enum { TILES_WANTED = 16, TILE_ROWS_MIN = 128, TILE_COLS_MIN = 192 };
 
-/* A product in tiles of y: large ones, which OpenBLAS likes, but enough of them for a machine of many cores. At 256 x
- * 192 nothing is lost yet, at 128 x 192 some 6 % of a core's speed. */
+/* A product in tiles of y: large ones, for OpenBLAS's speed, but enough of them for a machine with many cores. Tiles of
+ * 256 x 192 have full speed; at 128 x 192 a core loses some 6 %. */
 struct matmul_tiles {
     struct blas_product all;
     int64_t rows, cols, across, tiles;
@@ -81,8 +81,8 @@ SIMD vf weights_at(const struct matmul_few_task *t, int64_t col, int64_t i, int6
     return n == LANES ? v_load(w) : v_load_part(w, n);
 }
 
-/* One output for one row of x. w is one stream, prefetched AHEAD bytes: the hardware's prefetchers lose it at each
- * page's end, and between the rows of a block. */
+/* One output for one row of x. w is one stream, prefetched AHEAD bytes: the hardware's prefetchers stop at each page's
+ * end, and between the rows of a block. */
 SIMD float one_output(const struct matmul_few_task *t, int64_t col, bool bf16) {
     vf sum[4] = {0};
     int64_t in = t->x.cols, i = 0, bytes = bf16 ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
@@ -180,7 +180,7 @@ static void matmul_few_columns(void *context, int64_t begin, int64_t end, int wo
         few_rows(t, begin, end, false);
 }
 
-/* Long ranges, as each begins with a wait for memory; equally many a thread. */
+/* Long ranges, because each begins with a wait for memory; equally many for each thread. */
 static int64_t outputs_at_once(const struct device *dev, struct mat w) {
     int64_t threads = threads_count(dev->threads);
     int64_t each = w.rows * w.cols * dtype_bytes(w.type) / (threads * RANGE_BYTES) + 1, ranges = threads * each;
@@ -373,7 +373,7 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
-/* The copy takes little time beside the product. */
+/* The copy takes little time compared with the product. */
 static void matmul_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
     assert(base.rows == y.rows && base.cols == y.cols);
     for (int64_t row = 0; row < y.rows && y.data != base.data; row++)

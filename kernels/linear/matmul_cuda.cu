@@ -5,16 +5,16 @@
  *
  * Packed is a dense copy of w. Its products, and those of forward_each, use no workspace, so that no sum over `in` is
  * split over blocks: a row of y has the same bits whatever rows are computed with it. With bf16 on Hopper this holds
- * whatever tile cuBLASLt takes, so few rows take the tile that suits them. Elsewhere one kernel serves all numbers of
- * rows. */
+ * for every tile of cuBLASLt, so the tile is selected for the number of rows. On other GPUs one kernel serves all
+ * numbers of rows. */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
 }
 
 enum {
-    PACKED_ROWS = 4096, /* packed products take the kernel that suits this many rows */
-    FEW_ROWS = 1024     /* up to this many: the kernel of their own number */
+    PACKED_ROWS = 4096, /* packed products use the kernel for this number of rows */
+    FEW_ROWS = 1024     /* up to this many rows: the kernel for their own number */
 };
 
 static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {

@@ -75,7 +75,7 @@ struct mix_call {
     double log_sum; /* of the exponentials of all logits */
 };
 
-/* A sum that float32 cannot hold is one of logarithms. */
+/* If float32 cannot represent the sum, it is computed from logarithms. */
 static float next_token_small(const struct mix_call *c, int64_t v) {
     double log_p[MEMORY_SIDES];
     for (int side = 0; side < MEMORY_SIDES; side++)

@@ -1,10 +1,10 @@
 /* next_token_cuda.cu -- the distribution of the next token on a GPU: one cooperative launch, a block on each
  * multiprocessor, three barriers of the grid.
  *
- *   pass 1   |s - k|^2 of all entries, four a warp; greatest logit and sums of this block's share of the logits
+ *   pass 1   |s - k|^2 of all entries, a warp has four; greatest logit and sums of this block's share of the logits
  *   pass 2   exponentials, relative to the nearest entry, added to sums by token; every block joins the logits' shares
  *   pass 3   p of each side, and its greatest, of this block's share of the vocabulary; weights of the entries
- *   pass 4   every block computes the gate, a warp a hidden unit; log p of its share of the vocabulary
+ *   pass 4   every block computes the gate, a warp for each hidden unit; log p of its share of the vocabulary
  *
  * Columns of both sides are one range. With few entries the time is that of chains of loads, barriers and logarithms;
  * with many, that of reading the keys once. H200, d 768, 2,048 entries of the own past: 29 us with 1,016 entries of
@@ -45,7 +45,7 @@ struct next_sums { /* of the exponentials of a side, and of their squares */
     unsigned long long all, squares;
     unsigned lost; /* some exponential is NaN */
 };
-/* What blocks tell each other, in the device's scratch. */
+/* Results that blocks exchange, in the device's scratch. */
 struct next_exchange {
     next_part parts[NEXT_BLOCKS_MAX];
     next_moments moments[NEXT_BLOCKS_MAX];
@@ -107,7 +107,7 @@ template <typename X> static __device__ __forceinline__ X next_shuffle(const X &
     memcpy(&y, to, sizeof y);
     return y;
 }
-/* none: joined with x, it gives x. */
+/* the neutral element: joined with x, it gives x. */
 template <typename X> static __device__ __forceinline__ X next_reduce(X x, const X &none, void *memory) {
     X *shared = (X *)memory;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -158,7 +158,7 @@ static __device__ __forceinline__ void next_distances(const next_call<T> &c, con
     const int lane = threadIdx.x % 32, warps = (int)gridDim.x * NEXT_WARPS;
     const int warp = (int)(threadIdx.x / 32 * gridDim.x + blockIdx.x);
     for (int first = warp * NEXT_GROUP; first < c.columns; first += warps * NEXT_GROUP) {
-        /* Lanes below NEXT_GROUP look one entry up each: chains of loads. */
+        /* Each lane below NEXT_GROUP looks up one entry: a chain of loads. */
         const int column = first + lane, which = column >= c.side[0].columns;
         const int here = which ? column - c.side[0].columns : column;
         const bool mine = lane < NEXT_GROUP && column < c.columns;
@@ -274,7 +274,7 @@ static __device__ __forceinline__ next_best next_normalise(const next_call<T> &c
     return best;
 }
 
-/* What all blocks know before the gate. */
+/* The inputs of the gate, known to all blocks. */
 struct next_found {
     next_part part; /* of all */
     next_best best;
@@ -310,7 +310,7 @@ static __device__ void next_gate(const next_call<T> &c, const memory_gate *gate,
     __shared__ double f[MEMORY_FEATURES], hidden[MEMORY_GATE_HIDDEN], a[MEMORY_SIDES];
     __shared__ memory_evidence of[MEMORY_SIDES];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    if (lane == 0 && warp < MEMORY_SIDES) { /* side by side: chains of logarithms */
+    if (lane == 0 && warp < MEMORY_SIDES) { /* two independent chains of logarithms */
         of[warp] = next_evidence(c, warp, found);
         double *at = f + MEMORY_FEATURES - (MEMORY_SIDES - warp) * MEMORY_SIDE_FEATURES;
         if (of[warp].entries > 0) memory_side_features(at, &of[warp]);

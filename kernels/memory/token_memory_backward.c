@@ -3,15 +3,15 @@
  *
  *   ds = 2/tau sum_i u_i (k_i - s)    dk_i = 2/tau sum_rows u_i (s - k_i)    dtau = sum u_i |s - k_i|^2 / tau^2
  *
- * Twice over all pairs: a task is a tile of rows (dstates, dtau), then a tile of keys (dkeys, dpast), so that every sum
- * has one owner and one order. */
+ * Two passes over all pairs: a task is a tile of rows (dstates, dtau), then a tile of keys (dkeys, dpast), so that one
+ * task computes each sum, in one order. */
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/memory/token_memory_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
 
-/* What the gradients of one row's scores are made of. */
+/* The factors of the gradients of one row's scores. */
 struct row_slope {
     float near, base, log_p, of_p, all, per_tau; /* base: log of the largest weight */
     int32_t target;
@@ -23,7 +23,7 @@ static struct row_slope row_slope_of(const struct memory_task *t, int64_t row) {
         t->target[row]};
 }
 
-/* What an entry of the target's value gets besides. */
+/* The additional gradient of entries with the target's value. */
 static float hit_gradient(const struct row_slope *k, float distance, int32_t value) {
     if (value != k->target || k->of_p == 0.0f || distance == INFINITY) return 0.0f;
     return k->of_p * expf((k->near - distance) * k->per_tau + k->base - k->log_p);

@@ -1,6 +1,6 @@
 /* token_memory_cpu.c -- a task takes a tile of query rows and one part of the entries that they read, so that a single
- * row keeps all threads busy as well; parts are joined in order. Rows and entries of a strip lie in the worker's
- * scratch (token_memory_strips.c): nothing grows with rows times entries. */
+ * row also keeps all threads busy; parts are joined in order. Rows and entries of a strip are in the worker's scratch
+ * (token_memory_strips.c): no memory grows with rows times entries. */
 #include "base/half.h"
 #include "kernels/memory/token_memory_internal.h"
 #include "kernels/pointwise/simd_internal.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Weights of entries in part: relative to the nearest, so that no distance overflows an exponential. */
+/* Sums of weights of some entries, relative to the nearest one, so that no distance overflows an exponential. */
 struct part {
     float near, sum, squares;      /* sum of e, of e^2; e = exp((near - distance) / tau) */
     float target_near, target_sum; /* the same over entries whose value is the target */
@@ -22,7 +22,7 @@ static void absorb(struct part *p, const float *d2, const int32_t *value, int64_
     float near, rest = 0.0f, rest_squares = 0.0f;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        nearest = v_min(v_load(d2 + i), nearest); /* NaN stays out; it reaches the sum */
+        nearest = v_min(v_load(d2 + i), nearest); /* ignores NaN, which reaches the sum */
     near = -v_largest(-nearest);
     for (; i < n; i++)
         near = d2[i] < near ? d2[i] : near;

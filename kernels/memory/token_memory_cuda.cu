@@ -1,13 +1,13 @@
-/* token_memory_cuda.cu -- token memories on a GPU: bf16 of full tiles by tensor cores (token_memory_tiles.cuh,
- * token_memory_sums.cuh), anything else, and few rows, by ordinary arithmetic (token_memory_plain.cuh). What each is
- * bound by stands there. */
+/* token_memory_cuda.cu -- token memories on a GPU: bf16 with full tiles by tensor cores (token_memory_tiles.cuh,
+ * token_memory_sums.cuh), other cases and few rows by ordinary arithmetic (token_memory_plain.cuh). These files name
+ * their bounds. */
 #include "base/minmax.h"
 #include "kernels/memory/token_memory_plain.cuh"
 #include "kernels/memory/token_memory_sums.cuh"
 
 enum { FEW_ROWS = 16, PART_COLUMNS = 128, SPARE_BYTES = 4096 };
 
-/* ---- what an op is given ---- */
+/* ---- arguments of an op ---- */
 
 static void squares_of(struct device *dev, const char *op, float *square, struct mat keys) {
     auto run = [&](auto kernel, auto view) {
@@ -19,7 +19,7 @@ static void squares_of(struct device *dev, const char *op, float *square, struct
     else run(plain_squares<__half>, rows<const __half>{(const __half *)keys.data, keys.stride});
 }
 
-/* For forward and backward: a limit far above what there is costs nothing. */
+/* For forward and backward: a limit far above the number of positions has no cost. */
 static memory_view reach_of(struct mat states, const struct token_memory *m, const int32_t *target) {
     memory_view v = memory_view_of(states, m, target);
     if (v.limit > v.first + v.length) v.limit = (int)(v.first + v.length);
@@ -70,7 +70,7 @@ struct tiles_plan {
     size_t score_bytes;
     int chunks, stages;
 };
-/* False where the tensor cores' kernels do not suit. */
+/* False if the tensor core kernels do not support the call. */
 static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, struct mat states,
                        const struct token_memory *m) {
     bool hopper = device_cuda_hopper(dev);
@@ -79,7 +79,7 @@ static bool tiles_suit(struct device *dev, tiles_plan &p, const memory_view &v, 
         return false;
     if (v.k > MEMORY_SLOTS_MAX || (v.limit && v.first + v.length > v.ring)) return false;
     p.chunks = v.d / TILE;
-    /* Two groups a multiprocessor where each then has some stages, else one. */
+    /* Two groups on each multiprocessor if each then has some stages, else one. */
     int all = device_cuda_shared_bytes(dev), own = p.chunks * TILE_BYTES, more = (int)sizeof(score_shared) + 2048;
     p.stages = (all / 2 - more - own) / TILE_BYTES;
     if (p.stages < 4) p.stages = (all - more - own) / TILE_BYTES;
@@ -151,7 +151,7 @@ static bool forward_by_tiles(struct device *dev, struct token_memory_stats out, 
     return true;
 }
 
-/* Of the column tiles, so many a slice. */
+/* Column tiles in each slice. */
 static int slice_tiles(int chunks) {
     int tiles = SUM_TILES;
     while (chunks % tiles)
@@ -178,7 +178,7 @@ template <int TILES, bool PAST> static void launch_sums(const sums_call &c, cons
                      rows_of<float>(c.dkeys), rows<const bf16>{(const bf16 *)c.keys.data, c.keys.stride}, c.of_keys);
 }
 
-/* u of as many groups as the scratch holds, then what is summed from it. */
+/* u of as many groups as fit the scratch, then the sums of it. */
 template <bool PAST> static void backward_groups(sums_call c, memory_tiles_task t, int64_t groups, size_t u_bytes) {
     int64_t each = t.row_tiles * t.row_stride * TILE_BYTES, most = (int64_t)u_bytes / each;
     auto sums = slice_tiles(c.plan->chunks);
@@ -337,7 +337,7 @@ static void token_memory_weights(struct device *dev, struct mat w, struct mat st
     else weights_plain<__half>(dev, w, states, memory);
 }
 
-/* A view for ops that read weights: rows are those of w. */
+/* A view for ops that read weights; its rows are those of w. */
 static memory_view places_view(struct mat w, const struct token_memory *m) {
     assert(w.type == DTYPE_F32 && w.cols == token_memory_columns(m) && w.cols < INT32_MAX);
     struct mat rows_only = {};

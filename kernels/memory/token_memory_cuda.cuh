@@ -1,5 +1,5 @@
-/* token_memory_cuda.cuh -- what the kernels of token memories share: the memory as they see it, parts of a softmax, and
- * the gradient of an entry's score. */
+/* token_memory_cuda.cuh -- shared by the kernels of token memories: views of the memory, parts of a softmax, and the
+ * gradient of an entry's score. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
@@ -35,7 +35,7 @@ static __device__ __forceinline__ memory_part memory_join(const memory_part &a, 
                    b.target_sum * memory_factor(c.target_near, b.target_near, to_log2);
     return c;
 }
-/* Entries that take no part have the distance +infinity. NaN stays out of `near`; it reaches the sum. */
+/* Ignored entries have the distance +infinity. NaN does not change `near`; it reaches the sum. */
 static __device__ __forceinline__ void memory_absorb(memory_part &p, float distance, bool hit, float to_log2) {
     if (distance < p.near) {
         float shrink = power2((distance - p.near) * to_log2);
@@ -55,7 +55,7 @@ static __device__ __forceinline__ float memory_distance(float own, float square,
     return x < 0.0f ? 0.0f : x; /* NaN stays */
 }
 
-/* What backward needs of a row. */
+/* The values of a row that backward needs. */
 struct memory_row {
     float near, base, log2_p, all, of_p, to_log2; /* base = log2 of the largest weight */
     int32_t target;
@@ -79,7 +79,7 @@ static __device__ __forceinline__ float memory_gradient_of(const memory_row &r, 
     return u;
 }
 
-/* The block that holds `row`, or -1. */
+/* The block that contains `row`, or -1. */
 static __device__ __forceinline__ int memory_block_of(const memory_view &v, int64_t row) {
     if (v.k == 0 || v.blocks == 0 || row < v.row_begin[0] || row >= v.row_begin[v.blocks]) return -1;
     int low = 0, high = v.blocks;
@@ -132,7 +132,7 @@ static __device__ __forceinline__ float memory_square(const memory_view &v, cons
     return e.past ? v.past_square[e.key] : v.slot_square[e.key];
 }
 
-/* ---- from what an op is given ---- */
+/* ---- from the arguments of an op ---- */
 
 static inline memory_view memory_view_of(struct mat states, const struct token_memory *m, const int32_t *target) {
     const struct memory_slots &slots = m->slots;

@@ -1,9 +1,9 @@
 /* token_memory_plain.cuh -- token memories by ordinary arithmetic: any type, width, slot size and ring; and the ops of
- * few rows. A warp takes an entry of a row (its lanes share the width), a block some entries of one row or, for
- * gradients of keys, some rows that read one key. Every sum has a fixed order.
+ * few rows. A warp computes one entry of a row (its lanes share the width). A block computes some entries of one row
+ * or, for gradients of keys, some rows that read one key. Every sum has a fixed order.
  *
- * Bound by the L2 cache: a key is read again by each row (2 d bytes of bf16 for 2 d operations). One row, as in
- * decoding, reads each key once, which is the least. */
+ * Bound by the L2 cache: each row reads a key again (2 d bytes of bf16 for 2 d operations). One row, as in decoding,
+ * reads each key once, which is the minimum. */
 #pragma once
 #include "kernels/memory/token_memory_cuda.cuh"
 
@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     parts[row * gridDim.y + blockIdx.y] = p;
 }
 
-/* A thread a row: its parts, in order, become what the header says. */
+/* One thread for each row: joins its parts in order into the results of the header. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_join(token_memory_stats out, const memory_part *parts, int count, memory_view v) {
     int64_t row = (int64_t)blockIdx.x * PLAIN_THREADS + threadIdx.x;
@@ -136,7 +136,7 @@ template <typename T> struct plain_gather {
     __shared__ const T *plain_partner[PLAIN_THREADS];                                                                  \
     plain_gather<T> g = {plain_numbers, plain_numbers + (d), plain_u, plain_partner, 0.0f}
 
-/* A block a row: dstates, and the row's share of dtau. */
+/* One block for each row: dstates, and the row's share of dtau. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_states(rows<float> dstates, memory_view v, memory_sources<T> in, plain_task t) {
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void plain_readers(plain_gather<T> &g, const m
     }
 }
 
-/* A block an entry of the slots. */
+/* One block for each entry of the slots. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_slot_keys(rows<float> dkeys, memory_view v, memory_sources<T> in, plain_task t) {
@@ -205,7 +205,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
     }
     g.finish(dkeys[e.key], v.d, 2.0f / *v.tau);
 }
-/* A block a position of a sequence, from `low` on. */
+/* One block for each position of a sequence, from `low` on. */
 template <typename T>
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_past_keys(rows<float> dpast, memory_view v, memory_sources<T> in, plain_task t, int64_t low) {
@@ -266,8 +266,8 @@ static __global__ void __launch_bounds__(1024) plain_softmax(rows<float> w, int6
         own[i] /= sum;
 }
 
-/* Sums of weights in units of 2^-62: integers, whose sum does not depend on the order. A weight has 24 bits, so
- * that nothing above 2^-39 is rounded; all together are 1 and a few roundings, less than 2. */
+/* Sums of weights in units of 2^-62: integers, whose sum does not depend on the order. A weight has 24 bits, so that a
+ * weight above 2^-39 is exact; the sum of all is 1 up to rounding, less than 2. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_scatter(unsigned long long *sum, int64_t words, rows<const float> w, int64_t first_row, memory_view v) {
     int64_t i = (int64_t)blockIdx.y * PLAIN_THREADS + threadIdx.x, row = first_row + blockIdx.x;
@@ -285,7 +285,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
         p[row][i] = columns > 0 && isnan(w[row][0]) ? NAN : (float)((double)sum[blockIdx.x * words + i] * 0x1p-62);
 }
 
-/* A block a row: k times the best of those after the last found. */
+/* One block for each row: k times the best of those after the last one found. */
 static __global__ void __launch_bounds__(PLAIN_THREADS)
     plain_contributors(int32_t *column, float *weight, rows<const float> w, memory_view v, const int32_t *token, int k,
                        float threshold) {

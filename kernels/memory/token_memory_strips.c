@@ -62,7 +62,7 @@ struct mat strip_distances(const struct memory_task *t, const struct strip *s, i
     return keys;
 }
 
-/* ---- which entries rows read ---- */
+/* ---- the entries that rows read ---- */
 
 /* The first block that ends after `row`. */
 static int64_t first_block(const struct memory_slots *m, int64_t row) {
@@ -77,7 +77,7 @@ static int64_t first_block(const struct memory_slots *m, int64_t row) {
     return low;
 }
 
-/* Slots from .. to-1 of the blocks that rows lie in. */
+/* Slots from .. to-1 of the blocks of these rows. */
 static void visit_slots(const struct memory_task *t, int64_t row, int64_t rows, int from, int to, int worker,
                         strip_visitor *visitor, void *context) {
     const struct memory_slots *m = &t->memory->slots;
@@ -138,7 +138,7 @@ struct memory_task memory_task_of(struct device *dev, struct mat states, const s
         t.slot_parts = (m->slots.k + t.part_slots - 1) / t.part_slots;
     }
     t.parts = t.slot_parts;
-    if (m->past.limit) { /* a tile's rows read this much together; limit may be far above what there is */
+    if (m->past.limit) { /* the positions that a tile's rows read together; limit may be much larger */
         int64_t reach = min_i64(m->past.limit, m->past.first + m->past.length) + t.tile_rows;
         t.parts += (int)((reach + PART_ENTRIES - 1) / PART_ENTRIES);
     }

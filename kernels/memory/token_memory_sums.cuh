@@ -4,11 +4,11 @@
  *
  *   dstates += 2/tau (u keys - s sum u)        dkeys += 2/tau (u^T states - k sum u)
  *
- * The slices of columns of one owner read the same u; partners are read once by all slices together. */
+ * The slices of columns of one owner read the same u; all slices together read the partners once. */
 #pragma once
 #include "kernels/memory/token_memory_tiles.cuh"
 
-/* One after the other, the row tiles that read a key tile: `index` of u, `row` the first. */
+/* Iterates over the row tiles that read a key tile: `index` of u, `row` the first. */
 template <bool PAST> struct reader_walk {
     const memory_tiles_task &t;
     const int32_t *reader;
@@ -220,7 +220,7 @@ static __global__ void __launch_bounds__(WARPGROUP, 2)
     g.store(to, keys, first_key, count, 2.0f / *t.v.tau);
 }
 
-/* dstates -= 2/tau s sum u, and the row's moment, from all parts. A warp a row. */
+/* dstates -= 2/tau s sum u, and the row's moment, from all parts. One warp for each row. */
 static __global__ void __launch_bounds__(256) sum_rows(rows<float> dstates, float *moment, rows<const bf16> states,
                                                        const float2 *sums, int parts, memory_view v) {
     int64_t row = (int64_t)blockIdx.x * 8 + threadIdx.x / 32;

@@ -8,10 +8,10 @@
  *                 (dkeys, dpast). 64 owners and up to 256 columns in registers; tiles of u and of partners in a ring.
  *
  * Bound by memory: forward reads each key once for each block of rows, 2 d bytes for 2 * 64 * d operations; below some
- * 160 rows a block an H200 waits for keys, not for the tensor cores. So one group of 128 threads a block is enough, and
- * products wait for their data stage by stage. Backward writes u once (128 bytes an entry and 64 rows, beside 2 d bytes
- * of its key) rather than computing the products again: 6 d operations instead of 8 d. u is kept in the scratch, for as
- * many blocks at a time as fit.
+ * 160 rows in a block an H200 waits for keys, not for the tensor cores. So one group of 128 threads for each block is
+ * enough, and products wait for their data stage by stage. Backward writes u once (128 bytes for an entry and 64 rows,
+ * besides 2 d bytes of its key) instead of computing the products again: 6 d operations instead of 8 d. u is kept in
+ * the scratch, for as many blocks at a time as fit.
  *
  * u is rounded to bf16, and its sum is that of the rounded numbers: a gradient is a sum of differences (k - s), whose
  * rounding grows with their distance and not with the norms. */
@@ -47,13 +47,13 @@ struct memory_tile {
     int64_t position; /* own past: of the first key */
 };
 
-/* The slots of a block of rows that a group reads: those in use. */
+/* The slots of a block of rows that a group reads: those that are not empty. */
 struct memory_slot_list {
     int count;
     int32_t slot[MEMORY_SLOTS_MAX];
     uint16_t order[MEMORY_SLOTS_MAX];
 };
-/* By all threads: slots first .. last-1 of the block. */
+/* Called by all threads: slots first .. last-1 of the block. */
 static __device__ __forceinline__ void memory_list(memory_slot_list &list, const memory_view &v, int64_t block,
                                                    int first, int last) {
     for (int i = first + (int)threadIdx.x; i < last; i += WARPGROUP)
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void memory_list(memory_slot_list &list, const
     __syncthreads();
 }
 
-/* One after the other, the key tiles that a tile of rows reads. */
+/* Iterates over the key tiles that a tile of rows reads. */
 template <bool PAST> struct memory_walk {
     const memory_slot_list *list;
     int slot_tiles, slot_rows, item, sub; /* slots */
@@ -147,7 +147,7 @@ struct score_shared {
     memory_slot_list list;
 };
 
-/* What a group knows of its rows: a thread's two. */
+/* A thread's two rows of a group. */
 struct score_rows {
     int row[2];
     float own[2];
@@ -155,7 +155,7 @@ struct score_rows {
     bool live[2];
 };
 
-/* Distances of a tile: d becomes them. */
+/* Turns the products d into distances. */
 template <bool PAST>
 static __device__ __forceinline__ void score_distances(float (&d)[32], const score_shared &sh, int slot,
                                                        const memory_tile &tile, const score_rows &r, int64_t position,
@@ -174,7 +174,7 @@ static __device__ __forceinline__ void score_distances(float (&d)[32], const sco
     }
 }
 
-/* A thread's columns of a tile join its parts of two rows. */
+/* Adds a thread's columns of a tile to its parts of two rows. */
 static __device__ __forceinline__ void score_absorb(memory_part (&p)[2], const float (&d)[32], const score_shared &sh,
                                                     int slot, const score_rows &r, float to_log2) {
     int column = (int)(threadIdx.x % 4) * 2;
@@ -208,7 +208,7 @@ static __device__ __forceinline__ void score_absorb(memory_part (&p)[2], const f
     }
 }
 
-/* Of the four lanes that share a row: all get the same bits. */
+/* Joins the four lanes that share a row: all get the same bits. */
 static __device__ __forceinline__ memory_part score_join(memory_part p, float to_log2) {
 #pragma unroll
     for (int step = 1; step < 4; step *= 2) {
@@ -266,7 +266,7 @@ template <bool PAST, bool GRADIENT> struct score_group {
         filled++;
         if (++chunk == t.chunks) chunk = 0, more = ahead.next();
     }
-    /* s = states keys^T of one tile. Before the last products end, the tile's columns are known to all. */
+    /* s = states keys^T of one tile. The tile's columns are visible to all threads before the last products end. */
     __device__ __forceinline__ void multiply(float (&s)[32], const memory_tile &tile, int slot) {
         int c = (int)threadIdx.x % TILE;
         const int32_t *value = PAST ? t.v.past_value : t.v.slot_value;

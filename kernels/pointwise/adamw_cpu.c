@@ -9,7 +9,8 @@
 
 enum { PART = 1 << 16, PARTS_MAX = DEVICE_SCRATCH_BYTES / sizeof(double) };
 
-/* Cut into parts whose length depends on n alone; each is summed in double by one task, and the parts in order. */
+/* Divided into parts whose length depends on n alone. One task sums each part in double; the parts are added in
+ * order. */
 struct adamw_norm_task {
     const float *gradient;
     int64_t n, part;

@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(THREADS) adamw_update4(adamw_task t, C 
     if (!copy) return;
     union {
         C numbers[4];
-        uint2 raw; /* bf16: one access; a float copy takes plain stores */
+        uint2 raw; /* bf16: one access; a float copy uses plain stores */
     } out = {{from_float<C>(a.p), from_float<C>(b.p), from_float<C>(c.p), from_float<C>(d.p)}};
     if (sizeof(C) == 2) ((uint2 *)copy)[i] = out.raw;
     else

@@ -1,4 +1,4 @@
-/* bert_cpu.c -- LayerNorm with what is added before it, bias, GELU, and means over rows. A task is a range of rows (of
+/* bert_cpu.c -- LayerNorm with a summand before it, bias, GELU, and means over rows. A task is a range of rows (of
  * results for mean). LayerNorm takes three passes over a row, which stays in the first-level cache. Bound by memory,
  * GELU by arithmetic. */
 #include "kernels/pointwise/bert.h"

@@ -2,8 +2,9 @@
  *
  * Mapping: LayerNorm gives a row to a warp, and each lane its columns lane, lane + 32, ...; it reads them three times
  * (sum, squares, result), the second and third time from the first-level cache. A lane writes only columns that no
- * other lane reads, so y may be x or residual. Bias and GELU: a thread takes eight neighbours of a row, or one number
- * where vectors do not fit. mean: a block takes a result, its threads the columns. Bound by memory; not measured. */
+ * other lane reads, so y may be x or residual. Bias and GELU: a thread computes eight neighbours of a row, or one
+ * number if vectors do not fit. mean: a block computes one result, its threads the columns. Bound by memory; not
+ * measured. */
 #include "kernels/cuda/cuda.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };

@@ -1,6 +1,6 @@
 /* elementwise_cuda.cu -- conversion, add, SwiGLU and its backward, rows into slots.
  *
- * Mapping: a thread takes eight neighbours of a row (or one number, where vectors do not fit). All loads of a thread
+ * Mapping: a thread computes eight neighbours of a row (or one number, if vectors do not fit). All loads of a thread
  * are issued before its first store, so an output may be an input. Bound by memory: every matrix is read or written
  * once. Best measured (H100, bf16, 65536 rows): add 95 % of a copy's rate, SwiGLU and its backward 99 %
  * (docs/kernels/pointwise.md). */

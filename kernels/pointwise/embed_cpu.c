@@ -27,8 +27,8 @@ static void embed_forward(struct device *dev, struct mat x, struct mat table, co
     threads_for(dev->threads, x.rows, 1 + 16384 / x.cols, embed_rows, &t);
 }
 
-/* A task owns a range of columns and adds all rows in their order: no two threads meet in the table, and the sum of a
- * word's rows has one order whatever their number. */
+/* A task has a range of columns and adds all rows in order: no two threads write the same numbers of the table, and the
+ * sum of an id's rows has one order for any number of threads. */
 enum { COLUMNS = 4 * LANES };
 
 static void embed_backward_columns(void *context, int64_t begin, int64_t end, int worker) {

@@ -1,8 +1,8 @@
 /* loss_cpu.c -- log-likelihood in blocks of the vocabulary.
  *
- * A task multiplies a block of 128 rows with 512 words in its scratch, and keeps the maximum and the sum of exponents
- * of each row. The blocks are then joined in order, so the result does not depend on the number of threads. Bound by
- * arithmetic: one product of 2 n V d (gradients: four). */
+ * A task multiplies a block of 128 rows with 512 words (ids of the vocabulary) in its scratch, and keeps the maximum
+ * and the sum of exponentials of each row. The blocks are then joined in order, so the result does not depend on the
+ * number of threads. Bound by arithmetic: one product of 2 n V d (gradients: four). */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/pointwise/loss.h"
@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies to 4 million words */
+enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies up to 4 million words */
 
-/* Logits of a block: rows of WORDS, also where the vocabulary ends earlier. */
+/* Logits of a block: rows of WORDS, also if the vocabulary ends earlier. */
 static struct mat loss_block(float *logits, int64_t rows, int64_t words) {
     return mat_cols(mat_f32(logits, rows, WORDS), 0, words);
 }
@@ -88,7 +88,7 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
     assert(x.cols == table.cols && blocks >= 1 && blocks <= BLOCKS_MAX);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
-    /* Logits of a task take the front of a worker's scratch; the parts take the back of the first worker's. */
+    /* Logits of a task are at the front of a worker's scratch; the parts are at the back of the first worker's. */
     size_t logits_bytes = (size_t)ROWS * WORDS * sizeof(float);
     int64_t rows =
         (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / sizeof(struct loss_part)) / blocks;
@@ -109,10 +109,10 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
     }
 }
 
-/* Gradients. Logits are made twice. First a task is a block of rows and goes through the vocabulary as attention goes
- * through its keys, with a running maximum: it ends with the row's maximum and sum, and dx. Then a task is a block of
- * words and goes through the rows: it alone adds to its rows of dtable, in order. PART_ROWS rows at a time, whose
- * maxima and sums follow the logits in the first worker's scratch. */
+/* Gradients. Logits are computed twice. In the first pass a task is a block of rows. It reads the vocabulary with a
+ * running maximum, like attention its keys, and computes the row's maximum and sum, and dx. In the second pass a task
+ * is a block of words. It reads the rows in order, and only this task adds to its rows of dtable. PART_ROWS rows at a
+ * time, whose maxima and sums follow the logits in the first worker's scratch. */
 enum { PART_ROWS = 1 << 16 };
 
 struct loss_backward_task {
@@ -159,7 +159,7 @@ struct loss_running {
     double sum[ROWS];
 };
 
-/* Logits of one block of words become exponents below the running maximum; what was summed before is rescaled to a new
+/* Logits of one block of words become exponents below the running maximum; earlier sums are rescaled to a new
  * maximum. */
 static void loss_running_exponents(const struct loss_backward_task *t, struct loss_running *now, float *logits,
                                    int64_t row, int64_t n, int64_t word, int64_t words) {
@@ -262,8 +262,8 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
     }
 }
 
-/* Contrastive: candidates are few, so a row's logits are whole in the scratch. As above a task is first a block of rows
- * (nll, hit, dx), then a block of candidates (dtable), with what a row's exponents need kept in between. */
+/* Contrastive: candidates are few, so all logits of a row fit the scratch. As above a task is first a block of rows
+ * (nll, hit, dx), then a block of candidates (dtable). The maximum and sum of each row are kept in between. */
 enum { CONTRAST_ROWS = 64, CONTRAST_BYTES = DEVICE_SCRATCH_BYTES / 2 };
 
 struct contrastive_task {

@@ -1,7 +1,7 @@
 /* loss_cuda.cu -- log-likelihood under the tied head, and its gradients, over slices of rows.
  *
  *   slice of rows   logits [rows, V] float32 in the scratch      cuBLASLt
- *   block a row     softmax; logits become gradients in place    the row in registers up to 51,200 words
+ *   a row: 1 block  softmax; logits become gradients in place    the row in registers up to 51,200 words
  *   slice           dx, dtable +=                                cuBLASLt, two products
  *
  * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
     float top = -INFINITY, sum = 0.0f, own = 0.0f;
 #pragma unroll
     for (int v = 0; v < V;
-         v++) { /* rows are at least 16 floats apart: floats past the words are ours, and not counted */
+         v++) { /* rows are at least 16 floats apart: floats past the words belong to the row, and are not counted */
         int at = (v * ROW_THREADS + (int)threadIdx.x) * 4;
         if (at < words) x[v] = *(const float4 *)(row + at);
     }
@@ -209,7 +209,8 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
     }
 }
 
-/* dx = gradient table, dtable += gradient^T x; the few words first, so that dx is rounded once at its full size. */
+/* dx = gradient table, dtable += gradient^T x; the remaining words first, so that dx is rounded once at its full
+ * size. */
 static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable,
                                    struct mat gradient, struct mat x, struct mat table) {
     int64_t most = loss_wide_part(table.rows), few = table.rows - most;

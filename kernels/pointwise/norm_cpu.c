@@ -41,8 +41,8 @@ struct norm_backward_task {
     bool accumulate;
 };
 
-/* A task owns COLUMNS columns of dw and adds all rows in order, GROUP of them at a time so that a sum over a hundred
- * thousand rows keeps its precision. */
+/* A task has COLUMNS columns of dw and adds all rows in order, GROUP of them at a time, so that a sum over a hundred
+ * thousand rows stays precise. */
 enum { COLUMNS = 4 * LANES, GROUP = 256 };
 
 static void norm_weight_group(const struct norm_backward_task *t, int64_t first, int64_t last, int64_t column,

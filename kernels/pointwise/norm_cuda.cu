@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS, V <= 4 ? 2 : 1)
     }
 }
 
-/* dx alone, and below dw alone: any width, any alignment. dx may be dy, so dw is made first. */
+/* dx alone, and below dw alone: any width, any alignment. dx may be dy, so dw is computed first. */
 template <typename TX, typename TY, typename TD>
 static __global__ void __launch_bounds__(THREADS)
     norm_backward_any(rows<TD> dx, rows<const TY> dy, rows<const TX> x, norm_weight w, rows<const float> rstd,

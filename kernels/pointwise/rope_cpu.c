@@ -1,6 +1,6 @@
 /* rope_cpu.c -- rotary positions from a table of cosines and sines, computed in double and kept by the device:
  * computing it costs as much as rotating a hundred chunks. A shape too large for the table computes each row's angles
- * anew. A task is a range of rows. Bound by memory. */
+ * in each call. A task is a range of rows. Bound by memory. */
 #include "kernels/device/device_internal.h"
 #include "kernels/pointwise/rope.h"
 #include "kernels/pointwise/simd_internal.h"

@@ -23,7 +23,7 @@ static __global__ void rope_table_kernel(float *cosine, float *sine, int half, i
 struct rope_task {
     const float *cosine, *sine;
     int half, period, heads;
-    float theta, direction; /* 1: forward, -1: back */
+    float theta, direction; /* 1: forward, -1: backward */
 };
 
 template <typename T> static __global__ void rope_rotate8(rows<T> x, rope_task k, int64_t n) {

@@ -7,7 +7,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 /* SIMD_ROWS by SIMD_VECTORS sums fit in registers, for loops that keep a block of them: there are 32 registers of 16
- * floats (AVX-512) or 4 (NEON), or 16 of 8 (or less). SIMD_SUMS: 16 sums fit beside what they are made of, or 8. */
+ * floats (AVX-512) or 4 (NEON), or 16 of 8 (or less). SIMD_SUMS: 16 sums, or 8, fit together with their operands. */
 #if defined(__AVX512F__)
 enum { LANES = 16, SIMD_ROWS = 8, SIMD_VECTORS = 2, SIMD_SUMS = 16 };
 #elif defined(__AVX__)
@@ -45,7 +45,7 @@ SIMD vf v_load_bf16_part(const uint16_t *p, int64_t n) {
 SIMD void v_store_part(float *p, vf x, int64_t n) { memcpy(p, &x, (size_t)n * sizeof(float)); }
 
 SIMD vf v_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
-/* The greater lane by lane; NaN in b comes through. */
+/* The greater number of each lane; NaN in b is kept. */
 SIMD vf v_max(vf a, vf b) { return v_select(a > b, a, b); }
 SIMD vf v_min(vf a, vf b) { return v_select(a < b, a, b); }
 

@@ -20,10 +20,10 @@ struct ivf_scan_task {
     float scale;
 };
 
-enum { SELECT_MAX = 1 << 17 }; /* lists of one round: what a worker's scratch holds */
+enum { SELECT_MAX = 1 << 17 }; /* lists of one round: as many as fit a worker's scratch */
 
-/* Into `selected`, the best lists that are worse than the last of the round before (first: of all). Lists without rows
- * take no part. */
+/* Finds the best lists that are worse than the last of the round before (first: of all), into `selected`. Empty lists
+ * are ignored. */
 static void ivf_select_lists(struct top_list selected, const struct ivf_scan_task *t, const float *query, bool first) {
     float last_score = selected.score[0];
     int64_t last = selected.id[0];

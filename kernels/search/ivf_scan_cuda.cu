@@ -1,11 +1,11 @@
 /* ivf_scan_cuda.cu -- the best rows of an inverted file's lists.
  *
  *   ivf_centroid_scores      scores of all centroids            a warp: 4 centroids x all queries of the pass
- *   ivf_select_kernel        the nprobe best lists, work plan   a block a query
- *   up to 32 queries         ivf_scan_lists_cuda.cuh            all warps share the rows equally; then the lists are
- * merged more, to 1024 a pass     ivf_scan_many_cuda.cuh             blocks draw pieces of lists
+ *   ivf_select_kernel        the nprobe best lists, work plan   one block for each query
+ *   up to 32 queries         ivf_scan_lists_cuda.cuh            all warps share the rows equally; then lists are merged
+ *   more, to 1024 a pass     ivf_scan_many_cuda.cuh             blocks draw pieces of lists
  *
- * With up to 32 queries each kernel but the first is launched early and waits inside for the kernel before it. The
+ * With up to 32 queries each kernel except the first is launched early and waits for the kernel before it. The
  * order (score, then smaller id) is total, and masks and lists are sets: the same bits however blocks are scheduled.
  *
  * Bound by memory: 2 d bytes a centroid, 2 d bytes a row that any query scans. Best measured (H200, 20M x 768, 16,384
@@ -32,7 +32,7 @@ static int ivf_scan_pass_queries(struct device *dev, int units, int k) {
                                 IVF_SCAN_WARPS);
 }
 
-/* Queries a block of ivf_scan_many_kernel holds: with two blocks a processor where each still holds 8, else with
+/* Queries of a block of ivf_scan_many_kernel: with two blocks on a multiprocessor if each still has 8, else with
  * one. */
 static int ivf_scan_many_queries(struct device *dev, int units, int k) {
     size_t all = (size_t)device_cuda_shared_bytes(dev), half = all / 2 - sizeof(ivf_many_block) - 1024;
@@ -59,7 +59,7 @@ static ivf_scan_inputs ivf_scan_inputs_of(struct mat queries, struct ivf_scan_li
             {(const __half *)in.rows.data, in.rows.stride}};
 }
 
-/* As many queries at a time as shared memory holds. */
+/* As many queries at a time as fit shared memory. */
 template <int UNITS> static void ivf_score_centroids(struct device *dev, ivf_scan_task t, ivf_scan_inputs in) {
     int blocks = device_cuda_processors(dev), enough = (int)blocks_for(t.lists, IVF_SCAN_WARPS * IVF_SCAN_GROUP),
         n = t.queries;
@@ -106,7 +106,7 @@ template <int UNITS> static void ivf_scan_pass_few(struct device *dev, ivf_scan_
     launch_dependent(dev, op, ivf_join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
 }
 
-/* Bytes of scratch for n queries: what grows with them, and what does not. */
+/* Bytes of scratch for n queries: the part that grows with n, and the fixed part. */
 static size_t ivf_scan_many_bytes(size_t lists, size_t pieces, size_t n) {
     return n * (6 * lists + TOPK_LIST_MAX * 8 + 4) + 4 * lists + 8 * pieces + 16 * 256;
 }

@@ -13,7 +13,7 @@ struct ivf_lists_block {
     int32_t hole[IVF_SCAN_QUERIES][2];
 };
 
-/* The selected list that holds a piece. */
+/* The selected list that contains a piece. */
 static __device__ int ivf_list_of_piece(const int32_t *piece, int visited, int wanted) {
     int low = 0, high = visited;
     while (high - low > 1) {
@@ -79,13 +79,13 @@ static __global__ void __launch_bounds__(IVF_SCAN_THREADS, 1)
     }
     launch_next();
     __syncthreads();
-    launch_wait(); /* for the plan; bounds, of earlier rounds, were there before */
+    launch_wait(); /* waits for the plan; the bounds, of earlier rounds, are already there */
     ivf_scan_stretch<UNITS>(t, shared, from, own, {scores + warp * t.queries * k, ids + warp * t.queries * k});
     __syncthreads();
     topk_list_join(t.block_score, t.block_id, scores, ids, t.queries, k, IVF_SCAN_WARPS);
 }
 
-/* Merges the blocks' lists of one query: each warp a share, then the first warp the results of all. */
+/* Merges the blocks' lists of one query: each warp merges a share, then the first warp the results of all. */
 static __global__ void __launch_bounds__(32 * JOIN_WARPS) ivf_join_lists(ivf_scan_task t, int blocks) {
     __shared__ sorted_slot part[32 * JOIN_WARPS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = blockIdx.x, k = t.out.k;

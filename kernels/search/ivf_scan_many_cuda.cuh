@@ -1,11 +1,11 @@
-/* ivf_scan_many_cuda.cuh -- scores the rows of selected lists for more queries than shared memory holds: list by list,
- * so that a row is read once for all queries that scan it.
+/* ivf_scan_many_cuda.cuh -- scores the rows of selected lists for more queries than fit shared memory: list by list, so
+ * that a row is read once for all queries that scan it.
  *
  * Mapping: blocks draw pieces of up to MANY_ROWS rows of a list. The queries that scan the list are copied to shared
  * memory, and a warp multiplies four rows with four queries at a time. A piece's results are merged into each query's
- * list in device memory under a lock. The list's last slot, as it is when a piece begins, excludes most rows early.
+ * list in device memory under a lock. The list's last slot, read when a piece begins, excludes most rows early.
  *
- * Bound by arithmetic where lists meet many queries: 2 d operations a row and query. Best measured (H200, 20M x 768,
+ * Bound by arithmetic if many queries scan a list: 2 d operations a row and query. Best measured (H200, 20M x 768,
  * 256 of 16,384 lists): 1024 queries 24.7 ms (docs/kernels/search.md). The order is total and lists are sets: the same
  * bits in whatever order pieces end. Scores have the bits of ivf_scan_lists_cuda.cuh, whose sums run in the same
  * order. */

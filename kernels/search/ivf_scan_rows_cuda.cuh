@@ -1,10 +1,10 @@
-/* ivf_scan_rows_cuda.cuh -- what the kernels of ivf_scan share: the task, and a warp's products of four rows with a
+/* ivf_scan_rows_cuda.cuh -- shared by the kernels of ivf_scan: the task, and a warp's products of four rows with a
  * query.
  *
  *   row (fp16)   | 512 bytes | 512 bytes | ...      lane l reads 16 bytes at 16 l of each, for four rows
  *
- * Rows are converted to float32 and sums run in float32. One query costs a sixth of the time that reading its rows
- * takes, so up to six queries that scan the same list add nothing. */
+ * Rows are converted to float32 and sums run in float32. The products of one query take a sixth of the time to read the
+ * rows, so up to six queries that scan the same list take no more time. */
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
@@ -24,7 +24,7 @@ enum {
 /* In the scratch. Up to IVF_SCAN_QUERIES queries (visitor NULL): pieces of IVF_SCAN_GROUP rows. More: of up to
  * MANY_ROWS. */
 struct ivf_scan_plan {
-    float *score;           /* [queries, lists]: of the centroids, -inf where a list is empty */
+    float *score;           /* [queries, lists]: of the centroids, -inf if a list is empty */
     uint32_t *mask;         /* [lists]: which queries scan it; or how many */
     uint16_t *visitor;      /* [lists, queries]: which */
     int32_t *list, *piece;  /* [selected], [selected + 1]: lists that any query scans, their first pieces; or */
@@ -66,7 +66,7 @@ static __device__ void ivf_load_queries(float4 *to, rows<const float> queries, c
     }
 }
 
-/* Rows first .. first+3 of a matrix, as a warp holds them; past `last` that one again. */
+/* Rows first .. first+3 of a matrix in a warp's registers; rows past `last` are that one again. */
 template <int UNITS>
 static __device__ __forceinline__ void ivf_load_rows(uint4 (&raw)[IVF_SCAN_GROUP][UNITS], rows<const __half> from,
                                                      int64_t first, int64_t last, int d) {

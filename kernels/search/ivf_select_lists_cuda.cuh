@@ -1,14 +1,14 @@
-/* ivf_select_lists_cuda.cuh -- which lists each query scans, and the plan of the work.
+/* ivf_select_lists_cuda.cuh -- selects the lists that each query scans, and plans the work.
  *
- * ivf_centroid_scores: a warp multiplies four centroids with every query. ivf_select_kernel: a block a query finds the
- * nprobe-th greatest score and marks the lists (a mask of queries a list, or the queries' numbers); the last block to
- * end plans the pieces of the marked lists.
+ * ivf_centroid_scores: a warp multiplies four centroids with every query. ivf_select_kernel: one block for each query
+ * finds the nprobe-th greatest score and marks the lists (a mask of queries for each list, or the queries' numbers);
+ * the block that ends last plans the pieces of the marked lists.
  *
  * Selection: each thread's greatest score, and of these the nprobe-th greatest, give a bound that few scores reach (292
- * of 16,384, where 256 are wanted). The scores that reach it are gathered, one a thread, and the threshold is found
- * among them bit by bit, one count by the block's barrier a bit. Where this does not hold (very many lists wanted, or
- * equal scores), the counts run over all scores. Bound by latency: centroids 10 us, selection and merging some 10 us a
- * query on an H200 (docs/kernels/search.md). */
+ * of 16,384, where 256 are wanted). The scores that reach it are gathered, one in each thread, and the threshold is
+ * found among them bit by bit, with one count at a barrier of the block for each bit. If too many scores reach the
+ * bound (very many lists, or equal scores), the counts run over all scores. Bound by latency: centroids 10 us,
+ * selection and merging some 10 us a query on an H200 (docs/kernels/search.md). */
 #pragma once
 #include "kernels/search/ivf_scan_rows_cuda.cuh"
 #include <cub/block/block_scan.cuh>
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(IVF_SCAN_THREADS, 1)
     }
 }
 
-/* A number that grows as the score does. */
+/* A number with the order of the scores. */
 static __device__ __forceinline__ uint32_t ordered_bits(float score) {
     uint32_t bits = __float_as_uint(score);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;

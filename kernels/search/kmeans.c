@@ -25,7 +25,7 @@ void kmeans_assign(struct device *dev, int64_t *list, float *score, struct mat p
     dev->ops->topk->forward(dev, list, score, points, centroids, visible, 1);
 }
 
-/* Of n points `take`, drawn at random, get the numbers 0, 1, ...; all others -1. */
+/* Draws `take` of n points at random, which get the numbers 0, 1, ...; all others get -1. */
 static enum status kmeans_draw(int64_t *list, int64_t n, int64_t take, uint64_t seed) {
     int64_t *order;
     struct rng rng = rng_make(seed, STREAM_START);
@@ -94,7 +94,7 @@ static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
         f->counts[l] = f->counts[full] / 2;
         f->counts[full] -= f->counts[l];
         if (f->counts[full] + f->counts[l] < largest) continue;
-        largest = 0; /* that list was the largest: find the next, so that a list that can be split is never missed */
+        largest = 0; /* that list was the largest: finds the next one, so that every list that can be split is found */
         for (int64_t i = 0; i < lists; i++)
             largest = f->counts[i] > largest ? f->counts[i] : largest;
     }

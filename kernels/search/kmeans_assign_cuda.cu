@@ -1,8 +1,8 @@
 /* kmeans_assign_cuda.cu -- sums of the points of each list, and the other steps of k-means on whole rows.
  *
  * Sums: a sort of the points by list and a segmented sum (scatter_cuda.cuh). Bound by memory: points are read once. The
- * others: a block a row (unit), a thread a column (split), a warp a row (scatter_rows); bound by memory too. Measured:
- * docs/kernels/search.md. */
+ * others have one block for each row (unit), one thread for each column (split), one warp for each row (scatter_rows),
+ * and are bound by memory, too. Measured: docs/kernels/search.md. */
 #include "kernels/cuda/scatter_cuda.cuh"
 extern "C" {
 #include "kernels/search/kmeans_assign.h"
@@ -38,7 +38,7 @@ static void kmeans_sums(struct device *dev, struct mat sums, int32_t *counts, st
     }
 }
 
-/* A thread a column, through all pairs in order. */
+/* One thread for each column computes all pairs in order. */
 static __global__ void __launch_bounds__(THREADS)
     kmeans_split_kernel(rows<float> x, const int32_t (*pairs)[2], int64_t n, int64_t d) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -82,7 +82,7 @@ static void kmeans_unit(struct device *dev, struct mat out, struct mat x) {
     else launch(dev, op, kmeans_unit_kernel<bf16>, blocks, THREADS, 0, rows_of<bf16>(out), from, x.cols);
 }
 
-/* Rows as pieces of `T`: a warp a row. */
+/* Rows as pieces of `T`: one warp for each row. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     kmeans_scatter_kernel(T *to, const T *from, const int64_t *row, int64_t n, int64_t pieces) {

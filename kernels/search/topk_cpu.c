@@ -33,7 +33,7 @@ struct topk_task {
     float scale;
 };
 
-/* List i of many that follow one another. */
+/* List i of consecutive lists. */
 static struct top_list list_at(int64_t *index, float *score, int64_t i, int k) {
     return (struct top_list){index + i * k, score + i * k, k};
 }
@@ -173,7 +173,7 @@ static void sample_tile(const struct sample_task *t, struct top_list keys, const
     }
 }
 
-/* Lists are kept by key in the scratch, after the scores; the scores of what was found replace the keys. */
+/* Lists are sorted by key in the scratch, after the scores; the scores of the results then replace the keys. */
 static void sample_block(const struct sample_task *t, float *scores, int64_t first, int64_t n) {
     float *keys = scores + QUERIES * LANDMARKS;
     int64_t *index = t->index + first * t->in.k, begin, end;
@@ -276,8 +276,8 @@ static void add_scaled(float *to, const float *from, float factor, int64_t begin
         to[begin] += factor * from[begin];
 }
 
-/* A task owns a range of columns, of queries and landmarks alike, and takes all rows in order. Each task computes a
- * row's dscore again, which costs little beside its columns. */
+/* A task has a range of columns of both queries and landmarks, and takes all rows in order. Each task computes a row's
+ * dscore again, which costs little compared with its columns. */
 enum { COLUMNS = 4 * LANES };
 
 struct backward_task {

@@ -1,4 +1,4 @@
-/* topk_cuda.cu -- landmark scores and the best k of them; softmax weights of what was found, and their gradients.
+/* topk_cuda.cu -- landmark scores and the best k of them; softmax weights of the results, and their gradients.
  *
  * Four paths, by number of queries and types (docs/kernels/search.md has their measurements):
  *
@@ -7,9 +7,9 @@
  *   16-bit landmarks on Hopper, more than 16      topk_tiles_cuda.cuh    wgmma; scores never leave the registers
  *   all else                                      here                   cuBLASLt into a tile of scores, then a scan
  *
- * The path here: the tile stays in the L2 cache, and a warp a query compares it with the last slot of the query's list.
- * Bound by arithmetic, 2 n E d, and by the tile's traffic, 4 n E bytes in each direction. Best measured: 2.2 times the
- * roofline's time for 1024 queries on an H100.
+ * In the path of this file the tile stays in the L2 cache, and one warp for each query compares it with the last slot
+ * of the query's list. Bound by arithmetic, 2 n E d, and by the tile's traffic, 4 n E bytes in each direction. Best
+ * measured: 2.2 times the roofline's time for 1024 queries on an H100.
  *
  * Queries of a wider type than the landmarks are split in two parts (topk_split_cuda.cuh), so that tensor cores lose
  * nothing of a float32 query. For k up to TOPK_LIST_MAX the results are scored once more in float32. */
@@ -80,7 +80,7 @@ struct topk_tile {
     int64_t n;
 };
 
-/* A warp a query. */
+/* One warp for each query. */
 static __global__ void __launch_bounds__(32 * SCAN_WARPS)
     topk_scan_tile(topk_out out, topk_tile t) {
     __shared__ float score[SCAN_WARPS][TOPK_LIST_MAX];
@@ -227,7 +227,7 @@ template <typename T, typename Q>
 static void topk_round(struct device *dev, topk_out out, struct mat queries, struct mat landmarks,
                        const int64_t *visible) {
     if constexpr (sizeof(T) == 2) {
-        /* All rounds take one path: a round begins where the round before ended, to the bit. */
+        /* All rounds take the same path, because a round begins exactly where the round before ended. */
         int k = out.all < TOPK_LIST_MAX ? out.all : TOPK_LIST_MAX;
         bool hopper = topk_tiles_fit(dev, landmarks);
         int64_t most = hopper ? STREAM_COLUMNS / 4 : STREAM_COLUMNS;
@@ -244,7 +244,7 @@ static void topk_round(struct device *dev, topk_out out, struct mat queries, str
 }
 
 /* Results scored once more in float32, and sorted by these scores: tensor cores truncate the sums of a float32 query,
- * by some 2^-19. A block a query, a warp a slot. */
+ * by some 2^-19. One block for each query, one warp for each slot. */
 template <typename T>
 static __global__ void __launch_bounds__(32 * SCAN_WARPS)
     topk_rescore_kernel(int64_t *index, float *score, rows<const float> queries, rows<const T> landmarks, int64_t d,
@@ -341,7 +341,7 @@ static void topk_gather(struct device *dev, int32_t *out, const int32_t *table, 
            out, table, rows, cols, index, n);
 }
 
-/* A thread a row. */
+/* One thread for each row. */
 static __global__ void __launch_bounds__(THREADS)
     topk_softmax_kernel(float *weight, const float *score, int64_t n, int k) {
     int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -367,7 +367,7 @@ struct topk_found {
     int k;
 };
 
-/* dscore = w (dw - sum w dw), and the keys of the scatter: empty slots take no part. A thread a row. */
+/* dscore = w (dw - sum w dw), and the keys of the scatter: empty slots are left out. One thread for each row. */
 static __global__ void __launch_bounds__(THREADS)
     topk_backward_scores(float *dscore, uint32_t *key, int32_t *position, const float *dweight, topk_found found,
                          uint32_t keys) {
@@ -382,14 +382,14 @@ static __global__ void __launch_bounds__(THREADS)
         sum += weight[row * k + i] * dweight[row * k + i];
     for (int i = 0; i < k; i++) {
         int64_t at = row * k + i;
-        bool live = index[at] >= 0 && weight[at] != 0.0f; /* weight 0 by underflow: the gradient is 0 too */
+        bool live = index[at] >= 0 && weight[at] != 0.0f; /* weight 0 by underflow: the gradient is also 0 */
         dscore[at] = live ? weight[at] * (dweight[at] - sum) : 0.0f;
         key[at] = live ? (uint32_t)index[at] : keys;
         position[at] = (int32_t)at;
     }
 }
 
-/* dqueries[row] += scale sum_j dscore_j landmark_j: a block a row. */
+/* dqueries[row] += scale sum_j dscore_j landmark_j: one block for each row. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     topk_backward_queries(rows<float> dqueries, const float *dscore, const int64_t *index, rows<const T> landmarks,

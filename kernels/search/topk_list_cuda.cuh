@@ -1,4 +1,4 @@
-/* topk_list_cuda.cuh -- a warp's sorted list of the best k so far, one slot a lane.
+/* topk_list_cuda.cuh -- a warp's sorted list of the best k so far, one slot in each lane.
  *
  * The order (score, then smaller index) is total: lists of warps and blocks may be merged in any order, and the result
  * has the same bits each time. */
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void topk_list_offer_lanes(topk_list l, int k,
     }
 }
 
-/* As above, for lists that follow one another; `which`: the list of a lane's candidate. */
+/* As above, for consecutive lists; `which`: the list of a lane's candidate. */
 static __device__ __forceinline__ void topk_list_offer_lanes(topk_list lists, int k, bool mine, int which, float score,
                                                         int32_t index) {
     for (unsigned left = __ballot_sync(~0u, mine); left; left &= left - 1) {
@@ -76,14 +76,15 @@ static __device__ void topk_list_join(float *score_out, int32_t *index_out, cons
     }
 }
 
-/* k above TOPK_LIST_MAX takes several rounds: a round may find what is worse than the last of the round before. */
+/* k above TOPK_LIST_MAX takes several rounds: a round finds only results that are worse than the last of the round
+ * before. */
 struct topk_below {
     float score;
     int32_t index;
     __device__ __forceinline__ bool allows(float s, int32_t i) const { return s < score || (s == score && i > index); }
 };
 
-/* A round's results: slots first .. first+k-1 of each query's `all`. bound: what the round may find. */
+/* A round's results: slots first .. first+k-1 of each query's `all`. bound: the best result that the round may find. */
 struct topk_out {
     int64_t *index;
     float *score;

@@ -10,7 +10,7 @@
 #include "kernels/search/topk_list_cuda.cuh"
 
 enum {
-    ROWS_QUERIES = 4, /* more take the path by products, which reads the landmarks once for all queries */
+    ROWS_QUERIES = 4, /* more queries take the path by products, which reads the landmarks once for all of them */
     ROWS_WARPS = 8,
     ROWS_THREADS = 32 * ROWS_WARPS,
     ROWS_EACH = 64, /* landmarks of a block at least */

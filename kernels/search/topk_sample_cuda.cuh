@@ -3,9 +3,9 @@
  *   cuBLASLt    a tile of scores [queries, columns] that stays in the L2 cache
  *   block       a query: 8 warps scan its row of the tile, each with a list sorted by key; warp 0 merges the lists
  *
- * Many landmarks (a corpus) go in tiles of columns; a query's list is kept in the outputs from tile to tile. k above
- * TOPK_LIST_MAX is found in rounds, each worse than the last of the round before; the products are computed again in
- * each.
+ * Many landmarks (a corpus) are processed in tiles of columns; a query's list is kept in the outputs from tile to tile.
+ * k above TOPK_LIST_MAX is found in rounds, each worse than the last of the round before; the products are computed
+ * again in each.
  *
  * Bound by arithmetic, 2 n E d a round, by the tile's traffic through the L2 cache, and by two logarithms a pair for
  * the noise. Best measured (H100, bf16, d 768): 1040 queries among 1040 landmarks 0.06 ms (docs/kernels/search.md). */
@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
     topk_below below = t.out.bound(query);
     topk_list l = {keys[warp], indexes[warp]};
     topk_list_clear(l, k);
-    /* No warp needs what is worse than the last slot after the tiles before. */
+    /* Candidates that are worse than the last slot after the earlier tiles can be skipped. */
     float last = t.out.score[at + k - 1];
     if (warp == 0 && lane < k) {
         l.score[lane] = t.out.score[at + lane];
@@ -118,7 +118,7 @@ struct topk_sample_shape {
     bool gumbel;
 };
 
-/* Scores in place of keys, where noise was added to them: a warp a slot. */
+/* Replaces keys by scores, if noise was added: one warp for each slot. */
 template <typename T>
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
     topk_sample_scores(float *score, int32_t *slot, const int64_t *index, rows<const T> queries,
@@ -169,7 +169,7 @@ static void topk_sample_round(struct device *dev, topk_sample_task t, struct mat
     }
 }
 
-/* Samples again among slots that were found before: a warp a row, in rounds as above. */
+/* Samples among slots that were found before: one warp for each row, in rounds as above. */
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
     topk_subsample_kernel(int64_t *index, const int64_t *from_index, const float *from_score, int64_t n, int from,
                           int k, uint64_t seed) {

@@ -1,7 +1,7 @@
-/* topk_sort_cuda.cuh -- a warp's 32 best in registers, one a lane, best first: to merge lists that are complete.
+/* topk_sort_cuda.cuh -- a warp's 32 best in registers, one in each lane, best first: to merge complete lists.
  *
- * The order is that of topk_list_cuda.cuh, empty slots last. Where most candidates are refused the list there is
- * cheaper: it compares a candidate with its last slot only. */
+ * The order is that of topk_list_cuda.cuh, empty slots last. If most candidates are rejected, the list there is
+ * cheaper, since it compares a candidate with its last slot only. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 

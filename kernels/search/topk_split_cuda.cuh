@@ -1,5 +1,5 @@
-/* topk_split_cuda.cuh -- queries of a wider type than the landmarks, as tensor cores take them: one or two parts of the
- * landmarks' type, the rounded number and what rounding lost. The scores of the parts are added.
+/* topk_split_cuda.cuh -- queries of a wider type than the landmarks, for tensor cores: one or two parts of the
+ * landmarks' type, the rounded number and the rounding error. The scores of the parts are added.
  *
  * fp16 covers few powers of two. So a query is first multiplied by the power of two that moves its greatest number near
  * the end of that range, and its sums are divided by it: the loss is below 2^-22 of a number, or 2^-38 of the query's
@@ -24,8 +24,8 @@ template <typename T, typename Q> static __device__ __forceinline__ float split_
     return 1.0f;
 }
 
-/* Parts of n queries: row r of `parts` the number rounded and, where PARTS is 2, row n + r the rest; factor[r] is the
- * factor from sums to scores. A warp a query. */
+/* Parts of n queries: row r of `parts` has the rounded number and, if PARTS is 2, row n + r the rest; factor[r] is the
+ * factor from sums to scores. One warp for each query. */
 template <typename T, typename Q, int PARTS>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
     split_queries(T *parts, float *factor, rows<const Q> queries, int64_t n, int64_t d, float scale) {

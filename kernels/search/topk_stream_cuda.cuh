@@ -5,8 +5,9 @@
  *          x all queries          mma m16n8k16; a lane's 16 bytes feed two products
  *          list a query           in shared memory; a score is compared with the list's last slot and rarely enters
  *
- * Which numbers of a row meet in one product is free as long as both sides agree: so a lane reads 16 bytes that follow
- * one another, four lanes 64 bytes. Queries wider than the landmarks take two columns (topk_split_cuda.cuh).
+ * A product may combine the numbers of a row in any order that is the same on both sides: so a lane reads 16
+ * consecutive bytes, and four lanes read 64. Queries of a wider type than the landmarks take two columns
+ * (topk_split_cuda.cuh).
  *
  * Bound by memory: 2 E d bytes, each landmark read once. Best measured (H100, 20M x 1024 fp16, best 8): 97 % of a
  * copy's rate for one query, 88 % for 64 (docs/kernels/search.md). */
@@ -103,7 +104,7 @@ template <typename T> struct topk_stream_cursor {
         }
         if (++step == steps) {
             step = 0;
-            if (tile + jump < tiles) tile += jump; /* past the end the last is read again, and not used */
+            if (tile + jump < tiles) tile += jump; /* past the end the last row is read again, and not used */
         }
     }
 };
@@ -114,10 +115,10 @@ struct topk_stream_block {
     int32_t visible[STREAM_COLUMNS];
     topk_below below[STREAM_COLUMNS];
     float power[STREAM_COLUMNS], factor[STREAM_COLUMNS]; /* of the query before it is rounded; from sums to scores */
-    int sees; /* the most that any query sees */
+    int sees; /* the largest number that any query sees */
 };
 
-/* The scores of a warp's 32 landmarks: parts are added, and what reaches a list's last slot is offered. */
+/* The scores of a warp's 32 landmarks: adds parts, and offers the scores that reach a list's last slot. */
 template <int NT, int PARTS>
 static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task &t, float (*sum)[NT][4],
                                                           topk_stream_block &own, topk_list lists, int32_t first_row) {
@@ -148,7 +149,7 @@ static __device__ __forceinline__ void topk_stream_scores(const topk_stream_task
     }
 }
 
-/* One warp: its tiles of landmarks, one after the other. */
+/* One warp: its tiles of landmarks, one after another. */
 template <typename T, int NT, int PARTS>
 static __device__ __forceinline__ void topk_stream_warp(const topk_stream_task &t, rows<const T> landmarks,
                                                         const uint4 *queries, topk_stream_block &own, topk_list lists) {
@@ -222,7 +223,7 @@ static size_t topk_stream_shared(int tiles, int queries, int64_t d, int k) {
     return (size_t)tiles * 8 * (size_t)d * 2 + (size_t)STREAM_WARPS * (size_t)queries * (size_t)k * 8;
 }
 
-/* How many queries fit a pass; 0: fewer than 8. The shared memory of a block differs among GPUs. */
+/* How many queries fit one pass; 0: fewer than 8. GPUs differ in the shared memory of a block. */
 static int topk_stream_queries(struct device *dev, int64_t d, int k, int parts) {
     size_t limit = (size_t)device_cuda_shared_bytes(dev) - sizeof(struct topk_stream_block);
     int n = STREAM_COLUMNS / parts;

@@ -30,7 +30,7 @@ enum {
     TILES_STAGES = 4,      /* at most */
     TILES_CLUSTER = 2,
     TILES_K_SMALL = 14,       /* k up to which two consumers have the most stages */
-    TILES_SHARED = 226 << 10 /* bytes of a block; one KiB more goes to where stages begin */
+    TILES_SHARED = 226 << 10 /* bytes of a block; one more KiB aligns the stages */
 };
 
 template <int GROUPS, int PARTS> struct topk_tiles_stage {
@@ -49,7 +49,7 @@ template <int GROUPS_, int PARTS_, int K_MAX> struct topk_tiles_block {
     topk_below below[GROUPS * TILES_GROUP];
     float factor[GROUPS * TILES_GROUP];
     uint64_t full[TILES_STAGES], empty[TILES_STAGES];
-    int sees; /* the most that any query of the cluster sees */
+    int sees; /* the largest number that any query of the cluster sees */
 };
 
 /* The work of a block: its queries, its first 256 landmarks, and how many times. */
@@ -232,7 +232,7 @@ static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task
 #endif
 
 #if HOPPER
-/* Barriers, empty lists, and how far the cluster's queries see. */
+/* Barriers, empty lists, and the number of landmarks that the cluster's queries see. */
 template <typename BLOCK>
 static __device__ void topk_tiles_begin(const topk_tiles_task &t, BLOCK &own, int cluster_query, int first_query) {
     constexpr int GROUPS = BLOCK::GROUPS, queries = GROUPS * TILES_GROUP * (GROUPS == 1 ? 1 : TILES_CLUSTER);
@@ -278,7 +278,8 @@ static __global__ void __launch_bounds__(128 + 128 * BLOCK::GROUPS, 1)
     int cluster_query = GROUPS == 1 ? 0 : pair * GROUPS * TILES_GROUP * TILES_CLUSTER;
     topk_tiles_share share = {cluster_query + (GROUPS == 1 ? 0 : rank * GROUPS * TILES_GROUP), cluster / t.pairs, 0};
     topk_tiles_begin(t, own, cluster_query, share.first_query);
-    /* Blocks of a cluster go equally often, so that each copies for the other; past the end there are zeros. */
+    /* Blocks of a cluster make the same number of steps, so that each copies for the other; rows past the end are
+     * zeros. */
     int tiles = (own.sees + TILES_LANDMARKS - 1) / TILES_LANDMARKS,
         first = GROUPS == 1 ? share.part * TILES_CLUSTER : share.part;
     share.times = tiles > first ? (tiles - first + t.parts - 1) / t.parts : 0;

@@ -2,9 +2,9 @@
  *
  *   bench_catalog FOLDER [shards (1000000)] [chunks of each (16000)] [lookups (100000)] [--json FILE]
  *
- * FOLDER must be empty, hold two names a shard (join: four), and allow sparse files; a few files of no content have
- * these names (tests/unit/store/catalog_fixture.h). Each document is a shard. Each step runs in a process of its own,
- * whose resident memory at its peak is its figure; the catalog is in the page cache, as after its making. */
+ * FOLDER must be empty, have capacity for two names a shard (join: four), and allow sparse files; these names are links
+ * of a few sparse files (tests/unit/store/catalog_fixture.h). Each document is a shard. Each step runs in a separate
+ * process and reports its peak of resident memory; the catalog is in the page cache, because it was just written. */
 #include "base/clock.h"
 #include "tests/bench/result.h"
 #include "tests/unit/store/catalog_fixture.h"
@@ -30,7 +30,7 @@ static void report(const char *what, double value, const char *unit) {
     result_value(unit, value, "%s", what);
 }
 
-/* In a process of its own; its outcome comes back in shared memory. */
+/* In a separate process, which returns its result in shared memory. */
 static struct outcome run_apart(const struct scene *s, const char *what, step *body) {
     struct outcome *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status;

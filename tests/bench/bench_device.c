@@ -5,11 +5,11 @@
  *
  * decode   microseconds a token of a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and of a DRT ([6,
  * 6]) without retrieval and with its own past; logits in this process's memory, chunk ends included. limit: all weights
- * read once at the rate of a large copy. A comment gives the additional time of a call that ends a chunk, by stages of
- * this process: search waits for the landmark's step and the search, the others only issue work. "few slots": the own
- * past with a cache so small that most retrieved chunks are encoded again, as with a corpus. prefill  tokens/s of one
- * call of 8064 ids. encode   chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in this
- * process's memory.
+ * read once at the rate of a large copy. A comment line gives the additional time of a call that ends a chunk, by
+ * stages of this process: search waits for the landmark's step and the search, the others only issue work. "few slots":
+ * the own past with a cache so small that most retrieved chunks are encoded again, as with a corpus. prefill: tokens/s
+ * of one call of 8064 ids. encode: chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in
+ * this process's memory.
  *
  * CSV, a row a case. */
 #include "base/clock.h"
@@ -76,8 +76,8 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Calls after a prompt of whole chunks: those that end a chunk, each with the call after it (a call may return before
- * its work is done), against the others. */
+/* Calls after a prompt of whole chunks: those that end a chunk, together with the call after each (a call may return
+ * before its work is done), against the others. */
 static void report_ends(const double *took, int64_t n, int chunk, const struct decoder_times *d,
                         const struct chunk_retriever_times *before, const struct retriever *r, const char *what) {
     double *plain = malloc((size_t)n * sizeof *plain), *end = malloc((size_t)n * sizeof *end);
@@ -167,7 +167,7 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
     CHECK(ids && logits);
     for (int i = 0; i < TEXT; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
-    for (int i = 0; i < 6; i++) { /* in turns, the first of each for warming up */
+    for (int i = 0; i < 6; i++) { /* in turns; the first of each is a warm-up */
         struct retriever *r = NULL;
         struct decoder_state *s;
         struct decoder_output out = {.logits = logits};

@@ -3,18 +3,18 @@
  *   bench_device_corpus [--device cpu|cuda] [--chunks N] [--dim D] [--lists N] [--nprobe N] [--tokens N] [--store DIR]
  *                       [--queries N] [--json FILE] [search] [encode] [decode]
  *
- * The corpus: N chunks (20 million) whose landmarks are made on the device (corpus_rows.h) and are in no file; all else
- * is the product's own, its store of N chunks of random ids included, which is written to DIR (default: a folder in
- * /dev/shm) with landmarks of 8 numbers that nobody looks at.
+ * The corpus: N chunks (20 million) whose landmarks are computed on the device (corpus_rows.h) and are in no file. A
+ * store of N chunks of random ids is written to DIR (default: a folder in /dev/shm); its landmarks of 8 numbers are not
+ * read. All other parts are those of the programs.
  *
- * search: making gpu-ivf; then by queries (--queries: so many alone) and lists milliseconds a call, hits in this
- * process's memory, beside gpu-flat; recall@8 of queries that lie as rows do.
+ * search: time to make gpu-ivf; then milliseconds a call by number of queries (--queries: one number) and of lists,
+ * with hits in this process's memory, and of gpu-flat; recall@8 of queries with the distribution of the rows.
  *
  * encode: microseconds for the chunks that one query found, from their ids to K and V.
  *
  * decode: a Base LM (12 layers, d D: 124M parameters at 768) and a DRT ([6, 6]), batch 1, logits in this process's
  * memory: microseconds a token with gpu-ivf and with gpu-flat, chunk ends (landmark, search, read, encode) included;
- * what such an end costs by the mean's distance from the median; and the time that this process spends on parts of it.
+ * the cost of such an end, from the difference of mean and median; and the time that this process spends on its parts.
  *
  * CSV, a row a case. */
 #include "base/clock.h"
@@ -309,7 +309,7 @@ static double decode_run(struct bench *b, struct model *m, const char *what, str
     return mean;
 }
 
-/* What takes this process ten seconds each, at once. */
+/* Steps that take ten seconds each, in parallel. */
 struct preparation {
     struct bench *b;
     struct model *base, *drt;

@@ -1,12 +1,12 @@
-/* bench_encode.c -- how near the encoder, and the layers of a Base LM that read passages for a token memory, come to
- * what OpenBLAS reaches on a 4096 x d x d product with the same threads in the same run. Usage: bench_encode [threads
- * [seconds [float32]]] [--json FILE]; CSV on stdout. Weights are bf16 numbers, as models are saved; with "float32" they
- * are not: a processor with AMX is slower then (kernels/linear/matmul_amx.h).
+/* bench_encode.c -- the rate of the encoder, and of the layers of a Base LM that read passages for a token memory, as a
+ * share of OpenBLAS's rate on a 4096 x d x d product with the same threads in the same run. Usage: bench_encode
+ * [threads [seconds [float32]]] [--json FILE]; CSV on stdout. Weights are bf16 numbers, as models are saved; with
+ * "float32" they are not, which is slower on a processor with AMX (kernels/linear/matmul_amx.h).
  *
- * The product is cut into one piece of rows for each thread, the way OpenBLAS would cut it. Both are run in turn, and
- * the best of each counts: a shared machine only ever adds time. Executed operations are counted (2 for a multiply-add,
- * attention included, norms and exponentials not). Landmarks alone need less work than all rows, so their chunks/s gain
- * more than their rate shows; "all rows" counts the operations of all rows for the same time. */
+ * The product is divided into one piece of rows for each thread, as OpenBLAS divides it. Both run in turns, and the
+ * best time of each counts, because other work on the machine only adds time. Executed operations are counted (2 for a
+ * multiply-add, attention included, norms and exponentials not). Landmarks alone need less work than all rows, so their
+ * chunks/s gain more than their rate shows; "all rows" counts the operations of all rows for the same time. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
@@ -54,7 +54,7 @@ static double chunk_operations(const struct model_config *c, bool landmark_only)
     return 2.0 * (landmark_only ? (full - 1) * layer + last : full * layer);
 }
 
-/* To bf16 numbers, cut: only the time counts. */
+/* Truncated to bf16 numbers: only the time counts. */
 static void cut_weights(struct params *params) {
     for (int i = 0; i < params_count(params); i++) {
         const struct param *p = params_at(params, i);
@@ -139,7 +139,7 @@ static void bench(int hidden, int ffn, int threads, double seconds, bool float32
     b.product =
         (struct product){random_floats((int64_t)PRODUCT_ROWS * hidden, 1), random_floats((int64_t)hidden * hidden, 2),
                          random_floats((int64_t)PRODUCT_ROWS * hidden, 3), hidden};
-    int64_t chunks = 8 * b.threads; /* short, so that the best of many finds the machine undisturbed */
+    int64_t chunks = 8 * b.threads; /* short, so that the best of many is without other work */
     int32_t *ids = malloc((size_t)(chunks * 63) * sizeof *ids);
     float *landmarks = malloc((size_t)(chunks * hidden) * sizeof *landmarks),
           *kv = malloc((size_t)(chunks * 128 * hidden) * sizeof *kv);

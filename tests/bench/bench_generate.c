@@ -2,26 +2,25 @@
  *
  *   bench_generate MODEL [TOKENS [PROMPT[,PROMPT...] [STORE]]] [--json FILE]
  *
- * PROMPT: ids prefilled before; the rows come once for each. STORE: adds the modes "corpus" and "both". A row a mode,
- * CSV: mode, tokens, ms per token (mean, median, best) and its split, the bound, best over bound. On a busy machine
- * only the best means anything. Ids are random: the time does not depend on them, except that few retrieved chunks are
- * found in the cache.
+ * PROMPT: ids prefilled before; the rows come once for each. STORE: adds the modes "corpus" and "both". CSV, a row for
+ * each mode: mode, tokens, ms per token (mean, median, best) and its parts, the bound, best over bound. On a busy
+ * machine only the best is meaningful. Ids are random: the time does not depend on them, except that few retrieved
+ * chunks are found in the cache.
  *
  *   bench_generate MODEL --ratio STORE [CHUNKS [THREADS [f32]]] [--json FILE]
  *
  * The cost of corpus retrieval, for a machine with other work on it: two texts are decoded id by id in turns, a chunk
- * of the one without retrieval, a chunk of the other with it, so that both meet the same load. Each chunk's time holds
- * its boundary: query, search, reading and encoding again. The ids are a document of the store, which is itself
- * excluded. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row by
- * the clock on the wall, and one by processor time, which other programs disturb less (one thread: no waiting counts).
- * f32: every weight is read as float32; else as bf16 where the model holds no more (model/weights.h), as
- * drt-generate.
+ * of the one without retrieval, a chunk of the other with it, so that both run under the same load. Each chunk's time
+ * includes its end: query, search, reading and encoding. The ids are a document of the store, which is excluded from
+ * the search. CSV: medians of ms a token over the chunks, their ratio, and the quartiles of the ratios of pairs; a row
+ * by wall-clock time, and one by processor time, which other programs disturb less (one thread: waiting does not
+ * count). f32: every weight is read as float32; else as bf16 if that is exact (model/weights.h), as in drt-generate.
  *
  *   bench_generate MODEL --batch [CHUNKS [THREADS [PROMPT]]] [--json FILE]
  *
- * Several texts together against the same texts one by one: in each round the texts of one set take an id each by
- * decoder_forward, those of the other set by decoder_batch_forward, in turns. CSV: a row for each number of texts, with
- * medians and bests of a round's ms, ends of chunks included in the mean, and their ratios. */
+ * Several texts together against the same texts one by one: in each round each text of one set takes an id by
+ * decoder_forward, and those of the other set by decoder_batch_forward, in turns. CSV: a row for each number of texts,
+ * with medians and bests of a round's ms, ends of chunks included in the mean, and their ratios. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -263,7 +262,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
                 decoder_state_times(lane[i].state, true);
         }
         for (int turn = 0; turn < 2; turn++) {
-            /* Neither is always the one that finds the caches as the other left them. */
+            /* The order changes, so that neither always runs after the other. */
             decode_chunk(&lane[(c + turn) % 2], logits, ids + prompt + c * chunk, chunk, c - WARM_CHUNKS);
         }
     }
@@ -327,7 +326,7 @@ static void run_batch(const struct model *m, int n, int64_t rounds, int64_t prom
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)vocab - 8);
     for (int set = 0; set < BATCH_SETS; set++) {
         CHECK(lane[set].took = malloc((size_t)rounds * sizeof(double)));
-        for (int i = 0; i < n; i++) { /* at positions of their own, so that chunks do not end together */
+        for (int i = 0; i < n; i++) { /* at different positions, so that chunks do not end together */
             CHECK(lane[set].logits[i] = malloc((size_t)vocab * sizeof(float)));
             CHECK_OK(decoder_state_create(&lane[set].state[i], m->decoder, NULL));
             CHECK_OK(decoder_forward(lane[set].state[i], &(struct decoder_output){0}, ids, prompt + i * 2));

@@ -1,6 +1,6 @@
-/* bench_kernels.c -- every op beside what the machine can do: GFLOP/s against OpenBLAS's product for those bound by
- * arithmetic, GB/s against a plain reading loop's (few rows, topk) or memcpy's (the rest) for those bound by memory.
- * Usage: bench_kernels [threads [seconds a case]] [--json FILE]; CSV on stdout. The best of many short runs counts. */
+/* bench_kernels.c -- every op against the rates of the machine: GFLOP/s against OpenBLAS's product for ops bound by
+ * arithmetic, GB/s against a plain reading loop (few rows, topk) or memcpy (others) for ops bound by memory. Usage:
+ * bench_kernels [threads [seconds a case]] [--json FILE]; CSV on stdout. The best of many short runs counts. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "kernels/ops.h"
@@ -50,7 +50,7 @@ static double best_time(struct bench *b, job *run, struct samples *samples) {
     return best;
 }
 
-/* What the machine can do. */
+/* The rates of the machine. */
 static void product_body(void *context, int64_t begin, int64_t end, int worker) {
     struct bench *b = context;
     (void)worker;

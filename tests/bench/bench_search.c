@@ -2,9 +2,9 @@
  *
  *   bench_search STORE QUERIES.u16 [threads (2)] [k (64)] [queries (200)] [--json FILE]
  *
- * Queries come one after the other. The words of one are the 128 ids before a position of the other file, as
- * drt-tokenizer encode writes it; its vector is the landmark of a chunk of the store with noise, since no decoder runs
- * here. The time includes the exact scores of the hits. */
+ * Queries run one after another. The words of a query are the 128 ids before a position of QUERIES.u16, a file of
+ * drt-tokenizer encode. Its vector is the landmark of a chunk of the store with noise, since no decoder runs here. The
+ * time includes the exact scores of the hits. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/rng.h"

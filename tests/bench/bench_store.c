@@ -2,7 +2,7 @@
  *
  *   bench_store [chunks (50000)] [dim (384)] [threads (1)] [index (IVF256_HNSW32,SQ8)] [--json FILE]
  *
- * The landmarks are made here and lie in clusters; recall is given for several numbers of visited lists. */
+ * The landmarks are generated in clusters; recall is given for several numbers of visited lists. */
 #include "base/clock.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
@@ -48,7 +48,7 @@ static void build(const char *dir, const struct store_writer_config *c, int64_t 
 
 enum { SEARCHES = 9 };
 
-/* Seconds of each call; gives the best. */
+/* Measures each call; returns the best seconds. */
 static double best_search(double took[SEARCHES], struct store_view *v, struct store_hit *hits, const float *queries,
                           int n, const struct store_search *how) {
     double best = 1e30;

@@ -3,9 +3,9 @@
  *
  *   bench_tokenizer TOKENIZER.json TEXT [ROUNDS] [--json FILE]
  *
- * One line a round; the first one starts with an empty cache. The text is cut into documents of about 8 KB at line
- * ends, as a corpus would be. tests/bench/peers/tokenizer_peer.py runs this
- * beside the Python package on the same text. */
+ * One line for each round; the first round starts with an empty cache. The text is divided at line ends into documents
+ * of about 8 KB, like a corpus. tests/bench/peers/tokenizer_peer.py runs this beside the Python package on the same
+ * text. */
 #include "base/file.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "tests/bench/result.h"
@@ -17,7 +17,7 @@
 
 enum { DOCUMENT_BYTES = 8 << 10 };
 
-/* Processor time of this thread: the same on a machine that is busy with other things. */
+/* Processor time of this thread, which other work on the machine does not change. */
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,13 +1,12 @@
-/* bench_train.c -- tokens a second of the training step, on random ids; with --parts, where the time goes.
+/* bench_train.c -- tokens a second of the training step, on random ids; with --parts, the time of each op.
  *
  *   bench_train --model base --device cuda --type bf16 [--json FILE]
  *
  * Models: base and drt have the sizes of their peers (d 768, 12 layers, 50265 words; drt 6 + 6, encoder of 2, chunk of
- * 63, 8 neighbours), seed the shape of seed-25m, or a folder with a config.json. CSV: model, device, type, pool,
- * sequences, positions, ms a step (median, best), tokens/s at the median, GiB of device memory that the step holds,
- * loss of the first and the last step. Tokens are real ids: landmarks are not counted. Time does not depend on what the
- * ids are.
- * --corpus N: pool corpus over N random chunks; a line says how long encoding them took. */
+ * 63, 8 neighbours), seed has the shape of seed-25m; or a folder with a config.json. CSV: model, device, type, pool,
+ * sequences, positions, ms a step (median, best), tokens/s at the median, GiB of device memory of the step, loss of the
+ * first and the last step. Tokens are ids without landmarks. The time does not depend on the ids. --corpus N: pool
+ * corpus over N random chunks; a line gives the time to encode them. */
 #include "base/rng.h"
 #include "tests/bench/op_clock.h"
 #include "tests/bench/result.h"

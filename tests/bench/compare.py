@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two builds of the benchmarks beside each other: each program of both in turns, and the ratio of their times.
+"""Compares two builds of the benchmarks: each program of both runs in turns; prints the ratio of their times.
 
   compare.py cpu|gpu OLD NEW [--pairs N] [--case NAME]... [--json FILE]
 
@@ -50,7 +50,7 @@ CASES = {
 
 
 class Failed(Exception):
-    """A program that did not end well."""
+    """A program that failed."""
 
 
 def figures(kind, folder, case):

@@ -8,7 +8,7 @@ set -eu
 [ $# -ge 2 ] || { sed -n '4s/^# *//p' "$0" >&2; exit 2; }
 old=$(realpath "$1") new=$(realpath "$2") from=$PWD
 shift 2
-arguments=() # a file is named from where the caller is
+arguments=() # relative to the caller's folder
 while [ $# -gt 0 ]; do
     if [ "$1" = --json ] && [ $# -gt 1 ]; then arguments+=(--json "$(cd "$from" && realpath -m "$2")"); shift
     else arguments+=("$1"); fi

@@ -1,5 +1,5 @@
-/* corpus_rows.h -- landmarks of a corpus that is nowhere stored, for benchmarks: any row is a function of its number.
- * Rows lie round the directions of `clusters` clusters of very different size, as landmarks of real text do. */
+/* corpus_rows.h -- landmarks of a corpus that is not stored, for benchmarks: each row is a function of its number. Rows
+ * are near the directions of `clusters` clusters of very different size, like landmarks of real text. */
 #pragma once
 #include "kernels/device/device.h"
 

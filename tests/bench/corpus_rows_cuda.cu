@@ -1,4 +1,4 @@
-/* corpus_rows_cuda.cu -- see corpus_rows.h: a thread a number; the CPU's device by the same function. */
+/* corpus_rows_cuda.cu -- see corpus_rows.h: one thread for each number; the CPU's device uses the same function. */
 #include "kernels/cuda/cuda.cuh"
 extern "C" {
 #include "tests/bench/corpus_rows.h"
@@ -9,12 +9,12 @@ __host__ __device__ static uint64_t mixed(uint64_t x) {
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return x ^ (x >> 31);
 }
-/* About normal: four bytes summed. */
+/* Approximately normal: a sum of four bytes. */
 __host__ __device__ static float normal_of(uint64_t key) {
     uint64_t h = mixed(key * 0x9E3779B97F4A7C15u);
     return ((float)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24 & 255)) - 510.0f) / 147.8f;
 }
-/* Clusters' sizes fall with the square root of their number. */
+/* The size of a cluster is proportional to 1 / sqrt(its number). */
 __host__ __device__ static float element(corpus_rows c, int64_t row, int64_t column) {
     double u = (double)(mixed((uint64_t)row + c.seed * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
     uint64_t cluster = (uint64_t)(u * u * (double)c.clusters);

@@ -1,4 +1,4 @@
-/* corpus_rows_nocuda.c -- see corpus_rows.h: on the CPU alone, from the generator that everything else uses. */
+/* corpus_rows_nocuda.c -- see corpus_rows.h: on the CPU alone, by the generator of base/rng.h. */
 #include "base/rng.h"
 #include "tests/bench/corpus_rows.h"
 

@@ -1,8 +1,8 @@
 /* op_clock.h -- the time of each op of a step: a table of ops whose entries call the device's own op, wait, and
  * measure.
  *
- * Waiting after each op costs some microseconds an op and hides that a GPU works while the next op is prepared: the
- * sum of the parts is a little above the undisturbed step. One device at a time. */
+ * A wait after each op costs some microseconds, and a GPU cannot work while the next op is prepared: the sum of the
+ * parts is a little above the time of an unmeasured step. One device at a time. */
 #pragma once
 #include "base/clock.h"
 #include "kernels/device/device_internal.h"
@@ -43,7 +43,7 @@ static inline void clock_row(struct device *dev, const char *name, double flop) 
         clock_row(dev, name, flop);                                                                                    \
     } while (0)
 
-/* A product's own row for every shape. */
+/* A row of its own for every shape of a product. */
 static inline void clock_product(char *name, const char *op, int64_t rows, int64_t out, int64_t in) {
     snprintf(name, 72, "matmul.%s %lldx%lldx%lld", op, (long long)rows, (long long)out, (long long)in);
 }
@@ -211,7 +211,7 @@ static inline void clock_stop(struct device *dev) {
     dev->ops = op_clock.ops;
     dev->runtime = op_clock.runtime;
 }
-/* A row a part, the longest first: CSV part, calls, ms, share, TFLOP/s; of `steps` steps. */
+/* CSV, a row for each part, the longest first: part, calls, ms, share, TFLOP/s; of `steps` steps. */
 static inline void clock_print(int steps) {
     double all = 0.0;
     for (int i = 0; i < op_clock.count; i++)

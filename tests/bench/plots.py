@@ -102,7 +102,7 @@ def lines(title, x_title, y_title, series, low=None):
 
 
 def busy(results, stem):
-    """For a title: whether other programs used the processors during the measurement."""
+    """For a title: a note if other programs used the processors during the measurement."""
     machine = results[stem]["machine"]
     return " (other work was running)" if machine.get("load", 0) > machine["cores"] else ""
 
@@ -144,7 +144,7 @@ def draw_recall(results):
 
 
 def draw(results):
-    """File name: (chapter, text for readers who do not see it, SVG). Plots without data are left out."""
+    """File name: (chapter, alternative text, SVG). Plots without data are left out."""
     found = {
         "bench-recall.svg": ("Building a store", "Recall of the best 8 against the number of lists visited",
                              draw_recall(results)),

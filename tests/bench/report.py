@@ -31,7 +31,7 @@ CHAPTERS = [
     ]),
     ("Building a store", [
         ("cpu-index", "Build and recall on the CPU"),
-        ("cpu-encode", "Encoder on the CPU, beside OpenBLAS"),
+        ("cpu-encode", "Encoder on the CPU, against OpenBLAS"),
         ("cpu-store", "Store: seal, search, lookup"),
         ("cpu-build-large", "A large build on the CPU"),
         ("cpu-build-memory", "Memory of a large build"),
@@ -39,8 +39,8 @@ CHAPTERS = [
         ("gpu-encode", "Encoder on a GPU"),
         ("cpu-quickstart", "Quickstart"),
         ("cpu-tokenizer", "Tokenizer"),
-        ("cpu-peer-tokenizer", "Tokenizer beside the Python package"),
-        ("cpu-peer-tokenizer-train", "Tokenizer training beside the Python package"),
+        ("cpu-peer-tokenizer", "Tokenizer against the Python package"),
+        ("cpu-peer-tokenizer-train", "Tokenizer training against the Python package"),
     ]),
     ("Generating", [
         ("cpu-token", "Token on the CPU, by length of the context"),
@@ -55,7 +55,7 @@ CHAPTERS = [
         ("gpu-prefill", "Prefill on a GPU"),
     ]),
     ("Search on the CPU", [
-        ("cpu-lists", "Lists of an index, beside FAISS and the memory's rate"),
+        ("cpu-lists", "Lists of an index, against FAISS and the memory's rate"),
     ]),
     ("Search on a GPU", [
         ("gpu-search", "One query over 20 million landmarks"),
@@ -72,8 +72,8 @@ CHAPTERS = [
     ("Operations", [
         ("gpu-ceiling", "Limits of the GPU"),
         ("gpu-attention", "Attention on a GPU"),
-        ("gpu-peer-gca", "Grouped cross-attention beside PyTorch"),
-        ("gpu-peers", "Search, encoder and token beside PyTorch"),
+        ("gpu-peer-gca", "Grouped cross-attention against PyTorch"),
+        ("gpu-peers", "Search, encoder and token against PyTorch"),
         ("gpu-ops", "Operations of a training step on a GPU"),
         ("gpu-memory", "Token memories on a GPU"),
         ("cpu-kernels", "Operations on the CPU"),
@@ -103,7 +103,7 @@ UNIT = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|times\b|x\b|us\b|ms\b|s\b|seconds
 
 
 class Wrong(Exception):
-    """A line for the person who runs the script."""
+    """An error line for the user of the script."""
 
 
 def load(folder):
@@ -140,7 +140,7 @@ def number(value):
     return f"{value:.4g}"
 
 
-DECIMALS = {"perplexity": 2, "bits/byte": 3}  # units whose figures are compared: 13.80 beside 14.47
+DECIMALS = {"perplexity": 2, "bits/byte": 3}  # units whose figures are compared: 13.80 and 14.47
 
 
 def quantity(figure):
@@ -174,12 +174,12 @@ def table(rows, where):
                 raise Wrong(f"{where}: a cell of {len(cell)} characters, limit {CELL_MAX}: {cell}")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         if count == 0:
-            lines.append("|" + "|".join("---" if at == 0 or rows[0][at] == "beside" else "--:" for at in kept) + "|")
+            lines.append("|" + "|".join("---" if at == 0 or rows[0][at] == "against" else "--:" for at in kept) + "|")
     return lines
 
 
 def section(stem, title, result):
-    rows = [("figure", "median", "quartiles", "beside", "ratio")]
+    rows = [("figure", "median", "quartiles", "against", "ratio")]
     for figure in result["figures"]:
         rows.append((figure["name"], quantity(figure), spread(figure),
                      figure.get("peer", ""), ratio(figure)))
@@ -198,7 +198,7 @@ def document(results, pictures):
     lines = ["# Benchmarks", "",
              "Written by `tests/bench/report.py` from `tests/bench/results/`: change those, not this file. A figure",
              "is the median of its runs. The ratio compares it with the peer or limit in the column before: how many times",
-             "as fast ours is, or the share of the limit that it reaches. `tests/bench/run_cpu.sh` and",
+             "as fast this program is, or its share of the limit. `tests/bench/run_cpu.sh` and",
              "`tests/device/bench/run_bench.sh` measure again. Earlier results are in the history of this file.", ""]
     known = set()
     for chapter, tables in CHAPTERS:
@@ -218,7 +218,7 @@ def document(results, pictures):
 
 
 def readme_table(name, results):
-    rows = [("what", "figure", "95 % interval", "beside", "ratio")]
+    rows = [("what", "figure", "95 % interval", "against", "ratio")]
     for label, stem, wanted in README_TABLES[name]:
         found = [f for f in results.get(stem, {"figures": []})["figures"] if f["name"] == wanted]
         if not found:
@@ -241,7 +241,7 @@ def readme(text, results):
 
 
 def strays(text):
-    """Figures with a unit in tables of README.md that no result file is the source of."""
+    """Figures with a unit in tables of README.md that are in no result file."""
     found = []
     blank = MARKED.sub(lambda match: "\n" * match[0].count("\n"), text)
     for count, line in enumerate(blank.split("\n"), 1):
@@ -253,7 +253,7 @@ def strays(text):
 
 
 def outputs(root):
-    """Path from the root: text that it must hold."""
+    """Path from the root: the text that it must contain."""
     results = load(os.path.join(root, "tests/bench/results"))
     drawn = plots.draw(results)
     pictures = {}

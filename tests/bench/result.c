@@ -45,7 +45,7 @@ static void result_command(int argc, char **argv) {
         const char *quote = argv[i][0] == '\0' || strpbrk(argv[i], " '\"$&;|<>()*") ? "'" : "";
         int n =
             snprintf(result.command + at, sizeof result.command - at, "%s%s%s%s", i ? " " : "", quote, argv[i], quote);
-        if (n < 0 || (size_t)n >= sizeof result.command - at) return; /* cut: it is read by people */
+        if (n < 0 || (size_t)n >= sizeof result.command - at) return; /* a long command is truncated */
         at += (size_t)n;
     }
 }
@@ -87,13 +87,13 @@ static void result_string(const char *key, const char *value) {
 }
 
 static void result_number(const char *key, double value) {
-    char digits[32]; /* six digits: more is noise in a measured figure */
+    char digits[32]; /* six digits: more would be noise */
     snprintf(digits, sizeof digits, "%.6g", value);
     json_write_key(&result.json, key);
     json_write_double(&result.json, strtod(digits, NULL));
 }
 
-/* What comes before the figures; called with the first, when the device is known. */
+/* Writes the part before the figures; called with the first figure, when the device is known. */
 static void result_head(void) {
     char date[32];
     time_t now = time(NULL);

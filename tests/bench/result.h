@@ -5,10 +5,10 @@
  *   name, commit, date (UTC), command; machine {cpu, cores, load (of the last minute, at the start), gpu};
  *   figures [{name, unit, median, q1, q3, n, peer, ratio}]
  *
- * q1 and q3 are the quartiles of the n measured values, interpolated. peer names what the figure is compared with (a
- * library, or a limit of the machine) and ratio how many times as fast ours is, or our share of the limit. Both are
- * left out where there is no peer. The commit is the environment's DRT_COMMIT, "unknown" without it: a GPU machine has
- * no git. tests/bench/result.py writes the same, tests/bench/report.py makes BENCHMARKS.md from such files.
+ * q1 and q3 are the quartiles of the n measured values, interpolated. peer names the object of a comparison (a library,
+ * or a limit of the machine). ratio is how many times as fast this program is, or its share of the limit. Both are left
+ * out without a peer. The commit is the environment's DRT_COMMIT, or "unknown", since a GPU machine has no git.
+ * tests/bench/result.py writes the same, tests/bench/report.py makes BENCHMARKS.md from such files.
  *
  * One result a process, one thread. Without --json the calls do nothing. A failure to write ends the program with 1. */
 #pragma once
@@ -22,7 +22,7 @@ struct figure {
     const double *values; /* count of them, in any order; not changed */
     int64_t count;
     double scale;         /* a value times this is the figure; 0: 1 */
-    double work;          /* not 0: work / (a value times scale) is the figure: a rate from times */
+    double work;          /* not 0: the figure is work / (a value times scale), a rate */
     const char *peer;     /* NULL: none */
     double ratio;
 };

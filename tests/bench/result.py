@@ -66,14 +66,14 @@ class Result:
 
 
 def text_of(result):
-    """A line a figure, as result.c writes it."""
+    """A line for each figure, as in result.c."""
     head = {key: value for key, value in result.items() if key != "figures"}
     lines = ",\n".join("  " + json.dumps(figure, ensure_ascii=False) for figure in result["figures"])
     return json.dumps(head, indent=1, ensure_ascii=False)[:-2] + ',\n "figures": [\n' + lines + "\n ]\n}\n"
 
 
 def write_object(path, result):
-    """The file appears whole or not at all."""
+    """The file appears completely or not at all."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False) as file:

@@ -3,10 +3,10 @@
 #
 #   tests/bench/run_cpu.sh [--build FOLDER] OUT CORPUS...
 #
-# CORPUS: text for drt-index, some ten thousand chunks of it, one document with 3,700 tokens or more.
-# OUT: tests/bench/results, then run tests/bench/report.py, and commit both. A benchmark that fails is reported and
-# leaves its earlier file as it was; the exit status is then 1.
-# The Python peers run where the package tokenizers is installed.
+# CORPUS: text for drt-index with some ten thousand chunks, one document with 3,700 tokens or more.
+# OUT: tests/bench/results; then run tests/bench/report.py, and commit both. A failed benchmark is reported and keeps its
+# earlier file; the exit status is then 1.
+# The Python peers run if the package tokenizers is installed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 build=build

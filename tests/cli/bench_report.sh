@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/bench/report.py and compare.py: what is written is deterministic and checked, and what does not fit is refused.
+# tests/bench/report.py and compare.py: the output is deterministic and checked, and input that does not fit is refused.
 set -u
 command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
@@ -24,7 +24,7 @@ for svg in "$root"/docs/figures/*.svg; do
     python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$svg" || die "$svg is not XML"
 done
 
-# A figure, a plot and a table that were changed by hand are found; so is a figure that no result file holds.
+# A figure, a plot and a table that were changed by hand are found; so is a figure that no result file has.
 sees() { # pattern
     check >"$work/out" && die "--check passed: $1"
     grep -q "$1" "$work/out" || die "--check did not report: $1; it reported: $(cat "$work/out")"
@@ -54,7 +54,7 @@ cp "$root/tests/bench/results/quality.json" "$root/tests/bench/results/other.jso
 rm "$root/tests/bench/results/gpu/gpu-peers.json"; refuses 'no figure "a token, batch 1, base, ours"'
 sed -i 's/"name": "no retrieval"/"name": "'"$(printf '%065d' 0)"'"/' "$root/tests/bench/results/quality.json"; refuses 'a cell of 65 characters'
 
-# compare.py on programs of known times: new takes 0.8 of the old time; a rate counts the other way round.
+# compare.py on programs with known times: the new one takes 0.8 of the old time; for a rate more is better.
 for build in old new; do
     mkdir -p "$work/$build/bench"
     [ $build = old ] && times="10 10.1 9.9" rates="80 80.8 79.2" || times="8 8.08 7.92" rates="100 101 99"

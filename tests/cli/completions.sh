@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/completions is what today's programs give; bash completes commands, options, words and files with it; zsh reads it.
+# tools/completions equals the output of the current programs; bash completes commands, options, values and files with it; zsh can read it.
 . "$DRT_SOURCE/tests/cli/lib.sh"
 needs drt-index drt-generate drt-train drt-model drt-eval drt-tokenizer
 expect 0 bash "$SOURCE/tools/docs/completions.sh" "$BIN" "$TMP/made"
@@ -14,7 +14,7 @@ expect 1 bash "$SOURCE/tools/docs/completions.sh" "$TMP/empty" "$TMP/none"
 mkdir "$TMP/here" "$TMP/here/a-store"
 : >"$TMP/here/a-file.jsonl"
 cd "$TMP/here" || exit 1
-# given WORDS... (the last one is being typed): what bash offers, sorted, on one line.
+# given WORDS... (the last one is incomplete): the completions of bash, sorted, on one line.
 given() {
     COMP_WORDS=("$@")
     COMP_CWORD=$(($# - 1))

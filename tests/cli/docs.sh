@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# docs/cli.md is what today's programs print for --help, and their man pages are well-formed.
+# docs/cli.md equals the current programs' --help, and their man pages are well-formed.
 . "$DRT_SOURCE/tests/cli/lib.sh"
 needs $(sed -n 's/^## \(drt-[a-z]*\)$/\1/p' "$SOURCE/docs/cli.md")
 
 expect 0 bash "$SOURCE/tools/docs/make_docs.sh" "$BIN" "$TMP/cli.md" "$TMP/man1" 0.1.0
 diff -u "$SOURCE/docs/cli.md" "$TMP/cli.md" >"$OUT" || die "docs/cli.md is not what the programs print: cmake --build build --target docs"
 
-# Every command of every overview has its page, and every option that --help names is on it.
+# Every command of every overview has a page with every option of its --help.
 for program in "$BIN"/drt-*; do
     name=$(basename "$program")
     case $name in *-fault) continue ;; esac
@@ -25,7 +25,7 @@ if command -v groff >/dev/null; then
         [ ! -s "$ERR" ] || die "groff warns of $page"
     done
 fi
-# Bad use: one line, and nothing written.
+# Wrong usage: one line, and no file is written.
 expect 2 bash "$SOURCE/tools/docs/make_docs.sh"
 mkdir "$TMP/empty"
 expect 1 bash "$SOURCE/tools/docs/make_docs.sh" "$TMP/empty" "$TMP/none.md"

@@ -1,7 +1,7 @@
 # lib.sh -- for scripts in tests/cli and tests/crash: source it first.
 #
-# Gives $BIN (folder of programs), $TMP (an empty folder of this script's own, removed at the end) and the checks below.
-# A failed check prints the command, what was expected and what came, and the script leaves with 1; 77 means skipped.
+# Sets $BIN (folder of programs) and $TMP (an empty folder of this script, removed at the end), and defines the checks below. A failed check
+# prints the command, the expected and the actual result, and the script exits with 1; 77 means skipped.
 set -u
 BIN=${DRT_BIN:?folder of programs}
 SOURCE=${DRT_SOURCE:?root of the sources}
@@ -18,12 +18,12 @@ die() {
     [ -s "$ERR" ] && { echo "--- stderr (tail)" >&2; tail -n 20 "$ERR" >&2; }
     exit 1
 }
-needs() {                               # needs PROGRAM...: skips when one of ours was not built
+needs() {                               # needs PROGRAM...: skips if one of them was not built
     local p
     for p in "$@"; do [ -x "$BIN/$p" ] || skip "$p is not built"; done
 }
 
-# expect CODE COMMAND...: runs it (stdout in $OUT, stderr in $ERR) and wants this exit code.
+# expect CODE COMMAND...: runs it (stdout in $OUT, stderr in $ERR) and checks its exit code.
 expect() {
     local want=$1 code=0
     shift
@@ -37,8 +37,8 @@ expect_in() {
     "$@" >"$OUT" 2>"$ERR" <"$file" || code=$?
     [ "$code" = "$want" ] || die "exit code $code, wanted $want: $* < $file"
 }
-# faulty kill|fail POINT COMMAND...: COMMAND with this fault point (N, or N:NAME) live. It is killed, or it fails and says why in a
-# line of its own; or the point is not reached and it succeeds: passed=1.
+# faulty kill|fail POINT COMMAND...: COMMAND with this active fault point (N, or N:NAME). It is killed, or it fails with one line; or it
+# does not reach the point and succeeds: passed=1.
 faulty() {
     local mode=$1 point=$2 code=0
     shift 2
@@ -75,9 +75,9 @@ out_lacks() { ! grep -qF -- "$1" "$OUT" || die "stdout has \"$1\""; }
 err_has() { grep -qF -- "$1" "$ERR" || die "stderr lacks \"$1\""; }
 err_lacks() { ! grep -qF -- "$1" "$ERR" || die "stderr has \"$1\""; }
 same() { [ "$1" = "$2" ] || die "${3:-values differ}: \"$1\" against \"$2\""; }
-# json_int FILE KEY: the integer of a key in one line of our JSON (for flat objects).
+# json_int FILE KEY: the integer of a key in one line of JSON (for flat objects).
 json_int() { sed -n 's/.*"'"$2"'":[ ]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p' "$1" | head -n 1; }
-# help_is_smooth: the help text in $OUT is wrapped at 100 columns, and no line of its prose ends before it must.
+# help_is_smooth: the help text in $OUT is wrapped at 100 columns, and no line of its prose is shorter than necessary.
 help_is_smooth() {
     awk '
         length > 100 { print "longer than 100: " $0; bad = 1 }

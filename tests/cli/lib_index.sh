@@ -24,7 +24,7 @@ make_corpus() {
         }
     }' >"$1"
 }
-# export_store STORE FILE: all that two equal stores must share.
+# export_store STORE FILE: the contents that two equal stores have in common.
 export_store() {
     "$INDEX" export --store "$1" >"$2" 2>"$ERR" || die "export of $1"
     "$INDEX" search "the river and the harbour" --store "$1" --model "$TMP/model" --k 5 --json >>"$2" 2>"$ERR" || die "search in $1"

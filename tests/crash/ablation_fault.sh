@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# drt-eval ablation dies at each step that makes a part durable (its result, its record, the tables), one after the other in one run:
-# the same command continues each time, nothing half-written is taken for a result, and the table has the bytes of a run that was
-# never disturbed. Then the same with steps that fail: one line, exit code 1.
+# drt-eval ablation is killed at each step that makes a part durable (its result, its record, the tables), one after the other in one run.
+# The same command continues each time, nothing half-written becomes a result, and the table has the bytes of an uninterrupted run. Then the
+# same with steps that fail: one line, exit code 1.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-eval-fault drt-index drt-train drt-tokenizer
 cd "$TMP" || exit 1

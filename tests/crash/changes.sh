@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Many additions and deletions under four reading processes and kill -9: no document is lost, none comes back, readers see
-# whole sources. At the end the store equals a fresh one of the same content: documents, tokens, landmarks, exact hits; and
-# the times of search and opening are printed for both.
+# Many additions and deletions under four reading processes and kill -9: no document is lost, no deleted one comes back, readers see
+# complete sources. At the end the store equals a new one of the same content: documents, tokens, landmarks, exact hits. The script prints
+# the times of search and opening for both.
 #
 #   changes.sh [ADDS [DELETES [KILLS [SEED]]]]     40, 40 and 10 by default; 1000 1000 100 for the long run
-# A kill keeps the page cache: a folder in memory shows the same, without real syncs.
+# A kill does not lose the page cache, so a folder in memory gives the same result without real syncs.
 [ -w /dev/shm ] && export DRT_TEST_TMP=/dev/shm
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is missing"
@@ -17,7 +17,7 @@ s=$TMP/store log=$TMP/log model=(--model "$TMP/model" --threads 1)
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$s" --index IVF8,SQ8 --shard-chunks 200 "${model[@]}"
 : >"$log"
 
-# batch N: two files of two documents each, of texts that nothing else has.
+# batch N: two files of two documents each, with texts that occur nowhere else.
 make_batch() {
     local half i
     for half in a b; do
@@ -31,7 +31,7 @@ make_batch() {
 now_us() { echo $(($(date +%s%N) / 1000)); }
 
 killed=0 took=30000 done_steps=0
-# One change, killed now and then at a random time and run again, once or more.
+# One change. It is sometimes killed at a random time and run again, once or more.
 change() {
     local code pid us start
     while :; do
@@ -63,7 +63,7 @@ trap 'stop_readers; rm -rf "$TMP"' EXIT
 
 began=$(now_us) added=0 deleted=0 there=()
 while [ $added -lt "$adds" ] || [ $deleted -lt "$deletes" ]; do
-    # As many of one as of the other are left to do, on average; a deletion needs something to delete.
+    # Additions and deletions are mixed in the proportion of what is left to do; a deletion needs a document.
     if [ $added -lt "$adds" ] && { [ ${#there[@]} -lt 3 ] || [ $deleted -ge "$deletes" ] || [ $((RANDOM % 2)) = 0 ]; }; then
         added=$((added + 1))
         make_batch $added
@@ -89,17 +89,17 @@ for ((i = 1; i <= readers; i++)); do
 done
 [ $killed -ge $((kills / 2)) ] || die "only $killed commands were killed"
 
-# The readers would notice: a log that lies makes one fail.
-lie() { # TEXT LINE...
+# The readers notice errors: a wrong log makes one fail.
+wrong_log() { # TEXT LINE...
     rm -f "$TMP/stop"
-    { cat "$log"; printf '%s\n' "${@:2}"; } >"$TMP/lies"
-    expect 1 timeout 20 python3 "$SOURCE/tests/crash/changes_reader.py" "$INDEX" "$s" "$TMP/model" "$TMP/lies" "$TMP/stop"
+    { cat "$log"; printf '%s\n' "${@:2}"; } >"$TMP/wrong"
+    expect 1 timeout 20 python3 "$SOURCE/tests/crash/changes_reader.py" "$INDEX" "$s" "$TMP/model" "$TMP/wrong" "$TMP/stop"
     err_has "$1"
 }
-lie "resurrected" "deleting ${there[0]}" "deleted ${there[0]}"
-lie "lost" "adding batch-0-a.jsonl" "added batch-0-a.jsonl"
+wrong_log "resurrected" "deleting ${there[0]}" "deleted ${there[0]}"
+wrong_log "lost" "adding batch-0-a.jsonl" "added batch-0-a.jsonl"
 
-# Beside a store that was built of what is left, in the same order.
+# Compared with a store that was built from the remaining documents, in the same order.
 expect 0 "$INDEX" verify --store "$s" --deep
 mapfile -t left < <(printf "$TMP/%s\n" "${there[@]}")
 expect 0 "$INDEX" build "$TMP/a.jsonl" "${left[@]}" --out "$TMP/fresh" --index IVF8,SQ8 --shard-chunks 200 "${model[@]}"
@@ -116,7 +116,7 @@ cmp -s "$TMP/hits.store" "$TMP/hits.fresh" && [ -s "$TMP/hits.fresh" ] || die "o
 
 expect 0 "$INDEX" compact --store "$s" --out "$TMP/compacted" --threads 1
 contents "$TMP/compacted" | cmp -s - "$TMP/c2" || die "compact changes the content"
-# Medians of five rounds over the three stores in turn, since other work on the machine disturbs single ones.
+# Medians of five rounds over the three stores in turn, since other work on the machine disturbs single measurements.
 names=(p50_ms p99_ms recall exact_p50_ms exact_p99_ms open_ms)
 for round in 1 2 3 4 5; do
     for store in "$s" "$TMP/fresh" "$TMP/compacted"; do

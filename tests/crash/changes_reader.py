@@ -1,10 +1,10 @@
-"""One reader of tests/crash/changes.sh: reads the store again and again while it changes, until the file STOP exists.
+"""A reader of tests/crash/changes.sh: reads the store repeatedly while it changes, until the file STOP exists.
 
     changes_reader.py DRT-INDEX STORE MODEL LOG STOP
 
-LOG has a line for each step of the writer: "adding SOURCE", "added SOURCE", "deleting SOURCE", "deleted SOURCE". What was
-added before a reading began and not yet being deleted when it ended must be there, each of its documents; what was deleted
-before must not; nothing else may be. Prints how many readings it made."""
+LOG has a line for each step of the writer: "adding SOURCE", "added SOURCE", "deleting SOURCE", "deleted SOURCE". A
+reading must find all documents of a source that was added before it began and whose deletion had not begun when it ended.
+It must not find a source that was deleted before, or any other one. Prints the number of readings."""
 import collections
 import json
 import os
@@ -34,7 +34,7 @@ def run(command):
 
 
 def check(before, after, documents, whole, how):
-    """documents: keys that were read, by source. whole: all of the store was read."""
+    """documents: keys that were read, by source. whole: the whole store was read."""
     for source, keys in documents.items():
         if source in before["deleted"]:
             sys.exit(f"resurrected by {how}: {source}")

@@ -1,8 +1,8 @@
-/* fault_inject.c -- fault points that act, for programs built for crash tests (see base/system/fault.h).
+/* fault_inject.c -- active fault points, for the programs of crash tests (see base/system/fault.h).
  *
  * DRT_FAULT="kill:N" kills the process at the Nth fault point passed, "fail:N" makes that one fail, both counted from
- * 1 over all names; "kill:N:name" and "fail:N:name" count only passes of that name. "count" prints the number of
- * passes to stderr when the process ends, so a test knows when it has tried them all. */
+ * 1 over all names; "kill:N:name" and "fail:N:name" count only passes of that name. "count" prints the number of passes
+ * to stderr when the process ends, so that a test can try all of them. */
 #include "base/system/fault.h"
 #include <pthread.h>
 #include <signal.h>

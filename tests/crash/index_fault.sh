@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Dies at every fault point of a small build and of an add (allocations: at some): whatever was cut off, the store
-# verifies, readers see the old generation or the new one, and the same command run again ends with the store that was
-# never disturbed. Then the same with a call that fails instead of a process that dies: one line, exit code 1.
+# Kills a small build and an add at every fault point (of allocations: at some). After each kill the store verifies, readers see the old
+# generation or the new one, and the same command run again makes the store of an uninterrupted run. Then the same with a call that fails
+# instead of a kill: one line, exit code 1.
 #
 #   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 15; 1: all)
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
@@ -10,7 +10,7 @@ FAULT=$BIN/drt-index-fault
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 40 1
 make_corpus "$TMP/b.jsonl" 20 2
-# Additions may merge shards up to 200 chunks: those of the build are merged, too.
+# Additions may merge shards up to 200 chunks, so the shards of the build are also merged.
 options=(--model "$TMP/model" --shard-chunks 40 --threads 1)
 add_options=(--model "$TMP/model" --shard-chunks 200 --threads 1)
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/whole-a" "${options[@]}"
@@ -26,8 +26,8 @@ sound() { # STORE WHAT: verify --deep finds nothing, or there is no store yet
     tail -n 1 "$ERR" | grep -qE "no contents yet|no store here" || die "verify after $2"
 }
 
-# One point of one command. $1 kill or fail, $2 which pass, $3 its name, $4 build or add. Sets `passed` when the command
-# has no such pass.
+# One fault point of one command. $1 kill or fail, $2 number of the pass, $3 its name, $4 build or add. Sets `passed` if the command has no
+# such pass.
 try() {
     local mode=$1 n="$2 of $3" command=$4 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
     local options=("${options[@]}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # kill -9 at random times during build, add, update, repair --model (of damaged landmarks), drop, add of what was dropped, delete,
 # join of parts, build of a part, and compact.
-# After each kill readers see the store before the command or after it; then the same command ends, and the store equals
-# one that was never disturbed: verify --deep, export, hits.
+# After each kill readers see the store before the command or after it. Then the same command runs to its end, and the store equals one of
+# an uninterrupted run: verify --deep, export, hits.
 #
 #   index_kill.sh [KILLS [SEED [WORKERS]]]        20 kills, seed 7, 2 workers by default; 1000 for the long run
-# A kill keeps the page cache: a folder in memory shows the same, without real syncs.
+# A kill does not lose the page cache, so a folder in memory gives the same result without real syncs.
 [ -w /dev/shm ] && export DRT_TEST_TMP=/dev/shm
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 kills=${1:-20}
@@ -18,7 +18,7 @@ make_corpus "$TMP/b.jsonl" 80 2
 make_corpus "$TMP/c.jsonl" 80 3
 model=(--model "$TMP/model" --threads 1)
 shards=(--shard-chunks 30 --index IVF8,SQ8)
-merged=(--shard-chunks 120 --index IVF8,SQ8) # what is added merges small shards up to this size
+merged=(--shard-chunks 120 --index IVF8,SQ8) # an addition merges small shards up to this size
 
 command_of() { # NAME STORE: sets `command`
     case $1 in
@@ -43,7 +43,7 @@ for part in 1 2 3; do
     expect 0 "$INDEX" build "$TMP/a.jsonl" "$TMP/b.jsonl" --part $part/3 --out "$TMP/parts" --shard-chunks 30 "${model[@]}"
 done
 
-# Undisturbed: the store before and after each command, and how long the command takes: the window for a kill.
+# Without kills: the store before and after each command, and the command's duration, in which the kill comes.
 now_us() { echo $(($(date +%s%N) / 1000)); }
 before="" start=0
 declare -A took
@@ -61,7 +61,7 @@ done
 [ "$(find "$TMP/add-after/tokens" -name '*-*.tok' | wc -l)" -gt 1 ] || die "nothing was merged"
 cmp -s "$TMP/drop.export" "$TMP/add.export" && die "drop changed nothing"
 
-# Damages two landmark files: a byte changed, or the file gone.
+# Damages two landmark files: changes a byte, or removes the file.
 damage() { # STORE
     local files=("$1"/landmarks/*.f16) i file
     for i in 1 2; do
@@ -73,7 +73,7 @@ damage() { # STORE
 
 die_in() { cp -r "$s" "$TMP.failed"; die "$* (seed $seed, kill $killed of worker $worker; the store is kept in $TMP.failed)"; }
 
-# One command, killed once or twice, then run to its end.
+# One command is killed once or twice, then runs to its end.
 try() { # JOB
     local job=$1 code us pid again=1
     rm -rf "$s"
@@ -86,14 +86,14 @@ try() { # JOB
         pid=$!
         sleep "$((us / 1000000)).$(printf %06d $((us % 1000000)))"
         { kill -9 $pid; wait $pid || code=$?; } 2>/dev/null
-        # The window follows the speed of the machine.
+        # The duration follows the speed of the machine.
         if [ $code = 0 ]; then took[$job]=$((took[$job] * 3 / 4 + 1000)) ended=$((ended + 1)); break; fi
         [ $code = 137 ] || die_in "$job: exit code $code"
         took[$job]=$((took[$job] * 21 / 20)) killed=$((killed + 1))
         count[$job]=$((${count[$job]:-0} + 1))
         between "$job"
         again=$((RANDOM % 4 == 0))
-        # Killed after its commit, a build has nothing left to do, and would print that.
+        # A build that was killed after its commit has nothing to do, and would print that.
         if makes "$job" && "$INDEX" stats --store "$s" >/dev/null 2>&1; then code=0 again=0; fi
     done
     if [ $code != 0 ]; then
@@ -104,7 +104,7 @@ try() { # JOB
     cmp -s "$s.export" "$TMP/$job.export" || die_in "$job after a kill: the store differs"
 }
 
-# What a reader sees after a kill. While landmarks are damaged, that is an error or what the damage makes of it.
+# The output of a reader after a kill. While landmarks are damaged, it is an error or wrong hits.
 between() { # JOB
     [ "$1" = repair ] && return
     if ! "$INDEX" stats --store "$s" >/dev/null 2>"$ERR"; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The lexical index under faults and kill -9: making it in a store that has none, making it anew after an addition and a
-# drop, and removing it. Whatever was cut off, verify --deep finds nothing, and a search by words gives the hits of the
-# generation before or of the one after; then the same command ends, with the files of a run that was never disturbed.
+# The lexical index under faults and kill -9: it is made in a store without one, made again after an addition and a drop, and removed. After
+# each interruption verify --deep finds no problem, and a search by words gives the hits of the old generation or of the new one. Then the
+# same command runs to its end, with the files of an uninterrupted run.
 #
 #   index_lexical.sh [KILLS [SEED]]        12 kills, seed 5 by default; 500 for the long run
 [ -w /dev/shm ] && export DRT_TEST_TMP=/dev/shm
@@ -24,7 +24,7 @@ command_of() { # PROGRAM JOB STORE: sets `command`
 }
 jobs=(make add drop remove)
 
-# What a reader sees of the lexical index: hits of a search by words, or that there is none.
+# The output of a reader of the lexical index: hits of a search by words, or the message that there is no index.
 hits() { # STORE FILE
     if ! "$INDEX" search "stone river harbour under seven lights" --store "$1" --model "$TMP/model" --k 12 --json \
         --searcher lexical >"$2" 2>"$ERR"; then
@@ -37,7 +37,7 @@ files() { # STORE: bytes of the lexical index that its catalog names
     grep -o '"lexical[a-z_]*":[a-z0-9]*' "$OUT"
 }
 
-# Undisturbed: the store before and after each job, and how long it takes.
+# Without kills: the store before and after each job, and its duration.
 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/make-before" --lexical off "${small[@]}" >"$OUT" 2>"$ERR" || die "build"
 declare -A took
 before=$TMP/make-before
@@ -55,7 +55,7 @@ for job in "${jobs[@]}"; do
     before=$TMP/$job-after
 done
 
-# After a run that was cut off: $1 job, $2 what was done to it. Then the job again.
+# Checks after an interrupted run: $1 job, $2 the interruption. Then runs the job again.
 check() {
     local s=$TMP/s
     "$INDEX" verify --store "$s" --deep >"$OUT" 2>"$ERR" || die "verify after $2 of $1"
@@ -71,7 +71,7 @@ check() {
 }
 fresh() { rm -rf "$TMP/s"; cp -r "$TMP/$1-before/." "$TMP/s"; }
 
-# ---- each fault point that these jobs pass: the process dies there, or the call fails.
+# ---- each fault point of these jobs: the process is killed there, or the call fails.
 points="store:lexical:segment-written store:lexical:before-commit store:lexical:committed catalog:commit:before-record
 file:write file:before-sync file:before-rename file:before-directory-sync memory:allocate"
 tried=0

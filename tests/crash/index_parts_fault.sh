@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Dies at every pass of every fault point of files and of the catalog in join (by links and by copies), delete and
-# freeze; then the same with a call that fails. Readers see the store before the command or after it, the same command run again ends
-# with the store that was never disturbed, and the parts stay what they were.
+# Kills join (by links and by copies), delete and freeze at every pass of every fault point of files and of the catalog; then the same with
+# a call that fails. Readers see the store before the command or after it, the same command run again makes the store of an uninterrupted
+# run, and the parts do not change.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
 FAULT=$BIN/drt-index-fault
@@ -33,7 +33,7 @@ cmp -s "$TMP/freeze.export" "$TMP/delete.export" || die "a snapshot differs from
 
 equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
-# One pass of one point. Sets `passed` to 1 when the command has no such pass.
+# One pass of one fault point. Sets `passed` to 1 if the command has no such pass.
 try() { # MODE PASS POINT JOB
     local what="$4 at pass $2 of $3 ($1)"
     rm -rf "$TMP/s" "$TMP/s.partial"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Dies at the first passes of every fault point of an update; then the same with a call that fails. Readers see all old
-# documents or all new ones, verify --deep finds nothing, and the same command run again ends with the store that was
-# never disturbed. An unfinished update can be dropped, and no add takes it over.
+# Kills an update at the first passes of every fault point; then the same with a call that fails. Readers see all old documents or all new
+# ones, verify --deep finds no problem, and the same command run again makes the store of an uninterrupted run. An unfinished update can be
+# dropped, and an add does not continue it.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
 FAULT=$BIN/drt-index-fault
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 24 1
 make_corpus "$TMP/b.jsonl" 30 2
-# Of the new corpus every fourth document is as it was; doc-1 and doc-2 exchange their texts, and six are new.
+# In the new corpus every fourth document is unchanged, doc-1 and doc-2 exchange their texts, and six are new.
 awk -v old="$TMP/a.jsonl" 'BEGIN { while ((getline line < old) > 0) was[++n] = line }
     FNR == 2 || FNR == 3 { line = was[5 - FNR]; sub(/doc-[0-9]+/, "doc-" (FNR - 1), line); print line; next }
     FNR <= n && FNR % 4 == 0 { print was[FNR]; next } { print }' "$TMP/b.jsonl" >"$TMP/c.jsonl"
@@ -24,7 +24,7 @@ expect 0 "$INDEX" verify --store "$TMP/after" --deep
 
 equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
-# One pass of one point. Sets `passed` to 1 when the command has no such pass.
+# One pass of one fault point. Sets `passed` to 1 if the command has no such pass.
 try() { # MODE PASS POINT
     local what="update at pass $2 of $3 ($1)"
     rm -rf "$TMP/s"
@@ -36,7 +36,7 @@ try() { # MODE PASS POINT
     if equals "$TMP/s" "$TMP/after.export"; then return 0; fi
     equals "$TMP/s" "$TMP/before.export" || die "$what: neither the old documents nor the new ones"
     if [ $((tried % 4)) = 0 ]; then
-        # Dropped instead of continued: hashes of the old documents are as before, so nothing of them is added again.
+        # Dropped instead of continued: the hashes of the old documents are unchanged, so none of them is added again.
         expect 0 "$INDEX" add "$TMP/a.jsonl" --store "$TMP/s" "${options[@]}" --restart --json
         same 0 "$(json_int "$OUT" chunks)" "$what: chunks that an add finds new"
         expect 0 "$INDEX" verify --store "$TMP/s" --deep
@@ -57,7 +57,7 @@ for name in $names; do
 done
 [ $tried -ge 40 ] || die "only $tried fault points fired"
 
-# Killed after two shards: what may and may not continue it.
+# Killed after two shards: the commands that may continue it, and those that may not.
 rm -rf "$TMP/s"
 cp -r "$TMP/before" "$TMP/s"
 code=0

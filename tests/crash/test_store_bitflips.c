@@ -1,10 +1,10 @@
-/* test_store_bitflips.c -- single flipped bits anywhere in a published store: each is found by a deep verify, or
- * changes nothing that can be read. None crashes a reader, makes it hang, or makes an older generation visible again.
+/* test_store_bitflips.c -- single flipped bits anywhere in a published store: a deep verify finds each, or it changes
+ * nothing that can be read. None crashes a reader, makes it hang, or makes an older generation visible again.
  *
  *   test_store_bitflips [COUNT [SEED]]     100 flips by default; 10000 for the long run
  *
- * The store has three generations and three segments beside their template. Each flip is looked at by a process of its
- * own (this one, forked), which a damaged store may end; then the bit is flipped back. */
+ * The store has three generations, three segments and their template. A forked process examines each flip, because a
+ * damaged store may end it; then the bit is flipped back. */
 #include "base/crc32c.h"
 #include "tests/unit/store/damage_fixture.h"
 #include <dirent.h>
@@ -128,7 +128,7 @@ static enum status read_store(uint32_t *crc, uint64_t *generation) {
 
 /* ---- one flip ---- */
 
-static enum outcome look(uint32_t wanted) {
+static enum outcome examine(uint32_t wanted) {
     int64_t problems = 0;
     uint32_t crc = 0;
     uint64_t generation = GENERATIONS;
@@ -139,13 +139,13 @@ static enum outcome look(uint32_t wanted) {
     return crc == wanted ? HARMLESS : CHANGED;
 }
 
-static enum outcome look_in_a_child(uint32_t wanted) {
+static enum outcome examine_in_child(uint32_t wanted) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        if (!freopen("/dev/null", "w", stderr)) _exit(98); /* FAISS says what it meets */
+        if (!freopen("/dev/null", "w", stderr)) _exit(98); /* FAISS prints errors */
         alarm(SECONDS);
-        _exit(EXIT_BASE + (int)look(wanted));
+        _exit(EXIT_BASE + (int)examine(wanted));
     }
     int status;
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
         uint64_t byte = rng_below(&r, f->bytes);
         int bit = (int)rng_below(&r, 8);
         flip(f->path, (long)byte, bit);
-        enum outcome outcome = look_in_a_child(wanted);
+        enum outcome outcome = examine_in_child(wanted);
         flip(f->path, (long)byte, bit);
         table[kind][outcome]++;
         if (outcome == FOUND || outcome == HARMLESS) continue;
@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s: byte %llu, bit %d: %s\n", f->path + strlen(dir) + 1, (unsigned long long)byte, bit,
                     outcome_names[outcome]);
     }
-    CHECK_EQ(look_in_a_child(wanted), HARMLESS);
+    CHECK_EQ(examine_in_child(wanted), HARMLESS);
     for (int kind = 0; kind < KIND_COUNT; kind++) {
         printf("%-17s", kind_names[kind]);
         for (int outcome = 0; outcome < OUTCOME_COUNT; outcome++)

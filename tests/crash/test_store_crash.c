@@ -1,29 +1,31 @@
-/* test_store_crash.c -- a writer killed, or refused, at every fault point there is.
+/* test_store_crash.c -- a writer is killed at every fault point, or the call fails there.
  *
- * The same job (build two generations, merge their shards, replace the index by an addition) runs once undisturbed;
- * then once for each fault point N = 1, 2, 3 ... it is killed there (or made to fail there), the store is verified to
- * the last byte, and the job is run again to its end. What comes out must equal the undisturbed store: chunks,
- * documents, landmarks and search results. The job runs in a process of its own (this program with another first
- * argument), since a kill ends it, and fault points are counted per process. */
+ * The same job (build two generations, merge their shards, replace the index by an addition) runs once without faults.
+ * Then for each fault point N = 1, 2, 3 ... it is killed there (or the call fails there), every byte of the store is
+ * verified, and the job runs again to its end. The result must equal the first store: chunks, documents, landmarks and
+ * search results. The job runs in a separate process (this program with another first argument), since a kill ends it,
+ * and fault points are counted per process. */
 #include "tests/unit/store/damage_fixture.h"
 #include <signal.h>
 
 enum { DIM = 8, VOCAB = 100, DOCUMENTS = 16, PER_SHARD = 8, QUERIES = 6, K = 5 };
-/* A process under AddressSanitizer takes half a second to leave: every seventh point there, all in other builds. */
+/* A process under AddressSanitizer takes half a second to exit: it tests every seventh point there, all in other
+ * builds. */
 #ifdef __SANITIZE_ADDRESS__
 enum { STRIDE = 7 };
 #else
 enum { STRIDE = 1 };
 #endif
 
-/* Continues after what is published or in the journal. Exit 0: done, 3: failed as expected with an injected fault. */
+/* Continues after the published documents and the journal. Exit 0: done, 3: failed as expected with an injected
+ * fault. */
 static enum status advance(struct store_writer *w, const struct store_writer_config *c, int64_t until,
                            const char *index) {
     struct store_journal j;
     TRY(store_writer_journal(w, &j));
     int64_t next = 0;
     if (j.cursor_bytes == sizeof next) memcpy(&next, j.cursor, sizeof next);
-    /* Without a journal: documents that are there already come back as duplicates. */
+    /* Without a journal: documents that the store has are reported as duplicates. */
     for (; next < until; next += PER_SHARD) {
         TRY(store_shard_begin(w));
         for (int64_t i = next; i < next + PER_SHARD && i < until; i++) {
@@ -84,7 +86,7 @@ static struct result read_store(const char *folder) {
     struct store_info info;
     store_view_info(v, &info);
     CHECK_STR(info.index, "IVF4,SQfp16");
-    CHECK_EQ(info.shards, 1); /* both additions' were merged */
+    CHECK_EQ(info.shards, 1); /* shards of both additions were merged */
     struct result r = {.chunks = info.chunks, .documents = info.documents};
     r.landmarks = malloc((size_t)info.chunks * DIM * sizeof(float));
     r.ids = malloc((size_t)info.chunks * FIXTURE_CHUNK * sizeof(int32_t));
@@ -119,7 +121,7 @@ static void check_equal(const struct result *a, const char *folder) {
     free(b.ids);
 }
 
-/* After the disturbance the store is either not there yet or whole. */
+/* After the interruption the store does not exist yet, or is complete. */
 static void check_whole(const char *folder, const char *what) {
     int64_t problems = 0;
     enum status s = store_verify(folder, true, NULL, fixture_print_problem, NULL, &problems);
@@ -145,21 +147,22 @@ static long try_all(const char *mode, const struct result *wanted) {
         check_equal(wanted, folder);
         snprintf(command, sizeof command, "rm -rf '%s'", folder);
         CHECK_EQ(system(command), 0);
-        if (status == 0) return n - 1; /* the fault point was never reached: all have been tried */
+        if (status == 0) return n - 1; /* the fault point was not reached: all have been tried */
     }
 }
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "job") == 0) return run_job(argv[2]);
     test_start(argc, argv, 1);
-    /* A kill keeps the page cache, so a folder in memory shows the same and saves thousands of real syncs. */
+    /* A kill does not lose the page cache, so a folder in memory gives the same result without thousands of real
+     * syncs. */
     if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
     char folder[600];
     snprintf(folder, sizeof folder, "%s/undisturbed", test_folder());
     CHECK_EQ(job(folder, NULL), 0);
     struct result wanted = read_store(folder);
     CHECK_EQ(wanted.documents, DOCUMENTS);
-    /* Both ways at once, to use two processors; neither process holds the other's stores open. */
+    /* Kills and failures run at the same time, to use two processors; neither process opens the other's stores. */
     fflush(NULL);
     pid_t other = fork();
     CHECK(other >= 0);

@@ -1,13 +1,14 @@
-/* test_store_mend_crash.c -- repair with an encoder, drop and delete, killed or refused at every fault point there is.
+/* test_store_mend_crash.c -- repair with an encoder, drop and delete, killed or failing at every fault point.
  *
- * Each job runs once undisturbed; then once for each fault point N = 1, 2, 3 ... it is killed there (or made to fail
- * there). What is left must be the store as it was or the one that the job makes; the job is run again to its end, and
- * the store must equal the undisturbed one. A job runs in a process of its own (this program with other arguments). */
+ * Each job runs once without faults. Then for each fault point N = 1, 2, 3 ... it is killed there (or the call fails
+ * there). The store must be the old one or the result of the job. The job runs again to its end, and the store must
+ * equal the first result. A job runs in a separate process (this program with other arguments). */
 #include "tests/mend_fixture.h"
 #include <signal.h>
 
 enum { DIM = 8, VOCAB = 100, DOCUMENTS = 24, EACH = 6, QUERIES = 6, K = 5 };
-/* A trial takes two processes, each with FAISS to load: every so many-th point; "all" as argument: every one. */
+/* A trial starts two processes that load FAISS, so only every so many-th point is tried; with the argument "all", every
+ * point. */
 #ifdef __SANITIZE_ADDRESS__
 static int stride = 23;
 #else
@@ -40,7 +41,7 @@ static enum status mend(const char *job, const char *folder) {
     return problems == 0 ? STATUS_OK : fail(STATUS_CORRUPT, "%lld problems are left", (long long)problems);
 }
 
-/* 0: done, 3: failed as it should when a fault is injected. */
+/* 0: done, 3: failed as expected with an injected fault. */
 static int run_job(const char *job, const char *folder) {
     enum status s = mend(job, folder);
     if (s == STATUS_OK) return 0;
@@ -52,7 +53,7 @@ static int start(const char *job, const char *folder, const char *fault) {
     return run_child((const char *const[]){"test_store_mend_crash", "job", job, folder, NULL}, fault);
 }
 
-/* What a reader sees: ids, landmarks and hits; -1 and zeros where chunks were dropped. */
+/* The contents that a reader gets: ids, landmarks and hits; -1 and zeros for dropped chunks. */
 struct seen {
     int64_t chunks, dropped;
     int32_t ids[400][FIXTURE_CHUNK];
@@ -60,7 +61,7 @@ struct seen {
     struct store_hit hits[QUERIES * K];
 };
 
-static void look(struct seen *out, const char *folder) {
+static void read_store(struct seen *out, const char *folder) {
     struct store *s;
     struct store_view *v;
     struct store_info info;
@@ -105,11 +106,11 @@ static int64_t problems_of(const char *folder, bool deep) {
 struct trial {
     const char *job;
     char before[700];
-    int64_t problems; /* that verify --deep finds before */
+    int64_t problems; /* number of problems that verify --deep finds before */
     struct seen old, wanted;
 };
 
-/* The store as it was (with its damage), or as the job makes it; for "other" the new landmarks may be there already. */
+/* The old store (with its damage), or the result of the job; for "other" the new landmarks may already be there. */
 static void check_between(const struct trial *t, const char *folder) {
     static struct seen now;
     int64_t problems = problems_of(folder, true);
@@ -118,7 +119,7 @@ static void check_between(const struct trial *t, const char *folder) {
         return;
     }
     CHECK_EQ(problems, 0);
-    look(&now, folder);
+    read_store(&now, folder);
     CHECK(same_seen(&now, &t->old) || same_seen(&now, &t->wanted));
 }
 
@@ -138,7 +139,7 @@ static long try_all(const struct trial *t, const char *mode) {
         check_between(t, folder);
         CHECK_EQ(start(t->job, folder, NULL), 0);
         CHECK_EQ(problems_of(folder, true), 0);
-        look(&now, folder);
+        read_store(&now, folder);
         CHECK(same_seen(&now, &t->wanted));
         if (status == 0) return n - 1;
     }
@@ -161,17 +162,18 @@ static void prepare(struct trial *t, const char *pristine) {
         damage(t->before, "landmarks/00003.f16");
     }
     t->problems = problems_of(t->before, true);
-    if (t->problems == 0) look(&t->old, t->before);
+    if (t->problems == 0) read_store(&t->old, t->before);
     copy_store(folder, t->before);
     CHECK_EQ(start(t->job, folder, NULL), 0);
-    look(&t->wanted, folder);
+    read_store(&t->wanted, folder);
 }
 
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "job") == 0) return run_job(argv[2], argv[3]);
     if (argc == 2 && strcmp(argv[1], "all") == 0) stride = argc = 1;
     test_start(argc, argv, 1);
-    /* A kill keeps the page cache, so a folder in memory shows the same and saves thousands of real syncs. */
+    /* A kill does not lose the page cache, so a folder in memory gives the same result without thousands of real
+     * syncs. */
     if (access("/dev/shm", W_OK) == 0) setenv("DRT_TEST_TMP", "/dev/shm", 1);
     static struct trial trials[] = {
         {.job = "same"}, {.job = "other"}, {.job = "drop"}, {.job = "add"}, {.job = "delete"}};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# drt-tokenizer train dies, or a call in it fails, at every fault point in turn: the tokenizer.json is the old one or the
-# new one, whole; a failure prints one line and gives exit code 1.
+# drt-tokenizer train is killed, or a call in it fails, at every fault point in turn: the tokenizer.json is the complete old one or the
+# complete new one; a failure prints one line and gives exit code 1.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 needs drt-tokenizer-fault
 TRAIN=("$BIN/drt-tokenizer-fault" train "$SOURCE/tests/unit/data/tokenizer_train/docs.jsonl" --vocab-size 500 --threads 1 --out "$TMP/t.json")
@@ -28,6 +28,6 @@ for mode in kill fail; do
     done
 done
 case $outcomes in *o*) ;; *) die "no fault came before the file was there" ;; esac
-# After all that it still works, whatever lies about.
+# In the end it still works, whatever files the kills left.
 expect 0 "${TRAIN[@]}"
 cmp -s "$TMP/t.json" "$new" || die "not the tokenizer of an undisturbed run"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A short training run dies at every fault point of its files (of allocations: at some), or has that call fail: the same
-# command, resumed, ends with the checkpoint and the log of the run that was never disturbed.
+# A short training run is killed at every fault point of its files (of allocations: at some), or the call fails there. The same command,
+# resumed, makes the checkpoint and the log of an uninterrupted run.
 #
 #   train_fault.sh [STRIDE]     of allocations every STRIDEth is tried (default 40)
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_model.sh" || exit 1
@@ -17,7 +17,7 @@ options=(--device cpu --threads 1)
 facts() { sed 's/"tokens_per_second".*//' "$1/log.jsonl"; }
 expect 0 "$BIN/drt-train" --config "$TMP/config.json" --out "$TMP/whole" "${options[@]}"
 
-# $1 kill or fail, $2 which pass, $3 its name. Sets `passed` when there is no such pass.
+# $1 kill or fail, $2 number of the pass, $3 its name. Sets `passed` if there is no such pass.
 try() {
     local file
     rm -rf "$TMP/s"
@@ -43,7 +43,7 @@ for mode in kill fail; do
         [ $name = memory:allocate ] && step=$stride
         for ((n = 1, passed = 0; n < 4000; n += step)); do
             try $mode $n $name
-            # Failures that do not stop a run (its plot) also give 0: then the next pass is tried.
+            # Failures that do not stop a run (of its plot) also give 0: then the next pass is tried.
             [ $passed = 1 ] && { [ $mode = kill ] || ! grep -q "no plot" "$ERR"; } && break
             tried=$((tried + 1))
         done

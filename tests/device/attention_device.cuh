@@ -1,5 +1,5 @@
-/* attention_device.cuh -- a device with no more than the attention kernels need (a stream and scratch), for their tests
- * and benchmarks on a machine without the other libraries; and numbers in and out of it. */
+/* attention_device.cuh -- a minimal device for the attention kernels (a stream and scratch), for their tests and
+ * benchmarks on a machine without the other libraries; copies to and from its memory. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 static cudaStream_t device_stream; /* a blocking one: ordered with copies */
 static void *device_scratch_memory;
-static size_t device_scratch_limit = 1 << 30; /* a test sets less, so that work is cut */
-static int device_architecture_seen;          /* 0: the GPU's; a test sets 75, where the reference kernels run */
+static size_t device_scratch_limit = 1 << 30; /* a test sets less, so that work is divided */
+static int device_architecture_seen;          /* 0: the GPU's; a test sets 75, which uses the reference kernels */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {
@@ -43,7 +43,7 @@ int device_cuda_architecture(struct device *) {
     return device_architecture_seen;
 }
 bool device_cuda_hopper(struct device *dev) {
-    return device_cuda_architecture(dev) == 90; /* whose code is built for it: run_attention.sh */
+    return device_cuda_architecture(dev) == 90; /* with code built for it: run_attention.sh */
 }
 void device_cuda_check(struct device *, const char *op) {
     cudaError_t e = cudaGetLastError();

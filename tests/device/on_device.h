@@ -1,4 +1,4 @@
-/* on_device.h -- shared by the tests of ops on a GPU: matrices there between guards, numbers of the storage type.
+/* on_device.h -- shared by the tests of ops on a GPU: matrices between guards, numbers of the storage type.
  *
  * Every output starts as NaN; a case runs twice and must give the same bits. */
 #pragma once
@@ -13,7 +13,7 @@ enum { HELD_MAX = 64, FRONT = 64 };      /* guard elements before a matrix, and 
 struct held { struct mat m; unsigned char *memory; size_t bytes; bool exact; };
 static struct device *gpu;
 static struct rng on_rng;
-static bool on_short;                    /* a second argument: the cases worth a sanitizer's patience */
+static bool on_short;                    /* a second argument selects the short cases, for sanitizers */
 static struct held held[HELD_MAX];
 static int helds;
 
@@ -37,8 +37,8 @@ static inline float take_number(const void *from, enum dtype type) {
     return x;
 }
 
-/* A matrix on the GPU; rows are `pad` apart, its start is moved by `skew` elements; all around it, and in it where
- * content is NULL, lies NaN (bytes 255). */
+/* A matrix on the GPU with `pad` elements between rows and a start shifted by `skew` elements. The memory around it,
+ * and the matrix if content is NULL, is NaN (bytes 255). */
 static inline struct mat put(const float *content, enum dtype type, int64_t rows, int64_t cols, int64_t pad, int skew) {
     struct held h = {.m = {.type = type, .rows = rows, .cols = cols, .stride = cols + pad}};
     int64_t size = dtype_bytes(type);
@@ -67,7 +67,7 @@ static inline void *put_bytes(const void *content, size_t bytes) {
     return h.memory;
 }
 
-/* The matrix as floats; what lies around it must be untouched. */
+/* The matrix as floats; checks that the memory around it has not changed. */
 static inline float *take(struct mat m) {
     struct held *h = NULL;
     for (int i = 0; i < helds; i++)

@@ -6,8 +6,8 @@
 #   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [--as 80|90] [PROGRAM...]
 #
 # Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
-# --as N: the code that other GPUs get, to be run on a Hopper card: 80 the code for Ampere and for later GPUs, 90 (with
-# clusters, without the tensor core instructions of sm_90a) the code of a build for Blackwell.
+# --as N: the code for other GPUs, which also runs on Hopper: 80 for Ampere and for later GPUs, 90 (with clusters, without the tensor core
+# instructions of sm_90a) as in a build for Blackwell.
 # There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
 set -eu
 cd "$(dirname "$0")/../.."
@@ -40,7 +40,7 @@ for program in "${programs[@]}"; do
     made=$(find "$build" -type f -name "$program" -perm -u+x | head -n 1)
     strip -o "$out/$program" "$made"
 done
-# Every shared library that a program needs, but for the C library's and CUDA's, which are there.
+# Every shared library that a program needs, except those of the C library and of CUDA, which the GPU machine has.
 for program in "${programs[@]}"; do
     ldd "$out/$program" | sed -n 's#.* => \(/.*\) (.*#\1#p' |
         grep -vE "/lib(c|m|dl|pthread|rt|cudart|cublas|cublasLt|nccl)\.so" | xargs -r cp -uLt "$out"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run_all.sh -- everything that needs a GPU, in one call of a few minutes: twins, towers, golden cases, a training run that is
-# stopped and resumed, compute-sanitizer on a short run, benchmarks. A summary comes last; all logs are packed into
-# run_all.tgz in $OUT (or /tmp).
+# run_all.sh -- all tests that need a GPU, in one call of a few minutes: twins, towers, golden cases, a training run that is stopped and
+# resumed, compute-sanitizer on a short run, benchmarks. It prints a summary at the end and packs all logs into run_all.tgz in $OUT (or
+# /tmp).
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
 #       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device \
@@ -27,8 +27,8 @@ step() { # name, seconds at most, command...
     elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.txt")")
     else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
 }
-# A tiny model on random ids: whole, repeated, and stopped after step 7 then resumed: the same weights and losses. Arguments: more keys
-# of its model and of the config; base: a Base LM.
+# A tiny model on random ids: a run, a second run, and one that is stopped after step 7 and resumed have the same weights and losses.
+# Arguments: more keys of its model and of the config; base: a Base LM.
 resume() { # MODEL CONFIG [base]
     local work; work=$(mktemp -d)
     python3 - "$work" <<'END' || return 1
@@ -57,7 +57,7 @@ END
     tail -n 1 "$work/whole/log.jsonl"
     echo "a second run and a resumed run equal the first, bit for bit"
 }
-# A store of this repository's own text, searched on the CPU and on the GPU: the same chunks; text made with it: the same words.
+# A store of this repository's documents, searched on the CPU and on the GPU: the same chunks; text generated with it: the same words.
 corpus() {
     local work where model=$PWD/data/models/drt-28m query="How a store is laid out: token shards, landmark shards, and the catalog that names every file and its bytes"
     work=$(mktemp -d)
@@ -92,7 +92,7 @@ step resume_landmark 100 bash -c 'resume "$@"' bash ', "landmark_block": 63, "la
 for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
-    for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token; do # test_ops makes calls fail on purpose: errors of kernels alone count
+    for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token; do # errors of kernels count: test_ops makes calls fail
         step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
             "$programs/test_${test}_on_device" 5 short
     done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The attention kernels on a machine with a GPU: builds (unless the folder given holds the programs), checks, times. The
-# checks come a second time for the code that an A100 gets (sm_80): any later card can run it.
+# The attention kernels on a machine with a GPU: builds them (unless FOLDER has the programs), checks and times them. The checks run a
+# second time with the code for an A100 (sm_80), which any later GPU can run.
 #   tests/device/run_attention.sh [FOLDER]
 # from the repository's root; needs nvcc and gcc only.
 set -u -o pipefail
@@ -16,7 +16,7 @@ if [ ! -x "$out/bench_attention" ]; then
     for source in test_attention_device bench/bench_attention bench/bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$(basename $source).o" &
     done
-    # The figures of --json are written by result.c, which needs files, JSON and memory of base/ alone.
+    # result.c, which writes the figures of --json, needs files, JSON and memory of base/ alone.
     for source in tests/ref/ref_double tests/bench/result base/{crc32c,file,memory,printable,status} \
         base/formats/{json,json_write} base/system/{control_groups,fault,processors}; do
         gcc -std=gnu2x -O2 -I. -D_GNU_SOURCE -c $source.c -o "$out/$(basename $source).o"

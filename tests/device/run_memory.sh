@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run_memory.sh -- on a GPU machine, from anywhere in the checkout: builds kernels and the programs of token memories, runs
-# their test, a short one of it under compute-sanitizer, and their bench; a summary comes last. --ampere: the test once more
-# with the code that an A100 gets (another build of all kernels).
+# run_memory.sh -- on a GPU machine, from any folder of the checkout: builds kernels and the programs of token memories, runs their test, a
+# short form of it under compute-sanitizer, and their benchmark; prints a summary. --ampere: the test once more with the code for an A100
+# (another build of all kernels).
 #
 #   tests/device/run_memory.sh [--no-sanitizer] [--no-bench] [--ampere] [--build FOLDER]
 set -u

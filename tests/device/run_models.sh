@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_models.sh -- trains the default models and scores them: a Base LM (base), a Base LM that attends to the whole evaluated context
-# (full), and a token memory learned on the finished Base LM, whose weights stay as they are (memory). drt: a DRT model with GCA and a
-# taught retriever beside the memory. Equal text, steps, tokens and learning rate; the configs are in tests/device/models.
+# (full), and a token memory that is trained on the finished Base LM, whose weights do not change (memory). drt: a DRT model with GCA, a
+# taught retriever and the memory. Equal text, steps, tokens and learning rate; the configs are in tests/device/models.
 #
 #   tests/device/run_models.sh prepare|estimate|train|evaluate FOLDER [--models base,full,memory] [--limit SECONDS] [--device cuda|cpu]
 #       [--configs FOLDER] [--tokenizer FILE] [--set KEY=VALUE]... [--eval-tokens N] [--k N] [--every N]
@@ -34,7 +34,7 @@ IFS=, read -ra models <<<"$models"
 export LD_LIBRARY_PATH=$folder:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 cd "$folder" && mkdir -p runs || exit 1
 for name in "${models[@]}"; do [ -f "$configs/$name.json" ] || { echo "run_models.sh: no config $configs/$name.json" >&2; exit 2; }; done
-quiet() { # NAME COMMAND...: its errors in FOLDER/NAME.err, shown where it fails
+quiet() { # NAME COMMAND...: writes errors to FOLDER/NAME.err, which is shown after a failure
     local name=$1; shift
     "$@" >"$name.log" 2>"$name.err" || { echo "FAILED $name: $(tail -c 800 "$name.err")" >&2; exit 1; }
 }
@@ -46,11 +46,11 @@ prepare() {
         name=${file%%.jsonl*}
         [ -s "$name.u16" ] || quiet "encode-$name" ./drt-tokenizer encode "$file" --tokenizer "$tokenizer" --out "$name.u16"
     done
-    # The smallest step there is: the search before it is what counts, and its file serves every shape of a batch.
+    # The smallest possible step: only the search before it matters, and its file serves every shape of a batch.
     for name in "${models[@]}"; do
         grep -q '"passages"' "$configs/$name.json" || continue
         rm -rf "runs/search-$name"
-        sed 's/"start_from": *"[^"]*", *//' "$configs/$name.json" >"search-$name.json" # the folder is not there yet
+        sed 's/"start_from": *"[^"]*", *//' "$configs/$name.json" >"search-$name.json" # the folder does not exist yet
         quiet "search-$name" ./drt-train --device cpu --set "tokenizer=$tokenizer" ${set[@]+"${set[@]}"} --config "search-$name.json" \
             --out "runs/search-$name" --set sequences=4 --set length=63 --set accumulate=1 --set warmup=0 --steps 1
         rm -rf "runs/search-$name"
@@ -58,7 +58,7 @@ prepare() {
     done
 }
 
-# Median seconds of the last steps of a short run with more keys set.
+# Median seconds of the last steps of a short run with additional keys.
 seconds_a_step() { # NAME KEYS...
     local name=$1 key keys=(); shift
     for key in "$@"; do keys+=(--set "$key"); done
@@ -125,7 +125,7 @@ evaluate() {
         [ -z "$model" ] || base+=(--base "$model")
     done
     [ ${#base[@]} -gt 0 ] || { echo "run_models.sh: no Base LM in $folder/runs/base: train it first" >&2; exit 1; }
-    # The store's tokens are all that a token memory reads: any model of this tokenizer makes one. BM25 searches it.
+    # A token memory reads the store's tokens only, so any model with this tokenizer can make the store. BM25 searches it.
     [ -d models.store ] || quiet build ./drt-index build train-*.jsonl* --model "${base[1]}" --out models.store --index exact
     compgen -G 'other-*.jsonl*' >/dev/null && other=(other-*.jsonl*)
     [ ${#other[@]} = 0 ] || [ -d other.store ] || quiet build-other ./drt-index build "${other[@]}" --model "${base[1]}" --out other.store --index exact

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run_ops.sh -- on a GPU machine, from anywhere in the checkout: builds kernels and tests/device, runs the tests of ops,
-# a short one of them under compute-sanitizer, and the bench; a summary comes last.
+# run_ops.sh -- on a GPU machine, from any folder of the checkout: builds kernels and tests/device, runs the tests of ops, a short form of
+# them under compute-sanitizer, and the benchmark; prints a summary.
 #
 #   tests/device/run_ops.sh [--no-sanitizer] [--no-bench] [--build FOLDER]
 set -u
@@ -35,7 +35,7 @@ build() {
 if step build build; then
     for test in ops landmark loss topk ivf_scan lexical_scan; do step "test_$test" "$build/tests/device/test_${test}_on_device"; done
     if [ $sanitizer = yes ] && command -v compute-sanitizer >/dev/null; then
-        for test in ops landmark loss topk ivf_scan lexical_scan; do # test_ops makes calls fail on purpose: errors of kernels alone count
+        for test in ops landmark loss topk ivf_scan lexical_scan; do # test_ops makes calls fail on purpose, so only errors of kernels count
             step "memcheck_$test" timeout 120 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
                 "$build/tests/device/test_${test}_on_device" 5 short
         done

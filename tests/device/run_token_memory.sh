@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run_token_memory.sh -- on a GPU machine: what token memories give a model, with a store made there.
+# run_token_memory.sh -- on a GPU machine: the gain of token memories for a model, with a store that the script builds.
 #
 #   tests/device/run_token_memory.sh FOLDER [--model DIR] [--tokens N] [--every N] [--k N] [--rows LIST]
 #
@@ -23,13 +23,13 @@ while [ $# -gt 1 ]; do
 done
 out=${OUT:-/tmp} store=${STORE:-/tmp/token_memory.store}
 export LD_LIBRARY_PATH=$folder:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-step() { # NAME COMMAND...: its errors in $out/NAME.log; the last lines where it fails
+step() { # NAME COMMAND...: writes errors to $out/NAME.log; shows the last lines after a failure
     local name=$1 begin=$SECONDS
     shift
     "$@" >"$out/$name.log" 2>"$out/$name.err" || { echo "FAILED $name"; tail -c 600 "$out/$name.err"; exit 1; }
     echo "ok $name ($((SECONDS - begin)) s)"
 }
-# A store of an earlier call on the same machine serves again: the build then does nothing.
+# The store of an earlier call on the same machine is used again: the build then does nothing.
 step build "$folder/drt-index" build "$folder"/train-*.jsonl.xz --model "$here/data/models/drt-28m" --out "$store" --index exact
 step lexical "$folder/drt-index" lexical --store "$store"
 data=()

@@ -1,12 +1,12 @@
 /* test_attention_device.cu -- grouped cross-attention, sliding-window attention and chunk attention on a GPU against
  * double loops: forward, kept sums, gradients; bf16 and float32; the kernels on tensor cores and the reference kernels.
  *
- * One oracle serves all three: a query row reads groups of keys, a softmax each. In double it is the truth (its forward
- * is checked against tests/ref, its gradients against finite differences); in float, rounded to bf16 where a program
- * that works operation by operation would store bf16, it says what error to expect. Tolerance as in twins.h:
+ * All three have the same oracle: a query row reads groups of keys, with a softmax for each. In double it is the truth
+ * (its forward is checked against tests/ref, its gradients against finite differences). In float, rounded to bf16 where
+ * a program that works operation by operation would store bf16, it shows the expected error. Tolerance as in twins.h:
  * |twin - truth| <= 2 * worst |naive - truth| + 1e-6 (more where the naive loops cancel to the last bit, see
- * cancelled()). Outputs are NaN before, in wider matrices whose rest must stay;
- * rows of slots that are not live hold NaN. Backward runs twice and must give the same bits. */
+ * cancelled()). Outputs are NaN before a call, in wider matrices whose other elements must not change; rows of slots
+ * that are not live hold NaN. Backward runs twice and must give the same bits. */
 #include "tests/device/attention_device.cuh"
 extern "C" {
 #include "tests/ref/ref.h"
@@ -67,8 +67,8 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
                 sum = s.null_key ? (R)exp(-top) : 0;
                 for (size_t j = 0; j < count; j++)
                     sum += (R)exp(score[j] - top);
-                /* Backward knows the softmax by its kept lse alone, whose rounding is part of the contract, and finds
-                 * the scores again: in another order of summation, as another kernel would. */
+                /* Backward reads the kept lse, whose rounding is part of the contract, and computes the scores again,
+                 * in another order of summation, like another kernel. */
                 std::vector<R> again(count);
                 R lse = top + (R)log(sum);
                 for (size_t j = 0; j < count; j++) {
@@ -401,10 +401,10 @@ static problem window_problem(const window_shape &s) {
     return p;
 }
 
-/* A row that sees one key: its softmax is 1 whatever the score, so dS = P (dP - delta) is 0, and the naive loops find
- * just that, for both terms are the same sum in one order. A kernel forms them in two orders (v . dout by tensor cores,
- * o . dout by a few lanes): two sums of `dim` products, each within dim * 2^-24 of the sum of their sizes. What is left
- * of them is multiplied with k (dq) or q (dk). */
+/* A row that reads one key: its softmax is 1 for any score, so dS = P (dP - delta) is 0. The naive loops get exactly 0,
+ * because both terms are the same sum in one order. A kernel computes them in two orders (v . dout by tensor cores, o .
+ * dout by a few lanes): two sums of `dim` products, each within dim * 2^-24 of the sum of their sizes. The remaining
+ * difference is multiplied by k (dq) or q (dk). */
 static double cancelled(const window_shape &s, const std::vector<float> &q, const std::vector<float> &k,
                         const std::vector<float> &v, const std::vector<float> &dout) {
     double sizes = 0.0, factor = 0.0;
@@ -531,7 +531,7 @@ static void test_all() {
     };
     for (const gca_shape &s : gca)
         test_gca(s);
-    device_scratch_limit = 1 << 14; /* backward takes a head at a time, or three of four */
+    device_scratch_limit = 1 << 14; /* the scratch suffices for one head at a time, or three of four */
     test_gca({"gca: some heads at a time", B, F, 5, {64, 64, 20, 64}, 2, 8, 5, 64, 63, 64, true, 1});
     test_gca({"gca: some heads at a time, bf16 gradients", B, B, 0, {64, 7}, 0, 8, 4, 64, 63, 64, true, 1});
     test_gca({"gca: some heads at a time, float32", F, F, 5, {64, 64, 20}, 2, 8, 3, 20, 63, 64, true, 1});
@@ -575,7 +575,7 @@ static void test_all() {
     test_chunks("chunks: long", B, 2, 100, 2, 64);
     test_chunks("chunks: float32", F, 3, 64, 2, 64);
     test_chunks("chunks: float32, head of 18", F, 3, 20, 2, 18);
-    for (enum dtype gradient : {B, F}) /* a slot that more entries chose than a group fetches at once */
+    for (enum dtype gradient : {B, F}) /* more entries read one slot than a group fetches at once */
         test_gca({"gca: long lists", B, gradient, 0, std::vector<int>(150, 1), 0, 8, 1, 64, 63, 64, true, 1});
     test_gca({"gca: blocks without rows", B, F, 1, {0, 0, 0, 33, 0}, 0, 2, 1, 64, 63, 64, true, 1});
     const window_shape amid[] = {
@@ -587,13 +587,13 @@ static void test_all() {
         test_window(s);
 }
 
-/* ARCHITECTURE: as if the card were of this one, 80 say: for a build of that one's code alone, which any later card
- * runs. */
+/* ARCHITECTURE: treats the GPU as one of this architecture, such as 80, for a build with code of that architecture
+ * alone, which any later GPU runs. */
 int main(int argc, char **argv) {
     if (argc > 1) device_architecture_seen = atoi(argv[1]);
     test_all();
     printf("attention on this card's kernels: %d checks, %d failed\n", checks, failures);
-    device_architecture_seen = 75; /* no GPU that we build for: reference kernels */
+    device_architecture_seen = 75; /* an unsupported GPU: reference kernels */
     test_all();
     printf("with the reference kernels: %d checks, %d failed\n", checks, failures);
     return failures ? 1 : 0;

@@ -1,5 +1,5 @@
-/* test_ivf_scan_on_device.c -- an inverted file on a GPU: the hits of a scan, equal to the last bit; the operations of
- * k-means, and that k-means gives the same bits again. */
+/* test_ivf_scan_on_device.c -- an inverted file on a GPU: the hits of a scan, equal bit for bit; the operations of
+ * k-means, and equal bits of two runs of k-means. */
 #include "kernels/search/kmeans.h"
 #include "tests/device/on_device.h"
 #include "tests/ref/search/ref_ivf_scan.h"
@@ -31,7 +31,7 @@ static void scans(void) {
     scan(1, 30, 24, 3, 5, 40, 0);
     scan(50, 700, 128, 9, 7, 8, 8);
     scan(50, 40, 768, 5, 20, 8, 0);  /* results that stay empty */
-    scan(40, 900, 136, 33, 6, 8, 0); /* list by list from here on */
+    scan(40, 900, 136, 33, 6, 8, 0); /* from here on the scan is list by list */
     if (on_short) return;
     scan(300, 5000, 64, 1100, 20, 8, 8);
     scan(3, 4000, 768, 50, 2, 8, 0); /* several pieces of a list that all queries visit */
@@ -52,7 +52,7 @@ static void sums(int64_t n, int64_t lists, int64_t d, enum dtype type) {
     int64_t *list = zeros(n, sizeof *list);
     int32_t *counts = zeros(lists, sizeof *counts), *found = zeros(lists, sizeof *found);
     for (int64_t i = 0; i < n; i++) {
-        list[i] = i % 3 ? (int64_t)rng_below(&on_rng, (uint64_t)lists + 1) - 1 : lists / 2; /* one has very many */
+        list[i] = i % 3 ? (int64_t)rng_below(&on_rng, (uint64_t)lists + 1) - 1 : lists / 2; /* one list has very many */
         if (list[i] < 0) continue;
         counts[list[i]]++;
         for (int64_t j = 0; j < d; j++) {
@@ -111,7 +111,7 @@ static void rows(int64_t n, int64_t d, enum dtype type) {
     free(x), free(naive), free(empty), free(ref), free(row), free(unit), free(placed), free(split);
 }
 
-/* Points of fp16 against themselves, and k-means over clustered ones: twice the same bits, no list of two directions.
+/* Points of fp16 against themselves, and k-means over clustered ones: the same bits twice, no list with two directions.
  */
 static void clusters(int64_t n, int64_t d, int64_t directions, int64_t lists) {
     struct rng rng = rng_make(3, 0);

@@ -1,12 +1,12 @@
 /* test_landmark_on_device.c -- Landmark Attention on a GPU against the grouped softmax in double: a text from any
  * position with all or the best blocks of each row, whole sequences, gradients; both storage types, heads of several
- * sizes, rows apart, o over q. Tolerance: a part of the largest number of the result, for its storage type. */
+ * sizes, rows with gaps, o over q. Tolerance: a fraction of the largest element of the result, by its storage type. */
 #include "tests/device/on_device.h"
 #include "tests/ref/landmark/ref_landmark.h"
 
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
-/* Gradients in bf16 come from o and dout . o that were rounded: twice the part. */
+/* Gradients in bf16 are computed from rounded o and dout . o: twice the fraction. */
 static void check_near(const char *what, const float *twin, const double *ref, int64_t n, double part) {
     double largest = 0, error = 0;
     int64_t at = 0;

@@ -1,5 +1,5 @@
 /* test_lexical_scan_on_device.c -- sums over lists of postings on a GPU: the hits of the oracle and of the CPU twin,
- * equal to the last bit, from run to run too. */
+ * equal bit for bit, also from run to run. */
 #include "tests/device/on_device.h"
 #include "tests/ref/search/ref_lexical_scan.h"
 

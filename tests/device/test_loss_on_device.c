@@ -1,5 +1,5 @@
 /* test_loss_on_device.c -- log-likelihood and its gradients on a GPU: odd vocabularies, targets that do not count, more
- * rows than a slice of the scratch holds. */
+ * rows than fit a slice of the scratch. */
 #include "tests/device/on_device.h"
 
 struct results {
@@ -37,7 +37,8 @@ static void drop_results(struct results r) {
     free(r.nll), free(r.dx), free(r.dtable), free(r.alone);
 }
 
-/* `copies` times the same rows: every copy must come out as the first should, and dtable as one copy's times copies. */
+/* The same rows `copies` times: every copy must have the first one's result, and dtable is `copies` times that of one
+ * copy. */
 static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies) {
     float *x = normals(n * copies * d, 1.0f, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
     float *base = normals(words * d, 0.1f, DTYPE_F32), *naive = zeros(n, 4), *naive_x = zeros(n * d, 4),
@@ -57,7 +58,7 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
     ref_loss_backward(ref_x, ref_t, x, table, targets, n, d, words, scale, NULL);
     naive_loss_backward(naive_x, naive_t, x, table, targets, n, d, words, scale,
                         type == DTYPE_BF16 ? store_bf16 : NULL);
-    /* Rows that count twice at half the scale are the same rows. */
+    /* Rows with twice the weight and half the scale give the same result. */
     float *weight = zeros(n * copies, sizeof *weight);
     for (int64_t r = 0; r < n * copies; r++)
         weight[r] = 2.0f;
@@ -72,7 +73,7 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
         CHECK_ON("loss nll", a.nll + c * n, naive, ref, n, DTYPE_F32);
         CHECK_ON("loss dx", a.dx + c * n * d, naive_x, ref_x, n * d, type);
     }
-    /* Sums are `copies` times as long as the naive loop's; rounding grows as the root of that. */
+    /* Sums are `copies` times as long as the naive loop's; rounding errors grow with the square root. */
     for (int64_t i = 0; i < words * d; i++)
         naive_t[i] = (float)(ref_t[i] + ((double)naive_t[i] - ref_t[i]) * sqrt((double)copies));
     CHECK_ON("loss dtable", a.dtable, naive_t, ref_t, words * d, DTYPE_F32);

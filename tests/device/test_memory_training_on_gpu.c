@@ -1,6 +1,6 @@
 /* test_memory_training_on_gpu.c -- steps that train a token memory and a taught retriever, on a GPU against the CPU:
- * losses, gate, gains and the gradient of each tensor, in float32 and in bf16; the same bits again. Keys of 64 numbers
- * take the tensor cores (kernels/memory/token_memory.h), those of 16 and 128 the plain kernels. */
+ * losses, gate, gains and the gradient of each tensor, in float32 and in bf16; the same bits in a second run. Keys of
+ * 64 numbers use the tensor cores (kernels/memory/token_memory.h), those of 16 and 128 the plain kernels. */
 #include "tests/teach_fixture.h"
 
 static const struct memory_case cases[] = {
@@ -91,7 +91,8 @@ static void check_number(const char *name, const char *what, double gpu, double 
     CHECK(good);
 }
 
-/* Of bf16 the teacher's order of candidates may differ: rounding moves distances by more than gains differ. */
+/* In bf16 the teacher's order of candidates may differ: rounding changes distances by more than the differences of
+ * gains. */
 static void check_reports(const char *name, const struct step_report *a, const struct step_report *b, bool narrow) {
     double within = narrow ? 0.03 : 2e-4;
     check_number(name, "loss", a->loss, b->loss, within);
@@ -106,8 +107,8 @@ static void check_reports(const char *name, const struct step_report *a, const s
     check_number(name, "memory_gradient_norm", a->memory_gradient_norm, b->memory_gradient_norm, 5 * within);
 }
 
-/* Each tensor's: |a - b| by |b|; of bf16 the cosine, without the retriever's. Not of tensors that are next to nothing.
- */
+/* For each tensor |a - b| / |b|; in bf16 the cosine, without the retriever's tensors. Tensors with nearly zero
+ * gradients are skipped. */
 static void check_gradients(const char *name, const struct model *m, const float *a, const float *b, bool narrow) {
     double all = 0;
     for (int64_t i = 0; i < params_elements(m->params); i++)

@@ -1,6 +1,6 @@
-/* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which has an oracle
- * of its own: states and keys of each type, one memory, both, none, thousands of entries; every case twice, with the
- * same bits. */
+/* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which is tested
+ * against an oracle: states and keys of each type, one memory, both, none, thousands of entries; every case twice, with
+ * the same bits. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_token_memory_case.h"
 
@@ -19,7 +19,7 @@ static float round_f32(float x) {
     return x;
 }
 
-/* What both twins are given: arrays of this process. */
+/* The inputs of both twins: arrays of this process. */
 struct inputs {
     struct memory_case c[MEMORY_SIDES];
     struct memory_gate gate;
@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     nan_reaches_all();
     if (on_short) return on_device_close();
     compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16});
-    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16}); /* an own past of nothing */
+    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16}); /* an empty own past */
     compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16});     /* fewer ids than blocks */
     compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16});
     compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16});

@@ -1,12 +1,12 @@
 /* test_ops_on_device.c -- the row-wise ops, products and AdamW on a GPU against the oracles: both storage types, mixed
- * types where a twin takes them, odd sizes, rows apart, starts that no vector fits, outputs that are inputs. */
+ * types if a twin supports them, odd sizes, rows with gaps, unaligned starts, outputs that are inputs. */
 #include "tests/device/on_device.h"
 
 static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
 
 static void case_matmul(int64_t n, int64_t out, int64_t in, enum dtype type, enum dtype y_type, int pad, int skew) {
     float *x = normals(n * in, 1.0f, type), *w = normals(out * in, 0.1f, type), *base = normals(n * out, 1.0f, y_type);
-    for (int way = 0; way < 3; way++) { /* as it is, added to y, added to a base elsewhere */
+    for (int way = 0; way < 3; way++) { /* written to y, added to y, added to another matrix */
         bool accumulate = way > 0;
         float *naive = zeros(n * out, 4), *y[2];
         double *ref = zeros(n * out, 8);
@@ -66,7 +66,7 @@ static void case_matmul_backward(int64_t n, int64_t out, int64_t in, enum dtype 
         free(ref_w);
 }
 
-/* A packed product, and forward_each, give a row the same bits whatever rows are computed with it. */
+/* In a packed product, and in forward_each, the bits of a row do not depend on the other rows. */
 static void case_rows_apart(int64_t out, int64_t in, enum dtype type, bool packed) {
     enum { ROWS = 1100 };
     static const int64_t counts[] = {1, 3, 64, 130, 257, 700, ROWS};
@@ -250,7 +250,7 @@ static void case_elementwise(int64_t n, int64_t d, enum dtype type, enum dtype b
     free(a), free(b), free(dy);
 }
 
-/* All slots but one are filled, in mixed order; the one left keeps its numbers. */
+/* All slots but one are filled, in mixed order; the remaining one does not change. */
 static void case_place(int64_t chunks, int positions, int slot_rows, int live, int64_t d, enum dtype type, int pad) {
     int64_t rows = (chunks + 1) * slot_rows;
     float *x = normals(chunks * positions * d, 1.0f, type), *pool = normals(rows * d, 1.0f, type),
@@ -381,7 +381,7 @@ static void adamw(void) {
     case_adamw(4099, true, 2.0f, 1000, 1);
 }
 
-/* Memory comes zeroed, copies arrive, the first fault is kept with its op. */
+/* Memory is zeroed, copies arrive, the first fault is kept with its op. */
 static void runtime(void) {
     unsigned char in[1000], out[1000];
     unsigned char *a, *b;
@@ -406,7 +406,7 @@ static void runtime(void) {
     CHECK_OK(device_sync(gpu));
     struct device *broken;
     CHECK_OK(device_open(&broken, "cuda", 1));
-    device_release(broken, (void *)16); /* no memory of the GPU's, which does not harm it */
+    device_release(broken, (void *)16); /* an invalid address, which does no harm */
     device_release(broken, (void *)32);
     CHECK_FAILS(device_sync(broken), STATUS_IO, "GPU: release");
     device_close(broken);
@@ -435,7 +435,7 @@ static void case_invert(int64_t positions, int64_t slots) {
     device_download(gpu, position, there_position, (size_t)positions * 4);
     CHECK_OK(device_sync(gpu));
     drop_all();
-    int32_t *next = zeros(slots + 1, 4); /* where the next position of a slot must be */
+    int32_t *next = zeros(slots + 1, 4); /* the expected next position of a slot */
     for (int64_t i = 0; i < positions; i++)
         if (slot[i] >= 0) next[slot[i] + 1]++;
     for (int64_t s = 0; s <= slots; s++) {
@@ -465,7 +465,7 @@ static void convert_invert(void) {
     case_invert(66560, 20000);
 }
 
-/* The ops of BERT-type encoders: LayerNorm over its input and with what is added before it, GELU, bias, means. */
+/* The ops of BERT-type encoders: LayerNorm over its input and with a summand before it, GELU, bias, means. */
 static void case_bert(int64_t n, int64_t d, enum dtype type, int pad, int skew) {
     enum { NORM, GELU, BIAS, MEAN, OPS };
     const int64_t begin[4] = {0, 1, 1 + n / 2, n}, m = 3;

@@ -1,8 +1,8 @@
-/* test_runtime_on_device.c -- what device.h promises of a GPU beside ops: fetches that overlap, ops that are recorded.
+/* test_runtime_on_device.c -- the promises of device.h for a GPU besides ops: fetches that overlap, recorded ops.
  */
 #include "tests/device/on_device.h"
 
-/* A fetch copies the content at the time of the call, although `from` is then copied and changed. */
+/* A fetch copies the content at the time of the call, although `from` is copied and changed afterwards. */
 static void fetches(void) {
     enum { N = 1 << 18, ROUNDS = 20 };
     float *x = normals(N, 1.0f, DTYPE_F32), *pinned, *plain = zeros(N, 4);
@@ -12,7 +12,7 @@ static void fetches(void) {
         gpu->ops->elementwise->add(gpu, sum, sum, m);
         device_fetch(gpu, pinned, sum.data, N * sizeof *pinned);
         device_fetch(gpu, pinned + N, m.data, N * sizeof *pinned);
-        gpu->ops->elementwise->add(gpu, put_plain(NULL, DTYPE_F32, 64, N / 64), sum, m); /* reads beside it */
+        gpu->ops->elementwise->add(gpu, put_plain(NULL, DTYPE_F32, 64, N / 64), sum, m); /* reads at the same time */
         device_fetch_wait(gpu);
         for (int64_t j = 0; j < N; j += 997)
             CHECK(fabsf(pinned[j] - (float)(i + 1) * x[j]) <= 1e-4f * fabsf(pinned[j]) && pinned[N + j] == x[j]);
@@ -35,7 +35,7 @@ static void fetches(void) {
     free(x), free(plain);
 }
 
-/* y = rope(x w^T): a library's product, and a table that another shape replaces. */
+/* y = rope(x w^T): a product of a library, and a table that another shape replaces. */
 struct body {
     struct mat y, x, w;
     int heads, period, calls;
@@ -58,14 +58,13 @@ static void replays(enum dtype type) {
     want = take(b.y);
     for (int i = 0; i < 6; i++) {
         device_clear(gpu, b.y.data, (size_t)(ROWS * D * dtype_bytes(type)));
-        if (i == 4)
-            gpu->ops->rope->forward(gpu, other, 4, 32, 500.0f); /* the recorded table is gone: one by one again */
+        if (i == 4) gpu->ops->rope->forward(gpu, other, 4, 32, 500.0f); /* replaces the recorded table */
         device_replay_run(gpu, &replay, body_of, &b);
         float *got = take(b.y);
         CHECK_SAME(got, want, ROWS * D);
         free(got);
     }
-    CHECK_EQ(b.calls, 4); /* by hand, the first time, recorded, and after the other table */
+    CHECK_EQ(b.calls, 4); /* the expected result, the first run, a recorded one, and after the other table */
     device_replay_free(gpu, replay);
     device_replay_free(gpu, NULL);
     drop_all();

@@ -81,7 +81,7 @@ static struct token_memory_stats stats_of(struct mat m) {
     int64_t n = m.cols;
     return (struct token_memory_stats){at, at + n, at + 2 * n, at + 3 * n, at + 4 * n};
 }
-/* Gradients are added to what is there: 0 at first, so that their own digits are seen. */
+/* Gradients are added to earlier values: to 0 here, so that all their digits are compared. */
 static struct mat put_gradient(int64_t rows, int64_t cols, int pad) {
     float *zero = zeros(rows * cols, 4);
     struct mat m = put(zero, DTYPE_F32, rows, cols, pad, 0);
@@ -121,7 +121,7 @@ static void drop_results(struct results *r) {
     free(r->column);
 }
 
-/* Weights and what is made of them. */
+/* Weights, and the results computed from them. */
 static void check_few(const struct memory_case *c, const struct results *r) {
     int64_t n = c->shape.n, columns = ref_token_memory_columns(&c->m);
     float *naive = zeros(n * CASE_WORDS, 4);
@@ -140,7 +140,7 @@ static void check_few(const struct memory_case *c, const struct results *r) {
     check_sized("token_memory.distribution", r->p, naive, ref, NULL, n * CASE_WORDS, 0.0, 4e-6);
     for (int64_t row = 0; row < n; row++) {
         float last = INFINITY;
-        for (int i = 0; i < TOP; i++) { /* of its own weights, the best that hit: none better is left out */
+        for (int i = 0; i < TOP; i++) { /* the best by the twin's own weights */
             int32_t column = r->column[row * TOP + i];
             float x = column < 0 ? 0.0f : r->w[row * columns + column], best = 0.0f;
             CHECK(r->weight[row * TOP + i] == x && x <= last && (column < 0 || x >= 0.01f));
@@ -171,7 +171,7 @@ static void compare(struct memory_shape s, enum dtype type, int pad) {
     double *states = zeros(s.n * s.d, 8), *slots = zeros(c.slot_keys * s.d, 8), *past = zeros(c.past_keys * s.d, 8),
            tau = 0.0;
     ref_token_memory_backward(states, slots, past, &tau, c.dlog_p, c.dlse, 1, &c.m);
-    /* One rounding of the largest -distance / tau; u is rounded to bf16 on its way through tensor cores. */
+    /* One rounding of the largest -distance / tau; u is rounded to bf16 for the tensor cores. */
     double largest = 0.0, share = type == DTYPE_BF16 ? 0x1p-8 : 0x1p-16;
     for (int64_t i = 0; i < s.n; i++)
         if (isfinite(c.stats[2 * s.n + i])) largest = fmax(largest, c.stats[2 * s.n + i] / (double)s.tau);

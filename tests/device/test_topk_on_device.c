@@ -1,12 +1,12 @@
-/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more results than a
- * list holds, equal landmarks, visibility cut anywhere; then the sampling of training, the weights and their gradient.
- */
+/* test_topk_on_device.c -- the best landmarks on a GPU: every pair of types, few and many queries, more results than
+ * fit a list, equal landmarks, any number of visible landmarks; then the sampling of training, the weights and their
+ * gradient. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_sample.h"
 #include "tests/ref/ref_sample_case.h"
 #include "tests/ref/search/ref_topk.h"
 
-/* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */
+/* The k best of the first `visible` landmarks of l [e, d] for each of the queries q [n, d]. */
 struct search {
     const float *q, *l;
     const int64_t *visible;
@@ -31,8 +31,8 @@ static void topk_run(int64_t **index, float **score, const struct search *s) {
     drop_all();
 }
 
-/* Scores of all pairs in double and, for the tolerance, in float32; both use the plainest loops, so all processors
- * share the rows. */
+/* Scores of all pairs in double and, for the tolerance, in float32; both use plain loops, so all processors share the
+ * rows. */
 struct oracle {
     double *ref;
     float *naive;
@@ -63,8 +63,8 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
     oracle(ref, naive, q, l, n, e, d);
     for (int64_t i = 0; i < n * e; i++)
         worst = fmax(worst, fabs((double)naive[i] - ref[i]));
-    /* Queries wider than the landmarks: two parts of 8 (bf16) or 11 (fp16) bits keep all but 2^-17 (2^-23) of a number.
-     */
+    /* Queries of a wider type than the landmarks: two parts of 8 (bf16) or 11 (fp16) bits represent a number up to
+     * 2^-17 (2^-23). */
     if (query_type == DTYPE_F32 && type == DTYPE_BF16) worst += 0x1p-17 * 4.0;
     for (int i = 0; i < 2; i++) {
         topk_run(&index[i], &score[i], &(struct search){q, l, visible, n, e, d, k, query_type, type, pad});
@@ -78,8 +78,9 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties, enum dtyp
     free(q), free(l), free(naive), free(ref), free(visible);
 }
 
-/* Queries of very different magnitudes, and numbers within one too: each right to its own rounding. One is zero; where
- * `infinite`, one has an infinity and one no number, which spoils neither the others nor any memory. */
+/* Queries of very different magnitudes, and such numbers within a query: each result is right up to its own rounding.
+ * One query is zero. With `infinite`, one has an infinity and one a NaN, which must not change the others or any other
+ * memory. */
 static void magnitudes(int64_t n, int64_t e, int64_t d, int k, enum dtype query_type, enum dtype type, bool infinite) {
     float *q = normals(n * d, 1.0f, query_type), *l = normals(e * d, 1.0f, type), *naive = zeros(n * e, 4), *score;
     double *ref = zeros(n * e, 8);
@@ -156,7 +157,7 @@ static void topk_forward(void) {
             compare(300, 1500, 136, counts[j], j % 2 == 1, q, l, 0);
         }
         compare(6, 3000, 128, 50, true, q, l, 0); /* two rounds of a list */
-        compare(5, 900, 33, 8, false, q, l, 3);   /* nothing fits vectors */
+        compare(5, 900, 33, 8, false, q, l, 3);   /* no row fits vectors */
         compare(70, 2500, 64, 8, true, q, l, 0);
         compare(1100, 4000, 32, 8, false, q, l, 0); /* several tiles */
         compare(80, 700, 128, 100, false, q, l, 0);
@@ -306,7 +307,7 @@ static void back(int64_t n, int64_t e, int64_t d, int k, enum dtype type) {
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     CHECK_OK(threads_create(&pool, 0));
-    bool search = argc > 2 && strcmp(argv[2], "search") == 0; /* that alone, all of it */
+    bool search = argc > 2 && strcmp(argv[2], "search") == 0; /* the whole of that one */
     if (search) on_short = false;
     topk_forward();
     all_magnitudes();

@@ -1,7 +1,7 @@
 /* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/decode_step/decode_step.h)
- * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and that it is
- * deterministic. The same with one op after the other, as cards before Hopper decode. A chunk's K and V by all ways:
- * among many, few at a time (recorded), part by part. */
+ * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and equal bits in
+ * two runs. The same with one op after another, as on GPUs before Hopper. K and V of a chunk by all paths: among many,
+ * few at a time (recorded), part by part. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
@@ -59,14 +59,14 @@ static void stop(struct machine *m) {
     device_close(m->dev);
 }
 
-/* The single kernel has neither a state nor landmarks of the own past: such models are decoded by ops alone. */
+/* The single kernel supports neither a recurrent state nor Landmark Attention: such models are decoded by ops alone. */
 static bool has_step(const struct model_config *c) {
     return c->recurrent_layer == 0 && c->landmark_block == 0;
 }
 
-/* What a card without the single kernel has. */
+/* The path of a GPU without the single kernel. */
 static void step_off(struct decoder_state *s, const struct model_config *c) {
-    CHECK((s->step != NULL) == has_step(c)); /* else nothing but the ops was tested before, either */
+    CHECK((s->step != NULL) == has_step(c)); /* else the tests above ran the ops, too */
     decode_step_free(s->step);
     s->step = NULL;
 }
@@ -140,7 +140,7 @@ static float *keys_run(struct machine *m, const struct model_config *c, const in
     return out;
 }
 
-/* The key states of each layer, id by id by the single kernel, beside one call's. */
+/* The key states of each layer, id by id by the single kernel, against those of one call. */
 static void check_keys(struct machine *cpu, struct machine *gpu, const struct model_config *c, const int32_t *ids) {
     const int64_t n = LENGTH * (int64_t)c->hidden;
     for (int layer = 1; layer <= model_config_layers(c); layer++) {
@@ -160,7 +160,7 @@ static void check(const struct variant *v) {
     char text[800];
     struct model_config c;
     struct params *p;
-    struct machine cpu, gpu, narrow; /* the last: several passes, around the rings */
+    struct machine cpu, gpu, narrow; /* the last one: several passes, and the rings wrap */
     int32_t ids[LENGTH];
     struct rng rng = rng_make(test_seed(), 3);
     snprintf(text, sizeof text,
@@ -172,7 +172,7 @@ static void check(const struct variant *v) {
              v->proj ? "true" : "false");
     CHECK_OK(model_config_parse(&c, v->name, text, strlen(text)));
     CHECK_OK(params_init(&p, &c, 5));
-    for (int i = 0; i < params_count(p); i++) { /* larger than at the start of training: a mistake must show */
+    for (int i = 0; i < params_count(p); i++) { /* larger than at the start of training, so that a mistake shows */
         const struct param *t = params_at(p, i);
         for (int64_t j = 0; t->rows > 1 && j < t->rows * t->cols; j++)
             ((float *)t->data)[j] *= t->rows == VOCAB ? 10 : 2;
@@ -193,7 +193,7 @@ static void check(const struct variant *v) {
     printf("%s: one call %.4f, passes from id 10 on %.4f, id by id %.4f, from the first id %.4f, op by op %.4f\n",
            v->name, whole_error, cut_error, step_error, all_error, ops_error);
     CHECK(memcmp(steps, again, sizeof *steps * LENGTH * VOCAB) == 0);
-    CHECK((memcmp(ops, all, sizeof *ops * LENGTH * VOCAB) != 0) == has_step(&c)); /* it was another way */
+    CHECK((memcmp(ops, all, sizeof *ops * LENGTH * VOCAB) != 0) == has_step(&c)); /* the other path ran */
     CHECK(cut_error < 1.5 * whole_error + 0.01 && ops_error < 1.5 * whole_error + 0.01);
     CHECK(whole_error < 0.05 && step_error < 1.5 * whole_error + 0.01 && all_error < 1.5 * whole_error + 0.01);
     free(truth), free(whole), free(steps), free(again), free(all), free(cut), free(ops);
@@ -236,7 +236,7 @@ static void check_slot(struct device *dev, struct mat a, int64_t slot, struct ma
     free(x), free(y);
 }
 
-/* n chunks from `first` on into slots of their own, often enough that what is recorded runs; another pool in between.
+/* n chunks from `first` on into separate slots, repeated until the recorded work runs; another pool in between.
  */
 static void few_at_a_time(const struct machine *m, const struct model_config *c, const int32_t *ids,
                           const struct pools *all, int64_t n) {
@@ -260,7 +260,8 @@ static void few_at_a_time(const struct machine *m, const struct model_config *c,
         free_pools(&few[i], m->dev);
 }
 
-/* Begun, a few parts issued, then other chunks: they must not disturb each other. */
+/* A chunk is begun and a few of its parts are issued, then other chunks are encoded: the results must be
+ * independent. */
 static void part_by_part(const struct machine *m, const struct model_config *c, const int32_t *ids,
                          const struct pools *all) {
     struct pools p;
@@ -321,7 +322,7 @@ static void check_encoder(int chunk, bool proj) {
     params_free(params);
 }
 
-/* One weight that is no number, in what a layer adds: all logits are none. So is what a column cannot hold. */
+/* If one weight of a layer's output is NaN, all logits are NaN. The same for a sum that does not fit a column. */
 static void check_lost(const char *name, float weight) {
     const char *text =
         "{\"vocab_size\": 200, \"hidden_size\": 128, \"intermediate_size\": 256, "

@@ -1,6 +1,6 @@
-/* tolerance.h -- when a result of a GPU is right: |twin - ref| <= 3 |naive - ref| + 1e-6, with the naive loop's result
- * rounded to the output's storage type, plus one rounding of the largest result. (tests/twins/twins.h has 2: a GPU sums
- * in another order than the loop, and the worst of its many results was 2.3 times the loop's worst.) */
+/* tolerance.h -- a result of a GPU is right if |twin - ref| <= 3 |naive - ref| + 1e-6, with the naive loop's result
+ * rounded to the output's storage type, plus one rounding of the largest result. (tests/twins/twins.h has 2. A GPU sums
+ * in another order than the loop, and its largest error was 2.3 times the loop's largest.) */
 #pragma once
 #include "base/half.h"
 #include "kernels/device/device.h"

@@ -1,5 +1,5 @@
-/* fuzz_arrow.c -- any bytes as a arrow file. The corpus is also what tests/unit/data/readers/test_columnar.c reads;
- * make_columnar.py beside it wrote it. */
+/* fuzz_arrow.c -- any bytes as an arrow file. tests/unit/data/readers/test_columnar.c reads the same corpus, which
+ * make_columnar.py there wrote. */
 #include "tests/fuzz/fuzz_rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
-/* fuzz_bert_config.c -- any bytes as one of the JSON files of a BERT-type encoder (the first byte says which): refused,
- * or a config whose numbers fit together. */
+/* fuzz_bert_config.c -- any bytes as one of the JSON files of a BERT-type encoder (the first byte selects it): refused,
+ * or a consistent config. */
 #include "data/wordpiece/wordpiece.h"
 #include "encoder/bert/bert_config.h"
 #include <stdlib.h>

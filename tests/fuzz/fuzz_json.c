@@ -1,4 +1,5 @@
-/* fuzz_json.c -- any bytes: the parser ends, strings unescape within their bound, and errors name a position. */
+/* fuzz_json.c -- any bytes: the parser terminates, unescaped strings stay within their bound, and errors name a
+ * position. */
 #include "base/formats/json.h"
 #include <stdlib.h>
 
@@ -7,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct json j;
     json_open(&j, "fuzz", data, size);
-    bool skipped = json_skip(&j) == STATUS_OK; /* what the walk below must agree with */
+    bool skipped = json_skip(&j) == STATUS_OK; /* the walk below must have the same result */
     if (skipped && json_next(&j) != JSON_END) skipped = false;
     json_open(&j, "fuzz", data, size);
     for (;;) {

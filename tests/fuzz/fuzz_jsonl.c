@@ -1,5 +1,5 @@
-/* fuzz_jsonl.c -- any bytes as a jsonl file (plain or compressed, as the first bytes say): documents of valid UTF-8
- * until the end or one error; continuing from any position gives the rest. */
+/* fuzz_jsonl.c -- any bytes as a jsonl file (plain or compressed, by its first bytes): documents of valid UTF-8 until
+ * the end or one error; reading from any position gives the remaining documents. */
 #include "data/readers/reader.h"
 #include "data/tokenizer/utf8.h"
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* fuzz_lexical.c -- any bytes as a lexical segment: open, verify, search and score must end with a status.
  *
- * Checksums would keep damaged lists from being read: they are made right first. */
+ * Checksums would prevent the reading of damaged lists, so they are corrected first. */
 #include "tests/lexical_fixture.h"
 
 enum { K = 5 };
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct lexical_info info;
     lexical_info(x, &info);
     int32_t ids[64];
-    for (int i = 0; i < 64; i++) /* pairs of the first ids, then ids all over the vocabulary */
+    for (int i = 0; i < 64; i++) /* pairs of the first ids, then ids of the whole vocabulary */
         ids[i] = i < 40 ? i / 2 % 7 * (i % 3) : (int32_t)((int64_t)info.vocab_size * (i - 40) / 24);
     struct store_range exclude = {1, 3};
     struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = &exclude};

@@ -1,4 +1,4 @@
-/* fuzz_model_config.c -- any bytes as config.json: refused, or a config whose numbers fit together. */
+/* fuzz_model_config.c -- any bytes as config.json: refused, or a consistent config. */
 #include "model/model_config.h"
 #include <stdlib.h>
 

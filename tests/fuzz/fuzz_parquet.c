@@ -1,5 +1,5 @@
-/* fuzz_parquet.c -- any bytes as a parquet file. The corpus is also what tests/unit/data/readers/test_columnar.c reads;
- * make_columnar.py beside it wrote it. */
+/* fuzz_parquet.c -- any bytes as a parquet file. tests/unit/data/readers/test_columnar.c reads the same corpus, which
+ * make_columnar.py there wrote. */
 #include "tests/fuzz/fuzz_rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

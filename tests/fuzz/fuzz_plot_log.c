@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* No count is lost, and nothing lies outside of what its column says. */
+/* No count is lost, and each value is in the range of its column. */
 static void check_series(const struct plot_series *s, size_t limit) {
     if (s->n_columns > limit) abort();
     for (size_t i = 0; i < s->n_columns; i++) {

@@ -1,5 +1,5 @@
 /* fuzz_rows.h -- what the targets of parquet and arrow share: any bytes as a file, read as rows until the end or an
- * error; texts are valid UTF-8, positions rise, and continuing from any position gives the rest. */
+ * error; texts are valid UTF-8, positions increase, and reading from any position gives the remaining documents. */
 #pragma once
 #include "data/readers/reader.h"
 #include "data/tokenizer/utf8.h"

@@ -1,8 +1,8 @@
-/* fuzz_segment.c -- an edited index file: what the check lets through must be searched without reading outside memory.
+/* fuzz_segment.c -- an edited index file: a file that the check accepts must be searched without a read outside of it.
  *
  * Index files of some types are made once. An input is one byte for the type and then edits: 3 bytes offset (modulo the
- * file's size), 1 byte how many of the next 8 bytes are written there (0: the file ends there; with the top bit: added
- * to the number that is there). */
+ * file's size), 1 byte count of the next 8 bytes to write there (0: the file ends there; with the top bit: they are
+ * added to the number there). */
 #include "store/index/segment_check_internal.h"
 #include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!good[0]) make();
     if (size < 1) return 0;
     size_t type = data[0] % ARRAY_LEN(types), length = sizes[type];
-    uint8_t *bytes = malloc(length); /* of its size: a sanitizer sees what is read beyond */
+    uint8_t *bytes = malloc(length); /* of exact size: a sanitizer sees a read beyond it */
     CHECK(bytes);
     memcpy(bytes, good[type], length);
     for (size_t at = 1; at + EDIT_BYTES <= size && length > 0; at += EDIT_BYTES)

@@ -1,6 +1,7 @@
 /* fuzz_serve_exchange.c -- any bytes as a request to drt-serve's handlers, with a tiny model, store and queue. The
  * head is the first line (method, path, Host, Origin, Authorization, Content-Length, first, chunks, between tabs), the
- * rest is the body, which arrives in two parts. Every answer has a known status and is whole JSON, or whole events. */
+ * rest is the body, which arrives in two parts. Every answer has a known status and is complete JSON, or complete
+ * events. */
 #include "base/clock.h"
 #include "tests/library_fixture.h"
 #include "tools/serve/serve_connections.h"

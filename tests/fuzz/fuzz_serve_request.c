@@ -1,5 +1,5 @@
 /* fuzz_serve_request.c -- any bytes as a request: the first line is a path, a Host, an Origin and a key, the rest a
- * body. A body that is accepted keeps every limit; one that is refused leaves a message, and its memory can be freed.
+ * body. An accepted body is within every limit; a refused one leaves a message, and its memory can be freed.
  */
 #include "tools/serve/wire/reply.h"
 #include "tools/serve/wire/request.h"

@@ -1,10 +1,11 @@
-/* fuzz_slices.c -- any bytes on the streams of a search by several processes: both ends must end with a status.
+/* fuzz_slices.c -- any bytes on the connections of a search by several processes: both ends must return a status.
  *
- * The first byte says who reads the rest. 0: a worker, on a stream; 1: a server's hello, of a worker with a key; 2: the
- * searching process, in place of a worker's greeting and hits; 3: the same after a good greeting; 4: addresses. */
+ * The first byte selects the reader of the rest. 0: a worker, on a stream; 1: a worker with a key, as a server's hello;
+ * 2: the searching process, as a worker's greeting and hits; 3: the same after a valid greeting; 4: the parser of
+ * addresses. */
 #include "tests/unit/indexer/slices_fixture.h"
 
-enum { INPUT_MAX = 60000 }; /* a socket holds it unread */
+enum { INPUT_MAX = 60000 }; /* a socket buffers it */
 static struct store *store;
 static struct store_view *view;
 static struct store_info info;
@@ -25,7 +26,7 @@ static void make(void) {
     CHECK(ignored >= 0);
 }
 
-/* A socket from which these bytes come, and then the end. */
+/* A socket that delivers these bytes, and then ends. */
 static int stream_of(int *other, const void *head, size_t head_bytes, const uint8_t *data, size_t size) {
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -49,7 +50,7 @@ static void search_by(int fd) {
     for (int i = 0; i < 2; i++) {
         const struct store_search *how = i ? &exact : &index;
         if (store_view_search_passes(view, hits, query, 2, how, &passes) != STATUS_OK) break;
-        for (int j = 0; j < 2 * how->k; j++) /* what a caller does with each hit */
+        for (int j = 0; j < 2 * how->k; j++) /* as a caller does with each hit */
             CHECK(hits[j].chunk == -1 || store_dropped_there(store_view_dropped(view), hits[j].chunk));
     }
     slices_close(s);

@@ -1,8 +1,8 @@
 /* fuzz_store.c -- a damaged store: open, verify, read and search must end with a status, never with a crash.
  *
- * A small store is made once and kept as bytes. Each input is a list of edits {which file, where, what} over a copy of
- * it: 1 byte file (the top bit: cut the file there instead; bits 4 to 6 all set: the lexical segment), 3 bytes offset
- * (taken modulo the size), 1 byte xor. */
+ * A small store is made once and kept as bytes. Each input is a list of edits {file, position, change} of a copy: 1
+ * byte file (the top bit: cut the file there instead; bits 4 to 6 all set: the lexical segment), 3 bytes offset (taken
+ * modulo the size), 1 byte xor. */
 #include "store/catalog/commit_record_internal.h"
 #include "store/lexical/lexical.h"
 #include "tests/store_fixture.h"
@@ -47,8 +47,8 @@ static void write_file(int i) {
     fclose(f);
 }
 
-/* The record of the last commit would refuse most damaged catalogs before LMDB's pages are looked at: one is made that
- * agrees with them. */
+/* The record of the last commit would refuse most damaged catalogs before LMDB's pages are read, so a record that
+ * agrees with them is made. */
 static void renew_record(void) {
     char path[700];
     snprintf(path, sizeof path, "%s/catalog/commit", dir);
@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t at = 0; at + EDIT_BYTES <= size; at += EDIT_BYTES) {
         int i = (data[at] & LEXICAL_BITS) == LEXICAL_BITS ? LEXICAL : data[at] % NUMBERED;
         while (i > 0 && strcmp(names[i - 1], names[i]) == 0)
-            i--; /* the catalog is named often, as it matters most */
+            i--; /* the catalog is selected often, as it matters most */
         size_t where = ((size_t)data[at + 1] << 16 | (size_t)data[at + 2] << 8 | data[at + 3]) % sizes[i];
         if (data[at] & 0x80)
             lengths[i] = where;

@@ -1,5 +1,5 @@
 /* fuzz_token_files.c -- any bytes as token files: the first byte picks u16, u32 or Megatron; for Megatron the second
- * says how many bytes of the rest (times 8) are the .bin, the others are the .idx. */
+ * byte times 8 is the size of the .bin, and the other bytes are the .idx. */
 #include "data/readers/reader.h"
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer_text.c -- any bytes as text, for one of several kinds of tokenizer (the first byte): nothing breaks,
- * the text comes back where the kind promises it, and a stream gives what decoding gives. */
+/* fuzz_tokenizer_text.c -- any bytes as text, for one of several kinds of tokenizer (the first byte): no crash, the
+ * decoding is the text for the kinds that promise it, and a stream equals the decoding. */
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/utf8.h"
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* fuzz_torch_checkpoint.c -- torch files. An input that begins with '-' holds after it the pickle of a valid archive,
- * because a fuzzer does not find CRCs by itself; any other input is a whole file. */
+/* fuzz_torch_checkpoint.c -- torch files. An input that begins with '-' is followed by the pickle of a valid archive,
+ * because a fuzzer cannot guess CRCs; any other input is a whole file. */
 #include "base/formats/torch_checkpoint.h"
 #include "base/formats/zip.h"
 

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (c.sequences < 1 || c.schedule.lr != again.schedule.lr || c.data.count != again.data.count ||
             c.pool != again.pool)
             abort();
-        /* Checking reads files of that name: no fuzzing of the file system. */
+        /* The check would read files of that name, and the file system is not fuzzed. */
         if (!c.start_from && config_check(&c) == STATUS_OK && config_chunks(&c) < 1) abort();
     }
     free(text);

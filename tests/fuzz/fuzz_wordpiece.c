@@ -1,6 +1,6 @@
-/* fuzz_wordpiece.c -- any bytes as a vocabulary (to the first byte 0) and as a text (what follows), in the mode that
- * the first byte names: refused, or at most as many ids as were requested, all of the vocabulary, [CLS] first and [SEP]
- * last, and the same ids twice. Without a byte 0 the text stands beside a vocabulary of single letters. */
+/* fuzz_wordpiece.c -- any bytes as a vocabulary (up to the first byte 0) and a text (the rest), in the mode of the
+ * first byte: refused, or at most the requested number of ids, all of the vocabulary, [CLS] first and [SEP] last, and
+ * the same ids in a second run. Without a byte 0 the vocabulary is single letters. */
 #include "data/wordpiece/wordpiece.h"
 #include <stdint.h>
 #include <stdlib.h>

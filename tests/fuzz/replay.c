@@ -1,6 +1,6 @@
 /* replay.c -- feeds every file of a folder to a fuzz target, for compilers without libFuzzer and for ctest.
- * Each file is also fed cut short at up to 64 positions and with up to 64 bytes flipped, so that a corpus of valid
- * files covers the damaged ones. */
+ * Each file is also fed truncated at up to 64 positions and with up to 64 flipped bytes, so that a corpus of valid
+ * files also covers damaged ones. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A fresh exact-size copy each time, so that AddressSanitizer sees reads past the end. */
+/* A new copy of exact size each time, so that AddressSanitizer sees reads past the end. */
 static void feed(const uint8_t *data, size_t size) {
     uint8_t *copy = malloc(size ? size : 1);
     if (!copy) exit(1);

@@ -1,4 +1,4 @@
-# Golden cases: the files of golden/data always, and every file of ${DRT_SHARED}/golden where that folder lies beside
+# Golden cases: the files of golden/data always, and every file of ${DRT_SHARED}/golden if that folder is beside
 # the checkout (looked for when the test runs; golden/shared.sh says what it skips).
 file(GLOB cases CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/golden/data/*.safetensors)
 foreach(case ${cases})

@@ -1,14 +1,14 @@
 /* golden_corpus.c -- drt_encdec_corpus: one text, retrieval from its own past, from a corpus, and from both.
  *
- * The corpus is searched twice: from memory with float32 landmarks, which must meet the file's numbers, and by a real
- * store. A store keeps landmarks in fp16 (2^-11 of each element), so scores and all that follows from them move a
- * little; which chunks are chosen must not. */
+ * The corpus is searched twice: in memory with float32 landmarks, which must give the file's numbers, and by a real
+ * store. A store keeps landmarks in fp16 (2^-11 of each element), so scores, and all that depends on them, change a
+ * little; the selected chunks must not. */
 #include "indexer/retrieve/retriever.h"
 #include "store/store.h"
 #include "tests/golden/golden.h"
 
-/* A score moves by at most 2^-11 sum |q_i l_i| / sqrt(d): about 1e-3 here, where that sum is near 16. Weights and
- * logits follow the differences of scores, and move less. */
+/* A score changes by at most 2^-11 sum |q_i l_i| / sqrt(d): about 1e-3 here, where that sum is near 16. Weights and
+ * logits depend on differences of scores, and change less. */
 static const double TOLERANCE_FP16 = 2e-3;
 
 static void compare_mode(struct golden *g, const char *mode, struct retriever *retriever, const int32_t *ids,
@@ -38,7 +38,7 @@ static void compare_mode(struct golden *g, const char *mode, struct retriever *r
     retriever->free(retriever);
 }
 
-/* The corpus as a store of one document a chunk; ids and landmarks as golden_memory.c has them. */
+/* The corpus as a store with one document for each chunk; ids and landmarks as in golden_memory.c. */
 static void write_store(struct golden *g, const char *path, const int32_t *ids, const float *landmarks,
                         int64_t chunks) {
     int64_t chunk = g->config.chunk, d = g->config.hidden;

@@ -1,4 +1,4 @@
-/* golden_device.c -- what the cases hand to ops and take from them, as memory of the device. */
+/* golden_device.c -- inputs and outputs of ops, in memory of the device. */
 #include "base/half.h"
 #include "tests/golden/golden.h"
 

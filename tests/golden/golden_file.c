@@ -1,4 +1,4 @@
-/* golden_file.c -- tensors of a golden file, and the lines that are printed about them. */
+/* golden_file.c -- tensors of a golden file, and their printed lines. */
 #include "tests/golden/golden.h"
 #include <stdarg.h>
 

@@ -2,7 +2,7 @@
 #include "indexer/retrieve/retriever.h"
 #include "tests/golden/golden.h"
 
-/* What the encoder gives for each chunk of the text, by calling it directly. */
+/* The encoder's output for each chunk of the text, by a direct call. */
 struct encoded {
     float *states, *landmarks, *k, *v;
 };
@@ -24,7 +24,7 @@ static void encode_text(struct encoded *e, struct golden *g, const int32_t *ids,
     golden_get(g, e->v, values);
 }
 
-/* All scores of a group, by the op that the retriever uses. */
+/* All scores of a group, by the retriever's op. */
 static void all_scores(float *scores, struct golden *g, const float *query, const float *landmarks, int64_t chunks) {
     int64_t d = g->config.hidden;
     int64_t *index = golden_zeroed(chunks * chunks, sizeof *index), *visible = golden_zeroed(chunks, sizeof *visible);
@@ -45,7 +45,7 @@ static void all_scores(float *scores, struct golden *g, const float *query, cons
     free(index), free(visible), free(sorted);
 }
 
-/* The masked-token loss of drt_mlm: encoder output against the embedding, where the mask is. */
+/* The masked-token loss of drt_mlm: encoder output against the embedding, at masked positions. */
 static void compare_mlm(struct golden *g, const struct encoded *e, const int32_t *ids, const int32_t *mask,
                         int64_t chunks, double ar_loss) {
     int64_t chunk = g->config.chunk, d = g->config.hidden, rows = chunks * (chunk + 1), length = chunks * chunk;

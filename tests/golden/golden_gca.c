@@ -86,7 +86,7 @@ static float *get_rows(struct golden *g, struct mat from) {
     return to;
 }
 
-/* Prints the worst difference, or in bf16 what it is of the tensor's largest element. */
+/* Prints the largest difference, in bf16 divided by the tensor's largest element. */
 static void line_of(struct golden *g, const char *name, struct mat ours, const float *theirs, double tolerance) {
     int64_t n = ours.rows * ours.cols;
     float *here = get_rows(g, ours);
@@ -100,7 +100,7 @@ static void line_of(struct golden *g, const char *name, struct mat ours, const f
     free(here);
 }
 
-/* Slot i is read only by result i. Rows after the live ones get no gradient: rows_of leaves zeros there. */
+/* Only result i reads slot i. Rows after the live ones get no gradient: rows_of leaves zeros there. */
 static void compare_rows(struct golden *g, const char *name, const struct shape *s, struct mat ours, int64_t outer,
                          int64_t n, int64_t stride_rows, double tolerance) {
     float *theirs = rows_of(g, name, s, outer, n, stride_rows);
@@ -140,7 +140,7 @@ void golden_gca(struct golden *g) {
     struct shape s = {0};
     read_shape(&s, g);
     int64_t n = s.batch * s.queries, d = s.heads * s.head_dim, slots = s.batch * s.topk;
-    /* Scores near 60: a GPU's exponentials, another order of its sums. */
+    /* Scores near 60: a GPU has other exponentials and another order of sums. */
     double sharp = g->dev->shares_memory ? 1e-4 : 2e-4, tolerance = strstr(g->name, "sharp") ? sharp : 2e-5;
     float *q = rows_of(g, "in.q", &s, s.batch, s.queries, s.queries),
           *theirs = rows_of(g, "out.o", &s, s.batch, s.queries, s.queries);

@@ -1,5 +1,5 @@
 /* golden_memory.c -- retrievers for the golden cases that a store cannot serve exactly: a corpus whose landmarks stay
- * in float32, and a text whose encoder input is masked. Selection is the product's own (decoder/neighbours.h). */
+ * in float32, and a text whose encoder input is masked. decoder/neighbours.h makes the selection. */
 #include "decoder/neighbours.h"
 #include "tests/golden/golden.h"
 
@@ -8,13 +8,13 @@ struct memory {
     struct golden *g;
     bool self, corpus;
     int64_t corpus_chunks, own_chunks;
-    struct mat landmarks;    /* the corpus's, then the own past's; all three memory of the device */
-    struct mat keys, values; /* a slot for each */
-    float *corpus_landmarks; /* here */
+    struct mat landmarks;    /* slots of the corpus, then of the own past; all three in memory of the device */
+    struct mat keys, values; /* one slot for each */
+    float *corpus_landmarks; /* on the host */
     int32_t *slot;
     float *weight, *score;
     int64_t *id;
-    int8_t *source; /* results of the whole text: nothing is ever overwritten */
+    int8_t *source; /* results of the whole text, so that none is overwritten */
 };
 
 enum { SLOT_ROWS = 64 };

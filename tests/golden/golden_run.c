@@ -1,4 +1,4 @@
-/* golden_run.c -- a text through decoder and retriever, and all that can be seen on the way. */
+/* golden_run.c -- a text through decoder and retriever, and all intermediate results. */
 #include "tests/golden/golden.h"
 
 void golden_run_create(struct golden_run *r, const struct golden *g, int64_t length) {
@@ -87,7 +87,7 @@ double golden_run_loss(const struct golden_run *r, const int32_t *labels, int64_
     return sum;
 }
 
-/* Where our row holds the file's choice, or -1. */
+/* Index of the file's selection in the row of results, or -1. */
 static int place_of(const struct golden_choice *ours, int64_t row, int32_t index, const int32_t *source) {
     for (int i = 0; i < ours->k; i++) {
         int64_t at = row * ours->k + i;
@@ -96,7 +96,7 @@ static int place_of(const struct golden_choice *ours, int64_t row, int32_t index
     return -1;
 }
 
-/* Neighbours that differ, and ranks where our order contradicts our scores. */
+/* Counts neighbours that differ, and ranks whose order contradicts their scores. */
 static double wrong_places(const struct golden_choice *ours, const int32_t *index, const int32_t *source, int k) {
     double wrong = 0;
     for (int64_t row = 0; row < ours->rows; row++) {
@@ -126,7 +126,7 @@ void golden_compare_choice(struct golden *g, const struct golden_choice *ours, c
     double wrong = wrong_places(ours, their_index, their_source, k);
     double allowed = g->type == DTYPE_F32 ? 0 : CHOICES_BF16 * (double)(ours->rows * k);
     golden_line(g, index, wrong, allowed);
-    if (source) golden_line(g, source, wrong, allowed); /* an id counts only with its source */
+    if (source) golden_line(g, source, wrong, allowed); /* an id is equal only with the same source */
 
     const char *names[] = {weight, score};
     const float *values[] = {ours->weight, ours->score};

@@ -1,4 +1,4 @@
-/* golden_train.c -- the same texts through a training step: what its forward pass gives, and every gradient. */
+/* golden_train.c -- the same texts through a training step: the results of forward, and every gradient. */
 #include "tests/golden/golden.h"
 #include "train/step/step_internal.h"
 
@@ -47,7 +47,7 @@ static void free_batch(struct whole_batch *b) {
     free(b->ids), free(b->targets), free(b->mask), free(b->documents);
 }
 
-/* Losses of the real ids alone, from the device's rows. */
+/* Losses of the ids without landmarks, from the device's rows. */
 static float *real_rows(struct golden *g, const struct whole_batch *b, const float *there) {
     float *all = golden_zeroed(b->rows, sizeof *all), *real = golden_zeroed(b->rows, sizeof *real);
     golden_get_bytes(g, all, there, b->rows, sizeof *all);
@@ -69,7 +69,7 @@ static void compare_masked(struct golden *g, const struct step *s, const struct 
     free(all), free(real);
 }
 
-/* Choices of the landmarks that a step makes: the last one of a sequence serves nobody. */
+/* Selections of the landmarks in a step: no chunk reads the last landmark of a sequence. */
 static void compare_neighbours(struct golden *g, const struct step *s, const struct whole_batch *b, int group) {
     char index_name[96], weight_name[96];
     golden_name(index_name, "out.index.g%d", group);
@@ -89,7 +89,7 @@ static void compare_neighbours(struct golden *g, const struct step *s, const str
         for (int64_t j = 0; j < k; j++)
             held += ours[r * k + j] >= 0;
         for (int64_t i = 0; i < theirs_k && r % C < C - 1; i++) {
-            int64_t at = r * theirs_k + i, e = theirs[at] + r / C * C; /* a step counts over the whole batch */
+            int64_t at = r * theirs_k + i, e = theirs[at] + r / C * C; /* a step counts over the batch */
             wanted += theirs[at] >= 0;
             for (int64_t j = r * k; theirs[at] >= 0 && j < (r + 1) * k; j++)
                 if (ours[j] == e) found++, worst = fmax(worst, fabs((double)(weight[j] - their_weight[at])));
@@ -132,7 +132,7 @@ static void compare_forward(struct golden *g, const struct step *s, const struct
 /* Within 1e-4 of a tensor's largest element (model.md §14.4). */
 static void compare_gradients(struct golden *g, struct step *s) {
     struct params *gradients;
-    CHECK_OK(params_init(&gradients, &g->config, 1)); /* the data is overwritten */
+    CHECK_OK(params_init(&gradients, &g->config, 1)); /* overwrites its data */
     CHECK_OK(step_gradients(s, gradients));
     for (int i = 0; i < params_count(gradients); i++) {
         const struct param *p = params_at(gradients, i);

@@ -3,7 +3,7 @@
 set -u
 cd "$DRT_SOURCE" || exit 1
 bad=0 rows=0
-files() { git ls-files -- "$@" | grep -E '\.(c|h|cu|cuh|cpp|inc|sh|md|py|cmake|html)$|^(check|quickstart|setup)$' |
+files() { git ls-files -- "$@" | grep -E '\.(c|h|cu|cuh|cpp|inc|sh|md|py|cmake|html)$|^(check|quickstart)$' |
           grep -vE '^(CONTRIBUTING|CHANGELOG)\.md$|^data/models/|^tests/bench/results/'; }
 while IFS=$'\t' read -r not but pattern where; do
     rows=$((rows + 1))

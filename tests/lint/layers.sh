@@ -22,7 +22,7 @@ BEGIN {
     may["library"] = may["session"] " library include"
     may["tools"] = may["session"] " train tools include"
     may["tests"] = may["tools"] " library tests"
-    # Libraries that one unit alone wraps.
+    # Third-party libraries that only one unit may include.
     wraps["faiss/"] = "store/index/vectors"
     wraps["lmdb.h"] = "store/catalog/catalog"
     wraps["cblas.h"] = "kernels/"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # References between files: a "file.md §name" in code or documents names a section that exists, a link in a document leads to a file
-# (and a heading) of this repository, and the source files and structs that documents and figures name are there.
+# (and a heading) of this repository, and the source files and structs that documents and figures name exist.
 #
 # The name of a section is the first word of its heading without the final dot: "### 4.2 Score" is §4.2. Several may follow one file:
-# "model.md §4.2, §4.5" and "model.md §4.2-4.4". A § without a file is a section of the document it stands in; code must name the file.
+# "model.md §4.2, §4.5" and "model.md §4.2-4.4". A § without a file is a section of the same document; code must name the file.
 set -u
 cd "$DRT_SOURCE" || exit 1
 files=$(git ls-files -co --exclude-standard 2>/dev/null) || { echo "skipped: not a git checkout"; exit 77; }
@@ -83,7 +83,7 @@ function check_links(text,    target, anchor) {
     }
 }
 function check_names(text,    one) {
-    while (match(text, /(base|kernels|model|data|store|encoder|decoder|indexer|train|session|library|include|tools|tests|cmake|examples)\/[A-Za-z0-9_.\/-]*\.(c|h|cu|cuh|cpp|sh|awk|py|cmake)/)) {
+    while (match(text, /(base|kernels|model|data|store|encoder|decoder|indexer|train|session|library|include|tools|tests|cmake|docs\/examples)\/[A-Za-z0-9_.\/-]*\.(c|h|cu|cuh|cpp|sh|awk|py|cmake)/)) {
         one = substr(text, RSTART, RLENGTH)
         if ((RSTART == 1 || substr(text, RSTART - 1, 1) !~ /[A-Za-z0-9_.\/*<-]/) &&
             substr(text, RSTART + RLENGTH, 1) !~ /[A-Za-z0-9_*]/ && !(one in exists)) complain("names " one ", which does not exist")

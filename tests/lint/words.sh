@@ -27,7 +27,7 @@ if ls "$DRT_BIN"/../libdrt_base.a >/dev/null 2>&1 && ! nm "$DRT_BIN"/../libdrt_b
             '/file format/ { file = $1 } $0 ~ / O (\.data|\.bss|\.tbss|\.tdata|\*COM\*)(\.[^r][^ ]*)?\t/ && file !~ /\.cu\.o/ && $NF != "last_message" { print lib file " " $NF "    <- mutable global" }' | grep . && bad=1
     done
 fi
-# Names of files: each names its subject, and each is there once.
+# Names of files: each names its subject, and each occurs once.
 git ls-files 2>/dev/null | awk -F/ '
     /\.(c|h|cu|cuh|cpp)$/ && $NF ~ /^(util|common|misc|helper)/ { print $0 ": a name without a subject"; bad = 1 }
     /\.(c|h|cu|cuh|cpp)$/ && !/^tests\// && seen[$NF]++ && $NF !~ /^retriever\.h/ { print $NF ": two files of this name"; bad = 1 }

@@ -1,4 +1,5 @@
-/* bert_fixture.h -- tests/oracles/bert/: a small BERT and what `transformers` computes with it (make_bert.py). */
+/* bert_fixture.h -- tests/oracles/bert/: a small BERT and the vectors that `transformers` computes with it
+ * (make_bert.py). */
 #pragma once
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -11,7 +12,7 @@ struct oracle {
     int n, max_tokens;
     char text[ORACLE_TEXTS_MAX][1024]; size_t bytes[ORACLE_TEXTS_MAX];
     int32_t ids[ORACLE_MODES][ORACLE_TEXTS_MAX][ORACLE_IDS_MAX]; int n_ids[ORACLE_MODES][ORACLE_TEXTS_MAX];
-    float rows[2][ORACLE_TEXTS_MAX][ORACLE_DIM];          /* means, and the same of length 1; of mode 0 */
+    float rows[2][ORACLE_TEXTS_MAX][ORACLE_DIM];          /* means, and the same with length 1; of mode 0 */
 };
 
 static inline const char *oracle_folder(void) {

@@ -62,7 +62,7 @@ with torch.no_grad():
 config.save_pretrained(out)
 half = {name: t.half().contiguous() for name, t in model.state_dict().items()}
 safetensors.torch.save_file(half, out / "model.safetensors", metadata={"format": "pt"})
-# As the oldest files have it: torch.save, a head beside the encoder, LayerNorm's gamma and beta.
+# As in the oldest files: torch.save, a head beside the encoder, LayerNorm's gamma and beta.
 old = {"bert." + n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
        for n, t in half.items()}
 old["cls.predictions.bias"] = torch.zeros(len(vocab)).half()
@@ -75,8 +75,7 @@ cases = {}
 for name, (lower, accents, chinese) in modes.items():
     tokenizer = transformers.BertTokenizerFast(
         vocab_file=str(out / "vocab.txt"), do_lower_case=lower, strip_accents=accents, tokenize_chinese_chars=chinese)
-    # The spelling of a special token inside a text is ordinary text here: BertTokenizer recognises it, so it is spelled
-    # apart for the tokenizer.
+    # The spelling of a special token inside a text is ordinary text here. BertTokenizer would recognise it, so it gets spaces.
     spelled = [t.replace("[", "[ ").replace("]", " ]") for t in texts]
     cases[name] = tokenizer(spelled, truncation=True, max_length=MOST)["input_ids"]
 rows, units = [], []

@@ -37,12 +37,12 @@ def model_folder(given):
 
 
 def chunk_texts(build, corpus, chunks, folder):
-    """Texts of the first chunks of the corpus, as a store of the bundled model has them."""
+    """Texts of the first chunks of the corpus, as in a store of the bundled model."""
     import tokenizers
     model = ROOT / "data" / "models" / "drt-28m"
     store = folder / "store"
     index = build / "bin" / "drt-index"
-    # The other encoder is the small one of the tests: only tokens are wanted.
+    # The encoder of this store is the small one of the tests: only the tokens are read.
     subprocess.run([index, "build", *corpus, "--out", store, "--encoder", ROOT / "tests" / "oracles" / "bert"], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     lines = subprocess.run([index, "export", "--store", store, "--landmarks", "none", "--count", str(chunks)], check=True,
@@ -73,7 +73,7 @@ def main():
         import safetensors, tokenizers, torch, transformers  # noqa: F401
     except ImportError as missing:
         skip(f"{missing.name} is not installed")
-    torch.set_num_threads(1)             # more wait for each other on a loaded machine
+    torch.set_num_threads(1)             # more threads wait for each other on a loaded machine
     folder = model_folder(args.folder)
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if digest != DIGEST:

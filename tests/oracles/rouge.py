@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """rouge.py TEST_ROUGE [N] -- ROUGE of drt-eval tasks against the Python package rouge-score (pip install rouge-score).
 
-Writes N random pairs of texts, of 0 to 80 words with punctuation, capitals, numbers and other letters than a-z, and wants
-precision, recall and F of ROUGE-1, -2 and -L of `TEST_ROUGE pairs` (tests/unit/tools/test_rouge.c) to be those of the
-package to ten digits."""
+Writes N random pairs of texts, of 0 to 80 words with punctuation, capitals, numbers and other letters than a-z, and
+checks that precision, recall and F of ROUGE-1, -2 and -L of `TEST_ROUGE pairs` (tests/unit/tools/test_rouge.c) equal
+those of the package to ten digits."""
 import random
 import subprocess
 import sys

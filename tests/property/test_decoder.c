@@ -56,7 +56,7 @@ static struct device *open_device(int threads) {
     return dev;
 }
 
-/* One text through one decoder: everything that can be asked of it. */
+/* One text through one decoder: all results that the decoder can give. */
 struct machine {
     struct device *dev;
     struct weights weights;
@@ -101,7 +101,7 @@ static void make_ids(int32_t *ids, int32_t *targets, uint64_t seed) {
     struct rng rng = rng_make(seed, 5);
     int32_t topic = 0;
     for (int i = 0; i < LENGTH; i++) {
-        if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70); /* topics: chunks and so landmarks must differ */
+        if (i % 50 == 0) topic = (int32_t)rng_below(&rng, 70); /* so that chunks and landmarks differ */
         ids[i] = topic + (int32_t)rng_below(&rng, 20);
         if (rng_below(&rng, 40) == 0) ids[i] = -100;
         targets[i] = rng_below(&rng, 3) == 0 ? -100 : (int32_t)rng_below(&rng, VOCAB);
@@ -125,7 +125,7 @@ static void free_result(struct result *r) {
     free(r->logits), free(r->nll);
 }
 
-/* longest: of a call; 0: one call. */
+/* longest: most ids of a call; 0: the whole text in one call. */
 static void feed(struct machine *a, struct result *r, const int32_t *ids, const int32_t *targets, int longest,
                  struct rng *rng) {
     for (int done = 0; done < LENGTH;) {
@@ -148,7 +148,7 @@ static double spread(const float *x, int64_t n) {
     return sqrt(squares / (double)n - sum * sum / (double)n / (double)n);
 }
 
-/* The loss mode against log-softmax of the logits. */
+/* Compares the losses with the log-softmax of the logits. */
 static void check_nll(const struct result *r, const int32_t *targets) {
     int scored = 0;
     for (int i = 0; i < LENGTH; i++) {
@@ -192,7 +192,7 @@ static void check_cuts(const struct model *m, const struct variant *v, struct de
     stop(&a);
     check_nll(&whole, targets);
     double size = spread(whole.logits, (int64_t)LENGTH * VOCAB), tolerance = 1e-4 * size;
-    CHECK(size > 0.5); /* else the model is too tame to show a mistake */
+    CHECK(size > 0.5); /* else the weights are too small to show a mistake */
 
     static const int longest[] = {1, 7, 200, 0}; /* id by id, small and large calls, passes cut inside one call */
     for (size_t i = 0; i < ARRAY_LEN(longest); i++) {
@@ -229,7 +229,7 @@ static void check_threads(const struct model *m, const struct variant *v) {
         free_result(&results[i]);
 }
 
-/* Two texts through one decoder, call by call in turn, are the two texts on their own. */
+/* Two texts that use one decoder in turns get the logits that each gets alone. */
 static void check_turns(const struct model *m, const struct variant *v, struct device *dev) {
     int32_t ids[2][LENGTH], targets[LENGTH];
     struct machine alone, a;
@@ -265,7 +265,7 @@ static void check_turns(const struct model *m, const struct variant *v, struct d
         free_result(&expected[t]), free_result(&mixed[t]);
 }
 
-/* Retrieval must matter in these models, or the checks above say nothing about it. */
+/* Retrieval must change the logits of these models, or the checks above do not test it. */
 static void check_retrieval_matters(const struct model *m, const struct variant *v, struct device *dev) {
     int32_t ids[LENGTH], targets[LENGTH];
     make_ids(ids, targets, test_seed());
@@ -279,8 +279,7 @@ static void check_retrieval_matters(const struct model *m, const struct variant 
         feed(&a, &results[i], ids, targets, 0, &rng);
         stop(&a);
     }
-    int64_t early =
-        2 * (int64_t)m->config.chunk; /* chunks 0 and 1 have nothing to read: chunk 1's landmark 0 saw none */
+    int64_t early = 2 * (int64_t)m->config.chunk; /* chunks 0 and 1 read nothing: landmark 0 found nothing */
     CHECK_CLOSE(results[0].logits, results[1].logits, early * VOCAB, 1e-5 * spread(results[0].logits, early * VOCAB));
     double difference = 0;
     for (int64_t i = early * VOCAB; i < (int64_t)LENGTH * VOCAB; i++)
@@ -289,8 +288,8 @@ static void check_retrieval_matters(const struct model *m, const struct variant 
     free_result(&results[0]), free_result(&results[1]);
 }
 
-/* Matrices that bf16 holds, read as bf16 by calls of few ids: the same bits. Others are left alone, and those that
- * decoding does not read may hold what they like. Changes the model. */
+/* Calls of few ids read matrices that are exact in bf16 as bf16, with the same bits. Other matrices stay float32, and
+ * those that decoding does not read may have any numbers. Changes the model. */
 static void check_narrow(struct model *m, const struct variant *v, struct device *dev) {
     int32_t ids[LENGTH], targets[LENGTH];
     make_ids(ids, targets, test_seed());
@@ -319,18 +318,18 @@ static void check_narrow(struct model *m, const struct variant *v, struct device
     free_result(&results[0]), free_result(&results[1]);
 }
 
-/* Texts that begin at different lengths and take ids in random company, in batches where they may: each has the bits of
+/* Texts of different lengths take ids in batches of random texts, where batches are allowed: each text gets the bits of
  * its own id-by-id run. `narrow`: with bf16 weights. */
 enum { TEXTS = 11, STEPS = 150 };
-struct company {
+struct batched {
     struct retriever *retriever[TEXTS];
     struct decoder_state *state[TEXTS];
     int32_t ids[TEXTS][LENGTH];
     int begin[TEXTS], steps[TEXTS];
-    float *logits[TEXTS]; /* [STEPS + 1, VOCAB]: after the beginning and after each step */
+    float *logits[TEXTS]; /* [STEPS + 1, VOCAB]: before the first step and after each step */
 };
 
-static void company_open(struct company *c, struct machine *a, const struct model *m, const struct variant *v,
+static void batched_open(struct batched *c, struct machine *a, const struct model *m, const struct variant *v,
                          int first, int n) {
     for (int t = first; t < first + n; t++) {
         c->logits[t] = floats((STEPS + 1) * VOCAB);
@@ -344,7 +343,7 @@ static void company_open(struct company *c, struct machine *a, const struct mode
     }
 }
 
-static void company_close(struct company *c, int first, int n) {
+static void batched_close(struct batched *c, int first, int n) {
     for (int t = first; t < first + n; t++) {
         decoder_state_free(c->state[t]);
         if (c->retriever[t]) c->retriever[t]->free(c->retriever[t]);
@@ -352,8 +351,8 @@ static void company_close(struct company *c, int first, int n) {
     }
 }
 
-/* One id for each of these texts; how many of them went together. */
-static int company_step(struct company *c, const int *texts, int n, bool batch) {
+/* Feeds one id to each of these texts. Returns how many of them were in a batch. */
+static int batched_step(struct batched *c, const int *texts, int n, bool batch) {
     struct decoder_state *states[TEXTS];
     float *logits[TEXTS];
     int32_t ids[TEXTS];
@@ -372,8 +371,8 @@ static int company_step(struct company *c, const int *texts, int n, bool batch) 
     return together;
 }
 
-static void check_company(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
-    struct company c = {0}, alone = {0};
+static void check_batched(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
+    struct batched c = {0}, alone = {0};
     struct rng rng = rng_make(test_seed(), 21);
     struct machine a;
     int32_t targets[LENGTH];
@@ -388,22 +387,22 @@ static void check_company(const struct model *m, const struct variant *v, struct
     CHECK(!narrow || weights.narrow);
     start_with(&a, m, v, dev, weights, narrow ? 5 : 150, 2); /* passes of 5: a batch has several parts */
     for (int t = 0; t < TEXTS; t++) {
-        company_open(&alone, &a, m, v, t, 1);
+        batched_open(&alone, &a, m, v, t, 1);
         for (int i = 0; i < STEPS; i++)
-            company_step(&alone, &t, 1, false);
-        company_close(&alone, t, 1);
+            batched_step(&alone, &t, 1, false);
+        batched_close(&alone, t, 1);
     }
-    company_open(&c, &a, m, v, 0, TEXTS);
+    batched_open(&c, &a, m, v, 0, TEXTS);
     for (int left = TEXTS; left > 0;) {
         int texts[TEXTS], n = 0;
         for (int t = 0; t < TEXTS; t++)
             if (c.steps[t] < STEPS && rng_below(&rng, 8) > 0) texts[n++] = t;
-        together += company_step(&c, texts, n, true);
+        together += batched_step(&c, texts, n, true);
         left = 0;
         for (int t = 0; t < TEXTS; t++)
             left += c.steps[t] < STEPS;
     }
-    if (m->config.recurrent_layer > 0 || m->config.landmark_block > 0) /* a text with a past of its own goes alone */
+    if (m->config.recurrent_layer > 0 || m->config.landmark_block > 0) /* not batched */
         CHECK_EQ(together, 0);
     else
         CHECK(together > TEXTS * STEPS * 9 / 10);
@@ -412,7 +411,7 @@ static void check_company(const struct model *m, const struct variant *v, struct
         CHECK_EQ(decoder_state_tokens(c.state[t]), c.begin[t] + STEPS);
         free(c.logits[t]), free(alone.logits[t]);
     }
-    company_close(&c, 0, TEXTS);
+    batched_close(&c, 0, TEXTS);
     stop(&a);
 }
 
@@ -428,9 +427,9 @@ int main(int argc, char **argv) {
         check_threads(&m, v);
         check_turns(&m, v, dev);
         if (v->retrieval) check_retrieval_matters(&m, v, dev);
-        check_company(&m, v, dev, false);
+        check_batched(&m, v, dev, false);
         check_narrow(&m, v, dev);
-        check_company(&m, v, dev, true);
+        check_batched(&m, v, dev, true);
         params_free(m.params);
     }
     device_close(dev);

@@ -1,5 +1,5 @@
-/* test_memory_gradients.c -- gradients of the loss through a token memory, and of the retriever that its reader
- * teaches, are those of differences of the losses. */
+/* test_memory_gradients.c -- gradients of the loss with a token memory, and of a retriever that learns from it, equal
+ * finite differences of the losses. */
 #include "tests/gradient_fixture.h"
 
 static void check_memory(const struct memory_case *c, uint64_t seed) {

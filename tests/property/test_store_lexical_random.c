@@ -1,5 +1,5 @@
 /* test_store_lexical_random.c -- random additions, drops, damage with repair, and removals of the lexical index: after
- * each, the hits are those of plain loops over the chunks that are there, and verify --deep finds nothing. */
+ * each, the hits are those of plain loops over the remaining chunks, and verify --deep finds no problem. */
 #include "tests/unit/store/store_lexical_fixture.h"
 
 enum { STORES = 6, OPERATIONS = 25, EACH = 4 };
@@ -31,7 +31,7 @@ static void drop(struct state *s) {
     s->dropped[shard] = true;
 }
 
-/* Any one segment goes, or all of them. */
+/* Removes one random segment, or all of them. */
 static void damage(struct state *s) {
     char path[700];
     int64_t problems = 0;

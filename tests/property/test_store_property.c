@@ -1,8 +1,8 @@
 /* test_store_property.c -- a store against a model of it in memory, under random calls.
  *
- * Calls: begin, document (also ones seen before), seal, discard, drop the journal, publish under some index, close and
- * open again, and look: every chunk, document and landmark, and exact search, must be what the model says. Then
- * readers in two other processes look while the writer continues: each view must be a whole generation. */
+ * Calls: begin, document (also repeated ones), seal, discard, drop the journal, publish with some index, close and open
+ * again, and compare: every chunk, document and landmark, and exact search, must be that of the model. Then two other
+ * processes read while the writer continues: each view must be a complete generation. */
 #include "base/half.h"
 #include "tests/store_fixture.h"
 #include <stdbool.h>
@@ -11,7 +11,7 @@ enum { DIM = 8, VOCAB = 150, DOCUMENTS_MAX = 4000, POOL = 600, STEPS = 1500, K =
 
 struct model {
     int64_t documents[DOCUMENTS_MAX]; /* fixture numbers, in the order of the store's ids */
-    int64_t published, sealed, open;  /* how many: published <= sealed <= open */
+    int64_t published, sealed, open;  /* numbers of documents: published <= sealed <= open */
     int64_t duplicates_published, duplicates_sealed, duplicates_open;
     bool has[POOL];
     bool in_shard;
@@ -34,7 +34,7 @@ static void check_search(struct store_view *v, const struct store_info *info, co
     fixture_vector(query, DIM, 77, 1.0f);
     struct store_search how = {.k = K, .nprobe = 1 << 20, .candidates = (int)info->chunks},
                         exact = {.k = K, .exact = true};
-    CHECK_OK(store_view_search(v, hits, query, 1, &how)); /* every list and candidate: must equal the scan */
+    CHECK_OK(store_view_search(v, hits, query, 1, &how)); /* every list: must equal the scan */
     CHECK_OK(store_view_search(v, scan, query, 1, &exact));
     CHECK(fixture_same_hits(hits, scan, K));
     float best = -INFINITY;
@@ -47,7 +47,7 @@ static void check_search(struct store_view *v, const struct store_info *info, co
     if (info->chunks) CHECK(fabsf(hits[0].score - best) < 1e-5f);
 }
 
-static void look(const char *dir, const struct model *m) {
+static void compare_store(const char *dir, const struct model *m) {
     struct store *s;
     struct store_view *v;
     CHECK_OK(store_open(&s, dir));
@@ -126,7 +126,7 @@ static void publish(struct store_writer *w, struct model *m, struct rng *r) {
     for (int64_t i = 0; i < m->sealed; i++)
         chunks += chunks_of(m->documents[i]);
     enum status s = store_writer_publish(w, &how);
-    if (chunks < 4) return (void)(s == STATUS_OK); /* too few to train some of the kinds */
+    if (chunks < 4) return (void)(s == STATUS_OK); /* too few chunks to train some kinds of index */
     if (s != STATUS_OK) fprintf(stderr, "%s: %s\n", how.index, status_message());
     CHECK(s == STATUS_OK);
     m->published = m->sealed;
@@ -140,7 +140,7 @@ static void random_calls(const struct store_writer_config *c) {
     snprintf(dir, sizeof dir, "%s/store", test_folder());
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, c, true));
-    for (int i = 0; i < 5; i++) { /* enough for every kind of index from the start */
+    for (int i = 0; i < 5; i++) { /* enough chunks for every kind of index from the start */
         if (!m.in_shard) CHECK_OK(store_shard_begin(w));
         m.in_shard = true;
         add_document(w, c, &m, &r);
@@ -166,7 +166,7 @@ static void random_calls(const struct store_writer_config *c) {
         } else {
             end_shard(w, &m, what == 36);
             store_writer_close(w);
-            look(dir, &m);
+            compare_store(dir, &m);
             CHECK_OK(store_writer_open(&w, dir, c, false));
             struct store_journal j;
             CHECK_OK(store_writer_journal(w, &j));
@@ -176,7 +176,7 @@ static void random_calls(const struct store_writer_config *c) {
     }
     publish(w, &m, &r);
     store_writer_close(w);
-    look(dir, &m);
+    compare_store(dir, &m);
     int64_t problems;
     CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
     CHECK_EQ(problems, 0);
@@ -187,7 +187,7 @@ static void random_calls(const struct store_writer_config *c) {
 
 enum { ROUNDS = 12, PER_ROUND = 30 };
 
-/* Opens one view after the other until the last round's generation is there; each must be a whole number of rounds. */
+/* Opens view after view until it sees the last round's generation; each view must have a whole number of rounds. */
 static int reader(const char *dir) {
     int64_t last = 0;
     for (int views = 0; last < ROUNDS * PER_ROUND; views++) {

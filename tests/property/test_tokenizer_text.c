@@ -1,6 +1,6 @@
-/* test_tokenizer_text.c -- on random text: decoding gives back what was encoded, a stream of pieces gives what
- * decoding gives, and merging gives what the definition of byte-pair merges gives (a plain quadratic loop here;
- * linear search, frequent pairs, heap, cuts and cache there). */
+/* test_tokenizer_text.c -- on random text: decoding restores the encoded text, a stream of pieces equals the decoding,
+ * and the merges equal those of the definition. Here byte-pair merges are a plain quadratic loop; the tokenizer has
+ * linear search, frequent pairs, a heap, cuts and a cache. */
 #include "base/rng.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -28,7 +28,7 @@ static void close_tokenizer(struct opened *o) {
     tokenizer_free(o->t);
 }
 
-/* Letters that merge often, and now and then anything. */
+/* Letters that merge often, and sometimes any character. */
 static size_t random_text(struct rng *rng, char *out, bool with_mark) {
     size_t bytes = 0;
     int length = (int)rng_below(rng, LENGTH_MAX);
@@ -85,7 +85,7 @@ static void test_back(const char *name) {
     close_tokenizer(&o);
 }
 
-/* Random ids make broken characters: stream and whole must agree on them, too. */
+/* Random ids make incomplete characters: stream and whole text must agree on them, too. */
 static void test_random_ids(const char *name) {
     struct opened o = open_tokenizer(name);
     struct rng rng = rng_make(test_seed(), 2);
@@ -105,7 +105,7 @@ static void test_random_ids(const char *name) {
     close_tokenizer(&o);
 }
 
-/* The definition: join the pair of lowest rank, leftmost first, until there is none. */
+/* The definition: merge the pair of lowest rank, the leftmost first, until no pair has a rank. */
 static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
     for (;;) {
         int32_t rank = INT32_MAX, id = -1;
@@ -127,7 +127,7 @@ static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
     }
 }
 
-/* llama2 has no pre-tokenizer, so a text is one word: of marks and letters that have ids of their own. */
+/* llama2 has no pre-tokenizer, so the text is one word of marks and letters that have ids of their own. */
 static void test_merges(const char *name, int length_max) {
     struct opened o = open_tokenizer(name);
     struct rng rng = rng_make(test_seed(), 3);

@@ -1,7 +1,7 @@
 /* test_tokenizer_train_random.c -- on random texts: the trainer gives the merges of the definition (count all pairs
- * anew for each merge, take the most frequent one of lowest ids), whatever the threads and the order of documents; the
- * encoder makes as many tokens of the texts as the trainer reported; and the trained tokenizer decodes any encoded
- * bytes to the same. */
+ * again for each merge, take the most frequent one with the lowest ids), whatever the threads and the order of
+ * documents; the encoder makes as many tokens of the texts as the trainer reported; and the trained tokenizer decodes
+ * its own ids to the same bytes. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -26,7 +26,7 @@ struct corpus {
     size_t bytes[DOCUMENTS];
 };
 
-/* Few letters, so that merges go deep; some rounds with any character. */
+/* Few letters, so that tokens become long; some rounds have any character. */
 static void make_corpus(struct corpus *c, struct rng *rng) {
     uint64_t letters = 1 + rng_below(rng, 6), spaces = rng_below(rng, 4), odd = rng_below(rng, 2) ? 0 : 10;
     for (int d = 0; d < DOCUMENTS; d++) {
@@ -157,7 +157,7 @@ static void check_tokens(const struct corpus *c, const struct tokenizer *t, stru
     CHECK_EQ(tokens, 0);
 }
 
-/* Random bytes come back repaired, valid text as it is. */
+/* Random bytes come back repaired, valid text unchanged. */
 static void check_round_trip(struct rng *rng, const struct tokenizer *t, struct tokenizer_scratch *s) {
     for (int round = 0; round < 40; round++) {
         char text[400];

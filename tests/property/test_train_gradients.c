@@ -1,9 +1,9 @@
-/* test_train_gradients.c -- a training step's gradients are those of differences of its own losses: every tensor of
- * every variant, every pool, with noise on the choice, with what a corpus adds. */
+/* test_train_gradients.c -- a training step's gradients equal finite differences of its losses: for every tensor of
+ * every variant, every pool, with Gumbel noise, with candidates of a corpus. */
 #include "tests/corpus_fixture.h"
 #include "tests/gradient_fixture.h"
 
-/* With noise on the choice and far contrastive targets; activations are made again. */
+/* With Gumbel noise, distant contrastive targets, and recomputed activations. */
 static void check_variant(const struct variant *v, uint64_t seed) {
     struct model m;
     struct text t;

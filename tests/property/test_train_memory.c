@@ -1,6 +1,7 @@
-/* test_train_memory.c -- the loss through a token memory: its value against plain loops in double precision over what a
- * row may read, how far its gradients go (which are right: test_train_gradients.c), and that neither threads,
- * recomputation nor the cut into micro-batches changes them. */
+/* test_train_memory.c -- the loss with a token memory. Its value equals that of plain loops in double precision over
+ * the entries that a row may read. Its gradients reach the tensors that the config names; neither threads,
+ * recomputation nor the division into micro-batches changes them. (test_train_gradients.c tests that they are
+ * right.) */
 #include "decoder/decoder_passages.h"
 #include "tests/memory_fixture.h"
 
@@ -17,7 +18,7 @@ struct reading {
     int entries;
 };
 
-/* One more entry for a row: its key and value are rows of the step's matrices. */
+/* Adds an entry for a row: its key and value are rows of the step's matrices. */
 static void read_entry(struct reading *r, const struct memory_loss *m, int64_t row, int64_t entry, double tau) {
     double distance = 0;
     int64_t size = m->keys.cols;
@@ -31,7 +32,7 @@ static void read_entry(struct reading *r, const struct memory_loss *m, int64_t r
     r->entries++;
 }
 
-/* All that a row may read, decided from the case and the documents alone. */
+/* All entries that a row may read, derived from the case and the documents alone. */
 static void read_all(struct reading *r, const struct memory_case *c, const struct memory_loss *m,
                      const struct batch *batch, int64_t row, double tau) {
     int64_t S = c->base ? MEMORY_CHUNK : MEMORY_CHUNK + 1, each = c->blocks, block = row / S, own = block / each;
@@ -102,7 +103,7 @@ static void check_value(const struct memory_case *c, uint64_t seed) {
     CHECK_OK(step_evaluate(s, sums, mixed, &t.t.batch, now.pool));
     for (int i = 0; i < c->sequences; i++)
         whole += mixed[i];
-    /* Held-out texts do not read one another. */
+    /* Held-out texts do not read each other. */
     CHECK((fabs(whole / (double)scored - report.memory_loss) < 1e-6) == (c->reads.group < 2));
     step_free(s), free_memory_text(&t), params_free(m.params), device_close(dev);
 }
@@ -121,7 +122,8 @@ static float *gradients_with(const struct model *m, const struct memory_case *c,
     return g;
 }
 
-/* Largest difference of a tensor's gradients by its largest element, of tensors whose names begin so or do not. */
+/* Largest difference of a tensor's gradients, divided by its largest element, over the tensors whose names have, or do
+ * not have, a prefix. */
 static double difference(const struct model *m, const float *a, const float *b, bool memory) {
     double worst = 0;
     for (int i = 0; i < params_count(m->params); i++) {
@@ -136,8 +138,8 @@ static double difference(const struct model *m, const float *a, const float *b, 
     return worst;
 }
 
-/* "projection": the trunk learns as without a memory, to the bit, and the memory's own tensors as with "all".
- * "states": keys are constants, so only part of the gradient is there. */
+/* "projection": the trunk's gradients have the bits of a step without a memory, and the memory's tensors learn as with
+ * "all". "states": keys are constants, so a part of the gradient is missing. */
 static void check_reach(const struct memory_case *of, uint64_t seed) {
     struct memory_case c = *of;
     struct model m;
@@ -154,7 +156,7 @@ static void check_reach(const struct memory_case *of, uint64_t seed) {
     free(all), free(without), free(projection), free(states), params_free(m.params);
 }
 
-/* ---- inference: the decoder's keys, of a text and of passages, are those that were trained */
+/* ---- inference: the decoder's keys, of a text and of passages, are those of training */
 
 /* Rows [n] of the step's keys against [n, hidden], whose columns after the key's size are 0. */
 static void check_keys(const struct memory_loss *ml, const int64_t *rows, const float *found, int64_t n) {
@@ -210,7 +212,7 @@ static void check_inference(const struct memory_case *of, uint64_t seed) {
     free_memory_text(&t), free(ids), free(rows), free(keys), params_free(m.params), device_close(dev);
 }
 
-/* ---- the same numbers by another path */
+/* ---- the same numbers by other methods */
 
 static void check_paths(const struct memory_case *of, uint64_t seed) {
     struct memory_case c = *of;
@@ -229,7 +231,7 @@ static void check_paths(const struct memory_case *of, uint64_t seed) {
     free(again), free(plain), params_free(m.params);
 }
 
-/* Groups of sequences may be cut apart. Some micro-batches do without their past. */
+/* A cut into micro-batches may divide a group of sequences. Some micro-batches read no past. */
 static void check_micro_batches(const struct memory_case *of, uint64_t seed) {
     struct memory_case c = *of;
     struct model m;
@@ -255,7 +257,7 @@ static void check_micro_batches(const struct memory_case *of, uint64_t seed) {
     free(b), b = train_fixture_run(s, &m, &all.t.batch, 1, &now, &dropped);
     CHECK((fabs(dropped.memory_loss - one.memory_loss) > 1e-6) == (c.reads.past > 0));
     if (c.reads.passages == 0 && c.reads.group < 2)
-        CHECK(fabs(dropped.memory_loss - dropped.loss) < 1e-6); /* nothing is left to read */
+        CHECK(fabs(dropped.memory_loss - dropped.loss) < 1e-6); /* no entry is left to read */
     free(a), free(b), step_free(s), step_free(small), free_memory_text(&all);
     free_memory_text(&part[0]), free_memory_text(&part[1]), params_free(m.params), device_close(dev);
 }

@@ -1,9 +1,8 @@
-/* test_train_neighbours.c -- what the queries of a training step may choose, and what the contrastive loss asks them
- * for.
- */
+/* test_train_neighbours.c -- the chunks that the queries of a training step may select, and the targets of the
+ * contrastive loss. */
 #include "tests/corpus_fixture.h"
 
-/* ---- what may be chosen */
+/* ---- what may be selected */
 
 static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) {
     const struct variant v = {"choices", "[1,1,1]", "tokens", 1, 63, 70, 6, false, false, false, pool};
@@ -51,11 +50,11 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
  */
 static void check_contrast(int64_t reach) {
     const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
-    /* Of one sequence: chunk 3 holds the end of one document and the start of the next; chunk 7 begins another. */
+    /* Of one sequence: chunk 3 has the end of one document and the start of the next; chunk 7 begins another one. */
     static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
                                              {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
     static const int begins_in_document_of_end[12] = {3, 2, 1, 3, 2, 1,
-                                                      0, 4, 3, 2, 1, 0}; /* following chunks that do */
+                                                      0, 4, 3, 2, 1, 0}; /* following chunks of the document */
     struct model m;
     struct text t;
     struct step_report report;
@@ -88,7 +87,7 @@ static void check_contrast(int64_t reach) {
     step_free(s), free_text(&t), params_free(m.params), device_close(dev);
 }
 
-/* ---- some sequences see the corpus alone: another part of them each step, and none when the model is measured. */
+/* ---- some sequences retrieve from the corpus alone: other ones in each step, and none in validation. */
 static void check_corpus_alone(void) {
     const struct variant v = {"corpus alone", "[1,1]", "tokens", 1, 63, 80, 3, true, false, false, POOL_CORPUS};
     struct corpus_scene scene;
@@ -103,7 +102,7 @@ static void check_corpus_alone(void) {
         for (now.seed = 1; now.seed <= 16; now.seed++) {
             CHECK_OK(step_run(s, &report, &scene.t.batch, 1, &now));
             for (int64_t q = 0; q < SEQUENCES; q++) {
-                int64_t r = q * v.chunks + 1; /* a query with one chunk after it */
+                int64_t r = q * v.chunks + 1; /* a query that one chunk follows */
                 bool own = false;
                 for (int64_t j = r * TOPK; j < (r + 1) * TOPK; j++)
                     own = own || s->neighbours[0].index[j] == r - 1;
@@ -118,7 +117,7 @@ static void check_corpus_alone(void) {
     free_scene(&scene);
 }
 
-/* The longest run of ids that both hold, in a row. */
+/* The longest run of ids that both contain. */
 static int64_t longest_run(const int32_t *a, int64_t na, const int32_t *b, int64_t nb) {
     int64_t best = 0;
     for (int64_t shift = 1 - na; shift < nb; shift++)
@@ -130,7 +129,7 @@ static int64_t longest_run(const int32_t *a, int64_t na, const int32_t *b, int64
     return best;
 }
 
-/* ---- some queries see one neighbour alone, and it repeats words of the chunk to come. */
+/* ---- some queries get a single neighbour, which repeats ids of the next chunk. */
 static void check_copies(void) {
     const struct variant v = {"copies", "[1,1,1]", "tokens", 1, 63, 80, 4, true, false, false, POOL_CORPUS};
     struct corpus_scene scene;

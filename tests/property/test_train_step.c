@@ -1,12 +1,12 @@
-/* test_train_step.c -- what a training step promises, on small random models of every variant: its losses are those of
- * inference, and neither recomputation, threads nor the cut into micro-batches changes its gradients (which are right:
- * test_train_gradients.c). */
+/* test_train_step.c -- a training step of small random models of every variant: its losses are those of inference, and
+ * neither recomputation, threads nor the division into micro-batches changes its gradients. (test_train_gradients.c
+ * tests that they are right.) */
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/corpus_fixture.h"
 
-/* Largest difference of a tensor's gradients, in parts of its largest element; names the worst tensor. */
+/* Largest difference of a tensor's gradients, divided by its largest element; gives the name of the worst tensor. */
 static double worst_difference(const struct model *m, const float *a, const float *b, const char **name) {
     double worst = 0;
     for (int i = 0; i < params_count(m->params); i++) {
@@ -30,9 +30,9 @@ static void check_same(const struct model *m, const float *a, const float *b, do
     CHECK(worst <= tolerance);
 }
 
-/* ---- the same numbers another way */
+/* ---- the same numbers by other methods */
 
-static void check_ways(const struct variant *v, const struct model *m) {
+static void check_methods(const struct variant *v, const struct model *m) {
     struct text both, one[SEQUENCES];
     struct step_report report, other;
     struct step_config config = config_of(v, SEQUENCES);
@@ -59,7 +59,8 @@ static void check_ways(const struct variant *v, const struct model *m) {
     check_same(m, plain, again, 2e-5, "two threads");
     free(again), step_free(threaded);
 
-    /* The contrastive loss and the batch's pool see their micro-batch alone: they are another thing then. */
+    /* The contrastive loss and the pool "batch" use one micro-batch only, so they have other results with smaller
+     * ones. */
     if (!v->contrastive && v->pool != POOL_BATCH) {
         struct batch batches[SEQUENCES];
         config.sequences = 1;
@@ -82,7 +83,7 @@ static void check_ways(const struct variant *v, const struct model *m) {
 
 /* ---- inference */
 
-/* Sum of the losses of one sequence by the decoder of inference. */
+/* Sum of the losses of one sequence, computed by the decoder. */
 static double inferred(struct device *dev, const struct variant *v, const struct model *m, const int32_t *ids,
                        const int32_t *targets, int64_t rows, int64_t positions) {
     struct weights weights = weights_of_params(m->params);
@@ -144,7 +145,7 @@ static void check_inference(const struct variant *v, const struct model *m) {
     free(before), free(after), step_free(s), free_text(&t), device_close(dev);
 }
 
-/* ---- a corpus: gradients reach the chunks that were found; what a query may not see it does not get. */
+/* ---- a corpus: gradients reach the candidates; a query does not get what it may not read. */
 
 static void check_corpus_choices(const struct variant *v, const struct step *s) {
     int64_t Q = SEQUENCES * v->chunks, found = 0;
@@ -182,7 +183,8 @@ static void check_corpus(void) {
     CHECK(isfinite(sums[0]) && isfinite(sums[1]));
     free(a), free(b), step_free(other), corpus_pool_free(again), free_scene(&scene);
 }
-/* ---- a cut query: the contrastive loss moves the encoder and the query's last map, and no layer of the decoder. */
+/* ---- a cut query: the contrastive loss has gradients for the encoder and the query's projection, and for no layer of
+ * the decoder. */
 static void check_cut(void) {
     const struct variant v = {"cut", "[1,1]", "tokens", 1, 63, 70, 4, true, false, true, POOL_OWN};
     struct model m;
@@ -215,7 +217,7 @@ static void check_cut(void) {
     free(with), free(without), step_free(s), free_text(&t), params_free(m.params), device_close(dev);
 }
 
-/* ---- learning: the optimizer is fed, and the loss of one batch falls. */
+/* ---- learning: the optimizer gets the gradients, and the loss of one batch falls. */
 static void check_learning(void) {
     const struct variant v = variants[1];
     struct model m;
@@ -245,7 +247,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ARRAY_LEN(variants); i++) {
         struct model m;
         make_model(&m, &variants[i], test_seed() + i);
-        check_ways(&variants[i], &m);
+        check_methods(&variants[i], &m);
         check_inference(&variants[i], &m);
         params_free(m.params);
     }

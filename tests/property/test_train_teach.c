@@ -1,6 +1,7 @@
-/* test_train_teach.c -- the retriever taught by its reader: gains and loss against plain loops in double precision over
- * the keys, losses, queries and landmarks of a step; which tensors learn (the gradients: test_train_gradients.c); the
- * same bits again, with activations made again, and in micro-batches; and that a student learns a teacher's order. */
+/* test_train_teach.c -- the taught retriever: gains and loss against plain loops in double precision over the keys,
+ * losses, queries and landmarks of a step; which tensors learn; the same bits in a second run, with recomputed
+ * activations, and in micro-batches; a student learns a teacher's order. (test_train_gradients.c tests the
+ * gradients.) */
 #include "tests/teach_fixture.h"
 
 static int each_of(const struct memory_case *c) {
@@ -11,7 +12,7 @@ static double sigmoid(double x) {
     return 1 / (1 + exp(-x));
 }
 
-/* Nats that the rows of a block save by reading one passage alone: its features by plain loops. */
+/* Nats that the rows of a block save by reading one passage alone; its features are computed by plain loops. */
 static double gain_of(const struct step *s, const struct memory_case *c, const struct memory_text *t, int64_t block,
                       int p, const float *gate) {
     const struct memory_loss *m = s->mixture;
@@ -63,7 +64,7 @@ static void expect_query(struct expected *out, const struct step *s, const struc
         for (int p = 0; p < each && of % C != C - 1; p++) {
             int32_t document = t->passage_documents[(of + 1) * each + p];
             if (document < 0) continue;
-            /* what the encoder was given: compacted, after the chunks of the batch */
+            /* the encoder's input: compacted, after the chunks of the batch */
             int64_t landmark = s->queries + of * each + slot++;
             const int32_t *from = t->t.documents[r], *to = t->t.documents[r + 1];
             if (part && document >= from[0] && document <= to[1]) continue;
@@ -112,7 +113,7 @@ static void check_value(const struct memory_case *c, uint64_t seed) {
     const float gate[] = {0.05F, 0.07F, -0.03F, 0.04F, 0.02F};
     memcpy(weights_tensor(optimizer_master(step_optimizer(s)), "memory.gate.weight").data, gate, sizeof gate);
     CHECK_OK(step_run(s, &report, &t.t.batch, 1, &now));
-    /* The encoder forgot the candidates in its backward pass where only projections learn: made again. */
+    /* If only projections learn, the encoder has not kept the candidates for backward: they are computed again. */
     int64_t chunks = s->queries * (1 + each_of(c));
     encoder_train_forward(s->encoder, s->encoder_ids, (struct mat){0}, chunks);
     for (int g = 0; g < m.config.groups; g++)
@@ -185,7 +186,7 @@ static void check_reach(const struct memory_case *c, uint64_t seed) {
     free(with), free(without), free(again), params_free(m.params);
 }
 
-/* Weights of all but the retriever's projections as they were. */
+/* All weights but the retriever's projections are unchanged. */
 static void restore_reader(const struct step *s, const struct model *m) {
     float *now = optimizer_master(s->optimizer)->data;
     for (int i = 0; i < params_count(m->params); i++) {
@@ -197,7 +198,7 @@ static void restore_reader(const struct step *s, const struct model *m) {
     }
 }
 
-/* Projections learn to rank what gains most first. */
+/* Projections learn to rank first what gains most. */
 static void check_learning(const struct memory_case *c, uint64_t seed) {
     struct model m;
     struct memory_text t;

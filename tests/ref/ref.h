@@ -1,8 +1,7 @@
 /* ref.h -- the oracle: every op in plain loops, no BLAS, no threads, straight from the headers' equations.
  *
- * Each loop exists twice from one text (ref_loops.inc): ref_* sums in double and is taken as the truth, naive_* does
- * the same in float and says what that storage type can be expected to give (tolerance: twins.h). All arrays are
- * dense. */
+ * Each loop exists twice from one text (ref_loops.inc): ref_* sums in double and is the reference; naive_* does the
+ * same in float and shows the accuracy of that storage type (tolerance: twins.h). All arrays are dense. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include "tests/ref/ref.h"
 
-/* dq, dk, dv of attention and chunk_attention are overwritten; gca adds to dk and dv, and takes s.weight as given. */
+/* dq, dk, dv of attention and chunk_attention are overwritten; gca adds to dk and dv, and reads s.weight. */
 #define REF_ATTEND_BACKWARD_DECLARE(prefix, real) \
     void prefix##_attention_lse(real *lse, const float *q, const float *k, struct ref_attention s); \
     void prefix##_attention_backward(real *dq, real *dk, real *dv, const float *dout, const float *q, const float *k, \

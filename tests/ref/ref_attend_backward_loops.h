@@ -22,7 +22,7 @@ static REAL log_sum(const REAL *scores, int64_t count, bool null) {
     return top + (REAL)log(sum);
 }
 
-/* `count` rows of k and v, `stride` apart (those of dk and dv too), and the null key where the softmax has it. */
+/* `count` rows of k and v, `stride` apart (those of dk and dv too), and the null key, if the softmax has one. */
 struct key_rows { const float *k, *v; int64_t stride, count; int dim; bool null; };
 
 /* One query's softmax over the keys, its result times `weight`: adds to dq, dk, dv; overwrites scores. Returns dout .

@@ -1,12 +1,12 @@
-/* ref_backward.h -- oracles of gradients, of the softmax over chosen landmarks, and of AdamW; as ref.h, from the
- * headers' equations, all arrays dense. Where an op adds to its output, so does its oracle: fill it first. */
+/* ref_backward.h -- oracles of gradients, of the softmax over selected landmarks, and of AdamW; as in ref.h, from the
+ * headers' equations, all arrays dense. If an op adds to its output, so does its oracle: fill the output first. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 struct ref_adamw { float lr, beta1, beta2, eps, decay, clip; int64_t step; };
 
-/* `store`: rounds a number that a program of that storage type would keep (NULL: it keeps it as it is). */
+/* `store`: rounds a number as a program of that storage type does (NULL: no rounding). */
 #define REF_BACKWARD_DECLARE(prefix, real) \
     void prefix##_norm_backward(real *dx, real *dw, const float *dy, const float *x, const float *w, int64_t n, \
                                 int64_t d, \

@@ -1,4 +1,4 @@
-/* ref_float.c -- the same loops in float: what a naive program gets. */
+/* ref_float.c -- the same loops in float: the accuracy of a naive program. */
 #define REAL float
 #define PREFIX naive
 #include "tests/ref/ref_loops.inc"

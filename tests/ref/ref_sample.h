@@ -1,5 +1,5 @@
 /* ref_sample.h -- the oracle of training's sampling (topk.h): which landmarks are allowed, the noise in double, and
- * whether a sample is right: in order, nothing forbidden, nothing clearly better missing. For the tests of both
+ * whether a sample is right: in order, only allowed landmarks, no clearly better one missing. For the tests of both
  * twins. */
 #pragma once
 #include "kernels/search/topk.h"
@@ -27,7 +27,7 @@ static inline bool ref_allowed(const struct topk_rows *t, int64_t r, int64_t e) 
     return true;
 }
 
-/* What was requested, and the oracle's scores [n, e]. */
+/* The request, and the oracle's scores [n, e]. */
 struct sample_check {
     const double *scores;
     int64_t n, e;
@@ -35,10 +35,10 @@ struct sample_check {
     const struct topk_rows *rows;
     bool gumbel;
     uint64_t seed;
-    double tolerance;                    /* of a score; of a key 1e-5 more */
+    double tolerance;                    /* tolerance of a score; that of a key is 1e-5 larger */
 };
 
-/* `score` NULL: indexes alone are checked. */
+/* `score` NULL: checks the indexes alone. */
 static inline void check_sample(const int64_t *index, const int32_t *slot, const float *score, struct sample_check c) {
     const double *scores = c.scores, tolerance = c.tolerance;
     const struct topk_rows *rows = c.rows;

@@ -4,8 +4,8 @@
 #include "kernels/search/topk.h"
 #include <stdlib.h>
 
-/* Ranges and documents of every kind for n rows and e landmarks: `kind` 0 the own past alone, 1 others too, 2 with
- * documents. */
+/* Ranges and documents of every kind for n rows and e landmarks: `kind` 0: own past alone, 1: also other sequences, 2:
+ * with documents. */
 struct sample_case {
     int32_t *own_begin, *own_end, *sequence_end, *other_begin, *other_end, (*document_of)[2], (*document_barred)[2];
 };
@@ -23,7 +23,7 @@ static inline struct sample_case sample_case_make(int64_t n, int64_t e, int kind
         c.other_begin[r] = r % 3 == 0 ? 0 : (int32_t)rng_below(rng, (uint64_t)e);
         c.other_end[r] =
             r % 3 == 0 ? (int32_t)e : c.other_begin[r] + (int32_t)rng_below(rng, (uint64_t)(e - c.other_begin[r]) + 1);
-        if (r == 2) c.other_end[r] = c.other_begin[r], c.own_end[r] = c.own_begin[r];      /* nothing at all */
+        if (r == 2) c.other_end[r] = c.other_begin[r], c.own_end[r] = c.own_begin[r];      /* an empty range */
     }
     if (kind < 2) return c;
     c.document_of = calloc((size_t)e + 1, sizeof *c.document_of);

@@ -1,5 +1,5 @@
-/* ref_token_memory.h -- the oracle of kernels/token_memory.h: every row against every entry, as the header's equations
- * say. */
+/* ref_token_memory.h -- the oracle of kernels/memory/token_memory.h: every row against every entry, by the header's
+ * equations. */
 #pragma once
 #include <stdint.h>
 
@@ -21,8 +21,8 @@ static inline int64_t ref_token_memory_columns(const struct ref_token_memory *m)
 }
 
 /* w [n, columns] as token_memory_ops.weights. stats: log_p, lse, nearest, squares, largest, n numbers each. backward
- * adds to dstates, dslots, dpast and dtau; sizes 1: sums of the terms' sizes instead, of which rounding errors are a
- * share. */
+ * adds to dstates, dslots, dpast and dtau; sizes 1: sums of the absolute terms instead, to which rounding errors are
+ * proportional. */
 #define REF_TOKEN_MEMORY_DECLARE(prefix, real) \
     void prefix##_token_memory(real *stats, real *w, const struct ref_token_memory *m); \
     void prefix##_token_memory_backward(real *dstates, real *dslots, real *dpast, real *dtau, const float *dlog_p, \

@@ -1,5 +1,5 @@
-/* ref_token_memory_case.h -- random memories for the tests of both twins, with what the oracle and the naive loop make
- * of them: blocks of uneven size, rows outside of blocks, slots shared and missing, entries without a value, equal
+/* ref_token_memory_case.h -- random memories for the tests of both twins, with the results of the oracle and of the
+ * naive loop: blocks of uneven size, rows outside of blocks, shared and missing slots, entries without a value, equal
  * keys. */
 #pragma once
 #include "base/rng.h"
@@ -48,7 +48,7 @@ static inline struct memory_case memory_case_make(struct rng *rng, struct memory
     c.slot_value = case_words(rng, c.slot_keys), c.past_value = case_words(rng, c.past_keys);
     c.target = case_words(rng, s.n), c.row_begin = case_zeros(s.blocks + 1, sizeof *c.row_begin);
     c.slot = case_zeros((int64_t)s.blocks * s.k, sizeof *c.slot);
-    /* Blocks: from about row n/16 to 15n/16, unevenly spaced; the first may be all that there is. */
+    /* Blocks: from about row n/16 to 15n/16, unevenly spaced; there may be only one. */
     for (int b = 0; b <= s.blocks; b++) {
         int64_t even = s.blocks > 1 ? s.n / 16 + (s.n - s.n / 8) * b / s.blocks : s.n * b;
         int64_t shift = b > 0 && b < s.blocks ? (int64_t)rng_below(rng, 3) : 0;
@@ -71,7 +71,7 @@ static inline struct memory_case memory_case_make(struct rng *rng, struct memory
     return c;
 }
 
-/* After changes to the arrays, and before the oracle's results are read. */
+/* Call it after changes of the arrays, before the oracle's results are read. */
 static inline void memory_case_solve(struct memory_case *c) {
     struct memory_shape s = c->shape;
     c->m = (struct ref_token_memory){s.n,           s.d,       c->states,    c->slot_key, c->past_key, c->slot_value,

@@ -1,4 +1,4 @@
-/* ref_token_memory_loops.h -- the text of the oracle of token memories, for one REAL and PREFIX. */
+/* ref_token_memory_loops.h -- the loops of the oracle of token memories, for one REAL and PREFIX. */
 #include "tests/ref/ref_token_memory.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* test_ops.c -- no op without a test: fails when struct ops has a member, or an op's struct a function, that has no
- * case here, and when a family has no test program of its own beside this one. */
+/* test_ops.c -- every op has a test: fails if struct ops has a member, or an op's struct a function, without a case
+ * here, and if a family has no test program besides this one. */
 #include "tests/twins/twins.h"
 #include <stddef.h>
 
@@ -30,8 +30,8 @@ static const struct {
     FAMILY(next_token),
 };
 
-/* How many functions the family's own test programs (test_<name>.c, and test_<name>_*.c) call: raise it together
- * with a case there. */
+/* The number of functions that the family's test programs (test_<name>.c, and test_<name>_*.c) call. Raise it when you
+ * add a case there. */
 static const struct {
     const char *name;
     size_t functions;

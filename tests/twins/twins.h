@@ -1,16 +1,16 @@
-/* twins.h -- what tests of ops share: random inputs, outputs between guard bands, and the tolerance.
+/* twins.h -- shared by the tests of ops: random inputs, outputs between guard bands, and the tolerance.
  *
- * An op is right when |twin - ref| <= 2 |naive float loop - ref| + 1e-6 (of the value, where it is above 1), with the
- * naive loop's worst error over the tensor: a tolerance is derived, not tuned. Attention adds what one rounding of a
- * float score does to its exponential (score_slack): with scores in the hundreds that alone exceeds the rest.
- * Each case runs on 1 and on 2 threads, and must give equal bits. */
+ * An op is right when |twin - ref| <= 2 |naive float loop - ref| + 1e-6 (of the value, if it is above 1), with the
+ * naive loop's largest error over the tensor: a tolerance is derived, not tuned. Attention adds the effect of one
+ * rounding of a float score on its exponential (score_slack), which exceeds the rest for scores in the hundreds. Each
+ * case runs on 1 and on 2 threads, and must give equal bits. */
 #pragma once
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "tests/ref/ref.h"
 #include "tests/test.h"
 
-enum { DEVICES = 2, GUARD = 19 };        /* columns and rows around a guarded matrix: no multiple of a vector */
+enum { DEVICES = 2, GUARD = 19 };        /* columns and rows around a guarded matrix: not a multiple of a vector */
 static const float guard_value = -12345.678f;
 
 static struct device *twin_device[DEVICES];      /* 1 thread, 2 threads */
@@ -34,7 +34,7 @@ static inline float *random_array(int64_t n, float scale) {
 static inline float *zero_array(int64_t n) { return calloc((size_t)n + 1, sizeof(float)); }
 static inline double *double_array(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
-/* Rounds towards zero to what bf16 holds, and gives the same numbers as bf16. */
+/* Rounds towards zero to numbers that are exact in bf16, and returns them as bf16. */
 static inline uint16_t *truncate_to_bf16(float *a, int64_t n) {
     uint16_t *halves = calloc((size_t)n + 1, sizeof *halves);
     for (int64_t i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ static inline struct guarded guarded_make(int64_t rows, int64_t cols, const floa
         memcpy(mat_row(g.m, r), content + r * cols, (size_t)cols * sizeof(float));
     return g;
 }
-/* Copies the content out (dense), checks that the frame is whole, and frees. */
+/* Copies the content out (dense), checks that the frame is unchanged, and frees. */
 static inline void guarded_take(float *out, struct guarded *g) {
     int64_t stride = g->m.stride;
     for (int64_t r = 0; r < g->m.rows + 2 * GUARD; r++)
@@ -80,9 +80,9 @@ static inline void guarded_drop(struct guarded *g) {
     free(out);
 }
 
-/* Gradients of a softmax or a norm are differences of terms that may be far larger than what is left of them, and the
- * twin has rounded what forward kept (lse, rstd) and its exponents (2 ulp) where the naive loop has not: twice the
- * tolerance, and the constant goes with the size of the numbers. */
+/* Gradients of a softmax or a norm are differences of terms that may be far larger than the result. The twin has
+ * rounded the values that forward kept (lse, rstd) and its exponents (2 ulp); the naive loop has not. So the tolerance
+ * is doubled, and its constant is proportional to the size of the numbers. */
 struct tolerance { double factor, constant, relative, slack; };   /* slack: of score_slack */
 static const struct tolerance tolerance_gradient = {4.0, 2e-6, 1e-6, 0.0};
 

@@ -14,7 +14,7 @@ struct config_key {
     enum key_kind kind;
     size_t offset;
     int64_t least, most;
-    const char *words; /* of a text that is one of some: "self|corpus|both" */
+    const char *words; /* the allowed values of a text: "self|corpus|both" */
 };
 #define AT(member) offsetof(struct ablation_config, member)
 
@@ -90,7 +90,7 @@ static enum status config_read_key(struct ablation_config *c, const struct confi
     return object_read(at, c->path, value, strlen(value));
 }
 
-/* Members of an object whose keys stand in the table as "prefix.key". */
+/* Members of an object whose keys are in the table as "prefix.key". */
 static enum status config_read_object(struct ablation_config *c, const struct object *m, const char *prefix) {
     for (size_t i = 0; i < m->count; i++) {
         char name[128];
@@ -119,7 +119,7 @@ static enum status config_read_object(struct ablation_config *c, const struct ob
     return STATUS_OK;
 }
 
-/* ---- what follows from the keys -------------------------------------------------------------------------- */
+/* ---- values that follow from the keys -------------------------------------------------------------------------- */
 
 static enum status config_select(struct ablation_config *c) {
     for (size_t i = 0; i < c->rows.count; i++) {
@@ -164,7 +164,7 @@ static enum status config_model_facts(struct ablation_config *c) {
     return STATUS_OK;
 }
 
-/* What this command sets itself. */
+/* Keys that this command sets itself. */
 static enum status config_check_passed(const struct ablation_config *c) {
     static const char *const own[] = {"model", "start_from", "tokenizer", "data", "valid", "steps", "pool_data"};
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
@@ -226,7 +226,8 @@ static enum status config_defaults_set(struct ablation_config *c, const char *na
     return memory_copy_string(&c->vary_k, "evaluated");
 }
 
-/* The part of the name that tells the texts apart: valid-books.jsonl.xz is "books" beside valid-wiki.jsonl.xz. */
+/* The part of the name that distinguishes the texts: valid-books.jsonl.xz is "books" if valid-wiki.jsonl.xz is another
+ * one. */
 static enum status config_domains(struct ablation_config *c) {
     char name[FILE_PATH_MAX];
     size_t shared = 0;

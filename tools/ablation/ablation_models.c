@@ -1,4 +1,4 @@
-/* ablation_models.c -- the models of a plan: configs that differ from DRT's in what a row varies, and nothing else. */
+/* ablation_models.c -- the models of a plan: configs that differ from DRT's only in the keys that a row varies. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "kernels/landmark/landmark_attention.h"
@@ -12,7 +12,8 @@
 enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008, TRAINING_SEQUENCES = 8 }; /* defaults of length and sequences */
 /* Sequences of Landmark Attention have at most so many ids: in training it reads all blocks before a position. */
 enum { LANDMARK_LENGTH = 1008 };
-/* While the size of a step is not known: the most that drt-train takes, so that no other key looks too large. */
+/* As long as the number of steps is unknown: the largest that drt-train accepts, so that no other key is too large for
+ * it. */
 static const int64_t STEPS_UNKNOWN = 1000000000000;
 
 /* ---- sizes ----------------------------------------------------------------------------------------------- */
@@ -66,7 +67,7 @@ static enum status model_base(struct object *m, int layers) {
     return object_set_int(m, "encoder_layers", 0);
 }
 
-/* As many layers as it takes to have as many parameters as DRT. */
+/* So many layers that the model has DRT's number of parameters. */
 static enum status model_deep(struct ablation_model *m, struct object *json, const struct ablation_plan *plan,
                               const struct ablation_model *drt) {
     for (int layers = model_config_layers(&drt->config); layers <= LAYERS_MAX; layers++) {
@@ -86,8 +87,8 @@ static int64_t training_whole(const struct object *t, const char *key, int64_t o
     return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
-/* The recurrent layer lies at ten twelfths of the depth, as in the paper; as many states as positions of a block: the
- * largest block of which the training's sequences are a multiple, up to the window. */
+/* The recurrent layer is at ten twelfths of the depth, as in the paper. There are as many states as positions in a
+ * block, which is the largest divisor of the training's sequences up to the window. */
 static enum status model_recurrent(struct object *json, const struct ablation_config *c,
                                    const struct model_config *drt) {
     int64_t length = training_whole(&c->training, "length", TRAINING_LENGTH), block = drt->window;
@@ -105,7 +106,7 @@ static enum status model_recurrent(struct object *json, const struct ablation_co
     return object_set_int(json, "recurrent_block", block);
 }
 
-/* Blocks of the size of DRT's chunks, and as many of them as DRT reads. */
+/* Blocks have the size of DRT's chunks, and a position reads as many of them as DRT reads chunks. */
 static enum status model_landmark(struct object *json, const struct model_config *drt) {
     TRY(model_base(json, model_config_layers(drt)));
     TRY(object_set_int(json, "landmark_block", drt->chunk));
@@ -123,7 +124,7 @@ static enum status model_groups(struct object *json, const struct ablation_plan 
     return model_layers(json, layers, 1 + groups);
 }
 
-/* The reader that teaches is a token memory over the last layer. */
+/* The teaching reader is a token memory of the last layer. */
 static enum status model_reader(struct object *json, const struct model_config *drt) {
     if (object_get(json, "memory_layer")) return STATUS_OK;
     TRY(object_set_int(json, "memory_layer", model_config_layers(drt)));
@@ -163,7 +164,8 @@ static enum status training_base(struct object *t) {
     return object_set_string(t, "eval_pool", "none");
 }
 
-/* The same tokens a step in shorter sequences, of whole blocks. A length that DRT's training refuses stays. */
+/* The same number of tokens a step, in shorter sequences of whole blocks. A length that DRT's training would refuse is
+ * kept. */
 static enum status training_landmark(struct object *t, int64_t block) {
     const int64_t length = training_whole(t, "length", TRAINING_LENGTH), blocks = length / block;
     int64_t parts = 1;
@@ -174,7 +176,7 @@ static enum status training_landmark(struct object *t, int64_t block) {
     return object_set_int(t, "sequences", parts * training_whole(t, "sequences", TRAINING_SEQUENCES));
 }
 
-/* What every run of the plan has in common. */
+/* Keys that are the same in every run of the plan. */
 static enum status training_common(struct object *t, const struct ablation_model *m, const struct ablation_config *c) {
     char suffix[8], list[64];
     snprintf(suffix, sizeof suffix, m->config.vocab_size > 65536 ? "u32" : "u16");
@@ -198,7 +200,7 @@ static enum status training_read(struct train_config *out, const struct ablation
     return s == STATUS_OK ? s : fail_context(s, "%s", name);
 }
 
-/* Steps, and how often a run that may be killed writes a checkpoint: ten times, where the config leaves it open. */
+/* Steps, and the number of checkpoints of a run, which may be killed: ten, if the config does not give save_every. */
 static enum status training_steps(struct ablation_model *m, struct object *t, const struct ablation_config *c) {
     struct train_config read = {0};
     TRY(object_set_int(t, "steps", c->steps > 0 ? c->steps : STEPS_UNKNOWN));
@@ -232,7 +234,7 @@ static enum status training_steps(struct ablation_model *m, struct object *t, co
     return s;
 }
 
-/* What a row takes out must be in the config, or the row would be DRT again. */
+/* The part that a row removes must be in the config, or the row would equal DRT. */
 static enum status training_without(struct object *t, const struct ablation_model *m,
                                     const struct ablation_plan *plan) {
     struct train_config drt = {0};
@@ -267,7 +269,7 @@ static enum status training_own(struct object *t) {
     return object_set_string(t, "pool", "own");
 }
 
-/* The reader learns its own projection and nothing of the trunk, and teaches when it has learnt something. */
+/* The reader trains its own projection and not the trunk, and starts to teach after some steps. */
 static enum status training_taught(struct object *t, const struct ablation_model *drt) {
     char teach[128];
     object_remove(t, "contrastive");
@@ -299,7 +301,7 @@ out:
     return s;
 }
 
-/* ---- models that are there already ----------------------------------------------------------------------- */
+/* ---- finished models ----------------------------------------------------------------------- */
 
 static enum status model_take(struct ablation_model *m, const struct ablation_plan *plan, const char *folder) {
     const struct ablation_config *c = plan->config;

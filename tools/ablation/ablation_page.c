@@ -1,7 +1,7 @@
 /* ablation_page.c -- table.html: the rows as bars with their intervals, as SVG in a page that needs no other file.
  *
- * The Base LM is the line at zero. A bar to the left is a lower perplexity. Its colour says what the interval says: all
- * of it is below zero, all of it above, or zero lies in it. Every text of a config is escaped. */
+ * The Base LM is the line at zero. A bar to the left is a lower perplexity. Its colour shows whether the interval is
+ * below zero, above zero, or contains zero. Every text of a config is escaped. */
 #include "tools/ablation/ablation_table.h"
 #include <math.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void page_text(FILE *f, const char *text, size_t bytes) {
 
 /* ---- one chart ------------------------------------------------------------------------------------------- */
 
-/* What a chart is of: all documents, a text, or a class of overlap. */
+/* The documents of a chart: all, one text, or one class of overlap. */
 struct chart {
     const struct ablation_table *table;
     int file, class;           /* -1: all */
@@ -136,7 +136,7 @@ static void draw_numbers(FILE *f, const struct chart *c, const struct ablation_f
             of->change.high);
 }
 
-/* bands: only what lies below the axis' lines. */
+/* bands: draws only the parts below the axis' lines. */
 static void draw_rows(FILE *f, const struct chart *c, double total, bool bands) {
     const char *part = "";
     double y = AXIS_HEIGHT;

@@ -1,4 +1,4 @@
-/* ablation_run.c -- see ablation_run.h. Processes are started, watched and recorded here, and nowhere else. */
+/* ablation_run.c -- see ablation_run.h. Only this file starts, watches and records processes. */
 #include "tools/ablation/ablation_run.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -36,7 +36,8 @@ struct ablation_work {
 
 /* ---- one process ----------------------------------------------------------------------------------------- */
 
-/* All that the child needs is made before the fork: after it, only calls that are safe in a signal handler follow. */
+/* Everything that the child needs is made before the fork: after it, only calls that are safe in a signal handler are
+ * allowed. */
 struct child {
     char program[FILE_PATH_MAX], log[FILE_PATH_MAX], out[FILE_PATH_MAX];
     char **argv, **env, visible[64];
@@ -58,7 +59,7 @@ static enum status child_argv(struct child *c, const struct ablation_part *part,
     return STATUS_OK;
 }
 
-/* The environment, with one GPU visible where the config names some. */
+/* The environment, with one visible GPU if the config names GPUs. */
 static enum status child_environment(struct child *c, const char *gpu) {
     size_t n = 0, kept = 0;
     while (environ[n])
@@ -77,9 +78,10 @@ static void child_free(struct child *c) {
     memory_free(c->env);
 }
 
-/* In the child. Results of evaluations go to a file that gets its name when it is whole; all else to the log. */
+/* In the child. Results of evaluations are written to a file that gets its name when it is complete; all other output
+ * goes to the log. */
 static void child_execute(const struct child *c, const char *folder, const sigset_t *mask, pid_t parent) {
-    setpgid(0, 0); /* a terminal's Ctrl-C comes through the parent, once */
+    setpgid(0, 0); /* a terminal's Ctrl-C comes only through the parent */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(126);
     int null = open("/dev/null", O_RDONLY);
@@ -127,7 +129,8 @@ static enum status part_start(struct ablation_work *w, int slot, size_t at) {
     return s;
 }
 
-/* ---- its end --------------------------------------------------------------------------------------------- */
+/* ---- the end of a process
+ * --------------------------------------------------------------------------------------------- */
 
 /* The last line of the log that is not empty. */
 static void log_last_line(char out[512], const char *path) {
@@ -193,7 +196,7 @@ static enum status part_end(struct ablation_work *w, struct ablation_slot *slot,
     return STATUS_OK;
 }
 
-/* ---- which part is next ---------------------------------------------------------------------------------- */
+/* ---- the next part ---------------------------------------------------------------------------------- */
 
 static bool part_ready(const struct ablation_work *w, size_t at) {
     const struct ablation_part *part = &w->plan->parts[at];
@@ -205,7 +208,8 @@ static bool part_ready(const struct ablation_work *w, size_t at) {
     return ready;
 }
 
-/* An evaluation begins anew after a stop: it is not begun where time will not do, unless nothing else was done yet. */
+/* An evaluation starts again after a stop, so it is not started if the time does not suffice, unless this call has done
+ * nothing yet. */
 static bool part_fits(const struct ablation_work *w, const struct ablation_part *part) {
     const double limit = w->options->max_seconds, left = limit - (clock_seconds() - w->begin);
     if (limit <= 0 || part->kind < ABLATION_SCORE || (w->made == 0 && w->running == 0)) return true;
@@ -223,7 +227,7 @@ static void say_start(const struct ablation_work *w, size_t at) {
             w->plan->n_parts, progress_time_text(all, left));
 }
 
-/* Parts without a command are made at once. */
+/* Makes parts without a command. */
 static enum status fill_slots(struct ablation_work *w) {
     for (size_t at = 0; at < w->plan->n_parts && w->running < w->n_slots; at++) {
         struct ablation_part *part = &w->plan->parts[at];
@@ -242,7 +246,7 @@ static enum status fill_slots(struct ablation_work *w) {
     return STATUS_OK;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------------- */
+/* ---- all parts ----------------------------------------------------------------------------------------- */
 
 static void stop_parts(struct ablation_work *w, int signal) {
     w->stopping = true;
@@ -302,7 +306,7 @@ static enum status parts_loop(struct ablation_work *w) {
     }
 }
 
-/* What the parts are, for readers who want one of them by hand: commands to be run in the folder of the run. */
+/* The commands of all parts, which a user can run by hand in the folder of the run. */
 static enum status write_commands(const struct ablation_plan *plan, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(ablation_path(path, folder, "commands.txt"));
@@ -338,7 +342,7 @@ enum status ablation_run_parts(bool *finished, struct ablation_plan *plan, const
     TRY(write_commands(plan, o->folder));
     progress_line_signals(&w.signals);
     sigaddset(&w.signals, SIGCHLD);
-    signal(SIGCHLD, no_action); /* one that is ignored by default is never waited for */
+    signal(SIGCHLD, no_action); /* a wait would never return a signal that is ignored by default */
     sigprocmask(SIG_BLOCK, &w.signals, &w.before);
     enum status s = parts_loop(&w);
     sigprocmask(SIG_SETMASK, &w.before, NULL);

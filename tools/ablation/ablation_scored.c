@@ -1,11 +1,11 @@
-/* ablation_scored.c -- see ablation_scored.h. Members that no table needs are passed over. */
+/* ablation_scored.c -- see ablation_scored.h. Members that no table needs are skipped. */
 #include "tools/ablation/ablation_scored.h"
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include <string.h>
 
-/* Losses of the document that is read: n - 1. */
+/* Losses of the current document: n - 1. */
 static enum status scored_losses(struct ablation_scored *s, struct json *j, const char *const *modes, int n_modes) {
     bool found[ABLATION_MODES] = {false};
     TRY(json_expect(j, JSON_OBJECT, "the losses of a document"));

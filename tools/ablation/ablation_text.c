@@ -64,7 +64,7 @@ static void text_rows(FILE *f, const struct ablation_table *t) {
     }
 }
 
-/* One table of changes, a column for each subset. */
+/* One table of changes, with a column for each subset. */
 static void text_subsets(FILE *f, const struct ablation_table *t, bool domains) {
     const struct ablation_config *c = t->plan->config;
     const int n = domains ? (int)c->valid.count : ABLATION_CLASSES;

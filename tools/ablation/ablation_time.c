@@ -1,6 +1,6 @@
-/* ablation_time.c -- how long parts take: from their work, the device's rate of products and seconds on the processor
- * (ablation_work.c), corrected by the parts of the same kind that are done. The first estimate may be wrong by a factor
- * of two. */
+/* ablation_time.c -- estimates the time of parts from their work, the device's rate of products and seconds on the
+ * processor (ablation_work.c), corrected by finished parts of the same kind. The first estimate may be wrong by a
+ * factor of two. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -95,7 +95,8 @@ out:
     return s;
 }
 
-/* In a process of its own: a GPU's context takes memory as long as its process lives, and the parts need it. */
+/* In a separate process, because a GPU's context takes memory as long as its process lives, and the parts need this
+ * memory. */
 struct measured {
     enum status status;
     double rate;

@@ -1,5 +1,6 @@
-/* ablation_work.c -- what the parts of a plan cost: operations, which a device has a rate for, and seconds on the
- * processor, which no device shortens. The latter were measured on 16 cores beside an H200 (docs/ablation.md). */
+/* ablation_work.c -- the work of the parts of a plan: operations, which are divided by the device's rate, and seconds
+ * on the processor, which do not depend on the device. The latter were measured on 16 cores of a machine with an H200
+ * (docs/ablation.md). */
 #include "base/system/processors.h"
 #include "tools/ablation/ablation_plan.h"
 #include <string.h>
@@ -7,20 +8,20 @@
 static const double start_seconds = 2.5;      /* program, device, model */
 static const double tokenizer_seconds = 6e-8; /* a byte of text, to train a tokenizer */
 static const double encode_seconds = 1e-8;    /* a byte of text to ids */
-static const double build_seconds = 1.7e-7;   /* a token: read, tokenized, stored */
+static const double build_seconds = 1.7e-7;   /* a token: to read, tokenize and store it */
 static const double lexical_seconds = 1.6e-7; /* a token: the lexical index */
 static const double neighbour_seconds = 1e-3; /* a chunk of the text on one core: BM25 before a training; a guess */
 static const double open_seconds = 2e-8;      /* a token of the store: landmarks to the device */
 static const double overlap_seconds = 1e-7;   /* a token of the store: its runs of 13 ids */
 static const double score_seconds = 1.2e-5;   /* a scored token of a mode */
-static const double retrieve_seconds = 5e-5;  /* the same, where chunks are retrieved */
+static const double retrieve_seconds = 5e-5;  /* the same, if chunks are retrieved */
 /* A scored token with a memory: passages are searched, read and sampled; on one core, the gates of two halves and of
- * all documents are fitted. Each is a fixed part, and one for each chunk of a search. */
+ * all documents are fitted. Each has a fixed part, and a part for each chunk of a search. */
 static const double memory_seconds[2] = {1e-4, 1e-5};
 static const double fit_seconds[2] = {2e-3, 1e-4};
 
-/* Operations of a product in the time of one of attention without tensor cores on a GPU: of Landmark Attention, and of
- * a recurrent state. From the instructions of the kernels; not measured. */
+/* How many operations of a product take the time of one operation of attention without tensor cores on a GPU (Landmark
+ * Attention, recurrent states). From the instructions of the kernels; not measured. */
 static const double plain_attention = 80;
 
 static double cores_of(const struct ablation_config *c) {
@@ -41,7 +42,7 @@ static double store_tokens(const struct ablation_plan *plan, enum ablation_store
 
 /* Operations of a token forward: products, and attention over a window's positions of a text of `length`. Landmark
  * Attention has one more position a block, and reads all blocks before a position. In a recurrent layer tokens read the
- * states, and states at the end of each block one another and its tokens. */
+ * states; at the end of each block the states read each other and the block's tokens. */
 static double forward_work(const struct ablation_plan *plan, const struct ablation_model *m, double length) {
     const struct model_config *c = &m->config;
     const double hidden = c->hidden, plain = strcmp(plan->config->device, "cpu") == 0 ? 1 : plain_attention;
@@ -85,7 +86,7 @@ void ablation_build_work(struct ablation_part *p, const struct ablation_plan *pl
     p->host = start_seconds + tokens * (build_seconds + (lexical ? lexical_seconds : 0));
 }
 
-/* Every window reads `skip` tokens that it does not score. */
+/* Every window reads `skip` tokens without scoring them. */
 static double read_again(const struct ablation_config *c) {
     const double scored = (double)(c->context - c->skip);
     const double piece =
@@ -98,7 +99,7 @@ static double search_work(const struct ablation_plan *plan, const struct ablatio
     return 2 * (double)m->config.hidden * store_tokens(plan, s->what) / 63;
 }
 
-/* A chunk of a passage that is read has its states computed; every second one was read before. */
+/* The states of a passage's chunks are computed when it is read; every second one was read before. */
 static void fit_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s) {
     const double tokens = ablation_scored_tokens(plan), memories = s->n_modes + 1;
     const double pass =

@@ -14,7 +14,7 @@ static enum status object_copy_range(char **out, const char *text, size_t bytes)
     return STATUS_OK;
 }
 
-/* The key is taken over, also where this fails. */
+/* Takes the key, also if this fails. */
 static enum status object_add(struct object *m, char *key, const char *value, size_t bytes) {
     char *copy = NULL;
     enum status s = object_copy_range(&copy, value, bytes);

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# completions.sh -- completions for bash and zsh, from what the programs print for --help.
+# completions.sh -- completions for bash and zsh, from the programs' --help.
 #
 #   tools/docs/completions.sh PROGRAMS FOLDER      writes FOLDER/drt.bash and FOLDER/_drt
 #   cmake --build build --target docs              the same, with build/bin and tools/completions
 #
-# The option tables in the programs are the only source. What stands after an option's name says what its value is: a|b|c are words,
-# DIR, STORE, RUN are folders, FILE a file. The files are committed and installed: an installation need not run the programs, and
+# The option tables in the programs are the only source. The placeholder after an option's name shows its kind of value: a|b|c are words,
+# DIR, STORE, RUN are folders, FILE is a file. The files are committed and installed: an installation need not run the programs, and
 # tests/cli/completions.sh fails when they are not up to date.
 set -eu
 if [ $# -ne 2 ]; then

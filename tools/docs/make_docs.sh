@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make_docs.sh -- docs/cli.md and the man pages, from what the programs print for --help.
+# make_docs.sh -- docs/cli.md and the man pages, from the programs' --help.
 #
 #   tools/docs/make_docs.sh PROGRAMS CLI_MD [MAN_FOLDER [VERSION]]
 #   cmake --build build --target docs        the same, with build/bin, docs/cli.md and build/man/man1

@@ -1,6 +1,6 @@
-/* drt_eval_ablation.c -- drt-eval ablation: a config to a table of many models and modes (docs/ablation.md).
+/* drt_eval_ablation.c -- drt-eval ablation: makes a table of many models and modes from a config (docs/ablation.md).
  *
- * Its parts are the sibling programs, executed one by one (tools/ablation/ablation_run.h says why). */
+ * It runs the sibling programs as separate processes (tools/ablation/ablation_run.h gives the reasons). */
 #include "base/memory.h"
 #include "tools/ablation/ablation_run.h"
 #include "tools/ablation/ablation_table.h"
@@ -34,8 +34,8 @@ static int parse(struct ablation_options *o, const char **operands, int argc, ch
             "and writes RUN/table.txt, table.json and table.html: every row beside the Base LM, with 95 % intervals, "
             "by text and by overlap with the store. Stopped (Ctrl-C, --max-minutes) or killed, the same command "
             "continues, and the table is the same. docs/ablation.md has the rows and the keys of CONFIG.",
-        .examples = "  drt-eval ablation examples/ablation/small.json --out run --estimate\n"
-                    "  drt-eval ablation examples/ablation/small.json --out run --max-minutes 10\n",
+        .examples = "  drt-eval ablation docs/examples/ablation/small.json --out run --estimate\n"
+                    "  drt-eval ablation docs/examples/ablation/small.json --out run --max-minutes 10\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
         .max_operands = 1,
@@ -61,7 +61,7 @@ static const char *time_text(char out[32], double seconds) {
     return out;
 }
 
-/* An evaluation begins again after a stop: pieces that are shorter than it never end it. */
+/* An evaluation starts again after a stop: calls with a time limit below its duration never finish it. */
 static void note_long_parts(const struct ablation_plan *plan, double rate, double max_minutes) {
     double longest = 0;
     const char *name = NULL;
@@ -77,7 +77,7 @@ static void note_long_parts(const struct ablation_plan *plan, double rate, doubl
                 name, time_text(time, longest));
 }
 
-/* Says what is left, and refuses a budget of seconds that cannot be met while nothing is trained yet. */
+/* Prints what is left. Before anything is trained, refuses a budget of seconds that is too small. */
 static enum status estimate(double *rate, const struct ablation_plan *plan, const struct ablation_options *o) {
     const struct ablation_config *c = plan->config;
     double by_kind[ABLATION_KINDS], spent = 0;

@@ -1,4 +1,4 @@
-/* drt_eval_figures.c -- sums over documents to the figures that are reported. */
+/* drt_eval_figures.c -- computes the reported figures from sums over documents. */
 #include "base/memory.h"
 #include "tools/eval/drt_eval.h"
 
@@ -17,7 +17,7 @@ enum status eval_figure(struct ratio *out, const struct eval_result *r, int file
         below[n++] = (double)(per == EVAL_PER_TOKEN ? d->tokens : d->bytes);
     }
     if (status == STATUS_OK) *out = ratio_of(above, below, n);
-    /* No probability exceeds 1, so no mean is negative, though Student's interval around one of few documents may be.
+    /* No probability exceeds 1, so no mean is negative, although Student's interval over few documents may be.
      */
     if (status == STATUS_OK && b < 0 && out->low <= out->high) out->low = fmax(out->low, 0);
     memory_free(above);
@@ -39,7 +39,7 @@ double eval_to_bits(double nats) {
     return nats / M_LN2;
 }
 
-/* The pairs of modes whose difference is shown. */
+/* The pairs of modes whose differences are printed. */
 const struct eval_pair eval_pairs[EVAL_PAIRS] = {
     {EVAL_NONE, EVAL_BASE},
     {EVAL_SELF, EVAL_BASE},

@@ -69,7 +69,7 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
-/* Sums over the scored tokens of each document: what figures of several runs over the same texts are paired by. */
+/* Sums over the scored tokens of each document, by which figures of several runs over the same texts can be paired. */
 static void write_documents(struct json_writer *w, const struct eval_result *r) {
     json_write_key(w, "scored");
     json_write_array(w);

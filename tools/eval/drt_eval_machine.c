@@ -1,11 +1,11 @@
-/* drt_eval_machine.c -- what the commands of drt-eval open: the model with its store, Base LMs beside it, what a token
- * memory needs. */
+/* drt_eval_machine.c -- opens the model with its store, further Base LMs, and the parts of a token memory, for the
+ * commands of drt-eval. */
 #include "base/memory.h"
 #include "tools/eval/drt_eval.h"
 #include "tools/memory/memory_knn.h"
 #include <string.h>
 
-/* The same ids must mean the same text. */
+/* The ids of both models must mean the same text. */
 static enum status check_base(const struct engine *model, const struct engine *base) {
     uint8_t a[16], b[16];
     tokenizer_fingerprint(model->model.tokenizer, a);
@@ -16,7 +16,7 @@ static enum status check_base(const struct engine *model, const struct engine *b
                 base->model.path, model->model.path);
 }
 
-/* Random chunks, too: their gate sees the scores that a search would give them. */
+/* Random chunks need it, too, because their gate reads the scores that a search would give them. */
 static bool searches(const struct eval_options *o) {
     static const char *const modes[] = {"corpus", "both", "random"};
     bool reads = o->oracle && strcmp(o->oracle, "none") != 0;

@@ -19,7 +19,7 @@ int eval_read_of(int mode, int side) {
                                                                          : MEMORY_READ_FOUND;
 }
 
-/* The read's temperature `tau` is number .. of its list, which rises; it joins the list where it is new. */
+/* Number of the temperature `tau` in the read's list, which is ascending; a new one is inserted. */
 static void read_wants(struct memory_read *read, float tau) {
     int at = 0;
     while (at < read->taus && read->tau[at] < tau)
@@ -36,7 +36,7 @@ static int read_index(const struct memory_read *read, float tau) {
     return at;
 }
 
-/* Queries of kNN-LM are added, nothing is scored. */
+/* Adds queries of kNN-LM, and scores nothing. */
 static bool collects(const struct eval_run *r) {
     return r->engines->knn && !memory_knn_searched(r->engines->knn);
 }

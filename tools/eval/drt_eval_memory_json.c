@@ -1,4 +1,4 @@
-/* drt_eval_memory_json.c -- what drt_eval_memory_report.c prints for people, for programs. */
+/* drt_eval_memory_json.c -- the tables of drt_eval_memory_report.c as JSON. */
 #include "base/formats/json.h"
 #include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"

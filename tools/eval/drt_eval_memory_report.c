@@ -16,7 +16,7 @@ static bool is_shown(const struct eval_result *r, int mode) {
     return r->mode[mode] && mode != eval_reference(r);
 }
 
-/* ---- for people ---- */
+/* ---- as text ---- */
 
 static enum status print_change(const struct eval_result *r, int a, int b) {
     struct ratio change;
@@ -37,7 +37,7 @@ static enum status print_change(const struct eval_result *r, int a, int b) {
 static enum status print_gains(const struct eval_result *r, int reference) {
     printf("\n%-18s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
            reference == EVAL_BASE ? "to base" : "to none", "95 % interval");
-    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) { /* eval_print_parts has the others */
+    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) { /* eval_print_parts prints the others */
         if (!is_shown(r, mode)) continue;
         printf("%-18s", eval_mode_names[mode]);
         TRY(print_change(r, mode, reference));

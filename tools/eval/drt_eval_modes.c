@@ -1,4 +1,4 @@
-/* drt_eval_modes.c -- which modes the options of drt-eval ppl name, and which options do not fit together. */
+/* drt_eval_modes.c -- the modes that the options of drt-eval ppl select, and checks of the options. */
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/search_options.h"
 #include <string.h>
@@ -34,7 +34,7 @@ const char *const eval_mode_names[EVAL_MODES] = {"none",
                                                  "memory-both-1/64"};
 const char *const eval_part_names[EVAL_PARTS] = {"1/2", "1/4", "1/8", "1/16", "1/32", "1/64"};
 
-/* Adds the modes that a list names; their names begin with `prefix`. */
+/* Adds the modes of a list; their names begin with `prefix`. */
 static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *prefix, int first, int end) {
     for (const char *at = list;;) {
         size_t length = strcspn(at, ","), skip = strlen(prefix);
@@ -54,8 +54,8 @@ static bool ends_in(const char *text, const char *end) {
     return n > of_end && strcmp(text + n - of_end, end) == 0;
 }
 
-/* The parts of the store that a list names, of those memories of the whole that are in `mode`. The last part is the
- * whole, which has its rows already. */
+/* Adds the parts of the store in a list, for the memories of the whole store that are in `mode`. The last part is the
+ * whole store, which has its rows already. */
 static bool modes_of_parts(bool mode[EVAL_MODES], const char *list) {
     if (!mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH]) return false;
     for (const char *at = list;;) {

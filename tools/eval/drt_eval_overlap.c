@@ -1,4 +1,4 @@
-/* drt_eval_overlap.c -- what the evaluated documents share with the store: contamination (indexer/overlap.h). */
+/* drt_eval_overlap.c -- the overlap of the evaluated documents with the store (contamination; indexer/overlap.h). */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "tools/eval/drt_eval_tokens.h"
@@ -100,10 +100,10 @@ enum status eval_find_overlap(struct eval_result *r, struct store_view *view, co
     if (s == STATUS_OK) return STATUS_OK;
     overlap_free(r->overlap);
     r->overlap = NULL;
-    return s == STATUS_INTERRUPTED ? STATUS_OK : s; /* all is scored: the report does without */
+    return s == STATUS_INTERRUPTED ? STATUS_OK : s; /* everything is scored: the report has no overlap */
 }
 
-/* Between the scored tokens of two windows there is at least one that was not scored. */
+/* There is at least one unscored token between the scored tokens of two windows. */
 enum status eval_find_runs(struct eval_result *r, int64_t first) {
     struct eval_tokens *t = &r->tokens;
     uint8_t *reach = NULL;

@@ -22,7 +22,7 @@ enum status eval_part_series(struct eval_part_series *out, const struct eval_res
     return STATUS_OK;
 }
 
-/* ---- for people ---- */
+/* ---- as text ---- */
 
 static enum status print_row(const struct eval_result *r, const struct eval_part_row *row) {
     const int64_t chunks = r->store_chunks;
@@ -64,7 +64,7 @@ enum status eval_print_parts(const struct eval_result *r) {
     return STATUS_OK;
 }
 
-/* ---- for programs ---- */
+/* ---- as JSON ---- */
 
 static void write_row(struct json_writer *w, const struct eval_part_row *row, int64_t chunks) {
     json_write_object(w);

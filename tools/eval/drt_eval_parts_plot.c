@@ -54,7 +54,7 @@ static void plot_line(const struct part_plot *p, const struct eval_part_series *
     fprintf(p->f, "\"/>\n");
     for (int i = 0; i < s->n; i++) {
         const struct ratio c = s->rows[i].change;
-        const double x = plot_x(p, s->rows[i].shift) + 3 * which; /* intervals side by side */
+        const double x = plot_x(p, s->rows[i].shift) + 3 * which; /* intervals next to each other */
         fprintf(p->f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %+.2f %%</title></circle>\n", x,
                 plot_y(p, c.value), colour, s->rows[i].part, c.value);
         if (c.low > c.high) continue;

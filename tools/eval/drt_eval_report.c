@@ -1,4 +1,4 @@
-/* drt_eval_report.c -- the tables for people. */
+/* drt_eval_report.c -- the tables as text. */
 #include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include "tools/shared/streams.h"

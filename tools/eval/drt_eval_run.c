@@ -1,4 +1,4 @@
-/* drt_eval_run.c -- files to documents, documents to ids and to what the store knows of them; drt_eval_window.c scores
+/* drt_eval_run.c -- reads documents, converts them to ids, and finds them in the store; drt_eval_window.c scores
  * them. */
 #include "tools/eval/drt_eval_run.h"
 #include "base/memory.h"
@@ -24,7 +24,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
     return STATUS_OK;
 }
 
-/* A document that is in the store too would find itself. */
+/* A document that is also in the store would find itself. */
 static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
     uint8_t hash[16];
     int64_t stored = -1;
@@ -64,7 +64,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     return STATUS_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------- */
+/* ---- all files ------------------------------------------------------------------------------------------- */
 
 static enum status run_file(struct eval_run *r, int file, enum reader_format format) {
     const struct eval_options *o = r->options;
@@ -88,7 +88,7 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
         status = reader_next(reader, &document, &more);
         if (status != STATUS_OK || !more) break;
         status = next_document(r, file, &document);
-        r->result->partial = progress_stop_requested(r->progress); /* perhaps between windows of the last document */
+        r->result->partial = progress_stop_requested(r->progress); /* possibly between windows of the last document */
         progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
     }
     f->skipped_lines = (int64_t)reader_position(reader).skipped;
@@ -97,7 +97,7 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
     return status;
 }
 
-/* Where windows do not begin with a chunk of the document, a chunk of the window lies across two of those. */
+/* If a window does not begin with a chunk of the document, each chunk of the window overlaps two of the document's. */
 static int64_t exclude_window(const struct eval_run *r) {
     const struct eval_options *o = r->options;
     if (o->rule < 0) return -1;
@@ -129,7 +129,7 @@ static enum status prepare(struct eval_run *r) {
     if (eval_has_memory(r->result) && eval_gca_mode(o) != EVAL_NONE)
         TRY(prepare_retriever(&r->memory_gca, r, eval_gca_mode(o)));
     TRY(eval_memory_prepare(r));
-    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn); /* else: queries alone are wanted */
+    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn); /* else only queries are collected */
     r->runs = scores && eval_has_memory(r->result) && eval_uses_store(r->result);
     if (r->runs || (scores && eval_uses_store(r->result) && reports_overlap(r)))
         TRY(overlap_create(&r->result->overlap));

@@ -1,8 +1,8 @@
-/* drt_eval_window.c -- windows to sums of negative log-likelihoods.
+/* drt_eval_window.c -- sums of negative log-likelihoods over windows.
  *
- * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are only
- * read: they have little context, and no retrieval to speak of. Each window runs once for each mode with a fresh state,
- * so every mode scores exactly the same positions with the same left context. */
+ * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are read
+ * but not scored: they have little context and hardly any retrieval. Each window runs once for each mode with a fresh
+ * state, so every mode scores exactly the same positions with the same left context. */
 #include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/shared/progress_line.h"
@@ -35,7 +35,7 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     return STATUS_OK;
 }
 
-/* Bytes of text that the tokens from `first` on decode to. Characters cut at an edge count on one side. */
+/* Bytes of the text of the tokens from `first` on. A character that is cut at an edge counts on one side. */
 static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t n, int64_t first, int64_t *bytes) {
     struct tokenizer_stream stream;
     const char *text = NULL;
@@ -50,8 +50,8 @@ static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t 
     return STATUS_OK;
 }
 
-/* Where the n scored tokens from `token` on will be in the overlap: the document is its next text, `at` a token of it.
- */
+/* The future positions of the n scored tokens from `token` on in the overlap: the document is its next text, `at` a
+ * token of it. */
 static void note_tokens(struct eval_run *r, int64_t at, int64_t n, int64_t token) {
     int64_t begin = r->runs ? overlap_tokens(r->result->overlap) : 0;
     for (int64_t i = 0; r->runs && i < n; i++)

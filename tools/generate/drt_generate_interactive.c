@@ -1,7 +1,7 @@
-/* drt_generate_interactive.c -- one text that a person and the model write in turns.
+/* drt_generate_interactive.c -- one text that a user and the model write in turns.
  *
- * The limit of an answer is counted here, and the generation itself has none: an empty line then continues the same
- * answer, as if it had not been stopped. Lines come by poll and read, not stdio, so that Ctrl-C gives up the line. */
+ * This file counts the limit of an answer, and the generation itself has none, so that an empty line continues the same
+ * answer without a difference. Lines are read by poll and read, not stdio, so that Ctrl-C discards the line. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/progress_line.h"
@@ -13,10 +13,10 @@ enum { READ_BYTES = 4096, LINE_MAX_BYTES = 1 << 24 };
 
 struct dialogue {
     struct generate_state *r;
-    bool terminal;    /* someone types */
-    bool open, ended; /* an answer may be continued; it came to its end */
+    bool terminal;    /* a user types */
+    bool open, ended; /* an answer may be continued; it has ended */
     int32_t last;     /* id that was generated and is not fed yet; -1: none */
-    char *line;       /* what was read: a line of n bytes, then what follows its newline */
+    char *line;       /* input: a line of n bytes, then the bytes after its newline */
     size_t held, capacity;
 };
 enum line { LINE_TEXT, LINE_END, LINE_INTERRUPTED };
@@ -57,7 +57,8 @@ static enum status read_line(struct dialogue *d, enum line *kind, size_t *bytes,
     }
 }
 
-/* What was held back of an answer, because a stop string could begin in it, is shown before the text continues. */
+/* Shows the end of an answer that was held back as the possible beginning of a stop string, before the text
+ * continues. */
 static enum status close_answer(struct dialogue *d) {
     const char *text;
     size_t bytes;
@@ -171,6 +172,6 @@ enum status generate_interactive(struct generate_state *r, bool *interrupted, co
     struct trace *trace = r->trace;
     if (s != STATUS_OK || !trace) return s;
     if (d.last >= 0) TRY(trace_tokens(trace, &d.last, 1, false));
-    r->trace = NULL; /* the watcher is not called any more */
+    r->trace = NULL; /* the watcher is no longer called */
     return trace_end(trace, true);
 }

@@ -1,4 +1,4 @@
-/* drt_generate_options.c -- the option table of drt-generate, and what cannot be given together. */
+/* drt_generate_options.c -- the option table of drt-generate, and options that exclude each other. */
 #include "tools/generate/drt_generate.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/search_options.h"

@@ -1,4 +1,4 @@
-/* drt_generate_setup.c -- everything that a run needs, made before the prompt is read. */
+/* drt_generate_setup.c -- opens all parts of a run before the prompt is read. */
 #include "session/corpus_search.h"
 #include "session/memory_search.h"
 #include "tools/generate/drt_generate_state.h"

@@ -1,4 +1,4 @@
-/* drt_generate_stats.c -- the decoder's stages and the retriever's, as one table; and the text, as it comes. */
+/* drt_generate_stats.c -- the stages of decoder and retriever as one table; and the output of the text. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate.h"
 #include "tools/shared/progress_line.h"

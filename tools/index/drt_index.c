@@ -1,4 +1,4 @@
-/* drt_index.c -- drt-index: builds, searches and looks after chunk stores. Subcommands are in drt_index_<name>.c. */
+/* drt_index.c -- drt-index: builds, searches and maintains chunk stores. Subcommands are in drt_index_<name>.c. */
 #include "tools/index/drt_index.h"
 #include "base/formats/json.h"
 #include "base/memory.h"

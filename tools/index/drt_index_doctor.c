@@ -1,4 +1,4 @@
-/* drt_index_doctor.c -- drt-index doctor: what this program is linked with, what the machine gives, what to change. */
+/* drt_index_doctor.c -- drt-index doctor: the linked libraries, the machine's features, and advice. */
 #include "base/memory.h"
 #include "base/system/processors.h"
 #include "kernels/linear/blas_cpu.h"

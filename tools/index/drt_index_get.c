@@ -1,4 +1,4 @@
-/* drt_index_get.c -- drt-index get: the text of a chunk or of a document, with where it comes from. */
+/* drt_index_get.c -- drt-index get: the text of a chunk or of a document, with its source. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
@@ -23,8 +23,8 @@ struct get {
     int32_t *ids; /* [chunk_tokens] */
 };
 
-/* The tokenizer alone decides the text, and its hash is all that must fit: a model whose encoder was trained on since
- * still reads the store's texts. */
+/* The text depends on the tokenizer alone, so only its hash must fit: a model whose encoder was trained further still
+ * reads the store's texts. */
 static enum status get_open(struct get *g) {
     struct store_fingerprint fingerprint;
     TRY(opened_store_open(&g->store, g->o->store));
@@ -126,7 +126,7 @@ static enum status get_document(struct get *g) {
         return no_such(g, "document", g->o->document, g->store.info.documents);
     TRY(store_view_document(g->store.view, &d, g->o->document));
     if (g->o->json) return document_json(g, &d);
-    /* Where it is from goes to standard error: standard output has the text and nothing else. */
+    /* The source is printed on standard error: standard output has only the text. */
     streams_printf(stderr, "%s%s%s%s", d.source, d.key[0] ? "  [" : "", d.key, d.key[0] ? "]" : "");
     if (d.line) fprintf(stderr, "  line %llu", (unsigned long long)d.line);
     fprintf(stderr, "  byte %llu, document %lld: %lld tokens in chunks %lld to %lld\n", (unsigned long long)d.offset,

@@ -1,4 +1,4 @@
-/* drt_index_hit.c -- what drt-index search and get print of a chunk. */
+/* drt_index_hit.c -- the output of drt-index search and get for a chunk. */
 #include "base/formats/json.h"
 #include "data/readers/reader.h"
 #include "tools/index/drt_index.h"

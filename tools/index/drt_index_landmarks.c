@@ -1,5 +1,5 @@
 /* drt_index_landmarks.c -- see drt_index_landmarks.h. Rows of a file are taken in the order of the store's chunks: one
- * a chunk of each document that is neither empty nor a copy of an earlier one. */
+ * row for each chunk of each document that is neither empty nor a copy of an earlier one. */
 #include "tools/index/drt_index_landmarks.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -59,7 +59,7 @@ static enum status vectors_finish(void *context) {
     return query_file_rows(s->file, s->skipped, 1, &got); /* that nothing follows */
 }
 
-/* What tells one file from another without reading all of it: its size, its beginning and its end. */
+/* Identifies a file without reading all of it: by its size, its beginning and its end. */
 static enum status sample_file(uint8_t out[16], const char *path) {
     struct file_map map;
     XXH3_state_t state;

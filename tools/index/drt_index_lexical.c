@@ -1,4 +1,5 @@
-/* drt_index_lexical.c -- drt-index lexical: the lexical index of a store that was built without, or no more of it. */
+/* drt_index_lexical.c -- drt-index lexical: makes the lexical index of a store that was built without one, or removes
+ * it. */
 #include "store/lexical/lexical.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"

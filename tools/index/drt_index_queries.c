@@ -40,7 +40,7 @@ static enum status queries_open(struct queries *q) {
     struct search *s = &q->s;
     const struct search_options *o = s->o;
     struct opened_store store;
-    /* A file that cannot be used is refused before the model is read. */
+    /* Refuses a file that cannot be used before the model is read. */
     TRY(opened_store_open(&store, o->store));
     const int dim = store.info.fingerprint.dim;
     opened_store_close(&store);
@@ -56,7 +56,7 @@ static enum status queries_open(struct queries *q) {
     return memory_allocate(&q->ids, (size_t)BATCH * (size_t)max_i64(tokens, 1));
 }
 
-/* Row `live` of the vectors and of the tokens from the text's. */
+/* Fills row `live` of the vectors and of the tokens from the text. */
 static void keep_query(struct queries *q) {
     const struct search *s = &q->s;
     const int dim = s->store.info.fingerprint.dim;

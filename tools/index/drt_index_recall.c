@@ -1,4 +1,4 @@
-/* drt_index_recall.c -- drt-index recall: what the index loses against exact search, and what it costs. */
+/* drt_index_recall.c -- drt-index recall: the loss of the index against exact search, and its time. */
 #include "tools/index/drt_index_recall.h"
 #include "base/formats/json.h"
 #include "session/corpus_search.h"
@@ -51,7 +51,7 @@ static void print_row(const struct recall *r, bool json, const struct searcher *
     fputc('\n', stdout);
 }
 
-/* A line of figures for each number of lists. */
+/* Prints a line of figures for each number of lists. */
 static enum status sweep(struct recall *r, const struct options *o, struct searcher *searcher,
                          struct recall_times exact_ms) {
     if (!o->json)
@@ -72,7 +72,7 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
     return STATUS_OK;
 }
 
-/* All landmarks, where they can be searched fastest: the hits that the others are compared with. */
+/* Searches all landmarks on the fastest device: the hits that the others are compared with. */
 static enum status search_exact(struct recall *r, struct recall_times *ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(&searcher,
@@ -83,7 +83,7 @@ static enum status search_exact(struct recall *r, struct recall_times *ms) {
     return status;
 }
 
-/* Of one kind. Where it cannot be had, which is reported, the store's own was measured before. */
+/* Measures one kind. If it is not available, this is reported; the store's own kind was measured before. */
 static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind,
                            struct recall_times exact_ms) {
     struct searcher *searcher;

@@ -1,4 +1,4 @@
-/* drt_index_repair.c -- drt-index repair: what follows from the rest is made again. */
+/* drt_index_repair.c -- drt-index repair: makes derived and recoverable files again. */
 #include "base/system/processors.h"
 #include "indexer/build/indexer.h"
 #include "indexer/retrieve/reencode.h"
@@ -13,8 +13,7 @@
 #include "tools/shared/streams.h"
 #include <math.h>
 
-/* With a model, the device is opened at once; else when centroids are wanted for the first time: most repairs want
- * none. */
+/* With a model, the device is opened at once; else when centroids are first needed, since most repairs need none. */
 struct repair {
     const char *dir, *model, *index;
     struct device_choice choice;
@@ -33,7 +32,7 @@ static enum status fit_late(void *context, float *centroids, const float *rows, 
     struct repair *r = context;
     enum dtype type;
     if (!r->device && device_choose(&r->device, &type, &r->choice, (int)r->threads) != STATUS_OK) {
-        char why[300]; /* whatever it was, FAISS is no answer to it */
+        char why[300]; /* FAISS cannot replace it, whatever the error was */
         snprintf(why, sizeof why, "%s", status_message());
         return fail(STATUS_IO, "%s", why);
     }

@@ -1,4 +1,4 @@
-/* drt_index_stats.c -- drt-index stats: what a store holds. */
+/* drt_index_stats.c -- drt-index stats: the contents of a store in numbers. */
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"

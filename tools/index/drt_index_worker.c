@@ -44,7 +44,7 @@ static enum status worker_run(const struct options *o) {
     return s;
 }
 
-/* ---- for those that connect ---- */
+/* ---- for programs that connect ---- */
 
 static void worker_report(void *context, const char *line) {
     (void)context;
@@ -67,7 +67,7 @@ static void *worker_server_body(void *context) {
     return NULL;
 }
 
-/* A library starts threads before main, which block no signal. While this thread waits for one, it gets it. */
+/* A library starts threads before main, which block no signal. This thread gets a signal while it waits for it. */
 static enum status worker_wait(struct slice_server_config config, const sigset_t *set) {
     struct worker_server w = {.config = config, .main = pthread_self()};
     pthread_t thread;
@@ -116,7 +116,7 @@ static enum status worker_listen(struct options *o) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     enum status s = o->key_file ? network_key_read(o->key, o->key_file) : STATUS_OK;
     if (s == STATUS_OK) s = store_open(&store, o->store);
-    if (s == STATUS_OK) s = store_view_open(&view, store); /* what is wrong with the store is known at once */
+    if (s == STATUS_OK) s = store_view_open(&view, store); /* finds errors of the store at once */
     store_view_close(view);
     if (s == STATUS_OK) s = threads_create(&threads, (int)o->threads);
     if (s == STATUS_OK) s = worker_serve(o, store, threads, &set);
@@ -136,7 +136,7 @@ static int worker_check(struct options *o) {
         return drt_index_usage("worker", status_message());
     if (open && !o->key_file)
         return drt_index_usage("worker", "--listen: the address is open to other machines: give --api-key-file FILE");
-    /* Output alone may be one: srun --unbuffered gives its tasks a pseudo terminal that changes no byte. */
+    /* Only the output may be a terminal: srun --unbuffered gives its tasks a pseudo terminal that changes no byte. */
     if (!o->listen && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
         return drt_index_usage("worker", "this is a terminal: drt-index search --workers starts workers, --listen "
                                          "IP:PORT makes one that others connect to");

@@ -39,7 +39,8 @@ int workers_options_check(struct workers_options *o) {
     return -1;
 }
 
-/* The child's end is its standard input and output; nobody else keeps it, so that its end is seen. */
+/* The child's end of the socket is its standard input and output; no other process keeps it, so that its closing is
+ * noticed. */
 static enum status workers_start(struct workers *w, int i, char *const *arguments) {
     int pair[2];
     posix_spawn_file_actions_t actions;
@@ -118,7 +119,7 @@ enum status workers_open(struct workers *out, const struct workers_options *o, c
     return s;
 }
 
-/* The end of their input ends them; one that hangs must not hold this process. */
+/* The end of their input ends them; a worker that hangs must not block this process. */
 void workers_close(struct workers *w) {
     enum { STEP_US = 2000, STEPS = 500 };
     for (int i = 0; i < w->n; i++)

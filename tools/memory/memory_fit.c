@@ -6,12 +6,12 @@
 #include <math.h>
 
 static const double weights_tried[] = {.02, .05, .1, .15, .2, .25, .3, .4};
-/* Each is divided by the number of tokens: the penalty fades as they grow in number. */
+/* Each is divided by the number of tokens, so that the penalty vanishes with many tokens. */
 static const double penalties_tried[] = {1, 4, 16, 64};
 enum { WEIGHTS = sizeof weights_tried / sizeof weights_tried[0] };
 enum { PENALTIES = sizeof penalties_tried / sizeof penalties_tried[0] };
 static const double negative_share = 0.5;
-/* A feature that does not vary tells nothing; where it does at last, a gate must not be driven by it. */
+/* A constant feature has no information; if it varies later, it must not drive the gate. */
 static const double least_deviation = 1e-3, takes_no_part = 1e30;
 
 struct fit {
@@ -32,7 +32,7 @@ static int tau_index(double tau) {
     return at;
 }
 
-/* What the gate sees of token i, and the log-probabilities that it mixes. corpus: the read of that side. */
+/* The gate's evidence for token i, and the log-probabilities that it mixes. corpus: the read of that side. */
 static void token_evidence(const struct memory_samples *s, const struct memory_fit_config *config,
                            const int tau[MEMORY_SIDES], enum memory_reads corpus, int64_t i,
                            struct memory_evidence of[MEMORY_SIDES], double log_p[MEMORY_SIDES]) {
@@ -87,7 +87,7 @@ static enum status fit_select(struct fit *f) {
 
 /* ---- the temperatures ---- */
 
-/* The best of a side alone, mixed with the same weight everywhere. */
+/* The best temperature of a side alone, mixed with one weight for all tokens. */
 static int fit_tau(const struct fit *f, int side) {
     const struct memory_samples *s = f->samples;
     int best = 0;

@@ -1,4 +1,4 @@
-/* memory_gate_fit.c -- rows are cut into blocks of one size; a block has one owner and one order, and the sums of
+/* memory_gate_fit.c -- rows are divided into blocks of equal size; one task sums a block in order, and the sums of
  * blocks are added in order. */
 #include "tools/memory/memory_gate_fit.h"
 #include "base/memory.h"
@@ -39,8 +39,8 @@ static double row_weights(double g[1 + MEMORY_SIDES], double q[1 + MEMORY_SIDES]
     return log(mixed);
 }
 
-/* w1 and its gradient with the hidden units side by side: loops over those need no order of sums, so that the compiler
- * uses vectors. */
+/* w1 and its gradient with the hidden units adjacent: loops over the units add no sums, so the compiler uses
+ * vectors. */
 struct gate_block {
     double w1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN], d1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN];
 };
@@ -131,7 +131,7 @@ enum status memory_gate_fit(struct memory_gate *gate, const struct memory_gate_r
         p[i] = i >= B2 ? bias_begin
                        : (2 * (double)rng_uniform(&rng) - 1) / sqrt(i < W2 ? MEMORY_FEATURES : MEMORY_GATE_HIDDEN);
     for (int step = 1; step <= STEPS; step++) {
-        const double now = rate * (STEPS + 1 - step) / STEPS; /* reaches lower in 150 steps than one rate in 300 */
+        const double now = rate * (STEPS + 1 - step) / STEPS; /* better than one rate for 300 steps */
         (void)gate_sum(&c, d, threads);
         for (int i = 0; i < N; i++) {
             if (!is_bias(i)) d[i] += penalty * p[i];

@@ -1,7 +1,8 @@
 /* memory_knn.c -- see memory_knn.h.
  *
- * topk finds largest products, not smallest distances. So keys get columns with -|k|^2 / 2 beside them, queries ones:
- * (|s|^2 - d) / 2 is the product then. bf16 keys take three columns, whose sum has the 24 bits of a float32. */
+ * topk finds largest products, not smallest distances. So keys get additional columns with -|k|^2 / 2, and queries get
+ * ones there: the product is then (|s|^2 - d) / 2. bf16 keys have three such columns, whose sum has the 24 bits of a
+ * float32. */
 #include "tools/memory/memory_knn.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -16,7 +17,7 @@
 /* Columns that are added, of which bf16 uses the first three; queries that are searched for at once; chunks of a block;
  * hits of a query in a block after the first, unless they turn out to be too few. */
 enum { EXTRA = 16, SPLIT = 3, GROUP = 4096, BLOCK = 256, BLOCK_GPU = 2048, HITS = 64 };
-/* Stands for -|k|^2 / 2 where there is no value. */
+/* Replaces -|k|^2 / 2 if there is no value. */
 static const float no_entry = -1e30F;
 
 struct memory_knn {
@@ -24,7 +25,7 @@ struct memory_knn {
     int64_t n, next, block, length; /* queries; the next to be read; chunks of a block; tokens of a chunk */
     size_t bytes;                   /* of a number of the decoder's type */
     unsigned char *states;          /* [n, d] */
-    int32_t (*barred)[2];           /* [n] the document that is left out, twice; -2: none */
+    int32_t (*barred)[2];           /* [n] the excluded document, twice; -2: none */
     float *square;                  /* [n] |s|^2, as the two before: capacities */
     size_t states_capacity, barred_capacity, square_capacity;
     float *distance; /* [n, m] */
@@ -39,7 +40,7 @@ struct memory_knn {
     float *square_there;                        /* [block*length] */
     int64_t *index_there;                       /* [GROUP, m] */
     float *score_there;
-    int32_t *ids, *values, (*of)[2]; /* [block*length] this process's side, as the rest */
+    int32_t *ids, *values, (*of)[2]; /* [block*length] in host memory, as the following */
     int32_t *after;                  /* [length] the chunk after the block */
     float *key_square;
     unsigned char *extra_here;
@@ -128,7 +129,7 @@ enum status memory_knn_add(struct memory_knn *k, struct mat states, int64_t docu
     return STATUS_OK;
 }
 
-/* Queries with ones in the columns that keys have their squares in. */
+/* Queries with ones in the columns of the keys' squares. */
 static enum status knn_upload_queries(struct memory_knn *k) {
     struct device *dev = k->config.engine->device;
     const int64_t d = k->config.engine->model.config.hidden;
@@ -189,7 +190,7 @@ static enum status knn_allocate(struct memory_knn *k) {
 
 /* ---- entries ---- */
 
-/* ids [length], all -1 where the chunk was dropped or is beyond the store; its document, -1 there. */
+/* ids [length] and the document of a chunk; all are -1 if the chunk was dropped or is beyond the store. */
 static enum status knn_chunk(struct memory_knn *k, int32_t *ids, int64_t *document, int64_t chunk) {
     struct store_chunk c;
     *document = -1;
@@ -219,7 +220,7 @@ static enum status knn_read_block(struct memory_knn *k, int64_t first, int64_t n
     return STATUS_OK;
 }
 
-/* Keys of the block, with their squares beside them, on the device. */
+/* Keys of the block with the columns of their squares, on the device. */
 static enum status knn_encode_block(struct memory_knn *k, int64_t n) {
     struct engine *e = k->config.engine;
     struct device *dev = e->device;
@@ -261,7 +262,7 @@ static float knn_distance(const struct memory_knn *k, int64_t query, float score
     return fmaxf(k->square[query] - 2 * score * scale, 0);
 }
 
-/* The hits of one query join its list; of equal distances the older stays first. */
+/* Adds the hits of one query to its list; of equal distances the older one stays first. */
 static void knn_merge_query(const struct knn_merge *t, int64_t i, float *distance, int32_t *value) {
     const struct memory_knn *k = t->k;
     const int m = k->config.m;
@@ -293,7 +294,7 @@ static void knn_merge_body(void *context, int64_t begin, int64_t end, int worker
         knn_merge_query(t, i, t->distance + at, t->value + at);
 }
 
-/* Whether some query's last hit would still join its list, so that there may be more. */
+/* Whether the last hit of some query would still enter its list, so that more hits may be missing. */
 static bool knn_too_few(const struct memory_knn *k, int64_t first, int64_t n, int hits) {
     for (int64_t i = 0; i < n; i++) {
         const int64_t last = i * hits + hits - 1;

@@ -27,7 +27,7 @@ static enum memory_searcher parse_searcher(const char *name) {
     return (enum memory_searcher)at;
 }
 
-/* What a gate was fitted with cannot be changed afterwards. */
+/* The setting of a fitted gate cannot be changed. */
 static enum status agree(const struct memory_options *o, const struct memory_config *fitted,
                          const struct memory_config *wanted) {
     const struct {

@@ -1,8 +1,9 @@
-/* memory_read.c -- what one memory gives to rows of a window, at several temperatures.
+/* memory_read.c -- the results of one memory for rows of a window, at several temperatures.
  *
- * The op gives the weights at the largest temperature. Those of another are powers of them, w^(largest / tau), made
- * sums of 1 again: distances are computed once. Temperatures that halve take squares. All else is done here, a row a
- * thread: with a GPU, copying each temperature's weights there and its distribution back took longer than adding up. */
+ * The op gives the weights at the largest temperature. Those of another temperature are powers of them, w^(largest /
+ * tau), normalised again, so distances are computed once. If the temperature halves, the power is a square. The rest
+ * runs on the host, one row for each thread: on a GPU, the copies of each temperature's weights and distributions took
+ * longer than the additions. */
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "tools/memory/memory_window_internal.h"
@@ -20,7 +21,7 @@ struct read_rows {
 /* ---- a row's distribution ---- */
 
 enum { LANES = 16 };
-static const float negligible = 1e-18F; /* its square is none that a processor computes fast */
+static const float negligible = 1e-18F; /* squares of smaller numbers may be denormal, which is slow */
 
 /* Sums of x and of its squares; lanes, so that the order of the sums allows vectors. */
 static void row_sums(const float *x, int64_t n, double *sum, double *squares) {
@@ -71,7 +72,7 @@ static void row_spread(const struct read_rows *c, float *p, const float *x, floa
         p[c->w->next[at - 1 - j]] += scale * x[j];
 }
 
-/* What the distribution p of row r gives. */
+/* The results of the distribution p of row r. */
 static void row_columns(const struct read_rows *c, const float *p, int t, int64_t r) {
     const struct memory_window *w = c->w;
     const float *logits = w->logits + (c->row + r) * c->vocab;
@@ -85,7 +86,7 @@ static void row_columns(const struct read_rows *c, const float *p, int t, int64_
     out[MEMORY_TOKEN][to] = empty ? -1 : (float)best;
 }
 
-/* x [columns]: weights at the temperature before t, the largest of them 1; made those at t. */
+/* x [columns]: turns weights at the temperature before t, whose largest is 1, into those at t. */
 static void row_cool(const struct read_rows *c, float *x, int t, int64_t r) {
     const struct memory_read *read = c->read;
     const float *from = c->w->weights + r * c->columns;
@@ -170,7 +171,7 @@ enum status memory_window_read(struct memory_window *w, struct memory_read *read
     return STATUS_OK;
 }
 
-/* ---- entries that were found ---- */
+/* ---- found entries ---- */
 
 struct nearest_rows {
     struct read_rows rows;

@@ -1,4 +1,4 @@
-/* memory_samples.c -- arrays that grow together. */
+/* memory_samples.c -- arrays of equal length that grow together. */
 #include "tools/memory/memory_samples.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -54,7 +54,7 @@ enum status memory_samples_reserve(struct memory_samples *s, int64_t n) {
     return STATUS_OK;
 }
 
-/* The tokens that were added last. */
+/* The tokens of the last addition. */
 static void put(float *to, const struct memory_samples *s, const float *from) {
     memcpy(to + s->first, from, (size_t)(s->n - s->first) * sizeof *to);
 }
@@ -95,7 +95,7 @@ enum status memory_samples_other(struct memory_samples *to, struct memory_sample
     assert(!to->has[MEMORY_READ_OTHER]);
     to->of[MEMORY_READ_OTHER] = from->of[MEMORY_READ_FOUND];
     to->has[MEMORY_READ_OTHER] = true;
-    from->has[MEMORY_READ_FOUND] = false; /* its arrays have another owner now */
+    from->has[MEMORY_READ_FOUND] = false; /* the arrays now belong to the other one */
     return STATUS_OK;
 }
 

@@ -23,7 +23,7 @@ struct sample_arrays {
     int n;
 };
 
-/* Names and arrays of what is (or is to be) there. */
+/* Names and arrays of the tables that exist (or will exist). */
 static void arrays_list(struct sample_arrays *a, struct memory_samples *s) {
     float **lm[LM] = {&s->log_lm, &s->entropy, &s->largest};
     static const char *const lm_names[LM] = {"log_lm", "entropy", "largest"};
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* The tensor of n elements; others are named. */
+/* The tensor, which must have n elements; else an error names it. */
 static enum status tensor_of(const struct tensor_view **out, const struct safetensors *file, const char *name,
                              int64_t n) {
     *out = safetensors_find(file, name);
@@ -79,7 +79,7 @@ static enum status tensor_of(const struct tensor_view **out, const struct safete
                 safetensors_path(file), name);
 }
 
-/* Infinities are what a memory without the token gives; a fit to NaN would be one of NaN. */
+/* Infinities are valid: a memory without the token gives them. A NaN would make the fit NaN. */
 static enum status check_numbers(const struct safetensors *file, const char *name, const float *values, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(values[i]))

@@ -1,4 +1,4 @@
-/* memory_window.c -- see memory_window.h. Probabilities of the model are made of logits in this process's memory. */
+/* memory_window.c -- see memory_window.h. Probabilities of the model are computed from logits in host memory. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows of a group of searches at most, and searches that random chunks are drawn once for. */
+/* Largest number of rows in a group of searches; number of searches with the same random chunks. */
 enum { GROUP_ROWS = 256, DRAWN_ROWS = 256 };
 
 /* ---- start and end ---- */
@@ -144,7 +144,7 @@ static void lm_body(void *context, int64_t begin, int64_t end, int worker) {
         if (t->row + i >= t->first - 1) lm_row(t->w, t->row + i, t->row + i - (t->first - 1));
 }
 
-/* Key states of ids 0 .. n-2, and what the model gives to tokens first .. n-1. */
+/* Key states of ids 0 .. n-2, and the model's results for tokens first .. n-1. */
 static enum status window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first) {
     struct engine *e = w->config.engine;
     const int64_t pass = engine_pass(e);
@@ -164,9 +164,9 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
     return s;
 }
 
-/* ---- which chunks ---- */
+/* ---- the chunks ---- */
 
-/* The text's own number, so that texts do not share random chunks. */
+/* A number of the text, so that texts do not share random chunks. */
 static uint64_t text_number(const int32_t *ids, int64_t n) {
     uint64_t h = 0xcbf29ce484222325u;
     for (int64_t i = 0; i < n; i++)
@@ -174,13 +174,13 @@ static uint64_t text_number(const int32_t *ids, int64_t n) {
     return h;
 }
 
-/* Chunks of the part of the store that a read is of; 0: all. */
+/* Chunks of a read's part of the store; 0: all. */
 static int64_t window_part(const struct memory_window *w, enum memory_reads what) {
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
-/* chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens: encoding costs
- * most. Their scores are those of the search that they stand in for. */
+/* Chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens, because encoding is
+ * the largest cost. They get the scores of the query that they replace. */
 static enum status window_search(struct memory_window *w, enum memory_reads what, const int32_t *ids, int64_t n,
                                  int64_t searches, int64_t document) {
     struct memory_scope scope = {.end = window_part(w, what)};
@@ -196,7 +196,7 @@ static enum status window_search(struct memory_window *w, enum memory_reads what
     return memory_source_score(w->source, w->scores, w->chunks, ids, w->at, searches);
 }
 
-/* What the gate sees of search i, for rows begin .. end-1 of the results. */
+/* The gate's evidence of search i, for rows begin .. end-1 of the results. */
 static void window_marks(struct memory_window *w, struct memory_read *read, int64_t i, int64_t n, int64_t begin,
                          int64_t end) {
     const int k = w->config.memory->k;
@@ -241,7 +241,7 @@ static enum status window_slots(struct memory_window *w, struct memory_read *rea
 
 /* ---- the window ---- */
 
-/* Rows that are read at once: their weights over all positions before the last lie in memory. */
+/* Rows that are read together: memory holds their weights over all positions before the last. */
 enum { PAST_ROWS = 64 };
 
 static enum status window_past(struct memory_window *w, struct memory_read *read, int64_t n, int64_t first) {

@@ -1,5 +1,5 @@
-/* serve_choice.c -- collects a completion's tokens and writes them as OpenAI's "choice", with what each token could
- * read. */
+/* serve_choice.c -- collects a completion's tokens and writes them as OpenAI's "choice", with the chunks that each
+ * token could read. */
 #include "tools/serve/serve_choice.h"
 #include "base/memory.h"
 #include "tools/serve/serve_job.h"
@@ -100,7 +100,7 @@ static void choice_write_name(struct serve_model *m, struct reply *reply, int32_
     reply_token_text(reply, data, bytes, key);
 }
 
-/* The alternatives, and the token itself where it is none of them. */
+/* The alternatives, and the token itself if it is not one of them. */
 static void choice_write_top(const struct choice *c, struct serve_model *m, struct reply *reply,
                              const struct choice_token *token) {
     struct json_writer *w = &reply->json;

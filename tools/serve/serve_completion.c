@@ -1,5 +1,5 @@
 /* serve_completion.c -- a completion as steps: a pass of a prompt, or one token. The text of a request does not depend
- * on what runs beside it: each prompt has a session of its own, and its passes are cut at the same ids. */
+ * on other requests: each prompt has a session of its own, and its passes are cut at the same ids. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "tools/serve/serve_choice.h"
@@ -13,7 +13,7 @@
 
 enum {
     UNSENT_MAX = 256 * 1024,       /* bytes of a stream that wait for a slow client before its session pauses */
-    ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is no stream, before its next choice */
+    ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is not a stream, before its next choice */
 };
 
 struct completion {
@@ -41,7 +41,7 @@ static enum retrieval_source completion_source(const struct serve *serve, const 
     return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
 }
 
-/* The searcher of a token memory; NULL: the session makes what memory.json names. */
+/* The searcher of a token memory; NULL: the session opens the one that memory.json names. */
 static enum status completion_memory_searcher(struct drt_searcher **out, struct serve *serve, bool searches) {
     const char *name = serve->options.memory_searcher;
     int kind = 0;
@@ -99,7 +99,7 @@ static enum status completion_begin(struct serve *serve, struct job *job) {
     return completion_open(serve, job, c);
 }
 
-/* ---- what is written ---- */
+/* ---- the answer ---- */
 
 static void completion_head(struct completion *c, struct serve *serve) {
     struct json_writer *w = &c->reply.json;
@@ -156,7 +156,7 @@ static void completion_timings(struct completion *c, const struct job *job) {
     json_write_object_end(w);
 }
 
-/* One event of a stream: what the choice has collected. */
+/* One event of a stream: the contents of the choice. */
 static enum status completion_event(struct serve *serve, struct job *job, struct completion *c, const char *finish) {
     struct json_writer *w = &c->reply.json;
     reply_event_begin(&c->reply);
@@ -320,7 +320,7 @@ enum completion_step completion_step(struct serve *serve, struct job *job) {
     if (completion_waits(job)) return COMPLETION_PAUSED;
     enum status status = completion_work(serve, job, &done);
     if (status != STATUS_OK) {
-        int code = serve_http_status(status); /* what is not found is none of the paths that a client names */
+        int code = serve_http_status(status); /* a missing file is not a path of the client's */
         job_fail(job, code == 404 ? 400 : code, status_message());
         return COMPLETION_DONE;
     }

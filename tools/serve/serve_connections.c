@@ -15,7 +15,7 @@ enum { LOOK_MS = 200 };
 struct connection {
     struct connection *next, **link;
     int fd;
-    bool answering, gone; /* gone: its client had left, with nothing more to read, when it was last looked at */
+    bool answering, gone; /* gone: at the last check its client had left, and there was nothing more to read */
     double since;
     struct job *job;
     char peer[INET6_ADDRSTRLEN];
@@ -30,19 +30,20 @@ struct connections {
     bool ending;
 };
 
-/* Whether the client has closed its side. */
+/* Whether the client has closed or half-closed the connection. */
 static bool connection_left(const struct connection *c) {
     struct pollfd state = {.fd = c->fd, .events = POLLRDHUP};
     return poll(&state, 1, 0) > 0;
 }
 
-/* With the lock held. A socket that is shut down gives the HTTP library an end of file, and it closes it. */
+/* With the lock held. A shutdown socket gives the HTTP library an end of file, and the library closes it. */
 static void connection_look(struct connections *t, struct connection *c, double now) {
     const bool left = connection_left(c);
     int unread = 0;
     bool over = now - c->since > (c->answering ? t->answer : t->receive);
     if (left && c->job) atomic_store(&c->job->cancelled, true);
-    /* The library waits for edges: an end of file that came together with the last bytes is none, and it would wait. */
+    /* The library waits for edges: an end of file that came together with the last bytes is not a new edge, so it would
+     * wait. */
     if (left && !c->answering && ioctl(c->fd, FIONREAD, &unread) == 0 && unread == 0) {
         over = over || c->gone;
         c->gone = true;

@@ -1,4 +1,4 @@
-/* serve_exchange.c -- one request: checked by its head, then by its body, then answered or handed to the queue. */
+/* serve_exchange.c -- one request: checks its head, then its body, then answers it or passes it to the queue. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "tools/serve/serve_connections.h"
@@ -72,7 +72,7 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes) {
     const uint64_t limit = e->serve->options.max_body;
     if (e->bytes + bytes > limit || e->refusal) {
         if (!e->refusal) exchange_refuse(e, 413, "the body is larger than this server takes (--max-body)");
-        e->bytes += bytes; /* counted, not kept: the answer can only follow the body */
+        e->bytes += bytes; /* counted, not kept: the answer must follow the body */
         return e->bytes <= 2 * limit;
     }
     if (!e->route.posts || bytes == 0) return true;
@@ -96,7 +96,7 @@ static void exchange_error(struct exchange *e, int status, const char *message, 
     reply_error(&e->reply, status, message, param, code);
 }
 
-/* ---- what is answered at once ---- */
+/* ---- immediate answers ---- */
 
 static void write_string(struct json_writer *w, const char *key, const char *value) {
     json_write_key(w, key);
@@ -227,7 +227,7 @@ static enum status exchange_detokenize(struct exchange *e, struct token_request 
     size_t bytes = 0;
     struct json_writer *w = &e->reply.json;
     struct request_limits limits = e->serve->limits;
-    limits.max_prompt_tokens = INT64_MAX; /* the body's limit is enough */
+    limits.max_prompt_tokens = INT64_MAX; /* the limit of the body suffices */
     TRY(detokenize_request_parse(r, exchange_text(e), e->bytes, &limits));
     TRY(serve_status(
         drt_tokenizer_decode(e->serve->model.tokenizer, &text, &bytes, r->text.ids, (size_t)r->text.n_ids, false)));
@@ -246,7 +246,7 @@ static void exchange_tokens(struct exchange *e) {
     token_request_free(&r);
 }
 
-/* ---- what the queue answers ---- */
+/* ---- answers of the queue ---- */
 
 /* A prompt's ids; an empty one begins a document. */
 static enum status exchange_prompt_ids(struct exchange *e, struct job *job, int i) {

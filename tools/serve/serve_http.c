@@ -17,14 +17,14 @@ enum {
     ANSWER_GRACE = 60, /* seconds to send an answer after the longest time of a request */
     DISCARD_MAX = 64 * 1024,
     BACKLOG = 128,
-    STREAM_LOW = 64 * 1024, /* what is left of a stream when its session is woken */
+    STREAM_LOW = 64 * 1024, /* bytes left of a stream when its session is woken */
 };
 
 struct serve_http {
     struct serve *serve;
     struct MHD_Daemon *daemon;
     struct connections *connections;
-    int listener; /* after quiesce: the socket that listened; else -1 */
+    int listener; /* after quiesce: the former listening socket; else -1 */
 };
 
 static void http_resume(void *connection) {
@@ -79,7 +79,7 @@ static enum MHD_Result http_answer(struct exchange *e, struct MHD_Connection *co
     return result;
 }
 
-/* The next part of a stream; with none yet the connection is suspended. */
+/* The next part of a stream; without one the connection is suspended. */
 static ssize_t http_stream_read(void *context, uint64_t position, char *out, size_t capacity) {
     struct exchange *e = context;
     struct job *job = e->job;
@@ -105,7 +105,7 @@ static ssize_t http_stream_read(void *context, uint64_t position, char *out, siz
     return n;
 }
 
-/* A job's answer, as far as it is there; else the connection waits. */
+/* A job's answer so far; without one the connection waits. */
 static enum MHD_Result http_job_answer(struct exchange *e, struct MHD_Connection *connection) {
     struct job *job = e->job;
     pthread_mutex_lock(&job->lock);
@@ -152,8 +152,8 @@ static enum MHD_Result http_begin(struct serve_http *h, struct MHD_Connection *c
     if (exchange_create(&e, h->serve, &head) != STATUS_OK) return MHD_NO;
     e->connections = h->connections;
     *context = e;
-    /* A short body is read before the refusal, or else closing the connection could drop the answer; of a long one
-     * nothing is read. */
+    /* A short body is read before the refusal, because closing the connection could otherwise drop the answer; a long
+     * one is not read. */
     if (!e->refusal || (route_number(head.length, 0, &length) && length <= DISCARD_MAX)) return MHD_YES;
     exchange_run(e);
     connection_answering(h->connections, http_connection(connection), NULL);
@@ -212,7 +212,7 @@ static void http_connected(void *context, struct MHD_Connection *connection, voi
     *socket = fd >= 0 ? connection_open(h->connections, fd, info ? info->client_addr : NULL) : NULL;
 }
 
-/* What clients do wrong is no event of the server. */
+/* A client's error is not an event of the server. */
 static void http_quiet(void *context, const char *format, va_list arguments) {
     (void)context;
     (void)format;

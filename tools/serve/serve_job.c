@@ -36,14 +36,14 @@ void job_release(struct job *job) {
     memory_free(job);
 }
 
-/* With the lock held: the connection's thread looks at the job again. */
+/* With the lock held: makes the connection's thread check the job again. */
 static void job_wake(struct job *job) {
     if (!job->waiting || !job->connection) return;
     job->waiting = false;
     job->resume(job->connection);
 }
 
-/* With the lock held. What was sent is dropped first, so that a long stream's memory stays small. */
+/* With the lock held. Drops the sent bytes first, so that a long stream's memory stays small. */
 static enum status job_append(struct job *job, struct reply *reply) {
     if (job->sent > 0) {
         memmove(job->out.data, job->out.data + job->sent, job->out.bytes - job->sent);

@@ -44,7 +44,7 @@ static struct job *job_list_take(struct job_list *list) {
     return job;
 }
 
-/* Jobs whose clients left, or whose time is over, do not wait for a session. */
+/* Ends waiting jobs whose clients have left or whose time is over. */
 static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
     struct job_list kept = {0};
     const double now = clock_seconds();
@@ -54,12 +54,12 @@ static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
 }
 
 static void queue_end_job(struct job *job) {
-    completion_free(job->work); /* its session's memory is free now, not when the client has read */
+    completion_free(job->work); /* frees the session's memory now, not when the client has read the answer */
     job->work = NULL;
     job_release(job);
 }
 
-/* What the tokens of active[from ..] have in common, for at most --batch of them. Gives the end of their range. */
+/* Prepares the tokens of active[from ..] together, at most --batch of them. Returns the end of their range. */
 static int64_t queue_batch(struct serve_queue *q, int64_t from) {
     const int64_t most = q->serve->options.batch;
     const double start = clock_seconds();
@@ -71,7 +71,7 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from) {
         q->batched[n] = q->active[end];
         q->batch[n++] = session;
     }
-    /* For lack of memory each session computes its token alone, and says what it lacks. */
+    /* Without enough memory each session computes its token alone, and reports the error. */
     if (n < 2 || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0) return end;
     metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
@@ -98,7 +98,7 @@ static bool queue_round(struct serve_queue *q) {
     return progress;
 }
 
-/* With the lock held: waits while there is nothing to do. paused: until a client has read, or a little while. */
+/* With the lock held: waits while there is nothing to do. paused: until a client has read, or for a short time. */
 static void queue_wait(struct serve_queue *q, bool paused) {
     if (q->lookups.first || (q->waiting.first && q->n_active < q->serve->options.sessions)) return;
     if (q->n_active > 0 && !paused) return;
@@ -133,7 +133,7 @@ static void *queue_thread(void *context) {
         q->running = q->n_active + lookups.n;
         pthread_mutex_unlock(&q->lock);
         for (struct job *job; (job = job_list_take(&gone));) {
-            (void)completion_step(q->serve, job); /* answers: it is cancelled or late */
+            (void)completion_step(q->serve, job); /* answers the job, which is cancelled or late */
             queue_end_job(job);
         }
         for (struct job *job; (job = job_list_take(&lookups));) {

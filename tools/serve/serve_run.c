@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PENDING_LOOK_MS = 50, CANCELLED_LOOKS = 40 /* a client that does not read its error is given 2 s */ };
+enum { PENDING_LOOK_MS = 50, CANCELLED_LOOKS = 40 /* time for a client to read its error */ };
 
 /* Waits for a signal; false: none came in time. */
 static bool wait_signal(const sigset_t *set, int ms) {
@@ -23,7 +23,7 @@ static void serve_stop(struct serve *serve, struct serve_http *http, const sigse
               (long long)(waiting + running));
     while (waiting + running + serve_http_pending(http) > 0) {
         if (wait_signal(set, PENDING_LOOK_MS)) atomic_store(&serve->cancel, true);
-        /* Cancelled requests have their error; it is still to be sent. */
+        /* Cancelled requests have their error, which must still be sent. */
         if (atomic_load(&serve->cancel) && waiting + running == 0 && ++looks > CANCELLED_LOOKS) break;
         serve_queue_wake(serve->queue);
         serve_queue_counts(serve->queue, &waiting, &running);
@@ -48,7 +48,7 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
         continue;
     serve_stop(serve, http, set);
 out:
-    atomic_store(&serve->cancel, true); /* nothing is left to do, but after a failure */
+    atomic_store(&serve->cancel, true); /* has nothing to do, except after a failure */
     serve_queue_free(serve->queue);
     serve_http_close(http);
     if (status == STATUS_OK) serve_log("stopped", "stopped");

@@ -1,4 +1,4 @@
-/* trace.c -- stores what the decoder's watcher sees until the chunk that used it is complete. Then it looks up
+/* trace.c -- stores the reports of the decoder's watcher until the chunk that used them is complete. Then it looks up
  * documents and texts, and passes one record to every sink. */
 #include "tools/trace/trace.h"
 #include "base/arena.h"

@@ -1,4 +1,4 @@
-/* drt_train.c -- drt-train: trains a model; `drt-train plot` draws what runs logged. */
+/* drt_train.c -- drt-train: trains a model; `drt-train plot` draws the logs of runs. */
 #include "tools/train/drt_train.h"
 #include "tools/shared/args.h"
 #include "tools/shared/commands.h"
@@ -36,7 +36,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
     return code >= 0 ? code : drt_train_exit(plot(operands, n_runs, out, title, along));
 }
 
-/* Without one of these names, a run. */
+/* Any other first argument is a run. */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv, const char **operands);

@@ -44,7 +44,7 @@ enum status train_processes_start(struct train_rank *out, int *code, int process
     *out = (struct train_rank){.world = processes};
     *code = -1;
     train_rank_set_rendezvous(out, parent);
-    progress_line_signals(&signals); /* not what is ignored: blocked, it would come all the same */
+    progress_line_signals(&signals); /* without the ignored signals, which would be delivered if they were blocked */
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &before);
     for (int i = 0; i < processes; i++) {
@@ -55,8 +55,8 @@ enum status train_processes_start(struct train_rank *out, int *code, int process
             return s;
         }
         if (children[i] > 0) continue;
-        setpgid(0, 0);                    /* a terminal's Ctrl-C comes once, through the parent */
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* a parent killed hard takes its children along */
+        setpgid(0, 0);                    /* a terminal's Ctrl-C comes only through the parent */
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* the kernel ends the children if the parent is killed */
         if (getppid() != parent) _exit(1);
         sigprocmask(SIG_SETMASK, &before, NULL);
         out->rank = out->local = i;

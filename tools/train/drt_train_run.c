@@ -1,4 +1,4 @@
-/* drt_train_run.c -- drt-train --config C --out RUN: one training run, or the rest of it. */
+/* drt_train_run.c -- drt-train --config C --out RUN: one training run, or its continuation. */
 #include "base/file.h"
 #include "base/system/processors.h"
 #include "kernels/device/collective.h"
@@ -49,7 +49,7 @@ static void print_report(const struct options *o, const struct run_report *r) {
     if (r->step > 0) printf("%s/checkpoints/step-%lld\n", o->out, (long long)r->step);
 }
 
-/* Processes share the processors. */
+/* The processes divide the processors. */
 static int threads_of(const struct options *o, const struct train_rank *rank) {
     if (o->threads > 0 || rank->world == 1) return (int)o->threads;
     int each = processors_available() / rank->world;
@@ -87,7 +87,7 @@ out:
     return s;
 }
 
-/* What --help ends with: examples, and the table of the config's keys. Free with free. */
+/* The end of --help: examples, and the table of the config's keys. Free with free. */
 static char *help_end(void) {
     char *text = NULL;
     size_t bytes = 0;

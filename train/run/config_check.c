@@ -111,7 +111,7 @@ static enum status config_check_retrieval(const struct train_config *c) {
     return STATUS_OK;
 }
 
-/* The own past needs nothing of the data. Other sequences and passages are barred by document, which needs whole
+/* The own past needs no property of the data. Other sequences and passages are excluded by document, which needs whole
  * chunks. */
 static enum status config_check_memory(struct train_config *c) {
     const struct model_config *m = &c->model;
@@ -172,7 +172,7 @@ static enum status config_check_teach(const struct train_config *c) {
     return STATUS_OK;
 }
 
-/* A sample is one padded sequence, so reading other sequences or cutting the text anew is impossible. */
+/* A sample is one padded sequence, so it is impossible to read other sequences or to cut the text again. */
 static enum status config_check_samples(const struct train_config *c) {
     if (!c->samples) return STATUS_OK;
     if (c->sampling != SAMPLING_EPOCHS) return fail(STATUS_INVALID, "samples needs sampling epochs");

@@ -174,7 +174,8 @@ static enum status run_load_weights(struct run *r) {
 /* ---- what steps need ----------------------------------------------------------------------------------------------
  */
 
-/* pool batch and corpus bar chunks by document. So every document must have an end, and must be in the data once. */
+/* the pools batch and corpus exclude chunks by document. So every document must have an end, and must be in the data
+ * once. */
 static void run_note_documents(struct run *r) {
     const struct train_config *c = r->config;
     const struct progress *p = r->options->progress;

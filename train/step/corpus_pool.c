@@ -1,7 +1,7 @@
 /* corpus_pool.c -- the corpus on the device, and exact search in it.
  *
  * Both tables have one row more than there are chunks, for empty results (topk.h, gather). The search itself leaves
- * barred documents out. Noise is added only to the scores of the best results: over a million landmarks the largest
+ * excluded documents out. Noise is added only to the scores of the best results: over a million landmarks the largest
  * noise values would decide. */
 #include "train/step/corpus_pool.h"
 #include "base/memory.h"

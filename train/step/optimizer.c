@@ -18,10 +18,10 @@ struct range {
 struct optimizer {
     struct device *dev;
     struct optimizer_config config;
-    struct weights master, copy, gradients, moments[2]; /* copy: of no memory of its own when it is float32 */
+    struct weights master, copy, gradients, moments[2]; /* copy: if it is float32, it has no memory of its own */
     struct range *ranges;
     int n_ranges;
-    /* On the device, [OPTIMIZER_PARTS + 1]: of each part, and of one piece of a part that does not lie in one piece. */
+    /* On the device, [OPTIMIZER_PARTS + 1]: of each part, and of one piece of a part that is not contiguous. */
     float *sum_of_squares;
 };
 
@@ -44,7 +44,7 @@ static enum optimizer_part optimizer_part_of(const struct param *t) {
     return strstr(t->name, ".gca.") ? OPTIMIZER_RETRIEVER : OPTIMIZER_TRUNK;
 }
 
-/* The part whose norm the range counts in. */
+/* The part whose norm includes the range. */
 static enum optimizer_part optimizer_norm_of(const struct optimizer *o, const struct range *r) {
     return r->part == OPTIMIZER_RETRIEVER && !o->config.retriever_apart ? OPTIMIZER_TRUNK : r->part;
 }
@@ -131,7 +131,7 @@ static struct mat optimizer_copy_range(const struct optimizer *o, const struct r
     return mat_dense(data ? data + r->first * dtype_bytes(o->copy.type) : NULL, o->copy.type, 1, r->count);
 }
 
-/* Neighbouring ranges of one norm are summed in one piece: without parts of their own, the whole gradient is one. */
+/* Adjacent ranges of one norm are summed as one piece: without separate parts, the whole gradient is one piece. */
 static void optimizer_sum_squares(struct optimizer *o) {
     const float *g = o->gradients.data;
     float *piece = o->sum_of_squares + OPTIMIZER_PARTS;

@@ -100,8 +100,8 @@ static void step_upload_masked(struct step *s, const struct step_task *task) {
     step_upload(s, m->targets, targets, m->count, sizeof *targets);
 }
 
-/* A query must not retrieve a copy of the text that it predicts: the documents of its chunk and of the next are barred.
- */
+/* A query must not retrieve a copy of the text that it predicts: the documents of its chunk and of the next are
+ * excluded. */
 static void step_upload_documents(struct step *s, const struct batch *b) {
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t(*barred)[2] = (int32_t(*)[2])(void *)s->host_ids;

@@ -41,7 +41,7 @@ static enum status step_scatter_gradients(struct step *s, struct mat dlandmarks)
 }
 
 /* The positive of chunk t's query is the landmark of chunk t + 1 (or up to `reach` further); its negatives are the
- * other landmarks of the micro-batch, of all processes, but its own chunk's. Candidates from the corpus are no
+ * other landmarks of the micro-batch of all processes, except its own chunk's. Candidates from the corpus are not
  * negatives. */
 enum status step_contrast(struct step *s, const struct step_task *task) {
     struct mat own = mat_rows(encoder_train_landmarks(s->encoder), 0, s->queries);

@@ -20,7 +20,7 @@ int teach_gradient_find(const char *name) {
 
 struct step_teach {
     int64_t queries;
-    int each, k; /* candidates of a query's own; those and as many of another */
+    int each, k; /* own candidates of a query; both: these and as many of another query */
     void *memory;
     size_t bytes;
     int32_t *own_begin, *own_end, *other_begin, *other_end; /* [Q], chunks of the encoder */
@@ -29,7 +29,7 @@ struct step_teach {
     /* host */
     int32_t *ids;       /* [Q*each*S] */
     int32_t *ranges;    /* [4][Q] */
-    int32_t *passage;   /* [Q*each]: its number in its block, those that are there first; -1: no more */
+    int32_t *passage;   /* [Q*each]: its number in its block, existing ones first; -1: no more */
     int32_t *documents; /* [Q*each][2] */
     int64_t *found;     /* [Q*k]: index */
     float *gain, *weights;
@@ -116,7 +116,8 @@ int64_t step_teach_count(const struct step *s, const struct batch *batch) {
     return count;
 }
 
-/* Candidate i of query r is a passage's first chunk; chunks that are not there are pads, of a document that all bar. */
+/* Candidate i of query r is a passage's first chunk; missing chunks are pads, of a document that is excluded for all
+ * queries. */
 static void step_teach_write(struct step_teach *t, const struct step *s, const struct batch *batch, int64_t r, int i) {
     int64_t slot = r * t->each + i, S = s->positions, chunk = s->model.chunk;
     int64_t passage = (r + 1) * t->each + t->passage[slot], numbers = s->config.reads.span * chunk + 1;
@@ -174,7 +175,8 @@ static double step_teach_gain(const struct step_teach *t, int64_t r, int64_t chu
     return i < 0 || i >= t->each ? 0.0 : (double)t->gain[(r + 1) * t->each + t->passage[r * t->each + i]];
 }
 
-/* One query: its part of the sums, and weights[] becomes the gradient of the loss by them, times scale. */
+/* One query: adds its part of the sums, and replaces weights[] by the gradient of the loss with respect to them, times
+ * scale. */
 static void step_teach_query(struct step_teach_sums *sums, const struct step_teach *t, int64_t r, double temperature,
                              double scale) {
     const int64_t *found = t->found + r * t->k;

@@ -13,7 +13,7 @@
 
 enum { CHUNK = 64, LOOK = 128, QUERIES_MAX = 200, VOCABULARY = 16384, SEGMENTS_MAX = 64, REPEATS = 3 };
 
-/* Of all threads: what a search costs where other programs run, too. */
+/* Processor time of all threads: the cost of a search if other programs run, too. */
 static double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);

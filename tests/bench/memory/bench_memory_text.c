@@ -1,5 +1,5 @@
-/* bench_memory_text.c -- what a token memory costs an id that is decoded: microseconds for each id of a text, by mode,
- * K and interval, beside the same model without a memory.
+/* bench_memory_text.c -- the time that a token memory adds to decoding: microseconds for each id of a text, by mode, K
+ * and interval, and of the same model without a memory.
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
@@ -9,9 +9,9 @@
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
  *
- * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; of the mean, what
- * finding chunks takes, and encoding them (on a GPU: queueing it). A model with random weights serves: times do not
- * depend on weights. */
+ * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; the parts of the mean
+ * for searching and for encoding chunks (on a GPU: for queueing the work). A model with random weights works, since
+ * times do not depend on weights. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -75,7 +75,7 @@ static struct options read_options(int argc, char **argv) {
     return o;
 }
 
-/* The ids of the text: as many as are wanted. */
+/* The ids of the text, at most the requested number. */
 static const int32_t *read_text(const struct engine *e, const struct options *o) {
     struct file_map file;
     struct tokenizer_scratch *scratch;

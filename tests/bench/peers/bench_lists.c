@@ -1,12 +1,12 @@
-/* bench_lists.c -- search by landmarks on the CPU beside the memory's rate and beside FAISS, over a real store: the
- * exact scan, and the lists of its index of 8-bit codes (IVF.., SQ8) by our own loops and by FAISS.
+/* bench_lists.c -- search by landmarks on the CPU against the memory's rate and against FAISS, over a real store: the
+ * exact scan, and the lists of its index of 8-bit codes (IVF.., SQ8) by the store's own loops and by FAISS.
  *
  *   bench_lists STORE [threads (2)] [pairs (10)] [--json FILE]
  *
- * Ours and FAISS search the same file, in turns, in an order that changes from pair to pair. Hits are the best 8 of 64
- * candidates with exact scores, as the store's own search gives them; recall is against the exact scan. 128 lists of
- * 4,096 are what a search visits without --nprobe. A query is the landmark of a chunk with noise of half its size. An
- * interval is of 95 %, of the geometric mean of the pairs' ratios (Student's t). */
+ * Both search the same file, in turns, in an order that changes from pair to pair. Hits are the best 8 of 64 candidates
+ * with exact scores, as in the store's own search; recall is against the exact scan. 128 lists of 4,096 are what a
+ * search visits without --nprobe. A query is the landmark of a chunk with noise of half its size. An interval is of 95
+ * %, of the geometric mean of the pairs' ratios (Student's t). */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "store/exact_internal.h"
@@ -96,7 +96,7 @@ struct ratio {
     double mean, low, high;
 };
 
-/* Of old / new. */
+/* Ratios old / new. */
 static struct ratio ratio_of(const double *old, const double *new, int n) {
     static const double student[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
                                      2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093};
@@ -109,7 +109,7 @@ static struct ratio ratio_of(const double *old, const double *new, int n) {
     return (struct ratio){exp(mean), exp(mean - half), exp(mean + half)};
 }
 
-/* Queries of a call one after the other, as many as make up a turn of some length. */
+/* Queries one after another, so many that a turn takes a minimum time. */
 static double turn(struct bench *b, int n, int nprobe, bool ours, int calls) {
     double seconds = 0;
     for (int i = 0; i < calls; i++) {
@@ -176,7 +176,7 @@ static void measure_lists(struct bench *b) {
         result_value("recall@8", faiss, "FAISS, %s", label);
         result_value("recall@8", ours, "ours, %s", label);
         printf("recall@8,%s,FAISS %.4f,ours %.4f\n", label, faiss, ours);
-        for (size_t j = 0; j + i < ARRAY_LEN(together); j++) /* FAISS takes 10 s for the last with many lists */
+        for (size_t j = 0; j + i < ARRAY_LEN(together); j++) /* FAISS takes 10 s for the last one with many lists */
             compare_lists(b, together[j], nprobe, label);
     }
 }

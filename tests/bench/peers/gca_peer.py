@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Grouped cross-attention of this repository beside PyTorch's on one GPU, in one process and on the same tensors.
+"""Compares grouped cross-attention of this repository with PyTorch's on one GPU, in one process and on the same tensors.
 
   gca_peer.py LIBRARY [HEADS...] [--json FILE]
 
@@ -109,7 +109,7 @@ def milliseconds(work, repeats=15):
 
 
 def gradients(c, attend, cast):
-    """Output and gradients with gathering inside, all in the type `cast`."""
+    """Output and gradients, the gather included, all in the type `cast`."""
     q, k, v, weight = (x.detach().to(cast).requires_grad_() for x in (c.q, c.k, c.v, c.weight))
     slot = c.slot.long().flatten()
     o = attend(c, q, gather(c, k, slot), gather(c, v, slot), weight)
@@ -174,7 +174,7 @@ def times(library, heads, result):
 
 
 def record(result, heads, row):
-    """Ours beside the compiled peer, then the time of each peer."""
+    """This repository's kernel against the compiled peer, then the time of each peer."""
     for which, label in enumerate(("forward", "backward")):
         ours = statistics.median(row["ours"][which])
         result.figure(f"d {heads * DIM}, {label}, ours", "ms", row["ours"][which], peer="PyTorch compiled",

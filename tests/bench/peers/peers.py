@@ -78,7 +78,7 @@ def search_peer(peers, seconds):
     return best(near, lambda r: r["q"], "ms")
 
 
-CASES = {  # text for a key, unit, ours, peer, whether more is better
+CASES = {  # text for a key, unit, own value, peer's value, whether more is better
     "encode": ("encoder of 2 layers, d {}", "M tokens/s", encode_ours, encode_peer, True),
     "decode": ("a token, batch 1, {}", "us", decode_ours, decode_peer, False),
     "search": ("top-8 over 20M x 1024, {} queries", "ms", search_ours, search_peer, False),

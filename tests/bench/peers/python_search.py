@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package against drt-index: a batch of queries with their documents and texts, and opening views of landmarks.
 
-    PYTHONPATH=python DRT_LIBRARY=build/libdrt.so.1 tests/bench/peers/python_search.py --store STORE [--bin build/bin]
+    PYTHONPATH=library/python DRT_LIBRARY=build/libdrt.so.1 tests/bench/peers/python_search.py --store STORE [--bin build/bin]
 
 Queries are landmarks of random chunks with noise, as vectors (.npy) and as texts. Program and package run in turn, each
 --rounds times; a ratio is the program's time over the package's, of the best rounds: wall-clock time, and processor time,
@@ -23,7 +23,7 @@ import drt
 
 
 def program(arguments):
-    """Seconds of wall-clock time after opening, and of processors; the latter with opening."""
+    """Seconds of wall-clock time without opening, and of processor time with opening."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     ran = subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -59,7 +59,7 @@ def compare(name, arguments, call, rounds):
 
 
 def resident():
-    """Bytes of this process alone: what is mapped of files and was read does not count."""
+    """Private bytes of this process: pages that are mapped from files do not count."""
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
 

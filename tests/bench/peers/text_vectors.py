@@ -2,7 +2,7 @@
 """Vectors of chunks for benchmarks, made from their tokens: text_vectors.py TOKENS.u16 ROWS.npy [DIM (384)]
 
 A chunk's vector is the sum of its tokens' random vectors, weighted by idf, plus half of its document's mean: near where
-texts share words. They lie in weaker clusters than an encoder's landmarks, so a search loses more of them at equal
+texts share words. They have weaker clusters than an encoder's landmarks, so a search loses more of them at equal
 nprobe. No encoder runs: a million chunks take half a minute. TOKENS.u16 has id 0 between documents, as drt-tokenizer
 encode writes it; rows follow the order of drt-index build --vectors: chunks of 63 ids, documents that are empty or
 equal to an earlier one left out.

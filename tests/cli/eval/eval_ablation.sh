@@ -15,7 +15,8 @@ pieces 'valid-<b>&' training.md research.md
 pieces other serve.md
 cd "$TMP" || exit 1
 
-# config ROWS [KEY VALUE]...: the config, with keys replaced or added.
+# config ROWS [KEY VALUE]...: the config, with keys replaced or added. With a higher rate the scores of so small a model may differ so
+# much that one chunk has all weight, and then K changes nothing.
 config() {
     local rows=$1 text key
     shift
@@ -23,7 +24,7 @@ config() {
  "tokenizer": {"vocab_size": 600}, "device": "cpu", "threads": 1,
  "model": {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "decoder_layers": [1, 2], "encoder_layers": 1,
            "enc_chunk_size": 63, "chunk_topk": 2, "slide_window": 64, "rms_norm_eps": 1e-5, "encoder_input": "tokens"},
- "training": {"sequences": 1, "length": 504, "warmup": 2, "lr": 0.01, "min_lr": 0.001, "mlm": {"rate": 0.15, "until": 0.5},
+ "training": {"sequences": 1, "length": 504, "warmup": 2, "lr": 0.003, "min_lr": 0.001, "mlm": {"rate": 0.15, "until": 0.5},
               "contrastive": {"weight": 0.03}},
  "budget": {"steps": 12}, "memory": {"k": 2}, "score": {"context": 252, "skip": 64, "document_tokens": 30, "max_documents": 3}'
     while [ $# -gt 1 ]; do
@@ -36,7 +37,7 @@ config() {
 }
 some='"drt-none", "drt-corpus", "drt-self", "drt-both", "no-mlm", "k-4", "memory-self"'
 
-# ---- a run, and what it says in advance
+# ---- a run, and its estimate
 config "$some"
 expect 0 "$EVAL" ablation config.json --out estimated --estimate
 out_has "parts are left: about"
@@ -50,7 +51,7 @@ expect 0 "$EVAL" ablation config.json --out run
 err_lacks "done in"
 cmp -s run/table.json first.json || die "a finished run changes its table"
 
-# ---- the figures are those of the commands
+# ---- the figures equal those of the commands
 # row NAME KEY: of table.json
 row() { awk -v row="\"$1\"," -v key="\"$2\":" '$1 == "\"row\":" { on = $2 == row } on && $1 == key { sub(/,$/, "", $2); print $2; exit }' run/table.json; }
 ends() { awk -v row="\"$1\"," '$1 == "\"row\":" { on = $2 == row } on && $1 == "\"interval\":" { getline a; getline b; gsub(/[ ,]/, "", a); gsub(/[ ,]/, "", b); print a "," b; exit }' run/table.json; }
@@ -68,14 +69,14 @@ expect 0 "$EVAL" ppl --model $drt --store run/stores/drt-other --modes corpus "$
 same "$(row drt-other perplexity)" "$(figure corpus)" "perplexity with other text"
 expect 0 "$EVAL" fit-memory --model $base --store run/stores/drt --memory own,corpus,random --memory-k 2 --memory-every 16 --out memory.json "${scope[@]}" --json
 same "$(row memory-self perplexity)" "$(figure memory-own)" "perplexity of a memory"
-# A line of commands.txt does the same.
+# A line of commands.txt gives the same figure.
 grep -q '^drt-eval ppl --model models/k-4 ' run/commands.txt || die "no command of k-4"
 (cd run && PATH=$BIN:$PATH && eval "$(grep '^drt-eval ppl --model models/k-4 ' commands.txt)") >"$OUT" 2>"$ERR" || die "command of k-4"
 same "$(row k-4 perplexity)" "$(figure both)" "perplexity of k-4"
 [ "$(row k-4 perplexity)" != "$(row drt-both perplexity)" ] || die "K 4 is K 2"
 same "$(row base change_percent)" 0 "change of the Base LM"
 
-# ---- stopped by time, killed again and again: the same bytes
+# ---- stopped by time, and killed repeatedly: the same bytes
 for seconds in 0.1 0.3 0.5 0.2 0.7 0.4 0.6 0.3; do
     "$EVAL" ablation config.json --out killed >"$OUT" 2>"$ERR" &
     pid=$!
@@ -83,7 +84,7 @@ for seconds in 0.1 0.3 0.5 0.2 0.7 0.4 0.6 0.3; do
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
 done
-# A part that was just started needs a moment to see that its parent has gone, and holds the run until then.
+# A part that was just started needs a moment to notice its parent's end, and keeps the run's lock until then.
 part_left() { for p in /proc/[0-9]*; do [ "$(readlink "$p/cwd" 2>/dev/null)" != "$TMP/killed" ] || return 0; done; return 1; }
 for _ in $(seq 100); do part_left || break; sleep 0.1; done
 ! part_left || die "a part outlives its killed parent: $(tr '\0' ' ' <"$p/cmdline")"
@@ -104,7 +105,7 @@ sed 's/"device": "cpu"/"device": "auto", "gpus": ["-1", "-1"]/' config.json >two
 expect 0 "$EVAL" ablation two.json --out two
 cmp -s two/table.json first.json || die "two parts at once give another table"
 
-# ---- more rows of the same run: what is there stays, and all rows are in the table
+# ---- more rows of the same run: finished parts stay, and all rows are in the table
 config '"all"' external "\"$SOURCE/tests/oracles/bert\""
 expect 0 "$EVAL" ablation config.json --out run
 err_lacks "train-base: done"
@@ -171,7 +172,7 @@ config "$some" lr 0.02
 sed -i 's/"rows".*/"rows": []}/' config.json
 expect_error "was made with other settings" "$EVAL" ablation config.json --out killed
 
-# ---- models that are there already, and their own names in the table
+# ---- finished models, and the names in the table
 config '"drt-corpus"' models "{\"drt\": \"$drt\", \"base\": \"$base\"}" tokenizer '"run/tokenizer.json"'
 sed -i 's/"hidden_size"/"vocab_size": 600, "chunk_id": 599, "pad_id": 598, "mask_id": 597, "eos_id": 0, "hidden_size"/' config.json
 expect 0 "$EVAL" ablation config.json --out taken

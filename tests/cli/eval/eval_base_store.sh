@@ -21,7 +21,7 @@ out_has "1. score 0.1768" # 1 / sqrt(hidden 32)
 out_has "document 8, chunk 1 of 1"
 expect_error "encoder" "$INDEX" search "$text" --store "$TMP/s" --model "$TMP/other"
 
-# Landmarks that are damaged are made again, bit for bit.
+# Damaged landmarks are computed again, bit for bit.
 cp "$TMP/s/landmarks/00000.f16" "$TMP/whole"
 printf 'damage' | dd of="$TMP/s/landmarks/00000.f16" bs=1 seek=200 conv=notrunc 2>/dev/null
 expect 1 "$INDEX" verify --store "$TMP/s" --deep
@@ -35,7 +35,7 @@ table() { sed -n '/mean over files, bootstrap/,/^$/p; /^change (%/,/^$/p' "$1"; 
 table "$OUT" >"$TMP/first"
 [ -s "$TMP/first" ] || die "no tables"
 
-# Kept samples give the same fit and the same tables; the same text twice is one text; a configuration is applied to them.
+# Kept samples give the same fit and the same tables; the same text twice counts as one; a configuration can be applied to samples.
 modes=(--memory own,corpus,both,random)
 expect 0 "$EVAL" fit-memory --model "$TMP/base" --samples "$TMP/kept" "${modes[@]}" --out "$TMP/again.json"
 table "$OUT" | cmp -s - "$TMP/first" || die "samples give other tables"

@@ -16,12 +16,12 @@ awk -v k="$knn" -v n="$none" 'BEGIN { exit !(k < 0.3 * n) }' || die "kNN-LM give
 grep -q '"mode":"memory-knn-lm","against":"memory-corpus"' "$OUT" && grep -q '"mode":"memory-oracle","against":"memory-corpus"' "$OUT" || die "no pairs"
 fit --knn-lm --oracle next-chunk --knn-entries 64 --threads 3 --out "$TMP/knn3.json"
 cmp -s "$OUT" "$TMP/one" && cmp -s "$TMP/knn.json" "$TMP/knn3.json" || die "other figures with three threads"
-# What programs read is not changed by rows that are reported only.
+# Rows that are only reported do not change the file that programs read.
 fit --out "$TMP/plain.json"
 cmp -s "$TMP/plain.json" "$TMP/knn.json" || die "kNN-LM changes the configuration"
 expect 0 "$EVAL" fit-memory --model "$TMP/base" --samples "$TMP/kept" --memory corpus --knn-lm --oracle next-chunk --out "$TMP/again.json" --json
 [ "$(figure memory-knn-lm)" = "$knn" ] || die "kept samples give $(figure memory-knn-lm), not $knn"
-# A text that is in the store finds itself only where that is wanted, and then nothing is nearer.
+# A text that is in the store finds itself only if the options allow it, and then no entry is nearer.
 fit --knn-lm --knn-entries 64 --exclude none --out "$TMP/leaky.json"
 awk -v a="$(figure memory-knn-lm)" -v b="$knn" 'BEGIN { exit !(a < 0.97 * b) }' || die "finding itself gives $(figure memory-knn-lm), not finding $knn"
 # kNN-LM alone, without a lexical index.

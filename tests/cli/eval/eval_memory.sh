@@ -1,4 +1,4 @@
-# drt-eval with token memories: fit-memory and ppl agree, threads change no bit, a Base LM beside, every refusal.
+# drt-eval with token memories: fit-memory and ppl agree, threads change no bit, a Base LM for comparison, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index
 tiny_model "$TMP/m"
@@ -14,7 +14,7 @@ gain() { sed -n 's/.*"mode":"'"$1"'","against":"[a-z]*","gain_percent":\([-0-9.e
 # figure MODE: its perplexity over all files.
 figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT"; }
 
-# Without training: a random model is mixed with what the text repeats. The Base LM takes the store of another model.
+# Without training: a random model gains from the repetitions of the text. The Base LM reads the store of another model.
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-every 16 --out "$TMP/memory.json" --json --threads 1
 cp "$OUT" "$TMP/one"
 cp "$TMP/memory.json" "$TMP/memory1.json"
@@ -26,18 +26,18 @@ expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --m
 cmp -s "$OUT" "$TMP/one" || die "other figures with three threads"
 cmp -s "$TMP/memory.json" "$TMP/memory1.json" || die "another gate with three threads"
 
-# ppl with that configuration, the odd documents: what the fit has of them.
+# ppl with that configuration gives the fit's figures of the odd documents.
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-config "$TMP/memory.json" --documents odd --json
 both=$(figure memory-both)
 awk -v b="$both" -v n="$(figure none)" 'BEGIN { exit !(b < 0.7 * n) }' || die "a fitted memory gives $both"
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --documents all --json
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b * 1.000001 && b < a * 1.000001) }' || die "$3: $1 against $2"; }
 near "$(figure none)" "$none" "none of ppl and of fit-memory"
-# The same weight everywhere: p = (1 - g) p_lm + g p_mem is at least (1 - g) p_lm, so the perplexity grows by 1 / (1 - g) at most.
+# One weight for all tokens: p = (1 - g) p_lm + g p_mem is at least (1 - g) p_lm, so the perplexity grows at most by the factor 1 / (1 - g).
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-weight 0.001 --json
 awk -v m="$(figure memory-own)" -v n="$none" 'BEGIN { exit !(m < n / 0.999 && m > n * 0.5 && m != n) }' || die "weight 0.001: $(figure memory-own) against $none"
 
-# A Base LM beside a model: gains are against it.
+# With a Base LM, gains are against it.
 expect 0 "$EVAL" ppl --model "$TMP/m" --base "$TMP/base" "${texts[@]}" --memory own --json
 near "$(figure base)" "$none" "the Base LM beside another model"
 out_has '"mode":"memory-own","against":"base"'
@@ -45,7 +45,7 @@ expect 0 "$EVAL" ppl --model "$TMP/m" --base "$TMP/base" "${texts[@]}" --memory 
 out_has "memory-own against base"
 out_has "to base"
 
-# GCA under the memory: the model alone is then what ppl has with that retrieval, and the mixture is another one.
+# With GCA, the model alone has the figure of ppl with that retrieval, and the mixture another one.
 expect 0 "$EVAL" ppl --model "$TMP/m" "${texts[@]}" --store "$TMP/s" --modes none,self,both --json
 for mode in none self both; do declare "ppl_$mode=$(figure $mode)"; done
 sed 's/.*"scored":\[{"in_file":0,"number":0,//' "$OUT" | grep -q '^"scored_tokens":[0-9]*,"scored_bytes":[0-9]*,"nll":{"none":[0-9.]*,"self":[0-9.]*,"both":[0-9.]*}}' || die "scored documents"
@@ -59,7 +59,7 @@ done
 expect_usage "it needs --memory LIST" "$EVAL" ppl --data x --gca self
 expect_usage "need --store DIR" "$EVAL" ppl --data x --gca both --memory own
 
-# A text that is in the store too does not find itself, unless that is wanted.
+# A text that is also in the store does not find itself, unless the options allow it.
 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/a.jsonl" --out "$TMP/leaky" --model "$TMP/m" >"$OUT" 2>"$ERR" || die "build"
 leak() { expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --memory corpus --memory-k 2 --memory-every 8 --memory-tau 4 --memory-weight 0.5 --json "$@"; }
 leak

@@ -1,5 +1,5 @@
-# drt-eval fit-memory --other: chunks of a store of other text take part in the fit and are rows of the report; from texts
-# and from samples alike; every refusal.
+# drt-eval fit-memory --other: chunks of a store of other text are a part of the fit and rows of the report, from texts and from samples;
+# every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index
 INDEX=$BIN/drt-index

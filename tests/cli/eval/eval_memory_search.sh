@@ -1,5 +1,5 @@
-# Token memories whose chunks are found by words, by landmarks or by both: fit-memory, ppl and generate agree on the kind
-# that memory.json names, threads change no bit, and every refusal.
+# Token memories whose chunks are searched by words, by landmarks or by both: fit-memory, ppl and generate use the kind of memory.json,
+# threads change no bit; every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index drt-generate
 INDEX=$BIN/drt-index
@@ -14,7 +14,7 @@ texts=(--data "$TMP/a.jsonl" --context 189 --skip 32)
 modes=(--memory own,corpus,both,random)
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${setting[@]}" "${modes[@]}" --keep "$TMP/kept" --out "$TMP/base/memory.json"
 grep -q '"searcher": "lexical"' "$TMP/base/memory.json" || die "lexical is not the default"
-# On a CPU memory-cpu.json of the folder comes before memory.json; the latter serves where it is missing, or is named.
+# On a CPU programs prefer memory-cpu.json of the folder to memory.json, which they read if the former is missing or if it is named.
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --json
 cp "$OUT" "$TMP/alone"
 echo '{' >"$TMP/base/memory-cpu.json"
@@ -26,10 +26,10 @@ figures() { grep -o '"perplexity":[0-9.]*' "$1"; }
 [ "$(figures "$OUT")" = "$(figures "$TMP/alone")" ] || die "a copy of memory.json as memory-cpu.json gives other figures"
 rm "$TMP/base/memory-cpu.json"
 
-# Chunks by landmarks and by both kinds: the configuration names the search, whose scores its gate knows.
+# Chunks by landmarks and by both: the configuration names the search for whose scores its gate was fitted.
 for kind in lexical landmark hybrid; do
     for threads in 1 3; do
-        [ $kind$threads != lexical3 ] || continue # eval_memory.sh has that
+        [ $kind$threads != lexical3 ] || continue # eval_memory.sh tests this
         expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory-searcher $kind --oracle next-chunk --out "$TMP/$kind.json" --json --threads $threads
         cp "$OUT" "$TMP/$kind.$threads"
         cp "$TMP/$kind.json" "$TMP/$kind.json.$threads"

@@ -1,4 +1,4 @@
-# What evaluated documents share with the store: a document that it has, a part of one, and one of other words.
+# The overlap of evaluated documents with the store: a document of the store, a part of one, and one with other words.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index
 tiny_model "$TMP/m"
@@ -25,7 +25,7 @@ same "${shared[0]}" 1 "share of its 13-grams"
 awk -v s="${shared[1]}" -v n="${tokens[1]}" -v run="${longest[1]}" 'BEGIN { d = s * (n - 12) - (run - 12); exit !(d > -0.01 && d < 3) }' ||
     die "share of 13-grams ${shared[1]} of ${tokens[1]} tokens"
 
-# A document that cannot find itself does not count; the rest of the store does.
+# The excluded copy of a document does not count; the rest of the store does.
 eval_overlap --modes none,corpus --exclude doc --json
 mapfile -t longest < <(numbers longest_run)
 [ "${longest[0]}" -lt "${tokens[0]}" ] || die "the excluded document still counts"
@@ -37,7 +37,7 @@ eval_overlap --modes none,random --no-overlap --json
 out_has '"overlap":null'
 expect 0 "$EVAL" ppl --data "$TMP/e.jsonl" --model "$TMP/m" --context 1024 --skip 8 --json
 out_has '"overlap":null'
-# Only what was read counts.
+# Only the text that was read counts.
 eval_overlap --modes none,random --document-tokens 100 --exclude none --json
 same "$(numbers tokens | head -n 1)" 108 "tokens of the part that was read"
 echo ok

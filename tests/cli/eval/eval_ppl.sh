@@ -1,4 +1,4 @@
-# drt-eval ppl: the same positions in every mode, known values, files apart, seeds, JSON, every refusal.
+# drt-eval ppl: the same positions in every mode, known values, figures for each file, seeds, JSON, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-index
 tiny_model "$TMP/m"
@@ -15,10 +15,10 @@ ppl
 out_has "mode"
 out_has "1 documents too short"
 bytes=$(sed -n 's/.*(\([0-9]*\) bytes of text).*/\1/p' "$OUT")
-# A random model knows nothing: the perplexity is near its vocabulary of 271, whatever it retrieves.
+# The perplexity of a random model is near its vocabulary of 271, with any retrieval.
 ppl --json
 same "$(json_int "$OUT" bytes)" "$bytes" "bytes of text"
-# One sum of losses: tokens * ln(perplexity) = bytes * ln 2 * bits a byte.
+# Both figures have the same sum of losses: tokens * ln(perplexity) = bytes * ln 2 * bits a byte.
 awk -v t="$(json_int "$OUT" tokens)" -v b="$bytes" -v p="$(figure none)" \
     -v bits="$(sed 's/.*"bits_per_byte":\([0-9.]*\),.*/\1/' "$OUT")" 'BEGIN { d = t * log(p) / (b * log(2) * bits) - 1; exit !(d < 1e-6 && d > -1e-6) }' ||
     die "perplexity and bits a byte are not of one sum"
@@ -26,10 +26,10 @@ case $(figure none) in 2[67][0-9].*) ;; *) die "the perplexity of a random model
 out_has '"documents":4,"documents_too_short":1'
 none=$(figure none)
 
-# Each mode gives the same figure alone and in company: same positions, nothing carried over.
+# Each mode has the same figure alone and with others: the same positions, no state between modes.
 ppl --store "$TMP/s" --modes none,self,corpus,both,random --json --seed 5
 cp "$OUT" "$TMP/all"
-same "$(figure none)" "$none" "none in company"
+same "$(figure none)" "$none" "none among other modes"
 out_has '"searched_by":"exact scan"'
 for mode in self corpus both random; do
     cp "$TMP/all" "$OUT"
@@ -39,14 +39,14 @@ for mode in self corpus both random; do
     same "$(figure $mode)" "$want" "$mode alone"
 done
 
-# Other searchers: named in the report, figures of their own; those that read no store stay.
+# Other searchers are named in the report and have other figures; modes that read no store do not change.
 for kind in lexical hybrid; do
     ppl --store "$TMP/s" --modes none,corpus --searcher $kind --json
     out_has "\"searched_by\":\"$kind"
     same "$(figure none)" "$none" "none beside --searcher $kind"
 done
 expect_usage "need a store and a mode that uses it" "$EVAL" ppl --data x --searcher hybrid
-# Random chunks depend on the seed, the nearest do not; a small store is searched exactly either way.
+# Random chunks depend on the seed, the nearest do not; a small store is searched exactly with and without --exact.
 ppl --store "$TMP/s" --modes corpus,random --json --seed 6
 cp "$OUT" "$TMP/six" && cp "$TMP/all" "$OUT"
 corpus=$(figure corpus) random=$(figure random) both=$(figure both) self=$(figure self)
@@ -54,14 +54,14 @@ cp "$TMP/six" "$OUT"
 same "$(figure corpus)" "$corpus" "corpus with another seed"
 [ "$(figure random)" != "$random" ] || die "another seed gave the same random chunks"
 [ "$corpus" != "$none" ] && [ "$self" != "$none" ] && [ "$both" != "$self" ] || die "retrieval changed nothing: $none $self $corpus $both"
-# The options name the modes: both options, all four.
+# The options select the modes: both options give all four.
 ppl --store "$TMP/s" --corpus-retrieval --self-retrieval --random-retrieval
 for row in "none " "self " "corpus " "both " "random "; do grep -q "^$row" "$OUT" || die "no row for $row"; done
 out_has "corpus  against random"
 out_has "paired by document"
 
-# A document that is also in the store does not find itself unless --exclude allows it: with the whole document left out,
-# a store that holds it gives the same result as one that does not.
+# A document that is also in the store does not find itself unless --exclude allows it: with the whole document excluded, a store with it
+# gives the same result as one without it.
 expect 0 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/other.jsonl" --out "$TMP/leaky" --model "$TMP/m"
 leak() { expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --skip 64 --modes corpus --json "$@"; }
 leak --store "$TMP/s"
@@ -93,7 +93,7 @@ for asked in "long.jsonl" "longest.jsonl --max-documents 1"; do
         kill -TERM $eval_pid
         code=0
         wait $eval_pid || code=$?
-        [ -s "$OUT" ] && break # else it had not scored anything yet
+        [ -s "$OUT" ] && break # else it had not scored a document yet
     done
     same "$code" 1 "exit code after SIGTERM"
     err_has "stopped by a signal: the report covers the documents scored so far"
@@ -127,7 +127,7 @@ expect_error "field.jsonl:2" "$EVAL" ppl --model "$TMP/m" --data "$TMP/field.jso
 tiny_model "$TMP/m2" 9
 expect_error "$TMP/m2" "$EVAL" ppl --model "$TMP/m2" --data "$TMP/valid.jsonl" --store "$TMP/s" --corpus-retrieval
 
-# Two documents that differ much: Student's interval around their bits per byte would begin below 0, which no bits can be.
+# Two very different documents: Student's interval around their bits per byte would begin below 0, which is impossible.
 awk 'BEGIN { for (i = 0; i < 40; i++) { a = a "#%&~"; b = b " the ing the and the" } printf "{\"text\": \"%s\"}\n{\"text\": \"%s\"}\n", a, b }' >"$TMP/two.jsonl"
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/two.jsonl" --skip 8 --json
 out_has '"bits_per_byte_interval":[0,'

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ROUGE is that of the Python package rouge-score, on random texts.
+# ROUGE equals that of the Python package rouge-score, on random texts.
 . "$DRT_SOURCE/tests/cli/lib.sh" || exit 1
 PROGRAM=$BIN/../tests/test_rouge
 [ -x "$PROGRAM" ] || skip "test_rouge is not built"

@@ -35,7 +35,7 @@ names = [e.tag.split("}")[1] for e in svg.iter()]
 assert names.count("circle") == 6 and names.count("polyline") == 2, names
 assert any("1/8" == (e.text or "") for e in svg.iter()) and any("memory-both" == (e.text or "") for e in svg.iter())
 END
-# What was kept gives the same rows; the configuration that is written is that of the whole store.
+# Kept samples give the same rows; the written configuration is that of the whole store.
 expect 0 "$EVAL" fit-memory --model "$TMP/base" --samples "$TMP/kept" "${parts[@]}" --out "$TMP/again.json"
 out_has "memory-corpus by part of the store"
 cmp -s "$TMP/again.json" "$TMP/memory.json" || die "samples give another configuration"
@@ -44,13 +44,13 @@ cmp -s "$TMP/whole.json" "$TMP/memory.json" || die "parts change the configurati
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --store "$TMP/s" "${parts[@]}" --memory-config "$TMP/memory.json" --plot "$TMP/ppl.svg"
 out_has "memory-both by part of the store"
 out_has "1/8"
-# A text that lies in the last part of the store is found in the whole alone.
+# A text in the last part of the store is found only in the whole store.
 expect 0 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/a.jsonl" --model "$TMP/base" --out "$TMP/leaky"
 expect 0 "$EVAL" ppl --model "$TMP/base" --data "$TMP/a.jsonl" --context 252 --skip 64 --store "$TMP/leaky" --exclude none --memory corpus --memory-k 2 \
     --memory-every 8 --memory-tau 4 --memory-weight 0.5 --store-parts 1/2 --json
 figure() { sed 's/.*"modes":{//; s/.*"'"$1"'":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT"; }
 awk -v half="$(figure memory-corpus-1\\/2)" -v all="$(figure memory-corpus)" 'BEGIN { exit !(all < 0.9 * half) }' || die "finding itself gives $(figure memory-corpus), half the store $(figure memory-corpus-1\\/2)"
-# One chunk is the same chunk, whichever search finds it.
+# With a single chunk every search finds the same one.
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --store "$TMP/s" --memory corpus --memory-searcher landmark --memory-weight 0.3 --store-parts 1/64 --json
 sed 's/.*"modes":{//; s/.*"memory-corpus-1\/64":{"perplexity":\([0-9.e+]*\).*/\1/' "$OUT" >"$TMP/landmark"
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --store "$TMP/s" --memory corpus --memory-weight 0.3 --store-parts 1/64 --json

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# drt-eval tasks and drt-eval niah: layouts, scores, samples written and read again, a model that has learnt an answer.
+# drt-eval tasks and drt-eval niah: layouts, scores, samples that are written and read again, a model that has learnt an answer.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-train
 tiny_model "$TMP/model"
 corpus "$TMP/text.jsonl" 8 200
 
-# An untrained model answers: one line a sample, figures in [0, 1], the same again.
+# An untrained model answers: one line for each sample, figures in [0, 1], the same in a second run.
 cat >"$TMP/ruler.jsonl" <<'END'
 {"input": "the river and", "outputs": ["stone", "e"], "answer_prefix": " the"}
 
@@ -19,7 +19,7 @@ cp "$TMP/answers.jsonl" "$TMP/first"
 expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" --model "$TMP/model" --max-tokens 9 --answers "$TMP/answers.jsonl" --json
 cmp -s "$TMP/first" "$TMP/answers.jsonl" || die "another answer to the same prompt"
 out_has '"samples": 2'
-# The answer is that of drt-generate.
+# The answer equals that of drt-generate.
 expect 0 "$BIN/drt-generate" --model "$TMP/model" -p "the river and the" -n 9 --greedy
 answer=$(cat "$OUT")
 command -v python3 >/dev/null && { python3 - "$TMP/first" "$answer" <<'P' || die "another answer than drt-generate gives"; }
@@ -27,7 +27,7 @@ import json, sys
 first = json.loads(open(sys.argv[1]).readline())["answer"]
 assert first.strip() == sys.argv[2].strip(), (first, sys.argv[2])
 P
-# Every output is in an answer that repeats it: a summary scored against itself is 1.
+# An answer that repeats the outputs contains each of them; a summary against itself scores 1.
 printf '{"document": "the river", "summary": "%s"}\n' "$(tr -d '"\\\n' <"$OUT")" >"$TMP/sum.jsonl"
 expect 0 "$EVAL" tasks "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 4
 out_has "rougeL"
@@ -47,7 +47,7 @@ expect_usage "needs --wording ruler" niah --write "$TMP/x.jsonl"
 expect_usage "ask no model" niah --write "$TMP/x.u32" --self-retrieval
 expect_usage "one kind of retrieval" niah --self-retrieval --corpus-retrieval --store "$TMP/s"
 
-# Samples of every task, with the model's own past, drawn.
+# Samples of every task, with the model's own past, and the picture.
 expect 0 niah --self-retrieval --context 512,1K --trials 3 --tasks single,multi-key,multi-value,two-hop --heat-map "$TMP/map.svg"
 [ "$(grep -c '^\(single\|multi-key\|multi-value\|two-hop\) ' "$OUT")" = 8 ] || die "a row for each task and context"
 grep -q '</svg>' "$TMP/map.svg" || die "the map is not whole"
@@ -55,7 +55,7 @@ grep -q '</svg>' "$TMP/map.svg" || die "the map is not whole"
 expect 0 niah --json --context 512 --trials 2
 out_has '"one_id": '
 
-# Written in RULER's layout, samples are samples of drt-eval tasks.
+# Samples in RULER's layout can be read by drt-eval tasks.
 expect 0 niah --wording ruler --context 1K --trials 2 --tasks multi-value,two-hop --write "$TMP/w.jsonl"
 expect 0 "$EVAL" tasks "$TMP/w.jsonl" --model "$TMP/model" --max-tokens 2 --json
 out_has '"samples": 4'
@@ -74,13 +74,13 @@ out_has '"one_id": 1'
 expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 4 --seed 6 --json
 out_has '"found": 0'
 
-# The same from answers alone, in a quarter of the steps: the text around a needle is not learnt.
+# With a loss on answers alone a quarter of the steps suffices, since the text around a needle is not learnt.
 sed 's/"length": 126, "steps": 800/"samples": true, "length": 315, "steps": 200/; s/800/200/g' "$TMP/config.json" >"$TMP/answers.json"
 expect 0 "$BIN/drt-train" --device cpu --threads 2 --config "$TMP/answers.json" --out "$TMP/answered"
 expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/answered/checkpoints/step-200" --context 256 --trials 1 --seed 5 --json
 out_has '"found": 1'
 
-# Needles in a store: their documents are added to a store of other text, and found there by the search.
+# Needles in a store: their documents are added to a store of other text, and the search finds them there.
 needs drt-index
 tiny_store "$TMP/store" "$TMP/model" "$TMP/text.jsonl"
 expect 0 niah --trials 3 --context 512 --write-documents "$TMP/needles.u32"

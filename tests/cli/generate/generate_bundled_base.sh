@@ -1,5 +1,5 @@
-# The bundled Base LM: its memory.json fits its weights, its own past changes what it prints, and a store of the bundled
-# DRT model, whose tokenizer it shares, serves it as a memory by words but not by landmarks.
+# The bundled Base LM: its memory.json fits its weights, and its own past changes the text. A store of the bundled DRT model, whose
+# tokenizer it shares, can be its memory with a search by words, but not by landmarks.
 . "$DRT_SOURCE/tests/cli/lib.sh" || exit 1
 needs drt-generate drt-index drt-model
 base=$DRT_SOURCE/data/models/base-28m drt=$DRT_SOURCE/data/models/drt-28m

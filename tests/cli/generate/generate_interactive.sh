@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# drt-generate --interactive: in a pipe, and on a terminal of its own with Ctrl-C and Ctrl-D.
+# drt-generate --interactive: in a pipe, and on a pseudo terminal with Ctrl-C and Ctrl-D.
 . "$DRT_SOURCE/tests/cli/lib_index.sh"
 needs drt-generate
 GENERATE=$BIN/drt-generate
@@ -21,13 +21,13 @@ printf 'the river\nstone\n/reset\nthe river' >"$TMP/lines"
 talk -n 10
 cmp -s <(tail -c "$(stat -c %s "$TMP/half")" "$OUT") "$TMP/half" || die "/reset leaves something of the text"
 cmp -s <(head -c "$(stat -c %s "$TMP/half")" "$OUT") "$TMP/half" || die "the first answer"
-# The second line reads the first: without it the answer is another.
+# The second line reads the first: without it the answer differs.
 printf 'the river and the stone are winding north\nstone\n' >"$TMP/lines"
 talk -n 10 && cp "$OUT" "$TMP/two"
 printf 'stone\n' >"$TMP/lines"
 talk -n 10
 ! cmp -s <(tail -c 20 "$OUT") <(tail -c 20 "$TMP/two") || die "the first line left nothing"
-# The prompt of the command line comes first; commands that do not exist are named.
+# The prompt of the command line comes first; an unknown command is an error that names it.
 printf '/nonsense\n' >"$TMP/lines"
 talk -n 10 -p "the river"
 cmp -s "$OUT" "$TMP/half" || die "--prompt before the lines"
@@ -39,7 +39,7 @@ talk -n 10
 expect_usage "leave out -" "$GENERATE" --interactive -
 expect_usage "leave out --interactive" "$GENERATE" --interactive --stats
 
-# On a terminal: Ctrl-C stops an answer without end and the program continues; Ctrl-C at the prompt does nothing; Ctrl-D ends.
+# On a terminal Ctrl-C stops an endless answer, and the program continues; Ctrl-C at the prompt does nothing; Ctrl-D ends the program.
 command -v python3 >/dev/null || skip "python3 is missing: the terminal was not tested"
 python3 - "$GENERATE" "$TMP/model" <<'P' || die "on a terminal"
 import os, pty, select, signal, sys, time

@@ -1,4 +1,4 @@
-# drt-generate with token memories: what a text repeats is repeated, the store's text is found, threads, every refusal.
+# drt-generate with token memories: it repeats the text's repetitions, it finds the store's text, threads, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-generate drt-index
 tiny_model "$TMP/m"
@@ -10,7 +10,7 @@ printf '{"text": "%s"}\n' "$text" >>"$TMP/train.jsonl"
 tiny_store "$TMP/s" "$TMP/m" "$TMP/train.jsonl"
 run() { expect 0 "$GENERATE" --model "$TMP/m" --greedy --max-tokens 24 "$@"; }
 
-# A random model with a memory of weight 0.99 copies what it has read: from its own past, and from the store.
+# A random model with a memory of weight 0.99 copies text that it has read, from its own past and from the store.
 half=${round:0:10}
 want=${round:10:12}
 run --prompt "$text$half" --memory own --memory-weight 0.99 --memory-tau 1 --stats

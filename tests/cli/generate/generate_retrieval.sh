@@ -1,9 +1,9 @@
-# drt-generate with a store: traces (JSON lines and page), what is shown, and stores that do not fit.
+# drt-generate with a store: traces (JSON lines and page), --show-retrieved, and stores that do not fit.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-generate drt-index
 tiny_model "$TMP/m"
 corpus "$TMP/c.jsonl" 12 60
-# A document that would be markup if anything were left unescaped.
+# A document that would be markup without escaping.
 printf '{"id": "</script><b>", "text": "</script><img src=x onerror=alert(1)> & <!-- %s"}\n' "$(words 60 99)" >>"$TMP/c.jsonl"
 tiny_store "$TMP/s" "$TMP/m" "$TMP/c.jsonl"
 words 40 7 >"$TMP/prompt"
@@ -22,11 +22,11 @@ for kind in lexical hybrid; do
     grep -q '"source":"corpus","chunk"' "$TMP/$kind.jsonl" || die "--searcher $kind found nothing"
 done
 cmp -s "$TMP/lexical.jsonl" "$TMP/t.jsonl" && die "words find what landmarks of a random model find"
-words 1500 8 >"$TMP/long"               # own chunks outnumber the corpus', so both sources are found
+words 1500 8 >"$TMP/long"               # more own chunks than corpus chunks, so both sources are found
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --store "$TMP/s" --corpus-retrieval --self-retrieval --trace "$TMP/both.jsonl"
 expect 0 "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/long" --max-tokens 5 --self-retrieval --trace "$TMP/self.jsonl"
 
-# One line a chunk, numbered from 0; no retrieval for the first; top 4 for the others; weights sum to 1.
+# One line for each chunk, numbered from 0; no retrieval for the first, the best 4 for the others; weights sum to 1.
 lines=$(wc -l <"$TMP/t.jsonl")
 [ "$lines" -ge 4 ] || die "only $lines lines in the trace"
 awk '{ if (index($0, "{\"chunk\":" NR - 1 ",") != 1) exit 1 }' "$TMP/t.jsonl" || die "lines of the trace are not numbered"
@@ -43,12 +43,12 @@ grep -q '"source":"self"' "$TMP/both.jsonl" || die "both: nothing from the own p
 grep -q '"source":"corpus"' "$TMP/both.jsonl" || die "both: nothing from the corpus"
 grep -q '"source":"self"' "$TMP/self.jsonl" || die "self: nothing from the own past"
 grep -q '"source":"corpus"' "$TMP/self.jsonl" && die "self: something from a corpus"
-# A chunk of the own past is one strictly before the chunk that asked (the one before the reader).
+# A chunk of the own past is before the querying chunk, which is the one before the reader.
 awk '{ n = split($0, part, "\"source\":\"self\",\"chunk\":"); for (i = 2; i <= n; i++) if (part[i] + 0 >= NR - 2) exit 1 }' "$TMP/self.jsonl" || die "a chunk was retrieved before it was there"
 grep -q '"source":"self"' "$TMP/t.jsonl" && die "corpus only: something from the own past"
 grep -q '"source":"corpus","chunk":[0-9]*,"document":"[^"]*c.jsonl","key":"doc-' "$TMP/t.jsonl" || die "the document is not named"
 
-# The page: one file, nothing from outside, nothing of a document as markup.
+# The page is one file that loads no other, and no text of a document is markup.
 gen --store "$TMP/s" --corpus-retrieval --trace "$TMP/t.html"
 grep -q '<!DOCTYPE html>' "$TMP/t.html" || die "no page"
 same "$(grep -o '</script' "$TMP/t.html" | wc -l)" 2 "ends of scripts in the page"

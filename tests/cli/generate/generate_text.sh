@@ -1,10 +1,10 @@
-# drt-generate: seeds, stop strings, ends, prompts from everywhere, long prompts, usage errors.
+# drt-generate: seeds, stop strings, ends, prompts of every kind, long prompts, usage errors.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-generate
 tiny_model "$TMP/m"
 gen() { expect 0 "$GENERATE" --model "$TMP/m" "$@"; }
 
-# The same seed gives the same text; another seed another; greedy has no seed.
+# The same seed gives the same text, another seed another text; greedy decoding ignores the seed.
 gen --prompt "the river" --max-tokens 60 --seed 4 && cp "$OUT" "$TMP/first"
 grep -v "^device " "$ERR" && die "a plain run wrote to stderr"         # the line that names the device is allowed
 gen --prompt "the river" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "one seed gave two texts"
@@ -17,14 +17,14 @@ gen --prompt "the river" --max-tokens 0 --echo && same "$(cat "$OUT"; echo .)" "
 gen --prompt "the river" --max-tokens 60 --min-p 1 --top-p 1 --seed 9 && cmp -s "$OUT" "$TMP/greedy" || die "min-p 1 is not greedy"
 gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 --repeat-last-n 0 && cmp -s "$OUT" "$TMP/greedy" || die "a penalty of nothing changes the text"
 gen --prompt "the river" --max-tokens 60 --greedy --repeat-penalty 100 && ! cmp -s "$OUT" "$TMP/greedy" || die "the penalty changes nothing"
-# Weights saved in bf16 are read so by the CPU, or as float32: the same text.
+# The CPU reads weights that were saved in bf16 as bf16 or as float32: the same text.
 "$MODEL" init --config "$TINY/config.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/bf16" --seed 3 --dtype bf16 >/dev/null 2>"$ERR" || die "drt-model init"
 for how in auto f32; do
     expect 0 "$GENERATE" --model "$TMP/bf16" --prompt "the river" --max-tokens 90 --seed 4 --self-retrieval --device cpu --dtype $how && cp "$OUT" "$TMP/$how"
 done
 cmp -s "$TMP/auto" "$TMP/f32" || die "--dtype f32: another text"
 
-# The prompt from a file and from standard input is the same prompt; - in front of it is no option.
+# A prompt from a file and from standard input is the same prompt; a prompt that begins with - is not an option.
 printf 'the river' >"$TMP/prompt"
 gen --prompt-file "$TMP/prompt" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file differs"
 gen --prompt-file <(cat "$TMP/prompt") --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file of a pipe differs"
@@ -39,7 +39,7 @@ gen --prompt "" --max-tokens 5
 gen --prompt "x" --max-tokens 0
 [ ! -s "$OUT" ] || die "0 tokens printed something"
 
-# Text before a stop string, never the string or a part of it; stop strings across tokens (each token is one byte here).
+# The text before a stop string appears, never a part of the string; stop strings may span tokens (each token is one byte here).
 text=$(tr -d '\n' <"$TMP/first")
 gen --prompt "the river" --max-tokens 60 --seed 4 --stop "not in there at all" && cmp -s "$OUT" "$TMP/first" || die "a stop string that is not met changed the text"
 LC_ALL=C awk 'BEGIN { RS = "\001" } { print substr($0, 12, 4) }' "$TMP/first" | head -c 4 >"$TMP/stop"
@@ -50,7 +50,7 @@ if [ "$(wc -c <"$TMP/stop")" = 4 ] && ! LC_ALL=C grep -q '[^ -~]' "$TMP/stop"; t
     [ "$(wc -c <"$OUT")" -lt "$(wc -c <"$TMP/first")" ] || die "the stop string did not stop"
 fi
 
-# A prompt of many passes, and where the time went.
+# A prompt of many passes, and --stats.
 words 7000 >"$TMP/long"
 gen --prompt-file "$TMP/long" --max-tokens 10 --self-retrieval --stats
 err_has "decode (layers)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# drt-generate --trace with a token memory: each token's share and the entries that gave it, from a corpus that tries to
-# become markup. Chromium, where there is one, shows the page.
+# drt-generate --trace with a token memory: each token's share and the entries that it came from, with a corpus of markup. Chromium, if it
+# is installed, renders the page.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-generate drt-index
 command -v python3 >/dev/null || skip "python3 is missing"
@@ -55,7 +55,7 @@ for row in rows:
             assert 0 <= part["begin"] <= part["end"] <= len(passage["text"])
             at = part["offset"] - passage["offset"]
             if passage["source"] == "corpus":
-                # The id there is the id that was generated.
+                # The id in the record is the generated id.
                 corpus += 1
                 assert store[passage["chunk"]][at] == ids[position], (passage["chunk"], at)
                 assert passage["key"].startswith("<b onclick=x>") and passage["document_id"] >= 0
@@ -66,7 +66,7 @@ for row in rows:
                 assert passage["text"][part["begin"]:part["end"]] == row["text"][m["begin"]:m["end"]], (m, part)
 assert seen == len(ids) - prompt and corpus > 20 and own > 0, (seen, corpus, own)
 P
-# Without a memory the page has no member of it, and no share to show.
+# Without a memory the page has no such member and shows no share.
 expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 40 -p "$prompt" --trace "$TMP/none.jsonl"
 ! grep -q '"memory"' "$TMP/none.jsonl" || die "a memory that was not there"
 chromium=$(command -v chromium || command -v chromium-browser) || skip "chromium is missing: the page was not shown"

@@ -13,7 +13,7 @@ refused() { # COMMAND...: one line after the configuration, and nothing on stdou
     same "$(grep -c "^$(basename "$1"): " "$ERR")" 1 "errors of $*"
     [ ! -s "$OUT" ] || die "$1 wrote to stdout and refused"
 }
-chosen() { # COMMAND...: with --device cpu and without one; the second says why if there is something to say
+chosen() { # COMMAND...: with --device cpu and without the option; a build with CUDA must print the reason
     expect 0 "$@" --device cpu
     grep -q "no GPU" "$ERR" && die "with --device cpu the program names a GPU: $*"
     cp "$OUT" "$TMP/chosen"

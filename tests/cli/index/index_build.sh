@@ -29,7 +29,7 @@ expect 0 "$INDEX" export --store "$TMP/store" --first 3 --count 2 --landmarks va
 same "$(wc -l <"$OUT")" 2 "lines of a part"
 out_has '"landmark":['
 
-# A chunk's own text, as a query, gives scores in falling order, of k hits, and never an excluded document.
+# A chunk's own text as the query gives k hits with falling scores, and never an excluded document.
 expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 4 --json
 same "$(wc -l <"$OUT")" 4 hits
 sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" >"$TMP/scores"
@@ -41,7 +41,7 @@ search "the river and the stone" --from-document "$document"
 out_lacks "\"document\":$document,"
 search "the river and the stone" --from-document "$document" --exclude none
 out_has "\"document\":$document,"
-# A stored chunk as the query: with its document's text before it; without its document, without itself, or with both.
+# A stored chunk as the query, with its document's text before it; its document, itself, or neither is excluded.
 search --from-chunk "$chunk"
 out_lacks "\"document\":$document,"
 search --from-chunk "$chunk" --exclude window=0
@@ -68,7 +68,7 @@ out_has '"recall":1,'
 out_has '"softmax_mass_recall":1,'
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 5 --exclude window=2
 out_has "recall@8"
-# The device: the CPU by name is what it was; what is no device is refused in one line.
+# The device: --device cpu gives the same result; an unknown device is refused in one line.
 expect 0 "$INDEX" search "the river and the stone" --store "$TMP/store" --model "$TMP/model" --k 4 --exact --device cpu --json
 sed -n 's/.*"score":\([^,]*\),.*/\1/p' "$OUT" | cmp - "$TMP/scores" || die "--device cpu --exact gives other scores"
 expect 0 "$INDEX" recall --store "$TMP/store" --queries 3 --device cpu
@@ -79,11 +79,11 @@ expect_error "bf16: the CPU computes in float32" "$INDEX" search x --store "$TMP
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 out_has "every byte is as recorded"
 expect 0 "$INDEX" repair --store "$TMP/store"
-# A device is opened for centroids only: a repair that needs none does not mention a device.
+# Only centroids need a device: a repair without them does not mention one.
 expect 0 "$INDEX" repair --store "$TMP/store" --device cuda
 grep -q "GPU" "$ERR" && die "repair looked for a GPU with nothing to do"
 expect_usage "auto|cpu|cuda" "$INDEX" repair --store "$TMP/store" --device tpu
-# Another kind of index, there and back; a name that is none changes nothing.
+# Another kind of index, and the first one again; an unknown name changes nothing.
 cp -r "$TMP/store" "$TMP/kinds"
 expect 0 "$INDEX" repair --store "$TMP/kinds" --index IVF2,Flat
 err_has "of another kind"
@@ -103,7 +103,7 @@ out_has "FAISS"
 out_has "OpenBLAS"
 out_has "products "
 
-# The same corpus from standard input, and cut at other shards, is the same store (but for its name).
+# The same corpus from standard input, and with other ends of shards, makes the same store (except for the source's name).
 expect_in 0 "$TMP/a.jsonl" "$INDEX" build - --format jsonl --out "$TMP/stdin" --model "$TMP/model" --shard-chunks 7
 "$INDEX" export --store "$TMP/store" 2>/dev/null | sed 's/"source":"[^"]*"//' >"$TMP/one"
 "$INDEX" export --store "$TMP/stdin" 2>/dev/null | sed 's/"source":"[^"]*"//' >"$TMP/two"
@@ -115,7 +115,7 @@ if command -v gzip >/dev/null; then
     cmp "$TMP/one" "$TMP/two" || die "a compressed corpus gives another store"
 fi
 
-# A trained index: nearly all is found, and what is found has its exact score.
+# A trained index: nearly all hits are found, and each has its exact score.
 make_corpus "$TMP/large.jsonl" 1500 5
 build "$TMP/large.jsonl" --out "$TMP/ivf" --index "IVF16,SQ8"
 expect 0 "$INDEX" stats --store "$TMP/ivf" --json
@@ -137,7 +137,7 @@ out_has "index IVF16,SQ8, 8 of 16 lists"
 expect 0 "$INDEX" recall --store "$TMP/ivf" --queries 50 --nprobe 1,16 --json
 tail -n 1 "$OUT" | grep -qE '"recall":(0\.9|1[,.])' || die "visiting all lists finds too little"
 
-# A folder of text files; a token file; more documents for a living store.
+# A folder of text files; a token file; more documents for an existing store.
 mkdir -p "$TMP/texts/deep"
 echo "the river winds to the north" >"$TMP/texts/one.txt"
 echo "stone and sand" >"$TMP/texts/deep/two.md"

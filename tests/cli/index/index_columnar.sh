@@ -36,7 +36,7 @@ out_has "row_groups.parquet  [doc-7]  row 8  row group 1"
 expect 0 "$INDEX" search "document 7" --store "$TMP/stream_arrow" --model "$TMP/model" --k 12 --json
 out_has '"line":8,"offset":1'
 
-# --- a folder of several formats; a hub repository's files; the folder that save_to_disk makes
+# --- a folder with several formats; the files of a hub repository; the folder of save_to_disk
 mkdir -p "$TMP/hub/data" "$TMP/saved"
 cp "$corpus/fuzz_parquet/row_groups.parquet" "$TMP/hub/data/train-00000-of-00001.parquet"
 echo "a readme that is no document" >"$TMP/hub/README.md"
@@ -58,7 +58,7 @@ done
 expect 0 "$BIN/drt-tokenizer" train "$corpus/fuzz_parquet/row_groups.parquet" --vocab-size 280 --out "$TMP/tokenizer.json"
 expect 0 "$BIN/drt-eval" ppl --model "$TMP/model" --data "$corpus/fuzz_parquet/nested.parquet" --text-field meta.body --skip 8
 
-# --- what cannot be read, in one line; null texts
+# --- one line for files that cannot be read; null texts
 refused 'text_is_int.parquet: the column "text" holds no text but int64; the columns of text are "body"' \
     "$corpus/fuzz_parquet/text_is_int.parquet" --out "$TMP/none"
 refused 'the column "boddy" is missing; the columns of text are "body": name one with --text-field' \
@@ -73,7 +73,7 @@ build "$corpus/fuzz_parquet/nulls.parquet" --skip-bad-lines --out "$TMP/nulls" -
 same "$(json_int "$OUT" skipped_lines)" 4 "rows without text"
 same "$(json_int "$OUT" documents)" 8 "documents beside them"
 
-# --- a build that is killed continues at the row and gives the same store
+# --- a killed build continues at the row and makes the same store
 shards=(--shard-chunks 20 --threads 1)
 build "$corpus/fuzz_parquet/fallback.parquet" --out "$TMP/undisturbed" "${shards[@]}"
 resumed=0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# drt-index delete: what is deleted is in no result of any program, ids of the rest stay, the text may come again; exact
-# and with an index; verify, repair, join and later adds agree.
+# drt-index delete: deleted documents are in no result of any program, other ids do not change, and the text can be added again; exact and
+# with an index; verify, repair, join and later adds agree.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 120 1
@@ -38,7 +38,7 @@ for index in exact IVF4,SQ8; do
     done
     "$INDEX" export --store "$TMP/store" >"$TMP/left" 2>"$ERR" || die "export"
     grep -vE "${pattern%|}" "$TMP/before" | cmp -s - "$TMP/left" || die "$index: other chunks than those of the documents left"
-    # all that is left is found, no more and no less
+    # exactly the remaining documents are found
     [ "$(wc -l <"$TMP/after")" = "$(wc -l <"$TMP/left")" ] || die "$index: k 5000 found $(wc -l <"$TMP/after") of $(wc -l <"$TMP/left")"
     chunk=$(grep -m1 -E "\"document\":${gone[1]}," "$TMP/before" | grep -oE '"chunk":[0-9]+' | cut -d: -f2)
     expect_error "was deleted" "$INDEX" get --store "$TMP/store" --model "$TMP/model" --chunk "$chunk"
@@ -47,7 +47,7 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" stats --store "$TMP/store" --json
     out_has '"deleted_documents":3'
 
-    # Compacted: the same documents, landmarks and hits under new ids, and no holes; it takes more documents.
+    # Compacted: the same documents, landmarks and hits under new ids without gaps; more documents can be added.
     contents() { "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document)":[0-9]+,//g'; search "$1" 9 | sed -E 's/"(chunk|document)":[0-9]+,//g'; }
     rm -rf "$TMP/new"
     expect 0 "$INDEX" compact --store "$TMP/store" --out "$TMP/new" --shard-chunks 50 --threads 1
@@ -63,13 +63,13 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" verify --store "$TMP/new" --deep
     expect_error "holds another store" "$INDEX" compact --store "$TMP/store" --out "$TMP/new"
 
-    # Again: nothing to do, the same generation. Numbers that do not exist are named.
+    # A second call has nothing to do and keeps the generation. Numbers that do not exist are errors that name them.
     expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[2]}"
     err_has "was deleted before"
     out_has "generation 2: deleted 0 documents"
     expect_error "there is no document 100000" "$INDEX" delete --store "$TMP/store" --document 100000
 
-    # The text comes again under new ids; another deletion in between; merged shards; an index made anew.
+    # The text is added again under new ids; another deletion in between; merged shards; a rebuilt index.
     expect 0 "$INDEX" add "$TMP/a.jsonl" "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"
     search "$TMP/store" 12 | grep -oE '"score":[-0-9.]+' >"$TMP/scores"
     grep -oE '"score":[-0-9.]+' "$TMP/found" | cmp -s - "$TMP/scores" || die "$index: the text that came again is not found"
@@ -77,14 +77,14 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" verify --store "$TMP/store" --deep
     ! search "$TMP/store" 5000 | grep -qE "${pattern%|}" || die "$index: repair made a deleted document visible"
 
-    # By source, to the last one of it.
+    # By source, until no document of it is left.
     expect 0 "$INDEX" delete --store "$TMP/store" --source "*/b.jsonl"
     ! search "$TMP/store" 5000 | grep -q "b.jsonl" || die "$index: a document of a deleted source was found"
     "$INDEX" export --store "$TMP/store" 2>"$ERR" | grep -q "a.jsonl" || die "the other source is gone, too"
     expect 0 "$INDEX" verify --store "$TMP/store" --deep
 done
 
-# A build that continues and the hash of a deleted document; a store with everything deleted is still a store.
+# A resumed build finds the text of a deleted document; a store whose documents are all deleted still works.
 expect 0 "$INDEX" delete --store "$TMP/store" --source "*"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 expect_error "no document left" "$INDEX" compact --store "$TMP/store" --out "$TMP/none"

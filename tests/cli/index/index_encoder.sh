@@ -1,5 +1,5 @@
 # A store of an external encoder: built, stopped and resumed, added to, searched by text, by chunk
-# and by many queries, refused where the encoder is missing or another one; read by drt-generate and drt-eval.
+# and by many queries, refused if the encoder is missing or another one; read by drt-generate and drt-eval.
 . "$DRT_SOURCE/tests/cli/lib_index.sh" || exit 1
 needs drt-generate drt-eval
 BERT=$SOURCE/tests/oracles/bert
@@ -33,7 +33,7 @@ first=$(head -n 1 "$OUT" | grep -o '"chunk":[0-9]*,' | head -n 1)
 expect 0 "$INDEX" search "the river and the harbour" --store "$TMP/s" "${model[@]}" --encoder "$BERT" --k 1 --json
 out_has "${first%,}"
 
-# Kinds: the store knows its own; prefixes give other landmarks.
+# Kinds: the store records its own; prefixes give other landmarks.
 expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/e5" "${model[@]}" --encoder "$BERT" --encoder-kind e5
 expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/dot" "${model[@]}" --encoder "$BERT" --encoder-kind dot
 for s in e5 dot; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad input: one clear line that names the file, exit code 1, and nothing lost of what was there before.
+# Bad input: one clear line that names the file, exit code 1, and no loss of existing data.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 60
@@ -71,7 +71,7 @@ mkdir "$TMP/home" && echo mine >"$TMP/home/diary.txt"
 expect_error "diary.txt" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/home" --model "$TMP/model"
 same "$(cat "$TMP/home/diary.txt")" mine "a stranger's file"
 
-# A second writer is refused while the first one works; readers are not.
+# While a writer works a second writer is refused, and readers are not.
 mkfifo "$TMP/slow.jsonl"
 "$INDEX" add - --format jsonl --store "$TMP/store" --model "$TMP/model" <"$TMP/slow.jsonl" >"$TMP/first.out" 2>"$TMP/first.err" &
 first=$!
@@ -86,7 +86,7 @@ wait "$first" || die "the first writer failed: $(cat "$TMP/first.err")"
 expect 0 "$INDEX" stats --store "$TMP/store" --json
 same "$(json_int "$OUT" generation)" 2 "generation of the first writer"
 
-# Damage is found by name; reading what is damaged is refused or repaired.
+# Errors name the damaged file; reading it is refused, or it is repaired.
 damage() { # copy, file pattern, way
     rm -rf "$TMP/damaged"
     cp -r "$TMP/store" "$TMP/damaged"
@@ -142,7 +142,7 @@ elif mkdir "$TMP/mount" && mount -t tmpfs -o size=3m none "$TMP/mount" 2>/dev/nu
     tail -n 1 "$ERR" | grep -qi "space" || die "the full disk is not named"
     "$INDEX" export --store "$TMP/mount/store" >"$TMP/two" 2>"$ERR" || die "the store cannot be read on a full disk"
     cmp "$TMP/one" "$TMP/two" || die "a full disk changed the store"
-    # Not a block is left, and LMDB's lock file is to be made: readers go without, a writer says why it cannot.
+    # No block is left, and LMDB's lock file does not exist: readers work without it, a writer fails with the reason.
     rm "$TMP/mount/store/catalog/lock.mdb"
     cat /dev/zero >"$TMP/mount/fill" 2>/dev/null
     expect 0 "$INDEX" search "river" --store "$TMP/mount/store" --model "$TMP/model" --k 1
@@ -177,7 +177,7 @@ same_store "$TMP/limited" "$TMP/unlimited"
 
 expect_usage "--threads 1000: must be between 0 and 256" "$INDEX" search x --store "$TMP/store" --threads 1000
 
-# An empty name is a script's unset variable, and no folder.
+# An empty name, such as a script's unset variable, is not a folder.
 for command in "stats --store" "verify --store" "repair --store" "search x --store" "add $TMP/a.jsonl --store" "build $TMP/a.jsonl --out"; do
     expect_usage "'': the name is empty" "$INDEX" $command ""
 done
@@ -209,8 +209,8 @@ expect_error "format version 99" "$INDEX" stats --store "$TMP/newer"
 expect_error "format version 99" "$INDEX" search "river" --store "$TMP/newer" --model "$TMP/model"
 expect_error "format version 99" "$INDEX" add "$TMP/a.jsonl" --store "$TMP/newer" --model "$TMP/model"
 expect_error "format version 99" "$INDEX" verify --store "$TMP/newer"
-# With a ulimit -v that leaves no memory for OpenBLAS' threads, programs still end (they waited for those threads for ever).
-# Debian 13's OpenBLAS retries for ever before a program begins: then stderr is empty.
+# With a ulimit -v that leaves no memory for OpenBLAS' threads, programs still end (they used to wait for those threads).
+# Debian 13's OpenBLAS retries endlessly before main starts: then stderr is empty.
 for limit in 100000 160000; do
     (ulimit -v $limit; timeout -k 1 30 "$INDEX" stats --store "$TMP/newer") >"$OUT" 2>"$ERR"
     code=$?

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# drt-index freeze: the snapshot has what the store has (exact, IVF, lexical; deleted, dropped and merged shards; foreign
-# files of a join), is read without a lock or a write (as a user who may not write, on a read-only mount, by many
-# processes at once), refuses every change, stays while the store changes, and verify finds each changed byte.
+# drt-index freeze: the snapshot has the contents of the store (exact, IVF, lexical; deleted, dropped and merged shards; foreign files of a
+# join). It is read without a lock or a write (as a user without write permission, on a read-only mount, by many processes at once), refuses
+# every change, does not change with the store, and verify finds each changed byte.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 80 1
@@ -11,7 +11,7 @@ chmod 755 "$TMP"
 state() { find "$1" -printf '%P %y %m %s %T@ %i\n' | sort; }
 hits() { "$INDEX" search "the river and the harbour" --store "$1" "${model[@]}" --k 9 "${@:2}" --json 2>"$ERR" || die "search in $1"; }
 
-# A store with all that a store can hold: a joined one with an index, deleted documents, additions, a dropped shard.
+# A store with every feature: a joined one with an index, deleted documents, additions, a dropped shard.
 for part in 1 2; do
     expect 0 "$INDEX" build "$TMP/a.jsonl" --part $part/2 --out "$TMP/parts" --shard-chunks 40 "${model[@]}"
 done
@@ -40,7 +40,7 @@ out_has "already"
 expect 0 "$INDEX" freeze --store "$TMP/snap" --out "$TMP/copy" --copy --json
 [ "$(json_int "$OUT" linked)" = 0 ] || die "--copy made links"
 
-same_snapshot() { # STORE: everything it gives, and verify
+same_snapshot() { # STORE: all results of its readers, and verify
     export_store "$1" "$TMP/got"
     cmp -s "$TMP/got" "$TMP/want" || die "$1 gives something else than the store"
     hits "$1" --exact | cmp -s - "$TMP/want.exact" || die "$1: other exact hits"
@@ -54,7 +54,7 @@ same_snapshot "$TMP/copy"
 expect 0 "$INDEX" get --store "$TMP/snap" --model "$TMP/model" --chunk 0
 expect 0 "$INDEX" recall --store "$TMP/snap" --queries 20 --k 3 --threads 1
 
-# Whatever writes refuses in one line, and leaves no trace.
+# Every writing command is refused in one line, and changes no file.
 for command in "add $TMP/a.jsonl --model $TMP/model" "delete --document 1" "drop --shard 0" repair "lexical --remove"; do
     expect_error "is a frozen snapshot" "$INDEX" ${command%% *} $( [ "$command" = "${command#* }" ] || echo "${command#* }") --store "$TMP/snap"
 done
@@ -72,7 +72,7 @@ same_snapshot "$TMP/snap"
 expect 0 "$INDEX" compact --store "$TMP/snap" --out "$TMP/again" --threads 1
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/again" "${model[@]}"
 
-# Several readers at once, as a user who may write nothing there.
+# Several readers at once, as a user without write permission.
 readers() { # STORE COMMAND...: runs eight readers under the command
     local pids=() i bad=0 dir=$1
     shift
@@ -101,9 +101,9 @@ elif command -v setpriv >/dev/null && setpriv --reuid 65534 --regid 65534 --clea
 fi
 same "$held" "$(state "$TMP/snap")" "readers changed the snapshot"
 
-# On a read-only mount: a bind mount, and through FUSE where there is a driver; two mounts are two hosts.
+# On a read-only mount: a bind mount, and FUSE if there is a driver; two mounts simulate two hosts.
 mkdir "$TMP/m1" "$TMP/m2"
-mounted() { # a script that runs in a mount namespace of its own
+mounted() { # a script that runs in a separate mount namespace
     unshare -m sh -c "$1" sh "$TMP/snap" "$TMP/m1" "$TMP/m2" "$INDEX" "$TMP/model" "$TMP/want.exact" 2>"$ERR"
 }
 use='for m in "$2" "$3"; do ! touch "$m/x" 2>/dev/null || exit 5
@@ -123,7 +123,7 @@ fi
 same "$held" "$(state "$TMP/snap")" "mounts changed the snapshot"
 chmod -R u+w "$TMP/snap"
 
-# Each changed byte of the catalog, and of the mark itself, is found; the remedy is a new snapshot.
+# verify finds each changed byte of the catalog and of the snapshot's mark; the remedy is a new snapshot.
 damage() { # FILE OFFSET TEXT
     rm -rf "$TMP/hurt"
     cp -r "$TMP/copy" "$TMP/hurt"
@@ -144,7 +144,7 @@ expect_error "were frozen" "$INDEX" stats --store "$TMP/hurt"
 rm "$TMP/hurt/$file"
 expect_error "were frozen" "$INDEX" search x --store "$TMP/hurt" "${model[@]}"
 
-# What is there already stays.
+# Existing files are not replaced.
 mkdir "$TMP/full" "$TMP/new.partial"
 echo mine >"$TMP/full/file"
 echo mine >"$TMP/new.partial/file"

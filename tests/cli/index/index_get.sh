@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# drt-index get and search --queries: what comes out is what the store and single searches have; bad files are named.
+# drt-index get and search --queries: the output equals the store's contents and single searches; errors name bad files.
 . "$DRT_SOURCE/tests/cli/lib_index.sh"
 command -v python3 >/dev/null || skip "python3 is missing"
 make_model "$TMP/model"
@@ -8,7 +8,7 @@ expect 0 "$INDEX" build "$TMP/docs.jsonl" --out "$TMP/store" --model "$TMP/model
 get() { "$INDEX" get --store "$TMP/store" --model "$TMP/model" "$@"; }
 search() { "$INDEX" search --store "$TMP/store" --model "$TMP/model" "$@"; }
 
-# ---- get: a document is its source's text; its chunks are parts of it, in order.
+# ---- get: a document is the text of its source; its chunks are parts of it, in order.
 expect 0 get --document 7 --json
 head -n 1 "$OUT" | python3 -c '
 import json, sys
@@ -39,7 +39,7 @@ expect_usage "give --chunk ID or --document ID" "$INDEX" get --store "$TMP/store
 expect_usage "give --chunk ID or --document ID" "$INDEX" get --store "$TMP/store" --chunk 1 --document 1
 expect_usage "--context needs --chunk" "$INDEX" get --store "$TMP/store" --document 1 --context 1
 
-# ---- --queries: each query's hits are those of a search of its own, whatever the file's form.
+# ---- --queries: each query has the hits of a single search, for every format of the file.
 cat >"$TMP/q.txt" <<'Q'
 the river and the harbour
 seven lights of a harbour
@@ -72,7 +72,7 @@ expect 0 search --queries "$TMP/q.txt" --k 2
 out_has "query 1: seven lights of a harbour"
 out_has "   nothing"
 
-# Vectors: every landmark finds its own chunk with the score that search computes, in float32 and float16, in .fbin too.
+# Vectors: every landmark finds its own chunk with the score of search, in float32 and float16, also from .fbin.
 "$INDEX" export --store "$TMP/store" --landmarks values >"$TMP/export" 2>"$ERR" || die "export"
 python3 - "$TMP" <<'P' || die "vectors"
 import json, struct, sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Inputs that a user's machine has and a developer's corpus has not: pipes, folders that may not be searched or change
-# under a half-finished build, files that are not text, hostile names, and descriptors that are closed.
+# Inputs of real machines that a test corpus does not have: pipes, folders that cannot be searched or that change under a half-finished
+# build, files that are not text, hostile names, and closed descriptors.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 120
 build() { expect 0 "$INDEX" build "$@" --model "$TMP/model" --shard-chunks 20; }
 refused() { expect_error "$1" "$INDEX" build "${@:2}" --model "$TMP/model" --shard-chunks 20; }
 
-# --- a pipe gives its first bytes once: its format must be known from its name or an option
+# --- the first bytes of a pipe can be read only once: its format must follow from its name or an option
 mkfifo "$TMP/pipe" "$TMP/pipe.jsonl"
 feed_pipe() { (cat "$TMP/a.jsonl" >"$1" 2>/dev/null) & feeder=$!; }
 refused "its format must be given" "$TMP/pipe" --out "$TMP/none"
@@ -20,7 +20,7 @@ build "$TMP/pipe.jsonl" --out "$TMP/two" --json
 same "$(json_int "$OUT" documents)" 120 "documents of a pipe with a telling name"
 wait "$feeder"
 
-# --- a folder with files that are not text, and names and texts that play with a terminal
+# --- a folder with files that are not text, and names and texts with control characters for a terminal
 mkdir "$TMP/names"
 printf 'stone and sand \033[31m \302\233 31m \342\200\256 end' >"$TMP/names/$(printf 'red\033[31m\nli\302\233ne\342\200\256').txt"
 printf 'h\0i\0' >"$TMP/names/utf16.txt"
@@ -56,7 +56,7 @@ build "$TMP/folder" --out "$TMP/half" --json
 build "$TMP/folder" --out "$TMP/whole"
 same_store "$TMP/half" "$TMP/whole"
 
-# --- a folder whose files may not be looked at: not the same as one without files
+# --- a folder whose files cannot be read: not the same as one without files
 if [ "$(id -u)" = 0 ]; then
     as_user() { setpriv --reuid 65534 --clear-groups "$@"; }
     chmod 711 "$TMP"
@@ -78,7 +78,7 @@ else
     echo "not tried: folders without permission (another user cannot reach the programs)"
 fi
 
-# --- closed descriptors: no file of ours may take the number that messages go to (here: that a build is taken up again)
+# --- closed descriptors: no file of the program may get the descriptor of messages (here: of the resumption of a build)
 for closed in '0<&- 2>&-' '0<&- 1>&- 2>&-' '2>&-'; do
     rm -rf "$TMP/mute"
     echo '{"text": "one", "text: "two"}' >"$TMP/folder/d.jsonl"
@@ -101,7 +101,7 @@ err_has "foreign.u16: of its first"
 expect 0 "$BIN/drt-eval" ppl --model "$TMP/model" --data "$TMP/foreign.u16" --max-documents 2 --skip 8
 err_has "another tokenizer"
 
-# --- asked to stop while a pipe is read. A terminal that goes sends SIGHUP twice; nohup keeps it away.
+# --- stopped while a pipe is read. A terminal that is closed sends SIGHUP twice; with nohup it is ignored.
 stopped_by() { # signals, exit code
     mkfifo "$TMP/slow.$1.jsonl"
     "$INDEX" build "$TMP/slow.$1.jsonl" --out "$TMP/stopped.$1" --model "$TMP/model" --shard-chunks 20 >"$OUT" 2>"$ERR" &
@@ -122,7 +122,7 @@ done
 stopped_by HUP-TERM 143
 (trap '' HUP; stopped_by HUP 0) || exit 1
 
-# --- little address space (ulimit -v): the catalog's map is as large as it can be (a sanitizer wants more for itself)
+# --- little address space (ulimit -v): the catalog's map is as large as possible (a sanitizer needs more memory)
 if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
     (
         ulimit -v 4000000
@@ -134,7 +134,7 @@ if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
     expect 0 "$INDEX" verify --store "$TMP/narrow" --deep
 fi
 
-# --- a small stack (ulimit -s), of the first thread and of ours (a sanitizer's frames are larger)
+# --- a small stack (ulimit -s) of the main thread and of the program's threads (a sanitizer's frames are larger)
 if (ulimit -v 4000000 && "$INDEX" --help) >/dev/null 2>&1; then
     (
         ulimit -s 64
@@ -159,7 +159,7 @@ if [ -c /dev/full ]; then
     done
 fi
 
-# --- numbers in a factory string that FAISS would divide by, and lists that it would make before it counts the chunks
+# --- factory strings with numbers that FAISS would divide by, and with lists that it would make before it counts the chunks
 for index in IVF0,Flat PQ0 PQ8x0 IVF4,PQ0 HNSW0,Flat HNSW1 IVF16_HNSW0,Flat NSG0,Flat PCA0,IVF4,Flat OPQ0,IVF4,PQ4 RR0,Flat HNSW32_0+PQ8; do
     refused "is too small" "$TMP/a.jsonl" --out "$TMP/none" --index "$index" --restart
 done

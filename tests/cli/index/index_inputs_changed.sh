@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bad lines that are skipped, and inputs that change between a build that stopped and its resumption: what was read must
-# be what it was, byte for byte; what was not read may be mended.
+# Bad lines that are skipped, and inputs that change between a stop of a build and its resumption: the part that was read must be the same,
+# byte for byte; the rest may change.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/good.jsonl" 60
@@ -8,7 +8,7 @@ build() { expect 0 "$INDEX" build "$@" --model "$TMP/model" --shard-chunks 10; }
 refused() { expect_error "$1" "$INDEX" build "${@:2}" --model "$TMP/model" --shard-chunks 10; }
 resumed() { [ "$(json_int "$OUT" resumed_chunks)" -gt 0 ] || die "nothing was resumed"; }
 
-# --- bad lines: the first one stops a build, and mending it keeps what was done; or they are skipped, counted and named
+# --- bad lines: the first one stops a build, which continues when it is corrected; or they are skipped, counted and named
 sed '41s/.*/{"text": NaN}/; 51s/.*/{"text": null}/; 55s/.*/[1]/' "$TMP/good.jsonl" >"$TMP/bad.jsonl"
 cp "$TMP/bad.jsonl" "$TMP/c.jsonl"
 refused "c.jsonl:41: not valid JSON at column 10" "$TMP/c.jsonl" --out "$TMP/mended"
@@ -55,7 +55,7 @@ for kind in plain gz; do
     build "$file" --out "$TMP/edited.$kind" --json
     resumed
 done
-# the same from standard input, which can be given again, but for its file's name
+# the same from standard input, which is given again; messages do not name a file
 stop_at 50 >"$TMP/in"
 expect_in 1 "$TMP/in" "$INDEX" build - --out "$TMP/piped" --model "$TMP/model" --shard-chunks 10
 expect_in 0 "$TMP/good.jsonl" "$INDEX" build - --out "$TMP/piped" --model "$TMP/model" --shard-chunks 10 --json
@@ -103,7 +103,7 @@ cp "$TMP/ids.u16" "$TMP/t.u16"
 build "$TMP/t.u16" --out "$TMP/t" --json
 resumed
 
-# --- reserved ids of the model's input are no text
+# --- reserved ids of the model's input are not allowed in text
 for id in '\015\001 269 pad_id' '\016\001 270 landmark'; do
     cp "$TMP/ids.u16" "$TMP/r.u16"
     put_byte "$TMP/r.u16" 20 "${id%% *}"
@@ -111,7 +111,7 @@ for id in '\015\001 269 pad_id' '\016\001 270 landmark'; do
     expect_error "the model's ${id##* }" "$BIN/drt-eval" ppl --model "$TMP/model" --data "$TMP/r.u16" --skip 8
 done
 
-# --- a build of what is there does nothing; of anything else it names the difference
+# --- a build of the store's own corpus does nothing; for another one it names the difference
 build "$TMP/good.jsonl" --out "$TMP/there"
 build "$TMP/good.jsonl" --out "$TMP/there"
 out_has "already built: generation 1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# examples/kubernetes without a cluster: the files are YAML with the fields that an indexed Job needs, and the command
-# lines of their containers, run here for every index, make the store of one build. One index is killed and run again.
+# docs/examples/kubernetes without a cluster: the files are YAML with the fields of an indexed Job. The command lines of their containers,
+# run here for every index, make the same store as one build. One index is killed and run again.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
 python3 -c 'import yaml' 2>/dev/null || skip "python3-yaml is not installed"
@@ -11,7 +11,7 @@ make_corpus "$TMP/data/corpus/a.jsonl" 90 1
 make_corpus "$TMP/data/corpus/b.jsonl" 90 2
 
 # Of each file: command-NAME (with /data as this folder), env-NAME, and the number of parts.
-python3 - "$SOURCE/examples/kubernetes" "$TMP" >"$TMP/parts" <<'PY' || die "the files of examples/kubernetes"
+python3 - "$SOURCE/docs/examples/kubernetes" "$TMP" >"$TMP/parts" <<'PY' || die "the files of docs/examples/kubernetes"
 import sys, yaml
 folder, tmp = sys.argv[1:]
 jobs = {}
@@ -46,7 +46,7 @@ PY
 parts=$(cat "$TMP/parts")
 mkdir "$TMP/fault"
 ln -s "$BIN/drt-index-fault" "$TMP/fault/drt-index"
-pod() { # NAME VARIABLE...: the container's command line in an environment of its own
+pod() { # NAME VARIABLE...: the container's command line in a clean environment
     mapfile -t variables <"$TMP/env-$1"
     env -i PATH="${programs:-$BIN}:$PATH" "${variables[@]}" "${@:2}" /bin/sh -c "$(cat "$TMP/command-$1")"
 }
@@ -65,5 +65,5 @@ contents() { "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document)
 contents "$TMP/whole" >"$TMP/whole.contents"
 [ "$(wc -l <"$TMP/whole.contents")" -gt 150 ] || die "the export is short"
 contents "$TMP/data/store" | cmp - "$TMP/whole.contents" || die "the joined store is another"
-expect 0 pod join # again: nothing to do
+expect 0 pod join # a second run: nothing to do
 out_has "joined here already"

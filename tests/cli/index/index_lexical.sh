@@ -18,7 +18,7 @@ keys() { python3 -c 'import json, sys; print(*[json.loads(x)["key"] for x in sys
 chunks() { python3 -c 'import json, sys; print(*[json.loads(x)["chunk"] for x in sys.stdin])' <"$OUT"; }
 none="the store has no lexical index: make it with drt-index lexical --store"
 
-# ---- without one: the searchers that need it name the command; the store is otherwise the same.
+# ---- without one: searchers that need it fail and name the command; the store is otherwise the same.
 build --out "$TMP/off" --lexical off
 build --out "$TMP/s"
 same_store "$TMP/off" "$TMP/s"
@@ -74,7 +74,7 @@ expect 0 "$INDEX" verify --store "$TMP/s" --deep
 search --searcher lexical
 same "$(keys | tr ' ' '\n' | head -n 2 | sort | tr '\n' ' ')" "rare-1 rare-2 " "hits after a drop"
 
-# ---- damage: named by the search and by verify; other searches work; repair makes it anew.
+# ---- damage: search and verify name it; other searches work; repair rebuilds the index.
 file=lexical/$(ls "$TMP/s/lexical" | tail -n 1)
 printf '\x5a\xa5\x5a' | dd of="$TMP/s/$file" bs=1 seek=70 conv=notrunc 2>/dev/null
 expect 1 "$INDEX" verify --store "$TMP/s" --deep
@@ -91,7 +91,7 @@ expect 0 "$INDEX" repair --store "$TMP/s"
 expect 0 "$INDEX" verify --store "$TMP/s" --deep
 search --searcher lexical
 same "$(keys | tr ' ' '\n' | head -n 2 | sort | tr '\n' ' ')" "rare-1 rare-2 " "hits after repair"
-expect 0 "$INDEX" repair --store "$TMP/s" # files of the generation before are left to readers until the next writer
+expect 0 "$INDEX" repair --store "$TMP/s" # files of the previous generation stay for readers until the next writer
 expect 0 "$INDEX" stats --store "$TMP/s" --json
 python3 - "$OUT" "$TMP/s" <<'P' || die "stats"
 import glob, json, os, sys

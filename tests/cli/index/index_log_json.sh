@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --log-json: every line on standard error is a JSON object with time, level, program and event, for each command that
-# has the option, also where it fails, is misused, is stopped, or finds problems; what goes to standard output is the same.
+# --log-json: every line on standard error is a JSON object with time, level, program and event, for each command with the option, also
+# after a failure, wrong usage, a stop, or findings; standard output is the same.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is missing"
 make_model "$TMP/model"
@@ -9,7 +9,7 @@ make_corpus "$TMP/b.jsonl" 40 2
 make_corpus "$TMP/c.jsonl" 20 3
 model=(--model "$TMP/model" --threads 1)
 
-# log_is EVENTS: every line of $ERR is a whole object; the events, each once, sorted, are these. "progress" may be there.
+# log_is EVENTS: every line of $ERR is an object; the different events, sorted, are these, and optionally "progress".
 log_is() {
     python3 - "$ERR" "$1" <<'P' || die "the log is wrong"
 import datetime, json, sys
@@ -34,7 +34,7 @@ got = " ".join(sorted(events - {"progress", "message", "note"}))
 assert got == sys.argv[2], "events: %s, wanted %s" % (got, sys.argv[2])
 P
 }
-# log_has 'PYTHON OF o': some object is so.
+# log_has 'PYTHON OF o': the expression is true for an object o.
 log_has() {
     python3 -c 'import json, sys
 sys.exit(not any(eval(sys.argv[2], {"o": json.loads(l)}) for l in open(sys.argv[1])))' "$ERR" "$1" || { cat "$ERR" >&2; die "no object with $1"; }
@@ -69,7 +69,7 @@ expect 0 "$INDEX" freeze --store "$TMP/store" --out "$TMP/snap" --log-json && lo
 expect 0 "$INDEX" verify --store "$TMP/store" --deep --log-json && log_is "done start"
 log_has 'o["event"] == "progress" and o["stage"] == "verify shards" and o["done"] == o["total"] > 0'
 
-# Damage: each problem is an object with file and remedy. Repair makes the landmarks again.
+# Damage: each problem is an object with file and remedy. Repair encodes the landmarks again.
 landmarks=$(ls "$TMP"/store/landmarks/* | head -n 1)
 printf X | dd of="$landmarks" bs=1 seek=500 conv=notrunc status=none
 expect 1 "$INDEX" verify --store "$TMP/store" --deep --log-json && log_is "problem problems start"
@@ -82,7 +82,7 @@ log_has 'o["event"] == "error" and o["status"] == "not found" and o["file"].star
 printf '{"text": "good"}\n{"text": 5}\n' >"$TMP/bad.jsonl"
 expect 1 "$INDEX" build "$TMP/bad.jsonl" --out "$TMP/bad" "${model[@]}" --log-json && log_is "error start"
 log_has 'o["event"] == "error" and o["file"] == "'"$TMP"'/bad.jsonl" and o["line"] == 2'
-# Misuse, also before the option is reached; names with control characters stay one line.
+# Wrong usage, also before the option is parsed; names with control characters do not break a line.
 expect 2 "$INDEX" verify --nonsense --log-json && log_is "usage"
 expect 2 "$INDEX" verify --log-json && log_is "usage"
 expect 2 "$INDEX" build --log-json --out "$TMP/x" && log_is "usage"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Many small additions leave few shards, and what is read, found and exported is the same as from shards that were not merged.
+# Many small additions make few shards; reads, hits and exports are the same as those of shards that were not merged.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 make_corpus "$TMP/all.jsonl" 9
@@ -18,7 +18,7 @@ shards() {
     expect 0 "$INDEX" stats --store "$1" --json
     json_int "$OUT" shards
 }
-fill "$TMP/apart" --shard-chunks 1 # a merged file holds no more chunks than that
+fill "$TMP/apart" --shard-chunks 1 # the largest number of chunks in a merged file
 fill "$TMP/together"
 same "$(shards "$TMP/apart")" 9 "shards that were not merged"
 [ "$(shards "$TMP/together")" -le 4 ] || die "$(shards "$TMP/together") shards after 8 additions"
@@ -27,7 +27,7 @@ same_store "$TMP/apart" "$TMP/together"
 expect 0 "$INDEX" verify --store "$TMP/together" --deep
 err_lacks "left over"
 
-# A damaged shard is not copied: the addition is published all the same, and what was not done is noted.
+# A damaged shard is not merged: the addition is published anyway, with a note.
 file=$(find "$TMP/together/tokens" -type f | sort | tail -n 1)
 printf '\377\377' | dd of="$file" bs=1 seek=66 conv=notrunc 2>/dev/null
 make_corpus "$TMP/more.jsonl" 2 9

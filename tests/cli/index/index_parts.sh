@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A corpus built in parts and joined equals one build: whatever the number of parts and the order of arguments, over
-# plain and compressed files, token files and text files. What join must refuse, it refuses in one line.
+# A corpus that was built in parts and joined equals one build, for any number of parts and order of arguments, from plain and compressed
+# files, token files and text files. join refuses wrong parts in one line.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
 mkdir "$TMP/corpus"
@@ -13,7 +13,7 @@ for i in 1 2 3; do echo "text $i of the river and the harbour lights" >"$TMP/cor
 model=(--model "$TMP/model" --threads 1 --shard-chunks 30)
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole" --index exact "${model[@]}"
 
-# Documents by rank and not by id: of duplicates the copies in later parts leave holes.
+# Documents are compared by rank, not by id: duplicates in later parts leave gaps in the ids.
 contents() { # STORE FILE
     "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document)":[0-9]+,//g' >"$2" || die "export of $1"
     "$INDEX" search "the river and the harbour" --store "$1" --model "$TMP/model" --k 9 --json 2>"$ERR" |
@@ -39,11 +39,11 @@ for parts in 1 3 40; do
     out_has "joined here already"
 done
 
-# Again: nothing to do.
+# A second call has nothing to do.
 expect 0 "$INDEX" build "$TMP/corpus" --part 3/40 --out "$TMP/parts" "${model[@]}"
 out_has "already"
 
-# Copies have files of their own; the joined store takes more documents, merges their files, and is repaired.
+# With --copy the store has its own files; more documents can be added to the joined store, which merges their files; it can be repaired.
 rm -rf "$TMP/copied"
 expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF4,SQ8 --threads 1
 [ "$(find "$TMP/copied/landmarks" -type f -links +1 | wc -l)" = 0 ] || die "--copy made links"
@@ -65,7 +65,7 @@ cmp "$TMP/whole.contents" "$TMP/joined.contents" || die "add to a joined store"
 expect 0 "$INDEX" verify --store "$TMP/joined" --deep
 mv "$TMP/parts.moved" "$TMP/parts"
 
-# What is refused.
+# Refusals.
 rm -rf "$TMP/three" "$TMP/out"
 for i in 1 2 3; do expect 0 "$INDEX" build "$TMP/corpus" --part $i/3 --out "$TMP/three" "${model[@]}"; done
 p=$TMP/three/part
@@ -96,12 +96,12 @@ expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TM
 
 # The examples: on one machine twice; a task of an array without its number.
 PATH=$BIN:$PATH
-expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+expect 0 "$SOURCE/docs/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 contents "$TMP/local" "$TMP/local.contents"
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole-now" --index exact "${model[@]}"
 contents "$TMP/whole-now" "$TMP/whole.contents"
-cmp "$TMP/whole.contents" "$TMP/local.contents" || die "examples/parts/build_local.sh makes another store"
-expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
+cmp "$TMP/whole.contents" "$TMP/local.contents" || die "docs/examples/parts/build_local.sh makes another store"
+expect 0 "$SOURCE/docs/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 out_has "joined here already"
-expect 1 env CORPUS=x STORE=y "$SOURCE/examples/slurm/build_part.sh"
+expect 1 env CORPUS=x STORE=y "$SOURCE/docs/examples/slurm/build_part.sh"
 err_has "SLURM_ARRAY_TASK_ID"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every remedy that drt-index names for a damaged store is run as it is printed, and helps: landmarks are encoded again
-# from their tokens, shards without tokens are dropped and their documents added again, derived files are made anew.
+# Every remedy that drt-index names for a damaged store is run as printed, and works: landmarks are encoded again from their tokens, shards
+# without tokens are dropped and their documents added again, derived files are rebuilt.
 . "$DRT_SOURCE/tests/cli/lib_index.sh"
 make_model "$TMP/model"
 make_model "$TMP/stranger" 4
@@ -61,7 +61,7 @@ out_has "dropped      $documents documents and"
 expect 0 "$INDEX" drop --store "$TMP/s" --shard 2 --json
 same "$(grep -c '"shard":2' "$OUT")" "$documents" "documents named as JSON"
 first=$(head -n 1 "$OUT" | sed 's/.*"first_chunk":\([0-9]*\).*/\1/')
-# Every other chunk is where it was; those of the shard are not found any more.
+# All other chunks are unchanged; those of the shard are not found any more.
 expect 0 "$INDEX" export --store "$TMP/s"
 grep '"chunk"' "$OUT" >"$TMP/left"
 grep -v '"rank"' "$TMP/whole.export" | grep -vFf "$TMP/left" >"$TMP/gone"

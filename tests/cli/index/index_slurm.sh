@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# examples/slurm with a Slurm of four nodes on this machine: of the tasks of an array one fails and one is killed in the
-# middle of its work. Both are requeued and complete; the join waits for them and equals one build; search.sh finds on four
-# nodes what one process finds.
+# docs/examples/slurm with a Slurm of four nodes on this machine: one task of an array fails and one is killed during its work. Both are
+# requeued and succeed; the join waits for them and equals one build; search.sh on four nodes has the hits of one process.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
-slurm=$SOURCE/examples/slurm
+slurm=$SOURCE/docs/examples/slurm
 if [ "${1:-}" != inside ]; then
     grep -qE '__(asan|tsan)_init' "$INDEX" && skip "Slurm is tested with the release build"
     # The daemon of munge runs as its own user and must reach its folder.
@@ -22,7 +21,7 @@ mv "$TMP"/corpus-*.jsonl "$TMP/corpus"
 model=(--model "$TMP/model" --shard-chunks 20)
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole" --threads 1 "${model[@]}"
 
-# The first run of part 2 may not write a file above 8 KiB, that of part 5 is killed when some of its shards are made.
+# The first run of part 2 cannot write a file above 8 KiB; that of part 5 is killed after some of its shards.
 cat >"$TMP/bin/drt-index" <<END
 #!/usr/bin/env bash
 case \${SLURM_ARRAY_TASK_ID:-0}.\${SLURM_RESTART_COUNT:-0} in
@@ -42,8 +41,8 @@ declare -A relaunched
 for _ in $(seq 100); do
     state=$(scontrol show job "$join" -o | grep -oE 'JobState=[A-Z_]+')
     [ "$state" = JobState=PENDING ] || [ "$state" = JobState=RUNNING ] || break
-    # Slurm starts a requeued task again after two minutes, for a node revokes the credential of the run before; three
-    # seconds are enough for the four nodes of one clock.
+    # Slurm restarts a requeued task after two minutes, until the nodes have revoked the credential of the earlier run; three seconds are
+    # enough for four nodes with one clock.
     for task in $(squeue -h -r -j "$array" -t PENDING -o '%i %r' 2>/dev/null | sed -n 's/ BeginTime$//p'); do
         [ -z "${relaunched[$task]:-}" ] && scontrol update JobId="$task" StartTime=now+3 && relaunched[$task]=1
     done
@@ -58,7 +57,7 @@ done
 grep -q "part 2 failed with 1 " "$TMP/slurm-${array}_2.out" || die "part 2 did not fail"
 grep -q "part 5 failed with 137 " "$TMP/slurm-${array}_5.out" || die "part 5 was not killed"
 
-contents() { # STORE: of duplicates the copies in later parts leave holes, so documents go by rank
+contents() { # STORE: duplicates in later parts leave gaps in the ids, so documents are compared by rank
     "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document)":[0-9]+,//g'
 }
 contents "$TMP/whole" >"$TMP/whole.contents"
@@ -67,7 +66,7 @@ contents "$TMP/store" >"$TMP/store.contents"
 cmp "$TMP/whole.contents" "$TMP/store.contents" || die "the joined store is another"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 
-# Many queries, so that every byte passes in both directions.
+# Many queries, so that the messages have all byte values in both directions.
 for i in $(seq 200); do echo "the river, the harbour and number $i"; done >"$TMP/queries"
 search=(--queries "$TMP/queries" --exact --k 9 --json --model "$TMP/model")
 expect 0 "$INDEX" search --store "$TMP/store" "${search[@]}"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# drt-index update: changed documents replace those with their source and id, in one generation; the rest is
-# left alone; the result holds what a store of the new corpus holds. Exact and with an index; texts that move between
-# documents, become empty or double; --source, --dry-run, --json; folders of text files; a corpus without ids.
+# drt-index update: changed documents replace those with their source and id, in one generation; the others do not change; the result has
+# the contents of a store of the new corpus. Exact and with an index; texts that move between documents, become empty or double; --source,
+# --dry-run, --json; folders of text files; a corpus without ids.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is missing"
 make_model "$TMP/model"
 model=(--model "$TMP/model" --threads 1 --shard-chunks 40)
 
-# make_documents FILE KIND: 60 documents with ids; `new`: as they are later.
+# make_documents FILE KIND: 60 documents with ids; `new`: the changed ones.
 make_documents() {
     python3 - "$1" "$2" <<'PY'
 import json, random, sys
@@ -17,8 +17,8 @@ docs = {f"doc-{i}": " ".join(random.choice(words) for _ in range(random.randint(
 if sys.argv[2] == "new":
     for i in (3, 17, 42): docs[f"doc-{i}"] += " It was changed."
     docs["doc-5"], docs["doc-6"] = docs["doc-6"], docs["doc-5"]      # two exchange their texts
-    docs["doc-7"] = docs["doc-8"]                                   # a copy of one that stays
-    docs["doc-9"] = ""                                              # nothing is left of it
+    docs["doc-7"] = docs["doc-8"]                                   # a copy of an unchanged one
+    docs["doc-9"] = ""                                              # now empty
     docs["doc-10"], docs["doc-11"] = docs["doc-11"], "Something else at last."
     for i in range(60, 68): docs[f"doc-{i}"] = f"A new document of number {i}. " + " ".join(random.choice(words) for _ in range(90))
     del docs["doc-20"]                                              # the corpus lacks it; the store keeps it
@@ -29,7 +29,7 @@ PY
 make_documents "$TMP/corpus.jsonl" old
 cp "$TMP/corpus.jsonl" "$TMP/old.jsonl"
 make_documents "$TMP/new.jsonl" new
-# What a store holds, whatever its ids: key, position in the document, tokens, landmark.
+# The contents of a store without ids: key, position in the document, tokens, landmark.
 contents() { "$INDEX" export --store "$1" 2>"$ERR" | sed -E 's/"(chunk|document|line|offset)":[0-9]+,//g' | sort; }
 hits() { "$INDEX" search "the river and the harbour" --store "$1" --model "$TMP/model" --k 9 --exact --json 2>"$ERR" | sed -E 's/"(chunk|document|line|offset)":[0-9]+,?//g'; }
 
@@ -39,7 +39,7 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/store" --index $index "${model[@]}"
     contents "$TMP/store" >"$TMP/old.contents"
 
-    # The same corpus: nothing to do, no generation.
+    # The same corpus: nothing to do, no new generation.
     expect 0 "$INDEX" update "$TMP/corpus.jsonl" --store "$TMP/store" "${model[@]}" --json
     same 60 "$(json_int "$OUT" unchanged)" "unchanged"
     same 1 "$(json_int "$OUT" generation)" "generation"
@@ -47,7 +47,7 @@ for index in exact IVF4,SQ8; do
 
     cp "$TMP/new.jsonl" "$TMP/corpus.jsonl"
     expect 0 "$INDEX" update "$TMP/corpus.jsonl" --store "$TMP/store" "${model[@]}" --dry-run --json
-    # 3 + 2 + doc-10, doc-11 changed; doc-7 is a double; doc-9 empty; all nine leave.
+    # 3 + 2 + doc-10, doc-11 changed; doc-7 is a duplicate; doc-9 is empty; all nine old documents are removed.
     counts="7 8 1 1 50 9"
     got() { echo "$(json_int "$OUT" changed) $(json_int "$OUT" added) $(json_int "$OUT" duplicates) $(json_int "$OUT" empty) $(json_int "$OUT" unchanged) $(json_int "$OUT" replaced_documents)"; }
     same "$counts" "$(got)" "a dry run's counts"
@@ -59,7 +59,7 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" stats --store "$TMP/store" --json
     same 9 "$(json_int "$OUT" deleted_documents)" "deleted documents"
 
-    # As a store of the new corpus, and what it lacks of the old one.
+    # The store equals one of the new corpus, with the old documents that the new corpus lacks.
     { cat "$TMP/new.jsonl"; grep '"doc-20"' "$TMP/old.jsonl"; } >"$TMP/corpus.jsonl"
     expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/want" --index $index "${model[@]}"
     # doc-7 and doc-8 have one text: in a new store the first has it, in this one doc-8 still does.
@@ -69,7 +69,7 @@ for index in exact IVF4,SQ8; do
     hits "$TMP/store" >"$TMP/got.hits"
     hits "$TMP/want" | sed 's/"doc-7"/"doc-8"/' | cmp -s - "$TMP/got.hits" || die "$index: other hits than in a new store"
 
-    # Again: nothing. Back to the old texts: they are there again, under new ids.
+    # A second update has nothing to do. An update to the old texts adds them again under new ids.
     expect 0 "$INDEX" update "$TMP/corpus.jsonl" --store "$TMP/store" "${model[@]}" --json
     same "0 0 0" "$(json_int "$OUT" changed) $(json_int "$OUT" added) $(json_int "$OUT" replaced_documents)" "a second update"
     cp "$TMP/old.jsonl" "$TMP/corpus.jsonl"
@@ -80,7 +80,7 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" verify --store "$TMP/store" --deep
 done
 
-# The same corpus at another path: --source names the one of the store. Without it, its texts are there already.
+# The same corpus at another path: --source names the store's source. Without it, the texts are duplicates.
 expect 0 "$INDEX" update "$TMP/new.jsonl" --store "$TMP/store" "${model[@]}" --dry-run --json
 same 0 "$(json_int "$OUT" replaced_documents)" "documents of another source replaced"
 expect 0 "$INDEX" update "$TMP/new.jsonl" --store "$TMP/store" --source "$TMP/corpus.jsonl" "${model[@]}" --json
@@ -111,7 +111,7 @@ done
 same 5 "$(sort -u "$TMP/counts" | tr '\n' ' ' | tr -d ' ')" "chunks that readers saw"
 [ "$before" != "$(contents "$TMP/files" | cksum)" ] || die "the updates changed nothing"
 
-# What it refuses.
+# Refusals.
 printf '{"text": "one"}\n{"text": "two"}\n' >"$TMP/no-ids.jsonl"
 expect_error "line 2: has no id, nor has line 1" "$INDEX" update "$TMP/no-ids.jsonl" --store "$TMP/files" "${model[@]}"
 printf '{"id": "a", "text": "one"}\n{"id": "a", "text": "two"}\n' >"$TMP/double.jsonl"

@@ -1,4 +1,4 @@
-# Landmarks that were made elsewhere: --vectors of .npy and .fbin, resumed and added to; files that do not fit are refused.
+# Landmarks from files: --vectors of .npy and .fbin, resumed and added to; files that do not fit are refused.
 . "$DRT_SOURCE/tests/cli/lib_index.sh" || exit 1
 command -v perl >/dev/null || skip "perl is not installed: it writes the vectors"
 make_model "$TMP/model"
@@ -41,7 +41,7 @@ cmp -s "$TMP/hits-npy" "$TMP/hits-fbin" || die "hits depend on the file's format
 expect 0 "$INDEX" search --queries "$TMP/v.npy" --store "$TMP/own" "${model[@]}" --k 1 --json
 cmp -s "$OUT" "$TMP/hits-npy" || die "hits are not those of the store that the vectors came from"
 
-# Stopped after the first sealed shard, and run again: the rows that are stored are passed over.
+# Stopped after the first sealed shard, and run again: stored rows are skipped.
 build=("$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/r" "${model[@]}" --vectors "$TMP/v.npy" --shard-chunks 30)
 head -c $((128 + 60 * 32 * 4 + 13)) "$TMP/v.npy" >"$TMP/cut.npy" # ends inside row 60
 cp "$TMP/v.npy" "$TMP/whole.npy"
@@ -54,7 +54,7 @@ err_has "resuming after"
 expect 0 "$INDEX" export --store "$TMP/r" --landmarks values
 cmp -s "$OUT" "$TMP/own.jsonl" || die "a resumed build has other landmarks"
 
-# More of the same name, and of no other.
+# More vectors of the same name are accepted, others are refused.
 expect 0 "$INDEX" build "$TMP/more.jsonl" --out "$TMP/count" "${model[@]}"
 expect 0 "$INDEX" export --store "$TMP/count" --landmarks none
 vectors "$TMP/more.fbin" "$(wc -l <"$OUT")"

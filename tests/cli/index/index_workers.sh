@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # drt-index search --workers and --worker: hits, order, ties and scores are those of one process, exact and with an index
-# of several segments, with deleted documents and dropped shards; a lost, hanging or strange worker is one error line.
+# of several segments, with deleted documents and dropped shards; a worker that is lost, hangs or answers wrongly is one error line.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is missing"
 make_model "$TMP/model"
 model=(--model "$TMP/model" --threads 2)
 s=$TMP/store
-# Documents that begin alike, for a whole chunk and more, have landmarks that are equal bit by bit: ties.
+# Documents with the same first chunk or chunks have landmarks that are equal bit for bit: ties.
 python3 - "$TMP" <<'PY'
 import json, random, sys
 random.seed(3)
@@ -48,14 +48,14 @@ for how in "--exact --k 9" "--k 5 --nprobe 2" "--k 40 --nprobe 1" "--k 3"; do
     done
 done
 [ $tied -gt 50 ] || die "only $tied ties: this test shows nothing of their order"
-# More hits than there are chunks, and lists that have too few.
+# More hits than chunks, and lists with too few chunks.
 q=$TMP/few.fbin
 for how in "--k 1000" "--k $((chunks - 2)) --nprobe 1"; do
     search $how >"$TMP/one"
     search $how --workers 3 | cmp -s - "$TMP/one" || die "3 workers find something else than one process ($how)"
 done
 unset q
-# One query, by text, with chunks left out, and hybrid.
+# One query, by text, with excluded chunks, and hybrid.
 for how in "--from-chunk 7" "--from-chunk 60 --exclude window=3 --exact" "--searcher hybrid"; do
     case $how in --from*) text=() ;; *) text=("the river and the harbour") ;; esac
     expect 0 "$INDEX" search "${text[@]}" --store "$s" "${model[@]}" $how --json
@@ -65,12 +65,12 @@ for how in "--from-chunk 7" "--from-chunk 60 --exclude window=3 --exact" "--sear
     [ -s "$TMP/one" ] || die "nothing is found ($how)"
 done
 
-# Workers that commands start; as of a snapshot.
+# Workers that a command starts; and workers of a snapshot.
 worker() { echo "$INDEX worker --store $s --slice $1 --threads 1"; }
 search --exact >"$TMP/one"
 search --exact --worker "$(worker 1/3)" --worker "exec $(worker 2/3)" --worker "$(worker 3/3) 2>/dev/null" | cmp -s - "$TMP/one" || die "workers by commands"
 
-# One line for each failure, no hang, no process left.
+# Each failure is one line, without a hang, and no process is left.
 lost() { # TEXT OPTIONS...
     local begin=$SECONDS
     expect_error "$1" timeout 60 "$INDEX" search --queries "$TMP/q.fbin" --store "$s" "${model[@]}" "${@:2}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# drt-index worker --listen: drt-index search, drt-eval, drt-generate and drt-serve find by --workers what they find
-# alone; a worker that is killed, stopped, strange, of another store or of another slice is one error line.
+# drt-index worker --listen: drt-index search, drt-eval, drt-generate and drt-serve give the same results with --workers as alone; a worker
+# that is killed, stopped, answers wrongly, or is of another store or slice is one error line.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-eval drt-generate drt-serve
 command -v python3 >/dev/null || skip "python3 is missing"
@@ -78,7 +78,7 @@ agrees "$BIN/drt-generate" --prompt "$(head -n 1 "$TMP/q.txt")" --max-tokens 40 
 expect 0 "${ppl[@]}" --modes none --memory corpus --memory-k 4 --memory-every 16 "${by[@]}"
 err_has "by words, which this process does without the workers"
 
-# ---- a server, whose worker is killed and started again
+# ---- a server, whose worker is killed and restarted
 serve() { # NAME [OPTIONS...]: sets URL and PID
     rm -f "$TMP/port.$1"
     "$BIN/drt-serve" --port 0 --port-file "$TMP/port.$1" --store "$s" "${model[@]}" --retrieval corpus "${@:2}" 2>"$TMP/log.$1" </dev/null &
@@ -90,7 +90,7 @@ serve() { # NAME [OPTIONS...]: sets URL and PID
 }
 ask() { curl -sS -m 60 -o "$OUT" -w '%{http_code}' -d "$2" "$URL$1" 2>"$ERR" >"$TMP/code" || die "curl: $(cat "$ERR")"; }
 body='{"prompt": "'$(head -n 1 "$TMP/q.txt")'", "max_tokens": 70, "temperature": 0, "ignore_eos": true}'
-answers() { # all that a server finds
+answers() { # all results of a server
     local kind
     ask /v1/completions "$body"
     grep -o '"text":"[^"]*"' "$OUT"
@@ -154,7 +154,7 @@ listen other "$TMP/other" 1/1
 own=$s s=$TMP/alike
 lost "of other text, another model or another index" "127.0.0.1:$PORT"
 s=$own
-# Programs that listen there and are no workers: one that answers noise, one that takes connections and says nothing.
+# Other programs at a worker's address: one that answers noise, one that accepts connections and answers nothing.
 python3 - "$TMP/noise" "$TMP/silent" <<'PY' &
 import os, socket, sys, threading
 def server(path, answer):
@@ -173,7 +173,7 @@ pids+=($!)
 for ((i = 0; i < 100; i++)); do [ -s "$TMP/noise" ] && [ -s "$TMP/silent" ] && break; sleep 0.1; done
 lost "worker 2 of 3 (127.0.0.1:$(cat "$TMP/noise")) does not speak the protocol of this program" "$one,127.0.0.1:$(cat "$TMP/noise"),$three"
 lost "was lost: no answer in 1 seconds" "$one,127.0.0.1:$(cat "$TMP/silent"),$three" --worker-timeout 1
-# A worker reports what does not speak its protocol, and serves on.
+# A worker reports a client that does not speak its protocol, and continues.
 curl -s -m 5 "http://$one/" >/dev/null && die "a worker speaks HTTP"
 for ((i = 0; i < 50; i++)); do grep -q "speaks another protocol" "$TMP/log.a" && break; sleep 0.1; done
 grep -q "connection from 127.0.0.1:[0-9]*: a connection that speaks another protocol" "$TMP/log.a" || die "no line about a strange connection"
@@ -183,7 +183,7 @@ slow() {
     for ((i = 0; i < 400; i++)); do [ -e "$TMP/hit" ] && break; sleep 0.1; done
     cat "$TMP/q.txt"
 }
-hit() { # SIGNAL, once a hundred lines of hits are there
+hit() { # SIGNAL, after a hundred lines of hits
     for ((i = 0; i < 300; i++)); do [ "$(wc -l <"$OUT")" -gt 100 ] && break; sleep 0.1; done
     kill -$1 $two_pid
     touch "$TMP/hit"

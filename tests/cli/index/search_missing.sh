@@ -1,5 +1,5 @@
-# Hits that an index does not find though the store has them: a graph reaches only a part of chunks that are all alike.
-# drt-index search scans then; drt-generate and drt-eval name it once, and scan with --exact-fallback.
+# Hits that the store has and an index does not find: a graph reaches only a part of nearly equal chunks.
+# drt-index search then scans; drt-generate and drt-eval print it once, and scan with --exact-fallback.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-generate drt-index drt-eval
 INDEX=$BIN/drt-index
@@ -27,7 +27,7 @@ for store in s exact; do
     grep -q "changes nothing" "$ERR" && die "one value of --nprobe is explained"
 done
 
-# Lists that were overwritten are not read at opening (verify --deep finds them): no id in them is one.
+# Overwritten lists are not read at opening (verify --deep finds them): their wrong ids are not hits.
 expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/lost" --model "$TMP/m" --index IVF4,SQ8
 segment=$TMP/lost/index/00002.faiss
 bytes=$((400 * (32 + 8)))

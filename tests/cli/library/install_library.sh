@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cmake --install: what programs of others build against. The examples and the code of docs/library.md are built with pkg-config and
-# with CMake, in C and in C++, shared and static, and do what our programs do; the library exports the functions of drt.h alone.
+# cmake --install, as users of the library see it. The examples and the code of docs/library.md are built with pkg-config and with CMake, in
+# C and in C++, shared and static, and give the results of the programs; the library exports the functions of drt.h alone.
 . "$DRT_SOURCE/tests/cli/library/lib_library.sh"
 
 first=$TMP/first
@@ -20,14 +20,14 @@ done
 ! grep -rqF "$first" "$lib/pkgconfig" "$lib/cmake" || die "a file names the folder of the installation"
 ! grep -rqF "$BUILD" "$lib/pkgconfig" "$lib/cmake" || die "a file names the folder of the build"
 
-# ---- what the library shows, and what it needs
+# ---- exported symbols, and needed libraries
 declared "$header" >"$TMP/declared"
 [ "$(wc -l <"$TMP/declared")" -gt 50 ] || die "drt.h declares $(wc -l <"$TMP/declared") functions"
 nm -D --defined-only "$lib/libdrt.so" | awk '$2 != "A" { print $3 }' | sort >"$TMP/exported"
 sed 's/$/@@DRT_1/' "$TMP/declared" | diff - "$TMP/exported" >"$OUT" || die "libdrt.so exports something else than drt.h declares"
 nm -g --defined-only "$lib/libdrt.a" | awk '$2 ~ /[TDBRW]/ { print $3 }' | sort | diff "$TMP/declared" - >"$OUT" ||
     die "libdrt.a defines something else than drt.h declares"
-# None goes and none comes unnoticed: cmake/symbols has each with the version that it came in. Each is called by a test.
+# Every function is listed in cmake/symbols with its first version, so that none appears or disappears unnoticed. A test calls each.
 sed -n 's/^ \(drt_[a-z_]*\)@DRT_1 [0-9.]*$/\1/p' "$SOURCE/cmake/symbols" | diff - "$TMP/declared" >"$OUT" || die "cmake/symbols has other functions than drt.h"
 while read -r function; do
     grep -rqw "$function" "$SOURCE/tests/unit/library" || die "no test in tests/unit/library calls $function"
@@ -49,7 +49,7 @@ out_lacks "libstdc++"
 [ -n "$(find "$SOURCE/.deps" -name 'libfaiss.a' 2>/dev/null)" ] && out_lacks "faiss"
 same "$(readlink "$lib/libdrt.so.1")" libdrt.so.1.0.0
 
-# ---- the header alone, in each language that it is for
+# ---- the header alone, in each language that it supports
 for language in c99 c11 gnu2x; do
     expect 0 gcc -x c "-std=$language" $STRICT -fsyntax-only "$header"
 done
@@ -87,7 +87,7 @@ sed 's/drt 0.1/drt 9.9/' "$examples/CMakeLists.txt" >"$TMP/CMakeLists.txt"
 expect 1 cmake -S "$TMP" -B "$TMP/cmake-newer" "-DCMAKE_PREFIX_PATH=$prefix"
 err_has "9.9"
 
-# ---- they run: the bundled model is found beside the library
+# ---- the programs run: they find the bundled model beside the library
 a_store "$TMP/store" "$prefix"
 same_answers "$prefix" "$TMP/store" "$TMP/cmake/search_store" "$TMP/cmake/generate_text"
 export LD_LIBRARY_PATH=$lib

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The Debian packages: unpacked beside each other they give working programs, a library and examples; what they depend on are
-# packages of Debian; no file is in two of them.
+# The Debian packages: unpacked into one folder they give working programs, a library and examples; they depend on packages of Debian only;
+# no file is in two of them.
 . "$DRT_SOURCE/tests/cli/library/lib_library.sh"
 for tool in cpack dpkg-deb dpkg-shlibdeps dpkg-query file; do
-    command -v $tool >/dev/null || skip "$tool is not installed: run ./setup"
+    command -v $tool >/dev/null || skip "$tool is not installed: run cmake/setup.sh"
 done
 
 expect 0 cpack --config "$BUILD/CPackConfig.cmake" -B "$TMP/packages"
@@ -26,7 +26,7 @@ for package in drt libdrt1 libdrt-dev; do
 done
 same "$(sort "$TMP/files" | uniq -d)" "" "files in two packages"
 
-# dpkg-shlibdeps reads what programs and library need: libraries of installed packages, which each depends on.
+# dpkg-shlibdeps reads which libraries programs and library need: each package must depend on the packages of these.
 grep -qx libdrt1 "$TMP/depends-libdrt-dev" || die "libdrt-dev does not depend on libdrt1"
 for package in drt libdrt1; do
     grep -qx libc6 "$TMP/depends-$package" && grep -qx liblmdb0 "$TMP/depends-$package" || die "$package lacks a dependency"
@@ -43,7 +43,7 @@ find "$root/usr/bin" "$root/usr/lib" -type f \( -name 'drt-*' -o -name 'libdrt.s
     ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file is not stripped" >&2; exit 1; }
 done || die "a program or the library needs what no package has"
 
-# What a component of no package installs would be lost: the packages hold what cmake --install does.
+# The packages together have all files of cmake --install, so that no component is forgotten.
 expect 0 cmake --install "$BUILD" --prefix "$TMP/whole/usr"
 diff <(cd "$TMP/whole/usr" && find . ! -type d | sort) <(cd "$root/usr" && find . ! -type d | sort) >"$OUT" || die "files that are installed and in no package"
 
@@ -53,7 +53,7 @@ export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=
 for name in search_store generate_text; do
     expect 0 gcc $STRICT "$root/usr/share/doc/libdrt-dev/examples/$name.c" -o "$TMP/$name" $(pkg-config --cflags --libs drt)
 done
-# The loader may name the library by a link, as Debian's /lib/x86_64-linux-gnu: the model lies beside what the link leads to.
+# The loader may name the library by a link, as Debian's /lib/x86_64-linux-gnu: the model is beside the link's target.
 ln -s "$root/usr/lib" "$TMP/lib"
 export LD_LIBRARY_PATH=$TMP/lib${lib#"$root/usr/lib"}
 a_store "$TMP/store" "$root/usr"

@@ -12,7 +12,7 @@ expect_error "nowhere.bin" "$MODEL" convert "$TMP/nowhere.bin" --out "$TMP/x"
 mkdir "$TMP/empty"
 expect_error "holds no model.safetensors" "$MODEL" convert "$TMP/empty" --out "$TMP/x"
 
-# The same tiny model as torch.save writes it under data-parallel training: "module." in front, slopes, the tied head.
+# The same tiny model as torch.save writes it in data-parallel training: the prefix "module.", slopes, the tied head.
 expect 0 "$MODEL" convert "$TORCH/tiny_module.bin" --config "$TORCH/config.json" --out "$TMP/t"
 expect 0 "$MODEL" info "$TMP/t" --json
 cp "$OUT" "$TMP/t.json"
@@ -21,7 +21,7 @@ cmp -s "$TMP/t/model.safetensors" "$TMP/p/model.safetensors" || die "torch and s
 # The same weights, saved by torch 1.13 itself.
 expect 0 "$MODEL" convert "$TORCH/torch_1.13_module.bin" --config "$TORCH/config.json" --out "$TMP/g"
 cmp -s "$TMP/g/model.safetensors" "$TMP/p/model.safetensors" || die "a file of torch's own gives another model"
-# Inside of a training checkpoint, beside an optimiser's state.
+# Inside a training checkpoint with an optimiser's state.
 expect 0 "$MODEL" convert "$TORCH/tiny_nested.bin" --config "$TORCH/config.json" --out "$TMP/n"
 err_has "outside of the model were left out"
 cmp -s "$TMP/t/model.safetensors" "$TMP/n/model.safetensors" || die "the nested checkpoint gives another model"

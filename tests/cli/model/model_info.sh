@@ -1,4 +1,4 @@
-# drt-model info and init: facts, the same seed gives the same model, nothing half-made, every refusal.
+# drt-model info and init: facts, the same seed gives the same model, no incomplete folder, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 
 expect 0 "$MODEL" --help
@@ -49,13 +49,13 @@ out_has "not read     eos, torch_dtype"
 expect 0 "$MODEL" info "$TMP/others" --json
 out_has '"unread":"eos, torch_dtype"'
 
-# Half the size as bf16; the fingerprint follows the values.
+# bf16 halves the size; the fingerprint depends on the values.
 expect 0 "$MODEL" convert "$TMP/a" --dtype bf16 --out "$TMP/a16"
 expect 0 "$MODEL" info "$TMP/a16"
 out_has "BF16"
 [ "$(wc -c <"$TMP/a16/model.safetensors")" -lt 110000 ] || die "bf16 is not half as large"
 
-# Existing folders: refused; replaced with --force; never what is no model folder.
+# Existing folders are refused, or replaced with --force if they are model folders.
 expect_error "exists already" "$MODEL" init --config "$TINY/config.json" --out "$TMP/a"
 expect 0 "$MODEL" init --config "$TINY/config.json" --out "$TMP/a" --force --seed 6
 cmp -s "$TMP/a/model.safetensors" "$TMP/c/model.safetensors" || die "--force did not replace the model"
@@ -67,7 +67,7 @@ mkdir "$TMP/home" && echo precious >"$TMP/home/diary.txt"
 expect_error "holds 'diary.txt', which is not a file of a model" "$MODEL" init --config "$TINY/config.json" --out "$TMP/home" --force
 [ "$(cat "$TMP/home/diary.txt")" = precious ] || die "--force touched another folder"
 
-# Another process makes the same model: refused, and what it has written stays. A killed one's folder is taken.
+# Another process makes the same model: refused, and its files stay. The folder of a killed process is reused.
 mkdir "$TMP/m.tmp" && echo half >"$TMP/m.tmp/model.safetensors.tmp"
 exec 8<"$TMP/m.tmp"
 flock 8

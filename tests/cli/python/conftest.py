@@ -40,7 +40,7 @@ def model(model_folder):
 
 @pytest.fixture(scope="session")
 def store_path(tmp_path_factory, documents, model_folder):
-    """Built by the program from jsonl, so that what Python reads was not made by Python."""
+    """Built by the program from jsonl, so that Python does not read its own output."""
     folder = tmp_path_factory.mktemp("store")
     with open(folder / "corpus.jsonl", "w", encoding="utf8") as file:
         for document in documents:
@@ -58,5 +58,5 @@ def store(store_path):
 
 
 def program(name, *arguments):
-    """What a program prints on stdout."""
+    """The output of a program on stdout."""
     return subprocess.run([BIN / name, *map(str, arguments)], check=True, capture_output=True, text=True).stdout

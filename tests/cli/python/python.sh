@@ -8,16 +8,16 @@ python=
 for candidate in python3 /usr/bin/python3; do
     "$candidate" -c 'import numpy, pytest' >/dev/null 2>&1 && { python=$candidate; break; }
 done
-[ -n "$python" ] || skip "no python3 with numpy and pytest: run ./setup"
+[ -n "$python" ] || skip "no python3 with numpy and pytest: run cmake/setup.sh"
 
 expect 0 cmake --install "$BUILD" --component python --prefix "$TMP/site"
-cp "$SOURCE"/python/drt/*.py "$TMP/site/drt/"
-# The library is stripped, whole, and alone.
+cp "$SOURCE"/library/python/drt/*.py "$TMP/site/drt/"
+# The library is stripped, complete, and the only one.
 same "$(cd "$TMP/site/drt" && find . -name 'lib*' -o -name '*.safetensors' | sort | tr '\n' ' ')" \
     "./libdrt.so.1 ./share/drt/models/drt-28m/model.safetensors "
 ! readelf -S "$TMP/site/drt/libdrt.so.1" | grep -q '\.debug_info' || die "libdrt.so.1 is not stripped"
 
-# Type hints, where mypy is installed.
+# Type hints, if mypy is installed.
 if "$python" -c 'import mypy' >/dev/null 2>&1; then
     (cd "$SOURCE" && "$python" -m mypy --cache-dir "$TMP/mypy") >"$OUT" 2>&1 || die "mypy --strict"
 fi

@@ -1,4 +1,4 @@
-"""Whole stores from Python: verify, delete, compact, join, freeze; each against what the programs say and print."""
+"""Whole stores from Python: verify, delete, compact, join, freeze; each is compared with the programs."""
 
 import json
 
@@ -10,7 +10,7 @@ import drt
 
 
 def texts(store, model):
-    """The texts of all documents that are left, in order."""
+    """The texts of the remaining documents, in order."""
     left = []
     for i in range(store.info.documents):
         try:
@@ -32,7 +32,7 @@ def test_delete_by_number_and_source(made, tmp_path, documents, model):
     assert trial["documents"] == 2 and trial["ids"] == [3, 7] and trial["generation"] == 1
     assert texts(made, model) == wanted
     done = made.delete([7, 3])
-    assert {**done, "generation": 1} == trial and made.info.generation == 2       # it shows the new one at once
+    assert {**done, "generation": 1} == trial and made.info.generation == 2       # the object shows the new generation at once
     assert texts(made, model) == [t for i, t in enumerate(wanted) if i not in (3, 7)]
     assert all(hit.document.id not in (3, 7) for hit in made.search(wanted[3], k=5, model=model))
     shown = json.loads(program("drt-index", "stats", "--store", tmp_path / "store", "--json"))

@@ -50,7 +50,7 @@ def test_encode_writes_into_out(model):
 
 def test_encode_takes_dlpack(model):
     class Foreign:
-        """A stranger's array: DLPack and nothing else."""
+        """An array of another library: DLPack only."""
 
         def __init__(self, array):
             self.array = array
@@ -72,7 +72,7 @@ def test_encode_takes_dlpack(model):
 
 def test_memory_of_a_gpu_is_not_taken_for_the_cpus(model):
     class OnGpu:
-        """What a torch tensor on a GPU says of itself."""
+        """The attributes of a torch tensor on a GPU."""
 
         def __init__(self, shape, at=0x7F0000000000):
             self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (at, False), "version": 2}
@@ -238,7 +238,7 @@ def test_pickle(model):
 
 
 def test_sessions_together_are_sessions_alone(model, store):
-    """Several texts whose tokens are computed in one pass: each is what it is alone."""
+    """Several texts whose tokens are computed in one pass: each gets the tokens that it gets alone."""
     options = [{"seed": i, "temperature": i % 2, "max_tokens": 20 + 15 * i} for i in range(5)]
     prompts = [words(20 + 9 * i, i) for i in range(5)]
 

@@ -17,7 +17,7 @@ import drt
 
 
 def resident():
-    """Bytes of this process alone: pages that are mapped from files do not count."""
+    """Private bytes of this process: pages that are mapped from files do not count."""
     with open("/proc/self/status", encoding="ascii") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon"))
 
@@ -96,7 +96,7 @@ def test_build_from_files(tmp_path, documents, model, store, store_path):
 
 
 def test_build_from_parquet_and_arrow(tmp_path, model):
-    """Files that pyarrow wrote, the same documents in both; and an iterable of what they hold."""
+    """Files that pyarrow wrote, with the same documents in both formats; and an iterable of these documents."""
     files = [SOURCE / "tests/fuzz/corpus/fuzz_parquet/delta_byte_array_v1.parquet", SOURCE / "tests/fuzz/corpus/fuzz_arrow/file.arrow"]
     stores = [drt.Store.build(file, tmp_path / file.suffix, model=model) for file in files]
     same(*stores)
@@ -112,8 +112,8 @@ def test_add_and_refresh(tmp_path, documents, model, store):
     made = drt.Store.build(documents[:25], tmp_path / "store", model=model)
     second = drt.Store(tmp_path / "store", model=model)
     with pytest.raises(drt.Busy, match="close it"):
-        second.add(["x"])                                # made has it open
-    assert len(second) == len(made)                      # and second shows it again
+        second.add(["x"])                                # `made` has it open
+    assert len(second) == len(made)                      # and `second` shows it again
     second.close()
     report = made.add(documents[20:], model=model)
     assert report["documents"] == 20 and report["duplicates"] == 5
@@ -141,7 +141,7 @@ def test_wrong_documents(tmp_path, model):
 
     with pytest.raises(RuntimeError, match="the source broke"):
         drt.Store.build(breaks(), tmp_path / "c", model=model)
-    # What was stopped is completed by the same call with the documents that it should have given.
+    # The same call with the missing documents completes the stopped build.
     assert drt.Store.build(["a text", "another"], tmp_path / "c", model=model).info.documents == 2
 
 
@@ -186,7 +186,7 @@ def test_progress(tmp_path, documents, model, store_path):
 
 
 def test_keyboard_interrupt_stops_a_build(tmp_path, model_folder):
-    """In a process of its own: Ctrl-C ends a build of endless documents, and the store can be continued."""
+    """In a separate process: Ctrl-C ends a build of endless documents, and the build can be continued."""
     code = f"""
 import drt, itertools, sys
 def documents():
@@ -232,7 +232,7 @@ def test_search_by_words(store, model):
         assert store.search(text, k=3, model=model, kind="lexical")[0].chunk.id == chunk
         hybrid = store.search(text, k=3, model=model, kind="hybrid")
         rows, query = store.landmarks().astype(np.float32), model.query(text)
-        assert len({h.chunk.id for h in hybrid}) == 3    # ranked by both, with the landmark's score
+        assert len({h.chunk.id for h in hybrid}) == 3    # ranked by both searches, with the landmark's score
         for hit in hybrid:
             np.testing.assert_allclose(hit.score, rows[hit.chunk.id] @ query / np.sqrt(len(query)), rtol=1e-4)
     with pytest.raises(drt.Invalid, match="texts"):
@@ -278,7 +278,7 @@ except KeyboardInterrupt:
 
 
 def test_callbacks_do_not_wait_for_themselves(tmp_path, model, model_folder):
-    """A callback that uses the model at work is refused; one with a model of its own works; the collector closes nothing."""
+    """A callback that uses the model of the call is refused; one with another model works; the collector closes nothing."""
     def uses(used):
         yield "the river"
         sessions = [used.session() for _ in range(2)]
@@ -290,19 +290,19 @@ def test_callbacks_do_not_wait_for_themselves(tmp_path, model, model_folder):
     with model.share(device="cpu", threads=1) as other:
         assert drt.Store.build(uses(other), tmp_path / "b", model=model).info.documents == 2
 
-    left = [model.session() for _ in range(3)]           # closing one waits for the model
+    left = [model.session() for _ in range(3)]           # closing a session waits for the model
 
     def documents():
         yield "seven lights"
         left.clear()
         gc.collect()
-        yield model.tokenizer.decode(model.tokenizer.encode("stone"))    # tokenizers take no turns
+        yield model.tokenizer.decode(model.tokenizer.encode("stone"))    # tokenizers may run at the same time
 
     assert drt.Store.build(documents(), tmp_path / "c", model=model).info.documents == 2
 
 
 def test_closed_while_another_thread_is_inside(store_path):
-    """No call loses the memory that it works in; the others are refused."""
+    """A call keeps the memory that it works in; later calls are refused."""
     queries = np.random.default_rng(2).standard_normal((500, drt.Store(store_path).info.dim)).astype(np.float32)
     for _ in range(20):
         store, ended = drt.Store(store_path), []
@@ -338,7 +338,7 @@ def test_one_directory_many_objects(tmp_path, documents, model):
     assert third.add(documents[5:], model=model)["documents"] == len(documents) - 5
     cycle = {"store": drt.Store(tmp_path / "store")}
     cycle["itself"] = cycle
-    del cycle                                            # waits for the collector, which add calls
+    del cycle                                            # collected by add, which calls the collector
     assert third.add(["one more text"], model=model)["documents"] == 1
 
 
@@ -414,7 +414,7 @@ def test_long_calls_release_the_gil(tmp_path, documents, model):
 
 
 def test_a_forked_child_opens_its_own(store_path, model_folder):
-    """As a data loader's: the parent has searched, so that all its threads exist; the child opens store and model itself."""
+    """Like a data loader: the parent has searched, so that all its threads exist; the child opens store and model itself."""
     code = f"""
 import drt, os, numpy as np
 model = drt.Model.load({str(model_folder)!r}, device="cpu")
@@ -456,7 +456,7 @@ def load_in_child(store):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_data_loaders(store, method):
-    """A store travels to another process by its path."""
+    """A store is pickled by its path."""
     with multiprocessing.get_context(method).Pool(2) as pool:
         assert pool.map(load_in_child, [store] * 3) == [load_in_child(store)] * 3
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""batch.py URL BATCH ANSWERS -- requests that meet in a batch of a drt-serve, against the same ones alone.
+"""batch.py URL BATCH ANSWERS -- compares requests in one batch of a drt-serve with the same requests alone.
 
 The first call writes the answers of an idle server to the file ANSWERS; later ones, with another --batch, compare theirs with it.
 """

@@ -92,7 +92,7 @@ def connections():
         check(c.recv(4096).startswith(b"HTTP/1.1 100"), "no 100 Continue")
         c.sendall(body)
         check(b"HTTP/1.1 200" in read_all(c), "no answer after 100 Continue")
-    # libmicrohttpd 1.0.1 takes the line feed after a chunk extension for data, and refuses the body.
+    # libmicrohttpd 1.0.1 reads the line feed after a chunk extension as data, and refuses the body.
     for name, extension, allowed in (("a chunked body", b"", (b"200",)), ("a chunk extension", b";x=y", (b"200", b"400"))):
         with connect() as c:
             c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: " + HOST.encode() + b"\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -101,7 +101,7 @@ def connections():
 
 
 def slow():
-    """Heads, bodies and silences that never end: --receive-seconds 2."""
+    """Endless heads, bodies and silence: --receive-seconds 2."""
     whole = request("/tokenize", {"prompt": "the river and the harbour"})
     for name, given in (("a silent client", b""), ("a slow head", whole[:20]), ("a slow body", whole[:-25])):
         start = time.monotonic()
@@ -146,7 +146,7 @@ def crowd():
     def in_server():
         return metric("drt_queue_running") + metric("drt_queue_waiting")
 
-    def full():  # a request that took its 3 seconds is gone: another one takes its turn
+    def full():  # a request ends after 3 seconds, and another one starts
         if in_server() == 3:
             return True
         clients.append(connect())
@@ -179,7 +179,7 @@ def late():
 
 
 def unread():
-    """A stream that is not read: its session pauses, so that memory stays small, and others are served."""
+    """A stream whose client does not read: its session pauses, so that memory stays small, and other clients are served."""
     with connect(4096) as c:
         c.sendall(request("/v1/completions", dict(LONG, stream=True, logprobs=64)))
         seen = [-1.0]

@@ -1,4 +1,4 @@
-# lib_serve.sh -- what the drt-serve scripts share: a server on a free port of loopback, stopped when the script ends.
+# lib_serve.sh -- shared by the drt-serve scripts: a server on a free port of loopback, which is stopped when the script ends.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_model.sh" || exit 1
 SERVE=$BIN/drt-serve
 needs drt-serve drt-index drt-generate
@@ -19,7 +19,7 @@ serve_start() {
     PORT=$(cat "$TMP/port") || die "drt-serve did not start in a minute"
     URL=http://127.0.0.1:$PORT
 }
-# log_whole: each line of the log is an object of docs/logs.md; a request has its figures.
+# log_whole: each line of the log is an object of docs/logs.md; requests have all members.
 log_whole() {
     command -v python3 >/dev/null || return 0
     python3 - "$TMP/log" <<'P' || die "the log is wrong"

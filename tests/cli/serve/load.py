@@ -43,7 +43,7 @@ class Server:
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
     def idle(self):
-        """Waits until all sessions have ended, and gives the metrics."""
+        """Waits until all sessions have ended, and returns the metrics."""
         until = time.monotonic() + 60
         while time.monotonic() < until:
             seen = self.metrics()
@@ -55,7 +55,7 @@ class Server:
 
 
 def variants(sources, tokens):
-    """Bodies of completions, each with a text or ids of its own."""
+    """Bodies of completions, each with another text or other ids."""
     bodies = []
     for i in range(16):
         words = random.Random(i)
@@ -121,7 +121,7 @@ def misbehave(server, kind, bodies):
             c.sendall(head(body) + body)
             c.recv(200)
             reset(c)
-        elif kind == 4:  # closes its side, and waits for the answer that is cancelled
+        elif kind == 4:  # half-closes the connection, and waits for the cancelled answer
             c.sendall(head(body) + body)
             c.shutdown(socket.SHUT_WR)
             while c.recv(65536):
@@ -251,7 +251,7 @@ def main():
         seen.append(server.idle())
     before, after = seen[0], seen[-1]
     growth = (after["process_resident_memory_bytes"] - before["process_resident_memory_bytes"]) / 2**20
-    # The model's scratch memory grows once, when many chunks that are not cached are encoded together; a leak grows always.
+    # The model's scratch memory grows once, when many uncached chunks are encoded together; a leak grows without end.
     heap = min(b["drt_heap_bytes"] - a["drt_heap_bytes"] for a, b in zip(seen, seen[1:])) / 2**20
     tokens = after["drt_generated_tokens_total"] - before["drt_generated_tokens_total"]
     batches = after["drt_batch_sessions_count"] - before["drt_batch_sessions_count"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""page.py URL FOLDER -- uses the page of drt-serve in headless Chromium as a reader would, with a hostile corpus.
+"""page.py URL FOLDER -- uses the page of drt-serve in headless Chromium like a user, with a hostile corpus.
 
 Chromium is driven through its debugging pipe, so that no port is opened. Screenshots go to FOLDER. A failed check prints one
 line, and the program leaves with 1.
@@ -108,7 +108,7 @@ def check(condition, what):
 
 
 def safe(page, when):
-    """Nothing of a corpus ran or became markup."""
+    """No text of the corpus was run or became markup."""
     check(page.value("window.hacked === undefined"), f"{when}: a script of the corpus ran")
     check(page.value("document.querySelectorAll('script, img, iframe, object, svg, a').length") == 1,
           f"{when}: markup of the corpus is in the page")
@@ -125,7 +125,7 @@ def generate(page, folder):
     page.call("Page.navigate", url=sys.argv[1] + "/")
     page.wait("document.readyState === 'complete' && (document.getElementById('about') || {textContent: ''}).textContent.includes('parameters')")
     safe(page, "after loading")
-    # By the keyboard alone: the prompt is the first thing that Tab reaches.
+    # With the keyboard alone: Tab reaches the prompt first.
     page.key("Tab", 9)
     check(page.value("document.activeElement.id") == "prompt", "Tab does not reach the prompt first")
     page.call("Input.insertText", text="The river <b>winds</b> <script>window.hacked = 1</script> " * 12)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sessions in one batch: answers with log-probabilities and provenance are those of each alone, also of what joins later and beside a
-# client that leaves; --batch bounds the batches, and 1 turns them off.
+# Sessions in one batch have the answers, log-probabilities and provenance that each has alone, also those that join later and those beside
+# a client that leaves; --batch bounds the batches, and 1 turns them off.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is not installed"
 expect_usage "--batch 0: must be between 1 and 64" "$SERVE" --batch 0

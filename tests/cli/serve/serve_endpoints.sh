@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every endpoint of drt-serve over curl: what is answered, that it equals what the programs say, and what is refused.
+# Every endpoint of drt-serve over curl: its answers, which equal those of the programs, and its refusals.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 expect 0 "$SERVE" --help
 help_is_smooth
@@ -17,7 +17,7 @@ expect 0 "$EVAL" fit-memory --model "$TMP/model" --data "$TMP/fit.jsonl" --conte
 serve_start --model "$TMP/model" --store "$TMP/store" --memory-searcher hybrid --max-body 64k --max-tokens 512 --max-prompt-tokens 2000 --model-name tiny
 expect_error "another program listens there" "$SERVE" --model "$TMP/model" --port "$PORT"
 
-# ---- what is there
+# ---- model, health and special tokens
 ask 200 /health
 same "$(cat "$OUT")" '{"status":"ok"}'
 header_has "X-Content-Type-Options: nosniff"
@@ -44,7 +44,7 @@ prompt=$(cat "$TMP/prompt")
 generate() { "$GENERATE" --model "$TMP/model" --greedy --max-tokens 40 --ignore-eos --prompt-file "$TMP/prompt" --threads 2 "$@" 2>/dev/null; }
 plain=$(generate | od -An -c)
 body() { printf '{"model": "tiny", "prompt": "%s", "max_tokens": 40, "temperature": 0, "ignore_eos": true%s}' "$prompt" "${1:-}"; }
-# The text of $OUT, as bytes: JSON escapes are resolved by python, where it is there.
+# The text of $OUT, as bytes: python, if it is installed, resolves JSON escapes.
 answer_is() { # WANTED (od -c of drt-generate's output, which ends the line)
     command -v python3 >/dev/null || return 0
     same "$(python3 -c '
@@ -93,7 +93,7 @@ seeded=$(text_of)
 ask 200 /v1/completions '{"prompt": ["a", ""], "max_tokens": 3, "seed": 5}'
 same "$(text_of)" "$seeded" "the text of one seed"
 
-# ---- stop strings: the text ends before them, wherever the borders of tokens are
+# ---- stop strings: the text ends before them, for any borders of tokens
 if command -v python3 >/dev/null; then
     sampled() { printf '{"prompt": "the river", "max_tokens": 60, "temperature": 1.5, "seed": 3, "ignore_eos": true%s}' "${1:-}"; }
     ask 200 /v1/completions "$(sampled)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every error of drt-serve's endpoints: its status, OpenAI's error object with type and parameter, and a message for people.
+# Every error of drt-serve's endpoints: its status, and OpenAI's error object with type, parameter and message.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 tiny_model "$TMP/model"
 corpus "$TMP/corpus.jsonl" 12 150

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Slow, silent, greedy and wrong clients against short limits, then HTTP with random damage. serve_hostile.sh [MUTATIONS]
+# Slow, silent, excessive and wrong clients against short limits, then HTTP with random damage. serve_hostile.sh [MUTATIONS]
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 command -v python3 >/dev/null || skip "python3 is not installed"
 tiny_model "$TMP/model"

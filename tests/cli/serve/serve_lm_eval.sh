@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# lm-evaluation-harness, as PyPI has it, against drt-serve over a local task of texts that the model has not seen: its log-probabilities
-# are those of drt-eval. The harness is installed once in .deps/lm-eval of the sources; without network that is skipped.
-# DRT_LM_EVAL: another Python that has lm_eval. serve_lm_eval.sh [MODE...]: both, or any of none, self, corpus, both.
+# The released lm-evaluation-harness against drt-serve, on a local task of unseen texts: its log-probabilities equal those of drt-eval. The
+# harness is installed once in .deps/lm-eval of the sources; without network the test is skipped. DRT_LM_EVAL: another Python with lm_eval.
+# serve_lm_eval.sh [MODE...]: both, or any of none, self, corpus, both.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 needs drt-eval
 grep -qE '__(asan|tsan)_init' "$SERVE" && skip "the harness is run against the release build"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SIGTERM lets running and waiting requests finish, and a second one ends them; both leave with 0, and the port is free at once.
+# After SIGTERM running and waiting requests finish, and a second one ends them; the exit code is 0 both times, and the port is free at
+# once.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 tiny_model "$TMP/model"
 # long STREAM-FILE TOKENS: a stream in the background.
@@ -42,7 +43,7 @@ wait "${STREAMS[@]}"
 tail -n 2 "$TMP/three" | grep -q '^data: {"error":{"message":"the request was cancelled","type":"overloaded_error"' || die "the stream lacks its error"
 grep -q '^{"error":{"message":"the request was cancelled"' "$TMP/four" || die "the request that waited lacks its error"
 
-# A port that is taken, and a key's file that is not there, are found before the model is used.
+# A port in use and a missing key file are errors before the model is loaded.
 expect_error "is not a numeric address" "$SERVE" --model "$TMP/model" --address 127.0.0.x --port 0
 expect_error "nowhere" "$SERVE" --model "$TMP/model" --api-key-file "$TMP/nowhere"
 exit 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Parquet and arrow files that pyarrow writes with random contents and options: the ids of their documents are those of
-# the jsonl that pyarrow reads back from them. Skipped where pyarrow is not installed.
+# the jsonl that pyarrow reads back from them. Skipped if pyarrow is not installed.
 #
 #   columnar_pyarrow.sh [FILES [SEED]]        12 files of each format, seed 1
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
@@ -29,7 +29,7 @@ def text():
 def table(kinds):
     n = draw.choice([1, 7, 100, 1500])
     texts = [text() for _ in range(n)]
-    if draw.random() < 0.3:  # long shared starts and repeated texts
+    if draw.random() < 0.3:  # long common prefixes and repeated texts
         texts = [texts[0] + t[:20] for t in texts]
     if draw.random() < 0.3:
         texts = draw.choices(texts[:5], k=n)
@@ -87,7 +87,7 @@ for file in "$TMP"/*.parquet "$TMP"/*.arrow; do
     rm "$TMP/jsonl.u16" "$TMP/rows.u16"
 done
 
-# What the package `datasets` saves, with a copy of the rows that its map leaves in the folder.
+# A folder of the package `datasets`, with the copy of the rows that its map makes there.
 if python3 -c 'import datasets' 2>/dev/null; then
     HF_HOME=$TMP/hf python3 - "$TMP/saved" <<'PYTHON' >/dev/null 2>&1 || die "datasets could not save"
 import sys, datasets

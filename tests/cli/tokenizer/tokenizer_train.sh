@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# drt-tokenizer train: the reference's file, any number of threads, any kind of corpus; encode and decode with it; the
-# reserve; every refused call, which leaves no file.
+# drt-tokenizer train: the reference's file, any number of threads, any kind of corpus; encode and decode with it; reserved ids; every
+# refusal, which leaves no file.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 needs drt-tokenizer
 TOKENIZER=$BIN/drt-tokenizer
@@ -26,7 +26,7 @@ err_has "no pair is left that occurs 2 times"
 train "$TEXTS/odd.jsonl" --vocab-size 700 --special abab --special a --special '<|endoftext|>'
 reference odd
 
-# Standard input; several files in any order; a folder of texts; an output that exists is replaced.
+# Standard input; several files in any order; a folder of texts; an existing output is replaced.
 expect_in 0 "$TEXTS/docs.jsonl" "$TOKENIZER" train - --format jsonl --vocab-size 500 --out "$TMP/t.json"
 reference gpt2
 head -n 9 "$TEXTS/docs.jsonl" >"$TMP/1.jsonl"
@@ -45,7 +45,7 @@ err_has "1 files that are not text were passed over"
 rm "$TMP/folder/z.txt" "$TMP/folder.u16"
 [ ! -e "$TMP/t.json.tmp" ] || die "a temporary file is left"
 
-# What it made is of use: text comes back, and the special token ends documents.
+# The tokenizer works: decoding restores the text, and the special token ends documents.
 train "$TEXTS/docs.jsonl" --vocab-size 400
 printf '{"text":"no such w\\u00f6rds \\ud83d\\ude00"}\n' >"$TMP/new.jsonl"
 expect 0 "$TOKENIZER" encode "$TMP/new.jsonl" --tokenizer "$TMP/t.json" --out "$TMP/new.u16"

@@ -71,7 +71,7 @@ expect 0 train --config "$TMP/config.json" --out "$TMP/run" --until 6
 events 6 "of a stopped run"
 expect 0 train --out "$TMP/run" --resume --until 9
 events 9 "of a resumed run"
-# As after a kill between two checkpoints: lines and events after the newest one, the last cut off.
+# The state after a kill between two checkpoints: lines and events after the newest one, the last one truncated.
 newest=$TMP/run/checkpoints/step-9
 [ -d "$newest" ] || die "no checkpoint of step 9"
 cp "$TMP/run/events.out.tfevents.drt" "$TMP/events"

@@ -1,11 +1,11 @@
-# drt-train with a token memory: on text that repeats, the loss with the memory falls below the loss without; a stopped and a
-# killed run continue bit for bit; two processes are one with twice the micro-batches; a Base LM becomes the trunk of a DRT
-# with GCA, a corpus that is only retrieved from, and the memory; programs read the folder; every refusal.
+# drt-train with a token memory: on repetitive text the loss with the memory falls below the loss without; a stopped and a killed run
+# continue bit for bit; two processes equal one with twice the micro-batches; a Base LM becomes the trunk of a DRT with GCA, a memory, and a
+# corpus that is retrieved from and never predicted; programs read the folder; every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-generate
 
-# Every document says its own phrase of 24 rare letters again and again; two documents share each phrase.
+# Every document repeats its own phrase of 24 rare letters; two documents share each phrase.
 phrases() { # FILE FIRST DOCUMENTS
     awk -v first="$2" -v n="$3" 'BEGIN { for (d = first; d < first + n; d++) {
         srand(int(d / 2) + 7); phrase = ""; for (i = 0; i < 24; i++) phrase = phrase sprintf("%c", 97 + int(rand() * 26))
@@ -41,10 +41,10 @@ expect 0 "$MODEL" info "$TMP/whole/checkpoints/step-50" --json
 same "$(json_int "$OUT" memory_layer) $(json_int "$OUT" memory_size)" "2 16" "keys of info --json"
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-50" --prompt "the river" --max-tokens 8 --greedy --device cpu
 
-# ---- the same run, disturbed
+# ---- the same run, stopped and killed
 disturbed 50 17 18 21
 
-# ---- processes: groups lie within a micro-batch
+# ---- processes: groups are within a micro-batch
 few="--steps 6 --set memory.start=1 --set save_every=6 --set valid=[]"
 # shellcheck disable=SC2086 # options
 expect 0 train --out "$TMP/one" $few --set accumulate=2 --set sequences=2
@@ -58,7 +58,7 @@ paste <(for i in 1 2 3 4 5 6; do echo "$(number one $i memory_loss) $(number one
 # ---- a Base LM without a memory as the trunk of a DRT that has one
 tr '\n' ' ' <"$TMP/config.json" | sed 's/"memory_layer": 2, "memory_size": 16, //; s/, *"memory": {[^}]*}//' >"$TMP/base.json"
 expect 0 "$TRAIN" --device cpu --config "$TMP/base.json" --out "$TMP/base" --set steps=20 --set eval_every=20
-# ---- a trunk that is not updated: the memory learns the same whether or not the trunk's gradients are computed, and they are not
+# ---- a trunk that is not updated: its gradients are not computed, and the memory learns the same as with them
 frozen="--set start_from=$TMP/base/checkpoints/step-20 --set memory.gradient=projection --set memory.start=1 --set memory.weight=1 --set clip=0 --steps 6 --set save_every=6"
 # shellcheck disable=SC2086 # options
 expect 0 train --out "$TMP/frozen" $frozen --set trunk_lr=0
@@ -82,7 +82,7 @@ below "$(number drt 1 loss)" "$(awk -v a="$(number base 1 loss)" 'BEGIN { print 
 grep -q '"corpus_weight"' "$TMP/drt/log.jsonl" || die "GCA retrieved nothing"
 expect 0 "$GENERATE" --model "$TMP/drt/checkpoints/step-8" --prompt "the river" --max-tokens 70 --greedy --device cpu
 
-# ---- "projection": the trunk is the one of a Base LM, to the bit, also where every gradient is clipped
+# ---- "projection": the trunk equals that of a Base LM bit for bit, also if every gradient is clipped
 cat >"$TMP/compare.py" <<'P'
 import json, sys
 def tensors(path):
@@ -115,7 +115,7 @@ for clip in 0 1; do
     python3 "$TMP/compare.py" "$TMP/lm-$clip" "$TMP/states-$clip" 2>/dev/null && die "\"states\" left the trunk as it was"
     cmp -s "$TMP/none-$clip/checkpoints/step-5/model.safetensors" "$TMP/projection-$clip/checkpoints/step-5/model.safetensors" && die "the memory learned nothing"
 done
-# The clip acted on both parts, so that one norm for both would have moved the trunk.
+# The clip acted on both parts, so that one norm for both would have changed the trunk.
 below 1 "$(number projection-1 4 gradient_norm)" "1, norm of the trunk's gradient"
 below 0 "$(number projection-1 4 memory_gradient_norm)" "0, norm of the memory's gradient"
 cmp -s "$TMP/lm-0/checkpoints/step-5/model.safetensors" "$TMP/lm-1/checkpoints/step-5/model.safetensors" && die "nothing was clipped"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# drt-train plot: page and picture of runs, one of them still at work; what is damaged is named and nothing is replaced.
+# drt-train plot: page and picture of runs, one of them still running; damage is an error that names the file, and nothing is replaced.
 . "$DRT_SOURCE/tests/cli/lib.sh"
 needs drt-train
 run() { # NAME STEPS LOSS

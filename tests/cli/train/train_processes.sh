@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# drt-train --processes: two processes with one micro-batch each take the steps of one process with two, but for the order
-# of sums, and of one whose micro-batch is twice as large, the contrastive loss included; a repeated run is equal to the bit;
-# a stopped run continues; when one process dies, the others end; mpirun's environment.
+# drt-train --processes: two processes with one micro-batch each take the steps of one process with two, up to the order of sums, and, with
+# the contrastive loss, of one whose micro-batch is twice as large; a repeated run is equal bit for bit; a stopped run continues; if one
+# process dies, the others end; mpirun's environment.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-train drt-tokenizer
 TRAIN=$BIN/drt-train
@@ -25,7 +25,8 @@ agree() { # which numbers, of which two runs
     $1 != $4 || far($2, $5) || far($3, $6) { print "step " NR ": " $0; bad = 1 } END { exit bad }'
 }
 
-# Two micro-batches tell apart the landmarks of one each, so that loss is off; its own comparison needs choices that no noise makes.
+# With two micro-batches the contrastive loss compares the landmarks of one each, so it is off here; its own comparison has no noise in the
+# selections.
 expect 0 train --out "$TMP/one" --set accumulate=2 --set contrastive.weight=0
 expect 0 train --out "$TMP/plain" --processes 2 --set contrastive.weight=0
 agree losses one plain || die "two processes and two micro-batches differ"
@@ -45,7 +46,7 @@ expect 0 train --out "$TMP/parts" --processes 2 --resume
 cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/parts/checkpoints/step-8/model.safetensors" ||
     die "a resumed run gives other weights"
 
-# As mpirun would start them: two processes of one parent.
+# Started like by mpirun: two processes of one parent.
 for rank in 0 1; do
     OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$TRAIN" --device cpu --threads 1 \
         --config "$TMP/config.json" --out "$TMP/mpi" >"$TMP/mpi.$rank" 2>&1 &
@@ -57,8 +58,8 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 expec
 
 CUDA_VISIBLE_DEVICES=0 expect 0 train --out "$TMP/fewer-gpus" --processes 2 --until 1 # on the CPU GPUs are not counted
 
-# SIGTERM to the parent, or SIGHUP more than once: all stop after the same step, with a checkpoint. When one dies, the others
-# do not wait for it.
+# After SIGTERM to the parent, or SIGHUP more than once, all stop after the same step, with a checkpoint. If one dies, the others do not
+# wait for it.
 start() {
     "$TRAIN" --device cpu --threads 1 --config "$TMP/config.json" --processes 2 --steps 4000 --set save_every=100000 "$@" \
         >"$OUT" 2>"$ERR" &

@@ -1,4 +1,4 @@
-# drt-tokenizer encode, then drt-train: the loss falls; stopped, killed and resumed runs are the undisturbed one, bit for bit;
+# drt-tokenizer encode, then drt-train: the loss falls; stopped, killed and resumed runs equal the uninterrupted one, bit for bit;
 # drt-generate loads a checkpoint; every refusal; a full disk.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-train drt-tokenizer drt-generate
@@ -33,7 +33,7 @@ cat >"$TMP/config.json" <<END
  "save_every": 5, "keep": 2, "eval_every": 12, "eval_windows": 4, "sample_every": 12, "sample_tokens": 8}
 END
 train() { "$TRAIN" --device cpu --threads 2 "$@"; }
-start() { # in the background; not through train, whose subshell would take the signals
+start() { # in the background; not by the function train, whose subshell would get the signals
     "$TRAIN" --device cpu --threads 2 "$@" >"$OUT" 2>"$ERR" &
     pid=$!
 }
@@ -52,8 +52,8 @@ same "$(ls "$TMP/whole/checkpoints" | tr '\n' ' ')" "step-20 step-24 " checkpoin
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-24" --prompt "the river" --max-tokens 8 --greedy --device cpu
 expect 0 "$MODEL" info "$TMP/whole/checkpoints/step-24"
 
-# ---- the same run, disturbed
-# What a log says but for times.
+# ---- the same run, stopped and killed
+# A log without times.
 facts() { sed 's/"tokens_per_second".*//' "$1/log.jsonl"; }
 same_run() {
     [ "$(facts "$1")" = "$(facts "$TMP/whole")" ] || die "$2: the log differs: $(diff <(facts "$1") <(facts "$TMP/whole") | head -n 4)"
@@ -73,7 +73,7 @@ expect 0 train --out "$TMP/parts" --resume --until 8
 expect 0 train --out "$TMP/parts" --resume
 same_run "$TMP/parts" "stopped after 7 and 8"
 
-# SIGTERM, SIGINT, or a terminal that goes, which sends SIGHUP twice: the current step is finished and kept.
+# SIGTERM, SIGINT, or a closed terminal, which sends SIGHUP twice: the current step is finished and kept.
 stopped_by() { # folder, signals
     start --config "$TMP/config.json" --out "$TMP/$1"
     for _ in $(seq 200); do [ -s "$TMP/$1/log.jsonl" ] && break; sleep 0.02; done
@@ -90,7 +90,7 @@ stopped_by() { # folder, signals
 stopped_by term TERM
 stopped_by hup "HUP HUP"
 
-# kill -9 again and again, a little later each time: what was not saved is done again.
+# kill -9 several times, a little later each time: unsaved steps are repeated.
 delay=0.05
 start --config "$TMP/config.json" --out "$TMP/kill"
 for round in $(seq 12); do
@@ -104,7 +104,7 @@ wait $pid || die "the last resume failed"
 same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
-# Two at once: the second one is refused, and the first one does not notice.
+# Two processes at once: the second one is refused, and the first one continues.
 start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
 for _ in $(seq 200); do [ -s "$TMP/two/log.jsonl" ] && break; sleep 0.02; done
 "$TRAIN" --out "$TMP/two" --resume --device cpu >/dev/null 2>"$TMP/second.err" && die "two runs in one folder"
@@ -123,13 +123,13 @@ err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
 
-# Ids that are below vocab_size and come from another tokenizer: noted.
+# Ids that are below vocab_size and come from another tokenizer: a note.
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
 expect 0 train --config "$TMP/config.json" --out "$TMP/foreign" --data "$TMP/foreign.u16" --until 1
 err_has "foreign.u16: of its first"
 err_has "another tokenizer"
 
-# ---- the corpus as a pool: its index is of older weights, and a resumed run has the same one
+# ---- the corpus as a pool: its landmarks are of older weights, and a resumed run has the same ones
 corpus_run() { train "$@" --set pool=corpus --set pool_start=4 --set refresh=5 --set save_every=50 --set candidates=5 --set eval_pool=corpus --set corpus_alone=0.5 --set copies.rate=0.5 \
     --set gumbel_until=0.6 --set trunk_lr=0.5 --set contrastive.reach=3 --valid "$TMP/valid.u16" --valid "$TMP/train.u16"; }
 expect 0 corpus_run --config "$TMP/config.json" --out "$TMP/corpus"
@@ -140,7 +140,7 @@ for until in 10 13 24; do expect 0 train --out "$TMP/corpus-parts" --resume --un
 same "$(grep -c '"corpus_weight"' "$TMP/corpus/log.jsonl")" 21 "steps that could choose from the corpus"
 same "$(grep -c 'by_file":{".*valid.u16":[0-9.]*,".*train.u16":[0-9.]*}' "$TMP/corpus/log.jsonl")" 2 "measurements by file"
 
-# ---- damage: named, with what to do; the checkpoint before it is still there
+# ---- damage: the error names the file and a remedy; the earlier checkpoint still exists
 truncate -s -8 "$TMP/term/checkpoints/step-24/state.safetensors"
 expect_error "checkpoint of step 24 (remove its folder" "$TRAIN" --out "$TMP/term" --resume --device cpu
 rm -r "$TMP/term/checkpoints/step-24"
@@ -171,7 +171,7 @@ expect_error "fewer than one sequence" "$TRAIN" --config "$TMP/config.json" --ou
 if (ulimit -v 4000000 && "$TRAIN" --help) >/dev/null 2>&1; then
     (ulimit -v 4000000; expect_error "65536 sequences of 189 tokens in a micro-batch (lower sequences" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set sequences=65536 --device cpu --threads 1) || exit 1
 fi
-# The ends of documents and duplicate documents decide which chunks may be found: noted if they look wrong.
+# The ends of documents and duplicates decide which chunks may be found: a note if they look wrong.
 expect 0 train --config "$TMP/config.json" --out "$TMP/ends" --until 1
 err_lacks "do not end with id"
 err_lacks "given twice"
@@ -186,7 +186,7 @@ done
 expect_error "the training data differs from that of the run" "$TRAIN" --out "$TMP/parts" --resume --data "$TMP/valid.u16" --device cpu
 [ ! -e "$TMP/x" ] || die "a refused run left its folder"
 
-# ---- ulimit -f and a full disk: one line with the cause, earlier checkpoints are whole, and the run continues later
+# ---- ulimit -f and a full disk: one line with the cause, earlier checkpoints are complete, and the run continues later
 (ulimit -f 100; expect_error "raise ulimit -f" "$TRAIN" --config "$TMP/config.json" --out "$TMP/limited" --device cpu --threads 2) || exit 1
 [ -z "$(ls "$TMP/limited/checkpoints")" ] || die "half a checkpoint is left"
 expect 0 train --out "$TMP/limited" --resume

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fine-tuning on samples: drt-tokenizer samples, drt-train with the key samples, drt-eval tasks. A tiny model with its
-# own past, 100 steps: it learns what all summaries have in common; ROUGE says so.
+# own past, 100 steps: it learns what all summaries have in common, which ROUGE shows.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-eval drt-train drt-tokenizer
 tiny_model "$TMP/model"
@@ -23,7 +23,7 @@ longest=$(sed 's/.*longest sample has \([0-9]*\) tokens.*/\1/' "$OUT")
 length=$(((longest + 62) / 63 * 63))
 [ "$length" -ge 189 ] || die "documents of three chunks"
 expect 0 "$TOKENIZER" samples valid.jsonl --tokenizer "$TINY/tokenizer.json" --out valid.u32 --max-tokens "$length"
-# Each document of the file is a sample, as drt-eval tasks words it.
+# Each document of the file is a sample, in the words of drt-eval tasks.
 expect 0 "$TOKENIZER" decode train.u16 --tokenizer "$TINY/tokenizer.json"
 [ "$(grep -c "|Summary: $SUMMARY" "$OUT")" -ge 1 ] || die "the words between document and summary"
 expect 0 "$TOKENIZER" count train.u16 --tokenizer "$TINY/tokenizer.json"
@@ -48,7 +48,7 @@ expect 0 "$EVAL" tasks valid.jsonl --metric rouge --self-retrieval --model run/c
 mean() { sed 's/.*"rougeL": *\([0-9.e-]*\).*/\1/' "$1" | awk '{ s += $1 } END { print s / NR }'; }
 awk -v a="$(mean before.jsonl)" -v b="$(mean after.jsonl)" 'BEGIN { exit !(b > 0.9 && a < 0.3) }' ||
     die "ROUGE-L before $(mean before.jsonl), after $(mean after.jsonl)"
-# Of random documents no model predicts much: the loss is that of the answers alone.
+# Random documents cannot be predicted: the loss is that of the answers alone.
 last=$(grep '"loss"' run/log.jsonl | tail -n 1 | sed 's/.*"loss": *\([0-9.e-]*\).*/\1/')
 awk -v l="$last" 'BEGIN { exit !(l < 0.5) }' || die "loss $last after 100 steps: more than answers is predicted"
 

@@ -1,12 +1,11 @@
-# drt-train with a retriever that the token memory's reader teaches: it learns to rank what gains; a stopped and a killed run
-# continue bit for bit; two processes are one with twice the micro-batches; with projections alone nothing else moves; programs
-# read the folder; every refusal.
+# drt-train with a taught retriever: it learns to rank the chunks that gain most; a stopped and a killed run continue bit for bit; two
+# processes equal one with twice the micro-batches; with projections alone no other tensor changes; programs read the folder; every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-generate
 
-# Each document is made of eight sentences of its topic, in an order of its own: what BM25 finds is of the topic, but only
-# some of it continues as the text does.
+# Each document has eight sentences of its topic in an order of its own: BM25 finds chunks of the topic, and only some of them continue like
+# the text.
 awk 'BEGIN { srand(3)
     for (t = 0; t < 10; t++) for (i = 0; i < 8; i++) { s[t, i] = ""
         for (w = 0; w < 9; w++) { for (c = 0; c < 4; c++) s[t, i] = s[t, i] sprintf("%c", 97 + int(rand() * 26)); s[t, i] = s[t, i] " " } }
@@ -30,7 +29,7 @@ same "$(grep -c '"teach_loss"' "$TMP/whole/log.jsonl")" 36 "steps with a teacher
 below "$(mean whole teach_gain 31 40)" "$(mean whole teach_best_gain 31 40)" "a query cannot gain more than the best candidate gives"
 expect 0 "$GENERATE" --model "$TMP/whole/checkpoints/step-40" --prompt "the river" --max-tokens 8 --greedy --device cpu
 
-# ---- the same run, disturbed
+# ---- the same run, stopped and killed
 disturbed 40 4 17 16
 
 # ---- processes
@@ -44,7 +43,7 @@ paste <(for i in 1 2 3 4 5 6; do echo "$(mean one teach_loss $i $i) $(mean one g
     function far(a, b) { d = a - b; return !(a > 0) || (d < 0 ? -d : d) > 5e-4 * a }
     far($1, $3) || far($2, $4) { print "step " NR ": " $0; bad = 1 } END { exit bad }' || die "two processes and two micro-batches differ"
 
-# ---- only projections learn: without neighbours the trunk is that of a run without a teacher, to the bit, clipped or not
+# ---- only projections learn: without neighbours the trunk equals that of a run without a teacher, bit for bit, clipped or not
 exact() { sed -n 's/.*"step":'"$3"',.*"'"$2"'":\([-0-9.e]*\)[,}].*/\1/p' "$TMP/$1/log.jsonl"; }
 for clip in 0 1; do
     few="--steps 5 --set teach.start=1 --set pool=none --set memory.gradient=projection --set clip=$clip"

@@ -1,4 +1,4 @@
-/* bench_attention.cu -- times of the attention kernels at the sizes they are used at. A row for each case:
+/* bench_attention.cu -- times of the attention kernels at sizes of the models. A row for each case:
  *
  *   case, milliseconds (median), TFLOP/s of the operations that count (4 per query, key and column forward; 2.5 times
  * that backward; masked keys do not count), share of the ceiling given as the argument (TFLOP/s of a large bf16 product
@@ -50,7 +50,7 @@ static void report(const char *name, double ms, double operations, double bytes,
 static __global__ void randomize(bf16 *p, int64_t n, uint32_t seed) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x) {
         float sum = 0.0f;
-        for (int j = 0; j < 4; j++) { /* near enough to normal: a sum of four uniform numbers, variance 1 */
+        for (int j = 0; j < 4; j++) { /* approximately normal: a sum of four uniform numbers, variance 1 */
             uint32_t x = (uint32_t)i * 4u + (uint32_t)j + seed * 0x9e3779b9u;
             x = (x ^ (x >> 16)) * 0x7feb352du;
             x = (x ^ (x >> 15)) * 0x846ca68bu;
@@ -171,7 +171,7 @@ static void bench_chunks(const char *name, int chunks, int heads, int dim) {
     drop({q, k, v, dout, o, lse, dq, dk, dv});
 }
 
-/* A graph of the work, replayed: the host time of a call is not measured. */
+/* A replayed graph of the work, so that the host time of a call is not measured. */
 static double replay_ms(const std::function<void()> &work) {
     cudaGraph_t graph;
     cudaGraphExec_t replay;
@@ -183,7 +183,7 @@ static double replay_ms(const std::function<void()> &work) {
     return median_ms([&] { GPU(cudaGraphLaunch(replay, stream)); });
 }
 
-/* The cost of a call that does nothing: a kernel of as many threads. */
+/* The time of a call without work: an empty kernel with as many threads. */
 static __global__ void nothing(float *p, int64_t n) {
     if (n < 0) p[threadIdx.x] = 0.0f;
 }
@@ -198,7 +198,7 @@ static void bench_nothing(int heads, int rows) {
     report(line, ms / calls, 0.0, 0.0, calls);
 }
 
-/* Decoding: 100 calls in sequence, as the layers of a token; the pool of each call is another part of memory. */
+/* Decoding: 100 calls in sequence, like the layers of a token; each call has its pool in another part of memory. */
 static void bench_decode(int heads, int dim, int rows) {
     int64_t d = (int64_t)heads * dim;
     int k = 8, layers = 100, slots = 8 * layers;

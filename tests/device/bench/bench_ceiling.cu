@@ -1,5 +1,5 @@
-/* bench_ceiling.cu -- the rates of a card at simple work: a large bf16 product (cuBLAS, random numbers: zeros run
- * faster) and a large copy. Prints the TFLOP/s and GB/s, alone on two lines.
+/* bench_ceiling.cu -- the rates of a GPU for simple work: a large bf16 product (cuBLAS, random numbers, since zeros are
+ * faster) and a large copy. Prints the TFLOP/s and GB/s on two lines.
  *
  *   bench_ceiling [--json FILE] */
 #include "tests/bench/result.h"

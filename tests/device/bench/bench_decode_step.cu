@@ -1,11 +1,11 @@
 /* bench_decode_step.cu -- the kernel of kernels/decode_step/decode_step.h alone: a position of a Base LM, of a DRT
  * [6, 6] that reads eight chunks of 63 keys, and of that DRT without the head (a landmark's), in turns; microseconds
- * back to back, and launched and waited for one by one. First the check sum of the logits, over short and full windows:
- * a change of the kernel's order alone does not change it.
+ * back to back, and with a wait after each launch. It first prints a check sum of the logits, over short and full
+ * windows, which a change of the kernel's schedule must not change.
  *
  *   bench_decode_step [RUNS] [--json FILE]
  *
- * RUNS: of each in a round, 100; ten rounds. 0: the check sums alone (for the sanitizers) */
+ * RUNS: runs of each in a round (100); there are ten rounds. 0: the check sums alone (for the sanitizers) */
 #include "kernels/cuda/cuda.cuh"
 #include "tests/bench/result.h"
 #include <algorithm>
@@ -166,5 +166,5 @@ int main(int argc, char **argv) {
         result_figure(&f, "kernel of a token, one by one, %s", x.name);
     }
     result_end();
-    return 0; /* memory is freed by the end of the process */
+    return 0; /* the end of the process frees the memory */
 }

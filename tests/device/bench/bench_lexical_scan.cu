@@ -1,12 +1,12 @@
-/* bench_lexical_scan.cu -- BM25 sums over lists of postings, timed by events, beside the bytes of the lists read once
- * at the rate of a device copy measured in the same run.
+/* bench_lexical_scan.cu -- BM25 sums over lists of postings, timed by events, against one read of the lists at the rate
+ * of a device copy in the same run.
  *
  *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--json FILE]
  *
  * M: millions of chunks, 1,20; K: how many a query finds, 64,256
  *
- * Chunks have 63 tokens of 50,000 whose frequencies fall off with their rank (Zipf). A query has 128 tokens, drawn by
- * the same frequencies, and lists of 128 pairs; a list that several queries of a batch read counts once. */
+ * Chunks have 63 tokens of 50,000, with Zipf's frequencies. A query has 128 tokens, drawn by the same frequencies, and
+ * lists of 128 pairs; a list that several queries of a batch read counts once. */
 #include "tests/device/bench/bench_device.cuh"
 #include <math.h>
 #include <random>
@@ -55,7 +55,7 @@ static uint32_t encode(std::vector<uint8_t> &to, const uint32_t *steps, const ui
     while (any >> width)
         width++;
     bit_writer w = {&to, 0, 0};
-    if (n == BLOCK) { /* four lanes, whose words take turns */
+    if (n == BLOCK) { /* four lanes with interleaved words */
         uint32_t words[32 * 4] = {};
         for (int i = 0; i < n; i++) {
             int bit = i / 4 * width, word = bit / 32 * 4 + i % 4, shift = bit % 32;
@@ -77,7 +77,7 @@ static uint32_t encode(std::vector<uint8_t> &to, const uint32_t *steps, const ui
     return (uint32_t)width | (uint32_t)greatest << 5;
 }
 
-/* A list of a token or pair that a chunk has with this probability. */
+/* A list of a token or pair that each chunk contains with this probability. */
 static void make_list(lists *l, size_t at, double share) {
     std::vector<uint32_t> chunks;
     std::vector<uint8_t> codes;
@@ -132,7 +132,7 @@ static double token_share(size_t rank) {
     return 1 - pow(1 - std::min(0.06, 1 / ((double)(rank + 1) * log((double)VOCABULARY))), CHUNK);
 }
 
-/* The lists of one query, sparse ones first; those that no query before had are made. */
+/* The lists of one query, sparse ones first; makes the lists that no earlier query has. */
 static std::vector<size_t> draw_query(lists *l) {
     std::vector<size_t> query;
     for (int i = 0; i < QUERY; i++) {

@@ -3,8 +3,8 @@
  *
  *   bench_memory [--short] [--json FILE]
  *
- * Each case is bound by the larger of two limits: keys read once for each block of rows (and, backward, gradients of
- * keys read and written), and 2 d operations for each row and entry (backward 6 d). */
+ * The bound of each case is the larger of two: one read of the keys for each block of rows (in backward also a read and
+ * a write of their gradients), and 2 d operations for each row and entry (backward 6 d). */
 #include "tests/device/bench/bench_device.cuh"
 
 static constexpr int VOCABULARY = 16384, SPAN = 127; /* SPAN: entries of a slot, a chunk of 64 tokens and the next */

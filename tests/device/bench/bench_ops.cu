@@ -3,7 +3,7 @@
  *
  *   bench_ops [--landmarks N] [--best K,K,...] [--search] [--json FILE]
  *
- * N: millions of landmarks for search, 20; K: how many a query finds, 8; --search: nothing but search
+ * N: millions of landmarks for search, 20; K: results of a query, 8; --search: search alone
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
 #include "tests/device/bench/bench_device.cuh"

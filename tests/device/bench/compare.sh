@@ -4,10 +4,10 @@
 #
 #   tests/device/bench/compare.sh OLD_FOLDER NEW_FOLDER [--pairs N] [--case decode|gca|train|encode|search] [--json FILE]
 #
-# Each folder holds what one commit's tests/device/portable.sh makes:
+# Each folder has the output of one commit's tests/device/portable.sh:
 #   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_attention
-# A commit whose CMake files do not build bench_attention gets it from `tests/device/run_attention.sh FOLDER`; without it
-# the case gca is skipped. The GPU machine needs python3, the driver and CUDA 13's libraries. See tests/bench/compare.py.
+# For a commit whose CMake files do not build bench_attention, `tests/device/run_attention.sh FOLDER` makes it; without it the case gca is
+# skipped. The GPU machine needs python3, the driver and CUDA 13's libraries. See tests/bench/compare.py.
 set -eu
 [ $# -ge 2 ] || { sed -n '5s/^# *//p' "$0" >&2; exit 2; }
 DRT_GPU=${DRT_GPU:-$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)}

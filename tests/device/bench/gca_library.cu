@@ -1,6 +1,6 @@
-/* gca_library.cu -- grouped cross-attention as two C functions of a shared library, for tests/bench/peers/gca_peer.py
- * to call on the memory of another program. All matrices bf16, contiguous; weights, sums of exponentials and dweight
- * float32; keys and values 64 rows a slot, the last of each the null key. */
+/* gca_library.cu -- grouped cross-attention as two C functions of a shared library, which tests/bench/peers/gca_peer.py
+ * calls on PyTorch's memory. All matrices bf16, contiguous; weights, sums of exponentials and dweight float32; keys and
+ * values 64 rows a slot, the last of each the null key. */
 #include "tests/device/attention_device.cuh"
 
 static struct mat rows_at(void *data, enum dtype type, int64_t n, int64_t columns) {
@@ -11,7 +11,7 @@ static struct gca_pool pool_at(void *keys, void *values, int64_t slots, int64_t 
 }
 
 extern "C" {
-/* lse NULL: nothing is kept for backward. */
+/* lse NULL: keeps nothing for backward. */
 void gca_library_forward(void *o, void *lse, void *q, void *keys, void *values, const int64_t *row_begin,
                          const int32_t *slot, const float *weight, int64_t slots, int blocks, int k, int heads,
                          int dim) {

@@ -3,12 +3,12 @@
 #
 #   tests/device/bench/run_bench.sh FOLDER OUT [PEERS]
 #
-# FOLDER: programs, made where the libraries are by
+# FOLDER: programs, made on a machine with the libraries by
 #   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory bench_lexical_scan \
 #       bench_decode_step bench_attention
-# OUT: to be copied to tests/bench/results/gpu. PEERS: the PyTorch scripts of tests/bench/peers/peers.py, where PyTorch and
-# FOLDER/libgca.so (tests/device/bench/gca_library.sh) are. DRT_COMMIT: the commit of the programs, for the files.
-# A benchmark that fails is reported; the exit status is then 1.
+# OUT: to be copied to tests/bench/results/gpu. PEERS: the PyTorch scripts of tests/bench/peers/peers.py; they need PyTorch and
+# FOLDER/libgca.so (tests/device/bench/gca_library.sh). DRT_COMMIT: the commit of the programs, for the files.
+# A failed benchmark is reported; the exit status is then 1.
 set -u
 [ $# -ge 2 ] || { echo "usage: tests/device/bench/run_bench.sh FOLDER OUT [PEERS]" >&2; exit 2; }
 folder=$(realpath "$1") peers=${3:-} failed=0

@@ -1,5 +1,5 @@
 /* fuzz_ablation.c -- any bytes as a config of drt-eval ablation and, from a '[' on, as the result of an evaluation:
- * refused with one line, or read into what the plan and the table take for granted. */
+ * refused with one line, or read into values that plan and table may rely on. */
 #include "tools/ablation/ablation_plan.h"
 #include "tools/ablation/ablation_scored.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-/* fuzz_query_file.c -- files of queries: the first byte picks the format, the rest is the file. What is read must be
- * finite vectors within the rows that the header has, or texts within the file. */
+/* fuzz_query_file.c -- files of queries: the first byte selects the format, the rest is the file. The result must be
+ * finite vectors of the rows in the header, or texts within the file. */
 #include "base/file.h"
 #include "tools/shared/query_file.h"
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* fuzz_task_file.c -- files of task samples: what is read are strings within the file, at least one output each. */
+/* fuzz_task_file.c -- files of task samples: the samples are strings within the file, with at least one output each. */
 #include "tools/tasks/task_file.h"
 #include <assert.h>
 #include <stdio.h>

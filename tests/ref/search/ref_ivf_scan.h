@@ -20,7 +20,7 @@ static inline float *ivf_scan_numbers(struct rng *rng, int64_t n) {
     return a;
 }
 
-/* A third of the lists are empty; ids are a mixed order of all rows. */
+/* A third of the lists are empty; ids are a permutation of all rows. */
 static inline struct ivf_scan_case ivf_scan_case_make(struct rng *rng, int64_t lists, int64_t rows, int64_t d,
                                                       int64_t n) {
     struct ivf_scan_case c = {.lists = lists, .rows = rows, .d = d, .n = n};
@@ -62,7 +62,7 @@ static inline int ivf_scan_rank(const void *a, const void *b) {
     return x->list < y->list ? -1 : x->list > y->list;
 }
 
-/* index, score [n * k] must be what the header promises. */
+/* Checks that index, score [n * k] are what the header promises. */
 static inline void ivf_scan_case_check(const struct ivf_scan_case *c, const int64_t *index, const float *score,
                                        bool holes, int nprobe, int k) {
     float *of_list = malloc((size_t)c->lists * sizeof *of_list), *of_id = malloc((size_t)(c->rows + 1) * sizeof *of_id);

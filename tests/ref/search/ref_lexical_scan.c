@@ -44,7 +44,7 @@ static void lexical_scan_number(uint8_t *to, uint64_t value, int bytes) {
         to[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Appends a list; `postings` has the memory for it. */
+/* Appends a list; `postings` is memory for it. */
 static void lexical_scan_append(struct lexical_scan_case *c, int64_t stored) {
     struct lexical_scan_list_case *from = &c->stored[stored];
     int32_t n_chunks = c->segments[from->segment].chunks;
@@ -78,7 +78,7 @@ static void lexical_scan_append(struct lexical_scan_case *c, int64_t stored) {
     free(chunks), free(codes), free(table);
 }
 
-/* A list of about n postings: spread evenly, or with most of them in a stretch, so that steps are short and long. */
+/* A list of about n postings, evenly spread or mostly in one range, so that gaps are short and long. */
 static void lexical_scan_draw(struct lexical_scan_list_case *l, struct rng *rng, int32_t chunks, int64_t n) {
     int greatest = 1 + (int)rng_below(rng, 3);
     bool stretch = rng_below(rng, 3) == 0;
@@ -91,7 +91,8 @@ static void lexical_scan_draw(struct lexical_scan_list_case *l, struct rng *rng,
     }
 }
 
-/* Lists of exactly 1, 127, 128, 129 and 256 postings where the segment has the chunks, all chunks, and random ones. */
+/* Lists of exactly 1, 127, 128, 129 and 256 postings if the segment has so many chunks, of all chunks, and random
+ * ones. */
 static void lexical_scan_store(struct lexical_scan_case *c, struct rng *rng, int64_t segment, int64_t i) {
     static const int exact[] = {1, 127, 128, 129, 256};
     struct lexical_scan_list_case *l = &c->stored[c->n_stored];

@@ -1,5 +1,6 @@
-/* ref_lexical_scan.h -- segments of random lists, encoded bit by bit as kernels/lexical/lexical_scan.h says, and the
- * best chunks by sums over plain arrays: the right results are known to the last bit. For the tests of both twins. */
+/* ref_lexical_scan.h -- segments of random lists, encoded bit by bit by the rules of kernels/lexical/lexical_scan.h,
+ * and the best chunks by sums over plain arrays: the right results are known to the last bit. For the tests of both
+ * twins. */
 #pragma once
 #include "base/rng.h"
 #include "kernels/lexical/lexical_scan.h"
@@ -25,8 +26,8 @@ struct lexical_scan_case {
     int64_t n_stored;
 };
 
-/* `each` lists a segment, of which a query has about a half; weights of the size BM25's have, or all equal, so that
- * sums are equal too. */
+/* `each` lists for each segment, of which a query has about half. Weights are of the size of BM25's, or all equal, so
+ * that sums are equal, too. */
 struct lexical_scan_case lexical_scan_case_make(struct rng *rng, const int32_t *chunks, int64_t segments, int64_t each,
                                                 int64_t queries, bool equal);
 void lexical_scan_case_free(struct lexical_scan_case *c);
@@ -38,7 +39,7 @@ static inline int lexical_scan_rank(const void *a, const void *b) {
     return x->chunk < y->chunk ? -1 : 1;
 }
 
-/* index, score [n * k] must be what the header promises. */
+/* Checks that index, score [n * k] are what the header promises. */
 static inline void lexical_scan_case_check(const struct lexical_scan_case *c, const int64_t *index, const float *score,
                                            bool absent, int k) {
     const struct lexical_scan *s = &c->scan;

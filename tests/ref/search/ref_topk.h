@@ -1,4 +1,4 @@
-/* ref_topk.h -- whether a row of best landmarks is right, given the double scores: for the tests of both twins. */
+/* ref_topk.h -- checks a row of best landmarks against scores in double: for the tests of both twins. */
 #pragma once
 #include "tests/test.h"
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Row by row: order and ties, each score right for its landmark, and nothing better left out. */
+/* Row by row: order and ties, the right score for each landmark, and no better one missing. */
 static inline void ref_check_topk(const int64_t *index, const float *score, const double *ref, int64_t visible, int k,
                                   double tolerance) {
     bool *taken = calloc((size_t)visible + 1, 1);

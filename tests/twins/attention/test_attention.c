@@ -1,5 +1,5 @@
-/* test_attention.c -- the window's two edges, the ring's seam at every phase, the beginning of the text, one query or
- * many, and a text cut into calls equal to one call. */
+/* test_attention.c -- the window's two edges, the ring's end at every position, the beginning of the text, one query or
+ * many; a text cut into calls equals one call. */
 #include "tests/twins/twins.h"
 
 struct text {
@@ -8,8 +8,8 @@ struct text {
     float *q, *k, *v;
 };
 
-/* Positions first .. first+n-1 through a ring of `ring` rows that holds what the header demands and garbage elsewhere.
- */
+/* Positions first .. first+n-1 with a ring of `ring` rows that has the rows that the header demands, and garbage
+ * elsewhere. */
 static void attention_run(float *out, int device, const struct text *t, int64_t first, int64_t n, int64_t ring,
                           int window, bool in_place) {
     struct device *dev = twin_device[device];
@@ -52,11 +52,11 @@ int main(int argc, char **argv) {
     CHECK_CLOSE(((float[]){attention_alibi_slope(0, 12), attention_alibi_slope(11, 12), attention_alibi_slope(2, 3)}),
                 ((float[]){0.62996052f, 0.00390625f, 0.00390625f}), 3, 1e-7);
     compare(90, 2, 64, 512, 90, 0, 1.0f);  /* window longer than the text */
-    compare(300, 3, 32, 70, 300, 0, 1.0f); /* all at once: window edges inside tiles */
-    compare(300, 1, 64, 64, 64, 5, 1.0f);  /* segments, ring seam wanders */
+    compare(300, 3, 32, 70, 300, 0, 1.0f); /* one call: window edges inside tiles */
+    compare(300, 1, 64, 64, 64, 5, 1.0f);  /* segments; the ring's end moves */
     compare(200, 2, 33, 50, 7, 0, 1.0f);   /* short segments, the smallest ring */
     compare(120, 2, 64, 40, 1, 3, 1.0f);   /* id by id */
-    compare(120, 1, 16, 0, 11, 0, 1.0f);   /* sees itself only */
+    compare(120, 1, 16, 0, 11, 0, 1.0f);   /* each position reads itself only */
     compare(100, 2, 48, 1, 4, 0, 1.0f);
     compare(150, 1, 64, 20, 17, 1, 10.0f); /* large scores */
     return twins_close();

@@ -104,7 +104,7 @@ static void compare(struct shape s) {
     free(qkv);
 }
 
-/* The oracle against differences of the forward oracle; window < 0: chunk attention. */
+/* The oracle against finite differences of the forward oracle; window < 0: chunk attention. */
 static double objective(float *const in[4], struct ref_attention s) {
     int64_t all = s.n * s.heads * s.dim;
     double *o = double_array(all), sum = 0;
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
     compare((struct shape){2, 90, 2, 64, 512, 1}); /* window longer than the text */
     compare((struct shape){2, 200, 3, 32, 70, 1}); /* window edges inside tiles */
     compare((struct shape){1, 300, 1, 33, 64, 1});
-    compare((struct shape){3, 65, 2, 16, 0, 1}); /* sees itself only */
+    compare((struct shape){3, 65, 2, 16, 0, 1}); /* each position reads itself only */
     compare((struct shape){1, 130, 1, 64, 20, 3});
     compare((struct shape){3, 64, 2, 64, -1, 1});
     compare((struct shape){2, 1, 2, 18, -1, 1});

@@ -33,6 +33,6 @@ int main(int argc, char **argv) {
         compare(3, positions[i], 1, 18, 1.0f, true);
     }
     compare(1, 64, 1, 200, 1.0f, false);
-    compare(2, 65, 2, 64, 12.0f, true); /* scores in the hundreds: one key takes all */
+    compare(2, 65, 2, 64, 12.0f, true); /* scores in the hundreds: one key has all weight */
     return twins_close();
 }

@@ -1,6 +1,6 @@
 /* test_gca_backward.c -- forward_keep, and the gradients of queries, keys, values and weights: slots that several
- * entries chose, empty entries, zero weights (whose dweight is not zero), rows outside of all blocks, tiles that do not
- * fill. */
+ * entries read, empty entries, zero weights (whose dweight is not zero), rows outside of all blocks, incomplete
+ * tiles. */
 #include "tests/ref/ref_attend_backward.h"
 #include "tests/twins/twins.h"
 
@@ -15,7 +15,7 @@ enum { SLOTS = 5, ENTRIES = 32 };
 struct inputs {
     int64_t n, d, row_begin[4];
     int32_t slot[ENTRIES], begin[SLOTS + 1], entry[ENTRIES];
-    float weight[ENTRIES], *q, *k, *v, *dout, *dk, *dv; /* dk, dv: what is there before */
+    float weight[ENTRIES], *q, *k, *v, *dout, *dk, *dv; /* dk, dv: the values before */
     struct ref_gca ref;
 };
 
@@ -119,7 +119,7 @@ static void compare(const struct shape *s) {
     free(in->q), free(in->k), free(in->v), free(in->dout), free(in->dk), free(in->dv), free(in);
 }
 
-/* The oracle itself, against differences of the forward oracle: sum of dout * o along one number at a time. */
+/* The oracle itself, against finite differences of the forward oracle: sum of dout * o, along one number at a time. */
 static double objective(const struct inputs *in, const struct shape *s) {
     int64_t all = in->n * in->d;
     double *o = double_array(all), *part = double_array(all * s->k), *lse = double_array(in->n * s->k * s->heads),
@@ -159,7 +159,7 @@ static void differences(const struct shape *s) {
     free(in->q), free(in->k), free(in->v), free(in->dout), free(in->dk), free(in->dv), free(in);
 }
 
-/* The lists of entries, from random slots: rising, none forgotten, empty slots and empty entries. */
+/* The lists of entries, from random slots: in order, complete, with empty slots and empty entries. */
 static void inverted(int64_t entries, int64_t slots) {
     int32_t *slot = malloc((size_t)entries * sizeof *slot + 1), *begin = malloc((size_t)(slots + 3) * sizeof *begin);
     int32_t *entry = malloc((size_t)(entries + 2) * sizeof *entry), found = 0;

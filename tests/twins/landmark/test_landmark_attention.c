@@ -1,5 +1,6 @@
 /* test_landmark_attention.c -- Landmark Attention against the grouped softmax in plain loops: a text in pieces with the
- * best blocks of each row, whole sequences, gradients; the oracle's gradient against differences of its forward. */
+ * best blocks of each row, whole sequences, gradients; the oracle's gradient against finite differences of its
+ * forward. */
 #include "tests/ref/landmark/ref_landmark.h"
 #include "tests/twins/twins.h"
 

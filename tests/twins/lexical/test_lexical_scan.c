@@ -1,5 +1,5 @@
-/* test_lexical_scan.c -- lists of every kind and length in segments of any size, ties everywhere, ranges left out,
- * and fewer chunks than hits. */
+/* test_lexical_scan.c -- lists of every kind and length in segments of any size, many ties, excluded ranges, and fewer
+ * chunks than hits. */
 #include "tests/ref/search/ref_lexical_scan.h"
 #include "tests/twins/twins.h"
 
@@ -33,6 +33,6 @@ int main(int argc, char **argv) {
     compare((const int32_t[]){WINDOW}, 1, 30, 3, 64);
     compare((const int32_t[]){WINDOW + 1, 0, 129, 2 * WINDOW - 3, 3}, 5, 24, 4, 100);
     compare((const int32_t[]){5 * WINDOW / 2}, 1, 100, 2, LEXICAL_SCAN_K_MAX);
-    compare((const int32_t[]){300000}, 1, 12, 1, 256); /* steps of many widths */
+    compare((const int32_t[]){300000}, 1, 12, 1, 256); /* gaps of many widths */
     return twins_close();
 }

@@ -1,5 +1,5 @@
-/* test_blas.c -- products of two views on one thread, by our own loop and by what was chosen: each way round, with
- * scales, on what stands in y, at the edges of panels, slices and blocks. */
+/* test_blas.c -- products of two views on one thread, by blas_cpu.c's own loop and by the selected one: transposed or
+ * not, with scales, added to y, at the edges of panels, slices and blocks. */
 #include "kernels/linear/blas_cpu.h"
 #include "tests/twins/twins.h"
 
@@ -32,7 +32,7 @@ static void compare(const int64_t size[3], float scale, float keep) {
     float *a = random_array(n * k, 1.0f), *b = random_array(k * m, 0.3f), *old = random_array(n * m, 1.0f);
     float *at = transposed(a, n, k), *bt = transposed(b, k, m), *naive = zero_array(n * m), *twin = zero_array(n * m);
     double *ref = double_array(n * m);
-    if (keep == 0) /* then it is not read */
+    if (keep == 0) /* with keep 0 it is not read */
         for (int64_t i = 0; i < n * m; i++)
             old[i] = NAN;
     naive_product(naive, a, b, old, size, scale, keep);
@@ -58,7 +58,7 @@ static void compare(const int64_t size[3], float scale, float keep) {
     free(a), free(b), free(old), free(at), free(bt), free(naive), free(twin), free(ref);
 }
 
-/* A depth of nothing: y is what was kept. */
+/* Depth 0: y is keep * y. */
 static void test_empty(void) {
     const float old[] = {1, 2, 3, 4, 5, 6};
     for (int keep = 0; keep < 3; keep++) {

@@ -1,9 +1,9 @@
-/* test_matmul.c -- every row count around the border between the few-rows loop and many rows, odd sizes, tiles' edges;
- * on a processor with AMX with its tiles, and with OpenBLAS. */
+/* test_matmul.c -- every number of rows around the border between the loop for few rows and the path for many, odd
+ * sizes, edges of tiles; with OpenBLAS, and with AMX tiles if the processor has them. */
 #include "kernels/device/device_internal.h"
 #include "tests/twins/twins.h"
 
-enum { FORWARD, PACKED, EACH, ADD }; /* ADD: to a base elsewhere */
+enum { FORWARD, PACKED, EACH, ADD }; /* ADD: to another matrix */
 
 /* y [n, outs] of x [n, in] and w [outs, in], added to `old` unless it is NULL. */
 struct product {
@@ -51,8 +51,8 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref);
 }
 
-/* A packed row's bits depend on nothing but the row: computed alone, or among others, anywhere. */
-static void company(int64_t n, int64_t outs, int64_t in) {
+/* A packed row's bits depend on the row alone: it is computed alone, and at any position among others. */
+static void row_among_others(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *alone = zero_array(n * outs);
     matmul_run(all, 1, PACKED, (struct product){x, w, NULL, n, outs, in});
@@ -64,7 +64,7 @@ static void company(int64_t n, int64_t outs, int64_t in) {
     free(x), free(w), free(all), free(alone);
 }
 
-/* Weights that bf16 holds, given as bf16 to products of few rows: the same bits. */
+/* Weights that are exact in bf16, passed as bf16 to products of few rows: the same bits. */
 static void narrow(int64_t outs, int64_t in) {
     float *x = random_array(MATMUL_FEW_ROWS * in, 1.0f), *w = random_array(outs * in, 0.3f);
     uint16_t *halves = truncate_to_bf16(w, outs * in);
@@ -126,8 +126,8 @@ static void all_shapes(void) {
     narrow(33, 17);
     narrow(64, 64);
     narrow(5, 130);
-    company(150, 70, 300);
-    company(23, 32, 64);
+    row_among_others(150, 70, 300);
+    row_among_others(23, 32, 64);
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
-/* test_matmul_amx.c -- products on AMX tiles (kernels/linear/matmul_amx.h) where the processor has them: against the
- * oracle and beside the way without tiles, what is promised of numbers that a sum of bf16 numbers cannot hold, and that
- * a row's bits depend on nothing but the row. */
+/* test_matmul_amx.c -- products on AMX tiles (kernels/linear/matmul_amx.h) if the processor has them: against the
+ * oracle and against the path without tiles; the promises for numbers that are no sum of three bf16 numbers; a row's
+ * bits depend on the row alone. */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/matmul_amx.h"
 #include "tests/twins/twins.h"
@@ -50,7 +50,7 @@ static void compare(struct device *plain, int64_t n, int64_t outs, int64_t in, b
     free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref);
 }
 
-/* A sum that only the last bits of x make: three parts hold all 24. */
+/* A sum of the last bits of x: three parts have all 24 bits. */
 static void last_bits(void) {
     enum { N = 16, IN = 2 };
     float x[N * IN], w[IN] = {1.0f, -1.0f}, y[N];
@@ -66,13 +66,13 @@ static void last_bits(void) {
     }
 }
 
-/* What a sum may lose to numbers too small for a part: 2^-125 of the other factor, a term. */
+/* The error of a sum by numbers too small for a part: 2^-125 of the other factor for each term. */
 static void small_numbers(bool exact) {
     enum { N = 40, OUTS = 33, IN = 50 };
     float *x = random_array(N * IN, 1.0f), *w = random_array(OUTS * IN, 1.0f), *y = zero_array(N * OUTS);
     double *ref = double_array(N * OUTS);
     for (int64_t i = 0; i < N * IN; i++)
-        x[i] = ldexpf(x[i], -100 - (int)(i % 50)); /* most of them with parts that are lost, or lost whole */
+        x[i] = ldexpf(x[i], -100 - (int)(i % 50)); /* most lose a part, or all parts */
     if (exact) free(truncate_to_bf16(w, OUTS * IN));
     ref_matmul(ref, x, w, N, OUTS, IN, NULL);
     for (int way = 0; way < WAYS; way++) {
@@ -82,7 +82,7 @@ static void small_numbers(bool exact) {
                 double sizes = 0.0, lost = 0.0;
                 for (int64_t i = 0; i < IN; i++) {
                     sizes += fabs((double)x[r * IN + i] * (double)w[o * IN + i]);
-                    lost += 0x1p-125 * (fabs((double)w[o * IN + i]) + 1.0); /* and rounding of sums down there */
+                    lost += 0x1p-125 * (fabs((double)w[o * IN + i]) + 1.0); /* and the rounding of such small sums */
                 }
                 CHECK(fabs((double)y[r * OUTS + o] - ref[r * OUTS + o]) <= sizes * IN * 0x1p-23 + lost);
             }
@@ -90,7 +90,7 @@ static void small_numbers(bool exact) {
     free(x), free(w), free(y), free(ref);
 }
 
-/* The largest numbers stay finite, as cutting never rounds up. */
+/* The largest numbers stay finite, because truncation never rounds up. */
 static void large_numbers(void) {
     enum { N = 17, IN = 3 };
     float x[N * IN] = {0}, w[IN] = {1.0f, 0.5f, 0.25f}, y[N];
@@ -103,7 +103,7 @@ static void large_numbers(void) {
     }
 }
 
-/* Infinity or NaN in x or w: no sum that has it is finite, every other one is as if it were not there. */
+/* Infinity or NaN in x or w: every sum that includes it is not finite; the others do not change. */
 static void no_numbers(float odd, bool in_w, bool exact) {
     enum { N = 35, OUTS = 40, IN = 70, ROW = 19, AT = 33 };
     float *x = random_array(N * IN, 1.0f), *w = random_array(OUTS * IN, 1.0f);
@@ -119,7 +119,7 @@ static void no_numbers(float odd, bool in_w, bool exact) {
             for (int64_t o = 0; o < OUTS; o++) {
                 bool met = (in_w ? o : r) == ROW;
                 CHECK(met ? !isfinite(y[r * OUTS + o]) : isfinite(y[r * OUTS + o]));
-                /* One weight that needs more parts changes the way of its panel, or of all of them. */
+                /* One weight that needs more parts changes the path of its panel, or of all panels. */
                 if (!met && !in_w) CHECK(y[r * OUTS + o] == before[r * OUTS + o]);
             }
     }
@@ -132,8 +132,8 @@ static float of_bits(uint32_t bits) {
     return x;
 }
 
-/* Both ways, a row alone (from the first count that comes to tiles on) or anywhere among others. */
-static void company(int64_t n, int64_t outs, int64_t in, bool exact) {
+/* Both paths: a row alone (from the smallest number of rows that uses tiles on) or at any position among others. */
+static void row_among_others(int64_t n, int64_t outs, int64_t in, bool exact) {
     enum { LEAST = 9 };
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
@@ -158,18 +158,18 @@ int main(int argc, char **argv) {
     CHECK_OK(device_open(&plain, "cpu", 1));
     device_cpu_without_amx(plain);
     for (int exact = 0; exact < 2;
-         exact++) { /* weights that bf16 holds: three products are exact; else six stand for nine */
+         exact++) { /* weights that are exact in bf16: three products are exact; else six of nine are computed */
         for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
             compare(plain, shapes[i][0], shapes[i][1], shapes[i][2], exact);
         for (int in_w = 0; in_w < 2; in_w++) {
             no_numbers(INFINITY, in_w, exact);
             no_numbers(-INFINITY, in_w, exact);
             no_numbers(NAN, in_w, exact);
-            no_numbers(of_bits(0x7f800001u), in_w, exact); /* a NaN of whose bits the first part has none */
+            no_numbers(of_bits(0x7f800001u), in_w, exact); /* a NaN whose bits are not in the first part */
         }
         small_numbers(exact);
-        company(150, 70, 300, exact);
-        company(100, 32, 1500, exact);
+        row_among_others(150, 70, 300, exact);
+        row_among_others(100, 32, 1500, exact);
     }
     last_bits();
     large_numbers();

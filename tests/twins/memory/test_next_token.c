@@ -1,5 +1,5 @@
-/* test_next_token.c -- the mixture of a model and two memories against plain loops in double precision: one side, both,
- * none, a side that is still empty; a newest position that joins its own past; logits of any size, NaN. */
+/* test_next_token.c -- the mixture of a model and two memories against plain loops in double precision: one memory,
+ * both, none, an empty one; a newest position that is added to its own past; logits of any size, NaN. */
 #include "kernels/memory/next_token.h"
 #include "tests/ref/ref_token_memory_case.h"
 #include "tests/twins/twins.h"
@@ -97,7 +97,7 @@ static void task_drop(struct world *x) {
     }
 }
 
-/* The oracle: p of each side and its features, from the oracle of token memories. */
+/* The oracle: p of each memory and its features, from the oracle of token memories. */
 static struct memory_evidence plain_side(const struct world *x, int side, double p[WORDS], const double lm[WORDS],
                                          int64_t top) {
     const struct memory_case *c = &x->c[side];
@@ -195,7 +195,7 @@ static void test_shapes(int device) {
         }
 }
 
-/* A past without positions: there is nothing to mix in, and the distribution is the model's. */
+/* A past without positions: nothing is mixed, and the distribution is the model's. */
 static void test_empty(int device) {
     struct rng rng = rng_make(4, 0);
     struct world x;
@@ -205,7 +205,7 @@ static void test_empty(int device) {
     world_drop(&x);
 }
 
-/* The same with the newest position's square and the value before it given to the mixture. */
+/* The same, with the newest position's square and the preceding value passed to the mixture. */
 static void test_append(int device) {
     struct rng rng = rng_make(5, 0);
     struct device *dev = twin_device[device];

@@ -1,6 +1,6 @@
 /* test_token_memory.c -- forward, backward, weights, distribution, contributors and the mixture against the oracle:
- * slots, own past and both, one row and many, no entry, one entry, rings that wrap, widths of no vector; and finite
- * differences of the oracle, NaN that must not be lost, far keys that must not overflow. */
+ * slots, own past and both, one row and many, no entry, one entry, rings that wrap, widths that do not fill a vector;
+ * finite differences of the oracle, NaN that must be kept, distant keys that must not overflow. */
 #include "base/half.h"
 #include "tests/ref/ref_token_memory_case.h"
 #include "tests/twins/twins.h"
@@ -15,7 +15,7 @@ static float as_f16(float x) {
     return half_from_f16(half_to_f16(x));
 }
 
-/* A memory as the op takes it. */
+/* A memory in the op's arguments. */
 struct bound {
     struct token_memory memory;
     struct guarded states;
@@ -73,7 +73,7 @@ static struct token_memory_stats stats_of(float *at, int64_t n) {
     return (struct token_memory_stats){at, at + n, at + 2 * n, at + 3 * n, at + 4 * n};
 }
 
-/* Gradients start at 0.5: they are added to. */
+/* Gradients start at 0.5, because the op adds to them. */
 static float *halves(int64_t n) {
     float *a = zero_array(n);
     for (int64_t i = 0; i < n; i++)
@@ -116,13 +116,13 @@ static void drop_results(struct results *r) {
     free(r->stats), free(r->dstates), free(r->dslots), free(r->dpast);
 }
 
-/* Gradients were added to 0.5: one rounding of that besides. */
+/* Gradients were added to 0.5: tolerance for one rounding of it. */
 #define CHECK_ADDED(twin, naive, ref, n)                                                                               \
     check_twin(__FILE__, __LINE__, twin, naive, ref, n, (struct tolerance){4.0, 2e-6, 1e-6, 1e-6})
 
 static void check_few(const struct memory_case *c, enum dtype type);
 
-/* A logarithm of a sum of exponentials of -distance / tau: one rounding of the largest of these besides. */
+/* A logarithm of a sum of exponentials of -distance / tau: tolerance for one rounding of the largest of these. */
 static void check_stats(const struct memory_case *c, const float *stats) {
     int64_t n = c->shape.n;
     double largest = 0.0;
@@ -144,7 +144,7 @@ static void compare_as(struct memory_shape s, enum dtype type) {
         twin[i] = compute(i, &c, type);
     check_stats(&c, twin[0].stats);
     for (int64_t r = 0; r < s.n; r++)
-        CHECK(twin[0].stats[2 * s.n + r] >= 0.0f); /* also of keys that are the state */
+        CHECK(twin[0].stats[2 * s.n + r] >= 0.0f); /* also of keys that equal the state */
     CHECK_ADDED(twin[0].dstates, c.naive_dstates, c.dstates, s.n * s.d);
     CHECK_ADDED(twin[0].dslots, c.naive_dslots, c.dslots, c.slot_keys * s.d);
     CHECK_ADDED(twin[0].dpast, c.naive_dpast, c.dpast, c.past_keys * s.d);
@@ -216,7 +216,7 @@ static void check_few(const struct memory_case *c, enum dtype type) {
     }
     CHECK_GRADIENT(w, c->naive_w, c->w, n * columns);
     CHECK_GRADIENT(p, naive, ref, n * CASE_WORDS);
-    for (int64_t r = 0; r < n; r++) { /* forward and distribution say the same of the target */
+    for (int64_t r = 0; r < n; r++) { /* forward and distribution agree on the target */
         double log_p = c->target[r] < 0 ? -INFINITY : log(ref[r * CASE_WORDS + c->target[r]]);
         CHECK(log_p == c->stats[r] || fabs(log_p - c->stats[r]) < 1e-9 * (1.0 + fabs(log_p)));
     }
@@ -292,7 +292,7 @@ static void nan_reaches_rows(void) {
     unbind(&b), drop_results(&r), memory_case_free(&c);
 }
 
-/* Rows without entries: the results that the header names, and no gradient. */
+/* Rows without entries: the header's results, and no gradient. */
 static void empty_rows(void) {
     struct memory_shape shapes[] = {{3, 8, 1, 4, 1, 1, 3, 0, 3, 0, 2.0f},
                                     {3, 8, 0, 0, 0, 0, 1, 0, 1, 4, 2.0f},
@@ -335,7 +335,7 @@ static void all_values_hit(void) {
     memory_case_free(&c);
 }
 
-/* Distances of 1e8 and more, and targets that lie 1e6 tau further away than the nearest entry. */
+/* Distances of 1e8 and more, and targets that are 1e6 tau further away than the nearest entry. */
 static void far_keys(void) {
     struct memory_shape s = {8, 16, 2, 6, 1, 2, 8, 0, 8, 0, 0.5f};
     struct memory_case c = memory_case_make(&twin_rng, s, as_is);
@@ -358,8 +358,8 @@ static void far_keys(void) {
     memory_case_free(&c);
 }
 
-/* So many entries that the parts of 65 rows do not fit the scratch together: two passes. A limit above all that there
- * is. */
+/* So many entries that the parts of 65 rows do not fit the scratch: two passes. The limit is above the number of
+ * entries. */
 static void many_parts(void) {
     enum { N = 65, FIRST = 450000, RING = FIRST + N };
     float *states = random_array(N, 1.0f), *keys = random_array(RING, 1.0f), *square = zero_array(RING), out[5][N];
@@ -372,7 +372,7 @@ static void many_parts(void) {
         value[p] = (int32_t)(p % 4);
     twin_device[1]->ops->token_memory->squares(twin_device[1], square, m.past.keys);
     twin_device[1]->ops->token_memory->forward(twin_device[1], to, mat_f32(states, N, 1), &m, target);
-    for (int64_t r = 0; r < N; r += 16) { /* the last is the second pass's */
+    for (int64_t r = 0; r < N; r += 16) { /* the second pass computes the last row */
         double sum = 0.0, hit = 0.0;
         for (int64_t p = 0; p < FIRST + r; p++) {
             double apart = (double)states[r] - (double)keys[p], e = exp(-apart * apart / (double)tau);
@@ -401,7 +401,7 @@ static void mixtures(void) {
         for (int j = 0; j < 4; j++)
             CHECK(fabs((double)out[j][i] - (target[i] < 0 ? 0.0 : ref[j])) <= 2e-6 * (1.0 + fabs(ref[j])));
     }
-    lm[0] = memory[0] = -INFINITY, gate[0] = 100.0f, target[0] = 1; /* both give the target nothing */
+    lm[0] = memory[0] = -INFINITY, gate[0] = 100.0f, target[0] = 1; /* both give the target probability 0 */
     lm[1] = -200.0f, memory[1] = -300.0f, gate[1] = -200.0f, target[1] = 1;
     twin_device[0]->ops->token_memory->mix(twin_device[0], to, lm, memory, gate, target, 2, 1.0f);
     CHECK(out[0][0] == INFINITY && out[1][0] == 0.0f && out[2][0] == 0.0f && out[3][0] == 0.0f);
@@ -413,12 +413,12 @@ int main(int argc, char **argv) {
     differences();
     /*                            n    d  slots rows blocks k  length first ring limit tau */
     compare((struct memory_shape){1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1.0f});               /* one entry */
-    compare((struct memory_shape){1, 16, 3, 7, 1, 2, 1, 9, 12, 6, 4.0f});             /* one row, as decoding */
+    compare((struct memory_shape){1, 16, 3, 7, 1, 2, 1, 9, 12, 6, 4.0f});             /* one row, as in decoding */
     compare((struct memory_shape){1, 48, 40, 63, 1, 40, 1, 2500, 2600, 2100, 12.0f}); /* several parts */
     compare((struct memory_shape){3, 33, 5, 200, 1, 9, 3, 0, 3, 2, 8.0f});
     compare((struct memory_shape){130, 20, 9, 31, 7, 4, 65, 0, 65, 40, 5.0f});
     compare((struct memory_shape){96, 64, 6, 64, 6, 3, 96, 0, 96, 96, 16.0f});
-    compare((struct memory_shape){100, 17, 0, 0, 0, 0, 50, 30, 75, 25, 4.0f}); /* the ring ends among them */
+    compare((struct memory_shape){100, 17, 0, 0, 0, 0, 50, 30, 75, 25, 4.0f}); /* the ring ends among these positions */
     compare((struct memory_shape){150, 40, 4, 130, 2, 2, 150, 0, 150, 0, 10.0f});
     compare((struct memory_shape){220, 12, 0, 0, 0, 0, 220, 0, 220, 21, 4.0f});
     compare((struct memory_shape){300, 24, 0, 0, 0, 0, 300, 0, 300, 1000, 6.0f});

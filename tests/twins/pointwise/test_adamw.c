@@ -1,5 +1,5 @@
-/* test_adamw.c -- the sum of squares and the update: lengths around a part, first and late steps, clipping that bites,
- * that does not and that is off, and the copy in both types. */
+/* test_adamw.c -- the sum of squares and the update: lengths around a part, first and late steps, clipping above and
+ * below the norm and off, and the copy in both types. */
 #include "base/half.h"
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     twins_open(argc, argv);
     compare(1, 0.0f, 1, DTYPE_F32);
     compare(17, 1.0f, 1, DTYPE_BF16);
-    compare(1000, 1e6f, 3, DTYPE_BF16); /* a clip that does not bite */
+    compare(1000, 1e6f, 3, DTYPE_BF16); /* a clip above the norm */
     compare(65536, 1.0f, 1000, DTYPE_F32);
     compare(65537, 0.5f, 2, DTYPE_BF16);
     compare(200003, 1.0f, 100000, DTYPE_BF16);

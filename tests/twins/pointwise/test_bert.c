@@ -1,4 +1,4 @@
-/* test_bert.c -- the ops of BERT-type encoders: odd widths, in place, with and without what is added before LayerNorm,
+/* test_bert.c -- the ops of BERT-type encoders: odd widths, in place, with and without the summand before LayerNorm,
  * rows of equal numbers, GELU far from zero, means of unequal numbers of rows. */
 #include "tests/twins/twins.h"
 
@@ -58,7 +58,8 @@ static void compare_biased(int64_t n, int64_t d, float scale, bool gelu, bool in
         free(twin[i]);
 }
 
-/* GELU keeps its digits where it is small: far below zero the absolute tolerance of compare_biased is no test. */
+/* Small results of GELU must have right digits: far below zero the absolute tolerance of compare_biased would accept
+ * anything. */
 static void gelu_tail(void) {
     enum { N = 17 };
     float x[N], zero[N] = {0}, y[N];
@@ -82,7 +83,7 @@ static void compare_mean(int64_t m, int64_t d, bool unit) {
     double *ref = double_array(m * d);
     for (int64_t i = 0; i < d && m > 1; i++)
         for (int64_t row = begin[1]; row < begin[2]; row++)
-            x[row * d + i] = 0.0f; /* a result of length 0 */
+            x[row * d + i] = 0.0f; /* a result without rows */
     ref_mean(ref, x, begin, m, d, unit);
     naive_mean(naive, x, begin, m, d, unit);
     for (int i = 0; i < DEVICES; i++) {

@@ -1,4 +1,4 @@
-/* test_elementwise.c -- conversion, add and SwiGLU, each output in its own memory, in the first input, in the second;
+/* test_elementwise.c -- conversion, add and SwiGLU, each output in separate memory, in the first input, in the second;
  * rows into slots. */
 #include "tests/twins/twins.h"
 
@@ -37,7 +37,7 @@ static void converted(int64_t n, int64_t cols, bool alias) {
     free(x), free(y);
 }
 
-/* Every slot but one is filled, in mixed order; the one left must stay as it was. */
+/* Every slot but one is filled, in mixed order; the remaining one must not change. */
 static void placed(int64_t chunks, int positions, int slot_rows, int live, int64_t cols, bool named) {
     int64_t rows = (chunks + 1) * slot_rows;
     float *x = random_array(chunks * positions * cols, 1.0f), *pool = random_array(rows * cols, 1.0f);
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
             compare(1, 1, 1.0f, swiglu, alias);
             compare(3, 31, 3.0f, swiglu, alias);
             compare(700, 33, 1.0f, swiglu, alias);
-            compare(5, 64, 60.0f, swiglu, alias); /* e^-x from nothing to beyond float's range */
+            compare(5, 64, 60.0f, swiglu, alias); /* e^-x from 0 to beyond float's range */
         }
     return twins_close();
 }

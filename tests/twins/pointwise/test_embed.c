@@ -1,4 +1,4 @@
-/* test_embed.c -- rows by id; negative ids read the pad row. Copies, so equal to the bit. */
+/* test_embed.c -- rows by id; negative ids read the pad row. The op copies, so results are equal bit for bit. */
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t words, int64_t d, int32_t pad) {

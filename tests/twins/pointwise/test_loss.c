@@ -35,6 +35,6 @@ int main(int argc, char **argv) {
     compare(130, 48, 513, 1.0f);
     compare(129, 32, 1600, 1.0f);
     compare(5, 64, 700, 30.0f);   /* logits in the hundreds */
-    compare(40, 4, 270000, 1.0f); /* so many words that rows go in smaller blocks */
+    compare(40, 4, 270000, 1.0f); /* so large a vocabulary that blocks have fewer rows */
     return twins_close();
 }

@@ -1,5 +1,5 @@
 /* test_loss_backward.c -- loss and its gradients in one call: vocabularies around a block of 512, rows around one of
- * 128, targets at both ends and left out, a maximum that rises from block to block, gradients added to what is there.
+ * 128, targets at both ends and left out, a maximum that rises from block to block, gradients added to earlier values.
  */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
@@ -32,7 +32,7 @@ static struct results loss_backward_run(int device, const struct inputs *in) {
     return r;
 }
 
-/* Row by row, each with a scale of its own; without weights all at once is the same. */
+/* Row by row, each with its own scale; without weights one call for all rows is the same. */
 static void loss_reference(struct results *naive, double *dx, double *dtable, const struct inputs *in) {
     for (int64_t r = 0; r < in->n; r++) {
         float scale = in->weight ? in->scale * in->weight[r] : in->scale;
@@ -57,7 +57,7 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     for (int64_t i = 0; i < words * d; i++) {
         naive.dtable[i] = before[i];
         dtable[i] = (double)before[i];
-        if (i / d >= 512) table[i] *= 1.5f; /* later blocks hold the maximum */
+        if (i / d >= 512) table[i] *= 1.5f; /* later blocks have the maximum */
     }
     ref_loss(nll, x, table, targets, n, d, words);
     naive_loss(naive.nll, x, table, targets, n, d, words);
@@ -66,7 +66,7 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     loss_reference(&naive, dx, dtable, &in);
     for (int i = 0; i < DEVICES; i++)
         twin[i] = loss_backward_run(i, &in);
-    CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n); /* few rows: the worst naive one says little about the size */
+    CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n); /* few rows: the worst naive error is a poor estimate */
     CHECK_GRADIENT(twin[0].dx, naive.dx, dx, n * d);
     CHECK_GRADIENT(twin[0].dtable, naive.dtable, dtable, words * d);
     CHECK_BITS(twin[0].nll, twin[1].nll, n);

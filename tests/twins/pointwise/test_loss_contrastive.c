@@ -1,5 +1,5 @@
-/* test_loss_contrastive.c -- the contrastive loss, its hits and its gradients, added to what is there: rows and
- * candidates around the blocks, excluded candidates (the best one among them), rows that do not count. */
+/* test_loss_contrastive.c -- the contrastive loss, its hits, and its gradients, which are added to earlier values: rows
+ * and candidates around the blocks, excluded candidates (also the best one), rows that do not count. */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
 
@@ -85,6 +85,6 @@ int main(int argc, char **argv) {
     compare(5, 33, 7, 0.2f, 0.5f);
     compare(64, 48, 512, 0.14f, 1.0f);
     compare(130, 64, 513, 0.125f, 0.01f);
-    compare(70, 32, 5000, 0.18f, 0.1f); /* fewer rows a block: logits fill the scratch */
+    compare(70, 32, 5000, 0.18f, 0.1f); /* logits fill the scratch: fewer rows in a block */
     return twins_close();
 }

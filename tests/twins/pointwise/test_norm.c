@@ -1,5 +1,5 @@
-/* test_norm.c -- odd widths, in place, with and without rstd, both epsilons of the model, tiny rows where epsilon
- * rules. */
+/* test_norm.c -- odd widths, in place, with and without rstd, both epsilons of the model, tiny rows, whose result
+ * depends on epsilon. */
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t d, float scale, float eps, bool in_place, bool want_rstd) {

@@ -1,4 +1,4 @@
-/* test_rope.c -- head sizes that fill vectors and that do not, several periods on one device (its table is kept), and a
+/* test_rope.c -- head sizes that fill vectors or do not, several periods on one device (which keeps its table), and a
  * shape too large for the table. */
 #include "tests/twins/twins.h"
 

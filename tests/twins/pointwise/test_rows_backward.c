@@ -110,7 +110,8 @@ int main(int argc, char **argv) {
     twins_open(argc, argv);
     for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
         for (int kind = 0; kind < 4; kind++) {
-            /* One row of one column is nothing but a difference of equal terms: 600 of them tell what to expect. */
+            /* The gradient of a row with one column is a difference of equal terms: 600 of them give an estimate of the
+             * error. */
             if (widths[i] > 1) compare_norm(1, widths[i], kind & 1, kind & 2);
             compare_norm(600, widths[i], kind & 1, kind & 2);
         }

@@ -1,5 +1,5 @@
-/* test_state_gate.c -- the gate of a recurrent state against plain loops in double precision, in its own memory and in
- * its inputs; its gradient against differences of the loops. */
+/* test_state_gate.c -- the gate of a recurrent state against plain loops in double precision, with the output in
+ * separate memory and in its inputs; its gradient against finite differences of the loops. */
 #include "tests/twins/twins.h"
 
 static double gate_of(float b) {
@@ -16,7 +16,7 @@ static double total(const float *dy, const float *c, const float *z, const float
     return sum;
 }
 
-/* alias 0: y in its own memory, 1: in c, 2: in z. */
+/* alias 0: y in separate memory, 1: in c, 2: in z. */
 static void gate_forward(int64_t n, int64_t cols, float scale, int alias) {
     float *c = random_array(n * cols, 1.0f), *z = random_array(n * cols, 1.0f), *b = random_array(cols, scale);
     for (int i = 0; i < DEVICES; i++) {
@@ -40,7 +40,7 @@ static void gate_forward(int64_t n, int64_t cols, float scale, int alias) {
     free(c), free(z), free(b);
 }
 
-/* A difference of the loops along one number of c, z and b. */
+/* A finite difference of the loops along one number of c, z and b. */
 static double slope(const float *dy, float *const in[3], int which, int64_t at, int64_t n, int64_t cols) {
     const float by = 1.0f / 256;
     float before = in[which][at];
@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
     for (int alias = 0; alias < 3; alias++) {
         gate_forward(1, 1, 1.0f, alias);
         gate_forward(7, 33, 3.0f, alias);
-        gate_forward(300, 130, 60.0f, alias); /* gates that are shut and open */
+        gate_forward(300, 130, 60.0f, alias); /* closed and open gates */
     }
     for (int alias = 0; alias < 2; alias++) {
         gate_backward(1, 1, alias);

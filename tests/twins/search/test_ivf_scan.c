@@ -1,5 +1,5 @@
-/* test_ivf_scan.c -- lists of any size, empty ones, ties everywhere, holes, nprobe and k beyond what there is, and more
- * lists than one round of the selection holds. */
+/* test_ivf_scan.c -- lists of any size, empty ones, many ties, excluded ranges, nprobe and k larger than the index, and
+ * more lists than fit one round of the selection. */
 #include "tests/ref/search/ref_ivf_scan.h"
 #include "tests/twins/twins.h"
 

@@ -1,5 +1,5 @@
-/* test_kmeans_assign.c -- sums in the order of points, splits one after the other, lengths of 1, rows scattered; and
- * the centroids that k-means finds with them. */
+/* test_kmeans_assign.c -- sums in the order of points, splits in order, lengths of 1, scattered rows; and the centroids
+ * that k-means finds with them. */
 #include "kernels/search/kmeans.h"
 #include "tests/twins/twins.h"
 
@@ -36,7 +36,7 @@ static void rows(int64_t n, int64_t d) {
     float *x = random_array(n * d, 3.0f), *naive = zero_array(n * d), *out = zero_array(2 * n * d);
     double *ref = double_array(n * d);
     for (int64_t j = 0; j < d; j++)
-        x[j] = 0; /* row 0 has no length */
+        x[j] = 0; /* row 0 has length 0 */
     for (int64_t r = 0; r < n; r++) {
         double square = 0;
         float sum = 0;
@@ -47,7 +47,7 @@ static void rows(int64_t n, int64_t d) {
     }
     int64_t *row = malloc((size_t)n * sizeof *row);
     for (int64_t r = 0; r < n; r++)
-        row[r] = 2 * ((r * 7 + 3) % n); /* n is no multiple of 7 */
+        row[r] = 2 * ((r * 7 + 3) % n); /* n is not a multiple of 7 */
     const int32_t pairs[2][2] = {{0, 1}, {2, 1}};
     for (int i = 0; i < DEVICES; i++) {
         struct device *dev = twin_device[i];
@@ -80,7 +80,7 @@ static void rows(int64_t n, int64_t d) {
 static void finds_clusters(void) {
     enum { N = 3000, D = 40, TRUE_CLUSTERS = 12, LISTS = 60 };
     float *x = zero_array(N * D), *out[DEVICES];
-    struct rng rng = rng_make(3, 0); /* whatever the test's seed: a draw that misses a direction is possible */
+    struct rng rng = rng_make(3, 0); /* fixed, not the test's seed: a draw can miss a direction */
     for (int64_t i = 0; i < N * D; i++)
         x[i] = 0.05f * rng_normal(&rng);
     for (int64_t i = 0; i < N; i++)
@@ -121,7 +121,7 @@ static bool at_once(void *context) {
     return ++*(int *)context > 2;
 }
 
-/* As many lists as points, equal points, more points than take part, and a stop. */
+/* As many lists as points, equal points, more points than the sample, and a stop. */
 static void edges(void) {
     enum { N = 700, D = 8 };
     float *x = random_array(N * D, 1.0f), *out = zero_array(N * D);

@@ -1,10 +1,10 @@
-/* test_topk.c -- few and many queries, visibility cut anywhere, fewer landmarks than k, equal scores, numbers that
- * are not finite. Scores are compared with the tolerance; which landmark is in a slot must be right wherever the
- * reference's gap decides it. */
+/* test_topk.c -- few and many queries, any number of visible landmarks, fewer landmarks than k, equal scores, numbers
+ * that are not finite. Scores are compared with the tolerance; the landmark of a slot must be right if its score
+ * differs enough in the reference. */
 #include "tests/ref/search/ref_topk.h"
 #include "tests/twins/twins.h"
 
-/* The k best of the landmarks l [e, d] for each of the queries q [n, d], which sees the first `visible` of them. */
+/* The k best of the first `visible` landmarks of l [e, d] for each of the queries q [n, d]. */
 struct search {
     const float *q, *l;
     const int64_t *visible;
@@ -55,7 +55,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, bool ties) {
     free(q), free(l), free(naive), free(ref), free(visible);
 }
 
-/* Queries with numbers that are not finite find anything or nothing, and leave the others as they are. */
+/* Queries with numbers that are not finite may find anything or nothing; the results of the others do not change. */
 static void not_finite(int64_t n, int64_t e, int64_t d, int k) {
     float *q = random_array(n * d, 1.0f), *l = random_array(e * d, 1.0f), *score[2];
     int64_t *index[2], *visible = malloc((size_t)n * sizeof *visible);
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
     compare(33, 513, 16, 50, false);
     compare(8, 4000, 8, 1500, false);
     compare(2, 300, 8, TOPK_MAX, true);
-    for (int k = 31; k <= 33; k++) { /* as many as a GPU's lists hold, one less, one more */
+    for (int k = 31; k <= 33; k++) { /* as many as fit a GPU's lists, one less, one more */
         compare(70, 20, 24, k, true);
         compare(5, 900, 24, k, true);
     }

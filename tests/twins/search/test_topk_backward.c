@@ -1,5 +1,5 @@
-/* test_topk_backward.c -- softmax weights and their gradients: empty slots, whole empty rows, one landmark found by
- * many rows, weights that underflow, gradients added to what is there. */
+/* test_topk_backward.c -- softmax weights and their gradients: empty slots, empty rows, one landmark in many rows,
+ * weights that underflow, gradients added to earlier values. */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
 

@@ -1,4 +1,4 @@
-/* test_topk_sample.c -- training's sampling: ranges cut anywhere, other sequences, documents that must not overlap,
+/* test_topk_sample.c -- training's sampling: ranges of any size, other sequences, documents that must not overlap,
  * fewer allowed landmarks than k, noise and its distribution; subsample and gather. */
 #include "tests/ref/ref_sample.h"
 #include "tests/ref/ref_sample_case.h"
@@ -39,7 +39,7 @@ static void compare(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbe
     sample_case_free(&c);
 }
 
-/* Equal scores: noise alone decides, so each landmark is found as often as any other (to 6 deviations). */
+/* Equal scores: noise alone decides, so all landmarks are found equally often (up to 6 deviations). */
 static void spread(void) {
     enum { N = 4000, E = 10 };
     float *q = zero_array(N), *l = random_array(E, 1.0f), *score = zero_array(N);

@@ -23,7 +23,7 @@ static void test_messages(void) {
     CHECK_FAILS(file_map(&map, "/no/such/file"), STATUS_NOT_FOUND, "/no/such/file: No such file");
 }
 
-/* Controls and characters that reorder a line are shown as escapes, in every message; the rest of UTF-8 stays. */
+/* Every message shows control characters, and characters that reorder a line, as escapes; other UTF-8 is unchanged. */
 static void test_printable(void) {
     static const char *const cases[][2] = {
         {"plain \xC3\xA9\xC4\x9B \xE4\xB8\x80 \xF0\x9F\x98\x80", NULL},
@@ -126,7 +126,7 @@ static void test_file(void) {
     CHECK_FAILS(file_make_directory(""), STATUS_INVALID, "is empty");
     CHECK_FAILS(file_make_directory("/no/such/folder"), STATUS_NOT_FOUND, "its parent does not exist");
 
-    /* Nothing but a plain file is replaced: neither a folder nor a link, such as /dev/stdout, nor a device. */
+    /* Only a plain file is replaced, not a folder, a link such as /dev/stdout, or a device. */
     CHECK_FAILS(file_create(&w, test_folder()), STATUS_INVALID, "not a plain file");
     CHECK_FAILS(file_create(&w, ""), STATUS_INVALID, "is empty");
     CHECK_FAILS(file_create(&w, "/dev/null"), STATUS_INVALID, "/dev/null");
@@ -155,7 +155,7 @@ static void write_whole(const char *path, char byte, size_t bytes) {
     CHECK_OK(file_publish(w));
 }
 
-/* Each of several writers of one path writes a file of its own; what a killed one left is written over. */
+/* Several writers of one path write a file each; the file of a killed writer is overwritten. */
 static void test_same_path(void) {
     char path[FILE_PATH_MAX], left[FILE_PATH_MAX];
     CHECK_OK(file_join(path, test_folder(), "shared"));
@@ -233,7 +233,7 @@ static void test_crc(void) { /* RFC 3720 B.4 */
     CHECK_EQ(crc32c(crc32c(0, bytes, 13), bytes + 13, 19), 0x46dd794eu);
 }
 
-/* Every fp16 value there and back, rows against single values, and rounding to even half way between two. */
+/* Every fp16 value is converted to float32 and back, rows and single values agree, and ties are rounded to even. */
 static void test_half(void) {
     uint16_t bits[1000];
     float row[1000];

@@ -17,7 +17,7 @@ static void check_crc32c(void) {
             CHECK_EQ(crc32c(77, bytes + from, n), crc32c_table(77, bytes + from, n));
 }
 
-/* Every fp16 number, in rows that leave parts of a vector; float32 numbers round about each. */
+/* Every fp16 number, in rows that do not fill a vector; and float32 numbers near each. */
 static void check_half_rows(void) {
     enum { ROW = 13 };
     for (uint32_t first = 0; first < 0x10000; first += ROW) {

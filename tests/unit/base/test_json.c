@@ -1,4 +1,4 @@
-/* test_json.c -- the parser on good and bad texts, the writer read back by the parser. */
+/* test_json.c -- the parser on valid and invalid texts; the parser reads what the writer wrote. */
 #include "base/formats/json.h"
 #include "tests/test.h"
 

@@ -18,7 +18,7 @@ static void put(const char *path, const char *text) {
     CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* A process's groups and mounts, and nothing else. */
+/* Writes the files of a process's groups and mounts. */
 static void begin(const char *groups, const char *mounts) {
     char command[1024];
     snprintf(command, sizeof command, "rm -rf '%s/proc' '%s/sys'", root, root);
@@ -44,14 +44,14 @@ static void check_version_2(void) {
     quota_is(0);
     put("sys/fs/cgroup/cpu.max", "150000 100000\n");
     quota_is(1.5);
-    /* A service: the least of its group and those around it. */
+    /* A service: the least limit of its group and of the groups that contain it. */
     begin("0::/system.slice/job.service\n", two_mounts);
     put("sys/fs/cgroup/system.slice/job.service/cpu.max", "max 100000\n");
     put("sys/fs/cgroup/system.slice/cpu.max", "400000 100000\n");
     quota_is(4);
     put("sys/fs/cgroup/system.slice/job.service/cpu.max", "25000 50000\n");
     quota_is(0.5);
-    /* Of the host's names only the outermost group is seen. */
+    /* Inside, the host's group names do not exist: only the outermost group is visible. */
     begin("0::/docker/0123\n", "30 24 0:26 /docker/0123 /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
     put("sys/fs/cgroup/cpu.max", "300000 100000\n");
     quota_is(3);
@@ -77,7 +77,7 @@ static void check_version_1(void) {
     quota_is(0);
     put("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     quota_is(1);
-    /* Both versions at once, as some hosts have them. */
+    /* Both versions at the same time, as on some hosts. */
     begin("4:cpu:/\n0::/\n", "32 24 0:28 / /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n"
                              "33 24 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
     put("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "300000\n");
@@ -100,7 +100,7 @@ static void check_memory(void) {
     CHECK_EQ(memory_group_limit(root), 1000000000);
     put("sys/fs/cgroup/box/other/memory.max", "7\n");
     CHECK_EQ(memory_group_limit(root), 1000000000);
-    /* Version 1, whose "none" is a large number, with version 2 beside it. */
+    /* Version 1, where a large number means no limit, together with version 2. */
     begin("4:memory:/process/7\n1:cpu:/\n0::/\n", "31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
                                                   "32 24 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
                                                   "33 24 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
@@ -129,7 +129,7 @@ static void check_nothing(void) {
     }
 }
 
-/* The affinity mask counts, whatever the machine has. */
+/* The affinity mask limits the number of processors. */
 static void check_mask(void) {
     cpu_set_t all, one;
     struct threads *pool;
@@ -139,7 +139,7 @@ static void check_mask(void) {
     CPU_ZERO(&one);
     for (int i = 0; CPU_COUNT(&one) == 0; i++)
         if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0) return; /* not everywhere allowed */
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return; /* not allowed on every system */
     CHECK_EQ(processors_available(), 1);
     CHECK_OK(threads_create(&pool, 0));
     CHECK_EQ(threads_count(pool), 1);

@@ -1,4 +1,4 @@
-/* test_safetensors.c -- write, read back, and every lie a header can tell. */
+/* test_safetensors.c -- files are written and read back; every kind of wrong header is refused. */
 #include "base/file.h"
 #include "base/formats/safetensors.h"
 #include "base/half.h"
@@ -54,7 +54,7 @@ static void test_round_trip(void) {
     safetensors_close(f);
 }
 
-static void test_lies(void) {
+static void test_wrong_headers(void) {
     struct safetensors *f = NULL;
     write_raw(1u << 30, "{}", 0);
     CHECK_FAILS(safetensors_open(&f, path), STATUS_CORRUPT, "truncated or no safetensors file");
@@ -85,6 +85,6 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     CHECK_OK(file_join(path, test_folder(), "t.safetensors"));
     test_round_trip();
-    test_lies();
+    test_wrong_headers();
     return test_done();
 }

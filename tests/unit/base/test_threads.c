@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     enum { N = 1000 };
     atomic_int *seen = malloc(N * sizeof *seen);
     CHECK(seen);
-    const int counts[] = {0, 1, 2, 3, 5, 24}; /* more than there are processors: workers come late, and find it over */
+    const int counts[] = {0, 1, 2, 3, 5, 24}; /* more threads than processors: some start after the loop has ended */
     for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
         struct threads *pool = NULL;
         int count = counts[k];

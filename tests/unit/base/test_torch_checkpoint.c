@@ -1,5 +1,5 @@
-/* test_torch_checkpoint.c -- the torch reader: what torch.save writes, tensors as they may lie in storages, and what
- * a damaged or hostile file may hold. Archives are made here byte by byte. */
+/* test_torch_checkpoint.c -- the torch reader: files of torch.save, tensors at any position of a storage, damaged and
+ * hostile files. The archives are made here byte by byte. */
 #include "base/formats/torch_checkpoint.h"
 #include "base/formats/zip.h"
 
@@ -47,7 +47,7 @@ static void make_zip(struct bytes *out, const struct member *members, int n, int
         put_number(out, name, 2);
         put_number(out, padding, 2);
         put(out, m->name, name);
-        put(out, "FB\3\0ZZZ", padding); /* torch aligns data so */
+        put(out, "FB\3\0ZZZ", padding); /* the alignment that torch writes */
         put(out, m->data, m->bytes);
         put_number(&directory, 0x02014b50, 4);
         put_number(&directory, 0, 6);
@@ -296,7 +296,7 @@ static void test_hostile_pickles(void) {
     OP(&program, "u.");
     struct torch_checkpoint *c;
     CHECK_FAILS(open_with(&c, ZIP_64), STATUS_UNSUPPORTED, "dictionaries with more than");
-    /* Marks without end. */
+    /* A very long series of marks. */
     program.n = 0;
     OP(&program, "\x80\x02");
     for (int i = 0; i < 5000; i++)
@@ -310,7 +310,7 @@ static void test_archives(void) {
     torch_checkpoint_close(c);
     static struct bytes whole;
     whole = archive;
-    /* Cut anywhere: refused, never read beyond the end (the sanitizers watch). */
+    /* Cut at any byte: refused, and never read beyond the end (sanitizers check this). */
     for (size_t n = 0; n < whole.n; n++) {
         uint8_t *copy = malloc(n + 1);
         memcpy(copy, whole.data, n);

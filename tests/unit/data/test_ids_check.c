@@ -1,5 +1,5 @@
-/* test_ids_check.c -- token files of another tokenizer are noted, those of this one are not, and neither are inputs
- * without ids. */
+/* test_ids_check.c -- token files of another tokenizer are reported; those of this one, and inputs without ids, are
+ * not. */
 #include "base/file.h"
 #include "data/readers/ids_check.h"
 #include "tests/test.h"
@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
             CHECK_EQ(strstr(notes_on(ids, READER_AUTO, tokenizers[read]), "another tokenizer") != NULL, made != read);
             CHECK_EQ(strlen(notes_on(named, READER_U32, tokenizers[read])) > 0, made != read);
         }
-        /* A document cut in the middle of a word, and one too short to say anything. */
+        /* A document cut in the middle of a word, and one that is too short for a verdict. */
         put_ids(ids, tokenizers[made], 401, 0);
         CHECK_STR(notes_on(ids, READER_AUTO, tokenizers[made]), "");
         put_ids(ids, tokenizers[made], 20, 0);

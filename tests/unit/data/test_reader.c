@@ -137,7 +137,7 @@ static void test_jsonl(void) {
     CHECK_OK(reader_open(&r, &(struct reader_config){.inputs = inputs, .n_inputs = 1, .text_field = "body"}));
     expect(r, "b");
     expect_end(r);
-    /* A name that says nothing: the first byte that is not a space decides. */
+    /* If the name does not show the format, the first byte that is not a space decides. */
     r = open_one(put_text("nameless", "\n {\"text\":\"x\"}\n"), READER_AUTO);
     expect(r, "x");
     expect_end(r);
@@ -198,7 +198,7 @@ static void test_compressed(const char *suffix, packer *pack) {
     CHECK_EQ(total, (int64_t)p.bytes);
     CHECK_EQ(done, total);
     expect_end(r);
-    /* Every way to cut it short is noticed, but for the seam. */
+    /* Every truncation is noticed, except one between two members. */
     for (size_t cut = 1; cut < p.bytes; cut++) {
         snprintf(name, sizeof name, "cut.jsonl%s", suffix);
         expect_failure(put(name, p.data, cut), READER_AUTO, STATUS_INVALID, "cut.jsonl");
@@ -211,7 +211,7 @@ static void test_compressed(const char *suffix, packer *pack) {
     expect_failure(put(name, p.data, p.bytes), READER_AUTO, STATUS_INVALID, "cut.jsonl");
     expect_failure(put(name, "{\"text\":\"plain\"}\n", 17), READER_AUTO, STATUS_INVALID, "although its name states it");
     expect_failure(put(name, "", 0), READER_AUTO, STATUS_INVALID, "the file is empty");
-    /* Compressed, though the name does not say so. */
+    /* Compressed, although the name does not show it. */
     p.bytes = 0;
     pack(&p, "{\"text\":\"quiet\"}\n");
     r = open_one(put("quiet.jsonl", p.data, p.bytes), READER_AUTO);
@@ -240,7 +240,7 @@ static void test_folders(void) {
     struct document d = expect(r, "zipped");
     CHECK(strstr(d.source, "folder/b/a.rst.gz"));
     expect(r, "inner");
-    /* binary.txt is passed over */
+    /* binary.txt is skipped */
     expect(r, "");
     expect(r, "from jsonl");
     d = expect(r, "last \xEF\xBF\xBD");
@@ -264,8 +264,8 @@ static void test_folders(void) {
                    "large.txt: is larger than the limit");
 }
 
-/* Deeper than a process has descriptors; links up, across and twice to one folder: every folder is read once, and the
- * walk ends. */
+/* Folders deeper than the limit of descriptors; links to parents, to siblings, and two links to one folder: every
+ * folder is read once, and the walk ends. */
 static void test_linked_folders(void) {
     char path[FILE_PATH_MAX], long_name[256], name[32];
     struct rlimit before, few;
@@ -468,7 +468,7 @@ static void test_megatron(void) {
     expect_failure(at("m"), READER_MEGATRON, STATUS_NOT_FOUND, "m.idx");
 }
 
-/* Reading on from every position gives what reading through gives; over inputs of several kinds. */
+/* Reading from every position gives the same documents as reading from the start, for several kinds of inputs. */
 static void test_seek(void) {
     struct packed p = {.bytes = 0};
     pack_zstd(&p, "{\"text\":\"d\"}\n\n{\"text\":\"e\"}\n");

@@ -1,4 +1,4 @@
-/* test_reader_input.c -- what other people's files hold: bad lines, UTF-16, bytes after a compressed stream, links. */
+/* test_reader_input.c -- irregular files: bad lines, UTF-16, bytes after a compressed stream, links. */
 #include "base/file.h"
 #include "data/readers/reader.h"
 #include "tests/test.h"
@@ -92,7 +92,7 @@ static void test_utf16(void) {
         expect(r, NULL);
         reader_close(r);
     }
-    struct reader *r; /* UTF-32, and UTF-16 that does not say so, are no text */
+    struct reader *r; /* UTF-32, and UTF-16 without a byte order mark, are not text */
     struct document d;
     int more;
     r = open_one(put("wide.txt", "\xFF\xFE\0\0h\0\0\0", 8), (struct reader_config){0});
@@ -117,7 +117,8 @@ static size_t pack(uint8_t *out, size_t capacity, int kind) {
     return n;
 }
 
-/* Named for what they are, with the byte to cut at; padding, and another stream after it, are read. */
+/* The error describes the extra bytes and gives the byte where to cut; padding, and another stream after it, are
+ * read. */
 static void test_trailing(void) {
     static const char *const names[] = {"t.jsonl.gz", "t.jsonl.zst", "t.jsonl.xz"};
     for (int kind = 0; kind < 3; kind++) {

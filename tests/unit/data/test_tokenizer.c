@@ -1,6 +1,6 @@
 /* test_tokenizer.c -- ids and decoded text against the reference package: small tokenizers of every kind in
- * tests/unit/data/tokenizer (made by make_cases.py there), and the golden cases where they lie beside the checkout.
- * Then lookups, added tokens, long words, invalid bytes, and one refusal for each thing that is not supported. */
+ * tests/unit/data/tokenizer (made by make_cases.py there), and the golden cases, if they are beside the checkout. Then
+ * lookups, added tokens, long words, invalid bytes, and one refusal for each thing that is not supported. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "data/tokenizer/tokenizer.h"
@@ -107,7 +107,7 @@ static void check_ids(const struct loaded *l, const struct row *row, enum tokeni
     CHECK(same);
 }
 
-/* All at once, and id by id: the same bytes, no piece ending inside a character. */
+/* All ids at once, and id by id: the same bytes, and no piece ends inside a character. */
 static void check_decoding(const struct loaded *l, const int32_t *ids, size_t n, const char *wanted, size_t bytes) {
     const char *text;
     size_t got;
@@ -228,19 +228,19 @@ static void test_decoding(void) {
     CHECK(end >= 0 && a >= 0);
     check_text(&l, (int32_t[]){a, end, a}, 3, true, "w w");
     check_text(&l, (int32_t[]){0xE4 + 1, 0xB8 + 1, 0xAD + 1, a}, 4, true, "\xE4\xB8\xAD w");
-    check_text(&l, (int32_t[]){0xE4 + 1, 0xB8 + 1, a}, 3, true, "\xEF\xBF\xBD\xEF\xBF\xBD w"); /* one a byte */
+    check_text(&l, (int32_t[]){0xE4 + 1, 0xB8 + 1, a}, 3, true, "\xEF\xBF\xBD\xEF\xBF\xBD w"); /* one for each byte */
     check_text(&l, (int32_t[]){0xE4 + 1, 0xB8 + 1}, 2, true, "\xEF\xBF\xBD\xEF\xBF\xBD");
     check_text(&l, (int32_t[]){a, -7, 1 << 20, a}, 4, true, "w\xEF\xBF\xBD\xEF\xBF\xBD w");
     check_text(&l, NULL, 0, true, "");
     open_named(&l, "cl100k");
     int32_t e4 = tokenizer_id(l.t, "\xC3\xA4"), b8 = tokenizer_id(l.t, "\xC2\xB8"), x = tokenizer_id(l.t, "x");
     CHECK(e4 >= 0 && b8 >= 0 && x >= 0);                              /* the bytes E4 and B8 in byte-level spelling */
-    check_text(&l, (int32_t[]){e4, b8, x}, 3, true, "\xEF\xBF\xBDx"); /* one a sequence */
+    check_text(&l, (int32_t[]){e4, b8, x}, 3, true, "\xEF\xBF\xBDx"); /* one for each sequence */
     check_text(&l, (int32_t[]){b8, b8, e4}, 3, true, "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
     unload(&l);
 }
 
-/* Invalid bytes encode as the repaired text does. */
+/* Invalid bytes have the ids of the repaired text. */
 static void test_invalid_bytes(void) {
     struct loaded l = {0};
     open_named(&l, "cl100k");
@@ -261,7 +261,7 @@ static void test_invalid_bytes(void) {
     unload(&l);
 }
 
-/* A megabyte that cannot be split: takes a moment, not hours, and decodes to the same text. */
+/* A megabyte that cannot be split is encoded in linear time, and decodes to the same text. */
 static void test_long_word(void) {
     static const char *const names[] = {"cl100k", "llama2", "metaspace-whole", "deepseek"};
     size_t bytes = 1 << 20;

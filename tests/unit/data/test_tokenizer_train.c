@@ -1,5 +1,5 @@
-/* test_tokenizer_train.c -- the trainer against merges worked out by hand, and, byte for byte, against the files that
- * the reference package makes of the same texts (tests/unit/data/tokenizer_train, made by make_expected.py there). */
+/* test_tokenizer_train.c -- the trainer against merges computed by hand, and, byte for byte, against the files that the
+ * reference package makes from the same texts (tests/unit/data/tokenizer_train, made by make_expected.py there). */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -19,7 +19,7 @@ static char *temporary(const char *name) {
     return path;
 }
 
-/* Trains on texts and gives the file's content (free it). */
+/* Trains on texts and returns the file's content (free it). */
 static char *train(const struct tokenizer_train_config *config, const char *const *texts, int n, int threads,
                    struct tokenizer_train_report *report) {
     struct threads *pool;
@@ -77,7 +77,8 @@ static void check_merges(const char *const *texts, int n, int merges, int64_t le
     free(text);
 }
 
-/* Counts and ids by hand. Ids of bytes follow their characters: letters in their order, a space is U+0120, so above. */
+/* Counts and ids by hand. Ids of bytes are in the order of their characters: letters, then the space, which is
+ * U+0120. */
 static void test_by_hand(void) {
     /* ab x3, bc x2, cd x1. With ab merged, abc comes from ab+c x2, then d. */
     const char *const chain[] = {"abcd", "abc", "ab"};
@@ -85,16 +86,17 @@ static void test_by_hand(void) {
     check_merges(chain, 3, 10, 2, "a b, ab c");
     check_merges(chain, 3, 10, 4, "");
     check_merges(chain, 3, 2, 0, "a b, ab c");
-    /* All once: the lowest ids first, first half, then second half; not the first seen. */
+    /* Each pair occurs once: the one with the lowest ids is merged first (first half, then second half), not the first
+     * in the text. */
     const char *const ties[] = {"zy", "ba", "bA", "ab"};
     check_merges(ties, 4, 10, 0, "a b, b A, b a, z y");
-    /* A space in front belongs to the word; words do not cross documents, "c" and "d" meet nowhere. */
+    /* A leading space belongs to the word. Words do not cross documents: "c" and "d" are never neighbours. */
     const char *const words[] = {"c", "d c", "d c"};
     check_merges(words, 3, 10, 0, "\u0120 c");
-    /* From left to right: aaa is aa+a. aab: (a,a) stands three times in all, (a,b) once. */
+    /* From left to right: aaa is aa+a. With aab, (a,a) occurs three times in all, (a,b) once. */
     const char *const overlap[] = {"aaa", "aab"};
     check_merges(overlap, 2, 10, 0, "a a, aa a, aa b");
-    /* (b,c) occurs four times, but once when ab is merged: then it comes after (ab,c) x3 and (x,y) x2. */
+    /* (b,c) occurs four times at first, and once after ab is merged; then (ab,c) x3 and (x,y) x2 precede it. */
     const char *const falling[] = {"abc", "abc", "abc", "ab", "ab", "bc", "xy", "xy"};
     check_merges(falling, 8, 10, 0, "a b, ab c, x y, b c");
 }
@@ -128,7 +130,7 @@ static void check_encodes(const struct opened *o, const char *text, enum tokeniz
         CHECK_EQ(ids[i], want[i]);
 }
 
-/* 1000 letters a: pairs double to 512 (three 256 and the rest are left), then every pair stands once, and the lowest
+/* 1000 letters a: pairs double to 512 (three 256 and the rest are left). Then every pair occurs once, and the lowest
  * ids are those of the shortest pieces: 32+8, 64+40, 128+104, 256+232, 512+488. */
 static void test_one_byte(void) {
     static const size_t lengths[] = {2, 4, 8, 16, 32, 64, 128, 256, 512, 40, 104, 232, 488, 1000};
@@ -173,7 +175,7 @@ static void test_empty(void) {
     free(text);
 }
 
-/* Special tokens come first; one that spells a byte or a merge is that token; the reserve stays free. */
+/* Special tokens come first. One that spells a byte or a merge is that token. The reserved ids stay unused. */
 static void test_specials(void) {
     static const char *const specials[] = {"<|endoftext|>", "b", "ab"};
     const char *const texts[] = {"ab ab ab <|endoftext|>"};
@@ -182,7 +184,7 @@ static void test_specials(void) {
     char *text = train(&config, texts, 1, 1, &report);
     struct opened o;
     open_text(&o, text);
-    CHECK_EQ(tokenizer_vocab_size(o.t), 260); /* 3 + 255 bytes + 2: ab is no new token */
+    CHECK_EQ(tokenizer_vocab_size(o.t), 260); /* 3 + 255 bytes + 2: ab is not a new token */
     CHECK_EQ(report.merges, 3);
     for (int32_t i = 0; i < 3; i++) {
         CHECK_EQ(tokenizer_id(o.t, specials[i]), i);
@@ -261,7 +263,7 @@ static void test_reference(void) {
 /* ---- long documents ------------------------------------------------------------------------------------------------
  */
 
-/* Documents of some MB are cut for the threads: the words must be those of the whole text. */
+/* Documents of some MB are divided among threads: the words must be those of the whole text. */
 static void test_long_document(void) {
     static const char *const bits[] = {"word", " word", "  ", "\n\n",          " \n",    "'ll",
                                        "'",    " 2024", "!?", "\u00e9t\u00e9", "\u3000", "\xff"};
@@ -291,7 +293,7 @@ static void test_long_document(void) {
         CHECK_EQ(report.words, words);
     }
     memory_free(classes);
-    /* One word of 200,000 bytes, and bytes that are no UTF-8 (three characters each as U+FFFD). */
+    /* One word of 200,000 bytes, and bytes that are not UTF-8 (each becomes U+FFFD, three characters). */
     memset(long_run, 'x', 200000);
     long_run[200000] = '\0';
     const char *const texts[] = {long_run, "\xff\xff ok"};

@@ -29,7 +29,7 @@ static void test_weights(void) {
     memory_gate_weights(g, &gate, &lm, both);
     CHECK(fabs(memory_mixed(g, log(0.1), log_p) - log(0.6 * 0.1 + 0.2 * 0.5)) <= 1e-12);
     CHECK(memory_mixed((double[]){0, 0, 1}, log(0.1), log_p) == -INFINITY);
-    /* A hidden unit that sees one feature of the corpus: closed form, and the end of the range. */
+    /* A hidden unit that reads one feature of the corpus: closed form, and the limits of the range. */
     gate.w1[0][14 + 8] = 0.5, gate.mean[14 + 8] = 1, gate.deviation[14 + 8] = 2, gate.w2[1][0] = 3;
     gate.b2[0] = -1, gate.b2[1] = 0.25;
     memory_gate_weights(g, &gate, &lm, both);
@@ -49,7 +49,7 @@ static void write_text(const char *path, const char *text) {
 }
 
 #define HEAD "{\"version\": 2, "
-/* A file that does not name its search is of one by words; the rest of it is read as before. */
+/* A file without `searcher` means a search by words; its other members are read as usual. */
 static void test_files_of_before(const char *path) {
     struct memory_config back;
     struct file_map map;

@@ -13,14 +13,14 @@ static void test_greedy(void) {
     struct sampler *s = make((struct sampler_config){.top_p = 1}, 5);
     CHECK_EQ(sampler_pick(s, logits), 4);
     logits[4] = -3;
-    CHECK_EQ(sampler_pick(s, logits), 1); /* the smaller id of equals */
+    CHECK_EQ(sampler_pick(s, logits), 1); /* of equal logits the smaller id */
     sampler_free(s);
     s = make((struct sampler_config){.top_p = 1, .banned = {1, 2}, .n_banned = 2}, 5);
     CHECK_EQ(sampler_pick(s, logits), 3);
     sampler_free(s);
 }
 
-/* Shares of many draws against the softmax that the filters leave; 5 standard deviations. */
+/* Compares the frequencies of many draws with the softmax over the ids that the filters keep; 5 standard deviations. */
 static void check_shares(struct sampler_config config, const float *logits, const double *expected, int vocab) {
     enum { DRAWS = 40000 };
     struct sampler *s = make(config, vocab);
@@ -58,8 +58,7 @@ static void test_shares(void) {
     check_shares((struct sampler_config){.temperature = 2.5F, .top_p = 1, .seed = 4}, logits, expected, 8);
     softmax(expected, logits, (int[]){0, 1, 0, 1, 0, 0, 0, 0}, 8, 1); /* the tie at the edge goes to id 3 */
     check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 1, .seed = 5}, logits, expected, 8);
-    softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8,
-            0.7); /* the next id is kept instead of a banned one */
+    softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8, 0.7); /* the next id replaces a banned one */
     check_shares(
         (struct sampler_config){.temperature = 0.7F, .top_k = 4, .top_p = 1, .seed = 6, .banned = {1}, .n_banned = 1},
         logits, expected, 8);
@@ -78,7 +77,7 @@ static void test_top_p(void) {
                  (double[]){0, 0.625, 0, 0.375}, 4);
     check_shares((struct sampler_config){.temperature = 1, .top_p = 0.9F, .seed = 1}, logits,
                  (double[]){0.15 / 0.95, 0.5 / 0.95, 0, 0.3 / 0.95}, 4);
-    /* top-k first: of {.5, .3} renormalised, .6 is reached by the first alone (.625). */
+    /* top-k comes first: of {.5, .3} renormalised, the first id alone (.625) reaches .6. */
     check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 0.6F, .seed = 1}, logits,
                  (double[]){0, 1, 0, 0}, 4);
 }
@@ -92,7 +91,7 @@ static void test_min_p(void) {
                  (double[]){0, 0.625, 0, 0.375}, 4);
     check_shares((struct sampler_config){.temperature = 1, .top_k = 3, .top_p = 1, .min_p = 1, .seed = 1}, logits,
                  (double[]){0, 1, 0, 0}, 4);
-    /* top-p counts shares of all: .5 + .3 reach .8, whatever min-p lets in. */
+    /* top-p counts shares of all ids: .5 + .3 reach .8, whatever min-p keeps. */
     check_shares((struct sampler_config){.temperature = 1, .top_p = 0.79F, .min_p = 0.01F, .seed = 1}, logits,
                  (double[]){0, 0.625, 0, 0.375}, 4);
 }
@@ -105,7 +104,7 @@ static void test_repeat_penalty(void) {
     CHECK_EQ(sampler_pick(s, logits), 4); /* 2, 1.5, 2.5 */
     CHECK_EQ(sampler_pick(s, logits), 0); /* all penalised once: 2, 1.5, 1.25 */
     sampler_see(s, (int32_t[]){0, 0, 0}, 3);
-    CHECK_EQ(sampler_pick(s, logits), 1); /* once each, however often it was seen; what is older is forgotten */
+    CHECK_EQ(sampler_pick(s, logits), 1); /* each id counts once, however often it occurred; older ids are forgotten */
     CHECK_EQ(sampler_pick(s, (float[]){-3, -1, -9, -9, -9}), 1); /* below zero it moves down, too: -6 and -2 */
     sampler_free(s);
     s = make((struct sampler_config){.top_p = 1, .repeat_penalty = 2, .repeat_last = 1}, 3);
@@ -150,7 +149,7 @@ static void test_broken_logits(void) {
     s = make(config, 5);
     CHECK_EQ(sampler_pick(s, logits), 3);
     sampler_free(s);
-    config.temperature = 1e-30F; /* as good as greedy, no overflow */
+    config.temperature = 1e-30F; /* practically greedy, no overflow */
     s = make(config, 5);
     CHECK_EQ(sampler_pick(s, logits), 3);
     logits[1] = INFINITY;

@@ -54,7 +54,7 @@ static void same_bits(const char *folder) {
     free(begin), free(ids), free(rows[0]), free(rows[1]);
 }
 
-/* A copy of the folder without, or with changes to, some of its files. */
+/* A copy of the folder in which some files are missing or changed. */
 static const char *copy_with(const char *change) {
     static char folder[1024], command[4096];
     static int count;

@@ -1,5 +1,5 @@
-/* test_chunk_cache.c -- K and V are those of the requested chunk after any sequence of calls: against chunks encoded on
- * their own, under random gets, puts, pins and failing readers, with a model of the order of use beside it. */
+/* test_chunk_cache.c -- K and V are those of the requested chunk after any sequence of calls. The test compares with
+ * chunks encoded alone, under random gets, puts, pins and failing readers, and with a model of the order of use. */
 #include "base/rng.h"
 #include "encoder/chunk_cache.h"
 #include "tests/test.h"
@@ -81,7 +81,7 @@ static void order_of_use(void) {
     get_one(c, 5, &r, 1);
     get_one(c, 0, &r, 0);
     get_one(c, 2, &r, 0);
-    get_one(c, 1, &r, 1); /* gone, and 5 goes for it */
+    get_one(c, 1, &r, 1); /* evicted, and now 5 is evicted for it */
     get_one(c, 5, &r, 1);
     struct chunk_cache_stats stats = chunk_cache_stats(c);
     CHECK_EQ(stats.hits, 3);
@@ -89,7 +89,7 @@ static void order_of_use(void) {
     chunk_cache_free(c);
 }
 
-static void duplicates_and_empty_places(void) {
+static void duplicates_and_empty_entries(void) {
     struct reader r = {0};
     struct chunk_cache *c = create(3);
     struct chunk_key keys[7] = {{1, 4}, {1, -1}, {1, 4}, {2, 4}, {1, 4}, {0, -1}, {2, 4}};
@@ -162,7 +162,7 @@ static void puts_and_gets(void) {
     chunk_cache_free(c);
 }
 
-/* The index of a key in a list, or the list's length. */
+/* The index of a key in a list; the list's length if it is not there. */
 static int place_in(const struct chunk_key *list, int length, struct chunk_key key) {
     int at = 0;
     while (at < length && !(list[at].id == key.id && list[at].source == key.source))
@@ -170,7 +170,7 @@ static int place_in(const struct chunk_key *list, int length, struct chunk_key k
     return at;
 }
 
-/* Moves a key to the front of the list, or puts it there, the last one dropping out when all slots are held. */
+/* Moves a key to the front of the list, or inserts it there; if all slots are used, the last key is removed. */
 static void touch(struct chunk_key *recent, int *held, struct chunk_key key) {
     int at = place_in(recent, *held, key);
     if (at == *held && *held == SLOTS)
@@ -185,7 +185,7 @@ static void touch(struct chunk_key *recent, int *held, struct chunk_key key) {
 static void random_calls(uint64_t seed) {
     struct chunk_cache *c = create(SLOTS);
     struct rng rng = rng_make(seed, 3);
-    struct chunk_key recent[SLOTS]; /* newest first: what the cache must hold */
+    struct chunk_key recent[SLOTS]; /* the expected keys of the cache, newest first */
     int held = 0;
     for (int step = 0; step < 400; step++) {
         struct chunk_key keys[SLOTS];
@@ -201,7 +201,7 @@ static void random_calls(uint64_t seed) {
         enum status s = chunk_cache_get(c, slot, keys, n, read_tokens, &r);
         CHECK_EQ(r.chunks, fresh);
         CHECK_EQ(s == STATUS_OK, !(r.fail && fresh));
-        if (s != STATUS_OK) { /* what the failed call dropped is gone: start over from an empty cache */
+        if (s != STATUS_OK) { /* the failed call evicted chunks: start again from an empty cache */
             chunk_cache_free(c);
             c = create(SLOTS);
             held = 0;
@@ -210,7 +210,7 @@ static void random_calls(uint64_t seed) {
         for (int i = 0; i < n; i++)
             check_content(c, slot[i], keys[i]);
         chunk_cache_unpin(c, slot, n);
-        /* The cache uses what was there first, in order, then what is new. */
+        /* A call uses first the keys that were in the cache, in order, then the new ones. */
         for (int pass = 0; pass < 2; pass++)
             for (int i = 0; i < n; i++)
                 if (inside[i] == (pass == 0)) touch(recent, &held, keys[i]);
@@ -226,7 +226,7 @@ int main(int argc, char **argv) {
     struct weights weights = weights_of_params(params);
     CHECK_OK(encoder_create(&encoder, dev, &config, &weights, 4));
     order_of_use();
-    duplicates_and_empty_places();
+    duplicates_and_empty_entries();
     pins();
     failing_reader();
     puts_and_gets();

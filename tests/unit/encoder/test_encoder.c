@@ -1,12 +1,12 @@
-/* test_encoder.c -- what encoder.h promises: bits that depend on nothing but the chunk, one answer by both ways, no
- * allocation after create. Parity with the published network is the golden tests' matter. */
+/* test_encoder.c -- what encoder.h promises: bits that depend on the chunk alone, the same result from both calls, no
+ * allocation after create. The golden tests compare with the published network. */
 #include "base/rng.h"
 #include "base/system/fault.h"
 #include "encoder/encoder.h"
 #include "tests/test.h"
 #include <stdatomic.h>
 
-/* Replaces the shipped fault point: counts every allocation. */
+/* Replaces the library's fault point, and counts every allocation. */
 static atomic_long allocations;
 enum status fault_point(const char *name) {
     if (strcmp(name, "memory:allocate") == 0) atomic_fetch_add(&allocations, 1);
@@ -70,7 +70,7 @@ static struct result encode(const struct model_config *c, const struct params *p
                                      .keys = mat_f32(r.keys + first * ROWS * d, n * ROWS, d),
                                      .values = mat_f32(r.values + first * ROWS * d, n * ROWS, d)};
         struct mat rows = mat_f32(hidden + first * S * d, n * S, d);
-        if (n == 1) { /* where there is nothing to be done beside, a chunk that was begun is there */
+        if (n == 1) { /* on a device that computes at once, a chunk is complete when the call returns */
             struct mat none = {0};
             const int32_t *its = ids ? ids + first * c->chunk : NULL;
             encoder_begin(e, &alone, its, ids ? none : rows);

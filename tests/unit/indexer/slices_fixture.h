@@ -1,4 +1,4 @@
-/* slices_fixture.h -- stores of random content, with landmarks that are equal bit by bit, searched by slices. */
+/* slices_fixture.h -- stores of random content, some of whose landmarks are equal bit for bit, searched by slices. */
 #pragma once
 #include "indexer/search/slices/slice_server.h"
 #include "indexer/search/slices/slice_stream_internal.h"
@@ -27,7 +27,7 @@ enum { SLICES_DIM = 16, SLICES_VOCAB = 300 };
     return STATUS_OK;
 }
 
-/* A store of `documents`, published in `parts` steps: one segment each, where there is an index. */
+/* A store of `documents`, published in `parts` generations; with an index, each has one segment. */
 [[maybe_unused]] static void slices_fixture_store(const char *dir, uint64_t seed, int64_t documents, int parts,
                                                   const char *index) {
     struct store_writer_config c = fixture_config(SLICES_DIM, SLICES_VOCAB);
@@ -79,7 +79,7 @@ struct slices_fixture_server {
     struct threads *threads;
     pthread_t thread;
     int port, stop[2];
-    char report[SLICES_MESSAGE_MAX]; /* the last one; read it after the server has ended */
+    char report[SLICES_MESSAGE_MAX]; /* of the last one; read it after the server has ended */
     pthread_mutex_t lock;
 };
 [[maybe_unused]] static void slices_fixture_report(void *context, const char *line) {

@@ -1,5 +1,5 @@
 /* test_clustering.c -- centroids of a store's index from k-means on a device instead of FAISS's: requested once and
- * with the right rows, of use for searching, the same each time; and what happens when they cannot be had. */
+ * with the right rows, good for searching, the same in each run; and the fallback when the device fails. */
 #include "indexer/search/clustering.h"
 #include "tests/store_fixture.h"
 #include <time.h>
@@ -7,14 +7,14 @@
 enum { DIM = 16, DOCUMENTS = 700, QUERIES = 40, K = 8 };
 
 struct spy {
-    struct store_clustering real; /* fit NULL: answers with `answer` */
+    struct store_clustering real; /* fit NULL: returns `answer` */
     enum status answer;
     int calls, dim;
     int64_t rows, lists;
 };
 
-static enum status spy_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                           const struct progress *progress) {
+static enum status recording_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                                 const struct progress *progress) {
     struct spy *s = context;
     s->calls++;
     s->rows = n, s->dim = dim, s->lists = lists;
@@ -34,13 +34,14 @@ static enum status make(const char *dir, struct spy *spy, const char *index, con
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &config, true));
     CHECK_OK(fixture_shard(w, &config, 0, DOCUMENTS));
-    const struct store_publish how = {.index = index, .seed = 1, .clustering = {spy_fit, spy}, .progress = progress};
+    const struct store_publish how = {
+        .index = index, .seed = 1, .clustering = {recording_fit, spy}, .progress = progress};
     enum status s = store_writer_publish(w, &how);
     store_writer_close(w);
     return s;
 }
 
-/* The share of the exact hits that are found in all lists, then in a quarter of them. */
+/* The share of the exact hits that a search of all lists finds, and of a quarter of them. */
 static void search(double recall[2], struct store_hit *hits, const char *dir, int lists) {
     struct store *store;
     struct store_view *view;
@@ -91,21 +92,21 @@ static void test_refused(struct device *dev) {
     struct spy full = {.answer = STATUS_NO_MEMORY}, stopped = {.answer = STATUS_INTERRUPTED},
                unused = {.real = clustering_on(dev)};
     snprintf(dir, sizeof dir, "%s/full", test_folder());
-    CHECK_OK(make(dir, &full, "IVF20,SQ8", NULL)); /* FAISS's own, then */
+    CHECK_OK(make(dir, &full, "IVF20,SQ8", NULL)); /* FAISS computes them */
     CHECK_EQ(full.calls, 1);
     search(recall, hits, dir, 20);
     CHECK(recall[0] >= 0.99);
     snprintf(dir, sizeof dir, "%s/stopped", test_folder());
     CHECK_FAILS(make(dir, &stopped, "IVF20,SQ8", NULL), STATUS_INTERRUPTED, "spy says no");
     snprintf(dir, sizeof dir, "%s/unused", test_folder());
-    CHECK_OK(make(dir, &unused, "PCAR8,IVF20,SQ8", NULL)); /* something else comes before the lists */
+    CHECK_OK(make(dir, &unused, "PCAR8,IVF20,SQ8", NULL)); /* the index has a step before the lists */
     CHECK_EQ(unused.calls, 0);
     snprintf(dir, sizeof dir, "%s/flat", test_folder());
     CHECK_OK(make(dir, &unused, "SQ8", NULL));
     CHECK_EQ(unused.calls, 0);
 }
 
-/* ---- what a person sees meanwhile ---- */
+/* ---- progress ---- */
 
 struct watch {
     int iterations, clock_events, asked;
@@ -119,7 +120,7 @@ static void watch_report(void *context, const struct progress_event *e) {
     if (e->note) return;
     if (e->detail && sscanf(e->detail, "k-means iteration %d of %d", &iteration, &of) == 2) {
         CHECK_STR(e->stage, "train index");
-        CHECK_EQ(iteration, w->iterations + 1); /* few points: one block an iteration */
+        CHECK_EQ(iteration, w->iterations + 1); /* few points: one block in each iteration */
         CHECK(e->done == w->last || w->iterations > 0);
         CHECK(e->done >= w->last && e->done < e->total);
         CHECK_EQ(e->done, e->total / of * (iteration - 1));
@@ -152,7 +153,7 @@ static void test_progress(struct device *dev) {
     snprintf(dir, sizeof dir, "%s/interrupted", test_folder());
     CHECK_FAILS(make(dir, &spy, "IVF20,SQ8", &progress), STATUS_INTERRUPTED, "sealed shards are kept");
     CHECK(w.iterations >= 1 && w.iterations < 10);
-    /* A call that does not report: at once, and each second. */
+    /* A call without reports of its own: progress comes at once, and each second. */
     struct progress_clock *clock;
     struct watch seconds = {.iterations = 10};
     const struct progress by_clock = {watch_report, NULL, &seconds};

@@ -13,7 +13,7 @@ static int32_t ids[QUERIES][QUERY];
 static struct lexical_query queries[QUERIES];
 static struct store_range ranges[QUERIES];
 
-/* The first are special: empty, outside of the vocabulary, one frequent id, one id again and again. */
+/* The first queries are special: empty, outside of the vocabulary, one frequent id, one repeated id. */
 static void make_queries(const struct lexical_corpus *c, struct rng *r) {
     for (int q = 0; q < QUERIES; q++) {
         int n = q == 0 ? 0 : q == 2 ? 1 : 1 + (int)rng_below(r, QUERY);
@@ -37,7 +37,7 @@ static void check_equal(struct device_lexical *d, const struct lexical *x, int64
     struct store_hit *want = calloc((size_t)count + 1, sizeof *want), *got = calloc((size_t)count + 1, sizeof *got);
     struct lexical_search without = *how;
     CHECK_OK(lexical_search(x, want, queries, n, how));
-    without.absent = (struct store_dropped){0}; /* the copy has its own */
+    without.absent = (struct store_dropped){0}; /* the copy has one of its own */
     CHECK_OK(device_lexical_search(d, got, queries, n, &without));
     for (int64_t i = 0; i < count; i++) {
         CHECK_EQ(got[i].chunk, want[i].chunk);
@@ -69,7 +69,7 @@ static void check_corpus(const struct lexical_corpus *c, int parts, struct devic
     lexical_close(x);
 }
 
-/* Two chunks in turn: every score is that of half of all chunks, and the smaller ids win. */
+/* Two chunks alternate, so that half of all chunks have each score; the smaller ids win. */
 static void test_ties(struct device *dev) {
     struct lexical_corpus c;
     lexical_corpus_random(&c, 9000, 50, 3);
@@ -92,7 +92,7 @@ static void test_ties(struct device *dev) {
     lexical_corpus_free(&c);
 }
 
-/* A byte of the postings changes: the copy is refused as the search of the CPU is, or finds what that finds. */
+/* A changed byte of the postings: copy and CPU search are both refused, or find the same hits. */
 static void test_damage(struct device *dev) {
     enum { CASES = 60 };
     struct lexical_corpus c;
@@ -132,7 +132,7 @@ static void test_damage(struct device *dev) {
     lexical_corpus_free(&c);
 }
 
-/* Checked in parts by several threads: as lexical_verify finds it, good and bad. */
+/* Several threads check parts, and agree with lexical_verify on good and damaged files. */
 static void test_check(void) {
     struct lexical_corpus c;
     struct threads *threads;

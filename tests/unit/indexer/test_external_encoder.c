@@ -1,5 +1,5 @@
-/* test_external_encoder.c -- an external encoder as a store's retriever: it decides which chunks come (brute force
- * over its vectors), the model's own landmarks how much each counts; kinds, fingerprints, calls cut anywhere,
+/* test_external_encoder.c -- an external encoder as a store's retriever: its vectors decide which chunks are candidates
+ * (checked by brute force), the model's own landmarks decide their weights. Kinds, fingerprints, calls cut anywhere,
  * exclusions, random chunks. */
 #include "base/rng.h"
 #include "indexer/build/indexer.h"
@@ -22,7 +22,7 @@ struct world {
     float theirs[CHUNKS][DIM], own[CHUNKS][D], query[QUERIES][DIM], decoder[QUERIES][D];
 };
 
-/* Words that the vocabulary has, in random order: the ids of one chunk, the last of them -1 for every fifth one. */
+/* Words of the vocabulary in random order: the ids of one chunk; in every fifth chunk the last ids are -1. */
 static void make_ids(struct world *w, int32_t *out, int number, struct rng *rng) {
     static const char *const words[] = {"the", "cat", "sat", "on", "mat", "and", "unbelievable", "units", "of"};
     struct tokenizer_scratch *s;
@@ -109,8 +109,8 @@ static double dot(const float *a, const float *b, int n) {
     return sum / sqrt(n);
 }
 
-/* One row: its chunks are the nearest by the other encoder (`random`: any), its scores are of the own landmarks, best
- * first, its weights their softmax. */
+/* Checks one row: its chunks are the nearest by the external encoder (`random`: any), its scores those of the model's
+ * landmarks, best first, its weights their softmax. */
 static void check_row(const struct world *w, const struct neighbours *n, int row, int query, int excluded,
                       bool random) {
     bool found[CHUNKS] = {false};
@@ -161,7 +161,7 @@ static void check_retriever(struct world *w, int cut, int excluded, bool random)
     r->free(r);
 }
 
-/* Vectors of length 1 and without; prefixes change them; the store knows its kind. */
+/* Vectors with and without length 1; prefixes change them; the store records its kind. */
 static void check_kinds(struct world *w) {
     struct store_info info;
     float rows[EXTERNAL_KINDS][2][DIM], text[DIM];

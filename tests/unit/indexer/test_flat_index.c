@@ -1,5 +1,5 @@
-/* test_flat_index.c -- exact search in device memory against the store's own exact search, on every device there is,
- * and on one that shows without a GPU which side's memory is given to whom. */
+/* test_flat_index.c -- exact search in device memory against the store's own exact search, on every available device,
+ * and on a test device that shows without a GPU whether a pointer is of the host's or of the device's memory. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "indexer/search/flat_index.h"
@@ -7,9 +7,9 @@
 #include "kernels/ops.h"
 #include "tests/store_fixture.h"
 
-enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 1100 /* more than a batch */, VOCAB = 1000 };
+enum { DOCUMENTS = 300, PER_SHARD = 70, QUERIES = 1100 /* more than one batch */, VOCAB = 1000 };
 
-/* ---- a device apart: the CPU's ops with memory of its own, which only copies reach ---- */
+/* ---- a test device: the CPU's ops with separate memory, which only copies reach ---- */
 
 enum { APART_MAX = 64 };
 static struct apart {
@@ -125,7 +125,8 @@ static double near(float score) {
     return 1e-5 * (1 + fabs((double)score));
 }
 
-/* Rank by rank the same scores to rounding; the same chunk wherever its neighbours in rank are apart by more. */
+/* Rank by rank the same scores up to rounding; and the same chunk, if the scores of the neighbouring ranks differ by
+ * more. */
 static void check_hits(const struct store_hit *found, const struct store_hit *right, int k, struct store_range hole) {
     for (int j = 0; j < k; j++) {
         CHECK_EQ(found[j].chunk < 0, right[j].chunk < 0);
@@ -155,7 +156,7 @@ static void check_search(struct world *w, int64_t n, int k, const struct store_r
     free(found), free(right);
 }
 
-/* Every shape of excluded ranges that a batch can hold. */
+/* Every kind of excluded range that a batch can have. */
 static void fill_ranges(struct store_range *out, int kind, int64_t rows) {
     struct rng rng = rng_make(test_seed(), (uint64_t)kind);
     for (int64_t i = 0; i < QUERIES; i++) {
@@ -213,19 +214,19 @@ static void test_against_store(struct world *w, const char *dir, int dim) {
         }
     }
     fill_ranges(exclude, 4, w->info.chunks);
-    check_search(w, 3, (int)w->info.chunks + 10, NULL); /* more than there are */
+    check_search(w, 3, (int)w->info.chunks + 10, NULL); /* more than the store has */
     check_search(w, 5, (int)w->info.chunks + 10, exclude);
     check_search(w, 2, 3, exclude); /* a smaller k after a larger one */
 }
 
-/* Chunks that are published while the view is open are not seen; a new view sees them. */
+/* An open view does not see chunks that are published later; a new view does. */
 static void test_generations(struct world *w, const char *dir, int dim) {
     struct store_writer_config config = fixture_config(dim, VOCAB);
     int64_t before = w->info.chunks;
     fixture_store_elsewhere(dir, &config, DOCUMENTS, DOCUMENTS + 50, 20, "exact");
     check_search(w, 20, 8, NULL);
     struct flat_index *old = w->flat;
-    close_view(w); /* needed during creation only */
+    close_view(w); /* is read during creation only */
     struct store_hit hits[8];
     CHECK_OK(flat_index_search_host(old, hits, w->queries, 1, 8, NULL));
     for (int j = 0; j < 8; j++)
@@ -238,7 +239,7 @@ static void test_generations(struct world *w, const char *dir, int dim) {
     flat_index_free(w->flat);
 }
 
-/* Equal scores everywhere: smaller ids first, over the edges of what is excluded. */
+/* All scores are equal: smaller ids come first, also around excluded ranges. */
 static void test_ties(struct world *w, const char *dir) {
     enum { DIM = 16, ROWS = 60, K = 20, N = 3 };
     struct store_writer_config config = fixture_config(DIM, VOCAB);
@@ -285,7 +286,7 @@ static void test_limits(struct world *w) {
     config.reserve = 1 << 20;
     CHECK_OK(flat_index_create(&flat, &config));
     flat_index_free(flat);
-    config.reserve = UINT64_C(1) << 60; /* an allocator of the CPU may stop a program that asks for so much */
+    config.reserve = UINT64_C(1) << 60; /* the CPU's allocator may abort a program that requests so much */
     if (!w->dev->shares_memory) CHECK_FAILS(flat_index_create(&flat, &config), STATUS_NO_MEMORY, "");
     flat_index_free(NULL);
 }
@@ -311,7 +312,7 @@ static void test_device(const char *kind, int dim) {
     free(w.queries);
     CHECK_OK(device_sync(w.dev));
     for (int i = 0; separate && i < APART_MAX; i++)
-        CHECK(!apart.own[i].begin); /* all given back */
+        CHECK(!apart.own[i].begin); /* all memory is freed */
     device_close(separate ? apart.cpu : w.dev);
 }
 

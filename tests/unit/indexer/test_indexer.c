@@ -1,4 +1,4 @@
-/* test_indexer.c -- text to store: what is in it, resuming, refusing. A tiny random model, real tokenizer file. */
+/* test_indexer.c -- text to store: contents, resuming, refusals. A tiny random model and a real tokenizer file. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "indexer/build/indexer.h"
@@ -114,7 +114,7 @@ static void check_same(const struct snapshot *a, const struct snapshot *b) {
     CHECK(memcmp(a->documents, b->documents, n * sizeof *a->documents) == 0);
 }
 
-/* Every chunk is what the tokenizer and the encoder give for its document, alone. */
+/* Every chunk is what the tokenizer and the encoder make of its document alone. */
 static void test_contents(const struct snapshot *s) {
     struct tokenizer_scratch *scratch;
     CHECK_OK(tokenizer_scratch_create(&scratch, tokenizer));
@@ -167,7 +167,7 @@ static struct snapshot test_build(const char *const *input) {
     return s;
 }
 
-/* Asks to stop at the nth question. */
+/* Requests a stop at the nth call. */
 struct stopper {
     int64_t asked, at;
 };
@@ -249,7 +249,7 @@ static void test_add(const char *const *input) {
     CHECK_EQ(r.generation, 2);
 }
 
-/* Documents skipped after the last shard are counted in the store too, and stay so when more is added. */
+/* Documents that were skipped after the last shard are counted in the store, also after an addition. */
 static void test_trailing_duplicates(void) {
     char store[600], first[600], more[600];
     static const char lines[] = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
@@ -328,14 +328,14 @@ static void test_refusals(const char *const *input) {
     struct store_fingerprint f;
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     CHECK_FAILS(indexer_fingerprint(&f, &hidden, params, tokenizer), STATUS_UNSUPPORTED, "encoder_input");
-    hidden.base_lm = true; /* no encoder: every weight counts */
+    hidden.base_lm = true; /* no encoder: the fingerprint covers every weight */
     CHECK_OK(indexer_fingerprint(&f, &hidden, params, tokenizer));
     uint8_t all[16];
     params_fingerprint(params, all);
     CHECK(memcmp(f.encoder, all, sizeof all) == 0);
 }
 
-/* Several workers, a lookahead of a few documents: the order stays, nothing is lost, an early close does not hang. */
+/* Several workers, a lookahead of a few documents: the order is kept, nothing is lost, an early close does not hang. */
 static void test_feed_order(const char *const *input) {
     for (int stop = 5; stop <= DOCUMENTS + 5; stop += DOCUMENTS) {
         const struct reader_config reader_config = {.inputs = input, .n_inputs = 1, .format = READER_JSONL};
@@ -377,7 +377,7 @@ static void test_cursor(const char *const *input) {
     n = cursor_pack(packed, &a);
     CHECK_OK(cursor_unpack(&b, packed, n, &a, "store"));
     CHECK(memcmp(&a, &b, sizeof a) == 0);
-    for (uint64_t file = 1; file < 5000; file += 1 + file % 3) { /* marks become fewer, and stay in order */
+    for (uint64_t file = 1; file < 5000; file += 1 + file % 3) { /* the list becomes shorter, and stays in order */
         const struct reader_position at = {.documents = 5, .file = file, .files_hash = file * 7};
         cursor_advance(&a, &at);
         CHECK(a.n_marks > 0 && a.n_marks <= CURSOR_MARKS);

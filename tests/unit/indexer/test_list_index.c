@@ -1,5 +1,6 @@
-/* test_list_index.c -- lists of landmarks in device memory, on every device there is: all lists visited, it is exact
- * search; fewer, it finds nearly all of it and never a wrong score. Rows come from a store, or from anywhere. */
+/* test_list_index.c -- lists of landmarks in device memory, on every available device. With all lists it is exact
+ * search; with fewer it finds nearly all hits, and never a wrong score. Rows come from a store or from the caller's
+ * memory. */
 #include "base/half.h"
 #include "indexer/search/list_index.h"
 #include "tests/store_fixture.h"
@@ -49,7 +50,7 @@ static bool same_score(float a, float b) {
     return a == b || fabs((double)a - (double)b) <= 1e-5 * (1 + fabs((double)b));
 }
 
-/* Every list: rank by rank the scores of exact search; ids where no other has nearly the same score. */
+/* All lists: rank by rank the scores of exact search, and the ids, if no other score is nearly equal. */
 static void check_exact(struct world *w, struct list_index *f, int nprobe, int64_t n, int k,
                         const struct store_range *exclude) {
     struct store_hit *found = malloc((size_t)(n * k) * sizeof *found), *right = malloc((size_t)(n * k) * sizeof *right);
@@ -69,7 +70,7 @@ static void check_exact(struct world *w, struct list_index *f, int nprobe, int64
     free(found), free(right);
 }
 
-/* Few lists: the score of whatever is found is right, and most of what is near is found. */
+/* Few lists: each score is right, and most of the near chunks are found. */
 static void check_some(struct world *w, struct list_index *f, int nprobe, double least) {
     enum { K = 8 };
     struct store_hit found[K], right[K];
@@ -96,7 +97,7 @@ static void check_some(struct world *w, struct list_index *f, int nprobe, double
     CHECK(recall >= least);
 }
 
-/* The same seed: the same lists and hits, whether from the store or from a copy of its rows. */
+/* The same seed gives the same lists and hits, from the store and from a copy of its rows. */
 struct copy {
     float *rows;
     int64_t read, dim;
@@ -189,7 +190,7 @@ static void test_device(const char *kind, int dim) {
         check_exact(&w, f, 0, QUERIES, 1, exclude);
         check_exact(&w, f, 0, QUERIES, 40, exclude);
         check_exact(&w, f, 0, 3, (int)w.info.chunks + 10, exclude);
-        check_exact(&w, f, 1, QUERIES, (int)info.largest + 1, exclude); /* more than one list has: all are visited */
+        check_exact(&w, f, 1, QUERIES, (int)info.largest + 1, exclude); /* more than one list: all are visited */
         check_some(&w, f, 8, lists[i] == 0 ? 0.6 : 0.8);
         list_index_free(f);
     }

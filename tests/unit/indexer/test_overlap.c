@@ -1,7 +1,6 @@
-/* test_overlap.c -- longest shared runs, what they reach, 13-grams and covered tokens against comparing every position
- * of the texts with every position of the store: random pieces, a tiny vocabulary, endless repetition, excluded
- * documents, negative ids.
- */
+/* test_overlap.c -- longest shared runs, the tokens that they cover, and 13-grams, against a comparison of every
+ * position of the texts with every position of the store: random pieces, a tiny vocabulary, long repetition, excluded
+ * documents, negative ids. */
 #include "base/rng.h"
 #include "indexer/overlap.h"
 #include "tests/test.h"
@@ -14,7 +13,7 @@ struct world {
     struct store_view *view;
 };
 
-/* Documents are random; a text has pieces of them of 1 to 45 tokens, which begin and end anywhere. */
+/* Documents are random. A text consists of pieces of them, of 1 to 45 tokens, which begin and end anywhere. */
 static void make_texts(struct world *w, int vocab) {
     struct rng rng = rng_make(test_seed(), (uint64_t)vocab);
     for (int d = 0; d < DOCUMENTS; d++)
@@ -83,7 +82,7 @@ static int longest_around(const struct world *w, int text, int i, int begin, int
     return longest;
 }
 
-/* Texts are cut into windows, which cut runs. */
+/* Texts are divided into windows, which also divide runs. */
 static void compare_reach(const struct world *w, const struct overlap *o, int but) {
     static const int lengths[] = {1, 9, 13, 33}, windows[] = {TEXT, 70, 12};
     int seen[ARRAY_LEN(lengths) + 1] = {0};

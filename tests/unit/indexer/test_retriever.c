@@ -18,9 +18,9 @@ struct world {
     struct store_view *view;
     struct searcher *searcher; /* of the corpus */
     int64_t chunks;            /* of the corpus */
-    int32_t *ids;              /* [chunks, CHUNK], -1 after the ids of a short one */
+    int32_t *ids;              /* [chunks, CHUNK], -1 after the ids of a short chunk */
     int64_t first_chunk[DOCUMENTS + 1];
-    float *landmarks; /* as the store has them */
+    float *landmarks; /* as in the store */
 };
 
 static void make_model(struct world *w, const char *input) {
@@ -119,7 +119,8 @@ static double dot(const float *a, const float *b) {
     return sum / sqrt(D);
 }
 
-/* A row against all candidates in double: the k best, their weights, and what their slots hold. */
+/* Checks a row against all candidates in double precision: the k best, their weights, and the contents of their
+ * slots. */
 struct truth {
     const float *own, *corpus;
     const int32_t *own_ids, *corpus_ids;
@@ -141,7 +142,7 @@ static void check_row(struct world *w, const struct neighbours *n, int64_t row, 
                       const struct truth *t) {
     double best[K], total = 0, previous = INFINITY;
     int64_t seen = 0;
-    for (int i = 0; i < K; i++) { /* the i-th best score that is left */
+    for (int i = 0; i < K; i++) { /* the best of the remaining scores */
         best[i] = -INFINITY;
         for (int64_t c = 0; c < t->own_seen + t->corpus_chunks; c++) {
             bool own = c < t->own_seen;
@@ -171,8 +172,8 @@ static void check_row(struct world *w, const struct neighbours *n, int64_t row, 
     }
 }
 
-/* Own chunks arrive by ones and more; each asks in both groups; every row is checked, and the rows of the call before.
- */
+/* Own chunks arrive one by one and several at once; each queries in both groups; every row is checked, and the rows of
+ * the call before. */
 static void test_against_truth(struct world *w, bool self, bool corpus) {
     enum { OWN = 40 };
     struct chunk_retriever_config config = config_of(w, self, corpus);
@@ -183,7 +184,7 @@ static void test_against_truth(struct world *w, bool self, bool corpus) {
     CHECK(ids && own && queries);
     for (int c = 0; c < OWN; c++)
         fill_ids(ids + c * CHUNK, CHUNK, &rng);
-    ids[3 * CHUNK + 7] = -100; /* means pad */
+    ids[3 * CHUNK + 7] = -100; /* negative: a pad */
     for (int i = 0; i < 2 * OWN * D; i++)
         queries[i] = rng_normal(&rng);
     struct encoder_output out = {.landmarks = own};
@@ -249,7 +250,7 @@ static void test_exclusion(struct world *w) {
                 for (int j = 0; j < K; j++)
                     CHECK(found.id[i * K + j] < hole.begin || found.id[i * K + j] >= hole.end);
             }
-            chunk_retriever_reset(r, DOCUMENT, 2); /* a text that begins in the document's third chunk */
+            chunk_retriever_reset(r, DOCUMENT, 2); /* the text begins in the document's third chunk */
             CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             for (int64_t i = 0; i < N; i++)
                 for (int j = 0; j < K; j++) {
@@ -257,7 +258,7 @@ static void test_exclusion(struct world *w) {
                     bool own = found.id[i * K + j] >= d.begin && found.id[i * K + j] < d.end;
                     CHECK(!own || (window >= 0 && (position < i + 2 - window || position > i + 2 + window)));
                 }
-            chunk_retriever_reset(r, -1, 0); /* nothing excluded any more */
+            chunk_retriever_reset(r, -1, 0); /* nothing is excluded now */
             CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
             struct truth all = {.corpus = w->landmarks, .corpus_ids = w->ids, .corpus_chunks = w->chunks};
             if (!random) check_row(w, &found, 0, queries, &all);
@@ -282,7 +283,7 @@ static void test_random(struct world *w) {
         CHECK_OK(r->retrieve(r, &found, 0, round * N, mat_f32(queries, N, D), N));
         for (int64_t i = 0; i < N; i++) {
             CHECK_OK(one->retrieve(one, &single, 0, round * N + i, mat_f32(queries + i * D, 1, D), 1));
-            CHECK(memcmp(single.id, found.id + i * K, K * sizeof *found.id) == 0); /* however the calls are cut */
+            CHECK(memcmp(single.id, found.id + i * K, K * sizeof *found.id) == 0); /* for any division into calls */
             double sum = 0;
             for (int j = 0; j < K; j++) {
                 int64_t at = i * K + j, id = found.id[at];
@@ -301,7 +302,7 @@ static void test_random(struct world *w) {
     r->free(r), one->free(one), free(counts);
 }
 
-/* A second text sees nothing of the first, and finds the corpus' chunks in the cache. */
+/* A second text does not read the first, and finds the corpus' chunks in the cache. */
 static void test_reset(struct world *w) {
     struct chunk_retriever_config config = config_of(w, true, true);
     struct retriever *r = make(&config);
@@ -330,14 +331,14 @@ static void test_reset(struct world *w) {
             check_row(w, &found, i, query + i * D, &t);
         }
         struct chunk_retriever_times times = chunk_retriever_times(r);
-        if (text > 0) CHECK(times.cache_misses - misses <= 2); /* own chunks at most */
+        if (text > 0) CHECK(times.cache_misses - misses <= 2); /* at most so many own chunks */
         misses = times.cache_misses;
         chunk_retriever_reset(r, -1, 0);
     }
     r->free(r);
 }
 
-/* More own chunks than one block of landmarks holds. */
+/* More own chunks than fit one block of landmarks. */
 static void test_long_past(struct world *w) {
     enum { OWN = 2048 + 100 };
     struct chunk_retriever_config config = config_of(w, true, false);
@@ -352,7 +353,7 @@ static void test_long_past(struct world *w) {
     struct encoder_output out = {.landmarks = own};
     encoder_encode(w->encoder, &out, ids, OWN);
     CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 2000));
-    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over the edge in one call */
+    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over the block's end */
     for (int i = 0; i < 64 * D; i++)
         query[i] = rng_normal(&rng);
     struct neighbours found;
@@ -379,7 +380,7 @@ static void test_choose(void) {
     neighbours_select(&row, 3, list, ARRAY_LEN(list));
     CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF);
     CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
-    neighbours_select(&row, 3, list + 4, 1); /* none but a hole */
+    neighbours_select(&row, 3, list + 4, 1); /* only a dropped range */
     CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
     neighbours_select(&row, 3, NULL, 0);
     CHECK(id[0] == -1 && id[2] == -1);
@@ -397,7 +398,7 @@ static void test_config(struct world *w) {
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     base.base_lm = true;
     config = config_of(w, true, true);
-    config.random = true; /* needs no searcher */
+    config.random = true; /* reads no searcher */
     config.model = &hidden;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_UNSUPPORTED, "encoder_input");
     config.model = &base;
@@ -427,7 +428,7 @@ static void test_searchers(struct world *w) {
     list_index_free(lists);
 }
 
-/* A searcher by ids gets the text's last ones, however its chunks are cut into calls, and of this text alone. */
+/* A searcher by ids gets the last ids of this text, whatever the division into calls. */
 static void test_tokens(struct world *w) {
     enum { TEXT = 30 };
     const struct lexical *x;
@@ -446,7 +447,7 @@ static void test_tokens(struct world *w) {
         for (int c = 0; c < TEXT; c++)
             fill_ids(ids + c * CHUNK, CHUNK, &rng);
         for (int64_t first = 0, n; first < TEXT; first += n) {
-            static const int64_t most[] = {1, 6, 20}; /* 20: more than the retriever keeps ids of */
+            static const int64_t most[] = {1, 6, 20}; /* 20 chunks: more than the retriever keeps ids of */
             struct neighbours found;
             n = 1 + (int64_t)rng_below(&rng, (uint64_t)most[text]);
             if (n > TEXT - first) n = TEXT - first;

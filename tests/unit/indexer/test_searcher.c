@@ -1,4 +1,4 @@
-/* test_searcher.c -- every kind of searcher over one store: equal hits, the rules that all share, descriptions. */
+/* test_searcher.c -- every kind of searcher over one store: equal hits, common rules, descriptions. */
 #include "base/half.h"
 #include "indexer/search/searcher.h"
 #include "kernels/device/device_internal.h"
@@ -15,7 +15,7 @@ struct world {
     struct store *store;
     struct store_view *view;
     struct store_info info;
-    struct list_index *lists; /* 6 of them, all visited */
+    struct list_index *lists; /* 6 lists, all visited */
     const struct lexical *lexical;
     float queries[N * DIM];
     int32_t ids[N][FIXTURE_CHUNK];
@@ -80,7 +80,8 @@ static void check_score(const struct world *w, struct store_hit hit, const float
     CHECK(fabs((double)hit.score - dot / sqrt(DIM)) < 1e-5);
 }
 
-/* Whatever the kind and wherever the vectors lie: the k nearest, scored by their rows, without the excluded ones. */
+/* Every kind, with vectors in either memory, finds the k nearest chunks outside of the excluded ones, scored by their
+ * rows. */
 static void test_equal_hits(const struct world *w) {
     static const struct searcher_config kinds[] = {{.kind = SEARCHER_AUTO, .exact = true},
                                                    {.kind = SEARCHER_STORE, .nprobe = 1000, .candidates = 1000},
@@ -105,7 +106,7 @@ static void test_equal_hits(const struct world *w) {
         }
 }
 
-/* The order is that of BM25, the scores are those of the landmarks. */
+/* The order is that of BM25, and the scores are those of the landmarks. */
 static void test_lexical(const struct world *w) {
     struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_LEXICAL});
     const struct lexical *x = w->lexical;
@@ -125,7 +126,7 @@ static void test_lexical(const struct world *w) {
     searcher_close(s);
 }
 
-/* BM25 scores on request: the search's own bits, no vector read by LEXICAL; the order is as without them. */
+/* BM25 scores on request have the bits of the search, LEXICAL reads no vector, and the order does not change. */
 static void test_bm25(const struct world *w) {
     const struct lexical_search how = {.k = K, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude};
     struct store_hit expected[N * K], hits[N * K], ranked[N * K];
@@ -252,7 +253,7 @@ static void test_describe(const struct world *w) {
                     "\"visited\":0,\"lists\":0,\"device_bytes\":0}");
 }
 
-/* A store without a lexical index, and one whose segment lost a byte: searches that need it say what helps, others
+/* A store without a lexical index, and one whose segment lost a byte: searches that need it fail with a remedy, others
  * work. */
 static void test_refusals(void) {
     static const char *const messages[] = {"drt-index lexical --store", "run drt-index repair"};
@@ -304,7 +305,7 @@ static enum status no_memory(struct device *dev, void **out, size_t bytes) {
     return fail(STATUS_NO_MEMORY, "no %zu bytes", bytes);
 }
 
-/* A device with memory of its own, as far as searchers can tell. */
+/* A device that has separate memory from the searchers' point of view. */
 struct apart {
     struct device device;
     struct device_runtime runtime;
@@ -320,8 +321,8 @@ static void apart_make(struct apart *a, const struct device *shared) {
     a->device.shares_memory = false;
 }
 
-/* Where the device has memory of its own the landmarks are copied there, and vectors between both sides. Where they do
- * not fit the store searches, and the reason is kept. */
+/* If the device has separate memory, the landmarks are copied there, and vectors are copied in both directions. If they
+ * do not fit, the store searches, and the reason is kept. */
 static void test_separate_memory(struct world *w) {
     static const struct {
         struct searcher_config config;
@@ -344,7 +345,7 @@ static void test_separate_memory(struct world *w) {
             apart.runtime.allocate = memory ? shared->runtime->allocate : no_memory;
             struct searcher_config config = rows[i].config;
             config.device = &apart.device, config.view = w->view;
-            config.lists = memory ? w->lists : NULL; /* made on the CPU, whose op takes float32 only */
+            config.lists = memory ? w->lists : NULL; /* created for the CPU, whose op takes float32 only */
             struct searcher *s;
             CHECK_OK(searcher_open(&s, &config));
             CHECK_STR(searcher_describe(s, K, 0).kind, memory ? rows[i].kind : rows[i].without_memory);
@@ -361,8 +362,8 @@ static void test_separate_memory(struct world *w) {
     w->dev = shared;
 }
 
-/* Words are searched in a copy on the device, or by the one that was passed: the hits are those of the CPU. Without
- * memory for it the CPU searches, and the reason is kept. */
+/* Words are searched in a copy on the device, or in the copy that the caller passes; the hits are those of the CPU.
+ * Without memory for a copy the CPU searches, and the reason is kept. */
 static void test_words_on_device(struct world *w) {
     static const enum searcher_kind kinds[] = {SEARCHER_LEXICAL, SEARCHER_HYBRID};
     enum { COPIED, BORROWED, NO_MEMORY, MODES };
@@ -400,7 +401,7 @@ static void test_words_on_device(struct world *w) {
     device_lexical_free(copy);
 }
 
-/* An index that loses neighbours: they are counted, and with the fallback found. */
+/* An index that misses neighbours: they are counted, and the fallback finds them. */
 static void test_missing(void) {
     enum { MANY = 120 };
     struct world w = {0};

@@ -1,5 +1,5 @@
-/* test_slices.c -- several workers find what one process finds; workers that are lost, late, wrong or strange are
- * errors that name them; a server that was started anew is connected to again. */
+/* test_slices.c -- several workers find what one process finds; a worker that is lost, late, or answers wrongly is an
+ * error that names it; a restarted server is connected again. */
 #include "base/clock.h"
 #include "tests/unit/indexer/slices_fixture.h"
 
@@ -33,7 +33,7 @@ static void close_world(struct world *w) {
 
 /* ---- the same hits ---- */
 
-/* Ties among the hits of one process: without them their order is not tested. */
+/* The hits of one process must have ties, or the order of ties is not tested. */
 static int64_t check_search(const struct world *w, struct slices *s, const struct store_search *how) {
     static struct store_hit one[QUERIES * K_LARGEST], several[QUERIES * K_LARGEST];
     const struct store_passes passes = slices_passes(s);
@@ -104,7 +104,7 @@ static void test_tcp(const struct world *w) {
     snprintf(addresses, sizeof addresses, "127.0.0.1:%d,localhost:%d", servers[0].port, servers[1].port);
     struct slices_remote remote = {addresses, "a key of sixteen bytes", 20};
     CHECK_OK(slices_connect(&a, w->view, &remote));
-    CHECK_OK(slices_connect(&b, w->view, &remote)); /* two at once, in turns */
+    CHECK_OK(slices_connect(&b, w->view, &remote)); /* two connections, in turns */
     const struct store_search how = {.k = 9}, exact = {.k = 12, .exact = true, .exclude = w->exclude};
     (void)check_search(w, a, &how);
     (void)check_search(w, b, &exact);
@@ -120,7 +120,7 @@ static void test_tcp(const struct world *w) {
     CHECK_FAILS(store_view_search_passes(w->view, hits, w->queries, 1, &how, &passes), STATUS_IO, wanted);
     slices_fixture_listen(&servers[1], w->store, 1, 2, "a key of sixteen bytes", servers[1].port);
     (void)check_search(w, a, &how);
-    (void)check_search(w, b, &how); /* had no search in between */
+    (void)check_search(w, b, &how); /* did not search in between */
     slices_close(a);
     slices_close(b);
 
@@ -188,7 +188,7 @@ static void test_addresses(const struct world *w) {
     CHECK_FAILS(slice_listen_open(&open, "127.0.0.1:7,127.0.0.1:8"), STATUS_INVALID, "listens at IP:PORT");
 }
 
-/* ---- workers that answer something else: a thread with a good greeting, then one of these ---- */
+/* ---- wrong answers: a thread sends a valid greeting, then one of these ---- */
 
 enum answer {
     ANSWER_NOTHING,
@@ -206,11 +206,11 @@ enum answer {
     ANSWER_OVERLAP,
     ANSWERS
 };
-struct liar {
+struct wrong_worker {
     int socket;
     enum answer answer;
     struct slice_greeting hello;
-    int64_t chunk; /* that the good worker finds, too */
+    int64_t chunk; /* the good worker also finds this */
     float score;
 };
 
@@ -218,7 +218,7 @@ static void put(int fd, const void *bytes, size_t n) {
     CHECK(slice_write(fd, bytes, n, false, 0) == SLICE_WHOLE);
 }
 
-static void lie_hits(const struct liar *l, const struct slice_request *r) {
+static void send_wrong_hits(const struct wrong_worker *l, const struct slice_request *r) {
     const size_t n = r->n * r->k;
     int64_t *chunks = malloc(n * sizeof *chunks);
     float *scores = malloc(n * sizeof *scores);
@@ -243,8 +243,8 @@ static void lie_hits(const struct liar *l, const struct slice_request *r) {
     free(scores);
 }
 
-static void *lie(void *context) {
-    const struct liar *l = context;
+static void *answer_wrongly(void *context) {
+    const struct wrong_worker *l = context;
     const struct slice_frame greeting = {.kind = FRAME_GREETING, .bytes = sizeof l->hello};
     struct slice_frame frame, answer = {.kind = FRAME_HITS, .bytes = 12};
     struct slice_request request;
@@ -259,7 +259,7 @@ static void *lie(void *context) {
     if (l->answer == ANSWER_SIZE) answer.bytes = UINT64_MAX;
     if (l->answer == ANSWER_ERROR) answer = (struct slice_frame){.kind = FRAME_ERROR, .bytes = 4 + 8};
     if (l->answer >= ANSWER_CHUNK)
-        lie_hits(l, &request);
+        send_wrong_hits(l, &request);
     else if (l->answer > ANSWER_END)
         put(l->socket, &answer, sizeof answer);
     if (l->answer == ANSWER_ERROR)
@@ -278,10 +278,10 @@ static void test_strange(const struct world *w) {
         enum status status;
         const char *message;
     } wanted[ANSWERS] = {
-        [ANSWER_NOTHING] = {STATUS_IO, "worker 2 of 2 (a liar) was lost: no answer in 1 seconds"},
-        [ANSWER_END] = {STATUS_IO, "worker 2 of 2 (a liar) was lost: it ended before it answered"},
-        [ANSWER_HALF] = {STATUS_IO, "worker 2 of 2 (a liar) was lost: it ended before it answered"},
-        [ANSWER_ERROR] = {STATUS_CORRUPT, "worker 2 of 2 (a liar): a \"text\""},
+        [ANSWER_NOTHING] = {STATUS_IO, "worker 2 of 2 (another thread) was lost: no answer in 1 seconds"},
+        [ANSWER_END] = {STATUS_IO, "worker 2 of 2 (another thread) was lost: it ended before it answered"},
+        [ANSWER_HALF] = {STATUS_IO, "worker 2 of 2 (another thread) was lost: it ended before it answered"},
+        [ANSWER_ERROR] = {STATUS_CORRUPT, "worker 2 of 2 (another thread): a \"text\""},
         [ANSWER_OVERLAP] = {STATUS_MISMATCH, "their slices overlap"},
     };
     const struct store_search how = {.k = 9, .exact = true};
@@ -291,28 +291,29 @@ static void test_strange(const struct world *w) {
         struct slices *s;
         pthread_t thread;
         int ends[2];
-        struct liar liar = {.answer = (enum answer)i,
-                            .hello = {.magic = SLICES_MAGIC,
-                                      .number = 1,
-                                      .of = 2,
-                                      .dim = SLICES_DIM,
-                                      .generation = w->info.generation,
-                                      .chunks = (uint64_t)w->info.chunks}};
-        CHECK_OK(store_view_identity(w->view, &liar.hello.identity));
+        struct wrong_worker wrong_worker = {.answer = (enum answer)i,
+                                            .hello = {.magic = SLICES_MAGIC,
+                                                      .number = 1,
+                                                      .of = 2,
+                                                      .dim = SLICES_DIM,
+                                                      .generation = w->info.generation,
+                                                      .chunks = (uint64_t)w->info.chunks}};
+        CHECK_OK(store_view_identity(w->view, &wrong_worker.hello.identity));
         slices_fixture_start(&good, w->store, 0, 2);
         const struct store_search first = {.k = 1, .exact = true, .slice = {0, 2}};
         CHECK_OK(store_view_search(w->view, hits, w->queries, 1, &first));
-        liar.chunk = hits[0].chunk, liar.score = hits[0].score;
+        wrong_worker.chunk = hits[0].chunk, wrong_worker.score = hits[0].score;
         CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-        liar.socket = ends[1];
-        CHECK(threads_start(&thread, lie, &liar));
-        const struct slice_worker streams[] = {{good.ends[0], "a thread"}, {ends[0], "a liar"}};
+        wrong_worker.socket = ends[1];
+        CHECK(threads_start(&thread, answer_wrongly, &wrong_worker));
+        const struct slice_worker streams[] = {{good.ends[0], "a thread"}, {ends[0], "another thread"}};
         CHECK_OK(slices_open(&s, w->view, streams, 2, 1));
         const struct store_passes passes = slices_passes(s);
         const double begin = clock_seconds();
         CHECK_FAILS(store_view_search_passes(w->view, hits, w->queries, 1, &how, &passes),
                     wanted[i].message ? wanted[i].status : STATUS_MISMATCH,
-                    wanted[i].message ? wanted[i].message : "worker 2 of 2 (a liar) does not speak the protocol");
+                    wanted[i].message ? wanted[i].message
+                                      : "worker 2 of 2 (another thread) does not speak the protocol");
         CHECK(clock_seconds() - begin < 30);
         CHECK_FAILS(store_view_search_passes(w->view, hits, w->queries, 1, &how, &passes), STATUS_IO,
                     "lost in an earlier search");
@@ -333,7 +334,7 @@ int main(int argc, char **argv) {
     slices_fixture_store(test_path("newer"), test_seed(), 100, 3, "IVF4,SQ8");
     const int64_t gone = 9;
     CHECK_OK(store_delete(&report, test_path("newer"), &(struct store_delete){.documents = &gone, .n_documents = 1}));
-    /* As many chunks, the same generation, other vectors and other documents. */
+    /* The same number of chunks and generation, but other vectors and documents. */
     open_world(&w, test_path("one"), test_seed());
     open_world(&newer, test_path("newer"), test_seed());
     for (uint64_t seed = test_seed() + 1;; seed++) {

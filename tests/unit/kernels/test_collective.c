@@ -1,5 +1,5 @@
-/* Sums over processes: every rank gets the same bits as a loop in rank order, pieces of any size, and a rank that dies
- * or comes twice is named. */
+/* test_collective.c -- sums over processes: every rank gets the bits of a loop in rank order, for pieces of any size; a
+ * rank that dies or connects twice is named. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "kernels/device/collective.h"
@@ -58,14 +58,14 @@ static void collective_run(void (*body)(struct device *, int, const char *), con
             exit(0);
         }
     }
-    for (int left = ranks; left > 0; left--) { /* in the order they end: the living must see the dead as gone */
+    for (int left = ranks; left > 0; left--) { /* in the order of their ends: the others must notice it */
         int how;
         CHECK(wait(&how) > 0);
         CHECK((WIFEXITED(how) && WEXITSTATUS(how) == 0) || (WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL));
     }
 }
 
-/* Rank 1 dies between two sums: the others say so instead of waiting for ever. */
+/* Rank 1 dies between two sums: the others fail with its number instead of waiting. */
 static void rank_dies(struct device *dev, int rank, const char *path) {
     struct collective *c;
     float x[4] = {1, 2, 3, 4};
@@ -82,12 +82,12 @@ int main(void) {
     CHECK(mkdtemp(path));
     snprintf(again, sizeof again, "%s/meet", path);
     collective_run(rank_sums, again, WORLD);
-    CHECK(access(again, F_OK) != 0); /* gone once all have come */
+    CHECK(access(again, F_OK) != 0); /* removed when all have connected */
     collective_run(rank_dies, again, WORLD);
     struct device *dev;
     struct collective *c;
     CHECK_OK(device_open(&dev, "cpu", 1));
-    CHECK_OK(collective_open(&c, dev, 0, 1, again)); /* alone is fine too */
+    CHECK_OK(collective_open(&c, dev, 0, 1, again)); /* a single rank works, too */
     float x = 2.5f;
     CHECK_OK(collective_sum(c, &x, 1));
     CHECK(x == 2.5f);

@@ -37,7 +37,7 @@ static void count(void *context, struct device *dev) {
     ++*(int *)context;
 }
 
-/* Where memory is shared a fetch is a copy that is there at once, and a body runs each time. */
+/* With shared memory a fetch is an immediate copy, and a body runs each time. */
 static void fetched(struct device *dev) {
     float from[4] = {1, 2, 3, 4}, to[4] = {0};
     struct device_replay *replay = NULL;

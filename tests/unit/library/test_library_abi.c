@@ -1,7 +1,7 @@
-/* test_library_abi.c -- what programs that were built with drt.h of soname libdrt.so.1 rely on: where members lie and
- * how large they are, and the numbers of enums. Members are added at the end of structs that have a `size`, at or after
- * the size that is noted here: in the padding before it, an older program's `size` would claim to have them. A new
- * member gets a row, and the struct's noted size stays. The functions are in cmake/symbols. */
+/* test_library_abi.c -- what programs that were built with drt.h of soname libdrt.so.1 rely on: offsets and sizes of
+ * members, and the numbers of enums. Members are added at the end of structs that have a `size`, at or after the size
+ * that this file notes: if a new member were in the padding before it, the `size` of an older program would include it.
+ * A new member gets a row; the noted size of the struct does not change. The functions are in cmake/symbols. */
 #include "include/drt.h"
 #include "tests/test.h"
 #include <stddef.h>

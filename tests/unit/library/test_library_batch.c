@@ -39,7 +39,7 @@ static struct drt_session *begin(int i) {
     return s;
 }
 
-/* One token; false: it was the last one. */
+/* Generates one token; false: it was the last one. */
 static bool next(struct drt_session *s, struct record *r) {
     struct drt_token t = {.size = sizeof t};
     CALL_OK(drt_session_next(s, &t));
@@ -58,7 +58,7 @@ static bool next(struct drt_session *s, struct record *r) {
 
 static struct record alone[SESSIONS], together[SESSIONS];
 
-/* In each round the sessions that are left; session i joins in round 3 * i. */
+/* Each round has the sessions that have not ended; session i joins in round 3 * i. */
 static void rounds(void) {
     struct drt_session *all[SESSIONS] = {0}, *now[SESSIONS];
     int done[SESSIONS] = {0}, ended = 0;
@@ -71,7 +71,7 @@ static void rounds(void) {
         CALL_OK(drt_session_prepare(now, n, &c));
         CHECK(c >= 0 && c <= n);
         computed += c;
-        if (round % 7 == 0) { /* again: nothing is left to compute */
+        if (round % 7 == 0) { /* a second call has nothing to compute */
             CALL_OK(drt_session_prepare(now, n, &c));
             CHECK_EQ(c, 0);
         }
@@ -81,7 +81,7 @@ static void rounds(void) {
             ended += done[i];
             tokens++;
             if (!done[i]) continue;
-            CALL_OK(drt_session_prepare(&all[i], 1, &c)); /* ended: passed over */
+            CALL_OK(drt_session_prepare(&all[i], 1, &c)); /* ended: skipped */
             CHECK_EQ(c, 0);
             drt_session_close(all[i]);
         }
@@ -96,7 +96,7 @@ static void misused(void) {
     int c = -1;
     CALL_OK(drt_session_prepare(NULL, 0, &c));
     CHECK_EQ(c, 0);
-    CALL_OK(drt_session_prepare(s, 2, NULL)); /* nothing was generated yet */
+    CALL_OK(drt_session_prepare(s, 2, NULL)); /* no token was generated yet */
     CALL_FAILS(drt_session_prepare(NULL, 2, &c), DRT_INVALID, "sessions is NULL");
     CALL_FAILS(drt_session_prepare(s, -1, &c), DRT_INVALID, "n is -1");
     CALL_FAILS(drt_session_prepare(s, 1000, &c), DRT_INVALID, "n is 1000");
@@ -105,7 +105,7 @@ static void misused(void) {
     CALL_OK(drt_model_share(&shared, w.model, NULL));
     CALL_OK(drt_session_open(&other, shared, NULL));
     CALL_FAILS(drt_session_prepare((struct drt_session *[]){s[0], other}, 2, &c), DRT_INVALID, "another model");
-    /* Prepared, then fed or reset instead: the pending id is in the text, as it would be without. */
+    /* A session is prepared, then fed or reset: the pending id is in the text, as without the preparation. */
     CALL_OK(drt_session_next(s[0], &t));
     CALL_OK(drt_session_prepare(s, 1, &c));
     CHECK_EQ(c, 1);

@@ -1,6 +1,6 @@
 /* test_library_change.c -- drt.h: verify, delete, compact, join and freeze of whole stores; each result is compared
- * with the documents that must be left, and the programs' own rules hold: BUSY, READ_ONLY, a stop that changes nothing.
- */
+ * with the documents that must remain; the rules of the programs apply: BUSY, READ_ONLY, a stop that changes
+ * nothing. */
 #include "tests/library_fixture.h"
 #include <fcntl.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ static int64_t verify(const char *path, bool deep, struct findings *found) {
     return problems;
 }
 
-/* A store of the documents first .. first + n - 1, in chunks of 64 a shard. */
+/* A store of the documents first .. first + n - 1, with 64 chunks in a shard. */
 static void build(struct library_world *w, char path[700], const char *name, int first, int n) {
     struct library_corpus corpus = {.next = first, .documents = first + n};
     const struct drt_build_config config = {
@@ -45,7 +45,7 @@ static void build(struct library_world *w, char path[700], const char *name, int
     CALL_OK(drt_store_build(path, w->model, &config, NULL));
 }
 
-/* The texts of the store are those of these documents, in order; dropped ones are not found. */
+/* The texts of the store are those of these documents, in order; a search does not find dropped ones. */
 static void holds(struct library_world *w, const char *path, const int *documents, int n) {
     struct drt_store *store = NULL;
     struct drt_store_info info = {.size = sizeof info};
@@ -68,7 +68,7 @@ static void holds(struct library_world *w, const char *path, const int *document
     drt_store_close(store);
 }
 
-/* One byte of the landmarks changed: found by a deep look alone, with the file and what helps. */
+/* A changed byte of the landmarks: only a deep check finds it, with the file and a remedy. */
 static void verified(struct library_world *w) {
     struct findings found;
     char path[700], file[1000];
@@ -112,7 +112,7 @@ static void list_document(void *context, const struct drt_document *document) {
     l->ids[l->n++] = document->id;
 }
 
-/* Deleted by number and by source, also in rehearsal; then compacted. */
+/* Deleted by number and by source, also as a dry run; then compacted. */
 static void deleted(struct library_world *w) {
     const int64_t gone[] = {7, 3};
     const int left[] = {0, 1, 2, 4, 5, 6, 8, 9};
@@ -138,7 +138,7 @@ static void deleted(struct library_world *w) {
     CALL_OK(drt_store_delete(path, &config, &again));
     CHECK(again.documents == 2 && again.chunks == report.chunks && again.tokens == report.tokens);
     CHECK_EQ(again.generation, 2);
-    CALL_OK(drt_store_delete(path, &config, &again)); /* passed over */
+    CALL_OK(drt_store_delete(path, &config, &again)); /* skipped */
     CHECK(again.documents == 0 && again.chunks == 0);
     holds(w, path, left, 8);
     CHECK_EQ(verify(path, true, &found), 0);

@@ -68,7 +68,7 @@ static void models(void) {
     CALL_FAILS(drt_model_share(&shared, NULL, NULL), DRT_INVALID, "model is NULL");
     CALL_FAILS(drt_model_share(NULL, m, NULL), DRT_INVALID, "out is NULL");
     CALL_OK(drt_model_share(&shared, m, &config));
-    drt_model_close(m); /* the weights stay for the others */
+    drt_model_close(m); /* the other models keep the weights */
     CALL_OK(drt_model_share(&third, shared, NULL));
     drt_model_close(shared);
     CALL_OK(drt_model_info(third, &info));
@@ -128,7 +128,7 @@ static void tokenizers(void) {
     CHECK(!drt_tokenizer_spelling(t, 100000) && !drt_tokenizer_spelling(NULL, 1));
     CHECK(drt_tokenizer_id(t, "no such token") == -1 && drt_tokenizer_id(t, NULL) == -1);
     CHECK(drt_tokenizer_is_special(t, 268) && !drt_tokenizer_is_special(t, 1) && !drt_tokenizer_is_special(NULL, 1));
-    drt_tokenizer_close(t); /* not its to close */
+    drt_tokenizer_close(t); /* the caller's, not closed */
     CHECK(drt_tokenizer_vocab_size(t) > 0);
     drt_tokenizer_close(alone);
     drt_tokenizer_close(NULL);
@@ -147,10 +147,10 @@ static void landmarks(void) {
     CHECK(n >= 2 && n <= 8 && ids[0] >= 0 && ids[n * CHUNK - 1] == -1);
     CALL_OK(drt_model_encode(m, again, ids, n));
     CHECK_CLOSE(rows, again, n * DIM, 0);
-    CALL_OK(drt_model_encode_device(m, again, ids, n)); /* a CPU's own memory */
+    CALL_OK(drt_model_encode_device(m, again, ids, n)); /* plain memory */
     CHECK_CLOSE(rows, again, n * DIM, 0);
     CALL_OK(drt_model_share(&shared, m, NULL));
-    CALL_OK(drt_model_encode(shared, again, ids + CHUNK, n - 1)); /* independent of the others */
+    CALL_OK(drt_model_encode(shared, again, ids + CHUNK, n - 1)); /* not bound to another handle */
     CHECK_CLOSE(rows + DIM, again, (n - 1) * DIM, 0);
     CALL_OK(drt_model_query(m, query, ids, CHUNK));
     CALL_OK(drt_model_query(shared, other, ids, CHUNK));

@@ -27,7 +27,7 @@ static float score_of(const float *query, int64_t chunk) {
     return (float)(sum / sqrt(DIM));
 }
 
-/* hits: the best k of the chunks outside of `not`, by plain loops. */
+/* hits: the best k of the chunks outside of `not`, found by plain loops. */
 static void check_hits(const struct drt_hit *hits, int k, const float *query, struct drt_range not ) {
     for (int i = 0; i < k; i++) {
         const int64_t c = hits[i].chunk;
@@ -80,7 +80,7 @@ static void searches(struct drt_model *model) {
     how.exclude = NULL;
     struct drt_hit *many = malloc((size_t)(chunks + 3) * sizeof *many);
     CHECK(many);
-    how.k = (int)chunks + 3; /* more than there are */
+    how.k = (int)chunks + 3; /* more than the store has */
     CALL_OK(drt_search_vectors(s, many, queries, 1, &how));
     CHECK(many[chunks - 1].chunk >= 0 && many[chunks].chunk == -1 && many[chunks + 2].chunk == -1);
     free(many);
@@ -93,7 +93,7 @@ static void searches(struct drt_model *model) {
     drt_searcher_close(s);
 }
 
-/* The kinds that read words: the document that a text was taken from is found, in the same order each time. */
+/* The kinds that search words find the document that a text was taken from, in the same order each time. */
 static void words(enum drt_search_kind kind, const char *name) {
     const struct drt_searcher_config config = {.size = sizeof config, .kind = kind};
     const char *const texts[] = {"Document 7. the river and the stone"};
@@ -160,7 +160,7 @@ static void failures(void) {
     drt_searcher_close(NULL);
 }
 
-/* A searcher keeps what it was made from. */
+/* A searcher keeps its store and model open. */
 static void lifetimes(void) {
     struct drt_searcher *s = NULL;
     struct drt_hit hits[10];

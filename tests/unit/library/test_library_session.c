@@ -20,7 +20,7 @@ static const char *prompt(void) {
     return text;
 }
 
-/* Log-probabilities by three routes: with alternatives, without, and id by id. */
+/* Log-probabilities in three ways: with alternatives, without, and id by id. */
 static void scores(bool self, bool corpus) {
     const struct drt_session_config config = {.size = sizeof config, .self = self, .corpus = corpus, .store = w.store};
     struct drt_scores *top = NULL, *plain = NULL, *part = NULL;
@@ -91,7 +91,8 @@ static bool keep(void *context, const struct drt_token *t) {
     return k->n == k->stop_after;
 }
 
-/* Token by token and by callback; the ids that came out, fed again, have the log-probabilities that came with them. */
+/* Token by token and by callback. The generated ids, fed again, have the log-probabilities that were reported with
+ * them. */
 static void generates(bool self, bool corpus) {
     struct drt_session_config config = {.size = sizeof config,
                                         .self = self,
@@ -146,7 +147,7 @@ static void generates(bool self, bool corpus) {
     CHECK(end == DRT_END_CALLBACK && called.n == 5);
     CALL_OK(drt_session_generate(s, keep, &called, NULL)); /* the rest */
     CHECK_EQ(called.n, 200);
-    CALL_OK(drt_session_feed_ids(s, NULL, 0, NULL, 0)); /* nothing new: as many tokens again */
+    CALL_OK(drt_session_feed_ids(s, NULL, 0, NULL, 0)); /* no new limit: as many tokens again */
     CALL_OK(drt_session_next(s, &t));
     drt_session_close(s);
 }
@@ -180,7 +181,7 @@ static void ends(void) {
     CHECK(end == DRT_END_STOP && stopped.bytes == where && memcmp(stopped.text, kept.text, where) == 0);
     drt_session_close(s);
     config = (struct drt_session_config){.size = sizeof config, .temperature = 1000, .seed = 1};
-    s = open_session(&config); /* a flat draw: each of 269 ids, eos among them */
+    s = open_session(&config); /* uniform over 269 ids, eos among them */
     struct drt_token t = {.size = sizeof t};
     CALL_OK(drt_session_feed(s, "x", 1, NULL, 0));
     do
@@ -198,8 +199,8 @@ static void ends(void) {
     drt_session_close(s);
 }
 
-/* After n tokens, what was shown and what drt_session_stop gives are the beginning of the whole text; the last
- * character may be cut, which is U+FFFD then. */
+/* After n tokens, the shown text and the text of drt_session_stop are the beginning of the whole text. A last character
+ * that is cut is U+FFFD. */
 static size_t check_stopped(struct drt_session *s, int n, const struct kept *whole) {
     static struct kept part;
     struct drt_token t = {.size = sizeof t};
@@ -230,7 +231,7 @@ static void stops_early(void) {
     CALL_OK(drt_session_feed(s, "", 0, NULL, 0));
     CALL_OK(drt_session_generate(s, keep, &whole, NULL));
     drt_session_close(s);
-    /* Stop strings that never come, and hold back each character that they begin with. */
+    /* Stop strings that never occur; each character that may begin one is held back. */
     static char never[95][8];
     const char *stops[95];
     for (int i = 0; i < 95; i++) {
@@ -320,7 +321,7 @@ static void failures(void) {
     drt_session_close(NULL);
 }
 
-/* memory.json for the model in the world, of one weight everywhere. */
+/* memory.json for the model of this test, with one weight for all tokens. */
 static const char *memory_file(void) {
     static char path[700];
     struct memory_config c = {.key_layer = 2, .k = 4, .every = 16, .before = 0, .after = 1};
@@ -387,8 +388,8 @@ static void contributors(enum drt_memory memory) {
     drt_session_close(s);
 }
 
-/* A memory of the corpus by the caller's searcher: by words as without one, merged with landmarks, and refused where
- * the gate does not know its scores. */
+/* A memory of the corpus with the caller's searcher: by words it equals the default, with both lists merged it works,
+ * and it is refused if the gate was not fitted for its scores. */
 static void memory_searchers(void) {
     static const enum drt_search_kind kinds[] = {DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID, DRT_SEARCH_AUTO};
     struct drt_session_config c = {.size = sizeof c,
@@ -424,7 +425,7 @@ static void memory_searchers(void) {
     }
 }
 
-/* Two sessions on one searcher; both keep what they were made from. */
+/* Two sessions on one searcher; both keep the handles that they use open. */
 static void lifetimes(void) {
     struct drt_searcher *searcher = NULL;
     struct drt_session *s[2];

@@ -32,7 +32,7 @@ static void infos(struct library_world *w) {
     drt_store_close(NULL);
 }
 
-/* A child opens the store that its parent has open, and the parent keeps its own. */
+/* A child opens the store that its parent has open, and the parent's handle stays valid. */
 static void forked(struct library_world *w) {
     struct drt_store *own = NULL;
     struct drt_store_info info = {.size = sizeof info};
@@ -93,7 +93,7 @@ static void documents(struct library_world *w) {
     }
 }
 
-/* Rows of a batch, of the mapped files and of the encoder are the same. */
+/* Rows of a batch, of the mapped files and of the encoder are equal. */
 static void chunks(struct library_world *w) {
     enum { N = 20 };
     int64_t sample[N], same[N], first = 0, seen = 0;
@@ -210,7 +210,7 @@ static bool never(void *context) {
     return false;
 }
 
-/* A build that its documents stopped continues, and makes the store that an undisturbed one makes. */
+/* A build that its source of documents stopped continues, and makes the same store as an uninterrupted one. */
 static void resumed(struct library_world *w) {
     struct stopping s = {.corpus.documents = LIBRARY_DOCUMENTS, .stop_at = 25};
     struct drt_build_config build = {.size = sizeof build,

@@ -1,5 +1,5 @@
-/* test_library_threads.c -- drt.h from several threads: each gets what one thread alone gets. Run by the thread
- * sanitizer (check). */
+/* test_library_threads.c -- drt.h from several threads: each gets the results of a single thread. ./check runs it under
+ * ThreadSanitizer. */
 #include "base/system/threads.h"
 #include "tests/library_fixture.h"
 
@@ -98,9 +98,9 @@ int main(int argc, char **argv) {
     CALL_OK(drt_searcher_open(&one.searcher, w.store, w.model, NULL));
     work(&one, &one.answer);
     for (int i = 0; i < THREADS; i++)
-        tasks[i] = one; /* one of each for all */
+        tasks[i] = one; /* all threads share one of each */
     threads_run(tasks, &one.answer);
-    for (int i = 0; i < THREADS; i++) { /* each its own, of shared weights and one directory */
+    for (int i = 0; i < THREADS; i++) { /* each thread has its own, with shared weights and one directory */
         CALL_OK(drt_model_share(&tasks[i].model, w.model, &config));
         CALL_OK(drt_store_view(&tasks[i].store, w.store));
         CALL_OK(drt_searcher_open(&tasks[i].searcher, tasks[i].store, tasks[i].model, NULL));

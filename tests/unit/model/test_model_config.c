@@ -1,4 +1,4 @@
-/* test_model_config.c -- what a config may say: accepted ones read whole, bad values named with file and remedy. */
+/* test_model_config.c -- valid configs are read completely; errors name bad values with file and remedy. */
 #include "model/model_config.h"
 #include "tests/test.h"
 
@@ -14,7 +14,7 @@ static struct model_config parse(const char *text) {
     return c;
 }
 
-/* `good` with one piece replaced. */
+/* `good` with one replaced piece. */
 static char *changed(const char *from, const char *to) {
     static char text[2048];
     const char *at = strstr(good, from);
@@ -60,7 +60,7 @@ static void accepted(void) {
     CHECK_EQ(model_config_layers(&c), 3);
 }
 
-/* Keys that nothing reads are kept by name, as many as fit. */
+/* The names of unread keys are kept, as many as fit. */
 static void unread(void) {
     static char text[8192];
     CHECK_STR(parse(good).unread, "torch_dtype, dead");

@@ -1,4 +1,5 @@
-/* test_params.c -- the table of model.md §12, and files that do not fit it: each named with tensor and both values. */
+/* test_params.c -- the table of model.md §12, and files that do not fit it: the error names the tensor and both
+ * values. */
 #include "model/block.h"
 #include "model/params.h"
 #include "tests/test.h"
@@ -36,8 +37,8 @@ static void counts(void) {
     params_free(p);
 }
 
-/* Random, saved, loaded: the same numbers (F32), or the nearest 16-bit ones; fused views lie where block.c wants them.
- */
+/* Random weights, saved and loaded: the same numbers (F32), or the nearest 16-bit ones; fused views have the offsets
+ * that block.c reads. */
 static void round_trip(const char *layers) {
     struct model_config c = config(layers);
     struct params *a, *b;
@@ -74,7 +75,7 @@ static void round_trip(const char *layers) {
     params_free(a);
 }
 
-/* The fingerprint follows what makes a landmark, and nothing else. */
+/* The fingerprint changes with the weights that a landmark depends on, and with no others. */
 static void fingerprint(void) {
     struct model_config c = config("\"decoder_layers\": [1, 1], \"encoder_layers\": 1, \"retrieval_proj\": true");
     static const char *const moving[] = {"model.embed_tokens.weight", "model.enc_prenorm.weight",
@@ -120,7 +121,7 @@ static void initialisation(void) {
     params_free(p), params_free(same), params_free(other);
 }
 
-/* Writes the model's tensors with one of them changed, and tries to load that. */
+/* Writes the model's tensors with one of them changed, and loads the file. */
 struct change {
     const char *name, *rename;
     int dims;

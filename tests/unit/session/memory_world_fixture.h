@@ -1,5 +1,5 @@
 /* memory_world_fixture.h -- a tiny model (a Base LM, or one with an encoder) with a store of its own, whose landmarks
- * are made by plain loops, and a text to find chunks for. */
+ * are computed by plain loops, and a text whose chunks are searched. */
 #pragma once
 #include "base/rng.h"
 #include "indexer/build/indexer.h"

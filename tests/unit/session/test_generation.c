@@ -1,4 +1,4 @@
-/* test_generation.c -- a running text: its log-probabilities against the decoder's, what it shows, when it ends. */
+/* test_generation.c -- a running text: its log-probabilities against the decoder's, the text it shows, and its end. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "session/generation.h"
@@ -30,7 +30,7 @@ static struct generation_config plain(void) {
                                       .logprobs = true};
 }
 
-/* [N, VOCAB] log-probabilities of the id after each one, by the decoder itself. */
+/* [N, VOCAB] log-probabilities of the id after each one, computed by the decoder. */
 static float *reference(bool self) {
     struct decoder_state *state;
     struct retriever *retriever;
@@ -51,7 +51,7 @@ static float *reference(bool self) {
     return rows;
 }
 
-/* However the text is cut into calls, and whether alternatives are wanted or not. */
+/* For any division into calls, with and without alternatives. */
 static void scores(bool self, int top, int cut) {
     float logprob[N], next[VOCAB], *rows = reference(self);
     struct generation_alternative alternatives[N * 5];
@@ -122,7 +122,7 @@ static void tokens(void) {
     CHECK(bytes == whole_bytes && memcmp(text, whole, bytes) == 0);
     tokenizer_scratch_free(scratch);
 
-    CHECK_OK(generation_create(&again, &config)); /* beside the other, on the same decoder */
+    CHECK_OK(generation_create(&again, &config)); /* a second text on the same decoder */
     CHECK_OK(generation_feed(again, ids, 20, NULL));
     CHECK_OK(generation_feed(again, made, 50, &(struct generation_scores){.logprob = scored}));
     CHECK_CLOSE(logprob, scored, 50, 2e-4);
@@ -133,7 +133,7 @@ static void tokens(void) {
         CHECK_OK(generation_next(again, &token));
         CHECK_EQ(token.id, made[i]);
     }
-    CHECK_OK(generation_feed(g, ids, 1, NULL)); /* more text, after an end */
+    CHECK_OK(generation_feed(g, ids, 1, NULL)); /* more text after the end of the answer */
     CHECK_OK(generation_next(g, &token));
     CHECK_EQ(token.position, 71);
     generation_free(again);

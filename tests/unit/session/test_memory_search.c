@@ -1,5 +1,6 @@
-/* test_memory_search.c -- how a token memory finds chunks: each kind against plain loops over the store's landmarks and
- * the lexical index, with query vectors made of the decoder's states; random chunks' scores; every refusal. */
+/* test_memory_search.c -- how a token memory finds chunks: each kind of search against plain loops over the store's
+ * landmarks and the lexical index, with query vectors from the decoder's states; scores of random chunks; every
+ * refusal. */
 #include "session/memory_search.h"
 #include "session/text_query.h"
 #include "store/lexical/hybrid.h"
@@ -24,7 +25,7 @@ static struct memory_source *open_source(struct world *w, struct memory_search *
     return source;
 }
 
-/* ---- what a search must find ---- */
+/* ---- the expected hits ---- */
 
 /* Scores of all chunks by the landmark of the text before `at`. */
 static void plain_scores(struct world *w, double scores[CHUNKS], int64_t at) {
@@ -57,7 +58,7 @@ static void ranked(struct store_hit hits[CHUNKS], const double scores[CHUNKS], s
         hits[n] = (struct store_hit){.chunk = -1, .score = -INFINITY};
 }
 
-/* Of all chunks by words those of the scope. */
+/* Of all chunks in the order of BM25, those of the scope. */
 static void ranked_by_words(struct store_hit hits[CHUNKS], const struct lexical *x, const struct lexical_query *query,
                             struct memory_scope scope) {
     int n = 0;
@@ -116,7 +117,7 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
     memory_search_close(search);
 }
 
-/* The oracle's text is the chunk to come: a chunk of the store finds itself, with the score of a vector with itself. */
+/* The oracle searches with the next chunk: a chunk of the store finds itself, with the score of a vector and itself. */
 static void test_ahead(struct world *w) {
     const struct memory_search_config config = search_config(w, MEMORY_LANDMARK);
     struct memory_search *search;
@@ -145,7 +146,7 @@ static void test_kinds(void) {
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){0});
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 0});
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){{0}, 9});
-        /* After the end, across it, and two ranges apart. */
+        /* Ranges after the end, across it, and two that are not adjacent. */
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 8});
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 12});
         if (kind != MEMORY_HYBRID) check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 18});
@@ -154,7 +155,7 @@ static void test_kinds(void) {
     engine_close(&w.engine);
 }
 
-/* A model with an encoder queries with what it queries for itself. */
+/* A model with an encoder uses the query of its own retrieval. */
 static void test_queries_of_model(void) {
     static struct world w;
     struct memory_search *search;
@@ -174,7 +175,7 @@ static void test_queries_of_model(void) {
         CHECK(hits[i].chunk == chunks[i] && hits[i].score == scores[i]);
     memory_source_free(source);
     memory_search_close(search);
-    /* It has no lexical index. */
+    /* This store has no lexical index. */
     for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
         const struct memory_search_config other = search_config(&w, (enum memory_searcher)kind);
         if (kind == MEMORY_LANDMARK) continue;
@@ -183,7 +184,7 @@ static void test_queries_of_model(void) {
     engine_close(&w.engine);
 }
 
-/* Landmarks of other weights: words alone will do. */
+/* Landmarks of other weights: a search by words works. */
 static void test_other_model(void) {
     static struct world w;
     struct memory_search *search;

@@ -1,4 +1,4 @@
-/* test_stop_text.c -- stop strings against a search in the whole text, however the text is cut. */
+/* test_stop_text.c -- stop strings against a search in the whole text, for any division of the text. */
 #include "base/rng.h"
 #include "session/stop_text.h"
 #include "tests/test.h"
@@ -17,7 +17,7 @@ static void take(struct stop_text *s, struct shown *shown) {
     shown->bytes += bytes;
 }
 
-/* Nothing that is shown may belong to a stop string that comes later. */
+/* The shown text must not contain the beginning of a later stop string. */
 static void one_by_one(void) {
     static const char *const stops[] = {"</s>", "ab"};
     struct stop_text *s;

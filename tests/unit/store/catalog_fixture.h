@@ -1,8 +1,7 @@
-/* catalog_fixture.h -- stores whose catalog is as large as wanted, written record by record beside the writer.
+/* catalog_fixture.h -- stores with catalogs of any size, whose records the test writes itself.
  *
- * Shards have one document each. Their files are a few bytes on disk: one file of each kind under many names, whose
- * header has the numbers of a shard 0 (records of joined stores name such files), a sparse one each, or none at all:
- * dropped shards. */
+ * Shards have one document each. Their files take a few bytes on disk. They are one file of each kind under many names,
+ * with a header of shard 0 (as in joined stores); or a sparse file for each; or no file at all, for dropped shards. */
 #pragma once
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -21,14 +20,14 @@ struct catalog_shards {
     enum catalog_files files;
     struct store_part part;              /* parts 0: none */
 };
-enum { CATALOG_LINKS = 60000, CATALOG_BATCH = 1 << 15 };   /* names of one file: ext4 allows 65,000 */
+enum { CATALOG_LINKS = 60000, CATALOG_BATCH = 1 << 15 };   /* names (hard links) of one file: ext4 allows 65,000 */
 
 static inline void catalog_path_of(char out[FILE_PATH_MAX], const struct catalog_shards *c, enum shard_kind kind,
                                    int64_t shard) {
     CHECK_OK(shard_path(out, c->dir, kind, shard, shard));
 }
 
-/* A file of so many rows: header and footer as shard_files.c has them, nothing between. */
+/* A file of so many rows: header and footer of shard_files.c, and a hole between them. */
 static inline struct stored_file catalog_sparse_file(const struct catalog_shards *c, enum shard_kind kind,
                                                      int64_t shard) {
     const struct shard_record r = {.number = 0, .first_file_shard = shard, .last_file_shard = shard};
@@ -52,7 +51,7 @@ static inline struct stored_file catalog_sparse_file(const struct catalog_shards
     return file;
 }
 
-/* The file of this shard: a name of the last new one, or a new one. */
+/* The file of this shard: a new name of the last new file, or a new file. */
 static inline void catalog_file(struct stored_file *out, const struct catalog_shards *c, enum shard_kind kind,
                                 int64_t shard) {
     char path[FILE_PATH_MAX], first[FILE_PATH_MAX];
@@ -81,7 +80,7 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
     if (!shard_is_dropped(r)) CHECK_OK(record_put_hash(t, d.hash, r->first_document));
 }
 
-/* Makes the store and publishes it, without an index. Its writer is closed again. */
+/* Makes the store, publishes it without an index, and closes its writer. */
 [[maybe_unused]] static void catalog_make(const struct catalog_shards *c) {
     const struct store_writer_config config = {.fingerprint = c->fingerprint};
     struct store_writer *w;

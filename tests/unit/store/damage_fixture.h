@@ -1,5 +1,5 @@
-/* damage_fixture.h -- the store that a test damages: a copy of a good one, its files, what verify finds, what a reader
- * sees; and processes that a fault point ends. */
+/* damage_fixture.h -- the store that a test damages (a copy of a good one), its files, the findings of verify, the
+ * contents that a reader gets; and processes that a fault point ends. */
 #pragma once
 #include "tests/store_fixture.h"
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static inline void flip(const char *path, long at, int bit) {
     CHECK(pwrite(fd, &byte, 1, offset) == 1 && close(fd) == 0);
 }
 
-/* Of the last problem that was found. */
+/* Of the last problem of verify. */
 struct found {
     int n;
     char file[1000], problem[1200], remedy[200];
@@ -60,7 +60,7 @@ static inline int64_t verify(bool deep, struct found *f) {
     CHECK_EQ(problems, f->n);
     return problems;
 }
-/* Without an encoder; what is left. */
+/* Repairs without an encoder; then what verify finds. */
 static inline int64_t repair_derived(struct found *f) {
     int64_t problems = -1;
     *f = (struct found){0};

@@ -9,7 +9,7 @@ enum { STORE_LEXICAL_VOCAB = 60, STORE_LEXICAL_QUERY = 20, STORE_LEXICAL_K = 40 
     return (struct store_publish){.index = "exact", .seed = 1, .lexical = choice};
 }
 
-/* Adds documents [begin, end) in shards of `each`, in a generation of their own. */
+/* Adds documents [begin, end) in shards of `each`, and publishes them as one generation. */
 [[maybe_unused]] static enum status store_lexical_add(const char *dir, int64_t begin, int64_t end, int64_t each,
                                                       const struct store_publish *how) {
     const struct store_writer_config config = fixture_config(8, STORE_LEXICAL_VOCAB);
@@ -30,7 +30,7 @@ enum { STORE_LEXICAL_VOCAB = 60, STORE_LEXICAL_QUERY = 20, STORE_LEXICAL_K = 40 
     return store_drop(&report, dir, &how);
 }
 
-/* The chunks of a view that are there; id[i]: of corpus chunk i. */
+/* The chunks that a view has; id[i]: of corpus chunk i. */
 [[maybe_unused]] static void store_lexical_corpus(struct lexical_corpus *c, int64_t **id, struct store_view *v) {
     struct store_info info;
     store_view_info(v, &info);
@@ -100,7 +100,7 @@ enum { STORE_LEXICAL_VOCAB = 60, STORE_LEXICAL_QUERY = 20, STORE_LEXICAL_K = 40 
     return info.segments;
 }
 
-/* What verify --deep finds. */
+/* The findings of verify --deep. */
 [[maybe_unused]] static int64_t store_lexical_problems(const char *dir) {
     int64_t problems = 0;
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));

@@ -8,7 +8,7 @@
 
 enum { VALUE = 1 << 20, MIB = 1 << 20 };
 
-/* This process may map so many bytes more than it has. */
+/* Limits the address space to so many bytes more than are in use. */
 static void limit_address_space(uint64_t more) {
     unsigned long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -47,15 +47,15 @@ static uint64_t last_of(struct catalog_txn *t) {
     return key;
 }
 
-static void tell(int pipe_end) {
+static void notify(int pipe_end) {
     CHECK_EQ(write(pipe_end, "x", 1), 1);
 }
-static void hear(int pipe_end) {
+static void await(int pipe_end) {
     char c;
     CHECK_EQ(read(pipe_end, &c, 1), 1);
 }
 
-/* Reads with two transactions, paused between uses, while another process makes the file several times as large. */
+/* Reads with two transactions that pause between uses, while another process enlarges the file several times. */
 static void reader(const char *store, int from, int to) {
     struct catalog *c;
     struct catalog_txn *one, *two, *three;
@@ -66,14 +66,14 @@ static void reader(const char *store, int from, int to) {
     catalog_pause(one);
     CHECK_OK(catalog_begin(&two, c, false));
     catalog_pause(two);
-    tell(to), hear(from);
+    notify(to), await(from);
     CHECK_OK(catalog_renew(one));
     CHECK_EQ(last_of(one), 42);
     CHECK_OK(catalog_renew(two));
     CHECK_EQ(last_of(two), 42);
     catalog_pause(two);
-    tell(to), hear(from);
-    /* The map must not move during a transaction: that one continues, another one gets STATUS_BUSY. */
+    notify(to), await(from);
+    /* The map must not move during a transaction: the open one continues, a new one gets STATUS_BUSY. */
     CHECK_FAILS(catalog_renew(two), STATUS_BUSY, "open the store again");
     CHECK_EQ(last_of(one), 42);
     catalog_pause(one);
@@ -86,7 +86,7 @@ static void reader(const char *store, int from, int to) {
     _exit(0); /* the folder is the parent's */
 }
 
-/* Writes until the address space is full; what was committed is there. */
+/* Writes until the address space is full; all committed records remain. */
 static void writer(const char *store) {
     struct catalog *c;
     struct catalog_txn *t;
@@ -100,7 +100,7 @@ static void writer(const char *store) {
     }
     CHECK_EQ(s, STATUS_NO_SPACE);
     CHECK(strstr(status_message(), "raise ulimit -v"));
-    CHECK(next > 60); /* more than fit the first map */
+    CHECK(next > 60); /* more than the first map holds */
     CHECK_OK(catalog_begin(&t, c, false));
     CHECK_EQ(last_of(t), next - 1);
     catalog_abort(t);
@@ -124,12 +124,12 @@ static void check_reader(const char *store) {
     pid_t child = fork();
     if (child == 0) reader(store, there[0], back[1]);
     CHECK(child > 0);
-    hear(back[0]);
+    await(back[0]);
     CHECK_OK(catalog_open(&c, store, true, 0));
     CHECK_OK(add(c, 3, 40));
-    tell(there[1]), hear(back[0]);
+    notify(there[1]), await(back[0]);
     CHECK_OK(add(c, 43, 30));
-    tell(there[1]);
+    notify(there[1]);
     wait_for(child);
     catalog_close(c);
 }
@@ -141,7 +141,7 @@ static void check_writer(const char *store) {
     wait_for(child);
 }
 
-/* Too little for anything: one line, and its remedy. */
+/* Too little memory for any work: one line with its remedy. */
 static void check_none(const char *store) {
     pid_t child = fork();
     if (child == 0) {

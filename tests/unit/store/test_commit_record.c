@@ -1,7 +1,7 @@
 /* test_commit_record.c -- catalog/commit and LMDB's meta pages: each flipped bit of these pages is found by open,
  * verify and add, nothing is deleted, and repair restores the generation. A record one commit short is accepted.
  *
- *   test_commit_record [all]     all: every bit of what LMDB reads of both meta pages instead of a sample */
+ *   test_commit_record [all]     all: every bit that LMDB reads of both meta pages, instead of a sample */
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "store/catalog/catalog_internal.h"
@@ -10,7 +10,7 @@
 #include <lmdb.h>
 
 enum { DIM = 16, VOCAB = 200, DOCUMENTS = 60, PAGE = 4096, META_BYTES = 152, TXN_AT = 144, LAST_PAGE_AT = 136 };
-/* A process under AddressSanitizer takes long to leave: fewer of the bits there. */
+/* A process under AddressSanitizer exits slowly: fewer bits are tested there. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SAMPLE = 101, SAMPLE_OF_THE_REST = 20011, BRANCH_BITS = 1 };
 #else
@@ -31,7 +31,7 @@ static size_t slurp(uint8_t *out, size_t max, const char *path) {
     return n;
 }
 
-/* Names, sizes and bytes of all files but LMDB's table of readers. */
+/* Names, sizes and bytes of all files except LMDB's table of readers. */
 static uint32_t files_checksum(void) {
     static const char *const folders[] = {"catalog", "tokens", "landmarks", "index"};
     uint32_t sum = 0;
@@ -99,7 +99,7 @@ static bool names_the_meta_page(const char *message) {
            strstr(message, "run drt-index repair") && !strchr(message, '\n');
 }
 
-/* Opens, verifies and (if wanted) adds, in a process of its own, which a bit that is not found may end. */
+/* Opens, verifies and, if requested, adds in a separate process, which an undetected bit may crash. */
 static int outcome(bool with_add) {
     fflush(NULL);
     pid_t child = fork();
@@ -149,7 +149,7 @@ static void flipped_meta_pages(bool all) {
         harmless++;
     }
     CHECK_EQ(outcome(false), none);
-    /* Bit 1 makes the older page the next one, or the newer page an old one, as the numbers are. */
+    /* Bit 1 makes the older page the newer one, or the reverse, depending on the numbers. */
     for (int commits = 1; commits <= 3; commits++) {
         CHECK_OK(add_shard(DOCUMENTS + commits, DOCUMENTS + commits + 1));
         for (int i = 0; i < 2 * 8; i++, flips++) {
@@ -162,7 +162,8 @@ static void flipped_meta_pages(bool all) {
     printf("meta pages: %d flipped bits found, %d in bytes that nothing reads\n", flips, harmless);
 }
 
-/* Keys of branch pages, which lead LMDB to the page of a record. The low bits of one: still between those beside it. */
+/* Keys of branch pages, which lead LMDB to the page of a record. A change of a key's low bits keeps the order of the
+ * keys. */
 static void flipped_branch_keys(void) {
     enum { BRANCH = 1, HEADER = 16 };
     static uint8_t data[1 << 20];
@@ -192,7 +193,7 @@ static void flipped_branch_keys(void) {
     pristine_contents = pristine;
 }
 
-/* Each kind of field, and pages that are nothing but zeros: repair restores what was published. */
+/* Each kind of field, and pages of zeros: repair restores the published generation. */
 static void repair_restores(void) {
     static const long bytes[] = {10,     17,        33, 40, 70, 81, 88, 120, 129, LAST_PAGE_AT, LAST_PAGE_AT + 2,
                                  TXN_AT, TXN_AT + 5};
@@ -256,7 +257,7 @@ static void damaged_record(void) {
     CHECK_EQ(now, pristine_contents);
 }
 
-/* As a writer leaves it that is killed between LMDB's commit and the record. */
+/* The state after a writer was killed between LMDB's commit and the record. */
 static void record_one_commit_short(void) {
     static uint8_t whole[1024], after[1024];
     char old[900];
@@ -275,7 +276,8 @@ static void record_one_commit_short(void) {
     CHECK_OK(contents(&now));
     CHECK_EQ(now, wanted);
     CHECK_EQ(verify(true, &f), 0);
-    /* The transaction numbers are guarded then, too, and repair does not go back to what the record knows. */
+    /* The transaction numbers are protected in this state, too, and repair does not return to the older commit of the
+     * record. */
     for (int i = 0; i < 2 * 64; i += 5) {
         long byte = i / 64 * PAGE + TXN_AT + i % 64 / 8;
         copy_store(in_store("catalog/commit"), old);
@@ -292,7 +294,7 @@ static void record_one_commit_short(void) {
     CHECK(memcmp(whole, after, size) == 0);
 }
 
-/* The commit is durable all the same, and the writer, which does not know, goes no further. */
+/* The commit is durable anyway; the writer, which cannot know this, stops. */
 static void record_cannot_be_written(void) {
     struct store_writer *w;
     struct store_journal j;
@@ -313,7 +315,7 @@ static void record_cannot_be_written(void) {
     CHECK_EQ(verify(true, &f), 0);
 }
 
-/* An older data.mdb under the record: nothing is deleted, and repair does not make a whole store of it. */
+/* data.mdb is older than the record: nothing is deleted, and repair does not accept it as a store. */
 static void older_catalog(void) {
     char old[900];
     struct found f;
@@ -334,7 +336,7 @@ static void older_catalog(void) {
         CHECK_STR(f.remedy, "build the store again in a new folder");
         CHECK_EQ(files_checksum(), files);
     }
-    /* Who wants it all the same says so by removing the record. */
+    /* A user who wants the older catalog removes the record. */
     CHECK_EQ(unlink(in_store("catalog/commit")), 0);
     CHECK_EQ(repair_derived(&f), 0);
     CHECK_EQ(verify(true, &f), 0);
@@ -342,7 +344,7 @@ static void older_catalog(void) {
     CHECK_EQ(now, pristine_contents);
 }
 
-/* LMDB's compacting copy (mdb_copy -c) begins its transactions anew. */
+/* LMDB's compacting copy (mdb_copy -c) restarts the transaction numbers. */
 static void compacted_catalog(void) {
     MDB_env *env;
     struct found f;
@@ -366,7 +368,7 @@ static void compacted_catalog(void) {
     CHECK_OK(add_shard(DOCUMENTS, DOCUMENTS + 2));
 }
 
-/* A program of format 2, which keeps no record, continued after a newer one had been killed. */
+/* A program of format 2, which writes no record, continued after a newer program had been killed. */
 static void record_many_commits_short(void) {
     char old[900];
     struct found f;
@@ -387,7 +389,7 @@ static void record_many_commits_short(void) {
 
 /* ---- no false alarms ---- */
 
-/* The check of pages accepts whatever LMDB makes of random additions and deletions. */
+/* The check of pages accepts all pages that LMDB makes of random additions and deletions. */
 static void random_catalog(void) {
     struct catalog *c;
     struct rng r = rng_make(1, 31);

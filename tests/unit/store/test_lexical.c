@@ -9,7 +9,7 @@ static bool excluded(const struct lexical_search *how, int64_t chunk) {
     return how->exclude && chunk >= how->exclude->begin && chunk < how->exclude->end;
 }
 
-/* hits are the k best by `scores`, in order; the sums of doubles and of integers may differ by `rounding`. */
+/* The hits are the k best by `scores`, in order; sums of doubles and of integers may differ by `rounding`. */
 static void check_hits(const struct store_hit *hits, const double *scores, int64_t n,
                        const struct lexical_search *how) {
     static const double rounding = 2e-5;
@@ -30,7 +30,7 @@ static void check_hits(const struct store_hit *hits, const double *scores, int64
                   (hits[i].score == hits[i - 1].score && hits[i].chunk > hits[i - 1].chunk));
         worst = (double)hits[i].score;
     }
-    for (int64_t i = 0; i < n; i++) { /* nothing better was left out */
+    for (int64_t i = 0; i < n; i++) { /* no better chunk is missing */
         bool found = excluded(how, i) || scores[i] <= worst + rounding * (1 + worst);
         for (int j = 0; j < how->k && !found; j++)
             found = hits[j].chunk == i;
@@ -40,12 +40,13 @@ static void check_hits(const struct store_hit *hits, const double *scores, int64
 
 static void random_query(int32_t *ids, int n, const struct lexical_corpus *c, struct rng *r) {
     int64_t from = (int64_t)rng_below(r, (uint64_t)c->n);
-    for (int i = 0; i < n; i++) /* half of it from a chunk, so that pairs and rare ids are found */
+    for (int i = 0; i < n; i++) /* half of the query is from a chunk, so that pairs and rare ids occur */
         ids[i] = i < n / 2 ? c->ids[from][i % c->lengths[from]] : c->ids[rng_below(r, (uint64_t)c->n)][0];
     ids[n / 2] = -1;
 }
 
-/* The same bits from one segment and from several, from one thread and from several, one by one and together. */
+/* The same bits from one segment and from several, with one thread and with several, for single queries and for
+ * batches. */
 static void check_corpus(const struct lexical_corpus *c, const char *name, int queries) {
     struct lexical *one = lexical_fixture_open(c, 1, name), *many = lexical_fixture_open(c, 5, name);
     struct threads *threads;
@@ -120,7 +121,7 @@ static void test_text(void) {
     lexical_corpus_free(&c);
 }
 
-/* Chunks of equal scores come in the order of their ids, wherever k ends. */
+/* Chunks of equal scores are in the order of their ids, for any k. */
 static void test_ties(void) {
     struct lexical_corpus c;
     lexical_corpus_random(&c, 20000, 3, test_seed());
@@ -182,7 +183,7 @@ static void write_bytes(const char *path, const uint8_t *bytes, size_t n) {
     CHECK(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* Least memory: dozens of runs are merged, and the file has the same bytes. */
+/* With the least memory dozens of runs are merged, and the file has the same bytes. */
 static void test_memory(void) {
     struct lexical_corpus c;
     char path[2][700];
@@ -205,7 +206,7 @@ static void test_memory(void) {
     lexical_corpus_free(&c);
 }
 
-/* Every byte counts: changed anywhere, or cut anywhere, verify finds it, and a search ends. */
+/* For a change of any byte, or a cut anywhere, verify finds it and a search terminates. */
 static void test_damage(void) {
     struct lexical_corpus c;
     char path[700];
@@ -235,7 +236,7 @@ static void test_damage(void) {
     lexical_corpus_free(&c);
 }
 
-/* A file with right checksums whose skips, dense bits or counts do not fit its lists. */
+/* A file with valid checksums whose skips, dense bits or counts do not fit its lists. */
 static void test_forged(void) {
     struct lexical_corpus c;
     struct lexical_segment s;

@@ -1,5 +1,5 @@
-/* test_list_scan.c -- our own scan of inverted lists of 8-bit codes: sums beside plain integers, results beside loops
- * in double precision over the decoded rows, and beside FAISS over a file that it wrote. */
+/* test_list_scan.c -- the store's scan of inverted lists of 8-bit codes: sums against plain integers, results against
+ * loops in double precision over the decoded rows, and against FAISS over a file that it wrote. */
 #include "store/index/list_scan_internal.h"
 #include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
@@ -8,8 +8,8 @@ enum { DIM_MOST = 200, LISTS = 40, ROWS = 1500, QUERIES = 41, K = 12 };
 
 /* ---- sums ---- */
 
-/* Every loop gives the sums of plain integers, for every width and number of rows, and reads nothing beyond the codes.
- */
+/* Every loop computes the sums of plain integers, for every width and number of rows, and reads nothing beyond the
+ * codes. */
 static void sums_are_exact(void) {
     static int64_t widest;
     _Alignas(64) uint8_t memory[4 * (DIM_MOST + CODE_PAD)];
@@ -17,7 +17,7 @@ static void sums_are_exact(void) {
     struct rng r = rng_make(1, 1);
     for (int dim = 1; dim <= DIM_MOST; dim += dim < 70 ? 1 : 13)
         for (int n = 1; n <= 9; n++) {
-            uint8_t *codes = malloc((size_t)dim * (size_t)n); /* of its size: a sanitizer sees what is read beyond */
+            uint8_t *codes = malloc((size_t)dim * (size_t)n); /* of exact size: a sanitizer sees a read beyond it */
             CHECK(codes);
             for (int i = 0; i < dim; i++) {
                 query[i] = n == 9 ? 1e3f : rng_normal(&r); /* equal weights: the greatest sums */
@@ -45,7 +45,7 @@ static void sums_are_exact(void) {
     CHECK(widest > INT64_C(800000000)); /* 200 * 255 * 16256: 31 bits are used */
 }
 
-/* base + unit * sum is the product with the decoded row, but for the rounding of weights. */
+/* base + unit * sum is the product with the decoded row, up to the rounding of weights. */
 static void sums_are_products(void) {
     enum { DIM = 64 };
     _Alignas(64) uint8_t memory[4 * DIM];
@@ -73,7 +73,7 @@ static void sums_are_products(void) {
         CHECK_EQ(q.weight[i], 0);
 }
 
-/* Sums stay in 31 bits at any width. */
+/* Sums fit 31 bits at any width. */
 static void wide_sums_fit(void) {
     enum { DIM = 8192 };
     static _Alignas(64) uint8_t memory[4 * DIM];
@@ -104,7 +104,7 @@ struct lists {
     float queries[QUERIES * DIM_MOST];
 };
 
-/* Some lists are empty, rows come twice under two ids, and ids are not aligned. */
+/* Some lists are empty, some rows occur twice under two ids, and ids are not aligned. */
 static void lists_make(struct lists *l, int dim, uint64_t seed) {
     struct rng r = rng_make(seed, 3);
     l->dim = dim;
@@ -166,8 +166,8 @@ static bool left_out(const struct store_range *range, int64_t id) {
     return range && id >= range->begin && id < range->end;
 }
 
-/* The hits are rows of visited lists, with their scores, in order; no row that was left out is better by more than the
- * rounding of weights. */
+/* The hits are rows of visited lists, with their scores, in order; no other row is better by more than the rounding of
+ * weights. */
 static void check_query(const struct lists *l, const int64_t *ids, const float *scores, const float *query, int nprobe,
                         const struct store_range *range, bool residual) {
     bool visited[LISTS], found[ROWS] = {false};
@@ -214,7 +214,7 @@ static void searches(int dim, bool residual, bool excluded) {
         for (int q = 0; q < QUERIES; q++)
             check_query(&l, first + q * K, scores + q * K, l.queries + q * dim, nprobe, excluded ? exclude + q : NULL,
                         residual);
-        /* Threads, loops, and the queries that come together change nothing. */
+        /* Threads, loops, and the other queries of a batch change nothing. */
         for (int level = 0; level < CODE_SUMS_LEVELS; level++) {
             if (!code_sums_at(level)) continue;
             list_scan_use(x, code_sums_at(level));
@@ -234,7 +234,7 @@ static void searches(int dim, bool residual, bool excluded) {
     threads_free(threads);
 }
 
-/* Rows with equal codes in one list have equal scores: the smaller id comes first, at the end of the hits, too. */
+/* Rows with equal codes in one list have equal scores: the smaller id comes first, also at the end of the hits. */
 static void ties(void) {
     static struct lists l;
     int64_t ids[K];
@@ -251,9 +251,9 @@ static void ties(void) {
     list_scan_free(x);
 }
 
-/* ---- beside FAISS ---- */
+/* ---- against FAISS ---- */
 
-/* Every list visited: both score all rows, so their hits differ only where scores are equal but for rounding. */
+/* With every list visited both score all rows, so their hits differ only if scores are equal up to rounding. */
 static void as_faiss(const char *factory, bool scanned) {
     enum { DIM = 48, N = 3000, FIRST = 100, HITS = 50, ASKED = 20 };
     static float rows[N * DIM];

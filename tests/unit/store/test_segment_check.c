@@ -1,5 +1,5 @@
-/* test_segment_check.c -- index files that are made to crash the reader: links, list sizes, lengths and ids are
- * edited and all checksums put right. Opening or searching names the damage; nothing reads outside the file. */
+/* test_segment_check.c -- index files that were crafted to crash the reader: links, list sizes, lengths and ids are
+ * edited, and all checksums corrected. Opening or searching names the damage; nothing reads outside the file. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/catalog/records_internal.h"
@@ -59,12 +59,12 @@ static const char *segment_of(const char *factory, int64_t rows) {
     return path;
 }
 
-/* What FAISS writes is found whole: with rows and without, to the last byte and the last id. */
-static void honest_files(void) {
+/* Files of FAISS are accepted: with and without rows, to the last byte and the last id. */
+static void valid_files(void) {
     for (size_t i = 0; i < ARRAY_LEN(checked); i++)
         for (int64_t rows = 0; rows <= ROWS; rows += ROWS) {
             bool known = false, graph = strncmp(checked[i], "HNSW", 4) == 0;
-            if (rows == 0 && graph) continue; /* is never a template: nothing is shared */
+            if (rows == 0 && graph) continue; /* is never a template: no file is shared */
             const char *path = segment_of(checked[i], rows);
             const struct segment_shape shape = {DIM, rows, FIRST};
             CHECK_OK(segment_check_file(path, &shape, true, &known));
@@ -79,14 +79,14 @@ static void honest_files(void) {
     CHECK(!known);
 }
 
-/* Cut anywhere, or with a byte more. */
+/* Cut at any byte, or with one more byte. */
 static void lengths(void) {
     for (size_t i = 0; i < ARRAY_LEN(checked); i++) {
         size_t size;
         uint8_t *bytes = slurp(segment_of(checked[i], ROWS), &size);
         const struct segment_shape shape = {DIM, ROWS, FIRST};
         for (size_t n = 0; n < size; n += 1 + n / 20) {
-            uint8_t *cut = malloc(n + 1); /* of its size: a sanitizer sees what is read beyond */
+            uint8_t *cut = malloc(n + 1); /* of exact size: a sanitizer sees a read beyond it */
             CHECK(cut);
             memcpy(cut, bytes, n);
             CHECK_FAILS(segment_check("x", &shape, cut, n, false, NULL), STATUS_CORRUPT, "x: byte");
@@ -100,7 +100,7 @@ static void lengths(void) {
     }
 }
 
-/* Numbers anywhere: refused, or searched without harm. */
+/* Random numbers at any position: refused, or searched without harm. */
 static void random_edits(void) {
     static const uint64_t values[] = {0, 1, 2, 0x7f, UINT32_MAX, INT32_MAX, UINT64_MAX, UINT64_C(1) << 40, 0x7f800000};
     char path[700];
@@ -141,7 +141,7 @@ static void random_edits(void) {
     CHECK(refused > 100 && searched > 100);
 }
 
-/* ---- in a store, with the catalog's checksums put right ---- */
+/* ---- in a store, with corrected checksums of the catalog ---- */
 
 static char dir[700], segment[800];
 
@@ -266,7 +266,7 @@ static void crafted_store(void) {
         CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
         CHECK_EQ(problems, 1);
     }
-    /* Ids are not read at opening: a wrong one is no hit, and none is there twice; verify --deep finds them. */
+    /* Ids are not read at opening: a wrong id is not a hit, no hit occurs twice, and verify --deep finds wrong ids. */
     for (int edit = 0; edit < 3; edit++) {
         static const uint64_t ids[] = {5, UINT64_C(1) << 62, UINT64_MAX - 3};
         struct store_hit hits[60];
@@ -287,7 +287,7 @@ static void crafted_store(void) {
     put_segment(good, size);
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);
-    put_segment(bytes, size); /* with the last of those ids: repair sees it, too */
+    put_segment(bytes, size); /* with the last of those ids: repair also finds it */
     CHECK_OK(store_repair(dir, NULL, NULL, NULL, NULL, &problems));
     CHECK_EQ(problems, 0);
     CHECK_OK(store_verify(dir, true, NULL, NULL, NULL, &problems));
@@ -297,7 +297,7 @@ static void crafted_store(void) {
 
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
-    honest_files();
+    valid_files();
     lengths();
     random_edits();
     crafted_store();

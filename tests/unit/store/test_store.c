@@ -1,4 +1,4 @@
-/* test_store.c -- what store.h promises, on small stores: contents, search, journal, refusals. */
+/* test_store.c -- the promises of store.h on small stores: contents, search, journal, refusals. */
 #include "base/half.h"
 #include "tests/store_fixture.h"
 #include <stdbool.h>
@@ -15,7 +15,7 @@ static const char *new_dir(void) {
     return dir_buffer;
 }
 
-/* Everything a view says about documents [0, n) of the fixture, whatever they were sealed in. */
+/* Checks all that a view returns for documents [0, n) of the fixture, whatever shards they are in. */
 static void check_contents(struct store_view *v, const struct store_writer_config *c, int64_t n) {
     int dim = c->fingerprint.dim;
     int64_t chunk = 0, tokens = 0;
@@ -99,7 +99,7 @@ static void contents(int dim, int vocab, const char *index) {
     store_close(s);
 }
 
-/* The plain answer: every chunk's double-precision score, sorted by insertion. */
+/* The expected hits: every chunk's double-precision score, sorted by insertion. */
 static void reference_search(struct store_view *v, struct store_hit *hits, const float *query, int dim, int64_t chunks,
                              int k, struct store_range exclude) {
     float *row = malloc((size_t)dim * 4);
@@ -153,7 +153,7 @@ static void exact_search(struct threads *threads, int dim) {
             reference_search(v, want, query, dim, info.chunks, K, range);
             for (int i = 0; i < K; i++)
                 CHECK(fabsf(hits[q * K + i].score - want[i].score) < 1e-4f);
-            /* Alone, or in a crowd, with or without threads: the same bits. */
+            /* A query has the same bits alone, in a batch, with and without threads. */
             struct store_search alone = {.k = K, .exact = true, .exclude = excluding ? &range : NULL};
             CHECK_OK(store_view_search(v, one, query, 1, &alone));
             CHECK(fixture_same_hits(one, hits + q * K, K));
@@ -182,13 +182,13 @@ static void exact_search(struct threads *threads, int dim) {
     store_close(s);
 }
 
-/* Recall against the scan, exclusion, several segments, and scores equal to the scan's. */
+/* Recall against the scan, exclusion, several segments; scores equal to the scan's. */
 static void approximate_search(struct threads *threads, const char *index, double recall_wanted) {
     enum { DIM = 32, Q = 60, K = 8 };
     struct store_writer_config c = fixture_config(DIM, 500);
     const char *dir = new_dir();
     fixture_store(dir, &c, 0, 1500, 400, index);
-    fixture_store(dir, &c, 1500, 1800, 400, "auto"); /* auto keeps what the user chose */
+    fixture_store(dir, &c, 1500, 1800, 400, "auto"); /* auto keeps the user's kind */
     fixture_store(dir, &c, 1800, 1850, 400, index);
     struct store *s;
     struct store_view *v;
@@ -230,7 +230,7 @@ static void approximate_search(struct threads *threads, const char *index, doubl
             CHECK(filtered[q * K + i].chunk < ranges[q].begin || filtered[q * K + i].chunk >= ranges[q].end);
             if (q % 5 == 4) CHECK(filtered[q * K + i].chunk == hits[q * K + i].chunk);
         }
-    /* All lists, many candidates: nothing can be lost but by the codes. */
+    /* With all lists and many candidates only the codes can lose a hit. */
     struct store_search wide = {.k = K, .nprobe = 1 << 20, .candidates = 400};
     CHECK_OK(store_view_search(v, hits, queries, Q, &wide));
     int best = 0;
@@ -251,7 +251,7 @@ static void journal_and_duplicates(void) {
     CHECK_OK(store_writer_journal(w, &j));
     CHECK_EQ(j.shards + j.documents + j.chunks + j.duplicates + (int64_t)j.cursor_bytes, 0);
     CHECK_OK(fixture_shard(w, &c, 0, 10));
-    /* In the open shard, and in the journal, a document is known. */
+    /* A document is a duplicate if the open shard or the journal has it. */
     bool duplicate;
     CHECK_OK(store_shard_begin(w));
     CHECK_OK(fixture_add(w, &c, 5, &duplicate));
@@ -274,7 +274,7 @@ static void journal_and_duplicates(void) {
     CHECK_OK(store_open(&s, dir));
     CHECK_FAILS(store_view_open(&v, s), STATUS_NOT_FOUND, "nothing is published");
     store_close(s);
-    /* Resumed: the journal is there; dropped: it is gone, and its documents are new again. */
+    /* After a resumption the journal exists; after a drop it does not, and its documents are new again. */
     CHECK_OK(store_writer_open(&w, dir, &c, false));
     CHECK_OK(store_writer_journal(w, &j));
     CHECK_EQ(j.documents, 11);
@@ -284,7 +284,7 @@ static void journal_and_duplicates(void) {
     CHECK_FAILS(store_writer_publish(w, &(struct store_publish){0}), STATUS_INVALID, "nothing to publish");
     CHECK_OK(fixture_shard(w, &c, 0, 12));
     CHECK_OK(store_writer_publish(w, &(struct store_publish){0}));
-    CHECK_OK(store_writer_publish(w, &(struct store_publish){0})); /* again: nothing to do, no new generation */
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){0})); /* again: makes no new generation */
     CHECK_OK(fixture_shard(w, &c, 12, 20));
     CHECK_OK(store_writer_drop_journal(w));
     store_writer_close(w);
@@ -316,7 +316,7 @@ static void refusals(void) {
     d.n_ids = 0;
     CHECK_FAILS(store_shard_document(w, &d, &duplicate), STATUS_INVALID, "without tokens");
     d.n_ids = 2;
-    CHECK_OK(store_shard_document(w, &d, &duplicate)); /* the refused one left nothing */
+    CHECK_OK(store_shard_document(w, &d, &duplicate)); /* the refused document left nothing */
     float row[8] = {0, 1, 2, 3, 4, 5, 6, NAN}, good[8] = {1};
     CHECK_FAILS(store_shard_landmarks(w, row, 1), STATUS_INVALID, "fp16");
     CHECK_FAILS(store_shard_seal(w, NULL, 0), STATUS_INVALID, "0 landmarks");
@@ -347,7 +347,7 @@ static void refusals(void) {
     (void)path;
 }
 
-/* A view keeps what it saw, through an addition and through a replaced index. */
+/* A view does not change with an addition or a replaced index. */
 static void view_keeps_its_generation(void) {
     struct store_writer_config c = fixture_config(16, 100);
     const char *dir = new_dir();
@@ -362,7 +362,7 @@ static void view_keeps_its_generation(void) {
     CHECK_OK(store_view_search(v, before, query, 1, &how));
     fixture_store_elsewhere(dir, &c, 300, 400, 100, "IVF8,SQ8");
     fixture_store_elsewhere(dir, &c, 400, 500, 100, "IVF4,SQfp16");
-    fixture_store_elsewhere(dir, &c, 500, 510, 100, "auto"); /* opening the writer again removed the replaced files */
+    fixture_store_elsewhere(dir, &c, 500, 510, 100, "auto"); /* the next writer removed the replaced files */
     CHECK_OK(store_view_search(v, after, query, 1, &how));
     CHECK(fixture_same_hits(before, after, 5));
     check_contents(v, &c, 300);

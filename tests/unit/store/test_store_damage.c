@@ -26,7 +26,7 @@ static void search_all(struct store_hit *hits, int n) {
     store_close(s);
 }
 
-/* One data file after the other: missing, short, longer, a flipped byte. */
+/* Each data file in turn is missing, shorter, longer, or has a flipped byte. */
 static void data_files(void) {
     static const struct {
         const char *name, *remedy;
@@ -52,7 +52,7 @@ static void data_files(void) {
             if (damage == 1) CHECK(truncate(path, st.st_size - 7) == 0);
             if (damage == 2) CHECK(truncate(path, st.st_size + 7) == 0);
             if (damage == 3) flip(path, st.st_size / 2, 4);
-            CHECK_EQ(verify(false, &f), damage < 3 ? 1 : 0); /* sizes without reading, bytes only when asked */
+            CHECK_EQ(verify(false, &f), damage < 3 ? 1 : 0); /* checks sizes only */
             CHECK_EQ(verify(true, &f), 1);
             CHECK_STR(f.file, path);
             CHECK(strstr(f.problem, damage == 0 ? "missing" : damage == 3 ? "CRC32C" : "are recorded"));
@@ -124,7 +124,7 @@ static void records(void) {
         CHECK_EQ(problems, 0);
         CHECK_EQ(verify(true, &f), 0);
     }
-    /* Which index there is: the record is written anew, and the files that it may have named stay until then. */
+    /* The record of the current index: it is written again, and until then the files that it may name are kept. */
     fresh_store("records");
     edit("meta", "index", 5, "short", 5);
     CHECK(verify(true, &f) >= 1);
@@ -132,7 +132,7 @@ static void records(void) {
     CHECK_OK(store_repair(dir, &(struct store_publish){.index = "IVF4,SQ8", .seed = 1}, NULL, remember, &f, &problems));
     CHECK_EQ(problems, 0);
     CHECK_EQ(verify(true, &f), 0);
-    /* With a dropped shard the hashes are those of the documents that are left. */
+    /* With a dropped shard the hashes are those of the remaining documents. */
     const struct store_range shard = {1, 2};
     struct store_drop_report report;
     fresh_store("records");
@@ -145,7 +145,7 @@ static void records(void) {
         CHECK_EQ(problems, 0);
         CHECK_EQ(verify(true, &f), 0);
     }
-    /* A document's record: cannot be made from anything. */
+    /* A document's record cannot be restored from other data. */
     const uint8_t key[8] = {0, 0, 0, 0, 0, 0, 0, 5};
     fresh_store("records");
     edit("documents", key, 8, "short", 5);
@@ -190,7 +190,7 @@ static bool sources_are(const char *wanted) {
     return same;
 }
 
-/* A byte that no other record repeats, such as one of a source's name: found wherever it is read from. */
+/* A byte that no other record repeats, such as one of a source's name: every reader finds the damage. */
 static void flipped_record(void) {
     static const char source[] = "corpus.jsonl";
     static char data[1 << 22];
@@ -209,7 +209,7 @@ static void flipped_record(void) {
             CHECK_STR(f.file, in_store("catalog/data.mdb"));
             found++;
         } else {
-            CHECK(sources_are(source)); /* it was in a page that LMDB has given up */
+            CHECK(sources_are(source)); /* it was in a page that LMDB has freed */
         }
     }
     CHECK(found >= 150 / 5);
@@ -232,7 +232,7 @@ static void older_format(void) {
         CHECK(mdb_dbi_open(txn, tables[i], 0, &dbi) == 0);
         CHECK(mdb_cursor_open(txn, dbi, &cursor) == 0);
         while (mdb_cursor_get(cursor, &key, &value, MDB_NEXT) == 0) {
-            uint8_t copy[1000], key_copy[16]; /* LMDB moves the node that both lie in */
+            uint8_t copy[1000], key_copy[16]; /* LMDB moves the node that contains both */
             bool version = key.mv_size == 6 && memcmp(key.mv_data, "format", 6) == 0;
             CHECK(value.mv_size > 4);
             value.mv_size -= 4;
@@ -251,7 +251,7 @@ static void older_format(void) {
     struct found f;
     struct store_hit before[10], after[10];
     search_all(before, 10);
-    static const int formats[] = {1, STORE_FORMAT_VERSION}; /* the second: a writer has opened it */
+    static const int formats[] = {1, STORE_FORMAT_VERSION}; /* the second time: a writer has opened it */
     for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
         struct store *s;
         struct store_view *v;
@@ -271,7 +271,7 @@ static void older_format(void) {
     CHECK(fixture_same_hits(before, after, 10));
 }
 
-/* Without the catalog, or with an empty one, shards are nobody's; a new store does not begin by removing them. */
+/* Without the catalog, or with an empty one, no record names the shards; a new store does not remove them. */
 static void lost_catalog(void) {
     struct store_writer *w;
     for (int empty = 0; empty < 2; empty++) {
@@ -287,7 +287,7 @@ static void lost_catalog(void) {
 
 /* ---- a writer at work during verify ---- */
 
-/* In another process, as LMDB wants it: other indexes are published, and the files of those before them removed. */
+/* In another process, as LMDB requires: publishes other indexes, and removes the files of the previous ones. */
 static void replace_index(void *context, const struct progress_event *e) {
     bool *done = context;
     if (*done || !e->stage) return;
@@ -327,14 +327,14 @@ static bool child_reads(void) {
     if (child == 0) {
         struct store *s;
         struct store_view *v;
-        _exit(store_open(&s, dir) == STATUS_OK && store_view_open(&v, s) == STATUS_OK ? 0 : 1); /* nothing is closed */
+        _exit(store_open(&s, dir) == STATUS_OK && store_view_open(&v, s) == STATUS_OK ? 0 : 1); /* closes nothing */
     }
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
     return status == 0;
 }
 
-/* Their slots in LMDB's lock file are cleared by the next reader while another process (here one that allowed few
- * readers) keeps that file in use. */
+/* The next reader clears their slots in LMDB's lock file while another process (here one with few reader slots) has
+ * that file open. */
 static void killed_readers(void) {
     int ready[2], done[2];
     char byte = 0;
@@ -382,7 +382,8 @@ static void full_disk(void) {
     struct store_journal j;
     CHECK_OK(store_writer_journal(w, &j));
     CHECK_EQ(j.documents, n);
-    /* The index does not fit either; nothing is published, nothing is lost, and the run continues with more space. */
+    /* The index does not fit either: nothing is published, nothing is lost, and the run continues when there is
+     * space. */
     enum status published = store_writer_publish(w, &(struct store_publish){.index = "IVF16,Flat", .seed = 1});
     CHECK_FAILS(published, STATUS_NO_SPACE, "free disk space");
     store_writer_close(w);
@@ -392,7 +393,7 @@ static void full_disk(void) {
     store_writer_close(w);
     struct found f;
     CHECK_EQ(verify(true, &f), 0);
-    /* The same mount, read-only: readers work, a writer is refused. */
+    /* The same mount is read-only: readers work, a writer is refused. */
     CHECK(mount("tmpfs", mount_point, "tmpfs", MS_REMOUNT | MS_RDONLY, NULL) == 0);
     struct store_hit hits[3];
     search_all(hits, 3);

@@ -1,12 +1,12 @@
-/* test_store_index_plan.c -- which index a store of a size gets under a memory limit; and one store
- * grown from scanning to an inverted file. */
+/* test_store_index_plan.c -- the kind of index for a store's size and a memory limit; and one store that grows from
+ * scanning to an inverted file. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
 #include "tests/store_fixture.h"
 
 static const uint64_t gib = UINT64_C(1) << 30;
 
-/* Of a FAISS for AVX2 and two threads; and of Debian's. */
+/* Measured times of a FAISS for AVX2 and two threads; and with Debian's. */
 static struct index_rates rates;
 
 static struct index_plan plan(const char *wanted, const struct index_record *old, int64_t chunks, int dim,
@@ -54,12 +54,12 @@ static void choices(void) {
     struct index_plan p = plan("auto", &old, 1000000, 384, gib);
     CHECK_STR(p.factory, "IVF1024_HNSW32,SQ8");
     CHECK(!p.rebuild && !p.chosen);
-    p = plan("auto", &old, 2000000, 384, gib); /* outgrown */
+    p = plan("auto", &old, 2000000, 384, gib); /* the store has outgrown it */
     CHECK_STR(p.factory, "IVF4096_HNSW32,SQ8");
     CHECK(p.rebuild);
     p = plan("IVF64,SQ8", &old, 2000000, 384, gib);
     CHECK(p.rebuild && p.chosen);
-    /* Whatever is planned fits the limit as far as training goes, for any size. */
+    /* The training of every planned index fits the limit, for any size. */
     for (int64_t chunks = 100000; chunks < 20000000; chunks *= 3)
         for (uint64_t ram = gib / 8; ram < 16 * gib; ram *= 2) {
             p = plan("auto", &none, chunks, 384, ram);
@@ -73,7 +73,8 @@ static void choices(void) {
                 "more than the limit of 128 MiB");
 }
 
-/* What was measured decides: with Debian's FAISS a scan was faster at these sizes, with one for AVX2 it was not. */
+/* The plan follows the measurements: at these sizes a scan was faster with Debian's FAISS, and not with one for
+ * AVX2. */
 static void rates_decide(void) {
     static const struct {
         int64_t chunks;
@@ -141,7 +142,7 @@ static void grown_store(void) {
     }
     CHECK_OK(store_writer_publish(
         w, &(struct store_publish){.index = "IVF1024_HNSW32,SQ8",
-                                   .max_ram = 34 << 20})); /* so little that it takes two segments */
+                                   .max_ram = 34 << 20})); /* so little memory that two segments are needed */
     store_writer_close(w);
     struct store *s;
     struct store_view *v;

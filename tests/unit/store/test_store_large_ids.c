@@ -1,5 +1,6 @@
-/* Ids beyond 2^32: chunks, tokens and positions, in lookups, every search, additions, deletions, join, compact, freeze,
- * repair and verify. A dropped shard of 4.4 * 10^9 chunks comes first, so that the rest is small. */
+/* test_store_large_ids.c -- ids beyond 2^32: chunks, tokens and positions, in lookups, every search, additions,
+ * deletions, join, compact, freeze, repair and verify. The first shard is a dropped one of 4.4 * 10^9 chunks, so that
+ * the files are small. */
 #include "store/change/freeze.h"
 #include "tests/lexical_fixture.h"
 #include "tests/unit/store/catalog_fixture.h"
@@ -43,7 +44,7 @@ static void verify(const char *dir) {
     CHECK(problems == 0);
 }
 
-/* Documents [begin, end) of the fixture are there, with these ids and no others, and found by each search. */
+/* The store has documents [begin, end) of the fixture, with these ids and no others, and each search finds them. */
 static void check_contents(const char *dir, int64_t first_chunk, int64_t first_document, int64_t begin, int64_t end) {
     struct store *s;
     struct store_view *v;
@@ -119,7 +120,7 @@ static void test_changes(void) {
     check_contents(snap, HOLE, 1, 0, 90);
     verify(snap);
 
-    /* Documents 10 to 19 of the fixture go; their chunks lie in the middle of ids beyond 2^32. */
+    /* Documents 10 to 19 of the fixture are deleted; their chunks are amid ids beyond 2^32. */
     int64_t gone[10];
     for (int i = 0; i < 10; i++)
         gone[i] = 11 + i;
@@ -148,7 +149,7 @@ static void test_changes(void) {
     verify(compact);
 }
 
-/* Two parts, each beyond 2^32: the second one's ids begin beyond 2^33. */
+/* Two parts with ids beyond 2^32 each: after a join the second one's ids begin beyond 2^33. */
 static void test_join(void) {
     const char *parts[2] = {in_folder("part1"), in_folder("part2")}, *dir = in_folder("joined");
     int64_t chunks[2];
@@ -276,7 +277,7 @@ static void test_many(void) {
     CHECK_OK(store_join(&report, dir, &how));
     CHECK(report.copied == 0 && report.copies == 3000 && report.chunks == INT64_C(9000000000));
     check_many(dir, 6000, 1500000);
-    /* A file that is missing is found when it is needed, and by verify. */
+    /* A missing file is found when it is read, and by verify. */
     char path[FILE_PATH_MAX];
     struct store *s;
     struct store_view *v;

@@ -1,5 +1,5 @@
-/* test_store_lexical.c -- the lexical index as a part of a store: made with it and afterwards, kept complete by
- * additions, dropped shards, damage and its repair, removal, refusals. */
+/* test_store_lexical.c -- the lexical index as a part of a store: made with the store or later; complete after
+ * additions, dropped shards, and repairs of damage; removal; refusals. */
 #include "store/catalog/record_lexical_internal.h"
 #include "store/view_internal.h"
 #include "tests/unit/store/store_lexical_fixture.h"
@@ -16,7 +16,7 @@ static int64_t check(void) {
     return store_lexical_check(dir, 4, &random_numbers);
 }
 
-/* Files of the folder, the numbers of which go to `numbers`. */
+/* Counts these files of the folder; `numbers` gets their numbers. */
 static int files_of(int64_t numbers[64]) {
     char path[700];
     int n = 0;
@@ -41,7 +41,8 @@ static struct store_info info_of(void) {
     return info;
 }
 
-/* A store without gets it in one generation; a second call changes nothing; without it again, the file goes. */
+/* A store without one gets it in one generation; a second call changes nothing; after its removal the file is
+ * deleted. */
 static void test_afterwards(void) {
     struct store_publish how = store_lexical_publish(STORE_LEXICAL_KEEP);
     int64_t numbers[64];
@@ -66,7 +67,7 @@ static void test_afterwards(void) {
     CHECK_EQ(store_lexical_problems(dir), 0);
 }
 
-/* Sixty-four additions of about equal size leave a logarithmic number of segments, and each generation is complete. */
+/* Sixty-four additions of about equal size make a logarithmic number of segments, and each generation is complete. */
 static void test_additions(void) {
     fresh("additions");
     struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
@@ -79,11 +80,11 @@ static void test_additions(void) {
     }
     CHECK(most >= 2 && most <= 8);
     int64_t numbers[64];
-    CHECK(files_of(numbers) <= 2 * most); /* those of the last generation go with the next writer */
+    CHECK(files_of(numbers) <= 2 * most); /* the next writer removes those of the last generation */
     CHECK_EQ(store_lexical_problems(dir), 0);
 }
 
-/* A segment that loses a shard is made anew without it, in parts; the others stay as they are. */
+/* A segment that loses a shard is rebuilt without it, in parts; the others do not change. */
 static void test_dropped(void) {
     fresh("dropped");
     struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
@@ -118,7 +119,7 @@ static void flip(const char *path, long at) {
     CHECK(c != EOF && fseek(f, at, SEEK_SET) == 0 && fputc(c ^ 4, f) != EOF && fclose(f) == 0);
 }
 
-/* A value in table meta, as it is. */
+/* A value in table meta, as stored. */
 static void put_record(const char *value, size_t bytes) {
     struct catalog *c;
     struct catalog_txn *t;
@@ -140,7 +141,8 @@ static void damage(int how) {
     if (how == 5) put_record("", 0);
 }
 
-/* Any damage: the store opens, dense searches work, verify names it, and repair makes anew what was damaged. */
+/* With any damage the store opens, dense searches work, verify names the damage, and repair rebuilds the damaged
+ * segments. */
 static void test_damaged(void) {
     struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
     how.lexical_chunks = 100;
@@ -171,12 +173,13 @@ static void test_damaged(void) {
         CHECK_EQ(store_lexical_problems(dir), 0);
         check();
         CHECK_EQ(info_of().generation, 2);
-        /* The damaged one is made anew with the one before it, which is not larger; those after it stay. */
+        /* The damaged segment is rebuilt together with the one before it, which is not larger; those after it do not
+         * change. */
         CHECK_EQ(info_of().lexical_segments, kind < 4 ? segments - 1 : 1);
     }
 }
 
-/* Tokens that are lost: the other shards are indexed, the gap is reported, and dropping the shard closes it. */
+/* If tokens are lost, the other shards are indexed, the gap is reported, and dropping the shard closes it. */
 static void test_lost_tokens(void) {
     char path[700];
     int64_t problems = 0;
@@ -188,12 +191,12 @@ static void test_lost_tokens(void) {
     segment_path(path, 1);
     CHECK(unlink(path) == 0);
     CHECK_OK(store_repair(dir, NULL, NULL, NULL, NULL, &problems));
-    CHECK_EQ(problems, 2); /* the tokens; and the lexical index waits for them */
+    CHECK_EQ(problems, 2); /* the tokens, and the lexical index that needs them */
     CHECK_OK(store_lexical_drop(dir, 1));
     CHECK_OK(store_repair(dir, NULL, NULL, fixture_print_problem, NULL, &problems));
     CHECK_EQ(problems, 0);
     CHECK_EQ(check(), 2);
-    /* Two are lost at once: each is dropped by a command of its own. */
+    /* Two shards are lost: a command drops each. */
     CHECK_OK(store_lexical_add(dir, 60, 120, 20, &how));
     check();
     for (int i = 3; i <= 4; i++) {
@@ -229,7 +232,7 @@ static void test_refusals(void) {
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &large, true));
     CHECK_OK(fixture_shard(w, &large, 0, 10));
-    CHECK_OK(store_writer_publish(w, &how)); /* a note, and none */
+    CHECK_OK(store_writer_publish(w, &how)); /* with a note, and without */
     store_writer_close(w);
     CHECK(!info_of().lexical);
     CHECK_FAILS(store_lexical(dir, &how), STATUS_UNSUPPORTED, "262144");
@@ -268,7 +271,7 @@ static void test_open_view(void) {
     check();
 }
 
-/* An index that still has chunks which the store lost: they are never hits, and others take their ranks. */
+/* An index that still has chunks of dropped shards: they are never hits, and others take their ranks. */
 static void test_absent(void) {
     const struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
     struct store *whole, *left;
@@ -308,7 +311,7 @@ static void test_absent(void) {
         CHECK(n > 0);
         CHECK_OK(lexical_score(x, scores, chunks, n, &query, &search));
         CHECK(memcmp(&scores[n - 1], &hits[n - 1].score, sizeof scores[0]) == 0);
-        /* Each of the others that are there has at most the score of the last hit, or shares nothing. */
+        /* Each other chunk of the store has at most the score of the last hit, or no token of the query. */
         float least = n == STORE_LEXICAL_K ? hits[n - 1].score : 0;
         CHECK_OK(lexical_score(x, all_scores, id, c.n, &query, &search));
         for (int64_t j = 0; j < c.n; j++)

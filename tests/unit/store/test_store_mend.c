@@ -1,4 +1,4 @@
-/* test_store_mend.c -- landmarks encoded again from their tokens, and shards dropped whose tokens are lost. */
+/* test_store_mend.c -- landmarks are encoded again from their tokens, and shards whose tokens are lost are dropped. */
 #include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
 #include "tests/mend_fixture.h"
@@ -70,7 +70,8 @@ static void landmarks_again(const char *pristine) {
     free(before[1]);
 }
 
-/* Bytes of another device are recorded, and the index follows: with every list visited it finds what a scan finds. */
+/* Bytes of another device are recorded, and the index is updated: with every list visited it finds the hits of a
+ * scan. */
 static void landmarks_of_another_device(const char *pristine) {
     struct found f;
     struct opened o;
@@ -93,7 +94,7 @@ static void landmarks_of_another_device(const char *pristine) {
     float queries[QUERIES * DIM];
     queries_of(queries);
     const struct store_search how = {
-        .k = K, .nprobe = 4, .candidates = K}; /* no more than the index itself thinks best */
+        .k = K, .nprobe = 4, .candidates = K}; /* at most what the index's own scores say */
     CHECK_OK(store_view_search(o.v, hits[0], queries, QUERIES, &how));
     search(o.v, hits[1], NULL, true);
     close_view(&o);
@@ -110,7 +111,7 @@ static void repair_is_refused(void) {
     flip(in_store("landmarks/00001.f16"), 100, 5);
     CHECK_FAILS(store_repair(dir, NULL, &encoder, remember, &f, &problems), STATUS_MISMATCH, "encoder weights");
     CHECK_EQ(verify(true, &f), 1);
-    /* With tokens and landmarks of one shard lost, another shard's landmarks are mended all the same. */
+    /* If tokens and landmarks of one shard are lost, another shard's landmarks are still repaired. */
     flip(in_store("tokens/00002.tok"), 80, 5);
     CHECK(unlink(in_store("landmarks/00002.f16")) == 0);
     f = (struct found){0};
@@ -150,7 +151,7 @@ static enum status drop(const int64_t *shards, int64_t n, bool dry, struct named
     return store_drop(&report, dir, &how);
 }
 
-/* Everything a view says of the store after shard 1 (and 3, when `both`) went. */
+/* Checks all that a view returns after shard 1 (and 3, with `both`) was dropped. */
 static void check_view(const struct opened *before, bool both) {
     struct opened o;
     static struct store_hit hits[4][QUERIES * K];
@@ -183,7 +184,7 @@ static void check_view(const struct opened *before, bool both) {
     fixture_hash(hash, EACH);
     CHECK_OK(store_view_find_document(o.v, &found, hash));
     CHECK_EQ(found, -1);
-    /* All ways to search find the same, and nothing of what went; also beside a range that is excluded. */
+    /* All kinds of search find the same hits, and none of a dropped shard, also with an excluded range. */
     struct store_range exclude[QUERIES];
     for (int q = 0; q < QUERIES; q++)
         exclude[q] = (struct store_range){q * 4, q * 4 + 40};
@@ -234,14 +235,14 @@ static void drop_one(const char *pristine) {
     CHECK_EQ(named.n, 2 * EACH);
     CHECK_EQ(verify(true, &f), 0);
     check_view(&before, false);
-    CHECK_OK(drop(shards, 1, false, NULL)); /* again: nothing to do */
+    CHECK_OK(drop(shards, 1, false, NULL)); /* a second call: nothing to do */
     check_view(&before, false);
     CHECK_OK(drop(shards, 3, false, &named));
     CHECK_EQ(named.n, 4 * EACH);
     CHECK_EQ(verify(true, &f), 0);
     check_view(&before, true);
     CHECK(access(in_store("landmarks/00003.f16"), F_OK) == 0);
-    CHECK_EQ(mend_repair(&config, 0, NULL), 0); /* sound; removes the files */
+    CHECK_EQ(mend_repair(&config, 0, NULL), 0); /* finds no problem; removes the files */
     CHECK(access(in_store("landmarks/00003.f16"), F_OK) != 0);
     check_view(&before, true);
 }
@@ -257,14 +258,14 @@ static void drop_is_refused(void) {
     CHECK_OK(mend_shard(w, &config, DOCUMENTS, DOCUMENTS + 5, &taken));
     store_writer_close(w);
     CHECK_FAILS(drop(&last, 1, false, NULL), STATUS_INVALID, "shard 4 belongs to a build or add that is not finished");
-    CHECK_OK(drop(all, 2, false, NULL)); /* beside a journal, which stays */
+    CHECK_OK(drop(all, 2, false, NULL)); /* with a journal, which is kept */
     CHECK_OK(store_writer_open(&w, dir, &config, false));
     struct store_journal j;
     CHECK_OK(store_writer_journal(w, &j));
     CHECK_EQ(j.documents, 5);
     CHECK_OK(store_writer_drop_journal(w));
     store_writer_close(w);
-    CHECK_OK(drop(all, 4, false, NULL)); /* nothing is left */
+    CHECK_OK(drop(all, 4, false, NULL)); /* no document remains */
     CHECK_EQ(verify(true, &f), 0);
     struct opened o;
     struct store_hit hits[QUERIES * K];
@@ -275,7 +276,7 @@ static void drop_is_refused(void) {
     close_view(&o);
 }
 
-/* Dropped documents are taken again, the others are duplicates; the index is filled after the gap. */
+/* Dropped documents are accepted again, the others are duplicates; the index is extended after the gap. */
 static void add_again(const char *pristine, const char *index) {
     struct found f;
     struct opened o;
@@ -298,7 +299,7 @@ static void add_again(const char *pristine, const char *index) {
         CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
         close_view(&o);
     }
-    /* Another index over what is there: trained and filled without the hole. */
+    /* Another index over the remaining chunks is trained and filled without the dropped ones. */
     int64_t problems;
     CHECK_OK(
         store_repair(dir, &(struct store_publish){.index = "IVF5,Flat", .seed = 1}, NULL, remember, &f, &problems));
@@ -306,7 +307,7 @@ static void add_again(const char *pristine, const char *index) {
     CHECK_EQ(verify(true, &f), 0);
 }
 
-/* A view that is open sees the shard until it is closed. */
+/* An open view sees the shard until it is closed. */
 static void open_views_stay(void) {
     struct opened o;
     struct store_chunk chunk;
@@ -327,7 +328,7 @@ static void open_views_stay(void) {
     close_view(&o);
 }
 
-/* Too few chunks are left for the lists: the error names a kind of index that works. */
+/* Too few chunks remain for the lists: the error names a kind of index that works. */
 static void few_are_left(void) {
     const int64_t shards[] = {0, 1, 2};
     int64_t problems;

@@ -1,11 +1,11 @@
-/* test_store_mend_merged.c -- dropped shards and landmarks encoded again, where shards share files. */
+/* test_store_mend_merged.c -- dropped shards, and landmarks encoded again, if shards share files. */
 #include "tests/mend_fixture.h"
 #include <fcntl.h>
 #include <sys/stat.h>
 
 enum { DIM = 16, VOCAB = 200, EACH = 25, SHARDS = 4, DOCUMENTS = SHARDS * EACH, QUERIES = 12, K = 8 };
 enum { MERGE = 100000, CHUNKS_MAX = 2000 };
-static struct found verified; /* of verify */
+static struct found verified; /* findings of verify */
 static const char tokens_file[] = "tokens/00000-00003.tok", landmarks_file[] = "landmarks/00000-00003.f16";
 static struct store_writer_config config;
 
@@ -13,7 +13,8 @@ static bool exists(const char *name) {
     return access(in_store(name), F_OK) == 0;
 }
 
-/* SHARDS shards of EACH documents, in one pair of files when merge_chunks > 0. Made once for each kind, then copied. */
+/* A store of SHARDS shards of EACH documents, in one pair of files if merge_chunks > 0. Made once for each kind, then
+ * copied. */
 static void new_store(const char *index, int64_t merge_chunks) {
     static int number;
     char made[700];
@@ -30,13 +31,13 @@ static enum status drop(int64_t begin, int64_t end) {
     return store_drop(&report, dir, &(struct store_drop){.ranges = &range, .n_ranges = 1, .publish = {.seed = 1}});
 }
 
-/* Whose chunks all fit into struct contents. */
+/* All its chunks fit struct contents. */
 static void open_small(struct opened *o) {
     open_view(o);
     CHECK(o->info.chunks <= CHUNKS_MAX);
 }
 
-/* Tokens and landmarks by chunk id, of what is there. */
+/* Tokens and landmarks of the existing chunks, by id. */
 struct contents {
     int64_t chunks;
     bool there[CHUNKS_MAX];
@@ -44,7 +45,7 @@ struct contents {
     float rows[CHUNKS_MAX][DIM];
 };
 
-/* Both searches find the same, as many as there are, and nothing that was dropped. */
+/* Both searches find the same hits, all chunks that exist, and none that was dropped. */
 static void check_search(struct store_view *v, const struct contents *c) {
     float queries[QUERIES * DIM];
     struct store_hit hits[2][QUERIES * K];
@@ -59,7 +60,7 @@ static void check_search(struct store_view *v, const struct contents *c) {
             CHECK(hits[exact][i].chunk < 0 || c->there[hits[exact][i].chunk]);
     }
     CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
-    /* More than there are, beside a range that has some of the dropped ones: dropped chunks are not missing. */
+    /* k larger than the store, with an excluded range that has some dropped chunks: these do not count as missing. */
     static struct store_hit all[CHUNKS_MAX];
     const struct store_range half = {0, c->chunks / 2};
     int64_t left = 0;
@@ -86,7 +87,7 @@ static void read_contents(struct contents *c, struct store_view *v) {
         CHECK_EQ((int)store_view_landmark_rows(v, &rows, &n, i), (int)s);
         live += s == STATUS_OK;
     }
-    for (int64_t i = 0; i < info.chunks; i++) /* rows end where something was dropped */
+    for (int64_t i = 0; i < info.chunks; i++) /* a run of rows ends at a dropped chunk */
         if (c->there[i]) {
             CHECK_OK(store_view_landmark_rows(v, &rows, &n, i));
             for (int64_t j = i; j < i + n; j++)
@@ -104,7 +105,7 @@ static void read_store(struct contents *c) {
     close_view(&o);
 }
 
-/* What `now` has is as it was; chunks begin .. end-1 went. */
+/* The contents of `now` are unchanged, except that chunks begin .. end-1 are missing. */
 static void check_hole(const struct contents *before, const struct contents *now, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < before->chunks; i++) {
         CHECK_EQ(now->there[i], i < begin || i >= end);
@@ -126,11 +127,11 @@ static struct store_range chunks_of(int64_t shard) {
 
 static struct contents before, now;
 
-/* One of the shards of a file goes; the others read on from it, until the last has gone. */
+/* One of the shards of a file is dropped; the others still use the file, until the last is dropped. */
 static void drop_from_a_merged_file(const char *index) {
     new_store(index, MERGE);
     read_store(&before);
-    for (int64_t shard = 0; shard < SHARDS; shard++) { /* the first, one within, the last */
+    for (int64_t shard = 0; shard < SHARDS; shard++) { /* the first, a middle one, the last */
         new_store(index, MERGE);
         struct store_range hole = chunks_of(shard);
         CHECK_OK(drop(shard, shard + 1));
@@ -156,7 +157,7 @@ static void drop_from_a_merged_file(const char *index) {
     CHECK(memcmp(now.ids[before.chunks], before.ids[0], sizeof before.ids[0] * (size_t)before.chunks) == 0);
 }
 
-/* Which shard of a file is damaged is not known: the remedy names all, and works. */
+/* It is unknown which shard of a file is damaged: the remedy names all, and works. */
 static void lost_tokens_of_a_merged_file(void) {
     struct opened o;
     new_store("IVF4,Flat", MERGE);
@@ -175,7 +176,7 @@ static void lost_tokens_of_a_merged_file(void) {
     CHECK_FAILS(drop(3, 9), STATUS_NOT_FOUND, "there is no shard 8, the store has 8");
 }
 
-/* All shards of the file are encoded, and all that are not dropped get its new checksum. */
+/* All shards of the file are encoded again, and all that are not dropped get its new checksum. */
 static void landmarks_of_a_merged_file(const char *index, bool dropped) {
     struct opened o;
     new_store(index, MERGE);
@@ -207,14 +208,14 @@ static void landmarks_of_a_merged_file(const char *index, bool dropped) {
     close_view(&o);
 }
 
-/* Merging passes over a hole, and over a file that has one. */
+/* Merging skips a dropped shard, and a file that has one. */
 static void merge_beside_a_hole(const char *index) {
     struct opened o;
     new_store(index, 0);
     struct store_range hole = chunks_of(1);
     read_store(&before);
     CHECK_OK(drop(1, 2));
-    CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, index, MERGE)); /* the documents that went: shard 4 */
+    CHECK_OK(mend_add(dir, &config, 0, DOCUMENTS, EACH, index, MERGE)); /* the dropped documents: shard 4 */
     CHECK(exists("tokens/00000.tok") && exists("tokens/00002-00004.tok") && !exists("tokens/00001.tok"));
     read_store(&now);
     check_hole(&before, &now, hole.begin, hole.end);
@@ -235,7 +236,7 @@ static void merge_beside_a_hole(const char *index) {
     }
 }
 
-/* A view that was opened before, and whose files are gone when it needs them. */
+/* A view that was opened before, and whose files are deleted when it needs them. */
 static void view_beside_a_drop(const char *index) {
     struct opened o;
     struct store_chunk chunk;
@@ -247,20 +248,20 @@ static void view_beside_a_drop(const char *index) {
     open_small(&o);
     pid_t child = fork();
     if (child == 0)
-        _exit(drop(1, 2) == STATUS_OK && mend_repair(&config, 0, NULL) == 0 ? 0 : 1); /* and removes the files */
+        _exit(drop(1, 2) == STATUS_OK && mend_repair(&config, 0, NULL) == 0 ? 0 : 1); /* removes the files */
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0 && !exists("landmarks/00001.f16"));
-    CHECK_OK(store_view_document(o.v, &d, EACH)); /* needs no file */
+    CHECK_OK(store_view_document(o.v, &d, EACH)); /* reads no file */
     float row[DIM];
     CHECK_FAILS(store_view_landmark(o.v, row, hole.begin), STATUS_NOT_FOUND, "was dropped with its shard");
     CHECK_FAILS(store_view_chunk(o.v, &chunk, ids, hole.begin), STATUS_NOT_FOUND, "was dropped with shard 1");
-    CHECK_EQ(store_view_dropped(o.v).n, 0); /* a reader that holds the list keeps it */
+    CHECK_EQ(store_view_dropped(o.v).n, 0); /* a reader that has mapped the list keeps it */
     close_view(&o);
     read_store(&now);
     check_hole(&before, &now, hole.begin, hole.end);
 }
 
-/* The same, when a search is what needs them first. */
+/* The same, if a search is the first to need them. */
 static void search_beside_a_drop(const char *index) {
     struct opened o;
     new_store(index, 0);

@@ -1,12 +1,12 @@
-/* test_store_search.c -- a search gets its k hits where there are as many chunks, also from landmarks that hardly
- * differ, whose centroids hardly differ either: the lists nearest to a query are empty then, and a graph over the
- * centroids does not reach all of them. */
+/* test_store_search.c -- a search gets its k hits if the store has k chunks, also for landmarks that hardly differ.
+ * Their centroids hardly differ either, so the lists nearest to a query are empty, and a graph over the centroids does
+ * not reach all lists. */
 #include "tests/store_fixture.h"
 
 enum { DIM = 32, VOCAB = 100, DOCUMENTS = 25, PER_DOCUMENT = 100, CHUNKS = DOCUMENTS * PER_DOCUMENT, K = 8, Q = 40 };
 
-/* One direction for all, and a little noise. */
-static void alike(float *out, uint64_t number, float noise) {
+/* One common direction, and a little noise. */
+static void near_equal_row(float *out, uint64_t number, float noise) {
     struct rng r = rng_make(21, number), mean = rng_make(22, 0);
     for (int i = 0; i < DIM; i++)
         out[i] = rng_normal(&mean) + noise * rng_normal(&r);
@@ -25,7 +25,7 @@ static void make_store(const char *dir, const char *index) {
         fixture_hash(doc.hash, d);
         CHECK_OK(store_shard_document(w, &doc, &duplicate));
         for (int64_t i = 0; i < PER_DOCUMENT; i++)
-            alike(rows + i * DIM, (uint64_t)(d * PER_DOCUMENT + i), 1e-3f);
+            near_equal_row(rows + i * DIM, (uint64_t)(d * PER_DOCUMENT + i), 1e-3f);
         CHECK_OK(store_shard_landmarks(w, rows, PER_DOCUMENT));
     }
     CHECK_OK(store_shard_seal(w, NULL, 0));
@@ -40,7 +40,7 @@ static int64_t hits_of(const struct store_hit *hits, int64_t n) {
     return found;
 }
 
-/* Queries together and one by one, with and without ranges, with few lists and with all. */
+/* Queries in a batch and one by one, with and without ranges, with few lists and with all. */
 static void finds_k(const char *index) {
     char dir[700];
     struct store *s;
@@ -53,7 +53,7 @@ static void finds_k(const char *index) {
     CHECK_OK(store_open(&s, dir));
     CHECK_OK(store_view_open(&v, s));
     for (int q = 0; q < Q; q++) {
-        alike(queries + q * DIM, 900000 + (uint64_t)q, q % 2 ? 1.0f : 0.1f);
+        near_equal_row(queries + q * DIM, 900000 + (uint64_t)q, q % 2 ? 1.0f : 0.1f);
         ranges[q] = (struct store_range){q * 50, q % 4 == 3 ? CHUNKS - 5 : q * 50 + 700};
     }
     for (int nprobe = 0; nprobe <= 1 << 20; nprobe = nprobe ? nprobe << 10 : 1) {
@@ -71,7 +71,7 @@ static void finds_k(const char *index) {
                 CHECK(hits[q * K + i].chunk < ranges[q].begin || hits[q * K + i].chunk >= ranges[q].end);
         }
     }
-    /* All lists are all chunks. */
+    /* All lists together have all chunks. */
     static struct store_hit all[CHUNKS];
     const struct store_search whole = {.k = CHUNKS - 1, .nprobe = 1 << 20};
     for (int q = 0; q < 4; q++) {
@@ -82,7 +82,7 @@ static void finds_k(const char *index) {
     store_close(s);
 }
 
-/* Counted is what could be there: not chunks that are excluded, and not more than there are. */
+/* Missing hits count only as far as chunks exist that are not excluded. */
 static void missing_hits(void) {
     char dir[700];
     struct store *s;
@@ -107,6 +107,6 @@ int main(int argc, char **argv) {
     missing_hits();
     finds_k("IVF64_HNSW4,SQ8");
     finds_k("IVF64,SQ8");
-    finds_k("PCAR16,IVF32_HNSW16,SQ8"); /* queries are rotated before they meet the centroids */
+    finds_k("PCAR16,IVF32_HNSW16,SQ8"); /* queries are rotated before they are compared with the centroids */
     return test_done();
 }

@@ -1,4 +1,4 @@
-/* test_store_shards.c -- shards mapped within a budget, and small ones merged: nothing that is read may depend on it.
+/* test_store_shards.c -- shards are mapped within a budget, and small ones are merged; no read may depend on it.
  */
 #include "base/half.h"
 #include "store/view_internal.h"
@@ -22,7 +22,7 @@ static void open_view(struct store **s, struct store_view **v) {
     CHECK_OK(store_view_open(v, *s));
 }
 
-/* All that a view can give. */
+/* All that a view can return. */
 struct contents {
     int64_t chunks;
     int32_t *ids;
@@ -82,7 +82,7 @@ static void check_equal(const struct contents *a, const struct contents *b) {
     CHECK(fixture_same_hits(a->filtered, b->filtered, QUERIES * K));
 }
 
-/* Many more files than may be mapped. */
+/* Many more files than can be mapped at once. */
 static void small_budgets(struct threads *threads, const char *index) {
     new_dir(index);
     fixture_store(dir, &config, 0, 120, 3, index);
@@ -118,7 +118,7 @@ static int64_t mapped_files(void) {
     return n;
 }
 
-/* A round keeps what it touched; the least recently touched file gives way to the next one. */
+/* A round keeps the files that it reads; the least recently used file is unmapped for the next one. */
 static void rounds(void) {
     new_dir("rounds");
     fixture_store(dir, &config, 0, 12, 2, "exact");
@@ -144,8 +144,8 @@ static void rounds(void) {
     store_close(s);
 }
 
-/* A damaged file is found by the call that needs it; the others can still be read. */
-static void damage_at_first_touch(void) {
+/* The call that needs a damaged file finds the damage; the other files can still be read. */
+static void damage_at_first_read(void) {
     new_dir("damage");
     fixture_store(dir, &config, 0, 12, 2, "exact");
     struct store *s;
@@ -166,7 +166,7 @@ static void damage_at_first_touch(void) {
 }
 
 #ifndef __SANITIZE_ADDRESS__
-/* Where the system refuses a mapping, files give way as if the budget were smaller. */
+/* If the system refuses a mapping, files are unmapped as if the budget were smaller. */
 static void no_address_space(void) {
     struct store_writer_config wide = fixture_config(16384, VOCAB);
     new_dir("wide");
@@ -244,7 +244,7 @@ static struct contents adds(int64_t n, int64_t merge_chunks, const char *index, 
         if (merge_chunks) CHECK(file.chunks <= merge_chunks);
         small += file.chunks < merge_chunks / 2;
     }
-    if (merge_chunks) CHECK(small <= 6); /* each more than twice as large as the next one */
+    if (merge_chunks) CHECK(small <= 6); /* each is more than twice as large as the next one */
     CHECK_EQ(files_in("tokens"), info.shards);
     CHECK_EQ(files_in("landmarks"), info.shards);
     store_view_close(v);
@@ -266,7 +266,7 @@ static void merged_store_reads_the_same(struct threads *threads, const char *ind
     CHECK_EQ(system(command), 0);
 }
 
-/* A store of many small shards from before: each publishing merges a bounded part of them. */
+/* A store of an earlier version with many small shards: each publishing merges a bounded part of them. */
 static void older_small_shards(void) {
     new_dir("older");
     fixture_store(dir, &config, 0, 90, 1, "exact");
@@ -281,7 +281,7 @@ static void older_small_shards(void) {
     CHECK_EQ(verify_deep(), 0);
 }
 
-/* A view that was opened before keeps its own generation, whether it mapped a file or not. */
+/* A view that was opened before keeps its generation, whether it had mapped a file or not. */
 static void view_beside_a_merge(struct threads *threads) {
     int go[2];
     char byte = 0;
@@ -323,7 +323,7 @@ static void view_beside_a_merge(struct threads *threads) {
     close(go[1]);
 }
 
-/* A changed byte keeps its shard from being merged, and is still found. */
+/* A shard with a changed byte is not merged, and the change is still found. */
 static void damage_is_not_merged(void) {
     new_dir("laundry");
     fixture_store(dir, &config, 0, 1, 1, "exact");
@@ -346,7 +346,7 @@ int main(int argc, char **argv) {
     small_budgets(threads, "exact");
     small_budgets(threads, "IVF4,SQ8");
     rounds();
-    damage_at_first_touch();
+    damage_at_first_read();
 #ifndef __SANITIZE_ADDRESS__
     no_address_space();
 #endif

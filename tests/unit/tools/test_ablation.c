@@ -1,5 +1,5 @@
-/* test_ablation.c -- configs, plans and results of drt-eval ablation: the shipped configs, what rows share, budgets in
- * tokens, and damaged input, which is refused or read and never breaks the program. */
+/* test_ablation.c -- configs, plans and results of drt-eval ablation: the shipped configs, parts that rows share,
+ * budgets in tokens, and damaged input, which is refused or read without a crash. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -43,11 +43,11 @@ static void shipped_map(struct file_map *map, const char *name) {
     char path[FILE_PATH_MAX];
     const char *source = getenv("DRT_SOURCE");
     if (!source) test_skip("DRT_SOURCE is not set");
-    snprintf(path, sizeof path, "%s/examples/ablation/%s.json", source, name);
+    snprintf(path, sizeof path, "%s/docs/examples/ablation/%s.json", source, name);
     CHECK_OK(file_map(map, path));
 }
 
-/* Plans look at the sizes of texts: a text of so many bytes that stands in for each of them. */
+/* A plan reads the sizes of texts: each text is replaced by one of so many bytes. */
 static void name_texts_of(struct ablation_config *c, int64_t bytes) {
     struct object_list *lists[] = {&c->train, &c->valid, &c->other};
     FILE *f = fopen("text.jsonl", "w");
@@ -77,7 +77,7 @@ static const struct ablation_model *model_named(const struct ablation_plan *p, c
     test_fail(__FILE__, __LINE__, name);
 }
 
-/* Each part comes after those that it needs; no two have one name; every row has an evaluation that is made. */
+/* Each part follows those that it needs; names are unique; every row has an evaluation. */
 static void check_plan(const struct ablation_plan *p) {
     for (size_t i = 0; i < p->n_parts; i++) {
         CHECK(p->parts[i].spec[0]);
@@ -108,7 +108,7 @@ static void check_recurrent(const struct model_config *c) {
     CHECK_EQ(c->recurrent_states, 252);
 }
 
-/* Blocks are DRT's chunks; the tokens of a step are DRT's in shorter sequences, where those were long. */
+/* Blocks are DRT's chunks; a step has DRT's number of tokens, in shorter sequences if DRT's are long. */
 static void check_landmark(const struct ablation_model *m, const struct ablation_model *drt, int i) {
     static const int64_t lengths[] = {945, 1008, 504};
     CHECK(m->config.base_lm && m->config.landmark_block == 63 && m->config.landmark_topk == drt->config.topk);
@@ -155,13 +155,13 @@ static void make_plan(struct ablation_plan *p, struct ablation_config *c, const 
     shipped_map(&map, name);
     CHECK_OK(ablation_config_parse(c, name, (const char *)map.data, map.size));
     file_unmap(&map);
-    c->threads = 16; /* of the machine whose times are given here */
+    c->threads = 16; /* of the machine of these measurements */
     name_texts_of(c, bytes);
     CHECK_OK(ablation_plan_make(p, c));
 }
 
-/* Estimates, with the rate of an H200 and texts of the size of the real ones, beside what it took for trainings of this
- * size, for a store of 987,509 chunks, and for a memory's evaluation and fit with a larger K. */
+/* Estimates, with the rate of an H200 and texts of the real sizes, against measured times: of trainings of this size,
+ * of a store of 987,509 chunks, and of a memory's evaluation and fit with a larger K. */
 static void test_estimate(struct ablation_plan *p) {
     const double rate = 6.5e14, base = 250 * 0.055, full = 250 * 0.073, store = 17, memory = 110;
     const int64_t bytes = 49000000;
@@ -181,7 +181,7 @@ static void test_estimate(struct ablation_plan *p) {
     CHECK(recurrent > 1.5 * seconds && landmark > recurrent && landmark < 20 * seconds);
     CHECK(ablation_seconds_left(p, rate, by_kind) < 25 * 60); /* docs/ablation.md */
     CHECK(by_kind[ABLATION_TRAIN] > 0 && by_kind[ABLATION_BUILD] > 0 && by_kind[ABLATION_MEMORY] > 0);
-    for (size_t i = 0; i < p->n_parts; i++) /* parts that are done correct those of their kind */
+    for (size_t i = 0; i < p->n_parts; i++) /* finished parts correct the estimates of their kind */
         if (strcmp(p->parts[i].name, "train-base") == 0) p->parts[i].done = true, p->parts[i].seconds = 3 * seconds;
     CHECK(fabs(part_seconds(p, "train-drt", rate) - 3 * drt) < 1e-9 * drt);
     ablation_plan_free(p);
@@ -192,7 +192,7 @@ static void test_estimate(struct ablation_plan *p) {
     ablation_config_free(&c);
 }
 
-/* What rows take out of the training is out, and nothing else. */
+/* A row removes its part of the training, and nothing else. */
 static void test_trainings(struct ablation_plan *p) {
     struct ablation_config c;
     struct file_map map;
@@ -256,7 +256,7 @@ static void test_scored(void) {
     ablation_scored_free(&s);
 }
 
-/* Damaged text: a byte replaced, a piece cut out, the end cut off. */
+/* Damaged text: a replaced byte, a removed piece, a truncated end. */
 static size_t damage(char *out, const char *text, size_t n, struct rng *rng) {
     static const char likely[] = "{}[]\":,0-9eE.\\untf \n";
     memcpy(out, text, n);

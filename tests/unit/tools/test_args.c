@@ -37,7 +37,7 @@ static char captured[8192];
 static const char *operands[64];
 static int n_operands;
 
-/* Parses with stdout and stderr captured together. */
+/* Parses, and captures stdout and stderr together. */
 static int parse(const char *const *arguments) {
     char *argv[64] = {(char *)"drt-test"};
     int argc = 1;
@@ -136,7 +136,7 @@ static void test_refusals(void) {
     for (int i = 0; i < 65; i++)
         many[i] = "--stop=x";
     many[65] = NULL;
-    /* The test's own argv holds 63 arguments only, so the capacity of a repeated option is checked here. */
+    /* The argv of the other cases holds only 63 arguments, so the capacity of a repeated option is tested here. */
     struct arg_program copy = program;
     char *argv[67] = {(char *)"drt-test"};
     for (int i = 0; i < 65; i++)
@@ -197,8 +197,8 @@ static void test_help(void) {
         line += length + (line[length] == '\n');
     }
     CHECK_EQ(PARSE("-h", "--nonsense"), 0);
-    CHECK_EQ(PARSE("--nonsense", "--help"), 0); /* who asks for help gets it */
-    CHECK_EQ(PARSE("--text", "-h"), -1);        /* a value, not a wish for help */
+    CHECK_EQ(PARSE("--nonsense", "--help"), 0); /* --help wins over errors */
+    CHECK_EQ(PARSE("--text", "-h"), -1);        /* a value, not the option */
 }
 
 int main(int argc, char **argv) {
@@ -206,7 +206,7 @@ int main(int argc, char **argv) {
     test_values();
     test_letters();
     test_version();
-    test_refusals(); /* leaves stderr on another descriptor */
+    test_refusals(); /* keeps stderr on another descriptor */
     test_help();
     return test_done();
 }

@@ -1,4 +1,4 @@
-/* test_bench_result.c -- the figures that benchmarks write: quartiles, peers, the arguments, and a file that cannot be
+/* test_bench_result.c -- the results that benchmarks write: quartiles, peers, the arguments, and a file that cannot be
  * written. */
 #include "base/file.h"
 #include "tests/bench/result.h"
@@ -21,7 +21,7 @@ static void quantiles(void) {
     CHECK(!s.at && s.count == 0);
 }
 
-/* Runs as a benchmark would, in a process of its own; gives its exit status. */
+/* Runs like a benchmark, in a separate process; returns its exit status. */
 static int run_bench(const char *json) {
     fflush(stdout);
     pid_t child = fork();

@@ -1,5 +1,5 @@
-/* test_memory_fit.c -- temperatures and gates are fitted where the answer is known: the gate opens where the memory
- * knows, closes on random chunks, counts files the same; samples are read back as written. */
+/* test_memory_fit.c -- temperatures and gates are fitted to samples with a known solution: the gate opens if the memory
+ * has the token, closes for random chunks, and counts files equally; samples are read back as written. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "tools/memory/memory_fit.h"
@@ -23,7 +23,7 @@ static const struct memory_fit_config random_of = {.kind = MEMORY_CORPUS,
 static bool use[DOCUMENTS];
 static int file[DOCUMENTS];
 
-/* What a memory is in make_samples: whether it has the token, and how near it finds that. */
+/* A memory of make_samples: whether it has the token, and at which distance. */
 static void fill(struct memory_sample_columns *of, int64_t i, bool knows, double nearest, double best) {
     of->mark[MEMORY_ENTRIES][i] = 8;
     of->mark[MEMORY_NEAREST][i] = (float)nearest;
@@ -41,9 +41,9 @@ static void fill(struct memory_sample_columns *of, int64_t i, bool knows, double
     }
 }
 
-/* The model gives 0.1 to every token. The memories know the token (0.9 at the best temperature) where they find
- * something near, half of the time, and have not got it elsewhere. Random chunks look as near, never have it, and have
- * low scores. */
+/* The model gives 0.1 to every token. Half of the time the memories find a near entry and give the token 0.9 (at the
+ * best temperature); else they do not have it. Random chunks look as near, never have the token, and have low
+ * scores. */
 static void make_samples(struct memory_samples *s) {
     struct rng rng = rng_make(4, 0);
     *s = (struct memory_samples){
@@ -69,7 +69,7 @@ static void make_samples(struct memory_samples *s) {
 
 static const struct memory_part part = {use, file, DOCUMENTS, FILES};
 
-/* Mean loss of the documents that were not fitted. */
+/* Mean loss of the held-out documents. */
 static double loss_of_others(const struct memory_mixture *m, const struct memory_samples *s,
                              const struct memory_fit_config *config) {
     double loss = 0;
@@ -92,7 +92,7 @@ static void test_fit(void) {
     CHECK(alone.given && alone.tau[MEMORY_OWN] == memory_taus[BEST_TAU]);
     CHECK_EQ(report.tokens, N / 2);
     CHECK(report.penalty > 0);
-    double least = INFINITY, best = -0.5 * log(0.9) - 0.5 * log(0.1); /* open where it helps, else closed */
+    double least = INFINITY, best = -0.5 * log(0.9) - 0.5 * log(0.1); /* open if it helps, else closed */
     for (double weight = 0.05; weight < 1; weight += 0.05) {
         fixed.gate = memory_gate_fixed(MEMORY_OWN, weight);
         least = fmin(least, loss_of_others(&fixed, &s, &own));
@@ -102,8 +102,8 @@ static void test_fit(void) {
     memory_samples_free(&s);
 }
 
-/* The gate of the corpus sees how well the chunks fit the text: taught with random ones, it is closed where chunks have
- * their scores, and as open as before where they have those of a search. */
+/* The gate of the corpus reads the chunks' scores. Fitted also with random chunks, it closes for chunks with their
+ * scores, and stays open for chunks with the scores of a search. */
 static void test_closes_on_random(void) {
     struct memory_samples s;
     struct memory_mixture open, closed;
@@ -117,7 +117,7 @@ static void test_closes_on_random(void) {
     memory_samples_free(&s);
 }
 
-/* What a search finds in a store of other text: high scores, but nothing near, and the wrong token. */
+/* Chunks of a store of other text: high scores, but no near entry, and the wrong token. */
 static void make_other(struct memory_samples *other, const struct memory_samples *s) {
     *other = (struct memory_samples){.has = {[MEMORY_READ_FOUND] = true}};
     CHECK_OK(memory_samples_reserve(other, N));
@@ -129,14 +129,14 @@ static void make_other(struct memory_samples *other, const struct memory_samples
     }
 }
 
-/* Random chunks have low scores: a gate that they alone taught to close opens for the high scores of a store of other
- * text. Taught with both, it is closed on both, and as open as before where a search finds something. */
+/* Random chunks have low scores: a gate that was fitted with them alone opens for the high scores of a store of other
+ * text. Fitted with both, it closes for both, and stays open if a search finds a near entry. */
 static void test_closes_on_other_text(void) {
     struct memory_samples s, other;
     struct memory_mixture open, closed;
     const double none = -log(0.1);
     make_samples(&s);
-    for (int64_t i = 0; i < N; i++) /* what is near has the token no more often than what is not: scores decide */
+    for (int64_t i = 0; i < N; i++) /* near entries have the token as often as others: the scores decide */
         fill(&s.of[MEMORY_READ_FOUND], i, i % 4 != 0, 1 + 4 * (double)s.entropy[i], i % 4 != 0 ? 3 : 2.5);
     make_other(&other, &s);
     CHECK_OK(memory_samples_other(&s, &other, "kept"));
@@ -160,8 +160,8 @@ static void test_closes_on_other_text(void) {
     memory_samples_free(&s);
 }
 
-/* In file 0, one document of the part, the memory is always wrong; in file 1, five documents, it is always right. A fit
- * that counts tokens would open the gate five times as far as one that counts files. */
+/* The fitted part has one document of file 0, where the memory is always wrong, and five of file 1, where it is always
+ * right. A fit that counts tokens would open the gate five times as far as one that counts files. */
 static void test_files_count_the_same(void) {
     struct memory_samples s;
     struct memory_mixture m;

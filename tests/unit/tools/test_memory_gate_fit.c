@@ -1,5 +1,5 @@
 /* test_memory_gate_fit.c -- the gate's loss against plain loops over struct memory_gate, its gradient against finite
- * differences, the same bits with any number of threads, and a minimum that is one. */
+ * differences, the same bits with any number of threads, and a true minimum. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "tools/memory/memory_gate_fit.h"
@@ -12,8 +12,8 @@ static double draw(struct rng *rng) {
     return 2 * (double)rng_uniform(rng) - 1;
 }
 
-/* Every case that a row may be in: without a memory, without one of them, a token that a memory does not have, a row
- * that takes no part. */
+/* Every kind of row: without memories, without one of them, with a token that a memory does not have, and excluded
+ * rows. */
 static void make_rows(void) {
     struct rng rng = rng_make(11, 0);
     for (int i = 0; i < ROWS; i++) {
@@ -40,7 +40,7 @@ static void make_gate(struct memory_gate *gate, double scale) {
         parameters[i] = scale * draw(&rng);
 }
 
-/* The same loss from the weights that programs mix with. Features are taken as standardised already. */
+/* The same loss, from the weights that programs mix with. The features are already standardised. */
 static double plain_loss(const struct memory_gate *gate) {
     double loss = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -101,8 +101,8 @@ static void test_gradient(void) {
     CHECK(furthest <= 1e-8);
 }
 
-/* One feature says which memory knows the token; the loss of a gate that reads it is far below that of any fixed
- * weights, and a large penalty leaves little of that. */
+/* One feature says which memory has the token. A gate that reads it has a much lower loss than any fixed weights; a
+ * large penalty removes most of this gain. */
 static void test_minimum(void) {
     static struct memory_gate_row known[ROWS];
     struct rng rng = rng_make(13, 0);
@@ -124,7 +124,7 @@ static void test_minimum(void) {
     CHECK_OK(memory_gate_loss(&loss, NULL, &gate.w1[0][0], known, ROWS, NULL));
     CHECK_OK(memory_gate_loss(&penalised, NULL, &held.w1[0][0], known, ROWS, NULL));
     CHECK(loss < 0.05);
-    CHECK(penalised > 0.6); /* the best fixed weights, a half for each side: log 2 */
+    CHECK(penalised > 0.6); /* the best fixed weights are a half each: log 2 */
 }
 
 int main(void) {

@@ -33,7 +33,7 @@ static void keys_of(const struct world *w, float *keys, float *logits, const int
     decoder_state_free(state);
 }
 
-/* Each chunk by itself; the last token of a chunk is followed by the first of the next one of its document. */
+/* Each chunk is read alone; the token after its last one is the first of the next chunk of its document. */
 static void plain_entries(const struct world *w, struct plain *p) {
     static float keys[CHUNK * D];
     p->n = 0;
@@ -57,7 +57,7 @@ static int by_distance(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* All entries but those of a document, nearest first. */
+/* All entries outside of a document, nearest first. */
 static int plain_nearest(const struct plain *p, struct entry *out, const float *state, int64_t document) {
     int n = 0;
     for (int i = 0; i < p->n; i++) {
@@ -157,7 +157,7 @@ static void check_row(const struct entry *all, const struct memory_read *read, i
     CHECK(fabs((double)column[MEMORY_LM_OF_TOP][i] - ((double)logits[token] - log(lm))) <= 1e-3);
 }
 
-/* A window adds its states, and reads what was found in the second run. */
+/* The first run collects the states of a window, the second reads the entries that were found. */
 static void test_window(struct world *w, const struct plain *p) {
     static float keys[LENGTH * D], logits[LENGTH * VOCAB];
     static struct entry all[ENTRIES_MAX];

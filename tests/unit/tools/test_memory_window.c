@@ -42,8 +42,8 @@ static void make_model(struct world *w, bool base_lm, int threads) {
     CHECK_OK(decoder_create(&e->decoder, e->device, &e->model.config, &e->weights, 0));
 }
 
-/* Documents of 1 to 9 chunks over few ids; those of a document lie in a range of its own, so that searches find some.
- */
+/* Documents of 1 to 9 chunks over few ids. Each document uses a range of ids of its own, so that searches find related
+ * chunks. */
 static void make_store(struct world *w, const char *path) {
     struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = D, .vocab_size = VOCAB},
                                          .max_catalog_bytes = 1 << 26};
@@ -102,7 +102,7 @@ static void free_world(struct world *w) {
 
 /* ---- by plain loops ---- */
 
-/* Key states of a text by the decoder alone, in calls of `step` ids; logits too where they are wanted. */
+/* Key states of a text by the decoder alone, in calls of `step` ids; also logits, if requested. */
 static void plain_keys(const struct world *w, float *keys, float *logits, const int32_t *ids, int64_t n, int64_t step) {
     struct decoder_state *state;
     CHECK_OK(decoder_state_create(&state, w->engine.decoder, NULL));
@@ -197,7 +197,7 @@ static void check_marks(const struct memory_read *read, const struct store_hit h
     CHECK(fabs((double)read->mark[MEMORY_MEAN][i] - mean / (double)length) <= 1e-5);
 }
 
-/* What a read must have of the window, entry by entry. */
+/* The expected entries of a read of the window. */
 static void check_read(const struct world *w, const struct memory_lm *lm, const struct memory_read *read,
                        struct store_range exclude) {
     static float keys[CONTEXT * D], logits[CONTEXT * VOCAB];
@@ -241,7 +241,7 @@ static void run_window(struct world *w, struct memory_read reads[READS], struct 
     CHECK_OK(memory_window_run(*window, lm, w->text, CONTEXT, FIRST, document));
 }
 
-/* Scores of random chunks are those of the search that they stand in for; the oracle searches with what comes. */
+/* Random chunks have the scores of the query that they replace; the oracle searches with the following text. */
 static void check_others(const struct world *w, const struct memory_read reads[READS]) {
     struct store_hit best;
     const struct lexical_query ahead = {w->text + FIRST, CHUNK};
@@ -328,7 +328,7 @@ static void test_small_pool(void) {
     free_world(&w);
 }
 
-/* Random chunks are distinct, stay out of a document, and are all there is of a small store. */
+/* Random chunks are distinct and not of the excluded document; in a small store they are all chunks. */
 static void test_draw(void) {
     static struct world w;
     int64_t chunks[2 * 24], at[] = {64, 128};
@@ -370,7 +370,7 @@ static void spread(const struct entries *e, const float *state, double tau, doub
         p[e->value[j]] += weight * z[j] / sum;
 }
 
-/* A running text: the mixture after each of its last ids, when the ring of the own past has come round. */
+/* A running text: the mixture after each of its last ids, when the ring of the own past has wrapped. */
 static void test_text(void) {
     enum { PAST = 60, LENGTH = 1300, PROMPT = 1200 };
     static struct world w;

@@ -1,4 +1,4 @@
-/* test_needle.c -- needle samples: what stands in the text is what is requested, lengths and alignment, repeatability.
+/* test_needle.c -- needle samples: the text contains the answer to the question; lengths, alignment, repeatability.
  */
 #include "base/memory.h"
 #include "tools/tasks/needle.h"
@@ -25,7 +25,7 @@ static struct needle_maker *make(enum needle_task task, enum needle_wording word
     return m;
 }
 
-/* Times that part occurs in ids. */
+/* How often part occurs in ids. */
 static int occurs(const int32_t *ids, int64_t n, const int32_t *part, int64_t m) {
     int found = 0;
     for (int64_t i = 0; i + m <= n; i++)

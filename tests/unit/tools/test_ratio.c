@@ -1,4 +1,4 @@
-/* test_ratio.c -- the interval of a ratio of sums: by hand, and by how often it holds the truth. */
+/* test_ratio.c -- the interval of a ratio of sums: by hand, and by how often it contains the true ratio. */
 #include "base/rng.h"
 #include "tools/shared/ratio.h"
 
@@ -18,8 +18,8 @@ static void test_by_hand(void) {
     CHECK(isnan(r.value) && r.low > r.high);
 }
 
-/* Documents of random length, each with its own difficulty: the interval must hold the true ratio in about 95 % of
- * samples. 4000 samples: standard error 0.35 %. */
+/* Documents of random length and difficulty: the interval must contain the true ratio in about 95 % of samples. 4000
+ * samples: standard error 0.35 %. */
 static void test_coverage(size_t n, double least, double most) {
     struct rng rng = rng_make(test_seed(), n);
     double a[64], b[64];

@@ -1,7 +1,8 @@
 /* test_rouge.c -- ROUGE against the figures of the Python package rouge-score 0.1.2 (RougeScorer(["rouge1", "rouge2",
  * "rougeL"]), no stemmer), and its properties on random texts.
  *
- * `test_rouge pairs` prints the figures of standard input, a line "target TAB answer" each: tests/oracles/rouge.py. */
+ * `test_rouge pairs` prints the figures of each line "target TAB answer" of standard input, for
+ * tests/oracles/rouge.py. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tools/tasks/rouge.h"

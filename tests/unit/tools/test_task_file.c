@@ -1,4 +1,4 @@
-/* test_task_file.c -- samples of tasks: the three layouts, what is refused, and RULER's score. */
+/* test_task_file.c -- samples of tasks: the three layouts, refusals, and RULER's score. */
 #include "tools/tasks/task_file.h"
 
 #include "tests/test.h"
@@ -43,7 +43,7 @@ static void test_layouts(void) {
     task_file_close(f);
 }
 
-/* A line longer than what is read at once, with its parts growing the buffers. */
+/* A line that is longer than one read, whose parts enlarge the buffers. */
 static void test_long_line(void) {
     enum { N = 700000 };
     struct task_sample s;

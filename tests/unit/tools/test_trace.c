@@ -1,5 +1,5 @@
-/* test_trace.c -- records of a trace: which list belongs to which chunk, characters across chunk ends, and what may
- * not get through into JSON and into the page. */
+/* test_trace.c -- records of a trace: which list belongs to which chunk, characters across chunk ends, and the escaping
+ * of text in JSON and in the page. */
 #include "tools/trace/trace.h"
 
 #include "tests/test.h"
@@ -7,7 +7,7 @@
 enum { CHUNK = 4, K = 3 };
 static struct tokenizer *tokenizer;
 
-/* ---- a sink that keeps what it is given ------------------------------------------------------------------ */
+/* ---- a sink that keeps its records ------------------------------------------------------------------ */
 
 struct kept {
     int64_t number;
@@ -63,7 +63,7 @@ static struct trace *start(struct trace_sink *sink) {
     return t;
 }
 
-/* What the decoder would report: query of chunk `first` + row finds `found` own chunks, the newest first. */
+/* The decoder's report: the query of chunk `first` + row finds `found` own chunks, the newest first. */
 static void report(struct trace *t, int group, int64_t first, int64_t rows) {
     int64_t id[8 * K];
     float weight[8 * K], score[8 * K];
@@ -99,7 +99,7 @@ static void test_records(void) {
     struct trace *t = start(&keeper);
     int32_t ids[64];
     int n = ids_of(ids, "aaaabbbbccccdddde\xc3\xa9"
-                        "f<"); /* the tiny tokenizer may merge: counted below */
+                        "f<"); /* the tiny tokenizer may merge letters, so the ids are counted below */
     CHECK(n >= 3 * CHUNK + 1);
     /* Two chunks in one pass, as a prompt; then one id at a time. */
     report(t, 0, 0, 2);
@@ -141,7 +141,7 @@ static void test_records(void) {
                      "f<");
 }
 
-/* A sink's failure comes out of trace_tokens and ends the others without keeping. */
+/* trace_tokens returns a sink's failure, and the other sinks end without keeping their output. */
 static void test_failure(void) {
     struct trace *t = start(&keeper);
     int32_t ids[64];
@@ -174,7 +174,7 @@ static void test_files(void) {
     CHECK_OK(trace_sink_for(&sink, path, ""));
     struct trace *t = start(sink);
     CHECK_OK(trace_tokens(t, ids, n, false));
-    CHECK(access(path, F_OK) != 0); /* nobody sees half a trace */
+    CHECK(access(path, F_OK) != 0); /* no incomplete trace appears */
     CHECK_OK(trace_end(t, true));
     char *text = read_whole(path);
     CHECK(strncmp(text, "{\"chunk\":0,", 11) == 0);

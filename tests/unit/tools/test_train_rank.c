@@ -30,7 +30,7 @@ static void test_launchers(void) {
     ENVIRONMENT();
     CHECK_OK(train_rank_detect(&rank));
     CHECK(rank.world == 1 && rank.rank == 0 && !rank.launched);
-    ENVIRONMENT("RANK", "3"); /* anybody's variable */
+    ENVIRONMENT("RANK", "3"); /* set by other programs, too */
     CHECK_OK(train_rank_detect(&rank));
     CHECK(rank.world == 1 && rank.rank == 0);
     ENVIRONMENT("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
@@ -41,7 +41,7 @@ static void test_launchers(void) {
     CHECK(rank.world == 4 && rank.rank == 2 && rank.local == 2);
     ENVIRONMENT("RANK", "2", "WORLD_SIZE", "4", "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "2");
     CHECK_FAILS(train_rank_detect(&rank), STATUS_UNSUPPORTED, "4 processes on several hosts");
-    /* Never each of them alone: all would train the same model. */
+    /* None of them alone counts: all processes would train the same model. */
     ENVIRONMENT("PMI_RANK", "70", "PMI_SIZE", "128");
     CHECK_FAILS(train_rank_detect(&rank), STATUS_UNSUPPORTED, "128 processes: at most 64");
     const char *const damaged[][2] = {{"2", "2"}, {"-1", "2"}, {"x", "2"}, {"0", "0"}, {"0", "99999999999999999999"}};
@@ -70,11 +70,11 @@ static void test_gpus(void) {
         check_gpu("4,7,GPU-1a", 1, launched, "7");
         check_gpu("4,7,GPU-1a", 2, launched, "GPU-1a");
         check_gpu("4,7,GPU-1a", 3, launched, NULL);
-        check_gpu("", 1, launched, ""); /* hidden stays hidden */
+        check_gpu("", 1, launched, ""); /* hidden GPUs stay hidden */
     }
     check_gpu("5", 0, false, "5");
     check_gpu("5", 1, false, NULL);
-    check_gpu("5", 1, true, "5"); /* a launcher that shows each process its own */
+    check_gpu("5", 1, true, "5"); /* a launcher that makes one GPU visible to each process */
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
-/* test_batches.c -- windows, landmarks, targets and documents against rules written out again; any batch without the
- * ones before; an epoch holds no token twice; the corpus as chunks; files that are refused. */
+/* test_batches.c -- windows, landmarks, targets and documents against a second implementation of the rules; any batch
+ * without the ones before; an epoch has no token twice; the corpus as chunks; refused files. */
 #include "tests/test.h"
 #include "train/step/batches.h"
 #include <stdbool.h>
@@ -24,7 +24,7 @@ static const char *write_ids(const char *name, const uint32_t *ids, int64_t n) {
     return path;
 }
 
-/* Each id determines its position (and is never END), except for END every `period` ids. */
+/* Each id shows its position and is not END; every `period`-th id is END. */
 static uint32_t *text(int64_t n, int64_t period) {
     uint32_t *ids = malloc((size_t)n * sizeof *ids);
     for (int64_t i = 0; i < n; i++)
@@ -194,8 +194,8 @@ static void corpus(void) {
     uint32_t ids[N];
     for (int i = 0; i < N; i++)
         ids[i] = 1 + (uint32_t)i;
-    ids[63] = END;  /* a document of one chunk exactly */
-    ids[64] = END;  /* an empty one */
+    ids[63] = END;  /* a document of exactly one chunk */
+    ids[64] = END;  /* an empty document */
     ids[200] = END; /* 135 ids: three chunks, the last of 9; then 99 without an end */
     struct batches *b =
         open_with((struct batches_config){.sequences = 1, .chunks = 2}, &m, write_ids("c.u16", ids, N), NULL);

@@ -1,5 +1,5 @@
-/* test_checkpoint.c -- checkpoints come back to the bit, the newest whole one is found, damage is named; the log is cut
- * where a run continues. */
+/* test_checkpoint.c -- checkpoints are read back bit for bit, the newest complete one is found, errors name damage; the
+ * log is truncated where a run continues. */
 #include "model/params.h"
 #include "tests/test.h"
 #include "train/run/checkpoint.h"
@@ -63,7 +63,7 @@ static void round_trip(enum safetensors_dtype type, const char *name) {
         check_same(&loaded, &c);
         checkpoint_free(&loaded), checkpoint_free(&c);
     }
-    /* What is not a whole checkpoint is none: a killed writer's, other names. 12 is the newest, not "8". */
+    /* An incomplete checkpoint of a killed writer, and other names, are ignored. 12 is the newest, not "8". */
     CHECK(mkdir(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-99.tmp" : "b/checkpoints/step-99.tmp"), 0777) ==
           0);
     CHECK(mkdir(test_path(type == SAFETENSORS_F32 ? "a/checkpoints/step-98x" : "b/checkpoints/step-98x"), 0777) == 0);
@@ -81,7 +81,7 @@ static void round_trip(enum safetensors_dtype type, const char *name) {
     checkpoint_free(&loaded);
 }
 
-/* Every way of damage to `a`, which has step 12. */
+/* Every kind of damage to `a`, which has step 12. */
 static void damage(void) {
     struct model_config m = model(), other = model();
     struct checkpoint loaded;
@@ -179,7 +179,7 @@ static void log_is_cut(void) {
     CHECK_OK(run_log_open(&log, path, 2));
     run_log_close(log);
     check_file(path, two);
-    CHECK_OK(run_log_open(&log, path, 100)); /* nothing to cut */
+    CHECK_OK(run_log_open(&log, path, 100)); /* nothing to truncate */
     run_log_close(log);
     check_file(path, two);
     CHECK_OK(run_log_open(&log, path, 0));

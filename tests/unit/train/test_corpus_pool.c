@@ -1,5 +1,5 @@
-/* test_corpus_pool.c -- the corpus as a pool of candidates: landmarks are those of the encoder as it stands, the best
- * are found, barred documents never, noise stays among the best few, and no query can retrieve an empty result. */
+/* test_corpus_pool.c -- the corpus as a pool of candidates: landmarks are those of the current encoder, the best chunks
+ * are found, excluded documents never, noise reorders the best few only, and no result is empty. */
 #include "base/rng.h"
 #include "kernels/ops.h"
 #include "tests/ref/ref.h"
@@ -30,7 +30,7 @@ static struct model_config make_config(const char *encoder_input) {
     return c;
 }
 
-/* Chunk c holds its own number, so that a row identifies its chunk. */
+/* Chunk c contains its own number, so that a row identifies its chunk. */
 static struct corpus *make_corpus(void) {
     struct corpus *t = calloc(1, sizeof *t);
     for (int c = 0; c < CHUNKS; c++) {
@@ -44,7 +44,7 @@ static struct corpus *make_corpus(void) {
         t->barred[q][0] = q % 15;
         t->barred[q][1] = q == 3 ? 20 : q % 15 + q % 3;
     }
-    t->barred[3][0] = 0; /* every document: nothing is left */
+    t->barred[3][0] = 0; /* every document: no chunk is left */
     t->barred[4][0] = 1; /* all but document 0 */
     t->barred[4][1] = 20;
     for (int i = 0; i < QUERIES * D; i++)
@@ -56,7 +56,7 @@ static int64_t number_of(const int32_t *ids) {
     return ids[0] + 80 * (int64_t)ids[1];
 }
 
-/* What may be chosen by q, best first; returns how many. */
+/* The chunks that q may select, best first; returns their number. */
 static int64_t ranking(int64_t *order, const struct corpus *t, const double *scores, int q) {
     int64_t n = 0;
     for (int64_t c = 0; c < CHUNKS; c++) {
@@ -87,7 +87,7 @@ static void check_found(const struct found *f, const struct corpus *t, const dou
                 CHECK(seen[j] != c);
             while (rank < live && order[rank] != c)
                 rank++;
-            CHECK(rank < live); /* not barred */
+            CHECK(rank < live); /* not excluded */
             int64_t bound = gumbel ? 4 * CANDIDATES : i + 1;
             if (rank >= bound && bound <= live) /* float and double may order neighbours otherwise */
                 CHECK(fabs(scores[q * CHUNKS + c] - scores[q * CHUNKS + order[bound - 1]]) < 1e-4);
@@ -145,7 +145,7 @@ static void landmarks_of(float *out, struct device *dev, const struct model_conf
     free(ids);
 }
 
-/* Landmarks made without anything else are forward's: one layer or several, with a projection or without. */
+/* Landmarks that are computed alone equal those of forward: with one layer or several, with a projection or without. */
 static void alone(struct device *dev, int layers, bool projection) {
     struct model_config config = make_config("tokens");
     struct corpus *t = make_corpus();

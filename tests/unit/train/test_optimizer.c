@@ -1,6 +1,6 @@
-/* test_optimizer.c -- every tensor is moved as its own AdamW would move it, with the right decay, whatever ranges they
- * were joined to; each part is clipped by its own norm, and the token memory's is never the trunk's; a broken gradient
- * moves nothing of its part. */
+/* test_optimizer.c -- every tensor is updated as by an AdamW of its own, with the right decay, although tensors are
+ * joined to ranges; each part is clipped by its own norm, and the token memory's part is separate from the trunk's; a
+ * gradient that is not finite updates nothing of its part. */
 #include "kernels/ops.h"
 #include "tests/ref/ref_backward.h"
 #include "tests/test.h"
@@ -26,7 +26,7 @@ static struct model_config model(int kind) {
 
 static void fill_gradient(const struct optimizer *o, int step) {
     const struct weights *g = optimizer_gradients(o);
-    float *data = g->data; /* the CPU's memory is ours */
+    float *data = g->data; /* the CPU's memory is the host's */
     for (int64_t i = 0; i < params_elements(g->table); i++)
         data[i] = sinf((float)(i * 7 + step * 13)) * 0.1f;
 }
@@ -38,7 +38,7 @@ static enum optimizer_part part_of(const char *name) {
     return retriever ? OPTIMIZER_RETRIEVER : OPTIMIZER_TRUNK;
 }
 
-/* The part whose norm a tensor counts in. */
+/* The part whose norm includes a tensor. */
 static enum optimizer_part norm_of(const char *name, int kind) {
     enum optimizer_part part = part_of(name);
     return part == OPTIMIZER_RETRIEVER && !(kind & RETRIEVER_APART) ? OPTIMIZER_TRUNK : part;
@@ -58,10 +58,10 @@ static void check_norms(struct optimizer *o, double norm[OPTIMIZER_PARTS], const
     CHECK((norm[OPTIMIZER_MEMORY] < 0) == !(kind & WITH_MEMORY));
     for (int part = 0; part < OPTIMIZER_PARTS; part++)
         if (norm[part] >= 0) CHECK(fabs(norm[part] - sqrt(squares[part])) < 1e-6 * norm[part]);
-    CHECK(norm[OPTIMIZER_TRUNK] > 0.5); /* the clip bites */
+    CHECK(norm[OPTIMIZER_TRUNK] > 0.5); /* the norm is above the clip */
 }
 
-/* Three steps, each tensor followed in double on its own. */
+/* Three steps; each tensor is also updated alone in double precision. */
 static void moves_each_tensor(struct device *dev, bool decay_embedding, float trunk, int kind) {
     struct model_config c = model(kind);
     struct optimizer_config how = {0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, decay_embedding, trunk, kind & RETRIEVER_APART};

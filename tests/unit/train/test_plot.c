@@ -1,4 +1,4 @@
-/* test_plot.c -- plots of training logs: reading, thinning, axes, and the structure of page and picture. */
+/* test_plot.c -- plots of training logs: reading, subsampling, axes, and the structure of page and picture. */
 #include "base/file.h"
 #include "tests/test.h"
 #include "train/plot/plot_internal.h"
@@ -44,7 +44,7 @@ static void test_log(void) {
     fails("{\"step\":1,\"tokens\":9}\n{\"step\":2,\"tokens\":8}\n", "step 2 has seen 8 tokens");
 }
 
-/* Taken up again from step 2: the first run's steps from 3 on do not count, nor its validation there. */
+/* The run was resumed from step 2: the first run's steps and validations from 3 on do not count. */
 static void test_resumed(void) {
     struct plot_log log;
     parse(&log, "{\"step\":1,\"tokens\":1,\"loss\":1}\n{\"step\":2,\"tokens\":2,\"loss\":2}\n{\"step\":2,\"tokens\":2,"
@@ -102,7 +102,7 @@ static void test_thin(void) {
     }
     CHECK_EQ(finite, 299999);
     CHECK_EQ(broken, 1);
-    /* The spike raises what lies near it and nothing else. */
+    /* The spike raises the points near it and no others. */
     plot_smooth(&s, PLOT_TOKENS, 300000 * 100 / 150.);
     CHECK(s.columns[411].smooth > 1e20 && fabs(s.columns[440].smooth - 3.5) < 0.02 &&
           fabs(s.columns[380].smooth - 3.5) < 0.02);
@@ -125,7 +125,7 @@ static void test_smooth(void) {
     make_log(&log, 800, slope);
     CHECK_OK(plot_subsample(&s, &log, PLOT_LOSS, PLOT_STEPS, 0, 800, 8000));
     plot_smooth(&s, PLOT_STEPS, 30);
-    for (size_t i = 0; i < 700; i++) /* the begin of a slope is not flattened */
+    for (size_t i = 0; i < 700; i++) /* the beginning of a slope is not flattened */
         CHECK(fabs(s.columns[i].smooth - slope(i)) < 1e-9);
     plot_series_free(&s);
     free(log.rows);
@@ -166,7 +166,7 @@ static void test_axes(void) {
         snprintf(what, sizeof what, "axis from %g to %g", cases[i].low, cases[i].high);
         check_labels(what, &axis, cases[i].labels);
     }
-    /* Whatever the range: between two and `most` ticks, inside, rising. */
+    /* For any range: between two and `most` ticks, inside, rising. */
     for (int k = 0; k < 20000; k++) {
         double low = pow(10, (k % 97) / 4. - 12), high = low * (1 + pow(10, (k % 89) / 10. - 4));
         struct plot_axis axis;
@@ -185,8 +185,8 @@ static void test_axes(void) {
     CHECK_STR(plot_number(text, 0, 3), "0.00");
 }
 
-/* Every tag is closed by its own name, every attribute quoted, no bare '<' or '&' in text: well-formed enough to catch
- * what a drawing program can do wrong. */
+/* Every tag is closed by its own name, every attribute is quoted, and text has no bare '<' or '&'. This finds the
+ * errors that a drawing program can make. */
 static void check_xml(const char *text) {
     char stack[32][16];
     int depth = 0, roots = 0;
@@ -283,7 +283,7 @@ static void test_files(void) {
     check_xml(text);
     CHECK(strstr(text, "Nothing was logged yet."));
     free(text);
-    /* Refreshing replaces; a failure leaves what was there. */
+    /* A refresh replaces the page; a failure keeps the old one. */
     CHECK_OK(plot_refresh(b));
     CHECK_OK(plot_refresh(b));
     CHECK_OK(file_join(out, b, "plot.html"));

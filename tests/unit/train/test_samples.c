@@ -1,5 +1,5 @@
-/* test_samples.c -- sequences of samples against rules written out again: where they begin, what is predicted, what
- * follows them; an epoch has each sample once; files of answers that do not fit are refused. */
+/* test_samples.c -- sequences of samples against a second implementation of the rules: where they begin, what is
+ * predicted, what follows them; an epoch has each sample once; files of answers that do not fit are refused. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "train/step/answers.h"
@@ -73,7 +73,7 @@ static int check_sequence(const struct corpus *c, const struct batch *b, int i, 
     for (int chunk = 0; chunk < CHUNKS && !base; chunk++) {
         const int32_t *documents = b->documents[i * CHUNKS + chunk];
         bool real = chunk * CHUNK < n;
-        CHECK_EQ(documents[0], real ? 5 + s : -2); /* what ends differs from what begins: no chunk continues */
+        CHECK_EQ(documents[0], real ? 5 + s : -2); /* ends and beginnings differ: no chunk continues */
         CHECK_EQ(documents[1], real ? 5 + s : -1);
     }
     return (int)s;
@@ -132,7 +132,7 @@ static void test_once(const struct corpus *c) {
     int64_t scored = 0;
     for (int64_t s = 8; s < SAMPLES; s++)
         scored += batches_predicted(b, NULL, s);
-    batches_get(b, &batch, 0, 2); /* the twelfth sequence is none */
+    batches_get(b, &batch, 0, 2); /* there is no twelfth sequence */
     CHECK_EQ(batch.scored, scored);
     batches_close(b);
     CHECK_OK(open_corpus(&b, c, false,

@@ -1,5 +1,6 @@
-/* test_similar.c -- passages of a training batch: every block gets what BM25 finds for the text before it, never of
- * its own documents; the table's file is kept, checked and refused; similar windows come into one group. */
+/* test_similar.c -- passages of a training batch: every block gets the passages that BM25 finds for the text before it,
+ * and none of its own documents; the table's file is kept, checked, and refused if it does not fit; similar windows are
+ * put into one group. */
 #include "base/file.h"
 #include "tests/test.h"
 #include "train/memory/similar.h"
@@ -7,7 +8,7 @@
 enum { CHUNK = 63, VOCAB = 4000, END = 0, LANDMARK = 3999, LONG = 6 * CHUNK, DOCUMENTS = 12, PASSAGES = 2, SPAN = 2 };
 enum { NUMBERS = SPAN * CHUNK + 1 };
 
-/* Documents 2i and 2i+1 are of the same ids but for each ninth one, which is the document's own. */
+/* Documents 2i and 2i+1 (twins) have the same ids, except for each ninth one, which is the document's own. */
 static int32_t id_at(int document, int64_t i) {
     int32_t topic = document / 2;
     return i % 9 == 4 ? 3000 + document : (int32_t)(1 + (topic * 397 + i * (7 + topic)) % 2900);
@@ -62,7 +63,7 @@ static void locate(int64_t position, int *document, int64_t *offset) {
     *offset = position % (LONG + 1);
 }
 
-/* The twin's chunk is found by the chunk that ended last, and the passage is that chunk and the next one. */
+/* The chunk that ended last finds the twin's chunk; the passage is that chunk and the next one. */
 static void check_block(const struct batch *b, int64_t block, int64_t position) {
     const int32_t *ids = b->passages + block * PASSAGES * NUMBERS, *documents = b->passage_documents + block * PASSAGES;
     int document;
@@ -78,7 +79,7 @@ static void check_block(const struct batch *b, int64_t block, int64_t position) 
     if (offset < CHUNK || !readable) return;
     int64_t from = (offset / CHUNK - 1) * CHUNK;
     CHECK_EQ(documents[0], twin);
-    /* The query is of two chunks, and the twin has both. */
+    /* The query has two chunks, and the twin has both. */
     int64_t at = ids[0] == id_at(twin, from) && ids[1] == id_at(twin, from + 1) ? from : from - CHUNK;
     CHECK(at >= 0);
     for (int64_t i = 0; i < NUMBERS; i++)
@@ -120,7 +121,7 @@ static void check_tables(bool base) {
     CHECK_OK(similar_open(&n, &how));
     CHECK(!file_exists(test_path("n.safetensors.lex")));
     check_fill(n, text, &m);
-    how.make = false; /* what was kept */
+    how.make = false; /* from the kept file */
     CHECK_OK(similar_open(&again, &how));
     check_fill(again, text, &m);
     similar_free(again), similar_free(n);
@@ -132,7 +133,7 @@ static void check_tables(bool base) {
     batches_close(text), batches_close(other);
 }
 
-/* The twins lie in a pool: they are read, though no window has them; validation text finds them as well. */
+/* The twins are in the pool: they are read, although no window has them; validation text finds them, too. */
 static void check_pool(void) {
     const struct model_config m = {.vocab_size = VOCAB, .chunk = CHUNK, .landmark_id = LANDMARK};
     struct batches *text = open_text(write_documents("even.u16", 2, 1, LONG), &m, SAMPLING_EPOCHS, 0);
@@ -163,8 +164,8 @@ static void check_pool(void) {
     batches_close(text), batches_close(pool), batches_close(valid);
 }
 
-/* What the chunk to come finds follows in slots of its own: the twin's next chunk, of no barred document, none twice;
- * the slots before it are as without. */
+/* The passages that the next chunk finds follow in separate slots: the twin's next chunk, no excluded document, no
+ * chunk twice. The slots before them do not change. */
 static void check_coming(bool base) {
     const struct model_config m = {.vocab_size = VOCAB, .chunk = CHUNK, .landmark_id = LANDMARK, .base_lm = base};
     enum { COMING = 2, ALL = PASSAGES + COMING, BLOCKS = 12 };
@@ -208,7 +209,7 @@ static void check_coming(bool base) {
             bool readable = twin < b.documents[block][0] || twin > b.documents[block][1] + 1;
             if (offset < CHUNK || offset >= LONG - CHUNK || !readable) continue;
             asked++;
-            /* or the chunk was found by those before it, too */
+            /* or earlier chunks found the chunk, too */
             for (int p = 0; p < PASSAGES + 1; p++)
                 if (of[p] == twin && from[p * NUMBERS] == id_at(twin, coming) &&
                     from[p * NUMBERS + 1] == id_at(twin, coming + 1)) {

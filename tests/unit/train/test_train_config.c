@@ -1,4 +1,4 @@
-/* test_train_config.c -- a run's config: defaults, refusals by name, what is written reads back; and the schedule. */
+/* test_train_config.c -- a run's config: defaults, refusals by name, a written config reads back; and the schedule. */
 #include "tests/test.h"
 #include "train/run/config.h"
 
@@ -55,7 +55,7 @@ static void reads(void) {
     config_free(&c);
 }
 
-/* A model folder's own keys stay: in what a run writes out, and when that is read again. */
+/* A model folder's other keys are kept when a run writes its config, and when it reads that again. */
 static void keys_of_others(void) {
     char text[1024], path[600];
     snprintf(path, sizeof path, "%s/config.json", test_folder());

@@ -1,5 +1,5 @@
-/* test_train_run.c -- a run whose gradient is broken: steps are skipped and counted, the weights stay, and in the end
- * the run fails with a message. (What a run does when all is well: tests/cli/train/train_run.sh.) */
+/* test_train_run.c -- a run whose gradient is not finite: steps are skipped and counted, the weights do not change, and
+ * in the end the run fails with a message. (tests/cli/train/train_run.sh tests normal runs.) */
 #include "model/params.h"
 #include "tests/test.h"
 #include "train/run/checkpoint.h"
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     params_free(first);
     checkpoint_free(&saved);
 
-    /* One that never came to a checkpoint does not name one. */
+    /* A run without a checkpoint does not name one. */
     CHECK_OK(config_set(&c, "save_every=1000"));
     snprintf(other, sizeof other, "%s/other", folder);
     options.folder = other;

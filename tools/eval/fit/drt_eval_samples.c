@@ -10,13 +10,13 @@
 enum { TABLES = 5, DOCUMENT_TABLES = 4, NAME = 32 };
 static const char *const table_names[TABLES] = {"doc.file", "doc.number", "doc.tokens", "doc.bytes", "run"};
 
-/* What must be equal in all files, as one line of text. */
+/* The setting that must be equal in all files, as one line of text. */
 static void setting_text(char *out, size_t size, const struct memory_config *c) {
     char prints[65];
     for (size_t i = 0; i < 32; i++)
         snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
     int n = snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
-    if (c->searcher != MEMORY_LEXICAL) /* not named in files of before there were others */
+    if (c->searcher != MEMORY_LEXICAL) /* missing in files from before there were other kinds */
         snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
 }
 
@@ -90,7 +90,7 @@ static enum status bad_file(const struct safetensors *f, const char *what) {
                 safetensors_path(f), what);
 }
 
-/* NULL where the file has no such table. */
+/* NULL if the file has no such table. */
 static enum status table_read(int32_t **out, int64_t *n, const struct safetensors *f, const char *name) {
     const struct tensor_view *t = safetensors_find(f, name);
     *out = NULL;
@@ -133,7 +133,7 @@ static enum status text_number(int *out, struct eval_result *r, const struct saf
     return STATUS_OK;
 }
 
-/* Documents and files of one file join the result. */
+/* Adds the documents and texts of one file to the result. */
 static enum status result_add(struct eval_result *r, const struct safetensors *f, int32_t *const table[TABLES],
                               const int64_t n[TABLES]) {
     const size_t first = r->n_documents;

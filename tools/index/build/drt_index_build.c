@@ -98,7 +98,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                    .part = o->part.part,
                    .parts = o->part.parts},
         .store = o->store,
-        .index = o->part.parts ? "exact" : or_auto(o->index), /* the joined store has indexes of its own */
+        .index = o->part.parts ? "exact" : or_auto(o->index), /* the joined store gets its own indexes */
         .lexical = o->part.parts ? STORE_LEXICAL_OFF : drt_index_lexical_choice(o->lexical),
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,
@@ -178,7 +178,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
 
 static const struct {
     const char *name, *synopsis, *store_missing, *about, *examples;
-    int first_option, last_options; /* so many of the table it does not have at its begin and end */
+    int first_option, last_options; /* numbers of table rows that it lacks at the beginning and the end */
 } programs[] = {
     [COMMAND_BUILD] = {"drt-index build", "CORPUS... --out STORE [options]", "--out STORE is missing",
                        BUILD_ABOUT

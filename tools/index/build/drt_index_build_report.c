@@ -1,4 +1,4 @@
-/* drt_index_build_report.c -- what drt-index build, add and update print when they are done. */
+/* drt_index_build_report.c -- the final output of drt-index build, add and update. */
 #include "base/formats/json.h"
 #include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"

@@ -1,6 +1,5 @@
-/* drt_index_join.c -- drt-index join: the parts of a corpus, built apart, as one store; and which part build --part
- * makes.
- */
+/* drt_index_join.c -- drt-index join: makes one store of the separately built parts of a corpus; and the options of
+ * build --part. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "store/parts/parts.h"

@@ -1,4 +1,4 @@
-/* drt_index_compact.c -- drt-index compact: a new store of the documents that deletions have left. */
+/* drt_index_compact.c -- drt-index compact: a new store of the documents that remain after deletions. */
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"

@@ -1,5 +1,5 @@
-/* drt_index_delete.c -- drt-index delete: documents taken out of a store by number or by source; and the listing of
- * such documents, which drop prints, too. */
+/* drt_index_delete.c -- drt-index delete: removes documents from a store by number or by source; and the list of such
+ * documents, which drop also prints. */
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"

@@ -1,4 +1,4 @@
-/* drt_index_drop.c -- drt-index drop: shards whose tokens are lost, taken out of a store. */
+/* drt_index_drop.c -- drt-index drop: removes shards whose tokens are lost from a store. */
 #include "base/memory.h"
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"

@@ -46,7 +46,7 @@ static enum status member_choice(struct members *m, const struct member *field, 
     return member_wrong(m, field, wanted);
 }
 
-/* What the server cannot do is accepted where it asks for nothing. */
+/* An unsupported member is accepted with a value that has no effect. */
 static enum status member_neutral(struct members *m, const struct member *field, enum json_event event) {
     char wanted[96];
     double value = NAN;

@@ -12,7 +12,7 @@ const char *const request_searcher_names[SEARCH_KINDS] = {"landmark", "lexical",
 
 #define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers that JSON readers agree on */
 
-/* A failure of what several members make together. */
+/* Fails for a combination of several members. */
 static enum status request_wrong(char param[REQUEST_PARAM], const char *name, const char *message) {
     snprintf(param, REQUEST_PARAM, "%s", name);
     return fail(STATUS_INVALID, "%s", message);
@@ -151,7 +151,7 @@ static enum status logprobs_read(struct members *m, enum json_event event) {
     return STATUS_OK;
 }
 
-/* Of no effect here. */
+/* Has no effect here. */
 static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }

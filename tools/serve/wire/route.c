@@ -73,7 +73,7 @@ struct route route_find(const char *method, const char *path) {
     return r;
 }
 
-/* The name of "name", "name:port" or "[::1]:port", without its port; 0: it is none of these. */
+/* Length of the name in "name", "name:port" or "[::1]:port"; 0: it has none of these forms. */
 static size_t host_name(const char *host) {
     size_t name = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     if (host[0] == '[' && host[name - 1] != ']') return 0;

@@ -1,5 +1,6 @@
 /* test_columnar.c -- parquet and arrow files that pyarrow wrote (make_columnar.py; they are the fuzz targets' corpora):
- * every codec and encoding gives the same documents; positions, resumption, and one line for what cannot be read. */
+ * every codec and encoding gives the same documents; positions, resumption, and a one-line error for each file that
+ * cannot be read. */
 #include "base/file.h"
 #include "data/readers/reader.h"
 #include "tests/test.h"
@@ -167,7 +168,7 @@ static void keep_note(void *context, const struct progress_event *event) {
 }
 static const struct progress progress = {.report = keep_note};
 
-/* Every third text is null: an error with its position, or counted and noted once, by the run that read it. */
+/* Every third text is null: an error with its position, or counted and reported once, by the run that read it. */
 static void test_nulls(const char *name, const char *message) {
     struct document d;
     int more;
@@ -282,7 +283,7 @@ static const char *store(const struct bytes *b, size_t size, const char *name) {
     return path;
 }
 
-/* Cut at every byte: never a shorter corpus without an error. A changed byte of a page with checksum is found. */
+/* Cut at every byte: a shorter corpus is always an error. A changed byte of a page with a checksum is found. */
 static void test_damaged(void) {
     static const char *const cut[] = {"parquet/row_groups", "arrow/stream", "arrow/file_zstd"};
     struct bytes b;
@@ -315,7 +316,7 @@ static void test_damaged(void) {
                    "row group 0, column \"text\", page at byte 4: its");
 }
 
-/* What was read may not change before a resumption; what comes after it may. */
+/* Text that was read must not change before a resumption; text after it may. */
 static void test_changed(void) {
     struct bytes b;
     load(&b, "parquet/plain_v1_none");

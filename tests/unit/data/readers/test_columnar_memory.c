@@ -1,5 +1,6 @@
-/* test_columnar_memory.c -- a row group far larger than memory may grow: one parquet column of 1 GiB in pages of 1 MiB,
- * in a sparse file, so that neither a disk nor a writer of parquet is needed. Its texts are NUL characters. */
+/* test_columnar_memory.c -- a row group far larger than the memory limit: one parquet column of 1 GiB in pages of 1
+ * MiB. The file is sparse, so that the test needs neither a disk of this size nor a writer of parquet. Its texts are
+ * NUL characters. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/readers/reader.h"
@@ -8,7 +9,8 @@
 
 enum { PAGES = 1024, PAGE = 1 << 20, ROWS_A_PAGE = 4, GROWTH_MAX = 24 << 20 };
 
-/* ---- Thrift's compact protocol, as much as a parquet file needs -------------------------------------------------- */
+/* ---- Thrift's compact protocol, as far as a parquet file needs it
+ * -------------------------------------------------- */
 
 struct out {
     uint8_t data[512];

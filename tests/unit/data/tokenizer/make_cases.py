@@ -2,7 +2,7 @@
 """Makes the small tokenizers of this folder and cases.jsonl: texts with the ids and the decoded text that the Python
 package `tokenizers` gives. Run by hand (pip install tokenizers), with any text file to train on:
     make_cases.py TEXT
-Without one it makes those that are not trained alone: small-*.json and small_cases.jsonl.
+Without TEXT it makes only those that are not trained: small-*.json and small_cases.jsonl.
 """
 import json
 import os
@@ -37,7 +37,7 @@ def train(lines, pre, norm, dec, size, byte_level, fallback=False, added=(), **m
     t.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=size, special_tokens=special, initial_alphabet=alphabet,
                                                      limit_alphabet=300, show_progress=False))
     spec = json.loads(t.to_str())
-    if fallback:  # the trainer makes the byte tokens special added ones; real files do not
+    if fallback:  # the trainer makes the byte tokens special added tokens; published files do not
         spec["added_tokens"] = [a for a in spec["added_tokens"] if a["content"] not in BYTES]
         t = Tokenizer.from_str(json.dumps(spec))
     for a in added:
@@ -75,7 +75,7 @@ def tokenizers(lines):
 
 
 def small():
-    """What added tokens must not do to text, and one of a pattern's classes."""
+    """Texts that added tokens must leave unchanged, and one for a pattern's classes."""
     plain = PT.ByteLevel(add_prefix_space=False, use_regex=False)
     letters = {c: i for i, c in enumerate(sorted(PT.ByteLevel.alphabet()))}
     t = Tokenizer(models.BPE(vocab=letters, merges=[], ignore_merges=True))
@@ -118,7 +118,7 @@ def write(made, cases_name, texts):
             with open(os.path.join(HERE, name + ".json"), "w", encoding="utf8") as f:
                 json.dump(spec, f, ensure_ascii=False, separators=(",", ":"))
                 f.write("\n")
-            t = Tokenizer.from_str(json.dumps(spec))  # as a file gives it: added tokens in order of their ids
+            t = Tokenizer.from_str(json.dumps(spec))  # as in a file: added tokens in order of their ids
             for text in texts:
                 t.encode_special_tokens = True
                 literal = t.encode(text, add_special_tokens=False).ids

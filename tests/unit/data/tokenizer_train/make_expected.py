@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes expected-*.json, the tokenizers that BpeTrainer of the Python package `tokenizers` trains on docs.jsonl and
 odd.jsonl, which tests/unit/data/test_tokenizer_train.c compares byte for byte. Run by hand (pip install tokenizers); with
---texts it also cuts docs.jsonl out of our own documentation and makes odd.jsonl anew.
+--texts it also makes docs.jsonl, from this repository's documents, and odd.jsonl.
 """
 import json
 import os
@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
-# name, text, pattern, vocabulary, min_frequency, special tokens: the same rows stand in the test
+# name, text, pattern, vocabulary, min_frequency, special tokens: the same rows as in the test
 CASES = [
     ("gpt2", "docs", None, 500, 0, ["<|endoftext|>"]),
     ("llama3", "docs", LLAMA3, 420, 0, ["<|begin|>", "<|end|>", "\"\\\n\u00e9"]),
@@ -30,7 +30,7 @@ def write(name, texts):
 
 
 def make_texts():
-    """Paragraphs of the README; and texts of few letters, where spellings repeat and pairs come back."""
+    """Paragraphs of the README; and texts of few letters, in which spellings and pairs repeat."""
     with open(os.path.join(HERE, "../../../README.md"), encoding="utf8") as f:
         text = f.read()
     write("docs", text[:6000].split("\n\n"))

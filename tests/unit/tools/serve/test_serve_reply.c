@@ -9,7 +9,7 @@ static const char *text_of(struct reply *r) {
     return r->data;
 }
 
-/* Whatever a text has, an event is one line of data and an empty line. */
+/* An event is one line of data and an empty line, for any text. */
 static void test_events(void) {
     struct reply r;
     const char hostile[] = "a\n\ndata: [DONE]\r\n\0</script>\xff\xe2\x80";
@@ -76,7 +76,7 @@ static void test_tokens(void) {
     struct reply r;
     CHECK_OK(reply_open(&r));
     json_write_object(&r.json);
-    reply_token_text(&r, large, sizeof large, true); /* cut, not overflown */
+    reply_token_text(&r, large, sizeof large, true); /* truncated without an overflow */
     json_write_int(&r.json, 1);
     json_write_object_end(&r.json);
     CHECK(strlen(text_of(&r)) < 1100);

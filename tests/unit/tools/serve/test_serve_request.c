@@ -1,4 +1,4 @@
-/* test_serve_request.c -- JSON bodies to requests: defaults, every type that is wrong, limits, and what is refused. */
+/* test_serve_request.c -- JSON bodies to requests: defaults, every wrong type, limits, refusals. */
 #include "tests/test.h"
 #include "tools/serve/wire/request.h"
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# setup -- installs what building and testing need, on Debian 12 and 13. Run again at will: it does only what is missing.
+# setup.sh -- installs what building and testing need, on Debian 12 and 13. Run again at will: it does only what is missing.
 #
 # Everything comes from the system's own Debian mirror. Debian 12's libfaiss-dev has no C library, so there the one
 # package libfaiss-dev is taken from Debian 13 and unpacked into .deps/; nothing of the system is upgraded.
 # With --no-install it only says what is missing, and fails when something is.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
