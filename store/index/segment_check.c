@@ -16,6 +16,7 @@ struct walk {
     size_t size, at;
     bool ids, known;
     int64_t first_id;
+    struct segment_layout layout; /* lists > 0: it has an inverted file, of which the rest follows */
 };
 
 struct part { /* the header of the current index */
@@ -80,6 +81,13 @@ static enum status check_values(struct walk *w, const uint8_t *floats, uint64_t 
 
 static bool is(const char type[4], const char *name) {
     return memcmp(type, name, 4) == 0;
+}
+
+/* Remembers where the header that follows has the number of rows. */
+static void add_count(struct walk *w) {
+    struct segment_layout *l = &w->layout;
+    if (l->n_counts < (int)ARRAY_LEN(l->counts)) l->counts[l->n_counts] = w->at + sizeof(int32_t);
+    l->n_counts++;
 }
 
 static enum status take_header(struct walk *w, struct part *p) {
@@ -272,8 +280,11 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     uint8_t residual, map;
     const uint8_t *mapped;
     struct part centroids;
+    bool outer = w->layout.lists == 0; /* centroids may be of any type */
+    if (outer) add_count(w);
     TRY(take_header(w, p));
     TRY(take(w, &lists, sizeof lists));
+    if (outer) w->layout.lists = lists;
     TRY(take(w, &visited, sizeof visited));
     TRY(take_index(w, &centroids, depth + 1));
     if (!w->known) return STATUS_OK;
@@ -294,6 +305,8 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
         TRY(take_product_codes(w, p->d, &code_bytes));
     }
     if (again != code_bytes) return wrong(w, "its codes have another width");
+    if (outer) w->layout.lists_at = w->at;
+    if (outer) w->layout.code_bytes = code_bytes;
     return take_lists(w, lists, code_bytes, p->count);
 }
 
@@ -334,6 +347,7 @@ static enum status take_transform(struct walk *w, int32_t *d) {
 static enum status take_transformed(struct walk *w, struct part *p, int depth) {
     struct part inner;
     int32_t n, d;
+    if (w->layout.lists == 0) add_count(w);
     TRY(take_header(w, p));
     TRY(take(w, &n, sizeof n));
     if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than this program writes");
@@ -381,16 +395,31 @@ static enum status take_index(struct walk *w, struct part *p, int depth) {
     return take(w, settings, 4);
 }
 
+static enum status check_all(struct walk *w, const struct segment_shape *shape) {
+    struct part p = {0};
+    enum status s = take_index(w, &p, 0);
+    if (s != STATUS_OK || !w->known) return s;
+    if (p.d != shape->dim || p.count != shape->count || p.metric != INNER_PRODUCT)
+        return wrong(w, "it is not the index that is recorded");
+    return w->at == w->size ? STATUS_OK : wrong(w, "the index ends before the file does");
+}
+
 enum status segment_check(const char *path, const struct segment_shape *shape, const uint8_t *bytes, size_t size,
                           bool ids, bool *known) {
     struct walk w = {.path = path, .data = bytes, .size = size, .ids = ids, .known = true, .first_id = shape->first_id};
-    struct part p = {0};
-    enum status s = take_index(&w, &p, 0);
+    enum status s = check_all(&w, shape);
     if (known) *known = s == STATUS_OK && w.known;
-    if (s != STATUS_OK || !w.known) return s;
-    if (p.d != shape->dim || p.count != shape->count || p.metric != INNER_PRODUCT)
-        return wrong(&w, "it is not the index that is recorded");
-    return w.at == w.size ? STATUS_OK : wrong(&w, "the index ends before the file does");
+    return s;
+}
+
+enum status segment_layout(struct segment_layout *out, const char *path, const struct segment_shape *shape,
+                           const uint8_t *bytes, size_t size) {
+    struct walk w = {.path = path, .data = bytes, .size = size, .known = true, .first_id = shape->first_id};
+    TRY(check_all(&w, shape));
+    if (!w.known || w.layout.lists == 0 || w.layout.n_counts > (int)ARRAY_LEN(w.layout.counts))
+        return fail(STATUS_UNSUPPORTED, "%s: is not an inverted file of flat, scalar or product codes", path);
+    *out = w.layout;
+    return STATUS_OK;
 }
 
 enum status segment_check_file(const char *path, const struct segment_shape *shape, bool ids, bool *known) {

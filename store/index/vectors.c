@@ -307,6 +307,19 @@ enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t
     return s;
 }
 
+int64_t vectors_code_bytes(const struct vectors *v) {
+    return v->ivf ? vectors_ivf_code_bytes(v->ivf) : 0;
+}
+
+struct vectors_list vectors_list_of(const struct vectors *v, int64_t list) {
+    struct vectors_list out;
+    const void *ids;
+    assert(v->ivf && !v->mapped);
+    vectors_ivf_list(v->ivf, list, &out.codes, &ids, &out.n);
+    out.ids = ids;
+    return out;
+}
+
 /* ---- files ---- */
 
 static enum status write_stream(const struct vectors *v, int fd, const char *path) {

@@ -38,6 +38,12 @@ int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* lists that a query visits */
 
+/* One list of an inverted file: n codes of vectors_code_bytes, and ids. Borrowed until the next addition. */
+struct vectors_list { const uint8_t *codes; const int64_t *ids; int64_t n; };
+int64_t vectors_code_bytes(const struct vectors *v);      /* 0: not an inverted file */
+/* Only of an index that is in memory. */
+struct vectors_list vectors_list_of(const struct vectors *v, int64_t list);
+
 /* Writes a new file, which is durable and complete when the result is OK (see file_publish). */
 enum status vectors_write(const struct vectors *v, const char *path);
 /* Reads a file of vectors_write. `mapped`: for searching only, large parts stay on disk. first_id: as it was when
