@@ -201,9 +201,12 @@ static enum status record_shard(struct store_writer *w, struct catalog_txn *t, c
 }
 
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change) {
-    for (int64_t i = 0; i < change->n_shards; i++)
+    bool encoded = false;
+    for (int64_t i = 0; i < change->n_shards; i++) {
         TRY(record_shard(w, t, &change->shards[i]));
-    return STATUS_OK;
+        encoded = encoded || !shard_is_dropped(&change->shards[i]);
+    }
+    return encoded ? record_add_encoded(t, w->catalog) : STATUS_OK;
 }
 
 /* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed instead. */

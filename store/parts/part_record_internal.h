@@ -1,5 +1,5 @@
-/* part_record_internal.h -- the meta records "part" (this store is a part), "joined" (of what it was joined) and
- * "indexed" (of which plan its index was merged). */
+/* part_record_internal.h -- the meta records "part" (this store is a part), "joined" (of what it was joined), "indexed"
+ * (of which plan its index was merged) and "encoded" (how often landmarks got other bytes). */
 #pragma once
 #include "store/catalog/records_internal.h"
 #include "store/parts/parts.h"
@@ -26,3 +26,8 @@ struct indexed_record {
 };
 enum status record_get_indexed(struct catalog_txn *t, const struct catalog *c, struct indexed_record *out);
 enum status record_put_indexed(struct catalog_txn *t, const struct indexed_record *r);
+
+/* Number of transactions that recorded other landmarks for published shards. An index that was filled before the last of
+ * them may hold the old ones. */
+enum status record_get_encoded(struct catalog_txn *t, const struct catalog *c, int64_t *out);
+enum status record_add_encoded(struct catalog_txn *t, const struct catalog *c);

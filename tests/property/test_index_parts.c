@@ -75,7 +75,7 @@ static void try(uint64_t seed, int number) {
     CHECK(fixture_same_hits(a, b, QUERIES * K));
     free(a);
     free(b);
-    CHECK_OK(store_index_parts_remove(work));
+    CHECK_OK(store_index_parts_remove(work, type));
     CHECK(!file_exists(work));
     char command[2200];
     snprintf(command, sizeof command, "rm -rf '%s' '%s'", one, many);

@@ -30,17 +30,37 @@ static struct index_build build_of(struct filling *f) {
                                 .how = f->how};
 }
 
+static struct index_parts_rows rows_of(struct filling *f) {
+    struct index_parts_store *s = &f->store;
+    return (struct index_parts_rows){s->shards, s->generation.shards, &s->landmarks, s->encoded};
+}
+
 static struct list_file_head head_of(const struct filling *f, struct store_range rows, const struct vectors *v) {
     return (struct list_file_head){
         .lists = vectors_lists(v),
         .code_bytes = vectors_code_bytes(v),
         .plan = f->plan.id,
-        .landmarks = index_parts_landmarks(f->store.shards, f->store.generation.shards, rows),
         .part = f->part,
         .parts = f->parts,
         .first_chunk = rows.begin,
         .rows = rows.end - rows.begin,
     };
+}
+
+/* Whether the file holds what this call would write. *current false: it does not, and the message states why. */
+static enum status check_run(struct filling *f, const struct list_file_head *h, struct store_range there,
+                             const char *path, bool *current) {
+    const struct store_range rows = {h->first_chunk, h->first_chunk + h->rows};
+    const struct index_parts_rows of = rows_of(f);
+    uint32_t crc = 0;
+    *current = h->plan == f->plan.id && h->part == f->part && h->parts == f->parts && rows.begin == there.begin &&
+               rows.end <= there.end;
+    if (*current) TRY(index_parts_rows_crc(&crc, &of, rows));
+    *current = *current && crc == h->rows_crc;
+    if (!*current)
+        progress_note(f->how->progress,
+                      "%s: is of another template, or of other rows than the store has now: it is made again", path);
+    return STATUS_OK;
 }
 
 /* Whether a sound file of an earlier call holds rows from `there.begin` on. *end: of its rows. */
@@ -51,20 +71,12 @@ static enum status find_run(struct filling *f, struct store_range there, int64_t
     TRY(list_file_path(path, f->work, f->part, f->parts, f->run));
     if (!file_exists(path)) return STATUS_OK;
     enum status s = list_file_open(&file, path);
-    if (s == STATUS_OK) {
-        const struct list_file_head *h = &file.head;
-        const struct store_range rows = {h->first_chunk, h->first_chunk + h->rows};
-        if (h->plan != f->plan.id || h->part != f->part || h->parts != f->parts || rows.begin != there.begin ||
-            rows.end > there.end ||
-            h->landmarks != index_parts_landmarks(f->store.shards, f->store.generation.shards, rows))
-            s = fail(STATUS_CORRUPT, "%s: is of another template, or of other rows than the store has now", path);
-        *end = rows.end;
-    }
-    if (s == STATUS_OK) s = list_file_verify(&file, path);
-    *found = s == STATUS_OK;
-    if (s != STATUS_CORRUPT) return s;
-    progress_note(f->how->progress, "%s: it is made again", status_message());
-    return STATUS_OK;
+    if (s == STATUS_OK) TRY(check_run(f, &file.head, there, path, found));
+    if (s == STATUS_OK && *found) s = list_file_verify(&file, path);
+    if (s == STATUS_CORRUPT) progress_note(f->how->progress, "%s: it is made again", status_message());
+    if (s != STATUS_OK) *found = false;
+    if (*found) *end = file.head.first_chunk + file.head.rows;
+    return s == STATUS_CORRUPT ? STATUS_OK : s;
 }
 
 static enum status make_run(struct filling *f, struct store_range rows) {
@@ -77,7 +89,9 @@ static enum status make_run(struct filling *f, struct store_range rows) {
     TRY(index_build_open_template(&v, template, f->plan.template_file, f->store.fingerprint.dim,
                                   "remove this folder, and train again"));
     enum status s = index_build_fill(&build, v, rows.begin, rows.end, f->range.end);
-    const struct list_file_head head = head_of(f, rows, v);
+    struct list_file_head head = head_of(f, rows, v);
+    const struct index_parts_rows of = rows_of(f);
+    if (s == STATUS_OK) s = index_parts_rows_crc(&head.rows_crc, &of, rows);
     if (s == STATUS_OK) s = list_file_write(path, &head, v);
     vectors_free(v);
     if (s == STATUS_OK) s = fault_point("store:parts:run-written");

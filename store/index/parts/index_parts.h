@@ -10,7 +10,7 @@
  *
  * A call that was killed or stopped is repeated: it continues. A call whose work is done already reports so. While parts
  * are filled the store may change: documents may be added (they get a segment of their own when the parts are merged) and
- * deleted. Where shards were dropped, merged or encoded again, the parts that hold them are to be filled again; merging
+ * deleted. Where shards were dropped or encoded again, the parts that hold them are to be filled again; merging
  * names them. */
 #pragma once
 #include "store/store.h"
@@ -45,5 +45,5 @@ enum status store_index_merge(struct store_index_parts_report *out, const char *
                               const struct store_publish *how);
 /* STATUS_READ_ONLY: the store is a snapshot, into which nothing can be merged. */
 enum status store_index_check_writable(const char *dir);
-/* Removes the files of a work folder, and the folder if nothing else is in it. */
-enum status store_index_parts_remove(const char *work);
+/* Removes the files of a work folder whose plan is of this type, and the folder if nothing else is in it. */
+enum status store_index_parts_remove(const char *work, const char *index);

@@ -31,6 +31,7 @@ struct index_parts_store {
     struct generation_record generation;
     struct shard_record *shards;
     struct landmarks landmarks;
+    int64_t encoded;                     /* record_get_encoded */
 };
 enum status index_parts_store_open(struct index_parts_store *s, const char *dir);
 void index_parts_store_close(struct index_parts_store *s);
@@ -40,5 +41,11 @@ enum status index_parts_documents(uint32_t *crc, struct catalog_txn *t, const st
 enum status index_parts_check_store(const struct index_parts_plan *p, const char *work, const char *dir,
                                     struct catalog_txn *t, const struct catalog *c,
                                     const struct store_fingerprint *fingerprint, const struct generation_record *g);
-/* Checksum of the records of the files that hold the rows of a range of chunks. */
-uint32_t index_parts_landmarks(const struct shard_record *shards, int64_t n, struct store_range range);
+/* Checksum of what a file of lists was filled from: the shards of its chunks, the count of landmarks that were encoded
+ * again, and the bytes of some rows. A merge of shards changes none of them. None of the chunks may be dropped. */
+struct index_parts_rows {
+    const struct shard_record *shards; int64_t n_shards;
+    struct landmarks *landmarks;
+    int64_t encoded;
+};
+enum status index_parts_rows_crc(uint32_t *crc, const struct index_parts_rows *r, struct store_range range);

@@ -40,7 +40,7 @@ static void put_header(uint8_t out[HEADER_BYTES], const struct list_file_head *h
     little_endian_put(out + 12, (uint64_t)h->code_bytes, 4);
     little_endian_put(out + 16, (uint64_t)h->lists, 8);
     little_endian_put(out + 24, h->plan, 4);
-    little_endian_put(out + 28, h->landmarks, 4);
+    little_endian_put(out + 28, h->rows_crc, 4);
     little_endian_put(out + 32, (uint64_t)h->part, 4);
     little_endian_put(out + 36, (uint64_t)h->parts, 4);
     little_endian_put(out + 40, (uint64_t)h->first_chunk, 8);
@@ -62,7 +62,7 @@ static enum status get_header(struct list_file_head *h, const uint8_t in[HEADER_
     *h = (struct list_file_head){.code_bytes = (int64_t)little_endian_get(in + 12, 4),
                                  .lists = (int64_t)little_endian_get(in + 16, 8),
                                  .plan = (uint32_t)little_endian_get(in + 24, 4),
-                                 .landmarks = (uint32_t)little_endian_get(in + 28, 4),
+                                 .rows_crc = (uint32_t)little_endian_get(in + 28, 4),
                                  .part = (int)little_endian_get(in + 32, 4),
                                  .parts = (int)little_endian_get(in + 36, 4),
                                  .first_chunk = (int64_t)little_endian_get(in + 40, 8),

@@ -3,7 +3,7 @@
  *   part-I-of-N.R.lists   of part I of N, the Rth file (a part has several if its lists do not fit in memory)
  *
  * bytes                 content (numbers little-endian)
- * 128                   header: magic, version, code bytes, lists, plan, rows' files, part, parts, first chunk, rows,
+ * 128                   header: magic, version, code bytes, lists, plan, rows, part, parts, first chunk, number of rows,
  *                       CRC32C
  * 8 each                sizes of the lists
  * code bytes each       codes of the first list, then of the second, ...; as FAISS has them in memory
@@ -18,7 +18,7 @@
 struct list_file_head {
     int64_t lists, code_bytes;
     uint32_t plan;                       /* index_parts_plan.id */
-    uint32_t landmarks;                  /* checksum of the records of the files that the rows were read from */
+    uint32_t rows_crc;                   /* index_parts_rows_crc */
     int part, parts;
     int64_t first_chunk, rows;
 };

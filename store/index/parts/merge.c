@@ -36,6 +36,7 @@ struct merging {
     struct store_writer *w;
     struct shard_record *shards;
     struct landmarks landmarks;
+    int64_t encoded;
     struct part_files files;
     struct file_map template;
     struct segment_layout layout;
@@ -285,6 +286,7 @@ static enum status read_store(struct merging *m, bool *already) {
     enum status s = index_parts_check_store(&m->plan, m->work, w->dir, t, w->catalog, &w->fingerprint, &w->published);
     if (s == STATUS_OK) s = record_get_index(t, w->catalog, &m->made.index);
     if (s == STATUS_OK) s = record_get_indexed(t, w->catalog, &before);
+    if (s == STATUS_OK) s = record_get_encoded(t, w->catalog, &m->encoded);
     if (s == STATUS_OK) s = record_list_shards(t, w->catalog, &m->shards, w->published.shards);
     catalog_abort(t);
     TRY(s);
@@ -313,8 +315,7 @@ static enum status merge(struct merging *m, const char *dir) {
     const struct part_files_of of = {.plan = &m->plan,
                                      .dir = dir,
                                      .work = m->work,
-                                     .shards = m->shards,
-                                     .n_shards = m->w->published.shards,
+                                     .rows = {m->shards, m->w->published.shards, &m->landmarks, m->encoded},
                                      .dropped = landmarks_dropped(&m->landmarks)};
     TRY(part_files_find(&m->files, &of));
     m->report->parts = m->files.parts;

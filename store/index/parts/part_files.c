@@ -42,17 +42,20 @@ static enum status find_parts(struct part_files *f, const struct part_files_of *
     return s;
 }
 
+/* `there`: the chunks that the part continues with, up to the next dropped one. */
 static enum status check_head(const struct list_file_head *h, const struct part_files_of *of, const char *path,
-                              int part, int parts) {
+                              const struct part_file *file, int parts, struct store_range there) {
     const struct store_range rows = {h->first_chunk, h->first_chunk + h->rows};
     if (h->plan != of->plan->id)
         return fail(STATUS_MISMATCH, "%s: was filled with another template than %s has", path, of->work);
-    if (h->part != part || h->parts != parts)
+    if (h->part != file->part || h->parts != parts)
         return fail(STATUS_MISMATCH, "%s: is of part %d of %d, not of what its name states", path, h->part, h->parts);
-    if (rows.end > of->plan->chunks || h->landmarks != index_parts_landmarks(of->shards, of->n_shards, rows))
+    uint32_t crc = 0;
+    if (rows.begin >= there.begin && rows.end <= there.end) TRY(index_parts_rows_crc(&crc, &of->rows, rows));
+    if (rows.begin != there.begin || rows.end > there.end || crc != h->rows_crc)
         return fail(STATUS_MISMATCH,
-                    "%s: was filled from other rows than the store has now (shards were dropped, merged or encoded "
-                    "again, or it is another store's)",
+                    "%s: was filled from other rows than the store has now (shards were dropped or encoded again, a "
+                    "file of this part was filled anew, or it is another store's)",
                     path);
     return STATUS_OK;
 }
@@ -67,11 +70,7 @@ static enum status add_file(struct part_files *f, const struct part_files_of *of
         return fail(STATUS_NOT_FOUND, "%s: is missing: part %d of %d is not filled%s", path, file->part, f->parts,
                     file->run > 1 ? " to its end" : "");
     TRY(list_file_open(&file->file, path));
-    TRY(check_head(h, of, path, file->part, f->parts));
-    if (h->first_chunk != there.begin || h->first_chunk + h->rows > there.end)
-        return fail(STATUS_MISMATCH, "%s: has chunks %lld to %lld, and part %d of %d continues with %lld", path,
-                    (long long)h->first_chunk, (long long)(h->first_chunk + h->rows - 1), file->part, f->parts,
-                    (long long)there.begin);
+    TRY(check_head(h, of, path, file, f->parts, there));
     TRY(memory_grow(&f->list, &f->capacity, (size_t)f->n + 1));
     f->list[f->n++] = *file;
     f->rows += h->rows;
@@ -137,17 +136,23 @@ static bool is_work_file(const char *name) {
            (sscanf(base, "part-%d-of-%d.loc%c", &part, &parts, &end) == 3 && end == 'k');
 }
 
-enum status store_index_parts_remove(const char *work) {
+enum status store_index_parts_remove(const char *work, const char *index) {
     char path[FILE_PATH_MAX];
+    struct index_parts_plan plan;
+    enum status s = index_parts_plan_read(&plan, work);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    if (strcmp(plan.factory, index) != 0) return STATUS_OK;
     DIR *folder = opendir(work);
-    if (!folder) return errno == ENOENT ? STATUS_OK : fail_errno("%s", work);
-    enum status s = STATUS_OK;
+    if (!folder) return fail_errno("%s", work);
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(folder));) {
-        if (!is_work_file(entry->d_name)) continue;
+        if (!is_work_file(entry->d_name) || strcmp(entry->d_name, "plan") == 0) continue;
         s = file_join(path, work, entry->d_name);
         if (s == STATUS_OK) s = file_remove(path);
     }
     closedir(folder);
+    if (s == STATUS_OK) s = file_join(path, work, "plan"); /* last, so that a killed call can be repeated */
+    if (s == STATUS_OK) s = file_remove(path);
     if (s == STATUS_OK) (void)rmdir(work); /* what else is there is the user's */
     return s;
 }

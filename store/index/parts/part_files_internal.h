@@ -12,7 +12,7 @@ struct part_files {
 struct part_files_of {
     const struct index_parts_plan *plan;
     const char *dir, *work;              /* dir: the store's, for messages */
-    const struct shard_record *shards; int64_t n_shards;
+    struct index_parts_rows rows;
     struct store_dropped dropped;        /* chunks that no file may have */
 };
 /* Reads the headers of all files. The statuses are those of store_index_merge. */

@@ -13,9 +13,16 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/index/parts/index_parts_internal.h"
+#include "store/parts/part_record_internal.h"
 #include <string.h>
 
-enum { VERSION = 1, FIXED_BYTES = 102, PLAN_MAX = FIXED_BYTES + RECORD_INDEX_MAX + 4, DOCUMENTS_SAMPLE = 64 };
+enum {
+    VERSION = 1,
+    FIXED_BYTES = 102,
+    PLAN_MAX = FIXED_BYTES + RECORD_INDEX_MAX + 4,
+    DOCUMENTS_SAMPLE = 64,
+    ROWS_SAMPLE = 16
+};
 static const char magic[9] = "drtiplan";
 static const char remedy[] = "remove this folder, and train again";
 
@@ -115,6 +122,7 @@ static enum status open_records(struct index_parts_store *s) {
     if (s->generation.number == 0)
         return fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build or join first", s->dir);
     TRY(record_list_shards(s->t, s->catalog, &s->shards, s->generation.shards));
+    TRY(record_get_encoded(s->t, s->catalog, &s->encoded));
     return landmarks_open(&s->landmarks, s->dir, &s->fingerprint, s->shards, s->generation.shards, s->generation.chunks,
                           (struct store_ranges){0});
 }
@@ -169,25 +177,37 @@ enum status index_parts_check_store(const struct index_parts_plan *p, const char
         work, dir, (long long)p->chunks, (long long)p->documents, (unsigned long long)p->generation);
 }
 
-uint32_t index_parts_landmarks(const struct shard_record *shards, int64_t n, struct store_range range) {
+static uint32_t shards_crc(const struct index_parts_rows *r, struct store_range range) {
     uint32_t crc = 0;
-    int64_t low = 0, high = n; /* the first shard that ends after the range's beginning */
+    int64_t low = 0, high = r->n_shards; /* the first shard that ends after the range's beginning */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (shards[middle].first_chunk + shards[middle].chunks <= range.begin)
+        if (r->shards[middle].first_chunk + r->shards[middle].chunks <= range.begin)
             low = middle + 1;
         else
             high = middle;
     }
-    for (int64_t i = low; i < n && shards[i].first_chunk < range.end; i++) {
-        uint8_t fields[36];
-        const struct shard_record *r = &shards[i];
-        little_endian_put(fields, (uint64_t)r->number, 8);
-        little_endian_put(fields + 8, (uint64_t)r->first_chunk, 8);
-        little_endian_put(fields + 16, (uint64_t)r->chunks, 8);
-        little_endian_put(fields + 24, r->landmark_file.bytes, 8);
-        little_endian_put(fields + 32, r->landmark_file.crc, 4);
+    for (int64_t i = low; i < r->n_shards && r->shards[i].first_chunk < range.end; i++) {
+        uint8_t fields[24];
+        little_endian_put(fields, (uint64_t)r->shards[i].number, 8);
+        little_endian_put(fields + 8, (uint64_t)r->shards[i].first_chunk, 8);
+        little_endian_put(fields + 16, (uint64_t)r->shards[i].chunks, 8);
         crc = crc32c(crc, fields, sizeof fields);
     }
     return crc;
+}
+
+enum status index_parts_rows_crc(uint32_t *crc, const struct index_parts_rows *r, struct store_range range) {
+    const int64_t n = range.end - range.begin, sample = n < ROWS_SAMPLE ? n : ROWS_SAMPLE;
+    const size_t bytes = (size_t)r->landmarks->dim * sizeof(uint16_t);
+    uint8_t encoded[8];
+    little_endian_put(encoded, (uint64_t)r->encoded, 8);
+    *crc = crc32c(shards_crc(r, range), encoded, sizeof encoded);
+    for (int64_t i = 0; i < sample; i++) {
+        const int64_t chunk = range.begin + (int64_t)((__int128)n * i / sample);
+        int64_t mapped;
+        TRY(landmarks_map(r->landmarks, &mapped, chunk, 1));
+        *crc = crc32c(*crc, landmarks_row(r->landmarks, chunk), bytes);
+    }
+    return STATUS_OK;
 }

@@ -115,11 +115,12 @@ static enum status all_steps(const struct options *o, struct store_index_parts_r
                              const struct store_publish *how) {
     TRY(store_index_check_writable(o->store));
     TRY(is_made(o, r));
-    if (r->already) return STATUS_OK;
-    TRY(train(o, r, *how));
-    TRY(store_index_fill(r, o->store, o->work, 1, 1, how));
-    TRY(store_index_merge(r, o->store, o->work, how));
-    return store_index_parts_remove(o->work);
+    if (!r->already) {
+        TRY(train(o, r, *how));
+        TRY(store_index_fill(r, o->store, o->work, 1, 1, how));
+        TRY(store_index_merge(r, o->store, o->work, how));
+    }
+    return store_index_parts_remove(o->work, r->index);
 }
 
 static enum status run(const struct options *o, const struct progress *progress) {
