@@ -515,6 +515,14 @@ enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *que
     return list_scan_find(v->scan, ids, NULL, &how);
 }
 
+enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
+                               struct store_slice slice) {
+    struct list_scan_search mine = *how;
+    mine.nprobe = (int)vectors_visited(v, how->nprobe);
+    mine.lists = list_scan_share(v->scan, slice);
+    return list_scan_find(v->scan, ids, scores, &mine);
+}
+
 /* ---- what the library can do ---- */
 
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim) {

@@ -63,6 +63,11 @@ bool vectors_scans(const struct vectors *v);
 enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                          const struct store_range *exclude, struct threads *threads);
 
+/* The same for a slice's share of the lists, with the scores of the codes; how->lists is ignored, nprobe 0 the default. */
+struct list_scan_search;
+enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
+                               struct store_slice slice);
+
 /* Megabytes of 8-bit codes that one thread of FAISS scans a second. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
 /* Whether the linked FAISS scans as fast as a build for AVX2 (faiss_info.c). The measurement takes 10 ms. */
