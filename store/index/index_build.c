@@ -99,7 +99,8 @@ int64_t index_build_block(int dim) {
 
 enum status index_build_fill(const struct index_build *b, struct vectors *v, int64_t begin, int64_t end,
                              int64_t total) {
-    int64_t block = index_build_block(b->landmarks->dim), release = BLOCK_FLOATS / b->landmarks->dim;
+    const int64_t most = BLOCK_FLOATS / b->landmarks->dim; /* fewer calls wait less for their threads */
+    const int64_t block = vectors_adds_apart(v) ? most : index_build_block(b->landmarks->dim);
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)block * (size_t)b->landmarks->dim));
     enum status s = STATUS_OK;
@@ -109,7 +110,7 @@ enum status index_build_fill(const struct index_build *b, struct vectors *v, int
         s = landmarks_to_float(rows, b->landmarks, at, n);
         if (s == STATUS_OK) s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
         if (s == STATUS_OK) s = index_build_check_stop(b);
-        if (at + n - released < release && at + n < end) continue;
+        if (at + n - released < most && at + n < end) continue;
         landmarks_release_pages(b->landmarks, released, at + n - released);
         released = at + n;
         progress_step(b->how->progress, "fill index", "chunks", at + n, total);

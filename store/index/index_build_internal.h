@@ -23,8 +23,8 @@ enum status index_build_train(const struct index_build *b, struct vectors *v, co
 enum status index_build_open_template(struct vectors **out, const char *path, struct stored_file recorded, int dim,
                                       const char *remedy);
 
-/* Rows that FAISS gets in one call. Calls begin at multiples of this number, whatever the range, since the list of a
- * row can depend on the rows beside it (BLAS sums a block as its size is). So parts that begin at such a multiple get
+/* Rows that FAISS gets in one call, where the list of a row can depend on the rows beside it (BLAS sums a block as its
+ * size is). Such calls begin at multiples of this number, whatever the range. So parts that begin at such a multiple get
  * the lists that one process gets. */
 int64_t index_build_block(int dim);
 /* Adds the rows of chunks begin .. end-1, of which none may be dropped. `total`: chunks, for the progress. */

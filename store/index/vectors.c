@@ -277,6 +277,10 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
 bool vectors_trained(const struct vectors *v) {
     return faiss_Index_is_trained(v->index) != 0;
 }
+bool vectors_adds_apart(const struct vectors *v) {
+    return vectors_adds_rows_apart(v->index);
+}
+
 int64_t vectors_count(const struct vectors *v) {
     return faiss_Index_ntotal(v->index);
 }

@@ -34,6 +34,8 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
 bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
+/* Whether rows that are added together do not change each other's list or code. */
+bool vectors_adds_apart(const struct vectors *v);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* lists that a query visits */

@@ -12,6 +12,7 @@
 #include <exception>
 #include <faiss/IndexHNSW.h>
 #include <faiss/IndexIVF.h>
+#include <faiss/IndexIVFFlat.h>
 #include <faiss/IndexNSG.h>
 #include <faiss/IndexPreTransform.h>
 #include <faiss/IndexScalarQuantizer.h>
@@ -95,6 +96,13 @@ static void list_at(const faiss::InvertedLists *lists, int64_t l, const uint8_t 
 
 extern "C" void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n) {
     list_at(scalar_lists(index)->invlists, l, codes, ids, n);
+}
+
+extern "C" bool vectors_adds_rows_apart(const void *index) {
+    auto *ivf = dynamic_cast<const faiss::IndexIVF *>(static_cast<const faiss::Index *>(index));
+    bool codes = dynamic_cast<const faiss::IndexIVFScalarQuantizer *>(ivf) ||
+                 dynamic_cast<const faiss::IndexIVFFlat *>(ivf);
+    return ivf && codes && dynamic_cast<const faiss::IndexHNSW *>(ivf->quantizer);
 }
 
 extern "C" int64_t vectors_ivf_code_bytes(const void *ivf) {

@@ -306,6 +306,21 @@ static enum status publish(struct merging *m) {
     return fault_point("store:parts:published");
 }
 
+static enum status write_files(struct merging *m, const struct part_files_of *of) {
+    TRY(take_template(m));
+    TRY(part_files_check_lists(&m->files, of, (int64_t)m->layout.lists, (int64_t)m->layout.code_bytes));
+    TRY(check_space(m));
+    enum status s = merge_all(m);
+    return s == STATUS_CORRUPT && m->current ? part_files_remedy(s, of, m->current->part, m->files.parts) : s;
+}
+
+/* What was written before a failure. The next writer would remove it, too; until then it takes space. */
+static void remove_files(const struct merging *m, int64_t first) {
+    char path[FILE_PATH_MAX];
+    for (int64_t i = first; i < m->made.index.next_number; i++)
+        if (index_path(path, m->w->dir, i) == STATUS_OK) (void)remove(path);
+}
+
 static enum status merge(struct merging *m, const char *dir) {
     TRY(index_parts_plan_read(&m->plan, m->work));
     TRY(writer_open(&m->w, dir, NULL, false));
@@ -319,11 +334,9 @@ static enum status merge(struct merging *m, const char *dir) {
                                      .dropped = landmarks_dropped(&m->landmarks)};
     TRY(part_files_find(&m->files, &of));
     m->report->parts = m->files.parts;
-    TRY(take_template(m));
-    TRY(part_files_check_lists(&m->files, &of, (int64_t)m->layout.lists, (int64_t)m->layout.code_bytes));
-    TRY(check_space(m));
-    enum status s = merge_all(m);
-    if (s == STATUS_CORRUPT && m->current) s = part_files_remedy(s, &of, m->current->part, m->files.parts);
+    const int64_t first = m->made.index.next_number;
+    enum status s = write_files(m, &of);
+    if (s != STATUS_OK) remove_files(m, first);
     TRY(s);
     return publish(m);
 }
