@@ -151,8 +151,8 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
                               const struct store_search *how);
 /* Gives the same hits, but other processes search: a pass returns the k best of all slices (store_search.slice), which
  * the caller merges by score, then by smaller id. Further passes follow for queries with too few hits. Every slice must
- * be of this view's generation. Where one segment of 8-bit codes holds most of the chunks, its lists are shared out, not
- * whole segments: a pass then finds candidates (store_search.segment), and this process scores them. */
+ * be of this view's generation. Where one segment of 8-bit codes holds most of the chunks, its lists are shared out,
+ * not whole segments: a pass then finds candidates (store_search.segment), and this process scores them. */
 struct store_passes {
     enum status (*search)(void *context, struct store_hit *hits, const float *queries, int64_t n_queries,
                           const struct store_search *how);

@@ -16,16 +16,16 @@ enum status index_build_check_stop(const struct index_build *b);
 /* Number of chunks of shards that are not dropped. */
 int64_t index_build_live(const struct index_build *b);
 
-/* Trains the index with a sample of all chunks: one row from each of plan->sample equal stretches. The rows are the same
- * for a seed. */
+/* Trains the index with a sample of all chunks: one row from each of plan->sample equal stretches. The rows are the
+ * same for a seed. */
 enum status index_build_train(const struct index_build *b, struct vectors *v, const struct index_plan *plan);
 /* Reads a template, whose size, checksum and structure must be those recorded. `remedy`: for messages. */
 enum status index_build_open_template(struct vectors **out, const char *path, struct stored_file recorded, int dim,
                                       const char *remedy);
 
 /* Rows that FAISS gets in one call, where the list of a row can depend on the rows beside it (BLAS sums a block as its
- * size is). Such calls begin at multiples of this number, whatever the range. So parts that begin at such a multiple get
- * the lists that one process gets. */
+ * size is). Such calls begin at multiples of this number, whatever the range. So parts that begin at such a multiple
+ * get the lists that one process gets. */
 int64_t index_build_block(int dim);
 /* Adds the rows of chunks begin .. end-1, of which none may be dropped. `total`: chunks, for the progress. */
 enum status index_build_fill(const struct index_build *b, struct vectors *v, int64_t begin, int64_t end,

@@ -33,8 +33,8 @@ struct segment_layout {
 /* Checks as segment_check does, without `ids`. STATUS_UNSUPPORTED: not an inverted file of a type that is checked. */
 enum status segment_layout(struct segment_layout *out, const char *path, const struct segment_shape *shape,
                            const uint8_t *bytes, size_t size);
-/* Writes what comes before the codes and ids of the first list, as FAISS does, into *head (memory_free): the template up
- * to its lists, with `rows` as the number of rows, then the sizes of the lists. */
+/* Writes what comes before the codes and ids of the first list, as FAISS does, into *head (memory_free): the template
+ * up to its lists, with `rows` as the number of rows, then the sizes of the lists. */
 enum status segment_head(uint8_t **head, size_t *bytes, const uint8_t *template, const struct segment_layout *layout,
                          const uint64_t *sizes, int64_t rows);
 /* The same as segment_check for a file; known may be NULL. */

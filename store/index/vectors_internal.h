@@ -65,7 +65,8 @@ bool vectors_scans(const struct vectors *v);
 enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                          const struct store_range *exclude, struct threads *threads);
 
-/* The same for a slice's share of the lists, with the scores of the codes; how->lists is ignored, nprobe 0 the default. */
+/* The same for a slice's share of the lists, with the scores of the codes. how->lists is ignored; nprobe 0: the
+ * default. */
 struct list_scan_search;
 enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
                                struct store_slice slice);

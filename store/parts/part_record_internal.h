@@ -27,7 +27,7 @@ struct indexed_record {
 enum status record_get_indexed(struct catalog_txn *t, const struct catalog *c, struct indexed_record *out);
 enum status record_put_indexed(struct catalog_txn *t, const struct indexed_record *r);
 
-/* Number of transactions that recorded other landmarks for published shards. An index that was filled before the last of
- * them may hold the old ones. */
+/* Number of transactions that recorded other landmarks for published shards. An index that was filled before the last
+ * of them may hold the old ones. */
 enum status record_get_encoded(struct catalog_txn *t, const struct catalog *c, int64_t *out);
 enum status record_add_encoded(struct catalog_txn *t, const struct catalog *c);

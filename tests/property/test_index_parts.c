@@ -1,10 +1,10 @@
 /* test_index_parts.c -- an index that was filled in parts against the index of one process: the same bytes of the
  * template and of every segment, the same hits for random queries, numbers of lists, candidates and excluded ranges.
  * Random stores, types, numbers of parts and limits of memory; with dropped shards and deleted documents. */
-#include "tests/index_parts_fixture.h"
+#include "tests/property/index_parts_fixture.h"
 
 enum { VOCAB = 200, QUERIES = 40, K = 7 };
-static const char *const types[] = {"IVF32,SQ8", "IVF24_HNSW8,SQ8", "IVF16,Flat", "IVF300_HNSW16,PQ4np",
+static const char *const types[] = {"IVF32,SQ8",          "IVF24_HNSW8,SQ8", "IVF16,Flat",        "IVF300_HNSW16,PQ4np",
                                     "OPQ4_8,IVF16,PQ4np", "PCAR8,IVF20,SQ4", "IVF2000_HNSW32,SQ8"};
 
 /* Compares the files of index/ in the order of their numbers. */

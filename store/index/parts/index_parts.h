@@ -1,17 +1,18 @@
 /* index_parts.h -- the index of a store, made by many processes: train once, fill in parts, merge.
  *
- * A work folder holds what the processes share: `template.faiss` (trained centroids and codes), `plan` (what is indexed,
- * of which store) and one or more files of lists for each part. Parts are equal ranges of chunks. The processes do not
- * talk to each other. They only read the store, which may therefore be a snapshot (store/change/freeze.h) on other hosts.
- * Merging writes the lists of all parts, list after list, as one segment, and publishes it in one transaction. The
- * segment is byte for byte the one that a single process would make with the template.
+ * A work folder holds what the processes share: `template.faiss` (trained centroids and codes), `plan` (what is
+ * indexed, of which store) and one or more files of lists for each part. Parts are equal ranges of chunks. The
+ * processes do not talk to each other. They only read the store, which may therefore be a snapshot
+ * (store/change/freeze.h) on other hosts. Merging writes the lists of all parts, list after list, as one segment, and
+ * publishes it in one transaction. The segment is byte for byte the one that a single process would make with the
+ * template.
  *
  * Only inverted files of flat, scalar or product codes can be made so: STATUS_UNSUPPORTED for other types.
  *
- * A call that was killed or stopped is repeated: it continues. A call whose work is done already reports so. While parts
- * are filled the store may change: documents may be added (they get a segment of their own when the parts are merged) and
- * deleted. Where shards were dropped or encoded again, the parts that hold them are to be filled again; merging
- * names them. */
+ * A call that was killed or stopped is repeated: it continues. A call whose work is done already reports so. While
+ * parts are filled the store may change: documents may be added (they get a segment of their own when the parts are
+ * merged) and deleted. Where shards were dropped or encoded again, the parts that hold them are to be filled again;
+ * merging names them. */
 #pragma once
 #include "store/store.h"
 
@@ -28,9 +29,9 @@ struct store_index_parts_report {
     uint64_t bytes, generation;
 };
 
-/* Trains how->index over all chunks of the newest generation. Makes the folder `work`. STATUS_MISMATCH: it holds the plan
- * of another index or store. STATUS_INVALID: "auto" makes no index for so few chunks, or the type needs more memory than
- * how->max_ram. */
+/* Trains how->index over all chunks of the newest generation. Makes the folder `work`. STATUS_MISMATCH: it holds the
+ * plan of another index or store. STATUS_INVALID: "auto" makes no index for so few chunks, or the type needs more
+ * memory than how->max_ram. */
 enum status store_index_train(struct store_index_parts_report *out, const char *dir, const char *work,
                               const struct store_publish *how);
 /* Fills part `part` of 1 .. parts. Files of lists that fit the plan and the store are kept; the others are made.

@@ -3,14 +3,15 @@
  *   part-I-of-N.R.lists   of part I of N, the Rth file (a part has several if its lists do not fit in memory)
  *
  * bytes                 content (numbers little-endian)
- * 128                   header: magic, version, code bytes, lists, plan, rows, part, parts, first chunk, number of rows,
- *                       CRC32C
+ * 128                   header: magic, version, code bytes, lists, plan, rows, part, parts, first chunk, number of
+ *                       rows, CRC32C
  * 8 each                sizes of the lists
  * code bytes each       codes of the first list, then of the second, ...; as FAISS has them in memory
  * 8 each                ids of the same rows: within a list they ascend
  * 16                    footer: CRC32C of sizes, of codes, of ids; CRC32C of these
  *
- * Three readers pass through a file from its beginning to its end: one of the sizes, one of the codes, one of the ids. */
+ * Three readers pass through a file from its beginning to its end: one of the sizes, one of the codes, one of the
+ * ids. */
 #pragma once
 #include "base/file.h"
 #include "store/index/vectors_internal.h"
@@ -35,7 +36,8 @@ enum status list_file_open(struct list_file *out, const char *path);
 /* Compares every byte with the checksums. */
 enum status list_file_verify(const struct list_file *f, const char *path);
 
-/* Reads one section in order, through a buffer. It opens the file for each block, so any number of streams may exist. */
+/* Reads one section in order, through a buffer of whole numbers of 8 bytes. It opens the file for each block, so any
+ * number of streams may exist. */
 struct list_stream {
     uint64_t at, end;                    /* in the file: what is not in the buffer yet */
     uint8_t *buffer; size_t capacity, filled, used;

@@ -175,3 +175,50 @@ expect_usage "--part takes i/N" step fill --part 3/2
 expect_usage "--part is an option of fill" step merge --part 1/2
 expect_usage "--index is an option of train" step merge --index $F
 expect_usage "--store STORE is missing" "$INDEX" index
+
+# The example for one machine, twice; a task of an array without its number.
+rm -rf "$S" "$S.index"
+cp -r "$TMP/store" "$S"
+PATH=$BIN:$PATH
+for again in 1 2; do expect 0 "$SOURCE/examples/parts/index_local.sh" "$S" $F 4 2 --threads 1; done
+out_has "has this index already"
+cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "examples/parts/index_local.sh: another index"
+expect 1 env STORE=x WORK=y "$SOURCE/examples/slurm/index_part.sh"
+err_has "SLURM_ARRAY_TASK_ID"
+expect 2 "$SOURCE/examples/slurm/submit_index.sh" x
+err_has "submit_index.sh STORE FACTORY PARTS"
+# submit_index.sh with a sbatch that runs its job at once, an array in descending order
+mkdir "$TMP/sbatch"
+cat >"$TMP/sbatch/sbatch" <<'END'
+#!/usr/bin/env bash
+set -eu
+count=0 wrap= export=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --export=*) export=${1#--export=ALL,} ;;
+    --array=1-*) count=${1#--array=1-} ;;
+    --wrap) wrap=$2; shift ;;
+    --dependency=*) [ -e "$JOBS/${1##*:}" ] || exit 1 ;;
+    --*) ;;
+    *) break ;;
+    esac
+    shift
+done
+IFS=, read -ra pairs <<<"$export"
+job=$(($(find "$JOBS" -type f | wc -l) + 1))
+if [ -n "$wrap" ]; then env "${pairs[@]}" bash -c "$wrap" >&2; fi
+for ((i = count; i >= 1; i--)); do
+    env "${pairs[@]}" SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT="$count" SLURM_RESTART_COUNT=9 "$@" >&2
+done
+touch "$JOBS/$job"
+echo $job
+END
+chmod +x "$TMP/sbatch/sbatch"
+rm -rf "$S" "$S.index" "$TMP/snap" "$TMP/jobs"
+mkdir "$TMP/jobs"
+cp -r "$TMP/store" "$S"
+expect 0 "$INDEX" freeze --store "$S" --out "$TMP/snap"
+expect 0 env PATH="$TMP/sbatch:$PATH" JOBS="$TMP/jobs" READ="$TMP/snap" "$SOURCE/examples/slurm/submit_index.sh" "$S" $F 3 --max-ram 40M
+same "$(cat "$OUT")" "1 2 3"
+cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "examples/slurm/submit_index.sh: another index"
+[ "$(find "$S.index" -name 'part-*-of-3.1.lists' | wc -l)" = 3 ] || die "not three parts"

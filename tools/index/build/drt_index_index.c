@@ -123,7 +123,7 @@ static enum status all_steps(const struct options *o, struct store_index_parts_r
     return store_index_parts_remove(o->work, r->index);
 }
 
-static enum status run(const struct options *o, const struct progress *progress) {
+static enum status index_run(const struct options *o, const struct progress *progress) {
     struct threads *pool;
     struct store_index_parts_report report = {0};
     TRY(threads_create(&pool, (int)o->threads));
@@ -214,7 +214,7 @@ int drt_index_index(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
-    status = run(&o, progress_line_progress(line));
+    status = index_run(&o, progress_line_progress(line));
     progress_line_end(line);
     return drt_index_exit(status);
 }

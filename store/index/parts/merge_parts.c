@@ -1,4 +1,4 @@
-/* merge.c -- store_index_merge of index_parts.h.
+/* merge_parts.c -- store_index_merge of index_parts.h.
  *
  * The files of all parts are read once, side by side: for list 0 the codes of the first file, of the second, ..., then
  * their ids; then list 1. Files ascend by their chunks, and so do the ids of the merged list. What is written is an
