@@ -103,6 +103,7 @@ static enum status train(struct index_parts_plan *p, struct index_parts_store *s
                                    .chosen = plan.chosen};
     memcpy(p->factory, plan.factory, sizeof p->factory);
     TRY(index_parts_documents(&p->documents_crc, s->t, s->catalog, p->documents));
+    catalog_pause(s->t); /* a writer may reuse pages while this process trains */
     TRY(make_template(p, s, work, &plan, how));
     return index_parts_plan_write(p, work);
 }

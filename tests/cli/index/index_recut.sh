@@ -112,6 +112,21 @@ expect 0 "$INDEX" drop --store "$TMP/one-dropped" --shard 2 --threads 1
 cp "$W/template.faiss" "$TMP/.template"
 cmp -s "$TMP/dropped.5" "$TMP/one.5" && die "the dropped shard is still found"
 
+# Too little memory, and a disk that is full (a file may not be larger than 8 KiB): one line, and the same command continues.
+fresh
+cp -r "$TMP/filled" "$W"
+expect_error "raise --max-ram" "$INDEX" index merge "${where[@]}" --max-ram 1M
+expect_error "raise the limit" "$INDEX" index fill "${where[@]}" --part 1/4 --max-ram 1M
+rm "$W/part-2-of-5.1.lists"
+(ulimit -f 8; expect_error "File too large" "$INDEX" index fill "${where[@]}" --part 2/5) || exit 1
+[ ! -e "$W/part-2-of-5.1.lists" ] || die "half a file is there"
+expect 0 step fill --part 2/5
+cmp "$W/part-2-of-5.1.lists" "$TMP/filled/part-2-of-5.1.lists" || die "fill after a full disk: another file"
+(ulimit -f 40; expect_error "File too large" "$INDEX" index merge "${where[@]}") || exit 1
+expect 0 "$INDEX" verify --store "$S" --deep
+expect 0 step merge
+cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "merge after a full disk: another index"
+
 # ---- what is refused; the store stays as it is
 fresh
 cp -r "$TMP/filled" "$W"

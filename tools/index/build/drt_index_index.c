@@ -101,7 +101,7 @@ static enum status train(const struct options *o, struct store_index_parts_repor
 static enum status is_made(const struct options *o, struct store_index_parts_report *r) {
     struct opened_store s;
     if (!o->index || strcmp(o->index, "auto") == 0) return STATUS_OK;
-    TRY(opened_store_open(&s, o->store));
+    if (opened_store_open(&s, o->store) != STATUS_OK) return STATUS_OK; /* also where the old index is damaged */
     r->already = s.info.segments == 1 && strcmp(s.info.index, o->index) == 0;
     r->generation = s.info.generation;
     r->chunks = s.info.chunks;
