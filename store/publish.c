@@ -4,15 +4,13 @@
  * segment of their own. Older segments that are not larger are rebuilt together with them. This keeps the number of
  * segments, each of which costs a read at search, logarithmic in the number of additions. */
 #include "base/memory.h"
-#include "base/rng.h"
 #include "base/system/fault.h"
-#include "store/index/index_plan_internal.h"
+#include "store/index/index_build_internal.h"
 #include "store/publish_lexical_internal.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { ADD_BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, RELEASE_ROWS = 1 << 15 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30;
 
 struct build {
@@ -31,71 +29,17 @@ struct build {
     bool lexical_changed;
 };
 
-static enum status stored_file_of(struct stored_file *out, const char *path) {
-    TRY(file_size(&out->bytes, path));
-    return file_checksum(&out->crc, path);
-}
-
-static enum status stop_or_go(const struct build *b) {
-    if (!progress_stop_requested(b->how->progress)) return STATUS_OK;
-    return fail(STATUS_INTERRUPTED,
-                "%s: stopped while the index was made; sealed shards are kept, run the command again to publish",
-                b->w->dir);
+static struct index_build rows_of(struct build *b) {
+    return (struct index_build){.dir = b->w->dir,
+                                .stopped = "sealed shards are kept, run the command again to publish",
+                                .landmarks = &b->landmarks,
+                                .how = b->how};
 }
 
 /* Number of chunks of shards that are not dropped. */
-static int64_t live_chunks(const struct build *b) {
-    return store_dropped_rank(landmarks_dropped(&b->landmarks), b->landmarks.chunks);
-}
-
-/* Trains by FAISS: the codes, and the centroids if no clustering made them. FAISS reports no progress and cannot be
- * stopped. */
-static enum status train_rest(const struct build *b, struct vectors *v, const float *rows, int64_t n) {
-    struct progress_clock *clock;
-    char detail[120];
-    snprintf(detail, sizeof detail, "%.60s by FAISS, from %lld vectors", b->plan.factory, (long long)n);
-    progress_clock_start(&clock, b->how->progress, "train index codes", detail);
-    enum status s = vectors_train(v, rows, n, threads_count(b->how->threads));
-    progress_clock_stop(clock);
-    return s;
-}
-
-/* Samples one row from each of `sample` equal stretches, spread over the whole store. The ids ascend, and are the same
- * for a seed. */
-static enum status train(struct build *b, struct vectors *v) {
-    int64_t chunks = live_chunks(b), n = b->plan.sample < chunks ? b->plan.sample : chunks;
-    int64_t all = n < b->plan.quiet_sample ? b->plan.quiet_least : b->plan.quiet_sample;
-    if (all < n) all = n; /* the plan counts dropped shards, which leave fewer rows */
-    size_t dim = (size_t)b->landmarks.dim;
-    struct store_dropped dropped = landmarks_dropped(&b->landmarks);
-    float *rows;
-    TRY(memory_allocate_aligned(&rows, (size_t)all * dim));
-    struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
-    enum status s = STATUS_OK;
-    for (int64_t i = 0, seen = 0; i < n && s == STATUS_OK; i++) {
-        int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
-        int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
-        s = landmarks_to_float(rows + (size_t)i * dim, &b->landmarks, store_dropped_nth(dropped, pick), 1);
-        if (high - seen < RELEASE_ROWS && i + 1 < n) continue;
-        int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
-        /* mapped pages are resident too, and count under max_ram */
-        landmarks_release_pages(&b->landmarks, first, end - first);
-        seen = high;
-    }
-    /* If there are few rows FAISS prints a warning on stderr, where a library must not write. The rows are then
-     * repeated. */
-    for (int64_t i = n; i < all; i++)
-        memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
-    int threads = threads_count(b->how->threads);
-    if (s == STATUS_OK && b->how->clustering.fit)
-        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads, b->how->progress);
-    if (s == STATUS_INTERRUPTED && progress_stop_requested(b->how->progress)) s = stop_or_go(b);
-    if (s == STATUS_NO_MEMORY)
-        progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->w->dir, status_message());
-    if (s == STATUS_NO_MEMORY || s == STATUS_UNSUPPORTED) s = STATUS_OK;
-    if (s == STATUS_OK) s = train_rest(b, v, rows, all);
-    memory_free(rows);
-    return s;
+static int64_t live_chunks(struct build *b) {
+    const struct index_build rows = rows_of(b);
+    return index_build_live(&rows);
 }
 
 static enum status make_template(struct build *b) {
@@ -105,42 +49,13 @@ static enum status make_template(struct build *b) {
     TRY(vectors_make(&v, b->plan.factory, b->landmarks.dim));
     b->index.template_number = b->index.next_number++;
     b->index.trained_chunks = b->landmarks.chunks;
-    enum status s = train(b, v);
+    const struct index_build rows = rows_of(b);
+    enum status s = index_build_train(&rows, v, &b->plan);
     if (s == STATUS_OK) s = index_path(path, b->w->dir, b->index.template_number);
     if (s == STATUS_OK) s = vectors_write(v, path);
     vectors_free(v);
     if (s == STATUS_OK) s = stored_file_of(&b->index.template_file, path);
     if (s == STATUS_OK) s = fault_point("store:publish:template-written");
-    return s;
-}
-
-static enum status open_template(const struct build *b, struct vectors **out) {
-    char path[FILE_PATH_MAX];
-    TRY(index_path(path, b->w->dir, b->index.template_number));
-    TRY(stored_file_check(path, b->index.template_file, "run drt-index repair"));
-    uint32_t crc = 0;
-    TRY(file_checksum(&crc, path));
-    if (crc != b->index.template_file.crc)
-        return fail(STATUS_CORRUPT, "%s: the index template is damaged, run drt-index repair", path);
-    TRY(segment_check_file(path, &(struct segment_shape){.dim = b->landmarks.dim}, false, NULL));
-    return vectors_open(out, path, b->landmarks.dim, 0, 0, false);
-}
-
-static enum status fill(struct build *b, struct vectors *v, int64_t begin, int64_t end) {
-    size_t dim = (size_t)b->landmarks.dim;
-    int64_t block = ADD_BLOCK_FLOATS / b->landmarks.dim;
-    float *rows;
-    TRY(memory_allocate_aligned(&rows, (size_t)block * dim));
-    enum status s = STATUS_OK;
-    for (int64_t at = begin; at < end && s == STATUS_OK; at += block) {
-        int64_t n = end - at < block ? end - at : block;
-        s = landmarks_to_float(rows, &b->landmarks, at, n);
-        landmarks_release_pages(&b->landmarks, at, n);
-        if (s == STATUS_OK) s = vectors_add(v, rows, n, at, threads_count(b->how->threads));
-        if (s == STATUS_OK) s = stop_or_go(b);
-        progress_step(b->how->progress, "fill index", "chunks", at + n, b->landmarks.chunks);
-    }
-    memory_free(rows);
     return s;
 }
 
@@ -162,8 +77,11 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     char path[FILE_PATH_MAX];
     TRY(index_path(path, b->w->dir, r.number));
     struct vectors *v;
-    TRY(open_template(b, &v));
-    enum status s = fill(b, v, begin, end);
+    char template[FILE_PATH_MAX];
+    const struct index_build rows = rows_of(b);
+    TRY(index_path(template, b->w->dir, b->index.template_number));
+    TRY(index_build_open_template(&v, template, b->index.template_file, b->landmarks.dim, "run drt-index repair"));
+    enum status s = index_build_fill(&rows, v, begin, end, b->landmarks.chunks);
     if (s == STATUS_OK) s = vectors_write(v, path);
     vectors_free(v);
     TRY(s);
@@ -174,12 +92,13 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
 
 static enum status make_segments(struct build *b) {
     struct store_range there = {b->begin, b->begin};
+    const struct index_build rows = rows_of(b);
     for (;;) { /* no segment may extend over dropped ids */
         there = store_dropped_span(landmarks_dropped(&b->landmarks), there.end, b->landmarks.chunks);
         if (there.begin == there.end) return STATUS_OK;
         int64_t left = there.end - there.begin, count = (left + b->plan.segment_rows - 1) / b->plan.segment_rows;
         for (int64_t i = 0; i < count; i++) {
-            TRY(stop_or_go(b));
+            TRY(index_build_check_stop(&rows));
             TRY(make_segment(b, there.begin + left * i / count, there.begin + left * (i + 1) / count));
         }
     }
@@ -203,6 +122,17 @@ static void keep_segments(struct build *b, bool rebuild) {
         b->n_kept--;
     }
     b->begin = segments_end(b);
+}
+
+/* Takes an index that was made already, and makes segments for the chunks that it lacks. */
+static enum status take_made(struct build *b) {
+    const struct publish_made *made = b->change->made;
+    b->index = made->index;
+    TRY(memory_grow(&b->fresh, &b->fresh_capacity, (size_t)made->n));
+    for (int64_t i = 0; i < made->n; i++)
+        b->fresh[b->n_fresh++] = made->segments[i];
+    b->begin = made->end;
+    return make_segments(b);
 }
 
 static enum status make_index(struct build *b, const struct generation_record *target) {
@@ -229,6 +159,7 @@ static enum status make_index(struct build *b, const struct generation_record *t
         b->index.template_file = (struct stored_file){0};
         return STATUS_OK;
     }
+    if (b->change->made) return take_made(b);
     bool rebuild = b->change->rebuild || b->plan.rebuild || b->index.template_number == 0;
     keep_segments(b, rebuild);
     if (rebuild) TRY(make_template(b));
@@ -270,9 +201,12 @@ static enum status record_shard(struct store_writer *w, struct catalog_txn *t, c
 }
 
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change) {
-    for (int64_t i = 0; i < change->n_shards; i++)
+    bool encoded = false;
+    for (int64_t i = 0; i < change->n_shards; i++) {
         TRY(record_shard(w, t, &change->shards[i]));
-    return STATUS_OK;
+        encoded = encoded || !shard_is_dropped(&change->shards[i]);
+    }
+    return encoded ? record_add_encoded(t, w->catalog) : STATUS_OK;
 }
 
 /* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed instead. */
@@ -304,6 +238,7 @@ static enum status record_generation(const struct build *b, struct catalog_txn *
         TRY(record_put_part(t, &part));
     }
     TRY(record_put_index(t, &b->index));
+    if (b->change->made) TRY(record_put_indexed(t, &b->change->made->indexed));
     if (b->lexical_changed) TRY(record_put_lexical(t, &b->lexical));
     TRY(record_put_generation(t, g));
     return fault_point("store:publish:before-commit");
@@ -326,6 +261,8 @@ static enum status plan(struct build *b, const struct generation_record *target)
     enum status s = record_get_index(t, b->w->catalog, &b->index);
     catalog_abort(t);
     TRY(s);
+    const struct publish_made *made = b->change->made;
+    if (made && made->end == target->chunks) return STATUS_OK; /* nothing is left to make */
     bool wide = false;
     if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads));

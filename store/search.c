@@ -1,5 +1,6 @@
 /* search.c -- finds the best chunks for queries: the segments give candidates, and the fp16 rows give their scores. */
 #include "base/memory.h"
+#include "store/index/list_scan_internal.h"
 #include "store/view_internal.h"
 #include <assert.h>
 #include <math.h>
@@ -169,12 +170,81 @@ int store_view_missing(const struct store_view *v, const struct store_hit *hits,
     return wanted - found;
 }
 
+/* ---- lists that several processes share ---- */
+
+/* Whether whole segments would be too unequal to share out: one holds most of the chunks. */
+static bool shares_lists(const struct store_view *v, const struct store_search *how,
+                         const struct store_passes *passes) {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < v->n_segments; i++)
+        largest = v->segments[i].record.chunks > largest ? v->segments[i].record.chunks : largest;
+    return scans_lists(v) && candidates_of(v, how) <= passes->k_max && 2 * largest > v->generation.chunks;
+}
+
+/* The candidates of one segment, of all slices together, are those of one process; so are the scores of their rows. */
+static enum status search_shared(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
+                                 const struct store_range *exclude, const struct store_search *how,
+                                 const struct store_passes *passes) {
+    struct store_search pass = *how;
+    struct store_hit *found = NULL;
+    int64_t *ids = NULL;
+    const int64_t each = candidates_of(v, how);
+    enum status s;
+    pass.k = (int)each;
+    pass.exclude = exclude;
+    TRY_GOTO(s, memory_allocate(&found, (size_t)(n * each)), out);
+    TRY_GOTO(s, memory_allocate(&ids, (size_t)(n * each * v->n_segments)), out);
+    for (int64_t i = 0; i < v->n_segments; i++) {
+        pass.segment = (int)i + 1;
+        TRY_GOTO(s, passes->search(passes->context, found, queries, n, &pass), out);
+        for (int64_t q = 0; q < n; q++) {
+            int64_t *mine = ids + (q * v->n_segments + i) * each;
+            for (int64_t j = 0; j < each; j++)
+                mine[j] = found[q * each + j].chunk;
+            keep_valid(mine, (int)each, &v->segments[i].record);
+        }
+    }
+    s = exact_rescore(&v->landmarks, hits, queries, n, how->k, (struct exact_candidates){ids, v->n_segments * each},
+                      exclude, how->threads);
+out:
+    memory_free(found);
+    memory_free(ids);
+    return s;
+}
+
+/* What a slice contributes to search_shared. */
+static enum status search_candidates(const struct store_view *v, struct store_hit *hits, const float *queries,
+                                     int64_t n, const struct store_search *how) {
+    if (how->segment > v->n_segments || !scans_lists(v))
+        return fail(STATUS_INVALID, "%s: the index has no segment %d of 8-bit codes", v->store->dir, how->segment);
+    const struct vectors *vectors = v->segments[how->segment - 1].vectors;
+    const struct list_scan_search scan = {.n = n,
+                                          .queries = queries,
+                                          .k = how->k,
+                                          .nprobe = how->nprobe,
+                                          .exclude = how->exclude,
+                                          .threads = how->threads};
+    int64_t *ids = NULL;
+    float *scores = NULL;
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&ids, (size_t)(n * how->k)), out);
+    TRY_GOTO(s, memory_allocate(&scores, (size_t)(n * how->k)), out);
+    TRY_GOTO(s, vectors_scan_slice(vectors, ids, scores, &scan, how->slice), out);
+    for (int64_t i = 0; i < n * how->k; i++)
+        hits[i] = (struct store_hit){ids[i], scores[i]};
+out:
+    memory_free(ids);
+    memory_free(scores);
+    return s;
+}
+
 /* Searches the index once: in this process, or by a pass over all slices. */
 static enum status search_pass(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                const struct store_range *exclude, const struct store_search *how,
                                const struct store_passes *passes) {
     struct store_search pass = *how;
     pass.exclude = exclude;
+    if (passes && shares_lists(v, how, passes)) return search_shared(v, hits, queries, n, exclude, how, passes);
     return passes ? passes->search(passes->context, hits, queries, n, &pass)
                   : search_index(v, hits, queries, n, exclude, &pass);
 }
@@ -225,6 +295,7 @@ static enum status search_all(struct store_view *v, struct store_hit *hits, cons
 static enum status search_view(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                                const struct store_search *how, const struct store_passes *passes) {
     const size_t k = (size_t)how->k, dim = (size_t)v->store->fingerprint.dim;
+    if (how->segment > 0) return search_candidates(v, hits, queries, n_queries, how);
     if (scans_all(v, how)) return search_all(v, hits, queries, n_queries, how, passes);
     for (int64_t q = 0; q < n_queries; q += QUERY_BATCH) {
         int64_t n = n_queries - q < QUERY_BATCH ? n_queries - q : QUERY_BATCH;

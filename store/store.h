@@ -141,6 +141,9 @@ struct store_search {
     struct threads *threads;             /* NULL: the calling thread only */
     /* a search of the index then visits the lists of `nprobe`, and does not widen */
     struct store_slice slice;
+    /* from 1: finds the k best candidates of this segment in the slice's share of its lists, with the scores of their
+     * codes (store_passes); 0: finds hits */
+    int segment;
 };
 /* Writes hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
  * the index can lose a neighbour, but not change a score. */
@@ -148,11 +151,13 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
                               const struct store_search *how);
 /* Gives the same hits, but other processes search: a pass returns the k best of all slices (store_search.slice), which
  * the caller merges by score, then by smaller id. Further passes follow for queries with too few hits. Every slice must
- * be of this view's generation. */
+ * be of this view's generation. Where one segment of 8-bit codes holds most of the chunks, its lists are shared out,
+ * not whole segments: a pass then finds candidates (store_search.segment), and this process scores them. */
 struct store_passes {
     enum status (*search)(void *context, struct store_hit *hits, const float *queries, int64_t n_queries,
                           const struct store_search *how);
     void *context;
+    int k_max;                           /* hits that a pass can give; 0: whole segments are shared out */
 };
 enum status store_view_search_passes(struct store_view *v, struct store_hit *hits, const float *queries,
                                      int64_t n_queries, const struct store_search *how,

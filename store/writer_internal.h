@@ -34,10 +34,19 @@ struct store_writer {
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
                         bool create);
 
+/* An index that was made before the transaction, over the chunks below `end` that are not dropped: its files are in the
+ * store, and no record names them yet. The rest of the chunks gets segments as always. */
+struct publish_made {
+    struct index_record index;
+    const struct segment_record *segments; int64_t n;
+    int64_t end;
+    struct indexed_record indexed;       /* recorded with it */
+};
 /* What a generation changes of what is published already: new files of these shards (dropped: zeroed). */
 struct publish_change {
     bool rebuild;                        /* trains and fills all segments, even if old ones could stay */
     const struct shard_record *shards; int64_t n_shards;
+    const struct publish_made *made;     /* replaces the index; NULL: none */
 };
 /* Indexes the first `target->chunks` chunks and publishes target's counts as the next generation. Segments from the
  * first changed shard on are rebuilt. change NULL: no change. */

@@ -143,6 +143,14 @@ static enum status decide(struct index_plan *p, const struct index_record *old, 
     return choose(p, chunks, dim, max_ram);
 }
 
+static enum status enough_rows(const struct index_plan *p, int64_t rows, uint64_t max_ram) {
+    if (rows >= SEGMENT_ROWS_MIN) return STATUS_OK;
+    return fail(STATUS_INVALID,
+                "index %s: its centroids alone fill the limit of %llu MiB; raise the limit, or use fewer lists or "
+                "exact",
+                p->factory, (unsigned long long)(max_ram >> 20));
+}
+
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
                             int dim, uint64_t max_ram, const struct index_rates *rates) {
     struct index_plan p = {0};
@@ -166,11 +174,14 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
     vectors_free(probe);
     TRY(size_sample(&p, chunks, dim, max_ram));
     p.segment_rows = rows_within(max_ram, &p, dim);
-    if (p.segment_rows < SEGMENT_ROWS_MIN && p.segment_rows < chunks)
-        return fail(STATUS_INVALID,
-                    "index %s: its centroids alone fill the limit of %llu MiB; raise the limit, or use fewer "
-                    "lists or exact",
-                    p.factory, (unsigned long long)(max_ram >> 20));
+    if (p.segment_rows < chunks) TRY(enough_rows(&p, p.segment_rows, max_ram));
     *out = p;
     return STATUS_OK;
+}
+
+enum status index_plan_rows(int64_t *out, const char *factory, int dim, uint64_t max_ram) {
+    struct index_plan p = {0};
+    set_factory(&p, factory, dim);
+    *out = rows_within(max_ram, &p, dim);
+    return enough_rows(&p, *out, max_ram);
 }

@@ -38,3 +38,5 @@ enum status index_plan_enough(const struct index_plan *p, int64_t chunks);
 /* Makes the plan. STATUS_INVALID, with the nearest choice that works: it needs more than max_ram, or more chunks. */
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
                             int dim, uint64_t max_ram, const struct index_rates *rates);
+/* Rows that can be filled in memory under the limit. STATUS_INVALID: too few. */
+enum status index_plan_rows(int64_t *out, const char *factory, int dim, uint64_t max_ram);

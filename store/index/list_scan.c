@@ -223,6 +223,28 @@ static void order_lists(const struct list_scan *x, struct top_list lists, int32_
     top_list_sort(lists);
 }
 
+/* Lists that others scan become -1. */
+static void skip_lists(const struct list_scan_search *how, struct top_list lists) {
+    for (int i = 0; how->lists.end > 0 && i < lists.k; i++)
+        if (lists.id[i] < how->lists.begin || lists.id[i] >= how->lists.end) lists.id[i] = -1;
+}
+
+/* A list is of the slice in which its middle row is. */
+struct store_range list_scan_share(const struct list_scan *x, struct store_slice slice) {
+    int64_t rows = 0, before = 0;
+    struct store_range share = {0, 0};
+    if (slice.of <= 1) return (struct store_range){0, x->lists};
+    for (int64_t l = 0; l < x->lists; l++)
+        rows += x->list[l].n;
+    for (int64_t l = 0; l < x->lists; before += x->list[l++].n) {
+        const __int128 middle = (__int128)(2 * before + x->list[l].n) * slice.of;
+        if (middle < (__int128)2 * rows * slice.number) share.begin = l + 1;
+        if (middle < (__int128)2 * rows * (slice.number + 1)) share.end = l + 1;
+    }
+    if (slice.number == slice.of - 1) share.end = x->lists;
+    return share.end > share.begin ? share : (struct store_range){x->lists, x->lists};
+}
+
 /* ---- searching ---- */
 
 struct visit {
@@ -294,6 +316,7 @@ static void block_lists(const struct search *s, struct worker *w, int64_t first,
                         x->lists - at < ROWS ? x->lists - at : ROWS, &coarse[i], x->dim);
         for (int i = 0; i < some; i++) {
             order_lists(x, lists, w->sums + i * x->lists, query_of(s, first + q + i));
+            skip_lists(s->how, lists);
             for (int j = 0; j < nprobe; j++)
                 w->visits[(int64_t)(q + i) * nprobe + j] = (struct visit){(int32_t)lists.id[j], q + i, lists.score[j]};
         }
@@ -389,6 +412,7 @@ static void search_by_lists(struct search *s, int64_t query) {
     code_query_make(&w->queries[1], weights_at(s, w, 1), query_of(s, query), x->coarse, x->dim);
     if (visits_by_codes(x, nprobe)) threads_for(threads, x->lists, x->lists / workers + 1, coarse_body, s);
     order_lists(x, lists, w->sums, query_of(s, query));
+    skip_lists(s->how, lists);
     for (int i = 0; i < nprobe; i++)
         rows += lists.id[i] >= 0 ? x->list[lists.id[i]].n : 0;
     for (int i = 0; i < workers; i++)

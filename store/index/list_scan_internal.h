@@ -35,7 +35,10 @@ struct list_scan_search {
     int k, nprobe;                       /* 1 <= nprobe <= lists */
     const struct store_range *exclude;   /* [n]; NULL: none */
     struct threads *threads;
+    struct store_range lists;            /* of the lists to visit, only these are scanned; end 0: all */
 };
+/* Divides the lists into `of` ranges with about equal numbers of rows; the range `number`, from 0. */
+struct store_range list_scan_share(const struct list_scan *x, struct store_slice slice);
 /* Writes ids [n * k], best first (-1: fewer were found), and their scores (NULL: not wanted). Several threads may
  * search one list_scan at the same time, each with its own pool. */
 enum status list_scan_find(const struct list_scan *x, int64_t *ids, float *scores, const struct list_scan_search *how);

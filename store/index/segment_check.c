@@ -16,6 +16,7 @@ struct walk {
     size_t size, at;
     bool ids, known;
     int64_t first_id;
+    struct segment_layout layout; /* lists > 0: it has an inverted file, of which the rest follows */
 };
 
 struct part { /* the header of the current index */
@@ -80,6 +81,13 @@ static enum status check_values(struct walk *w, const uint8_t *floats, uint64_t 
 
 static bool is(const char type[4], const char *name) {
     return memcmp(type, name, 4) == 0;
+}
+
+/* Remembers where the header that follows has the number of rows. */
+static void add_count(struct walk *w) {
+    struct segment_layout *l = &w->layout;
+    if (l->n_counts < (int)ARRAY_LEN(l->counts)) l->counts[l->n_counts] = w->at + sizeof(int32_t);
+    l->n_counts++;
 }
 
 static enum status take_header(struct walk *w, struct part *p) {
@@ -272,8 +280,11 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     uint8_t residual, map;
     const uint8_t *mapped;
     struct part centroids;
+    bool outer = w->layout.lists == 0; /* centroids may be of any type */
+    if (outer) add_count(w);
     TRY(take_header(w, p));
     TRY(take(w, &lists, sizeof lists));
+    if (outer) w->layout.lists = lists;
     TRY(take(w, &visited, sizeof visited));
     TRY(take_index(w, &centroids, depth + 1));
     if (!w->known) return STATUS_OK;
@@ -294,6 +305,8 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
         TRY(take_product_codes(w, p->d, &code_bytes));
     }
     if (again != code_bytes) return wrong(w, "its codes have another width");
+    if (outer) w->layout.lists_at = w->at;
+    if (outer) w->layout.code_bytes = code_bytes;
     return take_lists(w, lists, code_bytes, p->count);
 }
 
@@ -334,6 +347,7 @@ static enum status take_transform(struct walk *w, int32_t *d) {
 static enum status take_transformed(struct walk *w, struct part *p, int depth) {
     struct part inner;
     int32_t n, d;
+    if (w->layout.lists == 0) add_count(w);
     TRY(take_header(w, p));
     TRY(take(w, &n, sizeof n));
     if (n < 0 || n > TRANSFORMS_MAX) return wrong(w, "it has more transforms than this program writes");
@@ -381,16 +395,31 @@ static enum status take_index(struct walk *w, struct part *p, int depth) {
     return take(w, settings, 4);
 }
 
+static enum status check_all(struct walk *w, const struct segment_shape *shape) {
+    struct part p = {0};
+    enum status s = take_index(w, &p, 0);
+    if (s != STATUS_OK || !w->known) return s;
+    if (p.d != shape->dim || p.count != shape->count || p.metric != INNER_PRODUCT)
+        return wrong(w, "it is not the index that is recorded");
+    return w->at == w->size ? STATUS_OK : wrong(w, "the index ends before the file does");
+}
+
 enum status segment_check(const char *path, const struct segment_shape *shape, const uint8_t *bytes, size_t size,
                           bool ids, bool *known) {
     struct walk w = {.path = path, .data = bytes, .size = size, .ids = ids, .known = true, .first_id = shape->first_id};
-    struct part p = {0};
-    enum status s = take_index(&w, &p, 0);
+    enum status s = check_all(&w, shape);
     if (known) *known = s == STATUS_OK && w.known;
-    if (s != STATUS_OK || !w.known) return s;
-    if (p.d != shape->dim || p.count != shape->count || p.metric != INNER_PRODUCT)
-        return wrong(&w, "it is not the index that is recorded");
-    return w.at == w.size ? STATUS_OK : wrong(&w, "the index ends before the file does");
+    return s;
+}
+
+enum status segment_layout(struct segment_layout *out, const char *path, const struct segment_shape *shape,
+                           const uint8_t *bytes, size_t size) {
+    struct walk w = {.path = path, .data = bytes, .size = size, .known = true, .first_id = shape->first_id};
+    TRY(check_all(&w, shape));
+    if (!w.known || w.layout.lists == 0 || w.layout.n_counts > (int)ARRAY_LEN(w.layout.counts))
+        return fail(STATUS_UNSUPPORTED, "%s: is not an inverted file of flat, scalar or product codes", path);
+    *out = w.layout;
+    return STATUS_OK;
 }
 
 enum status segment_check_file(const char *path, const struct segment_shape *shape, bool ids, bool *known) {
@@ -399,4 +428,39 @@ enum status segment_check_file(const char *path, const struct segment_shape *sha
     enum status s = segment_check(path, shape, map.data, map.size, ids, known);
     file_unmap(&map);
     return s;
+}
+
+/* ---- the head of a segment ---- */
+
+static uint8_t *put_u64(uint8_t *at, uint64_t value) {
+    memcpy(at, &value, sizeof value);
+    return at + sizeof value;
+}
+
+/* As FAISS's write_InvertedLists: where at most half of the lists have rows, their numbers and sizes are written as
+ * pairs. */
+enum status segment_head(uint8_t **head, size_t *bytes, const uint8_t *template, const struct segment_layout *layout,
+                         const uint64_t *sizes, int64_t rows) {
+    enum { TAGS = 8, NUMBERS = 3 }; /* "ilar" and the kind of the sizes; lists, bytes of a code, length of the sizes */
+    uint64_t filled = 0;
+    for (uint64_t l = 0; l < layout->lists; l++)
+        filled += sizes[l] > 0;
+    const bool sparse = filled <= layout->lists / 2;
+    const uint64_t values = sparse ? 2 * filled : layout->lists;
+    TRY(memory_allocate(head, layout->lists_at + TAGS + 8 * (NUMBERS + (size_t)values)));
+    memcpy(*head, template, layout->lists_at);
+    for (int i = 0; i < layout->n_counts; i++)
+        memcpy(*head + layout->counts[i], &rows, sizeof rows);
+    uint8_t *at = *head + layout->lists_at;
+    memcpy(at, "ilar", 4);
+    at = put_u64(put_u64(at + 4, layout->lists), layout->code_bytes);
+    memcpy(at, sparse ? "sprs" : "full", 4);
+    at = put_u64(at + 4, values);
+    for (uint64_t l = 0; l < layout->lists; l++) {
+        if (sparse && sizes[l] == 0) continue;
+        if (sparse) at = put_u64(at, l);
+        at = put_u64(at, sizes[l]);
+    }
+    *bytes = (size_t)(at - *head);
+    return STATUS_OK;
 }

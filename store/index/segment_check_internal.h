@@ -23,5 +23,19 @@ struct segment_shape {
  * time to read the whole file, and one bit of memory an id. STATUS_CORRUPT names `path` and the byte. */
 enum status segment_check(const char *path, const struct segment_shape *shape, const uint8_t *bytes, size_t size,
                           bool ids, bool *known);
-/* The same for a file; known may be NULL. */
+/* Where an inverted file has what depends on its rows: their number, in the headers of the index and of what is within
+ * its transforms, and the lists, which end the file. */
+struct segment_layout {
+    size_t counts[2]; int n_counts;      /* bytes at which an int64_t has the number of rows */
+    size_t lists_at;
+    uint64_t lists, code_bytes;
+};
+/* Checks as segment_check does, without `ids`. STATUS_UNSUPPORTED: not an inverted file of a type that is checked. */
+enum status segment_layout(struct segment_layout *out, const char *path, const struct segment_shape *shape,
+                           const uint8_t *bytes, size_t size);
+/* Writes what comes before the codes and ids of the first list, as FAISS does, into *head (memory_free): the template
+ * up to its lists, with `rows` as the number of rows, then the sizes of the lists. */
+enum status segment_head(uint8_t **head, size_t *bytes, const uint8_t *template, const struct segment_layout *layout,
+                         const uint64_t *sizes, int64_t rows);
+/* The same as segment_check for a file; known may be NULL. */
 enum status segment_check_file(const char *path, const struct segment_shape *shape, bool ids, bool *known);

@@ -277,6 +277,10 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
 bool vectors_trained(const struct vectors *v) {
     return faiss_Index_is_trained(v->index) != 0;
 }
+bool vectors_adds_apart(const struct vectors *v) {
+    return vectors_adds_rows_apart(v->index);
+}
+
 int64_t vectors_count(const struct vectors *v) {
     return faiss_Index_ntotal(v->index);
 }
@@ -305,6 +309,19 @@ enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t
     enum status s = add_rows(v, rows, n, first_id);
     omp_set_num_threads(before);
     return s;
+}
+
+int64_t vectors_code_bytes(const struct vectors *v) {
+    return v->ivf ? vectors_ivf_code_bytes(v->ivf) : 0;
+}
+
+struct vectors_list vectors_list_of(const struct vectors *v, int64_t list) {
+    struct vectors_list out;
+    const void *ids;
+    assert(v->ivf && !v->mapped);
+    vectors_ivf_list(v->ivf, list, &out.codes, &ids, &out.n);
+    out.ids = ids;
+    return out;
 }
 
 /* ---- files ---- */
@@ -500,6 +517,14 @@ enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *que
                                          .exclude = exclude,
                                          .threads = threads};
     return list_scan_find(v->scan, ids, NULL, &how);
+}
+
+enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
+                               struct store_slice slice) {
+    struct list_scan_search mine = *how;
+    mine.nprobe = (int)vectors_visited(v, how->nprobe);
+    mine.lists = list_scan_share(v->scan, slice);
+    return list_scan_find(v->scan, ids, scores, &mine);
 }
 
 /* ---- what the library can do ---- */

@@ -34,9 +34,17 @@ enum status vectors_give_centroids(struct vectors *v, const struct store_cluster
 bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
+/* Whether rows that are added together do not change each other's list or code. */
+bool vectors_adds_apart(const struct vectors *v);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* lists that a query visits */
+
+/* One list of an inverted file: n codes of vectors_code_bytes, and ids. Borrowed until the next addition. */
+struct vectors_list { const uint8_t *codes; const int64_t *ids; int64_t n; };
+int64_t vectors_code_bytes(const struct vectors *v);      /* 0: not an inverted file */
+/* Only of an index that is in memory. */
+struct vectors_list vectors_list_of(const struct vectors *v, int64_t list);
 
 /* Writes a new file, which is durable and complete when the result is OK (see file_publish). */
 enum status vectors_write(const struct vectors *v, const char *path);
@@ -56,6 +64,12 @@ bool vectors_scans(const struct vectors *v);
  * work. */
 enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                          const struct store_range *exclude, struct threads *threads);
+
+/* The same for a slice's share of the lists, with the scores of the codes. how->lists is ignored; nprobe 0: the
+ * default. */
+struct list_scan_search;
+enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
+                               struct store_slice slice);
 
 /* Megabytes of 8-bit codes that one thread of FAISS scans a second. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);

@@ -12,6 +12,7 @@
 #include <exception>
 #include <faiss/IndexHNSW.h>
 #include <faiss/IndexIVF.h>
+#include <faiss/IndexIVFFlat.h>
 #include <faiss/IndexNSG.h>
 #include <faiss/IndexPreTransform.h>
 #include <faiss/IndexScalarQuantizer.h>
@@ -85,10 +86,29 @@ extern "C" bool vectors_lists_of(const void *index, struct vectors_lists *out) {
     return true;
 }
 
-extern "C" void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n) {
-    auto *lists = scalar_lists(index)->invlists;
+static void list_at(const faiss::InvertedLists *lists, int64_t l, const uint8_t **codes, const void **ids,
+                    int64_t *n) {
     auto list = static_cast<size_t>(l);
     *codes = lists->get_codes(list);
     *ids = lists->get_ids(list);
     *n = static_cast<int64_t>(lists->list_size(list));
+}
+
+extern "C" void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n) {
+    list_at(scalar_lists(index)->invlists, l, codes, ids, n);
+}
+
+extern "C" bool vectors_adds_rows_apart(const void *index) {
+    auto *ivf = dynamic_cast<const faiss::IndexIVF *>(static_cast<const faiss::Index *>(index));
+    bool codes = dynamic_cast<const faiss::IndexIVFScalarQuantizer *>(ivf) ||
+                 dynamic_cast<const faiss::IndexIVFFlat *>(ivf);
+    return ivf && codes && dynamic_cast<const faiss::IndexHNSW *>(ivf->quantizer);
+}
+
+extern "C" int64_t vectors_ivf_code_bytes(const void *ivf) {
+    return static_cast<int64_t>(static_cast<const faiss::IndexIVF *>(ivf)->code_size);
+}
+
+extern "C" void vectors_ivf_list(const void *ivf, int64_t l, const uint8_t **codes, const void **ids, int64_t *n) {
+    list_at(static_cast<const faiss::IndexIVF *>(ivf)->invlists, l, codes, ids, n);
 }

@@ -29,6 +29,12 @@ struct vectors_lists {
 bool vectors_lists_of(const void *index, struct vectors_lists *out);
 /* Gets list l of such an index: *n codes of dim bytes, and ids as int64_t, which may be unaligned. */
 void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
+/* Whether rows that are added together do not change each other's list or code: centroids in a graph, flat or scalar
+ * codes, no transform before. Others are computed by BLAS. */
+bool vectors_adds_rows_apart(const void *index);
+/* Bytes of a code, and list l, of any inverted file. `ivf`: as faiss_IndexIVF_cast returns it. */
+int64_t vectors_ivf_code_bytes(const void *ivf);
+void vectors_ivf_list(const void *ivf, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
 #ifdef __cplusplus
 }
 #endif

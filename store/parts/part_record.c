@@ -6,7 +6,13 @@
 #include "store/writer_internal.h"
 #include <string.h>
 
-enum { PART_FIELDS = 6, PART_BYTES = 16 + 8 * PART_FIELDS, JOINED_BYTES = 16 + 16 };
+enum {
+    PART_FIELDS = 6,
+    PART_BYTES = 16 + 8 * PART_FIELDS,
+    JOINED_BYTES = 16 + 16,
+    INDEXED_BYTES = 16,
+    ENCODED_BYTES = 8
+};
 
 /* *found false: there is none. `bytes`: without the checksum. */
 static enum status get_checked(struct catalog_txn *t, const struct catalog *c, const char *name, const uint8_t **value,
@@ -73,6 +79,41 @@ enum status record_put_joined(struct catalog_txn *t, const struct joined_record 
     little_endian_put(value + 16, (uint64_t)r->parts, 8);
     little_endian_put(value + 24, r->contents, 8);
     return put_checked(t, "joined", value, JOINED_BYTES);
+}
+
+enum status record_get_indexed(struct catalog_txn *t, const struct catalog *c, struct indexed_record *out) {
+    const uint8_t *value = NULL;
+    bool found;
+    *out = (struct indexed_record){0};
+    TRY(get_checked(t, c, "indexed", &value, INDEXED_BYTES, &found));
+    if (!found) return STATUS_OK;
+    out->template_number = (int64_t)little_endian_get(value, 8);
+    out->plan = (uint32_t)little_endian_get(value + 8, 8);
+    return STATUS_OK;
+}
+
+enum status record_put_indexed(struct catalog_txn *t, const struct indexed_record *r) {
+    uint8_t value[INDEXED_BYTES + 4];
+    little_endian_put(value, (uint64_t)r->template_number, 8);
+    little_endian_put(value + 8, r->plan, 8);
+    return put_checked(t, "indexed", value, INDEXED_BYTES);
+}
+
+enum status record_get_encoded(struct catalog_txn *t, const struct catalog *c, int64_t *out) {
+    const uint8_t *value = NULL;
+    bool found;
+    *out = 0;
+    TRY(get_checked(t, c, "encoded", &value, ENCODED_BYTES, &found));
+    if (found) *out = (int64_t)little_endian_get(value, 8);
+    return STATUS_OK;
+}
+
+enum status record_add_encoded(struct catalog_txn *t, const struct catalog *c) {
+    uint8_t value[ENCODED_BYTES + 4];
+    int64_t count;
+    TRY(record_get_encoded(t, c, &count));
+    little_endian_put(value, (uint64_t)count + 1, 8);
+    return put_checked(t, "encoded", value, ENCODED_BYTES);
 }
 
 /* ---- the writer's part ---- */

@@ -9,6 +9,7 @@
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
     {"join", "make one store of parts that were built apart", drt_index_join},
+    {"index", "make the index of a store, in one process or in many", drt_index_index},
     {"add", "add documents to a store", drt_index_add},
     {"update", "replace the documents of a store that have changed", drt_index_update},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},

@@ -23,6 +23,7 @@ int drt_index_freeze(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
+int drt_index_index(int argc, char **argv, const char **operands);
 int drt_index_doctor(int argc, char **argv, const char **operands);
 
 /* Prints "drt-index: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
@@ -52,6 +53,8 @@ enum store_lexical_choice drt_index_lexical_choice(const char *text);
  * the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
 struct drt_index_part { const char *text; int part, parts; char store[FILE_PATH_MAX]; };
 int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors);
+/* "i/N", with i from 1 to N; false: it is not. */
+bool drt_index_part_parse(struct drt_index_part *p);
 enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
 
 /* Documents that a command takes out: the first 10 of them, all, or JSON. _add: of store_drop and store_delete. */

@@ -11,7 +11,7 @@
 enum { FRAME_GREETING = 1, FRAME_SEARCH, FRAME_HITS, FRAME_ERROR, FRAME_HELLO };
 /* Queries and hits of one request. */
 enum { SLICES_BATCH = 256, SLICES_K_MAX = 1 << 20, SLICES_HITS_MAX = 1 << 22, SLICES_MESSAGE_MAX = 4096 };
-#define SLICES_MAGIC UINT32_C(0x64727402)
+#define SLICES_MAGIC UINT32_C(0x64727403)
 
 struct slice_frame {
     uint32_t kind, zero;
@@ -22,7 +22,7 @@ struct slice_greeting {
     uint64_t generation, chunks, identity;
 };
 struct slice_request {
-    uint32_t k, nprobe, candidates, exact, excludes, zero;
+    uint32_t k, nprobe, candidates, exact, excludes, segment;
     uint64_t n;
 };
 

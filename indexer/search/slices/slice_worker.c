@@ -68,7 +68,8 @@ static enum status slice_receive(struct slice_side *s, struct slice_request *r, 
     if (end != SLICE_WHOLE) return slice_lost(end);
     bytes -= sizeof *r;
     if (r->n < 1 || r->n > SLICES_BATCH || r->k < 1 || r->k > SLICES_K_MAX || r->n * r->k > SLICES_HITS_MAX ||
-        r->excludes > 1 || r->exact > 1 || r->nprobe > INT32_MAX || r->candidates > INT32_MAX ||
+        r->excludes > 1 || r->exact > 1 || r->segment > INT32_MAX || r->nprobe > INT32_MAX ||
+        r->candidates > INT32_MAX ||
         bytes != r->n * (r->excludes * sizeof *s->exclude + (uint64_t)s->dim * sizeof *s->vectors))
         return slice_bad_request();
     TRY(memory_grow(&s->exclude, &s->exclude_capacity, r->n));
@@ -90,7 +91,8 @@ static enum status slice_search(struct slice_side *s, const struct slice_request
                                      .candidates = (int)r->candidates,
                                      .exclude = r->excludes ? s->exclude : NULL,
                                      .threads = c->threads,
-                                     .slice = c->slice};
+                                     .slice = c->slice,
+                                     .segment = (int)r->segment};
     if (c->turn) pthread_mutex_lock(c->turn);
     const enum status status = store_view_search(c->view, s->hits, s->vectors, (int64_t)r->n, &how);
     if (c->turn) pthread_mutex_unlock(c->turn);

@@ -239,7 +239,8 @@ static enum status slices_send(struct slices *s, int i, const float *queries, co
     return end == SLICE_WHOLE ? STATUS_OK : slices_lost(s, i, end);
 }
 
-/* Hits of one query as a worker sorts them, of chunks that this view has; -1 fills the rest. */
+/* Hits of one query as a worker sorts them, of chunks that this view has; -1 fills the rest. Candidates of a segment
+ * may be of deleted documents, which the search removes. */
 static bool slices_plausible(const struct slices *s, const struct slice_request *r, size_t q) {
     const struct store_dropped dropped = store_view_dropped(s->view);
     struct store_info info;
@@ -248,7 +249,7 @@ static bool slices_plausible(const struct slices *s, const struct slice_request 
         const bool first = j == q * r->k;
         if (s->chunks[j] == -1) continue;
         if (s->chunks[j] < 0 || s->chunks[j] >= info.chunks || isnan(s->scores[j]) ||
-            !store_dropped_there(dropped, s->chunks[j]))
+            (r->segment == 0 && !store_dropped_there(dropped, s->chunks[j])))
             return false;
         if (first) continue;
         const bool equal = s->scores[j] == s->scores[j - 1];
@@ -332,6 +333,7 @@ static enum status slices_search(void *context, struct store_hit *hits, const fl
                                               .candidates = (uint32_t)how->candidates,
                                               .exact = how->exact,
                                               .excludes = how->exclude != NULL,
+                                              .segment = (uint32_t)how->segment,
                                               .n = (uint64_t)(n - at < batch ? n - at : batch)};
         TRY(slices_batch_again(s, hits + at * how->k, queries + at * s->dim, &request,
                                how->exclude ? how->exclude + at : NULL));
@@ -340,5 +342,5 @@ static enum status slices_search(void *context, struct store_hit *hits, const fl
 }
 
 struct store_passes slices_passes(struct slices *s) {
-    return (struct store_passes){slices_search, s};
+    return (struct store_passes){slices_search, s, SLICES_K_MAX};
 }

@@ -6,9 +6,9 @@
  * from addresses.
  *
  * A frame is u32 kind, u32 zero, u64 bytes, then so many bytes; numbers as the hosts have them, which must be alike:
- *   hello     u32 0x64727402; the key                                        caller, over TCP, once
- *   greeting  u32 0x64727402, number, of, dim; u64 generation, chunks, identity               worker, once
- *   search    u32 k, nprobe, candidates, exact, excludes, zero; u64 n; n ranges of two i64 if excludes; n vectors
+ *   hello     u32 0x64727403; the key                                        caller, over TCP, once
+ *   greeting  u32 0x64727403, number, of, dim; u64 generation, chunks, identity               worker, once
+ *   search    u32 k, nprobe, candidates, exact, excludes, segment; u64 n; n ranges of two i64 if excludes; n vectors
  *   hits      n * k times i64 chunk; n * k times f32 score                   worker, for each search
  *   error     u32 status; text                                               worker, in place of either
  * identity is store_view_identity. A worker ends the stream after a frame that is no search. */

@@ -75,4 +75,32 @@ sed -E 's/"searched_by":"[^"]*",?//' "$OUT" >"$TMP/one"
 expect 0 salloc -Q -N 4 "$slurm/search.sh" "$TMP/store" "${search[@]}"
 sed -E 's/"searched_by":"[^"]*",?//' "$OUT" | cmp - "$TMP/one" || die "four nodes find something else"
 err_has ", 4 workers"
+# The index: trained, filled by an array of which one task is killed and requeued, merged; it equals that of one process.
+cat >"$TMP/bin/drt-index" <<END
+#!/usr/bin/env bash
+case \$2.\${SLURM_ARRAY_TASK_ID:-0}.\${SLURM_RESTART_COUNT:-0} in
+fill.2.0)
+    DRT_FAULT=kill:1:file:before-rename "$BIN/drt-index-fault" "\$@"
+    exit ;;
+esac
+exec "$INDEX" "\$@"
+END
+cp -r "$TMP/store" "$TMP/one"
+expect 0 "$INDEX" index --store "$TMP/one" --index IVF16,SQ8 --threads 1
+SBATCH_TRAIN="--mem=400M" expect 0 "$slurm/submit_index.sh" "$TMP/store" IVF16,SQ8 2
+read -r _ array merge <"$OUT"
+relaunched=()
+for _ in $(seq 150); do
+    state=$(scontrol show job "$merge" -o | grep -oE 'JobState=[A-Z_]+')
+    [ "$state" = JobState=PENDING ] || [ "$state" = JobState=RUNNING ] || break
+    for task in $(squeue -h -r -j "$array" -t PENDING -o '%i %r' 2>/dev/null | sed -n 's/ BeginTime$//p'); do
+        [ -z "${relaunched[${task#*_}]:-}" ] && scontrol update JobId="$task" StartTime=now+3 && relaunched[${task#*_}]=1
+    done
+    sleep 0.3
+done
+cat "$TMP"/slurm-*.out >"$ERR"
+[ "$state" = JobState=COMPLETED ] || die "the merge: $state"
+[ "$(scontrol show job "${array}_2" -o | grep -oE 'Restarts=[0-9]+')" = Restarts=1 ] || die "the killed task was not requeued"
+cmp "$TMP/one/index/00002.faiss" "$TMP/store/index/00002.faiss" || die "another index than that of one process"
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
 if [ -n "${LOG:-}" ]; then { cat "$BED/slurmctld.log"; tail -n +1 "$TMP"/slurm-*.out; } >"$LOG"; fi

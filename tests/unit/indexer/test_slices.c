@@ -93,6 +93,79 @@ static void test_random_stores(uint64_t seed) {
     CHECK(ties > 1000);
 }
 
+/* ---- lists that are shared ---- */
+
+/* A large segment and a small one, with deleted documents. Every slice has candidates of the large one, no two have the
+ * same, and together they are those of one process. */
+static void check_candidates(const struct world *w, int n) {
+    enum { EACH = 200 };
+    static struct store_hit one[EACH], all[EACH], mine[EACH];
+    int64_t found = 0, rows = 0;
+    struct store_search how = {.k = EACH, .nprobe = 12, .segment = 1};
+    CHECK_OK(store_view_search(w->view, one, w->queries, 1, &how));
+    for (int i = 0; i < EACH; i++)
+        all[i] = (struct store_hit){-1, 0};
+    for (int i = 0; i < n; i++) {
+        how.slice = (struct store_slice){i, n};
+        CHECK_OK(store_view_search(w->view, mine, w->queries, 1, &how));
+        for (int j = 0; j < EACH && mine[j].chunk >= 0; j++, rows++)
+            for (int a = 0; a < EACH; a++)
+                if (one[a].chunk == mine[j].chunk) {
+                    CHECK(all[a].chunk == -1 && one[a].score == mine[j].score);
+                    all[a] = mine[j];
+                    found++;
+                }
+    }
+    for (int a = 0; a < EACH; a++)
+        CHECK_EQ(all[a].chunk, one[a].chunk);
+    CHECK_EQ(found, EACH);
+    how = (struct store_search){.k = EACH, .nprobe = 1000, .segment = 1, .slice = {n - 1, n}};
+    CHECK_OK(store_view_search(w->view, mine, w->queries, 1, &how));
+    CHECK(mine[0].chunk >= 0);
+    how.segment = 3;
+    CHECK_FAILS(store_view_search(w->view, mine, w->queries, 1, &how), STATUS_INVALID, "no segment 3");
+}
+
+static void test_shared_lists(uint64_t seed) {
+    struct store_writer_config c = fixture_config(SLICES_DIM, SLICES_VOCAB);
+    struct rng r = rng_make(34, seed);
+    struct store_writer *w;
+    struct store_delete_report report;
+    const char *dir = test_path("lists");
+    const int64_t gone[] = {2, 30, 31, 32, 33, 34, 35, 190, 405};
+    int64_t ties = 0;
+    slices_fixture_store(dir, seed, 400, 1, "IVF40_HNSW8,SQ8");
+    CHECK_OK(store_writer_open(&w, dir, &c, true));
+    CHECK_OK(store_shard_begin(w));
+    for (int64_t i = 0; i < 30; i++)
+        CHECK_OK(slices_fixture_document(w, 50000000 + i, &r));
+    CHECK_OK(store_shard_seal(w, "", 1));
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){.seed = 1}));
+    store_writer_close(w);
+    CHECK_OK(store_delete(&report, dir, &(struct store_delete){gone, ARRAY_LEN(gone), NULL, 0, .progress = NULL}));
+    for (int n = 1; n <= WORKERS_MAX; n++) {
+        struct world world;
+        struct slices_fixture_worker workers[WORKERS_MAX];
+        struct slice_worker streams[WORKERS_MAX];
+        struct slices *s;
+        open_world(&world, dir, seed + (uint64_t)n);
+        CHECK_EQ(world.info.segments, 2);
+        check_candidates(&world, n);
+        for (int j = 0; j < n; j++) {
+            slices_fixture_start(&workers[j], world.store, j, n);
+            streams[j] = (struct slice_worker){workers[j].ends[0], "a thread"};
+        }
+        CHECK_OK(slices_open(&s, world.view, streams, n, 20));
+        for (int i = 0; i < 3; i++)
+            ties += check_searches(&world, s, &r);
+        slices_close(s);
+        for (int j = 0; j < n; j++)
+            slices_fixture_stop(&workers[j]);
+        close_world(&world);
+    }
+    CHECK(ties > 1000);
+}
+
 /* ---- over TCP ---- */
 
 static void test_tcp(const struct world *w) {
@@ -330,6 +403,7 @@ int main(int argc, char **argv) {
     struct store_delete_report report;
     test_start(argc, argv, 1);
     test_random_stores(test_seed());
+    test_shared_lists(test_seed());
     slices_fixture_store(test_path("one"), test_seed(), 100, 3, "IVF4,SQ8");
     slices_fixture_store(test_path("newer"), test_seed(), 100, 3, "IVF4,SQ8");
     const int64_t gone = 9;

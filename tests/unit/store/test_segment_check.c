@@ -295,9 +295,40 @@ static void crafted_store(void) {
     free(good), free(bytes);
 }
 
+/* The head that is put together from a template and the sizes of the lists is the beginning of what FAISS writes. */
+static void test_head(const char *factory) {
+    size_t empty_size, full_size, head_size;
+    struct segment_layout layout;
+    struct vectors *v;
+    uint8_t *empty = slurp(segment_of(factory, 0), &empty_size);
+    const struct segment_shape none = {.dim = DIM};
+    if (!strstr(factory, "IVF")) {
+        CHECK_FAILS(segment_layout(&layout, "template", &none, empty, empty_size), STATUS_UNSUPPORTED, "inverted file");
+        free(empty);
+        return;
+    }
+    CHECK_OK(segment_layout(&layout, "template", &none, empty, empty_size));
+    uint8_t *full = slurp(segment_of(factory, ROWS), &full_size), *head;
+    CHECK_OK(vectors_open(&v, test_path("segment.faiss"), DIM, ROWS, FIRST, false));
+    CHECK_EQ(vectors_lists(v), layout.lists);
+    CHECK_EQ(vectors_code_bytes(v), layout.code_bytes);
+    uint64_t sizes[512];
+    for (int64_t l = 0; l < vectors_lists(v); l++)
+        sizes[l] = (uint64_t)vectors_list_of(v, l).n;
+    CHECK_OK(segment_head(&head, &head_size, empty, &layout, sizes, ROWS));
+    CHECK_EQ(head_size, full_size - ROWS * (layout.code_bytes + 8));
+    CHECK(memcmp(head, full, head_size) == 0);
+    memory_free(head);
+    vectors_free(v);
+    free(empty);
+    free(full);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     valid_files();
+    for (size_t i = 0; i < ARRAY_LEN(checked); i++)
+        test_head(checked[i]);
     lengths();
     random_edits();
     crafted_store();

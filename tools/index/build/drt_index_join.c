@@ -15,8 +15,7 @@
 
 enum { PARTS_MAX = 1000000 };
 
-/* "i/N", with i from 1 to N. */
-static bool part_parse(struct drt_index_part *p) {
+bool drt_index_part_parse(struct drt_index_part *p) {
     char rest;
     return sscanf(p->text, "%d/%d%c", &p->part, &p->parts, &rest) == 2 && p->part >= 1 && p->part <= p->parts &&
            p->parts <= PARTS_MAX;
@@ -24,7 +23,8 @@ static bool part_parse(struct drt_index_part *p) {
 
 int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors) {
     if (!p->text) return -1;
-    if (!part_parse(p)) return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
+    if (!drt_index_part_parse(p))
+        return drt_index_usage("build", "--part takes i/N, with i from 1 to N, N at most 1000000");
     if (vectors)
         return drt_index_usage("build", "--vectors has a row for each chunk of a whole corpus: leave out --part");
     if (index && strcmp(index, "exact") != 0)

@@ -1,0 +1,367 @@
+/* merge_parts.c -- store_index_merge of index_parts.h.
+ *
+ * The files of all parts are read once, side by side: for list 0 the codes of the first file, of the second, ..., then
+ * their ids; then list 1. Files ascend by their chunks, and so do the ids of the merged list. What is written is an
+ * inverted file as FAISS writes it. Memory is one number a list, and three buffers for each file of a part.
+ *
+ * Dropped chunks are in no segment, so there is one segment for each run of chunks between them. The new files become
+ * visible by publish_generation. A kill before that leaves files without a record, which the next writer removes. */
+#include "base/crc32c.h"
+#include "base/little_endian.h"
+#include "base/memory.h"
+#include "base/system/fault.h"
+#include "store/catalog/frozen_internal.h"
+#include "store/index/parts/index_parts_internal.h"
+#include "store/index/parts/list_file_internal.h"
+#include "store/index/parts/part_files_internal.h"
+#include "store/index/segment_check_internal.h"
+#include "store/writer_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { BUFFER_MIN = 4096, BUFFER_MAX = 1 << 20 };
+static const uint64_t max_ram_default = UINT64_C(1) << 30;
+
+struct source {
+    const struct part_file *file;
+    struct list_stream streams[LIST_SECTIONS];
+    uint64_t n; /* rows of the current list */
+};
+
+struct merging {
+    const char *work;
+    const struct store_publish *how;
+    struct store_index_parts_report *report;
+    struct index_parts_plan plan;
+    struct store_writer *w;
+    struct shard_record *shards;
+    struct landmarks landmarks;
+    int64_t encoded;
+    struct part_files files;
+    struct file_map template;
+    struct segment_layout layout;
+    struct publish_made made;
+    struct segment_record *segments;
+    size_t segments_capacity;
+    int64_t rows;                    /* written so far */
+    const struct part_file *current; /* which is read, for messages */
+
+    /* the segment that is written now */
+    struct source *sources;
+    int64_t n_sources;
+    uint8_t *buffers;
+    size_t buffer;   /* bytes of one */
+    uint64_t *sizes; /* [lists] */
+};
+
+static enum status source_path(char out[FILE_PATH_MAX], struct merging *m, const struct source *s) {
+    m->current = s->file;
+    return part_file_path(out, m->work, m->files.parts, s->file);
+}
+
+/* ---- one segment ---- */
+
+static enum status open_sources(struct merging *m, int64_t first, int64_t n) {
+    const uint64_t max_ram = m->how->max_ram ? m->how->max_ram : max_ram_default;
+    const uint64_t fixed = 16 * m->layout.lists + m->template.size + (4 << 20);
+    uint64_t each = max_ram > fixed ? (max_ram - fixed) / (LIST_SECTIONS * (uint64_t)n) / 8 * 8 : 0;
+    if (each < BUFFER_MIN)
+        return fail(STATUS_INVALID,
+                    "%s: merging %lld files of lists takes at least %llu MiB, more than the limit of %llu MiB: raise "
+                    "--max-ram",
+                    m->work, (long long)n,
+                    (unsigned long long)((fixed + (uint64_t)n * LIST_SECTIONS * BUFFER_MIN) >> 20) + 1,
+                    (unsigned long long)(max_ram >> 20));
+    m->buffer = each < BUFFER_MAX ? (size_t)each : BUFFER_MAX;
+    m->n_sources = n;
+    TRY(memory_allocate_zero(&m->sources, (size_t)n));
+    TRY(memory_allocate(&m->buffers, (size_t)n * LIST_SECTIONS * m->buffer));
+    TRY(memory_allocate_zero(&m->sizes, (size_t)m->layout.lists));
+    for (int64_t i = 0; i < n; i++)
+        m->sources[i].file = &m->files.list[first + i];
+    return STATUS_OK;
+}
+
+static void close_sources(struct merging *m) {
+    memory_free(m->sources);
+    memory_free(m->buffers);
+    memory_free(m->sizes);
+    m->sources = NULL;
+    m->buffers = NULL;
+    m->sizes = NULL;
+}
+
+static void begin_streams(struct merging *m) {
+    for (int64_t i = 0; i < m->n_sources; i++)
+        for (enum list_section k = LIST_SIZES; k < LIST_SECTIONS; k++)
+            list_stream_begin(&m->sources[i].streams[k], &m->sources[i].file->file, k,
+                              m->buffers + ((size_t)i * LIST_SECTIONS + k) * m->buffer, m->buffer);
+}
+
+/* Reads the size of the next list of one file. */
+static enum status next_size(struct merging *m, struct source *s) {
+    char path[FILE_PATH_MAX];
+    const uint8_t *bytes;
+    size_t n;
+    TRY(source_path(path, m, s));
+    TRY(list_stream_read(&s->streams[LIST_SIZES], &bytes, &n, 8, path)); /* the buffer holds whole numbers */
+    s->n = little_endian_get(bytes, 8);
+    return s->n <= (uint64_t)s->file->file.head.rows
+               ? STATUS_OK
+               : fail(STATUS_CORRUPT, "%s: a list has more rows than the file", path);
+}
+
+static enum status add_sizes(struct merging *m) {
+    begin_streams(m);
+    for (int64_t i = 0; i < m->n_sources; i++) {
+        char path[FILE_PATH_MAX];
+        uint64_t rows = 0;
+        TRY(source_path(path, m, &m->sources[i]));
+        for (uint64_t l = 0; l < m->layout.lists; l++) {
+            TRY(next_size(m, &m->sources[i]));
+            m->sizes[l] += m->sources[i].n;
+            rows += m->sources[i].n;
+        }
+        TRY(list_stream_end(&m->sources[i].streams[LIST_SIZES], &m->sources[i].file->file, LIST_SIZES, path));
+        if (rows != (uint64_t)m->sources[i].file->file.head.rows)
+            return fail(STATUS_CORRUPT, "%s: its lists have other rows together than the file", path);
+    }
+    return STATUS_OK;
+}
+
+/* Ids must be of the file's chunks, and ascend within a list. */
+static enum status check_ids(const struct source *s, const char *path, const uint8_t *bytes, size_t n,
+                             int64_t *before) {
+    const struct list_file_head *h = &s->file->file.head;
+    for (size_t i = 0; i < n; i += 8) {
+        int64_t id;
+        memcpy(&id, bytes + i, sizeof id);
+        if (id <= *before || id < h->first_chunk || id >= h->first_chunk + h->rows)
+            return fail(STATUS_CORRUPT, "%s: id %lld is not one of its chunks, or out of order", path, (long long)id);
+        *before = id;
+    }
+    return STATUS_OK;
+}
+
+static enum status copy_section(struct merging *m, struct file_writer *out, struct source *s,
+                                enum list_section section) {
+    char path[FILE_PATH_MAX];
+    uint64_t left = s->n * (section == LIST_CODES ? m->layout.code_bytes : 8);
+    int64_t before = -1;
+    if (left == 0) return STATUS_OK;
+    TRY(source_path(path, m, s));
+    while (left > 0) {
+        const uint8_t *bytes;
+        size_t n;
+        TRY(list_stream_read(&s->streams[section], &bytes, &n, left < m->buffer ? (size_t)left : m->buffer, path));
+        if (section == LIST_IDS) TRY(check_ids(s, path, bytes, n, &before));
+        TRY(file_write(out, bytes, n));
+        left -= n;
+    }
+    return STATUS_OK;
+}
+
+static enum status copy_list(struct merging *m, struct file_writer *out) {
+    for (int64_t i = 0; i < m->n_sources; i++)
+        TRY(next_size(m, &m->sources[i]));
+    for (enum list_section k = LIST_CODES; k <= LIST_IDS; k++)
+        for (int64_t i = 0; i < m->n_sources; i++)
+            TRY(copy_section(m, out, &m->sources[i], k));
+    return STATUS_OK;
+}
+
+static enum status copy_lists(struct merging *m, struct file_writer *out) {
+    begin_streams(m);
+    for (uint64_t l = 0; l < m->layout.lists; l++) {
+        TRY(copy_list(m, out));
+        m->rows += (int64_t)m->sizes[l];
+        progress_step(m->how->progress, "merge index", "chunks", m->rows, m->files.rows);
+        if (progress_stop_requested(m->how->progress))
+            return fail(STATUS_INTERRUPTED, "%s: stopped; the store is as it was: run the same command again",
+                        m->w->dir);
+    }
+    for (int64_t i = 0; i < m->n_sources; i++)
+        for (enum list_section k = LIST_SIZES; k < LIST_SECTIONS; k++) {
+            char path[FILE_PATH_MAX];
+            TRY(source_path(path, m, &m->sources[i]));
+            TRY(list_stream_end(&m->sources[i].streams[k], &m->sources[i].file->file, k, path));
+        }
+    return STATUS_OK;
+}
+
+static enum status write_segment(struct merging *m, struct segment_record *r, struct file_writer *out) {
+    uint8_t *head = NULL;
+    size_t bytes;
+    TRY(add_sizes(m));
+    TRY(segment_head(&head, &bytes, m->template.data, &m->layout, m->sizes, r->chunks));
+    r->head = (struct stored_file){bytes, crc32c(0, head, bytes)};
+    enum status s = file_write(out, head, bytes);
+    memory_free(head);
+    if (s == STATUS_OK) s = copy_lists(m, out);
+    if (s == STATUS_OK) s = fault_point("store:parts:segment-copied");
+    r->file = (struct stored_file){file_written(out), file_crc32c(out)};
+    return s;
+}
+
+/* Merges files first .. first+n-1, which hold one run of chunks. */
+static enum status merge_files(struct merging *m, int64_t first, int64_t n, struct store_range chunks) {
+    char path[FILE_PATH_MAX];
+    struct file_writer *out;
+    struct segment_record r = {
+        .number = m->made.index.next_number++, .first_chunk = chunks.begin, .chunks = chunks.end - chunks.begin};
+    TRY(memory_grow(&m->segments, &m->segments_capacity, (size_t)m->made.n + 1));
+    TRY(index_path(path, m->w->dir, r.number));
+    TRY(file_create(&out, path));
+    enum status s = open_sources(m, first, n);
+    if (s == STATUS_OK) s = write_segment(m, &r, out);
+    close_sources(m);
+    if (s != STATUS_OK) {
+        file_discard(out);
+        return s;
+    }
+    m->current = NULL;
+    TRY(file_publish(out));
+    /* FAISS's reader must agree with what was put together here. */
+    TRY(segment_check_file(path, &(struct segment_shape){m->plan.fingerprint.dim, r.chunks, r.first_chunk}, false,
+                           NULL));
+    m->segments[m->made.n++] = r;
+    m->report->bytes += r.file.bytes;
+    return fault_point("store:parts:segment-written");
+}
+
+static enum status merge_all(struct merging *m) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < m->files.n; i += n) {
+        const struct list_file_head *first = &m->files.list[i].file.head;
+        struct store_range chunks = {first->first_chunk, first->first_chunk + first->rows};
+        for (n = 1; i + n < m->files.n && m->files.list[i + n].file.head.first_chunk == chunks.end; n++)
+            chunks.end += m->files.list[i + n].file.head.rows;
+        TRY(merge_files(m, i, n, chunks));
+    }
+    return STATUS_OK;
+}
+
+/* ---- all of it ---- */
+
+/* The template gets a name in the store, since later segments are filled from it. */
+static enum status take_template(struct merging *m) {
+    char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
+    struct segment_shape shape = {.dim = m->plan.fingerprint.dim};
+    TRY(index_parts_template_path(from, m->work));
+    TRY(stored_file_check(from, m->plan.template_file, "remove the work folder, and train again"));
+    TRY(file_map(&m->template, from));
+    if (crc32c(0, m->template.data, m->template.size) != m->plan.template_file.crc)
+        return fail(STATUS_CORRUPT, "%s: its bytes changed: remove the work folder, and train again", from);
+    TRY(segment_layout(&m->layout, from, &shape, m->template.data, m->template.size));
+    struct index_record *index = &m->made.index;
+    index->template_number = index->next_number++;
+    index->template_file = m->plan.template_file;
+    index->trained_chunks = m->plan.chunks;
+    index->chosen = m->plan.chosen;
+    memcpy(index->factory, m->plan.factory, sizeof index->factory);
+    m->made.indexed = (struct indexed_record){index->template_number, m->plan.id};
+    TRY(index_path(to, m->w->dir, index->template_number));
+    TRY(file_save(to, m->template.data, m->template.size));
+    return fault_point("store:parts:template-taken");
+}
+
+/* Before anything is written: a disk that is too small should not fail after hours. */
+static enum status check_space(const struct merging *m) {
+    char folder[FILE_PATH_MAX];
+    uint64_t left, wanted = (uint64_t)m->files.rows * (m->layout.code_bytes + 8) + 2 * m->template.size;
+    TRY(file_join(folder, m->w->dir, "index"));
+    TRY(file_free_space(&left, folder));
+    if (left >= wanted) return STATUS_OK;
+    return fail(STATUS_NO_SPACE,
+                "%s: the merged index takes %llu MiB, and %llu MiB are free: free disk space and run the command again",
+                folder, (unsigned long long)(wanted >> 20) + 1, (unsigned long long)(left >> 20));
+}
+
+/* Whether this plan's index is the store's already. */
+static enum status read_store(struct merging *m, bool *already) {
+    struct store_writer *w = m->w;
+    struct indexed_record before;
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, w->catalog, false));
+    enum status s = index_parts_check_store(&m->plan, m->work, w->dir, t, w->catalog, &w->fingerprint, &w->published);
+    if (s == STATUS_OK) s = record_get_index(t, w->catalog, &m->made.index);
+    if (s == STATUS_OK) s = record_get_indexed(t, w->catalog, &before);
+    if (s == STATUS_OK) s = record_get_encoded(t, w->catalog, &m->encoded);
+    if (s == STATUS_OK) s = record_list_shards(t, w->catalog, &m->shards, w->published.shards);
+    catalog_abort(t);
+    TRY(s);
+    *already = before.template_number > 0 && before.template_number == m->made.index.template_number &&
+               before.plan == m->plan.id;
+    return landmarks_open(&m->landmarks, w->dir, &w->fingerprint, m->shards, w->published.shards, w->published.chunks,
+                          (struct store_ranges){0});
+}
+
+static enum status publish(struct merging *m) {
+    struct store_publish how = *m->how;
+    how.index = m->plan.factory;
+    m->made.end = m->plan.chunks;
+    m->made.segments = m->segments;
+    const struct publish_change change = {.rebuild = true, .made = &m->made};
+    TRY(publish_generation(m->w, &m->w->published, &how, &change));
+    return fault_point("store:parts:published");
+}
+
+static enum status write_files(struct merging *m, const struct part_files_of *of) {
+    TRY(take_template(m));
+    TRY(part_files_check_lists(&m->files, of, (int64_t)m->layout.lists, (int64_t)m->layout.code_bytes));
+    TRY(check_space(m));
+    enum status s = merge_all(m);
+    return s == STATUS_CORRUPT && m->current ? part_files_remedy(s, of, m->current->part, m->files.parts) : s;
+}
+
+/* What was written before a failure. The next writer would remove it, too; until then it takes space. */
+static void remove_files(const struct merging *m, int64_t first) {
+    char path[FILE_PATH_MAX];
+    for (int64_t i = first; i < m->made.index.next_number; i++)
+        if (index_path(path, m->w->dir, i) == STATUS_OK) (void)remove(path);
+}
+
+static enum status merge(struct merging *m, const char *dir) {
+    TRY(index_parts_plan_read(&m->plan, m->work));
+    TRY(writer_open(&m->w, dir, NULL, false));
+    TRY(read_store(m, &m->report->already));
+    m->report->added = m->w->published.chunks - m->plan.chunks;
+    if (m->report->already) return STATUS_OK;
+    const struct part_files_of of = {.plan = &m->plan,
+                                     .dir = dir,
+                                     .work = m->work,
+                                     .rows = {m->shards, m->w->published.shards, &m->landmarks, m->encoded},
+                                     .dropped = landmarks_dropped(&m->landmarks)};
+    TRY(part_files_find(&m->files, &of));
+    m->report->parts = m->files.parts;
+    const int64_t first = m->made.index.next_number;
+    enum status s = write_files(m, &of);
+    if (s != STATUS_OK) remove_files(m, first);
+    TRY(s);
+    return publish(m);
+}
+
+enum status store_index_check_writable(const char *dir) {
+    return frozen_refuse(dir);
+}
+
+enum status store_index_merge(struct store_index_parts_report *out, const char *dir, const char *work,
+                              const struct store_publish *how) {
+    struct merging m = {.work = work, .how = how, .report = out};
+    *out = (struct store_index_parts_report){0};
+    enum status s = merge(&m, dir);
+    if (s == STATUS_OK) {
+        snprintf(out->index, sizeof out->index, "%s", m.plan.factory);
+        out->chunks = m.plan.chunks;
+        out->lists = vectors_plan(m.plan.factory, m.plan.fingerprint.dim).lists;
+        out->segments = m.made.n;
+        out->generation = (uint64_t)m.w->published.number;
+    }
+    file_unmap(&m.template);
+    part_files_free(&m.files);
+    landmarks_close(&m.landmarks);
+    memory_free(m.shards);
+    memory_free(m.segments);
+    store_writer_close(m.w);
+    return s;
+}
