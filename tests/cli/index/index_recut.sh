@@ -195,12 +195,12 @@ expect_usage "--store STORE is missing" "$INDEX" index
 rm -rf "$S" "$S.index"
 cp -r "$TMP/store" "$S"
 PATH=$BIN:$PATH
-for again in 1 2; do expect 0 "$SOURCE/examples/parts/index_local.sh" "$S" $F 4 2 --threads 1; done
+for again in 1 2; do expect 0 "$SOURCE/docs/examples/parts/index_local.sh" "$S" $F 4 2 --threads 1; done
 out_has "has this index already"
-cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "examples/parts/index_local.sh: another index"
-expect 1 env STORE=x WORK=y "$SOURCE/examples/slurm/index_part.sh"
+cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "docs/examples/parts/index_local.sh: another index"
+expect 1 env STORE=x WORK=y "$SOURCE/docs/examples/slurm/index_part.sh"
 err_has "SLURM_ARRAY_TASK_ID"
-expect 2 "$SOURCE/examples/slurm/submit_index.sh" x
+expect 2 "$SOURCE/docs/examples/slurm/submit_index.sh" x
 err_has "submit_index.sh STORE FACTORY PARTS"
 # submit_index.sh with a sbatch that runs its job at once, an array in descending order
 mkdir "$TMP/sbatch"
@@ -233,7 +233,7 @@ rm -rf "$S" "$S.index" "$TMP/snap" "$TMP/jobs"
 mkdir "$TMP/jobs"
 cp -r "$TMP/store" "$S"
 expect 0 "$INDEX" freeze --store "$S" --out "$TMP/snap"
-expect 0 env PATH="$TMP/sbatch:$PATH" JOBS="$TMP/jobs" READ="$TMP/snap" "$SOURCE/examples/slurm/submit_index.sh" "$S" $F 3 --max-ram 40M
+expect 0 env PATH="$TMP/sbatch:$PATH" JOBS="$TMP/jobs" READ="$TMP/snap" "$SOURCE/docs/examples/slurm/submit_index.sh" "$S" $F 3 --max-ram 40M
 same "$(cat "$OUT")" "1 2 3"
-cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "examples/slurm/submit_index.sh: another index"
+cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "docs/examples/slurm/submit_index.sh: another index"
 [ "$(find "$S.index" -name 'part-*-of-3.1.lists' | wc -l)" = 3 ] || die "not three parts"
