@@ -219,7 +219,8 @@ static enum status make_index(struct build *b, const struct generation_record *t
     if (chunks != target->chunks)
         return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
                     catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
-    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks,
+    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint,
+                       (struct landmarks_list){w->landmark_type, b->shards, target->shards}, chunks,
                        (struct store_ranges){0}));
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
