@@ -2,6 +2,16 @@
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 INDEX=$BIN/drt-index
 needs drt-index drt-model
+LANDMARKS=${DRT_TEST_LANDMARKS:-f16} # the type that stores of these scripts have: tests/CMakeLists.txt
+# type_of_build PROGRAM FILE: a program FILE that builds with that type where no other is named.
+type_of_build() {
+    printf '#!/bin/sh\n[ "$1" = build ] && exec "%s" "$@" --landmarks %s\nexec "%s" "$@"\n' "$1" "$LANDMARKS" "$1" >"$2"
+    chmod +x "$2"
+}
+if [ "$LANDMARKS" != f16 ]; then
+    type_of_build "$INDEX" "$TMP/.drt-index"
+    INDEX=$TMP/.drt-index
+fi
 
 # make_model FOLDER [SEED]
 make_model() {

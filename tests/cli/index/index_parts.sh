@@ -49,7 +49,7 @@ expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF4,SQ
 [ "$(find "$TMP/copied/landmarks" -type f -links +1 | wc -l)" = 0 ] || die "--copy made links"
 [ "$(find "$TMP/joined/landmarks" -type f -links 1 | wc -l)" = 0 ] || die "files were copied without --copy"
 rm -rf "$TMP/parts.moved"; mv "$TMP/parts" "$TMP/parts.moved"
-file=$(find "$TMP/joined/landmarks" -name '*.f16' | sort | sed -n 4p)
+file=$(find "$TMP/joined/landmarks" -name "*.$LANDMARKS" | sort | sed -n 4p)
 cp --remove-destination "$file" "$file.new" && mv "$file.new" "$file"
 printf '\x7b\x3c' | dd of="$file" bs=1 seek=70 conv=notrunc 2>/dev/null
 expect 1 "$INDEX" verify --store "$TMP/joined" --deep
