@@ -95,7 +95,7 @@ expect_usage "leave out --part" "$INDEX" build "$TMP/corpus" --part 1/3 --vector
 expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TMP/out" "${model[@]}"
 
 # The examples: on one machine twice; a task of an array without its number.
-PATH=$BIN:$PATH
+PATH=${INDEX%/*}:$BIN:$PATH
 expect 0 "$SOURCE/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 contents "$TMP/local" "$TMP/local.contents"
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole-now" --index exact "${model[@]}"
