@@ -329,7 +329,7 @@ static enum status plan(struct build *b, const struct generation_record *target)
     TRY(s);
     bool wide = false;
     if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
-    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads));
+    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);
     TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
                         b->how->max_ram ? b->how->max_ram : max_ram_default, &rates));
     if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])

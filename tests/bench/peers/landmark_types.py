@@ -5,7 +5,8 @@
 
 A query is the vector that the model searches with after the first 512 to 4096 bytes of a document of QUERIES.jsonl, which the
 stores should not hold. recall@k: the share of the k best chunks of an exact search of F16 that a search finds. Times are those of
-one query in a call, exact scan and index by turns, medians over --rounds rounds.
+a query, by clock and of processors (which a busy machine changes less), with 1 and 64 queries in a call. The stores are searched
+in turn; medians over --rounds rounds, with the least and the greatest.
 """
 
 import argparse
@@ -36,11 +37,22 @@ def recall(found, wanted):
     return float(np.mean([len(set(f) & set(w)) / len(w) for f, w in zip(found.tolist(), wanted.tolist())]))
 
 
-def seconds(store, vectors, **how):
-    start = time.perf_counter()
-    for i in range(len(vectors)):
-        store.search_vectors(vectors[i:i + 1], 8, **how)
-    return (time.perf_counter() - start) / len(vectors)
+def seconds(store, vectors, batch, **how):
+    wall, processors = time.perf_counter(), time.process_time()
+    for i in range(0, len(vectors), batch):
+        store.search_vectors(vectors[i:i + batch], 8, **how)
+    return (time.perf_counter() - wall) / len(vectors), (time.process_time() - processors) / len(vectors)
+
+
+def times(name, stores, vectors, rounds, **how):
+    for batch in (1, 64):
+        took = [[seconds(store, vectors, batch, **how) for store in stores] for _ in range(rounds + 1)][1:]
+        for clock, unit in enumerate(("clock", "processors")):
+            columns = [[row[s][clock] * 1e3 for row in took] for s in range(2)]
+            a, b = map(statistics.median, columns)
+            print(f"{name}, {batch} in a call, {unit}: " + ", ".join(
+                f"{store.info.landmarks} {statistics.median(c):.2f} ms ({min(c):.2f} .. {max(c):.2f})"
+                for store, c in zip(stores, columns)) + f", ratio {a / b:.2f}")
 
 
 def row_errors(stores):
@@ -56,7 +68,6 @@ def main():
     parser.add_argument("queries")
     parser.add_argument("--model", default=None)
     parser.add_argument("--n", type=int, default=500)
-    parser.add_argument("--timed", type=int, default=40, help="queries of a timed round")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -79,18 +90,9 @@ def main():
             if store.info.index != "exact":
                 found = store.search_vectors(vectors, k)[1]
                 print(f"  index of {store.info.landmarks}: {recall(found, wanted):.4f}, of its own exact search {recall(found, own):.4f}")
-    kinds = [("exact scan", {"exact": True})] + [("index", {})] * (stores[0].info.index != "exact")
-    for name, how in kinds:
-        took = [[], []]
-        for store in stores:
-            seconds(store, vectors[:5], threads=options.threads, **how)
-        for _ in range(options.rounds):
-            for store, list_of in zip(stores, took):
-                list_of.append(seconds(store, vectors[:options.timed], threads=options.threads, **how))
-        a, b = (statistics.median(t) for t in took)
-        print(f"{name}, {options.threads} threads: f16 {a * 1e3:.2f} ms ({min(took[0]) * 1e3:.2f} .. {max(took[0]) * 1e3:.2f}), "
-              f"{stores[1].info.landmarks} {b * 1e3:.2f} ms ({min(took[1]) * 1e3:.2f} .. {max(took[1]) * 1e3:.2f}), "
-              f"ratio of medians {a / b:.2f}")
+    times("exact scan", stores, vectors[:64], options.rounds, exact=True, threads=options.threads)
+    if stores[0].info.index != "exact":
+        times("index", stores, vectors[:64], options.rounds, threads=options.threads)
 
 
 if __name__ == "__main__":
