@@ -1,6 +1,7 @@
 /* orphan_files.c -- finds files of a store that no record names. Only names of the forms that this program writes
  * count, so other files in the folders stay. */
 #include "base/memory.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 #include <dirent.h>

@@ -340,8 +340,8 @@ enum status store_delete(struct store_delete_report *out, const char *dir, const
 
 /* Makes a new store in folder `to` from the documents of the newest view of `from`. It lacks the deleted documents and
  * dropped shards; the others get new ids in the same order, and keep their landmarks as stored, or rounded to another
- * type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` holds something else. STATUS_INVALID: no document is
- * left. */
+ * type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` holds something else.
+ * STATUS_INVALID: no document is left. */
 enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */

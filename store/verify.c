@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>

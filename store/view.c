@@ -11,6 +11,7 @@
  * from then on; store_view_dropped still gives the ids of the opening. */
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/view_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>

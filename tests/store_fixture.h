@@ -1,34 +1,12 @@
 /* store_fixture.h -- documents and landmarks made from a number, for the tests and benchmarks of the store.
  *
  * Document i has 1 to 40 ids and clustered landmarks; everything is a function of i, so that a test can say what a
- * store must hold without keeping it. With DRT_TEST_LANDMARKS=i8 the stores have 8-bit landmarks: tests/CMakeLists.txt
- * registers some tests a second time with it. */
+ * store must hold without keeping it. Landmarks have the type of landmark_fixture.h. */
 #pragma once
-#include "base/half.h"
 #include "base/rng.h"
-#include "store/shards/row_codes_internal.h"
-#include "store/store.h"
-#include "tests/test.h"
+#include "tests/unit/store/landmark_fixture.h"
 #include <sys/wait.h>
 enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
-
-[[maybe_unused]] static enum store_landmarks fixture_type(void) {
-    const char *name = getenv("DRT_TEST_LANDMARKS");
-    return name && strcmp(name, "i8") == 0 ? STORE_LANDMARKS_I8 : STORE_LANDMARKS_F16;
-}
-[[maybe_unused]] static int fixture_format(void) {
-    return fixture_type() == STORE_LANDMARKS_I8 ? STORE_FORMAT_VERSION : STORE_FORMAT_F16;
-}
-/* "landmarks/00001.f16", or .i8: for a few names at a time. */
-[[maybe_unused]] static const char *fixture_file(const char *name) {
-    static char names[8][64];
-    static unsigned next;
-    char *out = names[next++ % ARRAY_LEN(names)];
-    size_t n = strlen(name);
-    bool replaced = n > 4 && strcmp(name + n - 4, ".f16") == 0 && fixture_type() == STORE_LANDMARKS_I8;
-    snprintf(out, sizeof names[0], "%.*s%s", (int)(replaced ? n - 4 : n), name, replaced ? ".i8" : "");
-    return out;
-}
 
 [[maybe_unused]] static struct store_writer_config fixture_config(int dim, int vocab) {
     struct store_writer_config c = {.max_catalog_bytes = 256 << 20, .landmarks = fixture_type()};
@@ -54,18 +32,6 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 }
 [[maybe_unused]] static void fixture_landmark(float *out, int dim, int64_t document, int64_t in_document) {
     fixture_vector(out, dim, (uint64_t)(document * 7 + in_document), 0.5f);
-}
-
-/* Rounds a landmark as a store of fixture_type does. */
-[[maybe_unused]] static void fixture_round(float *row, int dim) {
-    int8_t codes[256];
-    float scale;
-    CHECK(dim <= (int)ARRAY_LEN(codes));
-    if (fixture_type() == STORE_LANDMARKS_I8) {
-        row_codes_make(codes, &scale, row, dim);
-        row_codes_to_float(row, codes, scale, dim);
-    }
-    for (int i = 0; i < dim; i++) row[i] = half_from_f16(half_to_f16(row[i]));
 }
 
 [[maybe_unused]] static void fixture_hash(uint8_t out[16], int64_t document) {

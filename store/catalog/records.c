@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 40, TYPE_I8 = 1 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 40 };
 
 struct writer {
     uint8_t *at;
@@ -115,42 +115,6 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 || out->dim < 1 || out->dim > 65536 ||
         out->vocab_size < 1)
         return damaged(c, "fingerprint", 0);
-    return STATUS_OK;
-}
-
-int record_format_of(enum store_landmarks landmarks) {
-    return landmarks == STORE_LANDMARKS_I8 ? STORE_FORMAT_VERSION : STORE_FORMAT_F16;
-}
-
-/* The version comes first, so that an older program can report a version that it does not know. */
-enum status record_put_format(struct catalog_txn *t, enum store_landmarks landmarks) {
-    uint8_t buffer[4 + CRC_BYTES];
-    struct writer w = {buffer};
-    put(&w, (uint64_t)record_format_of(landmarks), 4);
-    TRY(catalog_put(t, TABLE_META, "format", 6, buffer, seal(&w, buffer)));
-    if (landmarks != STORE_LANDMARKS_I8) return STATUS_OK;
-    w.at = buffer;
-    put(&w, TYPE_I8, 1);
-    return catalog_put(t, TABLE_META, "landmarks", 9, buffer, seal(&w, buffer));
-}
-
-enum status record_get_landmarks(struct catalog_txn *t, const struct catalog *c, int format,
-                                 enum store_landmarks *out) {
-    struct bytes value;
-    *out = STORE_LANDMARKS_F16;
-    if (format <= STORE_FORMAT_F16) return STATUS_OK;
-    enum status s = catalog_get(t, &value, TABLE_META, "landmarks", 9);
-    if (s == STATUS_NOT_FOUND) return damaged(c, "landmarks", 0);
-    TRY(s);
-    struct reader r = reader_of(value);
-    uint64_t type = get(&r, 1);
-    if (r.at == r.end || !finished(&r)) return damaged(c, "landmarks", 0);
-    if (type != TYPE_I8)
-        return fail(STATUS_VERSION,
-                    "%s: the store has landmarks of type %llu, which this program does not know: use a "
-                    "newer program",
-                    catalog_path(c), (unsigned long long)type);
-    *out = STORE_LANDMARKS_I8;
     return STATUS_OK;
 }
 

@@ -53,12 +53,6 @@ enum status document_record_copy(struct store_document *out, char **text, size_t
 /* format NULL: not wanted. STATUS_NOT_FOUND: a catalog without contents; STATUS_VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
                                    int *format);
-/* Writes the format and, of 8-bit landmarks, their type, which format 4 and older do not have. */
-enum status record_put_format(struct catalog_txn *t, enum store_landmarks landmarks);
-int record_format_of(enum store_landmarks landmarks);
-/* `format`: from record_get_fingerprint. STATUS_VERSION: a type of a newer program. */
-enum status record_get_landmarks(struct catalog_txn *t, const struct catalog *c, int format,
-                                 enum store_landmarks *out);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
 /* If there is no record the result is zeroed, and numbers start at 1. */

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"

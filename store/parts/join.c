@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/deleted_records_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"

@@ -1,5 +1,5 @@
-/* landmarks_internal.h -- access to the stored rows of a store's landmarks by chunk id. Not thread-safe: one thread at a
- * time. */
+/* landmarks_internal.h -- access to the stored rows of a store's landmarks by chunk id. Not thread-safe: one thread at
+ * a time. */
 #pragma once
 #include "store/shards/shard_maps_internal.h"
 
@@ -31,7 +31,8 @@ enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_
  * dropped are ignored. */
 enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted);
 
-/* Rows from a chunk that is mapped up to the end of the file, dropped ones included. Dropped chunks are never mapped. */
+/* Rows from a chunk that is mapped up to the end of the file, dropped ones included. Dropped chunks are never
+ * mapped. */
 struct store_rows landmarks_rows(const struct landmarks *l, int64_t first);
 
 /* Reads rows into out [n, dim], and maps what it needs. None of the chunks may be dropped. */

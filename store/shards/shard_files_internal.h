@@ -4,10 +4,10 @@
  *   landmarks/NNNNN.f16  header, one row of `dim` fp16 for each chunk, footer
  *   landmarks/NNNNN.i8   header, one row of `dim` codes for each chunk, zeros up to a multiple of 64 bytes, a float32
  *                        scale for each chunk, footer (row_codes_internal.h)
- * Merged shards share one file, NNNNN-NNNNN.tok, .f16 or .i8, named by the first and the last of them. Header (64 bytes):
- * magic, version, element bytes, elements a row, number of the first row in the store. Footer (32 bytes): magic, rows,
- * CRC32C of header and footer. The counts are in a footer because they are known last, and the writer computes the
- * file's CRC in the order of its bytes. */
+ * Merged shards share one file, NNNNN-NNNNN.tok, .f16 or .i8, named by the first and the last of them. Header (64
+ * bytes): magic, version, element bytes, elements a row, number of the first row in the store. Footer (32 bytes):
+ * magic, rows, CRC32C of header and footer. The counts are in a footer because they are known last, and the writer
+ * computes the file's CRC in the order of its bytes; so are the scales. */
 #pragma once
 #include "base/file.h"
 #include "base/little_endian.h"
