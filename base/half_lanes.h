@@ -36,7 +36,7 @@ static inline half_lanes half_lanes_from_i8(const int8_t *p) {
     memcpy(&x, half, sizeof x);
     return x;
 #else
-    half_lanes x;
+    half_lanes x = {0};
     for (int i = 0; i < 8; i++) x[i] = p[i];
     return x;
 #endif
