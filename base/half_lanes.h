@@ -1,7 +1,7 @@
-/* half_lanes.h -- converts 8 fp16 numbers to float, inline, for loops that read rows as stored. */
+/* half_lanes.h -- converts 8 fp16 numbers, or 8 signed bytes, to float, inline, for loops that read rows as stored. */
 #pragma once
 #include "base/half.h"
-#if defined(__F16C__)
+#if defined(__F16C__) || defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -22,6 +22,22 @@ static inline half_lanes half_lanes_from_f16(const uint16_t *p) {
 #else
     half_lanes x;
     for (int i = 0; i < 8; i++) x[i] = half_from_f16(p[i]);
+    return x;
+#endif
+}
+
+static inline half_lanes half_lanes_from_i8(const int8_t *p) {
+#if defined(__AVX2__)
+    return (half_lanes)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+#elif defined(__aarch64__)
+    int16x8_t wide = vmovl_s8(vld1_s8(p));
+    float32x4_t half[2] = {vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(wide)))};
+    half_lanes x;
+    memcpy(&x, half, sizeof x);
+    return x;
+#else
+    half_lanes x = {0};
+    for (int i = 0; i < 8; i++) x[i] = p[i];
     return x;
 #endif
 }

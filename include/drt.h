@@ -172,6 +172,7 @@ struct drt_store_info {
     int dim, chunk, vocab_size, format;
     bool lexical;                        /* it has an index of tokens */
     const char *path, *index;            /* index: "exact", or the FAISS factory string; borrowed until closed */
+    const char *landmarks;               /* how they are stored: "f16" or "i8" */
 };
 DRT_CALL drt_store_info(struct drt_store *store, struct drt_store_info *out);
 
@@ -218,6 +219,15 @@ struct drt_landmark_rows {
     int32_t dim, reserved;
 };
 DRT_CALL drt_landmarks_rows(const struct drt_landmarks *landmarks, struct drt_landmark_rows *out);
+/* Of a store with landmarks "i8": number i of row r is codes[r * dim + i] * scales[r], which is an fp16 number. */
+struct drt_landmark_codes {
+    const int8_t *codes;                 /* [n, dim], dense; read-only */
+    const float *scales;                 /* [n] */
+    int64_t first, n;                    /* chunk ids first .. first + n - 1 */
+    int32_t dim, reserved;
+};
+/* DRT_UNSUPPORTED, from each of the two: the store's landmarks are of the other type (drt_store_info.landmarks). */
+DRT_CALL drt_landmarks_codes(const struct drt_landmarks *landmarks, struct drt_landmark_codes *out);
 /* *first: the smallest id of an existing chunk >= from; -1: there is none. */
 DRT_CALL drt_landmarks_next(struct drt_store *store, int64_t *first, int64_t from);
 
@@ -248,6 +258,7 @@ struct drt_build_config {
     /* Of `parts` parts, equal in bytes of the inputs, number `part` (from 1) alone, for drt_store_join: without an
      * index. Each has a folder of its own. 0 of 0: the whole. Not with documents of a callback. */
     int part, parts;
+    const char *landmarks;               /* of a new store: "f16" (NULL), or "i8": half the bytes, rounded to 8 bits */
 };
 struct drt_report {
     size_t size;
@@ -307,6 +318,7 @@ struct drt_compact_config {
     int64_t shard_chunks;                /* 0: 16384 */
     int threads;                         /* 0: all processors */
     struct drt_progress progress;
+    const char *landmarks;               /* "f16" or "i8"; NULL: as `from` */
 };
 /* A new store at `path` of the documents that `from` has left, in their order under new ids; nothing is encoded again.
  * `from` is only read. A call that was stopped or killed is repeated. DRT_INVALID: no document is left; DRT_MISMATCH:

@@ -53,6 +53,7 @@ static enum status library_build(struct indexer_report *report, const char *path
         config.reader =
             (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};
     TRY(reader_format_parse(&config.reader.format, c->format ? c->format : "auto"));
+    TRY(store_landmarks_parse(&config.type, c->landmarks));
     TRY(library_store_closed(path));
     return indexer_run(report, &config);
 }

@@ -103,6 +103,7 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
     const struct progress progress = library_progress(&c.progress);
     how.shard_chunks = c.shard_chunks;
+    LIBRARY_TRY(store_landmarks_parse(&how.landmarks, c.landmarks));
     LIBRARY_TRY(library_store_closed(from));
     LIBRARY_TRY(library_store_closed(path));
     LIBRARY_TRY(library_publish(&how.publish, c.index, c.max_ram, c.threads, &progress));

@@ -145,7 +145,8 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
                                         .format = i->format,
                                         .lexical = i->lexical,
                                         .path = store->path,
-                                        .index = i->index};
+                                        .index = i->index,
+                                        .landmarks = store_landmarks_name(i->landmarks)};
     return (enum drt_status)library_fill(out, &info, sizeof info, "struct drt_store_info");
 }
 
@@ -353,8 +354,27 @@ void drt_landmarks_close(struct drt_landmarks *landmarks) {
 enum drt_status drt_landmarks_rows(const struct drt_landmarks *landmarks, struct drt_landmark_rows *out) {
     LIBRARY_NEEDS(landmarks);
     LIBRARY_NEEDS(out);
-    const struct landmark_rows rows = landmark_file_rows(landmarks->file);
-    *out = (struct drt_landmark_rows){.rows = rows.rows, .first = rows.first, .n = rows.n, .dim = rows.dim};
+    const struct landmark_rows l = landmark_file_rows(landmarks->file);
+    if (!l.rows.half)
+        return (enum drt_status)fail(STATUS_UNSUPPORTED,
+                                     "%s: the store has landmarks of type i8: call "
+                                     "drt_landmarks_codes",
+                                     __func__);
+    *out = (struct drt_landmark_rows){.rows = l.rows.half, .first = l.first, .n = l.rows.n, .dim = l.rows.dim};
+    return DRT_OK;
+}
+
+enum drt_status drt_landmarks_codes(const struct drt_landmarks *landmarks, struct drt_landmark_codes *out) {
+    LIBRARY_NEEDS(landmarks);
+    LIBRARY_NEEDS(out);
+    const struct landmark_rows l = landmark_file_rows(landmarks->file);
+    if (!l.rows.codes)
+        return (enum drt_status)fail(STATUS_UNSUPPORTED,
+                                     "%s: the store has landmarks of type f16: call "
+                                     "drt_landmarks_rows",
+                                     __func__);
+    *out = (struct drt_landmark_codes){
+        .codes = l.rows.codes, .scales = l.rows.scales, .first = l.first, .n = l.rows.n, .dim = l.rows.dim};
     return DRT_OK;
 }
 

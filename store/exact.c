@@ -1,10 +1,10 @@
 /* exact.c -- see exact_internal.h.
  *
- * Rows are converted to float32 in blocks that stay in the second-level cache (for few queries in the first-level
- * cache). Then 4 queries x 2 rows are multiplied at a time: 8 accumulators of 8 lanes, which is as many as 16 registers
- * allow. With one query each number is used once, so 8 rows at a time are converted in registers. A library's matrix
- * product would be somewhat faster for hundreds of queries. But its order of summation changes with the shape, and with
- * it the last bits of scores. */
+ * Rows, fp16 or 8-bit codes, are converted to float32 in blocks that stay in the second-level cache (for few queries in
+ * the first-level cache). Then 4 queries x 2 rows are multiplied at a time: 8 accumulators of 8 lanes, which is as many
+ * as 16 registers allow. With one query each number is used once, so 8 rows at a time are converted in registers. A
+ * library's matrix product would be somewhat faster for hundreds of queries. But its order of summation changes with
+ * the shape, and with it the last bits of scores. */
 #include "base/half_lanes.h"
 #include "base/memory.h"
 #include "base/top_list.h"
@@ -105,9 +105,20 @@ static int padded_dim(const struct landmarks *l) {
     return (l->dim + LANES - 1) / LANES * LANES;
 }
 
-static void convert_row(float *out, const uint16_t *row, int dim, int padded) {
-    half_from_f16_row(out, row, (size_t)dim);
-    for (int i = dim; i < padded; i++)
+/* Converts one row, but for its scale, which its score is multiplied by. */
+static void convert_row(float *out, const struct store_rows *rows, int64_t r, int padded) {
+    int dim = rows->dim, i = 0;
+    if (rows->half) {
+        half_from_f16_row(out, rows->half + (size_t)r * (size_t)dim, (size_t)dim);
+        i = dim;
+    } else {
+        const int8_t *codes = rows->codes + (size_t)r * (size_t)dim;
+        for (; i + LANES <= dim; i += LANES)
+            *(v8u *)(out + i) = half_lanes_from_i8(codes + i);
+        for (; i < dim; i++)
+            out[i] = codes[i];
+    }
+    for (; i < padded; i++)
         out[i] = 0;
 }
 
@@ -138,7 +149,7 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
     return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
 }
 
-/* The same as the tile, from the stored fp16 rows. They are read once from main memory, so they are prefetched into the
+/* The same as the tile, from stored fp16 rows. They are read once from main memory, so they are prefetched into the
  * second-level cache, which supports more outstanding lines than the first. */
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
@@ -153,26 +164,54 @@ static inline void stored_rows(float *out, const uint16_t *rows, const float *qu
         out[r] = sum_lanes(acc[r]);
 }
 
+/* The same for 8-bit codes. */
+static inline void stored_codes(float *out, const int8_t *codes, const float *scales, const float *query, int dim,
+                                int n) {
+    v8 acc[8] = {0};
+    for (int i = 0; i < dim; i += LANES) {
+        v8 a = load(query + i);
+        for (int b = 0; b < n * LANES; b += LINE)
+            __builtin_prefetch((const char *)codes + (size_t)i * (size_t)n + AHEAD + b, 0, 2);
+        for (int r = 0; r < n; r++)
+            acc[r] = multiply_add(a, half_lanes_from_i8(codes + (size_t)r * (size_t)dim + i), acc[r]);
+    }
+    for (int r = 0; r < n; r++)
+        out[r] = sum_lanes(acc[r]) * scales[r];
+}
+
 static void scores_of_one(float *scores, const struct scan *s, int64_t first, int n) {
+    const size_t dim = (size_t)s->l->dim;
     for (int r = 0; r < n;) {
-        int64_t left;
-        const uint16_t *rows = landmarks_rows(s->l, &left, first + r);
-        if (left > n - r) left = n - r;
-        for (; left >= 8; left -= 8, r += 8, rows += 8 * (size_t)s->l->dim)
-            stored_rows(scores + r, rows, s->queries, s->l->dim, 8);
-        for (; left > 0; left--, r++, rows += s->l->dim)
-            stored_rows(scores + r, rows, s->queries, s->l->dim, 1);
+        const struct store_rows rows = landmarks_rows(s->l, first + r);
+        const int64_t here = rows.n < n - r ? rows.n : n - r;
+        int64_t at = 0;
+        for (; rows.half && at + 8 <= here; at += 8)
+            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 8);
+        for (; rows.half && at < here; at++)
+            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 1);
+        for (; at + 8 <= here; at += 8)
+            stored_codes(scores + r + at, rows.codes + (size_t)at * dim, rows.scales + at, s->queries, s->l->dim, 8);
+        for (; at < here; at++)
+            stored_codes(scores + r + at, rows.codes + (size_t)at * dim, rows.scales + at, s->queries, s->l->dim, 1);
+        r += (int)here;
     }
 }
 
 static void scores_of_block(float *scores, float *rows, const struct scan *s, int64_t first, int n) {
+    float scales[BLOCK_ROWS];
+    bool scaled = false;
     for (int r = 0; r < n;) {
-        int64_t left;
-        const uint16_t *row = landmarks_rows(s->l, &left, first + r);
-        for (; left > 0 && r < n; left--, r++, row += s->l->dim)
-            convert_row(rows + (size_t)r * (size_t)s->padded, row, s->l->dim, s->padded);
+        const struct store_rows from = landmarks_rows(s->l, first + r);
+        scaled = from.scales != NULL;
+        for (int64_t i = 0; i < from.n && r < n; i++, r++) {
+            convert_row(rows + (size_t)r * (size_t)s->padded, &from, i, s->padded);
+            if (scaled) scales[r] = from.scales[i];
+        }
     }
     block_scores(scores, s->queries, s->n_queries, rows, n, s->padded);
+    for (int q = 0; scaled && q < s->n_queries; q++)
+        for (int r = 0; r < n; r++)
+            scores[(size_t)q * (size_t)n + (size_t)r] *= scales[r];
 }
 
 static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
@@ -284,9 +323,11 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
             int64_t chunk = s->candidates.ids[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
             if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
-            convert_row(row, landmarks_row(s->l, chunk), s->l->dim, s->padded);
+            const struct store_rows stored = landmarks_rows(s->l, chunk);
+            convert_row(row, &stored, 0, s->padded);
             float dot;
             tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
+            if (stored.scales) dot *= stored.scales[0];
             top_list_offer(list, dot * s->scale, chunk);
         }
         if (last <= s->end) list_hits(s->hits + list_at, list);

@@ -1,7 +1,8 @@
-/* exact_internal.h -- scores computed from the fp16 rows: a scan of all rows, or scores of given chunks.
+/* exact_internal.h -- scores computed from the stored rows: a scan of all rows, or scores of given chunks.
  *
- * score = sum over i of q[i] * float(row[i]), in one fixed order of float32 operations, times 1/sqrt(dim). The order
- * does not depend on the number of queries or threads, so a chunk's score has the same bits in every search. */
+ * score = sum over i of q[i] * float(row[i]), in one fixed order of float32 operations, times the row's scale where the
+ * row is of 8-bit codes, times 1/sqrt(dim). The order does not depend on the number of queries or threads, so a chunk's
+ * score has the same bits in every search. */
 #pragma once
 #include "base/system/threads.h"
 #include "store/shards/landmarks_internal.h"

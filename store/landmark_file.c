@@ -20,18 +20,17 @@ static int64_t landmark_file_shard(const struct store_view *v, int64_t chunk) {
 
 static enum status landmark_file_map(struct landmark_file *f, struct store_view *v, int64_t first) {
     const struct store_fingerprint *fingerprint = &v->store->fingerprint;
+    struct store_rows there;
     enum status s;
     do {
-        const uint16_t *rows;
-        TRY(store_view_landmark_rows(v, &rows, &f->rows.n, first)); /* this follows merged and dropped shards */
+        TRY(store_view_landmark_rows(v, &there, first)); /* this follows merged and dropped shards */
         struct shard_record file = record_of_shard_file(v->shards, landmark_file_shard(v, first));
-        s = shard_open(&f->map, v->store->dir, SHARD_LANDMARKS, &file, fingerprint);
+        s = shard_open(&f->map, v->store->dir, shard_landmark_kind(v->store->landmarks), &file, fingerprint);
     } while (view_follow_shards(v, &s)); /* a writer has removed the file meanwhile */
     TRY(s);
     f->rows.first = first;
-    f->rows.dim = fingerprint->dim;
-    f->rows.rows =
-        (const uint16_t *)(const void *)f->map.rows + (size_t)(first - f->map.first_row) * (size_t)fingerprint->dim;
+    f->rows.rows = shard_map_rows(&f->map, first - f->map.first_row, fingerprint->dim);
+    f->rows.rows.n = there.n;
     return STATUS_OK;
 }
 

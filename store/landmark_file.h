@@ -9,7 +9,7 @@ enum status landmark_file_open(struct landmark_file **out, struct store_view *v,
 /* Unmaps it; NULL is fine. Until then the rows stay, whatever becomes of the view, the store and its files. */
 void landmark_file_close(struct landmark_file *f);
 
-/* fp16 rows [n, dim] of chunks first .. first+n-1: to the end of the file, or to the next chunk that is dropped or that
- * the view does not have. */
-struct landmark_rows { const uint16_t *rows; int64_t first, n; int dim; };
+/* The rows of chunks first .. first+rows.n-1: to the end of the file, or to the next chunk that is dropped or that the
+ * view does not have. */
+struct landmark_rows { struct store_rows rows; int64_t first; };
 struct landmark_rows landmark_file_rows(const struct landmark_file *f);

@@ -1,6 +1,7 @@
 /* orphan_files.c -- finds files of a store that no record names. Only names of the forms that this program writes
  * count, so other files in the folders stay. */
 #include "base/memory.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 #include <dirent.h>
@@ -11,8 +12,8 @@ struct kind {
     const char *folder, *suffix;
 };
 static const struct kind kinds[] = {
-    {"tokens", ".tok"}, {"landmarks", ".f16"}, {"index", ".faiss"}, {"lexical", ".lex"}};
-enum { KIND_INDEX = 2, KIND_LEXICAL };
+    {"tokens", ".tok"}, {"landmarks", ".f16"}, {"landmarks", ".i8"}, {"index", ".faiss"}, {"lexical", ".lex"}};
+enum { KIND_F16 = 1, KIND_I8, KIND_INDEX, KIND_LEXICAL };
 
 /* Reads the numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
 struct file_numbers {
@@ -43,6 +44,7 @@ struct orphan_files {
     const char *dir;
     const struct catalog *c;
     struct catalog_txn *t;
+    enum store_landmarks landmarks;
     struct index_record index;
     struct lexical_record lexical;
     orphan_files_found *found;
@@ -61,7 +63,7 @@ static enum status is_recorded(const struct orphan_files *r, size_t kind, struct
     } else if (kind == KIND_LEXICAL) {
         for (int64_t i = 0; i < r->lexical.n; i++)
             *yes = *yes || r->lexical.list[i].number == f.first;
-    } else
+    } else if (kind != (r->landmarks == STORE_LANDMARKS_I8 ? KIND_F16 : KIND_I8))
         s = record_names_shard_file(r->t, r->c, f.first, f.last, yes);
     return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
@@ -83,12 +85,24 @@ static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
     return s;
 }
 
+static enum status read_type(struct orphan_files *r) {
+    struct store_fingerprint fingerprint;
+    int format;
+    TRY(record_get_fingerprint(r->t, r->c, &fingerprint, &format));
+    return record_get_landmarks(r->t, r->c, format, &r->landmarks);
+}
+
 enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context) {
     struct orphan_files r = {.dir = dir, .c = c, .found = found, .context = context};
     TRY(catalog_begin(&r.t, c, false));
-    enum status s = record_get_index(r.t, c, &r.index);
+    enum status s = read_type(&r);
+    if (s != STATUS_OK) {
+        catalog_abort(r.t);
+        return s;
+    }
+    s = record_get_index(r.t, c, &r.index);
     /* An unreadable record may name any file of its folder, so none is removed; repair writes the record anew. */
-    bool readable[ARRAY_LEN(kinds)] = {true, true, s != STATUS_CORRUPT, true};
+    bool readable[ARRAY_LEN(kinds)] = {true, true, true, s != STATUS_CORRUPT, true};
     if (s == STATUS_OK || s == STATUS_CORRUPT) s = record_get_lexical(r.t, c, &r.lexical);
     readable[KIND_LEXICAL] = s != STATUS_CORRUPT;
     if (s == STATUS_CORRUPT) s = STATUS_OK;

@@ -149,7 +149,8 @@ static enum status make_index(struct build *b, const struct generation_record *t
     if (chunks != target->chunks)
         return fail(STATUS_CORRUPT, "%s: shards hold %lld chunks, the generation has %lld, run drt-index verify",
                     catalog_path(w->catalog), (long long)chunks, (long long)target->chunks);
-    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint, b->shards, target->shards, chunks,
+    TRY(landmarks_open(&b->landmarks, w->dir, &w->fingerprint,
+                       (struct landmarks_list){w->landmark_type, b->shards, target->shards}, chunks,
                        (struct store_ranges){0}));
     memcpy(b->index.factory, b->plan.factory, sizeof b->index.factory);
     b->index.chosen = b->plan.chosen;
@@ -265,7 +266,7 @@ static enum status plan(struct build *b, const struct generation_record *target)
     if (made && made->end == target->chunks) return STATUS_OK; /* nothing is left to make */
     bool wide = false;
     if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
-    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads));
+    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);
     TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
                         b->how->max_ram ? b->how->max_ram : max_ram_default, &rates));
     if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])

@@ -38,19 +38,20 @@ static enum status begin_reading(const struct repair *r, struct catalog_txn **t)
 static enum status check_published(struct repair *r, const struct shard_record *file) {
     struct store_writer *w = r->w;
     bool tokens_good = true;
-    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+    for (int i = 0; i < SHARD_FILES; i++) {
         char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-        TRY(shard_path(path, w->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
-        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
-        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, file, &w->fingerprint, true);
+        const enum shard_kind kind = shard_file_kind(w->landmark_type, i);
+        TRY(shard_path(path, w->dir, kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(w->dir, kind, file, &w->fingerprint, true);
         if (s == STATUS_OK) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
-        if (kind == SHARD_LANDMARKS && tokens_good && r->encoder && s == STATUS_CORRUPT) {
+        if (kind != SHARD_TOKENS && tokens_good && r->encoder && s == STATUS_CORRUPT) {
             TRY(memory_grow(&r->damaged, &r->capacity, r->n_damaged + 1));
             r->damaged[r->n_damaged++] = *file;
             continue;
         }
-        if (kind == SHARD_LANDMARKS) r->landmarks_good = false;
+        if (kind != SHARD_TOKENS) r->landmarks_good = false;
         TRY(finding(r->f, s, path, remedy));
     }
     return STATUS_OK;
@@ -58,8 +59,9 @@ static enum status check_published(struct repair *r, const struct shard_record *
 
 static enum status check_unpublished(struct repair *r, const struct shard_record *shard) {
     struct store_writer *w = r->w;
-    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
-        enum status s = shard_file_verify(w->dir, (enum shard_kind)kind, shard, &w->fingerprint, true);
+    for (int i = 0; i < SHARD_FILES; i++) {
+        const enum shard_kind kind = shard_file_kind(w->landmark_type, i);
+        enum status s = shard_file_verify(w->dir, kind, shard, &w->fingerprint, true);
         if (s != STATUS_OK && s != STATUS_CORRUPT) return s;
         if (s == STATUS_CORRUPT) r->journal_good = false;
     }
@@ -164,7 +166,8 @@ static enum status change_landmark_file(struct repair *r, const struct shard_rec
 
 static enum status encode_file(struct repair *r, const struct shard_record *file) {
     char path[FILE_PATH_MAX];
-    TRY(shard_path(path, r->w->dir, SHARD_LANDMARKS, file->first_file_shard, file->last_file_shard));
+    const enum shard_kind kind = shard_landmark_kind(r->w->landmark_type);
+    TRY(shard_path(path, r->w->dir, kind, file->first_file_shard, file->last_file_shard));
     if (!r->documents_good) {
         r->landmarks_good = false;
         return finding(r->f, fail(STATUS_CORRUPT, "%s: damaged, and so is the catalog", path), path, remedy_build);

@@ -1,4 +1,5 @@
-/* search.c -- finds the best chunks for queries: the segments give candidates, and the fp16 rows give their scores. */
+/* search.c -- finds the best chunks for queries: the segments give candidates, and the stored rows give their scores.
+ */
 #include "base/memory.h"
 #include "store/index/list_scan_internal.h"
 #include "store/view_internal.h"

@@ -6,6 +6,7 @@
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
  *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
+ *   landmarks/NNNNN.i8   the same as 8-bit codes, with one scale a row, in a store that was made so
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  *   lexical/NNNNN.lex    segments of the lexical index (store/lexical/lexical.h), if the store has one; derived, too
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C, id
@@ -30,7 +31,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_FORMAT_VERSION = 4, STORE_NAME_MAX = 64 };
+/* The newest format. A store with fp16 landmarks has STORE_FORMAT_F16, which older programs read, too. */
+enum { STORE_FORMAT_VERSION = 5, STORE_FORMAT_F16 = 4, STORE_NAME_MAX = 64 };
+
+/* The type of a store's landmarks: all of them have one, and it never changes. */
+enum store_landmarks {
+    STORE_LANDMARKS_KEEP,                /* of a request: as the store has them; a new store gets F16 */
+    STORE_LANDMARKS_F16,                 /* fp16 numbers */
+    STORE_LANDMARKS_I8,                  /* 8-bit codes and one scale a row (docs/store-format.md) */
+};
+const char *store_landmarks_name(enum store_landmarks type);      /* "f16", "i8" */
+/* STATUS_INVALID: another name. NULL: STORE_LANDMARKS_KEEP. */
+enum status store_landmarks_parse(enum store_landmarks *out, const char *name);
+/* Rows as stored, of one of the two types; the pointers of the other type are NULL. Number i of row r is half[r * dim +
+ * i], or codes[r * dim + i] * scales[r], a product that is exact in float32 and in fp16. */
+struct store_rows {
+    const uint16_t *half;                /* [n, dim] */
+    const int8_t *codes; const float *scales;             /* [n, dim], [n] */
+    int64_t n; int dim;
+};
+/* Copy the numbers of rows first .. first+n-1 into out[n, dim]. */
+void store_rows_to_float(float *out, const struct store_rows *rows, int64_t first, int64_t n);
+void store_rows_to_half(uint16_t *out, const struct store_rows *rows, int64_t first, int64_t n);
 
 /* Identifies how the vectors were computed. Every field must be equal in a model and its store
  * (store_check_fingerprint). */
@@ -65,6 +87,7 @@ void store_view_close(struct store_view *v);              /* NULL is fine */
 struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
+    enum store_landmarks landmarks;      /* F16 or I8 */
     uint64_t generation;
     int64_t chunks, documents, tokens;   /* with dropped and deleted ones: all ids are below these counts */
     /* dropped ones, with deleted ones */
@@ -123,9 +146,9 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* Gets the chunk's landmark as stored: out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
-/* Gets fp16 rows [*n, dim] as stored, from chunk `first` to the end of its file or to the next dropped chunk. They stay
- * mapped until the next call on this view. */
-enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first);
+/* Gets rows as stored, from chunk `first` to the end of its file or to the next dropped chunk. They stay mapped until
+ * the next call on this view. */
+enum status store_view_landmark_rows(struct store_view *v, struct store_rows *rows, int64_t first);
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
@@ -145,8 +168,8 @@ struct store_search {
      * codes (store_passes); 0: finds hits */
     int segment;
 };
-/* Writes hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the fp16 rows in float32:
- * the index can lose a neighbour, but not change a score. */
+/* Writes hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the stored rows in
+ * float32: the index can lose a neighbour, but not change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
 /* Gives the same hits, but other processes search: a pass returns the k best of all slices (store_search.slice), which
@@ -185,6 +208,7 @@ struct store_writer;
 struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; an existing store's must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v allows */
+    enum store_landmarks landmarks;      /* of a new store; an existing store's must match; KEEP: as it has them */
 };
 /* Opens the store for writing (`create`: makes the directory if it is missing): takes the lock and removes orphan
  * files. STATUS_BUSY: another process writes. */
@@ -320,12 +344,13 @@ struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generat
 enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);
 
 /* Makes a new store in folder `to` from the documents of the newest view of `from`. It lacks the deleted documents and
- * dropped shards; the others get new ids in the same order, and keep their landmarks as stored. `from` is only read. A
- * killed or stopped call can be repeated. STATUS_MISMATCH: `to` holds something else. STATUS_INVALID: no document is
- * left. */
+ * dropped shards; the others get new ids in the same order, and keep their landmarks as stored, or rounded to another
+ * type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` holds something else.
+ * STATUS_INVALID: no document is left. */
 enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
+    enum store_landmarks landmarks;      /* of `to`; KEEP: as `from` */
     struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
 };
 struct store_compact_report { int64_t documents, chunks, tokens; };   /* tokens: of this call */

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -225,6 +226,7 @@ struct verify {
     struct catalog *c;
     struct catalog_txn *t;
     struct store_fingerprint fingerprint;
+    enum store_landmarks landmark_type;
     struct generation_record generation, sealed;
     struct shard_record *shards;
     char record[FILE_PATH_MAX]; /* catalog/commit */
@@ -245,11 +247,12 @@ static bool shard_still_named(struct verify *v, const struct shard_record *file)
  * which they cannot be encoded again. */
 static enum status verify_shard_file(struct verify *v, const struct shard_record *file) {
     bool tokens_good = true;
-    for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+    for (int i = 0; i < SHARD_FILES; i++) {
         char path[FILE_PATH_MAX], remedy[SHARD_REMEDY_MAX];
-        TRY(shard_path(path, v->dir, (enum shard_kind)kind, file->first_file_shard, file->last_file_shard));
-        shard_remedy(remedy, tokens_good ? (enum shard_kind)kind : SHARD_TOKENS, file);
-        enum status s = shard_file_verify(v->dir, (enum shard_kind)kind, file, &v->fingerprint, v->deep);
+        const enum shard_kind kind = shard_file_kind(v->landmark_type, i);
+        TRY(shard_path(path, v->dir, kind, file->first_file_shard, file->last_file_shard));
+        shard_remedy(remedy, tokens_good ? kind : SHARD_TOKENS, file);
+        enum status s = shard_file_verify(v->dir, kind, file, &v->fingerprint, v->deep);
         if (s == STATUS_OK || !shard_still_named(v, file)) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
         /* An unpublished shard has no lost work but its own: the next build makes it again. */
@@ -412,6 +415,7 @@ static enum status verify_catalog(struct verify *v) {
     enum status s = catalog_check(v->c);
     int format = 0;
     if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, &format);
+    if (s == STATUS_OK) s = record_get_landmarks(v->t, v->c, format, &v->landmark_type);
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
     TRY(finding(v->f, catalog_check_record(v->c, format), v->record, remedy_repair));
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);

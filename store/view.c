@@ -11,6 +11,7 @@
  * from then on; store_view_dropped still gives the ids of the opening. */
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/view_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -71,8 +72,9 @@ static enum status check_files(const struct store *s, struct catalog_txn *t) {
         shard_remedy(remedy, SHARD_TOKENS, &file);
         status = shard_path(path, s->dir, SHARD_TOKENS, i, file.last_file_shard);
         if (status == STATUS_OK) status = stored_file_check(path, file.token_file, remedy);
-        shard_remedy(remedy, SHARD_LANDMARKS, &file);
-        if (status == STATUS_OK) status = shard_path(path, s->dir, SHARD_LANDMARKS, i, file.last_file_shard);
+        const enum shard_kind kind = shard_landmark_kind(s->landmarks);
+        shard_remedy(remedy, kind, &file);
+        if (status == STATUS_OK) status = shard_path(path, s->dir, kind, i, file.last_file_shard);
         if (status == STATUS_OK) status = stored_file_check(path, file.landmark_file, remedy);
     }
     memory_free(shards);
@@ -84,6 +86,7 @@ static enum status open_store(struct store *s) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, s->catalog, false));
     enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint, &s->format);
+    if (status == STATUS_OK) status = record_get_landmarks(t, s->catalog, s->format, &s->landmarks);
     if (status == STATUS_OK) status = catalog_check_record(s->catalog, s->format);
     for (int i = 0; status == STATUS_OK; i++) {
         status = check_files(s, t);
@@ -160,7 +163,8 @@ static enum status open_shards(struct store_view *v, struct shard_record *shards
     const struct store *store = v->store;
     struct landmarks landmarks = {0};
     struct shard_maps tokens;
-    enum status s = landmarks_open(&landmarks, store->dir, &store->fingerprint, shards, n, v->generation.chunks,
+    enum status s = landmarks_open(&landmarks, store->dir, &store->fingerprint,
+                                   (struct landmarks_list){store->landmarks, shards, n}, v->generation.chunks,
                                    (struct store_ranges){v->deleted.ranges, v->deleted.n});
     if (s == STATUS_OK) s = shard_maps_open(&tokens, store->dir, SHARD_TOKENS, &store->fingerprint, shards, n);
     if (s != STATUS_OK) {
@@ -327,8 +331,10 @@ enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_
 }
 
 void store_view_info(const struct store_view *v, struct store_info *out) {
-    *out = (struct store_info){
-        .fingerprint = v->store->fingerprint, .format = v->store->format, .generation = (uint64_t)v->generation.number};
+    *out = (struct store_info){.fingerprint = v->store->fingerprint,
+                               .format = v->store->format,
+                               .landmarks = v->store->landmarks,
+                               .generation = (uint64_t)v->generation.number};
     out->chunks = v->generation.chunks;
     out->documents = v->generation.documents;
     out->tokens = v->generation.tokens;
@@ -489,7 +495,7 @@ enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk)
     return s;
 }
 
-enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows, int64_t *n, int64_t first) {
+enum status store_view_landmark_rows(struct store_view *v, struct store_rows *rows, int64_t first) {
     int64_t mapped;
     enum status s;
     do {
@@ -497,8 +503,8 @@ enum status store_view_landmark_rows(struct store_view *v, const uint16_t **rows
         if (s == STATUS_OK) s = landmarks_map(&v->landmarks, &mapped, first, 1);
     } while (view_follow_shards(v, &s));
     TRY(s);
-    *rows = landmarks_rows(&v->landmarks, n, first);
-    struct store_range there = store_dropped_span(landmarks_dropped(&v->landmarks), first, first + *n);
-    *n = there.end - there.begin;
+    *rows = landmarks_rows(&v->landmarks, first);
+    struct store_range there = store_dropped_span(landmarks_dropped(&v->landmarks), first, first + rows->n);
+    rows->n = there.end - there.begin;
     return STATUS_OK;
 }

@@ -16,9 +16,12 @@ static uint32_t identity_records(const struct store_view *v) {
                              f->vocab_size,           f->metric,
                              v->generation.number,    v->generation.chunks,
                              v->generation.documents, v->generation.tokens};
+    const int64_t type = v->store->landmarks;
     uint32_t crc = crc32c(0, f->encoder, sizeof f->encoder);
     crc = crc32c(crc, f->tokenizer, sizeof f->tokenizer);
     crc = identity_add(crc, sizes, ARRAY_LEN(sizes));
+    /* a store with fp16 rows has the number that older programs compute */
+    if (type != STORE_LANDMARKS_F16) crc = identity_add(crc, &type, 1);
     for (int64_t i = 0; i < v->n_dropped; i++)
         crc = identity_add(crc, (const int64_t[]){v->dropped[i].begin, v->dropped[i].end}, 2);
     for (int64_t i = 0; i < v->n_segments; i++) {

@@ -10,6 +10,7 @@
 struct store {
     struct catalog *catalog;
     struct store_fingerprint fingerprint;
+    enum store_landmarks landmarks;
     int format;
     char dir[FILE_PATH_MAX];
 };

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>
@@ -68,14 +69,21 @@ static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* Reads the catalog's state. A catalog without contents gets the fingerprint; one of an older format is raised to this
- * format. */
+static enum status check_type(const struct store_writer *w, const struct store_writer_config *config) {
+    if (!config || config->landmarks == STORE_LANDMARKS_KEEP || config->landmarks == w->landmark_type) return STATUS_OK;
+    return fail(STATUS_MISMATCH, "%s: the store has landmarks of type %s, not %s: choose another folder, or that type",
+                w->dir, store_landmarks_name(w->landmark_type), store_landmarks_name(config->landmarks));
+}
+
+/* Reads the catalog's state. A catalog without contents gets the fingerprint and the type of landmarks; one of an older
+ * format is raised to the newest with this type. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
     TRY(catalog_begin(&t, w->catalog, false));
     enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
     bool fresh = s == STATUS_NOT_FOUND && config;
+    if (s == STATUS_OK) s = record_get_landmarks(t, w->catalog, format, &w->landmark_type);
     if (s == STATUS_OK) s = catalog_check_record(w->catalog, format);
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
@@ -87,11 +95,16 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
             return fail(STATUS_CORRUPT, "%s: generation %lld has more shards than are recorded, run drt-index verify",
                         catalog_path(w->catalog), (long long)w->published.number);
         if (config) TRY(store_check_fingerprint(w->dir, &w->fingerprint, "the model", &config->fingerprint));
-        if (format == STORE_FORMAT_VERSION) return catalog_renew_record(w->catalog);
+        TRY(check_type(w, config));
+        if (format == record_format_of(w->landmark_type)) return catalog_renew_record(w->catalog);
     }
-    if (fresh) w->fingerprint = config->fingerprint;
+    if (fresh) {
+        w->fingerprint = config->fingerprint;
+        w->landmark_type =
+            config->landmarks == STORE_LANDMARKS_I8 ? STORE_LANDMARKS_I8 : STORE_LANDMARKS_F16; /* KEEP: none to keep */
+    }
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_format(t); /* also for an older store: everything written from here on has this format */
+    s = record_put_format(t, w->landmark_type); /* also for an older store: what is written now has this format */
     if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {
@@ -240,10 +253,10 @@ static enum status delete_journal(struct store_writer *w, struct catalog_txn *t)
 static enum status remove_shard_files(const struct store_writer *w, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         char path[FILE_PATH_MAX];
-        TRY(shard_path(path, w->dir, SHARD_TOKENS, i, i));
-        TRY(file_remove(path));
-        TRY(shard_path(path, w->dir, SHARD_LANDMARKS, i, i));
-        TRY(file_remove(path));
+        for (int file = 0; file < SHARD_FILES; file++) {
+            TRY(shard_path(path, w->dir, shard_file_kind(w->landmark_type, file), i, i));
+            TRY(file_remove(path));
+        }
     }
     return STATUS_OK;
 }
@@ -288,7 +301,8 @@ enum status store_shard_begin(struct store_writer *w) {
         w->slots[i] = -1;
     const struct shard_record r = open_record(w);
     enum status s = shard_create(&w->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
-    if (s == STATUS_OK) s = shard_create(&w->landmarks, w->dir, SHARD_LANDMARKS, &r, &w->fingerprint);
+    const enum shard_kind kind = shard_landmark_kind(w->landmark_type);
+    if (s == STATUS_OK) s = shard_create(&w->landmarks, w->dir, kind, &r, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:shard:begun");
     if (s != STATUS_OK) store_shard_discard(w);
     return s;

@@ -12,6 +12,7 @@ struct store_writer {
     struct catalog *catalog;
     struct catalog_txn *lookup;          /* a read transaction, paused between calls */
     struct store_fingerprint fingerprint;
+    enum store_landmarks landmark_type;
     struct generation_record published;  /* number 0: nothing yet */
     /* totals of all recorded shards; duplicates: includes published ones that are in no shard's record */
     struct generation_record sealed;

@@ -1,16 +1,15 @@
 /* store_fixture.h -- documents and landmarks made from a number, for the tests and benchmarks of the store.
  *
  * Document i has 1 to 40 ids and clustered landmarks; both are functions of i, so that a test can compute the contents
- * of a store. */
+ * of a store. Landmarks have the type of landmark_fixture.h. */
 #pragma once
 #include "base/rng.h"
-#include "store/store.h"
-#include "tests/test.h"
+#include "tests/unit/store/landmark_fixture.h"
 #include <sys/wait.h>
 enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
 
 [[maybe_unused]] static struct store_writer_config fixture_config(int dim, int vocab) {
-    struct store_writer_config c = {.max_catalog_bytes = 256 << 20};
+    struct store_writer_config c = {.max_catalog_bytes = 256 << 20, .landmarks = fixture_type()};
     memset(c.fingerprint.encoder, 0xe1, 16);
     memset(c.fingerprint.tokenizer, 0x70, 16);
     c.fingerprint.chunk_tokens = FIXTURE_CHUNK;

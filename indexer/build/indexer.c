@@ -201,7 +201,7 @@ static enum status close_shard(struct build *b, bool regular) {
 }
 
 static enum status open_writer(struct build *b, bool create) {
-    const struct store_writer_config config = {.fingerprint = b->fingerprint};
+    const struct store_writer_config config = {.fingerprint = b->fingerprint, .landmarks = b->config->type};
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
@@ -343,9 +343,14 @@ static enum status open_store(struct build *b) {
     const struct indexer_config *c = b->config;
     struct reader_config reader = c->reader;
     reader.progress = c->progress;
-    const struct built_request request = {
-        c->store,   c->index ? c->index : "auto",   &b->fingerprint, &reader, b->shard_chunks,
-        c->lexical, b->part.parts ? &b->part : NULL};
+    const struct built_request request = {.store = c->store,
+                                          .index = c->index ? c->index : "auto",
+                                          .fingerprint = &b->fingerprint,
+                                          .reader = &reader,
+                                          .shard_chunks = b->shard_chunks,
+                                          .lexical = c->lexical,
+                                          .type = c->type,
+                                          .part = b->part.parts ? &b->part : NULL};
     int64_t chunks;
     uint64_t generation;
     enum status built = published(&chunks, &generation, c->store, c->append ? NULL : &request);

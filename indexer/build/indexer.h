@@ -41,6 +41,7 @@ struct indexer_config {
     const struct indexer_landmarks *landmarks; /* makes the landmarks instead of `encoder`; NULL: `encoder` does */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */
+    enum store_landmarks type; /* of a new store's landmarks; KEEP: F16, or that of the build that is resumed */
     /* KEEP: a new store gets a lexical index if its vocabulary allows one; a published store stays as it is */
     enum store_lexical_choice lexical;
     uint64_t max_ram;     /* 0: 4 GiB */

@@ -47,6 +47,12 @@ enum status built_check(struct store_view *view, const struct built_request *req
             return fail(STATUS_MISMATCH, "it is part %d of %d, or of another corpus or other options", part.part,
                         part.parts);
     }
+    if (request->type != STORE_LANDMARKS_KEEP && request->type != info.landmarks)
+        return fail(STATUS_MISMATCH,
+                    "its landmarks are of type %s, not %s (drt-index compact --landmarks %s makes a store of "
+                    "that type from it)",
+                    store_landmarks_name(info.landmarks), store_landmarks_name(request->type),
+                    store_landmarks_name(request->type));
     if (strcmp(request->index, "auto") != 0 && strcmp(request->index, info.index) != 0)
         return fail(STATUS_MISMATCH, "its index is %s, not %s (drt-index repair --index %s makes it so)", info.index,
                     request->index, request->index);

@@ -48,6 +48,7 @@ struct built_request {
     const struct reader_config *reader;
     int64_t shard_chunks;
     enum store_lexical_choice lexical;
+    enum store_landmarks type;         /* KEEP: any */
     const struct store_part *part;     /* the part that the store must be; NULL: any store */
 };
 /* STATUS_OK: a build of this request would make the published store. Otherwise the message names the difference. Reads

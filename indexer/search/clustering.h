@@ -5,5 +5,5 @@
 #include "store/store.h"
 
 /* Spherical k-means (kernels/search/kmeans.h) with as many rounds as FAISS has; on a GPU rows are rounded
- * to fp16, which is what they are stored as. Valid as long as the device. */
+ * to fp16, which holds the numbers of stored rows as they are. Valid as long as the device. */
 struct store_clustering clustering_on(struct device *dev);

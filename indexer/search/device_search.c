@@ -1,22 +1,39 @@
 /* device_search.c -- see device_search.h. */
 #include "indexer/search/device_search.h"
-#include "base/half.h"
+#include "base/memory.h"
 
+enum { UPLOAD_ROWS = 1024 };
 #define ROWS_MAX (INT64_C(1) << 30) /* ops count rows in 32 bits */
+
+/* Uploads rows as fp16, block by block where they must be converted. Each number of a stored row is an fp16 number, so
+ * that none is rounded. */
+static enum status landmark_source_upload(struct device *dev, struct mat to, const struct store_rows *rows) {
+    uint16_t *block;
+    if (rows->half) {
+        device_upload(dev, to.data, rows->half, (size_t)(to.rows * to.cols) * sizeof *rows->half);
+        return STATUS_OK;
+    }
+    TRY(memory_allocate(&block, UPLOAD_ROWS * (size_t)to.cols));
+    for (int64_t at = 0, n; at < to.rows; at += n) {
+        n = to.rows - at < UPLOAD_ROWS ? to.rows - at : UPLOAD_ROWS;
+        store_rows_to_half(block, rows, at, n);
+        device_upload(dev, mat_rows(to, at, n).data, block, (size_t)(n * to.cols) * sizeof *block);
+    }
+    memory_free(block);
+    return STATUS_OK;
+}
 
 static enum status landmark_source_read(void *context, struct device *dev, struct mat to, int64_t first) {
     struct store_dropped dropped = store_view_dropped(context);
-    int64_t n;
-    for (int64_t at = 0; at < to.rows; at += n) {
-        const uint16_t *stored;
-        TRY(store_view_landmark_rows(context, &stored, &n, store_dropped_nth(dropped, first + at)));
-        if (n > to.rows - at) n = to.rows - at;
-        struct mat piece = mat_rows(to, at, n);
-        size_t count = (size_t)(n * to.cols);
+    struct store_rows stored;
+    for (int64_t at = 0; at < to.rows; at += stored.n) {
+        TRY(store_view_landmark_rows(context, &stored, store_dropped_nth(dropped, first + at)));
+        if (stored.n > to.rows - at) stored.n = to.rows - at;
+        struct mat piece = mat_rows(to, at, stored.n);
         if (to.type == DTYPE_F16)
-            device_upload(dev, piece.data, stored, count * sizeof *stored);
+            TRY(landmark_source_upload(dev, piece, &stored));
         else
-            half_from_f16_row(piece.data, stored, count);
+            store_rows_to_float(piece.data, &stored, 0, stored.n);
     }
     return STATUS_OK;
 }

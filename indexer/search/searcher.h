@@ -66,7 +66,7 @@ struct searcher_query {
     const struct store_range *exclude;   /* [n] chunk ids never to be found; NULL: none */
     bool bm25;                           /* LEXICAL and HYBRID: hits have BM25 scores; LEXICAL then takes no vectors */
 };
-/* hits[n * k]. The score of each is q.l / sqrt(dim) of its fp16 row, whatever the kind (but see bm25); on a GPU its
+/* hits[n * k]. The score of each is q.l / sqrt(dim) of its stored row, whatever the kind (but see bm25); on a GPU its
  * last bits differ. The order is that of the kind, best first: by score (ties: smaller id), by BM25, or merged. Chunk
  * -1 fills the rest. */
 enum status searcher_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);

@@ -118,14 +118,6 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     return STATUS_OK;
 }
 
-/* The version comes first, so that an older program can report a version that it does not know. */
-enum status record_put_format(struct catalog_txn *t) {
-    uint8_t buffer[4 + CRC_BYTES];
-    struct writer w = {buffer};
-    put(&w, STORE_FORMAT_VERSION, 4);
-    return catalog_put(t, TABLE_META, "format", 6, buffer, seal(&w, buffer));
-}
-
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
     uint8_t buffer[FIXED_MAX];
     struct writer w = {buffer};

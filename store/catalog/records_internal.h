@@ -53,7 +53,6 @@ enum status document_record_copy(struct store_document *out, char **text, size_t
 /* format NULL: not wanted. STATUS_NOT_FOUND: a catalog without contents; STATUS_VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
                                    int *format);
-enum status record_put_format(struct catalog_txn *t);
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f);
 
 /* If there is no record the result is zeroed, and numbers start at 1. */

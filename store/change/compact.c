@@ -17,6 +17,7 @@ struct compact {
     struct store *store;
     struct store_view *view;
     struct store_info info;
+    enum store_landmarks landmarks; /* of `to` */
     struct store_writer *w;
     const char *from, *to;
     struct compact_cursor at;
@@ -134,6 +135,9 @@ static enum status compact_published(struct compact *c, bool *done) {
         *done = info.chunks > 0;
         if (*done) s = store_view_cursor(view, cursor, &bytes);
         if (*done && s == STATUS_OK) s = compact_continue(c, cursor, bytes);
+        if (*done && s == STATUS_OK && info.landmarks != c->landmarks)
+            s = fail(STATUS_MISMATCH, "%s: has landmarks of type %s, not %s: take another folder", c->to,
+                     store_landmarks_name(info.landmarks), store_landmarks_name(c->landmarks));
         c->report->documents = info.documents;
         c->report->chunks = info.chunks;
     } else if (s == STATUS_NOT_FOUND) {
@@ -150,9 +154,10 @@ static enum status compact_all(struct compact *c) {
     store_view_info(c->view, &c->info);
     if (c->info.chunks == c->info.dropped_chunks)
         return fail(STATUS_INVALID, "%s: has no document left to make a store of", c->from);
-    const struct store_writer_config config = {.fingerprint = c->info.fingerprint};
     bool done;
     c->at = (struct compact_cursor){.generation = c->info.generation};
+    c->landmarks = c->how->landmarks == STORE_LANDMARKS_KEEP ? c->info.landmarks : c->how->landmarks;
+    const struct store_writer_config config = {.fingerprint = c->info.fingerprint, .landmarks = c->landmarks};
     TRY(compact_published(c, &done));
     if (done) return STATUS_OK;
     TRY(memory_allocate(&c->row, (size_t)c->info.fingerprint.dim));

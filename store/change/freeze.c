@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
@@ -31,6 +32,8 @@ struct freeze {
     int lock;
     struct catalog *catalog;
     struct catalog_txn *t;
+    struct store_fingerprint fingerprint;
+    enum store_landmarks landmarks;
     struct generation_record generation;
     struct shard_record *shards;
 };
@@ -103,9 +106,10 @@ static enum status freeze_shards(struct freeze *f) {
         if (progress_stop_requested(f->how->progress))
             return fail(STATUS_INTERRUPTED, "%s: stopped; no snapshot was made", f->to);
         if (shard_is_dropped(&file)) continue;
-        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
-            shard_remedy(remedy, (enum shard_kind)kind, &file);
-            TRY(shard_path(path, f->dir, (enum shard_kind)kind, file.first_file_shard, file.last_file_shard));
+        for (int which = 0; which < SHARD_FILES; which++) {
+            const enum shard_kind kind = shard_file_kind(f->landmarks, which);
+            shard_remedy(remedy, kind, &file);
+            TRY(shard_path(path, f->dir, kind, file.first_file_shard, file.last_file_shard));
             TRY(freeze_take(f, path, kind == SHARD_TOKENS ? file.token_file : file.landmark_file, remedy));
         }
     }
@@ -192,12 +196,10 @@ static enum status freeze_existing(struct freeze *f) {
     struct store *store;
     struct store_view *view = NULL;
     struct store_info info = {0};
-    struct store_fingerprint mine;
     if (!file_exists(f->to) || rmdir(f->to) == 0) return STATUS_OK; /* an empty folder is replaced */
     TRY(file_join(folder, f->to, "catalog"));
     TRY(frozen_read(&found, &frozen, folder));
     if (!frozen) return fail(STATUS_MISMATCH, "%s: exists and is not a snapshot: choose another folder", f->to);
-    TRY(record_get_fingerprint(f->t, f->catalog, &mine, NULL));
     TRY(store_open(&store, f->to));
     enum status s = store_view_open(&view, store);
     if (s == STATUS_OK) store_view_info(view, &info);
@@ -207,7 +209,8 @@ static enum status freeze_existing(struct freeze *f) {
     const struct generation_record *g = &f->generation;
     f->report->already_frozen = info.generation == (uint64_t)g->number && info.chunks == g->chunks &&
                                 info.documents == g->documents && info.tokens == g->tokens &&
-                                memcmp(&mine, &info.fingerprint, sizeof mine) == 0;
+                                info.landmarks == f->landmarks &&
+                                memcmp(&f->fingerprint, &info.fingerprint, sizeof f->fingerprint) == 0;
     if (f->report->already_frozen) return STATUS_OK;
     return fail(STATUS_MISMATCH,
                 "%s: is a snapshot of generation %llu of a store, %s has generation %lld: choose another folder, or "
@@ -229,6 +232,9 @@ static enum status freeze_read(struct freeze *f) {
     TRY(record_get_generation(f->t, f->catalog, &f->generation));
     if (f->generation.number == 0)
         return fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build first", f->dir);
+    int format;
+    TRY(record_get_fingerprint(f->t, f->catalog, &f->fingerprint, &format));
+    TRY(record_get_landmarks(f->t, f->catalog, format, &f->landmarks));
     f->report->generation = (uint64_t)f->generation.number;
     f->report->chunks = f->generation.chunks;
     f->report->documents = f->generation.documents;

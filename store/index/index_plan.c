@@ -94,19 +94,21 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
     return STATUS_OK;
 }
 
-struct index_rates index_rates_of(bool faiss_is_wide, int threads) {
+struct index_rates index_rates_of(bool faiss_is_wide, int threads, enum store_landmarks type) {
     static const double row_rate = 10e9, row_rate_max = 60e9; /* of one thread; of a machine's memory */
     double rows = row_rate * threads;
     if (rows > row_rate_max) rows = row_rate_max;
-    return (struct index_rates){
-        .rows = rows, .codes = faiss_is_wide ? 5e9 : 0.6e9, .floats = faiss_is_wide ? 6e9 : 2e9};
+    return (struct index_rates){.rows = rows,
+                                .number_bytes = type == STORE_LANDMARKS_I8 ? 1 : 2,
+                                .codes = faiss_is_wide ? 5e9 : 0.6e9,
+                                .floats = faiss_is_wide ? 6e9 : 2e9};
 }
 
 struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
     enum { LINKS = 64 }; /* links of a centroid in the graph, which are compared for every visited list */
     double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
     return (struct index_costs){
-        .exact = 1e3 * 2 * all / rates->rows,
+        .exact = 1e3 * rates->number_bytes * all / rates->rows,
         .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
 }
 

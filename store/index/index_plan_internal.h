@@ -19,12 +19,13 @@ struct index_plan {
  * file reads less, but uses one thread for a query, and Debian's FAISS (SSE2) reads codes ten times more slowly than a
  * build for AVX2. */
 struct index_rates {
-    double rows;                         /* bytes of fp16 rows that a scan with all threads reads a second */
+    double rows;                         /* bytes of stored rows that a scan with all threads reads a second */
+    int number_bytes;                    /* of a number of a stored row: 2, or 1 for 8-bit landmarks */
     /* 8-bit codes a second, and values of centroids a second, that one thread of FAISS compares */
     double codes, floats;
 };
 /* From measurements (BENCHMARKS.md) and not measured at run time, so that equal machines make equal choices. */
-struct index_rates index_rates_of(bool faiss_is_wide, int threads);
+struct index_rates index_rates_of(bool faiss_is_wide, int threads, enum store_landmarks type);
 /* "auto" makes no index below INDEX_EXACT_BELOW chunks. Above, it makes one if a query is INDEX_FASTER times faster
  * with it. The estimate assumes lists of equal length, but queries fall where chunks are dense: in measurements they
  * read up to four times as many rows. */

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/deleted_records_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
@@ -20,6 +21,7 @@ enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024 };
 struct joined_part {
     const char *dir;
     struct store_fingerprint fingerprint;
+    enum store_landmarks landmarks;
     struct part_record record;
     struct generation_record generation;
     int64_t deleted; /* documents */
@@ -47,6 +49,7 @@ static enum status read_records(struct joined_part *p, struct catalog_txn *t, co
     struct deleted_list deleted;
     int format;
     TRY(record_get_fingerprint(t, c, &p->fingerprint, &format));
+    TRY(record_get_landmarks(t, c, format, &p->landmarks));
     TRY(catalog_check_record(c, format));
     TRY(record_get_part(t, c, &p->record));
     TRY(record_get_generation(t, c, &p->generation));
@@ -97,6 +100,10 @@ static enum status check_with_first(const struct joined_part *first, const struc
         return fail(STATUS_MISMATCH, "%s: is one of %d parts, and %s one of %d: join the parts of one build", p->dir,
                     p->record.part.parts, first->dir, first->record.part.parts);
     TRY(store_check_fingerprint(first->dir, &first->fingerprint, p->dir, &p->fingerprint));
+    if (p->landmarks != first->landmarks)
+        return fail(STATUS_MISMATCH,
+                    "%s: has landmarks of type %s, and %s of type %s: build both with the same --landmarks", p->dir,
+                    store_landmarks_name(p->landmarks), first->dir, store_landmarks_name(first->landmarks));
     if (memcmp(p->record.part.corpus, first->record.part.corpus, sizeof first->record.part.corpus) != 0)
         return fail(STATUS_MISMATCH,
                     "%s: was built from another corpus than %s (names, sizes), or with other options: build both with "
@@ -164,7 +171,7 @@ static enum status take_files(struct join *j, const struct shard_record *file) {
     if (shard_is_dropped(file)) return STATUS_OK;
     TRY(take_file(j, SHARD_TOKENS, file));
     TRY(fault_point("store:join:tokens-taken"));
-    return take_file(j, SHARD_LANDMARKS, file);
+    return take_file(j, shard_landmark_kind(j->from->landmarks), file);
 }
 
 static enum status sync_names(const struct join *j) {
@@ -317,7 +324,8 @@ static enum status count_copies(struct join *j) {
 
 /* Makes the store, or finds what an earlier call left of it. */
 static enum status begin(struct join *j) {
-    const struct store_writer_config config = {.fingerprint = j->parts[0].fingerprint};
+    const struct store_writer_config config = {.fingerprint = j->parts[0].fingerprint,
+                                               .landmarks = j->parts[0].landmarks};
     const struct joined_record now = describe(j);
     struct joined_record before;
     struct catalog_txn *t;

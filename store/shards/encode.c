@@ -77,7 +77,7 @@ static enum status encode_open(struct encode *e) {
     TRY(memory_allocate(&e->rows, BLOCK_CHUNKS * (size_t)f->dim));
     TRY(shard_open(&e->tokens, w->dir, SHARD_TOKENS, e->file, f));
     TRY(catalog_begin(&e->t, w->catalog, false));
-    return shard_create(&e->landmarks, w->dir, SHARD_LANDMARKS, e->file, f);
+    return shard_create(&e->landmarks, w->dir, shard_landmark_kind(w->landmark_type), e->file, f);
 }
 
 enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,

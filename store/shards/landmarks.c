@@ -1,21 +1,19 @@
 /* landmarks.c -- see landmarks_internal.h. */
-#include "base/half.h"
 #include "base/memory.h"
 #include "store/shards/landmarks_internal.h"
 #include <assert.h>
 
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
-                           const struct shard_record *shards, int64_t n_shards, int64_t chunks,
-                           struct store_ranges deleted) {
+                           struct landmarks_list list, int64_t chunks, struct store_ranges deleted) {
     struct landmarks l = {.dim = f->dim, .chunks = chunks};
     struct store_range *missing;
     int64_t n_missing;
-    TRY(record_list_dropped(&missing, &n_missing, shards, n_shards));
+    TRY(record_list_dropped(&missing, &n_missing, list.shards, list.n_shards));
     const struct store_ranges gone = {missing, n_missing};
     enum status s;
     TRY_GOTO(s, record_list_holes(&l.missing, &l.n_missing, gone, (struct store_ranges){0}), out);
     TRY_GOTO(s, record_list_holes(&l.dropped, &l.n_dropped, gone, deleted), out);
-    TRY_GOTO(s, shard_maps_open(&l.maps, store, SHARD_LANDMARKS, f, shards, n_shards), out);
+    TRY_GOTO(s, shard_maps_open(&l.maps, store, shard_landmark_kind(list.type), f, list.shards, list.n_shards), out);
     *out = l;
 out:
     memory_free(missing);
@@ -78,26 +76,23 @@ enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *c
     return STATUS_OK;
 }
 
-const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first) {
+struct store_rows landmarks_rows(const struct landmarks *l, int64_t first) {
     assert(first >= 0 && first < l->chunks);
     const struct shard_map *m = shard_maps_get(&l->maps, shard_of(l, first));
     assert(m);
-    int64_t end = m->first_row + m->count;
-    *n = (end < l->chunks ? end : l->chunks) - first;
-    return (const uint16_t *)(const void *)m->rows + (size_t)(first - m->first_row) * (size_t)l->dim;
-}
-
-const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk) {
-    int64_t n;
-    return landmarks_rows(l, &n, chunk);
+    struct store_rows rows = shard_map_rows(m, first - m->first_row, l->dim);
+    if (rows.n > l->chunks - first) rows.n = l->chunks - first;
+    return rows;
 }
 
 enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n) {
     for (int64_t done = 0, some; done < n; done += some) {
         TRY(landmarks_map(l, &some, first + done, n - done));
-        for (int64_t i = 0; i < some; i++)
-            half_from_f16_row(out + (size_t)(done + i) * (size_t)l->dim, landmarks_row(l, first + done + i),
-                              (size_t)l->dim);
+        for (int64_t i = 0, here; i < some; i += here) {
+            const struct store_rows rows = landmarks_rows(l, first + done + i);
+            here = rows.n < some - i ? rows.n : some - i;
+            store_rows_to_float(out + (size_t)(done + i) * (size_t)l->dim, &rows, 0, here);
+        }
     }
     return STATUS_OK;
 }

@@ -1,5 +1,5 @@
-/* landmarks_internal.h -- access to the fp16 rows of a store's landmarks by chunk id. Not thread-safe: one thread at a
- * time. */
+/* landmarks_internal.h -- access to the stored rows of a store's landmarks by chunk id. Not thread-safe: one thread at
+ * a time. */
 #pragma once
 #include "store/shards/shard_maps_internal.h"
 
@@ -10,11 +10,12 @@ struct landmarks {
     struct store_hole *dropped; int64_t n_dropped;        /* the same and the ids of deleted documents */
     int dim;
 };
-/* Opens without mapping a file. `store` and `shards` must stay valid until landmarks_close. Rows of deleted ids can be
- * mapped; landmarks_dropped includes these ids. */
+/* The files of landmarks: of all chunks, or of more. */
+struct landmarks_list { enum store_landmarks type; const struct shard_record *shards; int64_t n_shards; };
+/* Opens without mapping a file. `store` and the shards must stay valid until landmarks_close. Rows of deleted ids can
+ * be mapped; landmarks_dropped includes these ids. */
 enum status landmarks_open(struct landmarks *out, const char *store, const struct store_fingerprint *f,
-                           const struct shard_record *shards, int64_t n_shards, int64_t chunks,
-                           struct store_ranges deleted);
+                           struct landmarks_list list, int64_t chunks, struct store_ranges deleted);
 void landmarks_close(struct landmarks *l);                /* a zeroed one is fine */
 static inline struct store_dropped landmarks_dropped(const struct landmarks *l) {
     return (struct store_dropped){l->dropped, l->n_dropped};
@@ -30,10 +31,9 @@ enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_
  * dropped are ignored. */
 enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted);
 
-/* Row of a chunk that is mapped. Dropped chunks never are. */
-const uint16_t *landmarks_row(const struct landmarks *l, int64_t chunk);
-/* *n: rows up to the end of the file, dropped ones included */
-const uint16_t *landmarks_rows(const struct landmarks *l, int64_t *n, int64_t first);
+/* Rows from a chunk that is mapped up to the end of the file, dropped ones included. Dropped chunks are never
+ * mapped. */
+struct store_rows landmarks_rows(const struct landmarks *l, int64_t first);
 
 /* Reads rows into out [n, dim], and maps what it needs. None of the chunks may be dropped. */
 enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n);

@@ -111,9 +111,10 @@ static enum status merge_commit(const struct merge *m) {
 
 static enum status merge_remove_old(const struct merge *m) {
     for (int64_t i = m->begin; i < m->end; i = m->shards[i].last_file_shard + 1)
-        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS; kind++) {
+        for (int file = 0; file < SHARD_FILES; file++) {
             char path[FILE_PATH_MAX];
-            TRY(shard_path(path, m->w->dir, (enum shard_kind)kind, i, m->shards[i].last_file_shard));
+            const enum shard_kind kind = shard_file_kind(m->w->landmark_type, file);
+            TRY(shard_path(path, m->w->dir, kind, i, m->shards[i].last_file_shard));
             TRY(file_remove(path));
             TRY(fault_point("store:merge:removed"));
         }
@@ -123,7 +124,7 @@ static enum status merge_remove_old(const struct merge *m) {
 static enum status merge_run(struct merge *m) {
     TRY(merge_files(m, SHARD_TOKENS, &m->token_file));
     TRY(fault_point("store:merge:tokens-written"));
-    TRY(merge_files(m, SHARD_LANDMARKS, &m->landmark_file));
+    TRY(merge_files(m, shard_landmark_kind(m->w->landmark_type), &m->landmark_file));
     TRY(fault_point("store:merge:landmarks-written"));
     TRY(merge_commit(m));
     return merge_remove_old(m);

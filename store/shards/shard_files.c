@@ -3,13 +3,14 @@
 #include "base/half.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
+#include "store/shards/row_codes_internal.h"
 #include "store/shards/shard_files_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { FILE_VERSION = 1, BLOCK = 4096 };
-static const char header_magic[2][8] = {"DRTTOKEN", "DRTLANDM"};
+enum { FILE_VERSION = 1, BLOCK = 4096, ALIGN = 64 };
+static const char header_magic[][8] = {"DRTTOKEN", "DRTLANDM", "DRTLANDM"}; /* element bytes tell the types apart */
 static const char footer_magic[8] = "DRTSHEND";
 
 struct shard_writer {
@@ -20,6 +21,10 @@ struct shard_writer {
     uint32_t header_crc;
     char path[FILE_PATH_MAX];
     uint8_t block[BLOCK * 4];
+    /* of 8-bit landmarks: one row's codes, and the scales of all rows, which follow the codes in the file */
+    int8_t *codes;
+    float *scales;
+    size_t n_scales, scales_capacity;
 };
 
 int shard_token_bytes(const struct store_fingerprint *f) {
@@ -27,7 +32,7 @@ int shard_token_bytes(const struct store_fingerprint *f) {
 }
 
 enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t first, int64_t last) {
-    static const char *const folders[] = {"tokens", "landmarks"}, *const suffixes[] = {"tok", "f16"};
+    static const char *const folders[] = {"tokens", "landmarks", "landmarks"}, *const suffixes[] = {"tok", "f16", "i8"};
     char name[96];
     if (first == last)
         snprintf(name, sizeof name, "%s/%05lld.%s", folders[kind], (long long)first, suffixes[kind]);
@@ -35,6 +40,21 @@ enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_ki
         snprintf(name, sizeof name, "%s/%05lld-%05lld.%s", folders[kind], (long long)first, (long long)last,
                  suffixes[kind]);
     return file_join(out, store, name);
+}
+
+static int element_bytes(enum shard_kind kind, const struct store_fingerprint *f) {
+    return kind == SHARD_TOKENS ? shard_token_bytes(f) : kind == SHARD_LANDMARKS_F16 ? 2 : 1;
+}
+
+/* Zeros between codes of so many bytes and the scales. */
+static size_t padding(uint64_t bytes) {
+    return (size_t)(-bytes % ALIGN);
+}
+
+/* Bytes between the header and the footer. */
+static uint64_t body_bytes(enum shard_kind kind, int64_t rows, int dim, int element) {
+    uint64_t bytes = (uint64_t)rows * (uint64_t)dim * (uint64_t)element;
+    return kind == SHARD_LANDMARKS_I8 ? bytes + padding(bytes) + (uint64_t)rows * sizeof(float) : bytes;
 }
 
 static void make_header(uint8_t out[SHARD_HEADER_BYTES], enum shard_kind kind, int element_bytes, int row_elements,
@@ -75,11 +95,12 @@ enum status shard_create(struct shard_writer **out, const char *store, enum shar
     w->kind = kind;
     w->dim = kind == SHARD_TOKENS ? 1 : f->dim;
     w->vocab_size = f->vocab_size;
-    w->element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2;
+    w->element_bytes = element_bytes(kind, f);
     uint8_t header[SHARD_HEADER_BYTES];
     make_header(header, kind, w->element_bytes, w->dim, header_number(r), header_first_row(kind, r));
     w->header_crc = crc32c(0, header, sizeof header);
-    enum status s;
+    enum status s = STATUS_OK;
+    if (kind == SHARD_LANDMARKS_I8) TRY_GOTO(s, memory_allocate(&w->codes, (size_t)w->dim), out);
     TRY_GOTO(s, shard_path(w->path, store, kind, r->first_file_shard, r->last_file_shard), out);
     TRY_GOTO(s, file_create(&w->file, w->path), out);
     TRY_GOTO(s, file_write(w->file, header, sizeof header), out);
@@ -106,29 +127,63 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
     return STATUS_OK;
 }
 
+static enum status check_row(const struct shard_writer *w, const float *row, int64_t number) {
+    for (int i = 0; i < w->dim; i++)
+        if (!(fabsf(row[i]) < 65520.0f))
+            return fail(STATUS_INVALID, "%s: row %lld: value %g does not fit fp16, the model's landmark is broken",
+                        w->path, (long long)number, (double)row[i]);
+    return STATUS_OK;
+}
+
+static enum status write_half(struct shard_writer *w, const float *row) {
+    for (int done = 0; done < w->dim; done += BLOCK) {
+        int m = w->dim - done < BLOCK ? w->dim - done : BLOCK;
+        uint16_t *half = (uint16_t *)(void *)w->block;
+        half_to_f16_row(half, row + done, (size_t)m);
+        TRY(file_write(w->file, half, (size_t)m * 2));
+    }
+    return STATUS_OK;
+}
+
+static enum status write_codes(struct shard_writer *w, const float *row) {
+    TRY(memory_grow(&w->scales, &w->scales_capacity, w->n_scales + 1));
+    row_codes_make(w->codes, &w->scales[w->n_scales++], row, w->dim);
+    return file_write(w->file, w->codes, (size_t)w->dim);
+}
+
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n) {
     for (int64_t r = 0; r < n; r++) {
         const float *row = rows + (size_t)r * (size_t)w->dim;
-        for (int done = 0; done < w->dim; done += BLOCK) {
-            int m = w->dim - done < BLOCK ? w->dim - done : BLOCK;
-            uint16_t *half = (uint16_t *)(void *)w->block;
-            for (int i = 0; i < m; i++)
-                if (!(fabsf(row[done + i]) < 65520.0f))
-                    return fail(STATUS_INVALID,
-                                "%s: row %lld: value %g does not fit fp16, the model's landmark is broken", w->path,
-                                (long long)(w->rows + r), (double)row[done + i]);
-            half_to_f16_row(half, row + done, (size_t)m);
-            TRY(file_write(w->file, half, (size_t)m * 2));
-        }
+        TRY(check_row(w, row, w->rows + r));
+        TRY(w->kind == SHARD_LANDMARKS_I8 ? write_codes(w, row) : write_half(w, row));
     }
     w->rows += n;
     return STATUS_OK;
 }
 
 enum status shard_write_stored(struct shard_writer *w, const struct shard_map *from) {
-    TRY(file_write(w->file, from->rows, (size_t)from->count * (size_t)w->dim * (size_t)w->element_bytes));
+    size_t count = (size_t)from->count;
+    if (from->scales) {
+        TRY(memory_grow(&w->scales, &w->scales_capacity, w->n_scales + count));
+        memcpy(w->scales + w->n_scales, from->scales, count * sizeof *w->scales);
+        w->n_scales += count;
+    }
+    TRY(file_write(w->file, from->rows, count * (size_t)w->dim * (size_t)w->element_bytes));
     w->rows += from->count;
     return STATUS_OK;
+}
+
+static enum status write_scales(struct shard_writer *w) {
+    static const uint8_t zeros[ALIGN];
+    if (w->n_scales == 0) return STATUS_OK;
+    TRY(file_write(w->file, zeros, padding((uint64_t)w->rows * (uint64_t)w->dim)));
+    return file_write(w->file, w->scales, w->n_scales * sizeof *w->scales);
+}
+
+static void free_writer(struct shard_writer *w) {
+    memory_free(w->codes);
+    memory_free(w->scales);
+    memory_free(w);
 }
 
 int64_t shard_rows(const struct shard_writer *w) {
@@ -138,21 +193,22 @@ int64_t shard_rows(const struct shard_writer *w) {
 enum status shard_publish(struct shard_writer *w, struct stored_file *out) {
     uint8_t footer[SHARD_FOOTER_BYTES];
     make_footer(footer, w->header_crc, w->rows);
-    enum status s = file_write(w->file, footer, sizeof footer);
+    enum status s = write_scales(w);
+    if (s == STATUS_OK) s = file_write(w->file, footer, sizeof footer);
     if (s != STATUS_OK) {
         shard_discard(w);
         return s;
     }
     *out = (struct stored_file){file_written(w->file), file_crc32c(w->file)};
     s = file_publish(w->file);
-    memory_free(w);
+    free_writer(w);
     return s;
 }
 
 void shard_discard(struct shard_writer *w) {
     if (!w) return;
     file_discard(w->file);
-    memory_free(w);
+    free_writer(w);
 }
 
 void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, const struct shard_record *file) {
@@ -186,9 +242,9 @@ static enum status check_map(const struct shard_map *m, const char *path, enum s
     make_footer(footer, crc32c(0, header, sizeof header), rows);
     char remedy[SHARD_REMEDY_MAX];
     shard_remedy(remedy, kind, r);
-    uint64_t row_bytes = (uint64_t)dim * (uint64_t)m->element_bytes,
-             body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
-    if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || body % row_bytes || body / row_bytes != (uint64_t)rows)
+    uint64_t body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
+    if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || (uint64_t)rows > body ||
+        body != body_bytes(kind, rows, dim, m->element_bytes))
         return fail(STATUS_CORRUPT, "%s: its size does not fit its record, %s", path, remedy);
     if (memcmp(m->map.data, header, sizeof header) != 0)
         return fail(STATUS_CORRUPT, "%s: header is damaged, or of another shard, %s", path, remedy);
@@ -204,7 +260,7 @@ enum status shard_open(struct shard_map *out, const char *store, enum shard_kind
     shard_remedy(remedy, kind, r);
     TRY(shard_path(path, store, kind, r->first_file_shard, r->last_file_shard));
     TRY(stored_file_check(path, recorded, remedy));
-    struct shard_map m = {.element_bytes = kind == SHARD_TOKENS ? shard_token_bytes(f) : 2};
+    struct shard_map m = {.element_bytes = element_bytes(kind, f)};
     TRY(file_map(&m.map, path));
     enum status s = m.map.size == recorded.bytes
                         ? check_map(&m, path, kind, r, f)
@@ -216,8 +272,23 @@ enum status shard_open(struct shard_map *out, const char *store, enum shard_kind
     m.rows = m.map.data + SHARD_HEADER_BYTES;
     m.first_row = shard_first_row(kind, r);
     m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
+    if (kind == SHARD_LANDMARKS_I8) {
+        const uint64_t bytes = (uint64_t)m.count * (uint64_t)f->dim;
+        m.scales = (const float *)(const void *)(m.rows + bytes + padding(bytes));
+    }
     *out = m;
     return STATUS_OK;
+}
+
+struct store_rows shard_map_rows(const struct shard_map *m, int64_t first, int dim) {
+    const size_t at = (size_t)first * (size_t)dim;
+    struct store_rows rows = {.n = m->count - first, .dim = dim};
+    if (m->scales) {
+        rows.codes = (const int8_t *)m->rows + at;
+        rows.scales = m->scales + first;
+    } else
+        rows.half = (const uint16_t *)(const void *)m->rows + at;
+    return rows;
 }
 
 void shard_close(struct shard_map *m) {

@@ -2,16 +2,26 @@
  *
  *   tokens/NNNNN.tok     header, ids of its documents one after the other (u16 or u32, little-endian), footer
  *   landmarks/NNNNN.f16  header, one row of `dim` fp16 for each chunk, footer
- * Merged shards share one file, NNNNN-NNNNN.tok or .f16, named by the first and the last of them. Header (64 bytes):
- * magic, version, element bytes, elements a row, number of the first row in the store. Footer (32 bytes): magic, rows,
- * CRC32C of header and footer. The counts are in a footer because they are known last, and the writer computes the
- * file's CRC in the order of its bytes. */
+ *   landmarks/NNNNN.i8   header, one row of `dim` codes for each chunk, zeros up to a multiple of 64 bytes, a float32
+ *                        scale for each chunk, footer (row_codes_internal.h)
+ * Merged shards share one file, NNNNN-NNNNN.tok, .f16 or .i8, named by the first and the last of them. Header (64
+ * bytes): magic, version, element bytes, elements a row, number of the first row in the store. Footer (32 bytes):
+ * magic, rows, CRC32C of header and footer. The counts are in a footer because they are known last, and the writer
+ * computes the file's CRC in the order of its bytes; so are the scales. */
 #pragma once
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "store/catalog/records_internal.h"
 
-enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS };
+enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS_F16, SHARD_LANDMARKS_I8 };
+/* The two files of a shard: shard_file_kind(type, 0) holds its tokens, shard_file_kind(type, 1) its landmarks. */
+enum { SHARD_FILES = 2 };
+static inline enum shard_kind shard_landmark_kind(enum store_landmarks type) {
+    return type == STORE_LANDMARKS_I8 ? SHARD_LANDMARKS_I8 : SHARD_LANDMARKS_F16;
+}
+static inline enum shard_kind shard_file_kind(enum store_landmarks type, int file) {
+    return file == 0 ? SHARD_TOKENS : shard_landmark_kind(type);
+}
 enum { SHARD_HEADER_BYTES = 64, SHARD_FOOTER_BYTES = 32 };
 
 /* Name of the file that holds shards first to last: "NNNNN.tok", or "NNNNN-NNNNN.tok" for several. */
@@ -22,7 +32,7 @@ struct shard_writer;
 /* Begins a file. `r`: its shard numbers and first rows; its counts are not known yet. */
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
                          const struct shard_record *r, const struct store_fingerprint *f);
-/* Ids are checked against the vocabulary, and row values against the range of fp16. */
+/* Ids are checked against the vocabulary, and numbers of rows against the range of fp16, whatever the type. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
 /* Copies ids or rows of another shard unchanged. */
@@ -35,6 +45,7 @@ void shard_discard(struct shard_writer *w);               /* NULL is fine */
 struct shard_map {
     struct file_map map;
     const uint8_t *rows;                 /* aligned to 64 bytes */
+    const float *scales;                 /* of 8-bit landmarks, aligned to 64 bytes; else NULL */
     int64_t first_row, count;
     int element_bytes;
 };
@@ -46,6 +57,8 @@ static inline uint32_t shard_id(const struct shard_map *m, int64_t row) {
     const uint8_t *p = m->rows + (size_t)row * (size_t)m->element_bytes;
     return (uint32_t)(m->element_bytes == 2 ? little_endian_get(p, 2) : little_endian_get(p, 4));
 }
+/* Rows of a landmark file, from row `first` of the file to its end. */
+struct store_rows shard_map_rows(const struct shard_map *m, int64_t first, int dim);
 void shard_close(struct shard_map *m);                    /* a zeroed one is fine */
 /* The remedy for a damaged or missing file: lost tokens must come from the corpus, landmarks are made from the
  * tokens. */

@@ -2,6 +2,17 @@
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib.sh" || exit 1
 INDEX=$BIN/drt-index
 needs drt-index drt-model
+LANDMARKS=${DRT_TEST_LANDMARKS:-f16} # the type that stores of these scripts have: tests/CMakeLists.txt
+# program_of_type PROGRAM: prints the program, or one of its name whose build makes landmarks of another type than fp16.
+program_of_type() {
+    local made=$TMP/.$LANDMARKS/${1##*/}
+    [ "$LANDMARKS" != f16 ] || { echo "$1"; return; }
+    mkdir -p "${made%/*}"
+    printf '#!/bin/sh\n[ "$1" = build ] && exec "%s" "$@" --landmarks %s\nexec "%s" "$@"\n' "$1" "$LANDMARKS" "$1" >"$made"
+    chmod +x "$made"
+    echo "$made"
+}
+INDEX=$(program_of_type "$INDEX")
 
 # make_model FOLDER [SEED]
 make_model() {

@@ -6,7 +6,7 @@
 #   index_fault.sh [STRIDE]     of the passes of one name every STRIDEth is tried (default 15; 1: all)
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
-FAULT=$BIN/drt-index-fault
+FAULT=$(program_of_type "$BIN/drt-index-fault")
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 40 1
 make_corpus "$TMP/b.jsonl" 20 2

@@ -63,7 +63,7 @@ cmp -s "$TMP/drop.export" "$TMP/add.export" && die "drop changed nothing"
 
 # Damages two landmark files: changes a byte, or removes the file.
 damage() { # STORE
-    local files=("$1"/landmarks/*.f16) i file
+    local files=("$1"/landmarks/*."$LANDMARKS") i file
     for i in 1 2; do
         file=${files[$((RANDOM % ${#files[@]}))]}
         if [ $((RANDOM % 3)) = 0 ]; then rm -f "$file"; continue; fi

@@ -4,7 +4,7 @@
 # run, and the parts do not change.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
-FAULT=$BIN/drt-index-fault
+FAULT=$(program_of_type "$BIN/drt-index-fault")
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 12 1
 make_corpus "$TMP/b.jsonl" 6 2

@@ -4,7 +4,7 @@
 # dropped, and an add does not continue it.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 needs drt-index-fault
-FAULT=$BIN/drt-index-fault
+FAULT=$(program_of_type "$BIN/drt-index-fault")
 make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 24 1
 make_corpus "$TMP/b.jsonl" 30 2

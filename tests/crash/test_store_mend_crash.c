@@ -147,7 +147,7 @@ static long try_all(const struct trial *t, const char *mode) {
 
 static void damage(const char *folder, const char *name) {
     char path[800];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", folder, fixture_file(name));
     flip(path, 90, 0);
 }
 

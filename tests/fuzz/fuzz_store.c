@@ -19,7 +19,7 @@ static char dir[600];
 static void slurp(int i) {
     char path[700];
     struct stat st;
-    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+    snprintf(path, sizeof path, "%s/%s", dir, fixture_file(names[i]));
     FILE *f = fopen(path, "rb");
     CHECK(f && fstat(fileno(f), &st) == 0);
     sizes[i] = (size_t)st.st_size;
@@ -41,7 +41,7 @@ static void make(void) {
 
 static void write_file(int i) {
     char path[700];
-    snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+    snprintf(path, sizeof path, "%s/%s", dir, fixture_file(names[i]));
     FILE *f = fopen(path, "wb");
     CHECK(f && fwrite(bad[i], 1, lengths[i], f) == lengths[i]);
     fclose(f);

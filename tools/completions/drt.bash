@@ -232,12 +232,14 @@ _drt_options() {
 --vectors file
 --vectors-name value
 --part value
+--landmarks f16|i8
 --help,-h -
 --version,-V -' ;;
     'drt-index compact') echo '--store dir
 --out value
 --index value
 --shard-chunks value
+--landmarks f16|i8
 --max-ram value
 --threads value
 --log-json -

@@ -38,6 +38,7 @@ static void print_json(const struct store_info *i) {
     drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
     json_write_key(&w, "frozen"), json_write_bool(&w, i->frozen);
     json_write_key(&w, "lexical"), json_write_bool(&w, i->lexical);
+    json_write_key(&w, "landmarks"), json_write_string(&w, store_landmarks_name(i->landmarks));
     json_write_key(&w, "index"), json_write_string(&w, i->index);
     json_write_key(&w, "encoder"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.encoder));
     json_write_key(&w, "tokenizer"), json_write_string(&w, drt_index_hex(hex, i->fingerprint.tokenizer));
@@ -76,8 +77,9 @@ static void print_text(const char *dir, const struct opened_store *s) {
     if (i->deleted_documents)
         printf("deleted      %lld documents and %lld chunks, whose bytes are still there\n",
                (long long)i->deleted_documents, (long long)i->deleted_chunks);
-    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, fp16)\n", (long long)i->shards,
-           progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim);
+    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, %s)\n", (long long)i->shards,
+           progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim,
+           i->landmarks == STORE_LANDMARKS_I8 ? "8-bit codes" : "fp16");
     if (i->segments == 0)
         printf("index        exact: none, all landmarks are scanned\n");
     else

@@ -45,7 +45,7 @@ store_info = _struct(
                                "shards", "segments", "duplicates")),
     *((name, u64) for name in ("token_bytes", "landmark_bytes", "index_bytes", "catalog_bytes")),
     ("dim", c.c_int), ("chunk", c.c_int), ("vocab_size", c.c_int), ("format", c.c_int), ("lexical", boolean),
-    ("path", text), ("index", text))
+    ("path", text), ("index", text), ("landmarks", text))
 document = _struct(
     "drt_document", *((name, i64) for name in ("id", "first_chunk", "chunks", "tokens")),
     *((name, u64) for name in ("offset", "line", "bytes")), ("hash", c.c_uint8 * 16), ("source", text), ("key", text))
@@ -54,6 +54,9 @@ chunk = _struct(
     ("reserved", i32))
 landmark_rows = _struct(
     "drt_landmark_rows", ("rows", address), ("first", i64), ("n", i64), ("dim", i32), ("reserved", i32))
+landmark_codes = _struct(
+    "drt_landmark_codes", ("codes", address), ("scales", address), ("first", i64), ("n", i64), ("dim", i32),
+    ("reserved", i32))
 
 new_text = _struct(
     "drt_text", ("size", size_t), ("text", address), ("bytes", size_t), ("source", text), ("key", text))
@@ -62,7 +65,8 @@ build_config = _struct(
     "drt_build_config", ("size", size_t), ("inputs", pointer(text)), ("n_inputs", c.c_int), ("format", text),
     ("text_field", text), ("eod_id", pointer(i64)), ("skip_bad_lines", boolean), ("no_follow", boolean),
     ("next", next_function), ("next_context", address), ("append", boolean), ("restart", boolean), ("index", text),
-    ("max_ram", u64), ("shard_chunks", i64), ("progress", progress), ("part", c.c_int), ("parts", c.c_int))
+    ("max_ram", u64), ("shard_chunks", i64), ("progress", progress), ("part", c.c_int), ("parts", c.c_int),
+    ("landmarks", text))
 build_report = _struct(
     "drt_report", ("size", size_t),
     *((name, i64) for name in ("documents", "duplicates", "empty", "chunks", "tokens", "skipped_lines", "passed_over",
@@ -84,7 +88,7 @@ change_report = _struct(
     "drt_change_report", ("size", size_t), *((name, i64) for name in ("documents", "chunks", "tokens")), ("generation", u64))
 compact_config = _struct(
     "drt_compact_config", ("size", size_t), ("index", text), ("max_ram", u64), ("shard_chunks", i64), ("threads", c.c_int),
-    ("progress", progress))
+    ("progress", progress), ("landmarks", text))
 join_config = _struct(
     "drt_join_config", ("size", size_t), ("copy", boolean), ("lexical", boolean), ("index", text), ("max_ram", u64),
     ("threads", c.c_int), ("progress", progress))
@@ -162,6 +166,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "drt_store_document_ids": (address, address, address, i64),
     "drt_landmarks_open": (address, address, i64),
     "drt_landmarks_rows": (address, address),
+    "drt_landmarks_codes": (address, address),
     "drt_landmarks_next": (address, address, i64),
     "drt_store_build": (text, address, address, address),
     "drt_store_verify": (text, address, address),

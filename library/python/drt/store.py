@@ -27,7 +27,10 @@ _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between t
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string."""
+    """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string.
+
+    `landmarks`: how they are stored, "f16" or "i8".
+    """
 
     path: str
     generation: int
@@ -50,6 +53,7 @@ class StoreInfo:
     format: int
     lexical: bool
     index: str
+    landmarks: str
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,8 @@ class Store:
     def build(cls, documents: Any, path: str | os.PathLike[str], *, model: Model | None = None, text_field: str = "text",
               key_field: str = "id", format: str | None = None, index: str | None = None, max_ram: int = 0,
               shard_chunks: int = 0, restart: bool = False, skip_bad_lines: bool = False,
-              part: tuple[int, int] | None = None, progress: Report | bool | None = None) -> "Store":
+              part: tuple[int, int] | None = None, landmarks: str | None = None,
+              progress: Report | bool | None = None) -> "Store":
         """Builds a store at `path` and opens it.
 
         `documents`: a path of a file or folder (or a list of pathlib paths) in any `format` of drt-index build; or an
@@ -246,14 +251,15 @@ class Store:
         continues when it is called again with the same documents. `progress`: True for a tqdm bar, or a function (stage,
         unit, done, total). Ctrl-C stops at the next safe point. `index`: "auto" (None), "exact" or a FAISS factory string.
         `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
-        `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of.
+        `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of. `landmarks`: "f16"
+        (None), or "i8": half the bytes, rounded to 8 bits.
         """
         model = _model_of(model)
         number, parts = part if part is not None else (0, 0)
         report = _closed(lambda: _build(
             path, documents, model, progress=progress, text_field=text_field, key_field=key_field, format=format,
             index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines,
-            part=number, parts=parts))
+            part=number, parts=parts, landmarks=lib.encoded(landmarks)))
         store = cls(path, model=model)
         store.report = report
         return store
@@ -328,14 +334,15 @@ class Store:
         return {**self._meanwhile_closed(run, lib.change_report, progress), "ids": ids}
 
     def compact(self, path: str | os.PathLike[str], *, index: str | None = None, max_ram: int = 0, shard_chunks: int = 0,
-                threads: int = 0, progress: Report | bool | None = None) -> "Store":
+                threads: int = 0, landmarks: str | None = None, progress: Report | bool | None = None) -> "Store":
         """A new store at `path` of the documents that deletions have left, under new ids in the same order.
 
-        Nothing is encoded again. `index`: None: that of this store. This object is closed meanwhile. A call that was
-        stopped continues when it is repeated. `report` of the result: documents, chunks, tokens.
+        Nothing is encoded again. `index`, `landmarks`: None: as this store has them; "f16" or "i8" changes how landmarks
+        are stored. This object is closed meanwhile. A call that was stopped continues when it is repeated. `report` of
+        the result: documents, chunks, tokens.
         """
         config = lib.new(lib.compact_config, index=lib.encoded(index), max_ram=max_ram, shard_chunks=shard_chunks,
-                         threads=threads)
+                         threads=threads, landmarks=lib.encoded(landmarks))
         return self._copy(path, "drt_store_compact", config, lib.change_report, progress)
 
     def freeze(self, path: str | os.PathLike[str], *, copy: bool = False, progress: Report | bool | None = None) -> "Store":
@@ -494,26 +501,33 @@ class Store:
 
     # ---- landmarks
 
-    def landmark_shards(self) -> Iterator[tuple[int, Array]]:
+    def landmark_shards(self) -> Iterator[tuple[Any, ...]]:
         """Pairs (first chunk id, float16 [n, dim]): one for each file, in order; views of the map, without a copy.
 
-        They are read-only, and stay valid when the store is closed.
+        Of a store with landmarks "i8": (first chunk id, codes int8 [n, dim], scales float32 [n]). The numbers of row r are
+        codes[r] * scales[r]. Views are read-only, and stay valid when the store is closed.
         """
-        first = c.c_int64()
+        first, coded = c.c_int64(), self.info.landmarks == "i8"
         lib.library.drt_landmarks_next(self._handle(), c.byref(first), 0)
         while first.value >= 0:
             handle = lib.opened("drt_landmarks_open", "drt_landmarks_close", self._handle(), first.value)
-            rows = lib.landmark_rows()
-            lib.library.drt_landmarks_rows(handle(), c.byref(rows))
-            yield rows.first, mapped(handle, rows.rows, (rows.n, rows.dim), "<f2")
+            rows: Any = lib.landmark_codes() if coded else lib.landmark_rows()
+            (lib.library.drt_landmarks_codes if coded else lib.library.drt_landmarks_rows)(handle(), c.byref(rows))
+            shape = (rows.n, rows.dim)
+            if coded:
+                yield (rows.first, mapped(handle, rows.codes, shape, "|i1"), mapped(handle, rows.scales, shape[:1], "<f4"))
+            else:
+                yield rows.first, mapped(handle, rows.rows, shape, "<f2")
             lib.library.drt_landmarks_next(self._handle(), c.byref(first), rows.first + rows.n)
 
     def landmarks(self) -> Array:
         """All landmarks, float16 [n, dim], in the order of chunk ids without dropped ones.
 
-        One file gives a read-only view; several files give a copy of all rows.
+        One file of float16 gives a read-only view; several files, or landmarks "i8", give a copy of all rows. Each number
+        of the latter is a float16, so that none is rounded.
         """
-        shards = [rows for _, rows in self.landmark_shards()]
+        shards = [rows[0] if len(rows) == 1 else (rows[0] * rows[1][:, None]).astype(np.float16)
+                  for _, *rows in self.landmark_shards()]
         if len(shards) == 1:
             return shards[0]
         return np.concatenate(shards) if shards else np.empty((0, self.info.dim), np.float16)

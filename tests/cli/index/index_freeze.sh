@@ -137,7 +137,7 @@ damage catalog/frozen 9 "is damaged"
 damage catalog/frozen 25 "is damaged"
 bytes=$(stat -c %s "$TMP/copy/catalog/data.mdb")
 for at in 150 4300 $((bytes / 2)) $((bytes - 9)); do damage catalog/data.mdb $at "catalog"; done
-file=$(cd "$TMP/copy" && ls landmarks/*.f16 | head -n 1)
+file=$(cd "$TMP/copy" && ls landmarks/*."$LANDMARKS" | head -n 1)
 damage "$file" 200 "its bytes changed"
 rm -rf "$TMP/hurt"; cp -r "$TMP/copy" "$TMP/hurt"; truncate -s -4096 "$TMP/hurt/catalog/data.mdb"
 expect_error "were frozen" "$INDEX" stats --store "$TMP/hurt"

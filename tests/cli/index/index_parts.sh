@@ -49,7 +49,7 @@ expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF4,SQ
 [ "$(find "$TMP/copied/landmarks" -type f -links +1 | wc -l)" = 0 ] || die "--copy made links"
 [ "$(find "$TMP/joined/landmarks" -type f -links 1 | wc -l)" = 0 ] || die "files were copied without --copy"
 rm -rf "$TMP/parts.moved"; mv "$TMP/parts" "$TMP/parts.moved"
-file=$(find "$TMP/joined/landmarks" -name '*.f16' | sort | sed -n 4p)
+file=$(find "$TMP/joined/landmarks" -name "*.$LANDMARKS" | sort | sed -n 4p)
 cp --remove-destination "$file" "$file.new" && mv "$file.new" "$file"
 printf '\x7b\x3c' | dd of="$file" bs=1 seek=70 conv=notrunc 2>/dev/null
 expect 1 "$INDEX" verify --store "$TMP/joined" --deep
@@ -95,7 +95,7 @@ expect_usage "leave out --part" "$INDEX" build "$TMP/corpus" --part 1/3 --vector
 expect_error "plain files" "$INDEX" build - --part 1/3 --format jsonl --out "$TMP/out" "${model[@]}"
 
 # The examples: on one machine twice; a task of an array without its number.
-PATH=$BIN:$PATH
+PATH=${INDEX%/*}:$BIN:$PATH
 expect 0 "$SOURCE/docs/examples/parts/build_local.sh" "$TMP/corpus" "$TMP/local" 4 2 "${model[@]}"
 contents "$TMP/local" "$TMP/local.contents"
 expect 0 "$INDEX" build "$TMP/corpus" --out "$TMP/whole-now" --index exact "${model[@]}"

@@ -66,6 +66,35 @@ def test_landmarks_are_views_of_the_map(store_path):
         store.chunk(0)
 
 
+def test_landmarks_of_8_bits(tmp_path, documents, model, store):
+    coded = drt.Store.build(documents, tmp_path / "store", model=model, landmarks="i8")
+    assert (coded.info.landmarks, store.info.landmarks) == ("i8", "f16")
+    assert coded.info.landmark_bytes < 0.65 * store.info.landmark_bytes
+    (first, codes, scales), = coded.landmark_shards()
+    assert first == 0 and codes.shape == (len(coded), coded.info.dim) and scales.shape == (len(coded),)
+    assert codes.dtype == np.int8 and scales.dtype == np.float32
+    assert not (codes.flags.writeable or codes.flags.owndata or scales.flags.writeable or scales.flags.owndata)
+    rows, exact = coded.landmarks(), store.landmarks()
+    assert rows.dtype == np.float16
+    np.testing.assert_array_equal(rows, codes * scales[:, None])          # float16 holds each number
+    assert np.all(np.abs(rows.astype(np.float32) - exact) <= 0.57 * scales[:, None])
+    chunks = np.arange(len(coded))
+    np.testing.assert_array_equal(coded.sample_batch(5, 1, landmarks=True)["landmarks"],
+                                  rows[coded.sample_batch(5, 1)["chunks"]])
+    scores, found = coded.search_vectors(rows[:4].astype(np.float32), len(coded), exact=True)
+    wanted = rows[:4].astype(np.float64) @ rows.astype(np.float64).T / coded.info.dim ** 0.5
+    np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, 1), rtol=1e-5, atol=1e-5)
+    assert all(sorted(row) == chunks.tolist() for row in found.tolist())
+    wide = coded.compact(tmp_path / "wide", landmarks="f16", threads=1)
+    np.testing.assert_array_equal(wide.landmarks(), rows)
+    coded.add([words(50, 1000)], model=model)
+    assert coded.info.landmarks == "i8" and len(coded.landmarks()) == len(coded) > len(rows)
+    coded.close()
+    np.testing.assert_array_equal(codes * scales[:, None], rows)          # the map outlives the store
+    with pytest.raises(drt.Invalid, match="choose f16 or i8"):
+        drt.Store.build(documents, tmp_path / "other", model=model, landmarks="f8")
+
+
 def test_many_landmarks_open_without_a_copy(tmp_path, model):
     """A file of landmarks of 128 MB is not read by opening views of it."""
     ids = np.random.default_rng(1).integers(5, 200, (4000, 6))

@@ -242,6 +242,55 @@ static void resumed(struct library_world *w) {
     drt_store_close(store);
 }
 
+/* A store of 8-bit landmarks: codes and scales are mapped, their numbers are those of chunks; the other function
+ * refuses each type. compact makes a store of the other type. */
+static void coded(struct library_world *w) {
+    struct library_corpus corpus = {.documents = 12};
+    struct drt_build_config build = {
+        .size = sizeof build, .next = library_next, .next_context = &corpus, .landmarks = "i4"};
+    struct drt_store_info info = {.size = sizeof info};
+    struct drt_landmark_codes codes;
+    struct drt_landmark_rows rows;
+    struct drt_landmarks *l = NULL;
+    struct drt_store *store = NULL;
+    char path[700], wide[700];
+    float row[DIM], half[DIM];
+    snprintf(path, sizeof path, "%s/coded", test_folder());
+    snprintf(wide, sizeof wide, "%s/wide", test_folder());
+    CALL_FAILS(drt_store_build(path, w->model, &build, NULL), DRT_INVALID, "landmarks i4: choose f16 or i8");
+    build.landmarks = "i8";
+    CALL_OK(drt_store_build(path, w->model, &build, NULL));
+    struct drt_compact_config compact = {.size = sizeof compact, .threads = 1, .landmarks = "half"};
+    CALL_FAILS(drt_store_compact(wide, path, &compact, NULL), DRT_INVALID, "landmarks half");
+    compact.landmarks = "f16";
+    CALL_OK(drt_store_compact(wide, path, &compact, NULL));
+    CALL_OK(drt_store_open(&store, path));
+    CALL_OK(drt_store_info(store, &info));
+    CHECK_STR(info.landmarks, "i8");
+    CHECK_EQ(info.format, 5);
+    CALL_OK(drt_landmarks_open(&l, store, 0));
+    CALL_FAILS(drt_landmarks_rows(l, &rows), DRT_UNSUPPORTED, "type i8: call drt_landmarks_codes");
+    CALL_FAILS(drt_landmarks_codes(NULL, &codes), DRT_INVALID, "landmarks is NULL");
+    CALL_OK(drt_landmarks_codes(l, &codes));
+    CHECK(codes.first == 0 && codes.n == info.chunks && codes.dim == DIM);
+    drt_store_close(store); /* the map outlives it */
+    CALL_OK(drt_store_open(&store, wide));
+    CALL_OK(drt_store_info(store, &info));
+    CHECK_STR(info.landmarks, "f16");
+    for (int64_t i = 0; i < codes.n; i++) {
+        CALL_OK(drt_store_chunks(store, NULL, NULL, half, &i, 1));
+        for (int d = 0; d < DIM; d++)
+            row[d] = (float)codes.codes[i * DIM + d] * codes.scales[i];
+        CHECK(memcmp(row, half, sizeof row) == 0);
+    }
+    drt_landmarks_close(l);
+    CALL_OK(drt_landmarks_open(&l, store, 0));
+    CALL_FAILS(drt_landmarks_codes(l, &codes), DRT_UNSUPPORTED, "type f16: call drt_landmarks_rows");
+    CALL_OK(drt_landmarks_rows(l, &rows));
+    drt_landmarks_close(l);
+    drt_store_close(store);
+}
+
 static int bad_text(void *context, struct drt_text *out) {
     (void)context;
     out->bytes = 5;
@@ -287,6 +336,7 @@ int main(int argc, char **argv) {
     chunk_failures(&w);
     lifetimes(&w);
     resumed(&w);
+    coded(&w);
     build_failures(&w);
     library_world_close(&w);
     return test_done();

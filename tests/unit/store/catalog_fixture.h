@@ -89,7 +89,7 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
     CHECK_OK(store_writer_open(&w, c->dir, &config, true));
     struct catalog_txn *t = NULL;
     for (int64_t i = 0; i < c->shards; i++) {
-        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS && c->files != CATALOG_DROPPED; kind++)
+        for (int kind = SHARD_TOKENS; kind <= SHARD_LANDMARKS_F16 && c->files != CATALOG_DROPPED; kind++)
             catalog_file(&files[kind], c, (enum shard_kind)kind, i);
         const struct shard_record r = {
             .number = i, .first_file_shard = i, .last_file_shard = i, .first_chunk = i * c->chunks, .chunks = c->chunks,

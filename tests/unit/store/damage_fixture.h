@@ -12,7 +12,7 @@ static inline const char *in_store(const char *name) {
     static char path[2][900];
     static int turn;
     turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
+    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, fixture_file(name));
     return path[turn];
 }
 

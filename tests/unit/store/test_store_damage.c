@@ -167,7 +167,7 @@ static void records(void) {
     fresh_store("records");
     edit("meta", "format", 6, "\x09\0\0\0", 4);
     struct store_writer *w;
-    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 4");
+    CHECK_FAILS(store_open(&s, dir), STATUS_VERSION, "format version 9, this program reads up to 5");
     CHECK_FAILS(store_writer_open(&w, dir, &config, false), STATUS_VERSION, "format version 9");
     CHECK_FAILS(store_verify(dir, true, NULL, remember, &f, &problems), STATUS_VERSION, "format version 9");
 }
@@ -251,7 +251,7 @@ static void older_format(void) {
     struct found f;
     struct store_hit before[10], after[10];
     search_all(before, 10);
-    static const int formats[] = {1, STORE_FORMAT_VERSION}; /* the second time: a writer has opened it */
+    static const int formats[] = {1, STORE_FORMAT_F16}; /* the second time: a writer has opened it */
     for (size_t i = 0; i < ARRAY_LEN(formats); i++) {
         struct store *s;
         struct store_view *v;
@@ -433,7 +433,7 @@ int main(int argc, char **argv) {
     orphan_files_are_harmless();
     records();
     flipped_record();
-    older_format();
+    if (config.landmarks == STORE_LANDMARKS_F16) older_format(); /* older formats have no other type */
     lost_catalog();
     verify_beside_a_writer();
     killed_readers();

@@ -46,7 +46,7 @@ static void sizes(void) {
 static void choices(void) {
     struct index_record none = {.next_number = 1},
                         old = {.factory = "IVF1024_HNSW32,SQ8", .template_number = 1, .trained_chunks = 100000};
-    rates = index_rates_of(true, 2);
+    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
     CHECK_STR(plan("auto", &none, 99999, 384, gib).factory, "exact");
     CHECK_STR(plan(NULL, &none, 100000, 384, gib).factory, "IVF1024_HNSW32,SQ8");
     CHECK_STR(plan("auto", &none, 23400000, 1024, 64 * gib).factory, "IVF16384_HNSW32,SQ8");
@@ -87,14 +87,22 @@ static void rates_decide(void) {
     };
     struct index_record none = {.next_number = 1};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        rates = index_rates_of(cases[i].wide, cases[i].threads);
+        rates = index_rates_of(cases[i].wide, cases[i].threads, STORE_LANDMARKS_F16);
         struct index_plan p = plan("auto", &none, cases[i].chunks, cases[i].dim, 16 * gib);
         if ((strcmp(p.factory, "exact") == 0) != cases[i].exact) fprintf(stderr, "case %zu: %s\n", i, p.reason);
         CHECK_EQ(strcmp(p.factory, "exact") == 0, cases[i].exact);
         CHECK(strstr(p.reason, cases[i].chunks < 100000 ? "fewer than 100000 chunks" : "ms by scan and"));
     }
     CHECK(plan("IVF64,SQ8", &none, 1000000, 384, gib).reason[0] == 0);
-    rates = index_rates_of(true, 2);
+    /* rows of half the bytes are scanned in half the time, so that an index pays later */
+    rates = index_rates_of(true, 2, STORE_LANDMARKS_I8);
+    const struct index_costs coded = index_costs_of(&rates, 120000, 384);
+    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
+    const struct index_costs half = index_costs_of(&rates, 120000, 384);
+    CHECK(coded.exact * 2 == half.exact && coded.index == half.index);
+    rates = index_rates_of(true, 2, STORE_LANDMARKS_I8);
+    CHECK_STR(plan("auto", &none, 120000, 384, 16 * gib).factory, "exact");
+    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
 }
 
 static void names(void) {

@@ -197,7 +197,7 @@ static void test_sparse(void) {
     catalog_make(&c);
     /* The landmark and the first token of the last chunk but one. */
     const int64_t chunk = HOLE - 2;
-    catalog_path_of(path, &c, SHARD_LANDMARKS, 0);
+    catalog_path_of(path, &c, SHARD_LANDMARKS_F16, 0);
     const uint16_t one = 0x3c00;
     const uint16_t id = 57;
     fd = open(path, O_RDWR);
@@ -222,10 +222,9 @@ static void test_sparse(void) {
     CHECK(row[0] == 1 && row[1] == 0);
     CHECK_OK(store_view_scores(v, &score, query, &chunk, 1));
     CHECK(fabsf(score - 1 / sqrtf(DIM)) < 1e-6f);
-    const uint16_t *rows;
-    int64_t n;
-    CHECK_OK(store_view_landmark_rows(v, &rows, &n, chunk));
-    CHECK(n == 2 && rows[0] == one && rows[DIM] == 0);
+    struct store_rows rows;
+    CHECK_OK(store_view_landmark_rows(v, &rows, chunk));
+    CHECK(rows.n == 2 && rows.half[0] == one && rows.half[DIM] == 0 && !rows.codes);
     CHECK(store_view_chunk(v, &found, ids, HOLE) == STATUS_NOT_FOUND);
     store_view_close(v);
     store_close(s);
@@ -282,7 +281,7 @@ static void test_many(void) {
     struct store *s;
     struct store_view *v;
     float row[DIM];
-    CHECK_OK(shard_path(path, dir, SHARD_LANDMARKS, 2999, 2999));
+    CHECK_OK(shard_path(path, dir, SHARD_LANDMARKS_F16, 2999, 2999));
     CHECK(unlink(path) == 0);
     CHECK_OK(store_open(&s, dir));
     CHECK_OK(store_view_open(&v, s));

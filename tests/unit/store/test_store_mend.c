@@ -158,7 +158,7 @@ static void check_view(const struct opened *before, bool both) {
     float row[DIM];
     int32_t ids[FIXTURE_CHUNK];
     open_view(&o);
-    CHECK_EQ(o.info.format, STORE_FORMAT_VERSION);
+    CHECK_EQ(o.info.format, fixture_format());
     CHECK_EQ(o.info.chunks, before->info.chunks);
     CHECK_EQ(o.info.documents, DOCUMENTS);
     CHECK_EQ(o.info.dropped_documents, both ? 2 * EACH : EACH);

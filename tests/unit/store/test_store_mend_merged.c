@@ -75,8 +75,8 @@ static void check_search(struct store_view *v, const struct contents *c) {
 static void read_contents(struct contents *c, struct store_view *v) {
     struct store_info info;
     struct store_chunk chunk;
-    const uint16_t *rows;
-    int64_t n, live = 0;
+    struct store_rows rows;
+    int64_t live = 0;
     store_view_info(v, &info);
     *c = (struct contents){.chunks = info.chunks};
     for (int64_t i = 0; i < info.chunks; i++) {
@@ -84,13 +84,13 @@ static void read_contents(struct contents *c, struct store_view *v) {
         c->there[i] = s == STATUS_OK;
         CHECK(s == STATUS_OK || s == STATUS_NOT_FOUND);
         CHECK_EQ((int)store_view_landmark(v, c->rows[i], i), (int)s);
-        CHECK_EQ((int)store_view_landmark_rows(v, &rows, &n, i), (int)s);
+        CHECK_EQ((int)store_view_landmark_rows(v, &rows, i), (int)s);
         live += s == STATUS_OK;
     }
     for (int64_t i = 0; i < info.chunks; i++) /* a run of rows ends at a dropped chunk */
         if (c->there[i]) {
-            CHECK_OK(store_view_landmark_rows(v, &rows, &n, i));
-            for (int64_t j = i; j < i + n; j++)
+            CHECK_OK(store_view_landmark_rows(v, &rows, i));
+            for (int64_t j = i; j < i + rows.n; j++)
                 CHECK(c->there[j]);
         }
     CHECK_EQ(live, info.chunks - info.dropped_chunks);

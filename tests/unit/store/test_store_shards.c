@@ -43,11 +43,12 @@ static struct contents read_contents(struct store_view *v, struct threads *threa
         CHECK_OK(store_view_chunk(v, &chunk, c.ids + at * FIXTURE_CHUNK, at));
         CHECK_OK(store_view_landmark(v, c.landmarks + at * DIM, at));
     }
-    for (int64_t at = 0, n; at < info.chunks; at += n) {
-        const uint16_t *rows;
-        CHECK_OK(store_view_landmark_rows(v, &rows, &n, at));
-        CHECK(n > 0 && at + n <= info.chunks);
-        half_from_f16_row(c.rows + at * DIM, rows, (size_t)(n * DIM));
+    for (int64_t at = 0; at < info.chunks;) {
+        struct store_rows rows;
+        CHECK_OK(store_view_landmark_rows(v, &rows, at));
+        CHECK(rows.n > 0 && at + rows.n <= info.chunks && rows.dim == DIM);
+        store_rows_to_float(c.rows + at * DIM, &rows, 0, rows.n);
+        at += rows.n;
     }
     CHECK(memcmp(c.rows, c.landmarks, (size_t)info.chunks * DIM * sizeof(float)) == 0);
     float queries[QUERIES * DIM];
@@ -113,7 +114,7 @@ static int64_t mapped_files(void) {
     char line[800];
     int64_t n = 0;
     while (fgets(line, sizeof line, f))
-        n += strstr(line, ".f16") != NULL;
+        n += strstr(line, "/landmarks/") != NULL;
     fclose(f);
     return n;
 }
@@ -152,14 +153,15 @@ static void damage_at_first_read(void) {
     struct store_view *v;
     open_view(&s, &v);
     char path[700];
-    snprintf(path, sizeof path, "%s/landmarks/00004.f16", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, fixture_file("landmarks/00004.f16"));
     CHECK(truncate(path, 100) == 0);
     float row[DIM], query[DIM] = {1};
     struct store_hit hits[K];
     struct store_search how = {.k = K};
     CHECK_OK(store_view_landmark(v, row, v->shards[3].first_chunk));
-    CHECK_FAILS(store_view_landmark(v, row, v->shards[4].first_chunk), STATUS_CORRUPT, "landmarks/00004.f16");
-    CHECK_FAILS(store_view_search(v, hits, query, 1, &how), STATUS_CORRUPT, "landmarks/00004.f16");
+    CHECK_FAILS(store_view_landmark(v, row, v->shards[4].first_chunk), STATUS_CORRUPT,
+                fixture_file("landmarks/00004.f16"));
+    CHECK_FAILS(store_view_search(v, hits, query, 1, &how), STATUS_CORRUPT, fixture_file("landmarks/00004.f16"));
     CHECK_OK(store_view_landmark(v, row, v->shards[5].first_chunk));
     store_view_close(v);
     store_close(s);

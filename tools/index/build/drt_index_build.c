@@ -20,7 +20,7 @@ struct options {
     enum command command;
     struct device_choice where;
     struct landmark_options landmarks;
-    const char *store, *model, *index, *lexical, *format, *text_field, *source;
+    const char *store, *model, *index, *lexical, *format, *text_field, *source, *type;
     struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
@@ -54,6 +54,7 @@ static void log_configuration(const struct options *o, const struct model_folder
     log_bool(w, "restart", o->restart);
     log_string(w, "encoder", o->landmarks.encoder);
     log_string(w, "vectors", o->landmarks.vectors);
+    log_string(w, "landmarks", o->type);
     log_end();
 }
 
@@ -76,6 +77,7 @@ static void print_configuration(const struct options *o, const struct model_fold
             o->restart ? ", restart" : "");
     if (o->landmarks.encoder) streams_printf(stderr, "  landmarks of the encoder %s\n", o->landmarks.encoder);
     if (o->landmarks.vectors) streams_printf(stderr, "  landmarks from %s\n", o->landmarks.vectors);
+    if (o->type) fprintf(stderr, "  landmarks of type %s\n", o->type);
 }
 
 static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
@@ -110,6 +112,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         .progress = progress,
     };
     TRY(reader_format_parse(&config.reader.format, o->format));
+    TRY(store_landmarks_parse(&config.type, o->type));
     TRY(model_folder_open(&model, o->model));
     print_configuration(o, &model, inputs, n_inputs);
     enum status s;
@@ -157,6 +160,9 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
 #define PART_HELP                                                                                                      \
     "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "    \
     "i-th share of the corpus in bytes; compressed and text files are not cut"
+#define TYPE_HELP                                                                                                      \
+    "how landmarks are stored: f16, numbers of 16 bits; i8, codes of 8 bits and a scale for each chunk, which take "   \
+    "half the bytes and lose some precision (docs/store-format.md) (default: f16)"
 #define UPDATE_SOURCE_HELP                                                                                             \
     "the source of all these documents, in place of the path of their file: as the store has it (drt-index get)"
 #define BUILD_ABOUT                                                                                                    \
@@ -191,12 +197,12 @@ static const struct {
     [COMMAND_ADD] = {"drt-index add", "CORPUS... --store STORE [options]", "--store STORE is missing",
                      BUILD_ABOUT
                      "Documents that were seen before, byte for byte, are skipped and counted.\n\n" RESUME_ABOUT,
-                     "  drt-index add new.jsonl --store store\n", 2, 1},
+                     "  drt-index add new.jsonl --store store\n", 2, 2},
     [COMMAND_UPDATE] = {"drt-index update", "CORPUS... --store STORE [options]", "--store STORE is missing",
                         UPDATE_ABOUT RESUME_ABOUT,
                         "  drt-index update corpus/ --store store --dry-run\n"
                         "  drt-index update /new/wiki.jsonl --store store --source /old/wiki.jsonl\n",
-                        0, 3},
+                        0, 4},
 };
 
 static int build_or_add(enum command command, int argc, char **argv, const char **operands) {
@@ -241,6 +247,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
         OPTION_LOG_JSON,
         OPTIONS_OF_VECTORS(o.landmarks),
         {"part", ARG_STRING, &o.part.text, "i/N", PART_HELP, 0, 0},
+        {"landmarks", ARG_CHOICE, &o.type, "f16|i8", TYPE_HELP, 0, 0},
     };
     const struct arg_program program = {
         .name = programs[command].name,

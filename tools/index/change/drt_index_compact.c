@@ -9,7 +9,7 @@
 #include <math.h>
 
 struct options {
-    const char *store, *out, *index;
+    const char *store, *out, *index, *landmarks;
     int64_t threads, shard_chunks;
     uint64_t max_ram;
 };
@@ -18,10 +18,11 @@ static enum status compact(const struct options *o, const struct progress *progr
     struct threads *pool;
     struct store_compact_report r;
     TRY(threads_create(&pool, (int)o->threads));
-    const struct store_compact how = {
+    struct store_compact how = {
         .shard_chunks = o->shard_chunks,
         .publish = {.index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress}};
-    enum status s = store_compact(&r, o->store, o->out, &how);
+    enum status s = store_landmarks_parse(&how.landmarks, o->landmarks);
+    if (s == STATUS_OK) s = store_compact(&r, o->store, o->out, &how);
     if (s == STATUS_OK)
         streams_printf(stdout, "%s: %lld documents and %lld chunks of %s\n", o->out, (long long)r.documents,
                        (long long)r.chunks, o->store);
@@ -36,6 +37,10 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         {"out", ARG_PATH, &o.out, "NEW", "folder of the new store", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY", "index of the new store (default: that of STORE)", 0, 0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N", "chunks of a shard; 0: 16384", 0, 1e9},
+        {"landmarks", ARG_CHOICE, &o.landmarks, "f16|i8",
+         "how the new store has its landmarks: from f16 to i8 they are rounded, from i8 to f16 they keep their numbers "
+         "(default: as STORE has them)",
+         0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for making the index (default: as in build)"),
         OPTION_THREADS(o.threads),
         OPTION_LOG_JSON,
@@ -44,7 +49,8 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         .name = "drt-index compact",
         .synopsis = "--store STORE --out NEW [options]",
         .about = "Makes a new store of the documents that are left after delete and drop. Nothing is encoded again: "
-                 "tokens and landmarks are copied as they are. Chunks and documents get new ids, in the same order. "
+                 "tokens and landmarks are copied as they are (but see --landmarks). Chunks and documents get new ids, "
+                 "in the same order. "
                  "A run that was stopped or killed continues when the same command is run again.",
         .examples = "  drt-index compact --store store --out store.new\n",
         .options = options,

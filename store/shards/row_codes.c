@@ -1,0 +1,51 @@
+/* row_codes.c -- see row_codes_internal.h. */
+#include "base/half_lanes.h"
+#include "store/shards/row_codes_internal.h"
+#include <math.h>
+#include <string.h>
+
+enum { SCALE_BITS = 4, SCALE_EXPONENT_MIN = -24, LANES = 8 };
+static const float half_max = 65504.0f;
+
+/* The least number of four significant bits, and multiple of 2^-24, that is not less than `value`. */
+static float scale_up(float value) {
+    int exponent;
+    frexpf(value, &exponent);
+    exponent -= SCALE_BITS;
+    if (exponent < SCALE_EXPONENT_MIN) exponent = SCALE_EXPONENT_MIN;
+    return ldexpf(ceilf(ldexpf(value, -exponent)), exponent);
+}
+
+/* The second step matters where the largest number's code, as it is rounded, fits the next smaller scale, too: without
+ * it the decoded row would get that scale. */
+static float scale_of(float largest) {
+    float scale = scale_up(largest / ROW_CODE_MAX);
+    return scale > 0 ? scale_up(rintf(largest / scale) * scale / ROW_CODE_MAX) : 0;
+}
+
+void row_codes_make(int8_t *codes, float *scale, const float *row, int dim) {
+    float largest = 0;
+    for (int i = 0; i < dim; i++)
+        if (fabsf(row[i]) > largest) largest = fabsf(row[i]);
+    *scale = scale_of(largest);
+    if (*scale == 0) {
+        memset(codes, 0, (size_t)dim);
+        return;
+    }
+    float limit = floorf(half_max / *scale); /* no product is beyond fp16, even where the scale was rounded up */
+    if (limit > ROW_CODE_MAX) limit = ROW_CODE_MAX;
+    for (int i = 0; i < dim; i++) {
+        float code = rintf(row[i] / *scale);
+        codes[i] = (int8_t)(code > limit ? limit : code < -limit ? -limit : code);
+    }
+}
+
+void row_codes_to_float(float *out, const int8_t *codes, float scale, int dim) {
+    int i = 0;
+    for (; i + LANES <= dim; i += LANES) {
+        half_lanes x = half_lanes_from_i8(codes + i) * scale;
+        memcpy(out + i, &x, sizeof x);
+    }
+    for (; i < dim; i++)
+        out[i] = (float)codes[i] * scale;
+}
