@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 40, TYPE_I8 = 1 };
+enum { FIXED_MAX = 256, CRC_BYTES = 4, FORMAT_WITH_CHECKSUM = 3, FILE_SHARDS_BYTES = 40, TYPE_I8 = 1, TYPE_NONE = 2 };
 
 struct writer {
     uint8_t *at;
@@ -112,14 +112,14 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     out->dim = (int32_t)get(&r, 4);
     out->vocab_size = (int32_t)get(&r, 4);
     out->metric = (int32_t)get(&r, 4);
-    if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 || out->dim < 1 || out->dim > 65536 ||
-        out->vocab_size < 1)
+    if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 ||
+        out->dim < (version > STORE_FORMAT_F16 ? 0 : 1) || out->dim > 65536 || out->vocab_size < 1)
         return damaged(c, "fingerprint", 0);
     return STATUS_OK;
 }
 
 int record_format_of(enum store_landmarks landmarks) {
-    return landmarks == STORE_LANDMARKS_I8 ? STORE_FORMAT_VERSION : STORE_FORMAT_F16;
+    return landmarks == STORE_LANDMARKS_F16 ? STORE_FORMAT_F16 : STORE_FORMAT_VERSION;
 }
 
 /* The version comes first, so that an older program can report a version that it does not know. */
@@ -128,9 +128,9 @@ enum status record_put_format(struct catalog_txn *t, enum store_landmarks landma
     struct writer w = {buffer};
     put(&w, (uint64_t)record_format_of(landmarks), 4);
     TRY(catalog_put(t, TABLE_META, "format", 6, buffer, seal(&w, buffer)));
-    if (landmarks != STORE_LANDMARKS_I8) return STATUS_OK;
+    if (landmarks == STORE_LANDMARKS_F16) return STATUS_OK;
     w.at = buffer;
-    put(&w, TYPE_I8, 1);
+    put(&w, landmarks == STORE_LANDMARKS_I8 ? TYPE_I8 : TYPE_NONE, 1);
     return catalog_put(t, TABLE_META, "landmarks", 9, buffer, seal(&w, buffer));
 }
 
@@ -145,13 +145,15 @@ enum status record_get_landmarks(struct catalog_txn *t, const struct catalog *c,
     struct reader r = reader_of(value);
     uint64_t type = get(&r, 1);
     if (r.at == r.end || !finished(&r)) return damaged(c, "landmarks", 0);
-    if (type != TYPE_I8)
+    if (type != TYPE_I8 && type != TYPE_NONE)
         return fail(STATUS_VERSION,
                     "%s: the store has landmarks of type %llu, which this program does not know: use a "
                     "newer program",
                     catalog_path(c), (unsigned long long)type);
-    *out = STORE_LANDMARKS_I8;
-    return STATUS_OK;
+    *out = type == TYPE_I8 ? STORE_LANDMARKS_I8 : STORE_LANDMARKS_NONE;
+    struct store_fingerprint fingerprint;
+    TRY(record_get_fingerprint(t, c, &fingerprint, NULL));
+    return (fingerprint.dim == 0) == (type == TYPE_NONE) ? STATUS_OK : damaged(c, "landmarks", 0);
 }
 
 enum status record_put_fingerprint(struct catalog_txn *t, const struct store_fingerprint *f) {
