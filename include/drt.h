@@ -172,7 +172,7 @@ struct drt_store_info {
     int dim, chunk, vocab_size, format;
     bool lexical;                        /* it has an index of tokens */
     const char *path, *index;            /* index: "exact", or the FAISS factory string; borrowed until closed */
-    const char *landmarks;               /* how they are stored: "f16" or "i8" */
+    const char *landmarks;               /* how they are stored: "f16" or "i8"; "none": dim is 0, words find chunks */
 };
 DRT_CALL drt_store_info(struct drt_store *store, struct drt_store_info *out);
 
@@ -258,7 +258,9 @@ struct drt_build_config {
     /* Of `parts` parts, equal in bytes of the inputs, number `part` (from 1) alone, for drt_store_join: without an
      * index. Each has a folder of its own. 0 of 0: the whole. Not with documents of a callback. */
     int part, parts;
-    const char *landmarks;               /* of a new store: "f16" (NULL), or "i8": half the bytes, rounded to 8 bits */
+    /* Of a new store: "f16" (NULL), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, also with a
+     * Base LM; words find chunks, which is what a token memory needs. */
+    const char *landmarks;
 };
 struct drt_report {
     size_t size;
@@ -364,7 +366,8 @@ DRT_CALL drt_store_freeze(const char *path, const char *from, const struct drt_f
 /* ---- searching ----------------------------------------------------------------------------------------------- */
 struct drt_searcher;
 enum drt_search_kind {
-    DRT_SEARCH_AUTO = 0,                 /* by landmarks: the store's index, or on a GPU what suits it */
+    DRT_SEARCH_AUTO = 0,                 /* by landmarks: the store's index, or on a GPU what suits it; LEXICAL, with
+                                            scores of BM25, if the store has none */
     DRT_SEARCH_LEXICAL = 1,              /* BM25 over the last 128 ids of a text; DRT_UNSUPPORTED where the store has no
                                             index of tokens (drt_store_info.lexical), which drt-index lexical makes */
     DRT_SEARCH_HYBRID = 2                /* both, merged */

@@ -55,6 +55,16 @@ static enum status library_build(struct indexer_report *report, const char *path
     TRY(reader_format_parse(&config.reader.format, c->format ? c->format : "auto"));
     TRY(store_landmarks_parse(&config.type, c->landmarks));
     TRY(library_store_closed(path));
+    bool none = config.type == STORE_LANDMARKS_NONE;
+    if (c->append) TRY(indexer_store_without_landmarks(&none, path));
+    if (!none) {
+        TRY(library_model_encodes(m));
+        return indexer_run(report, &config);
+    }
+    const struct indexer_landmarks landmarks = indexer_no_landmarks(&e->model.config, e->model.tokenizer);
+    config.landmarks = &landmarks;
+    config.type = STORE_LANDMARKS_NONE;
+    if (!c->append && !c->parts) config.lexical = STORE_LEXICAL_ON;
     return indexer_run(report, &config);
 }
 
@@ -95,7 +105,6 @@ enum drt_status drt_store_build(const char *path, struct drt_model *model, const
     LIBRARY_CHECK(!c.parts || !c.index || strcmp(c.index, "exact") == 0, "%s: a part has no index: index is %s",
                   __func__, c.index);
     LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
-    LIBRARY_TRY(library_model_encodes(model));
     library_lock(&model->lock);
     enum status status = library_build(&built, path, model, &c);
     library_unlock(&model->lock);

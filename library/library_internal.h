@@ -93,6 +93,7 @@ struct drt_searcher {
     struct drt_store *store;
     struct device *device;               /* without a model */
     pthread_mutex_t lock;                /* in place of a model's */
+    bool words;                          /* the store has no landmarks: words alone rank, with the scores of BM25 */
     struct slices *slices;               /* the config's workers; NULL: none */
     struct searcher *searcher;
 };

@@ -37,10 +37,16 @@ static void library_searcher_unlock(struct drt_searcher *s) {
 
 static enum status library_searcher_prepare(struct drt_searcher *s, const struct drt_searcher_config *c) {
     static const enum searcher_kind kinds[] = {SEARCHER_AUTO, SEARCHER_LEXICAL, SEARCHER_HYBRID};
-    if (s->model) TRY(engine_check_store(&s->model->engine, s->store->path, &s->store->info, false));
+    s->words = s->store->info.landmarks == STORE_LANDMARKS_NONE;
+    if (s->model) TRY(engine_check_store(&s->model->engine, s->store->path, &s->store->info, s->words));
+    if (s->words && !s->model)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: has no landmarks: a searcher by words needs a model, for the ids of its "
+                    "texts",
+                    s->store->path);
     if (!s->model) TRY(device_open(&s->device, "cpu", c->threads));
     const struct slices_remote workers = {c->workers, c->worker_key, c->worker_timeout};
-    struct searcher_config config = {.kind = kinds[c->kind],
+    struct searcher_config config = {.kind = s->words && c->kind == DRT_SEARCH_AUTO ? SEARCHER_LEXICAL : kinds[c->kind],
                                      .device = s->model ? s->model->engine.device : s->device,
                                      .view = s->store->view,
                                      .exact = c->exact || s->store->info.segments == 0,
@@ -163,8 +169,13 @@ static enum status library_queries_begin(struct library_queries *q, const struct
 }
 
 static enum status library_queries_run(struct library_queries *q, struct drt_searcher *s, struct drt_hit *hits) {
-    const struct searcher_query query = {
-        .n = q->n, .k = q->k, .nprobe = q->nprobe, .vectors = q->vectors, .tokens = q->tokens, .exclude = q->exclude};
+    const struct searcher_query query = {.n = q->n,
+                                         .k = q->k,
+                                         .nprobe = q->nprobe,
+                                         .vectors = q->vectors,
+                                         .tokens = q->tokens,
+                                         .exclude = q->exclude,
+                                         .bm25 = s->words};
     library_searcher_lock(s);
     enum status status = searcher_search(s->searcher, q->hits, &query);
     library_searcher_unlock(s);
@@ -205,10 +216,12 @@ static enum status library_query_add(struct library_queries *q, const struct drt
     const struct text_query_model model = {.device = e->device, .decoder = e->decoder, .config = &e->model.config};
     if (n == 0) return fail(STATUS_INVALID, "query %lld is empty", (long long)i);
     TRY(library_check_ids(ids, n, e->model.config.vocab_size, false));
-    library_lock(&s->model->lock);
-    enum status status = text_query(q->made + i * e->model.config.hidden, &model, ids, n);
-    library_unlock(&s->model->lock);
-    TRY(status);
+    if (!s->words) {
+        library_lock(&s->model->lock);
+        enum status status = text_query(q->made + i * e->model.config.hidden, &model, ids, n);
+        library_unlock(&s->model->lock);
+        TRY(status);
+    }
     if (!q->tokens) return STATUS_OK;
     const int64_t tail = n < SEARCHER_TOKENS ? n : SEARCHER_TOKENS;
     int32_t *to = q->tails + i * SEARCHER_TOKENS;

@@ -386,9 +386,16 @@ static enum status repair_commit(const struct repair *r, const char *dir) {
     return s;
 }
 
+/* Of a store without landmarks, whose landmark files have no numbers. */
+static enum status no_rows(void *context, float *rows, const int32_t *ids, int64_t n) {
+    (void)context, (void)rows, (void)ids, (void)n;
+    return STATUS_OK;
+}
+
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
+    static const struct store_encoder without = {.encode = no_rows};
     struct findings f = {.problem = problem, .context = context};
     struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];
@@ -399,7 +406,10 @@ enum status store_repair(const char *dir, const struct store_publish *how, const
     if (s == STATUS_CORRUPT) {
         s = finding(&f, s, path, remedy_build);
     } else if (s == STATUS_OK) {
-        if (encoder) s = store_check_fingerprint(dir, &r.w->fingerprint, "the model", &encoder->fingerprint);
+        if (r.w->landmark_type == STORE_LANDMARKS_NONE)
+            r.encoder = &without; /* no model is needed */
+        else if (encoder)
+            s = store_check_fingerprint(dir, &r.w->fingerprint, "the model", &encoder->fingerprint);
         if (s == STATUS_OK) s = repair_all(&r);
     }
     store_writer_close(r.w);

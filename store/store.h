@@ -39,8 +39,9 @@ enum store_landmarks {
     STORE_LANDMARKS_KEEP,                /* of a request: as the store has them; a new store gets F16 */
     STORE_LANDMARKS_F16,                 /* fp16 numbers */
     STORE_LANDMARKS_I8,                  /* 8-bit codes and one scale a row (docs/store-format.md) */
+    STORE_LANDMARKS_NONE,                /* none: dim is 0, and chunks are found by words alone (store_view_lexical) */
 };
-const char *store_landmarks_name(enum store_landmarks type);      /* "f16", "i8" */
+const char *store_landmarks_name(enum store_landmarks type);      /* "f16", "i8", "none" */
 /* STATUS_INVALID: another name. NULL: STORE_LANDMARKS_KEEP. */
 enum status store_landmarks_parse(enum store_landmarks *out, const char *name);
 /* Rows as stored, of one of the two types; the pointers of the other type are NULL. Number i of row r is half[r * dim +
@@ -60,7 +61,7 @@ struct store_fingerprint {
     uint8_t encoder[16];                 /* XXH3-128 of the weights that make a landmark, in a fixed order */
     uint8_t tokenizer[16];               /* XXH3-128 of tokenizer.json */
     int32_t chunk_tokens;                /* ids of a chunk, without its landmark: 63 or 64 */
-    int32_t dim;                         /* of a landmark */
+    int32_t dim;                         /* of a landmark; 0: of a store without landmarks, whose `encoder` is zero */
     int32_t vocab_size;
     int32_t metric;                      /* 0: inner product, scores divided by sqrt(dim) */
 };
@@ -87,7 +88,7 @@ void store_view_close(struct store_view *v);              /* NULL is fine */
 struct store_info {
     struct store_fingerprint fingerprint;
     int format;                          /* at most STORE_FORMAT_VERSION */
-    enum store_landmarks landmarks;      /* F16 or I8 */
+    enum store_landmarks landmarks;      /* F16, I8 or NONE */
     uint64_t generation;
     int64_t chunks, documents, tokens;   /* with dropped and deleted ones: all ids are below these counts */
     /* dropped ones, with deleted ones */

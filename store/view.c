@@ -45,6 +45,11 @@ static enum status check_same(const char *field, const char *store, int32_t a, c
 
 enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model,
                                     const struct store_fingerprint *b) {
+    if (a->dim == 0 && b->dim > 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s has no landmarks (it was built with --landmarks none): its chunks are found by words alone, by "
+                    "--searcher lexical of drt-index search or --memory; build a store with landmarks for the rest",
+                    store);
     TRY(check_same("landmark dimensions", store, a->dim, model, b->dim));
     TRY(check_same("tokens a chunk", store, a->chunk_tokens, model, b->chunk_tokens));
     TRY(check_same("vocabulary size", store, a->vocab_size, model, b->vocab_size));
@@ -486,8 +491,16 @@ static enum status find_landmark(const struct store_view *v, int64_t chunk) {
     return there ? STATUS_OK : no_chunk(v, chunk);
 }
 
+enum status view_needs_landmarks(const struct store_view *v) {
+    if (v->store->landmarks != STORE_LANDMARKS_NONE) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED,
+                "%s: has no landmarks (it was built with --landmarks none): search by words (--searcher lexical)",
+                v->store->dir);
+}
+
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk) {
     enum status s;
+    TRY(view_needs_landmarks(v));
     do {
         s = find_landmark(v, chunk);
         if (s == STATUS_OK) s = landmarks_to_float(out, &v->landmarks, chunk, 1);
@@ -498,6 +511,7 @@ enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk)
 enum status store_view_landmark_rows(struct store_view *v, struct store_rows *rows, int64_t first) {
     int64_t mapped;
     enum status s;
+    TRY(view_needs_landmarks(v));
     do {
         s = find_landmark(v, first);
         if (s == STATUS_OK) s = landmarks_map(&v->landmarks, &mapped, first, 1);

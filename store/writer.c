@@ -100,8 +100,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     }
     if (fresh) {
         w->fingerprint = config->fingerprint;
-        w->landmark_type =
-            config->landmarks == STORE_LANDMARKS_I8 ? STORE_LANDMARKS_I8 : STORE_LANDMARKS_F16; /* KEEP: none to keep */
+        w->landmark_type = config->landmarks == STORE_LANDMARKS_KEEP ? STORE_LANDMARKS_F16 : config->landmarks;
     }
     TRY(catalog_begin(&t, w->catalog, true));
     s = record_put_format(t, w->landmark_type); /* also for an older store: what is written now has this format */
@@ -183,7 +182,9 @@ enum status writer_open(struct store_writer **out, const char *dir, const struct
 enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
                               bool create) {
     const struct store_fingerprint *f = &config->fingerprint;
-    if (f->chunk_tokens < 1 || f->chunk_tokens > 65536 || f->dim < 1 || f->dim > 65536 || f->vocab_size < 1)
+    const int least = config->landmarks == STORE_LANDMARKS_NONE ? 0 : 1;
+    assert(config->landmarks != STORE_LANDMARKS_NONE || f->dim == 0);
+    if (f->chunk_tokens < 1 || f->chunk_tokens > 65536 || f->dim < least || f->dim > 65536 || f->vocab_size < 1)
         return fail(STATUS_INVALID, "%s: %d ids a chunk, %d dimensions, %d ids in all: out of range", dir,
                     f->chunk_tokens, f->dim, f->vocab_size);
     return writer_open(out, dir, config, create);

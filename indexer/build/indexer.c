@@ -7,6 +7,7 @@
 #include "indexer/build/indexer.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "data/readers/ids_check.h"
 #include "indexer/build/indexer_internal.h"
 #include "indexer/search/clustering.h"
@@ -436,7 +437,7 @@ static enum status allocate_batch(struct build *b) {
     b->batch = c->landmarks                              ? c->landmarks->batch
                : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
                                                          : encoder_batch(c->encoder);
-    size_t floats = (size_t)b->batch * (size_t)b->fingerprint.dim;
+    size_t floats = (size_t)b->batch * (size_t)max_i64(b->fingerprint.dim, 1);
     TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
     b->ids = memory;
     TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
@@ -492,14 +493,45 @@ static enum status make_plan(struct build *b) {
     return STATUS_OK;
 }
 
+static enum status no_landmarks_encode(void *context, float *rows, const int32_t *ids, int64_t n) {
+    (void)context, (void)rows, (void)ids, (void)n;
+    return STATUS_OK;
+}
+
+struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, const struct tokenizer *tokenizer) {
+    struct indexer_landmarks out = {
+        .encoder = {.fingerprint = {.chunk_tokens = model->chunk, .vocab_size = model->vocab_size},
+                    .encode = no_landmarks_encode},
+        .batch = BATCH_CHUNKS};
+    tokenizer_fingerprint(tokenizer, out.encoder.fingerprint.tokenizer);
+    return out;
+}
+
+enum status indexer_store_without_landmarks(bool *out, const char *store) {
+    struct store *opened;
+    struct store_view *view;
+    struct store_info info;
+    TRY(store_open(&opened, store));
+    enum status s = store_view_open(&view, opened);
+    if (s == STATUS_OK) {
+        store_view_info(view, &info);
+        *out = info.landmarks == STORE_LANDMARKS_NONE;
+        store_view_close(view);
+    }
+    store_close(opened);
+    return s;
+}
+
 /* Determines what makes the landmarks, and how much memory is left beside it. */
 static enum status describe(struct build *b) {
     const struct indexer_config *c = b->config;
     const struct indexer_landmarks *l = c->landmarks;
     if (!l) TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
     TRY(indexer_free_ram(&b->free_ram, c->max_ram, c->params, c->device, l ? NULL : c->encoder));
+    b->report->encoded = true;
     if (!l) return STATUS_OK;
     b->fingerprint = l->encoder.fingerprint;
+    b->report->encoded = b->fingerprint.dim > 0;
     if (b->free_ram < l->bytes + WORKING_BYTES)
         return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
                     (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));

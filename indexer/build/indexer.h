@@ -30,6 +30,12 @@ struct indexer_landmarks {
     /* Called after the last chunk, before anything is published. NULL: no call. */
     enum status (*finish)(void *context);
 };
+/* Of a store without landmarks (STORE_LANDMARKS_NONE), whose chunks are found by words: nothing is encoded, and any
+ * model with this tokenizer and this size of chunks can read it. indexer_config.type must be NONE. */
+struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, const struct tokenizer *tokenizer);
+/* Whether a published store has none: what is added to it has none either. */
+enum status indexer_store_without_landmarks(bool *out, const char *store);
+
 struct indexer_config {
     struct reader_config reader; /* with parts: the store becomes that part (store/parts/parts.h) */
     const struct tokenizer *tokenizer; /* NULL only for token formats */
@@ -62,6 +68,7 @@ struct indexer_report {
     struct update_counts update; /* of an update */
     /* nothing was done: the published store holds these inputs, with these options and this model */
     bool already_built;
+    bool encoded; /* whether chunks have landmarks */
     double seconds, encode_seconds, tokenize_seconds, publish_seconds;
 };
 /* STATUS_INTERRUPTED: stopped on request; everything sealed is kept. */

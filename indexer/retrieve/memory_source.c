@@ -277,7 +277,11 @@ struct memory_marks memory_source_marks(const struct memory_source *m, const int
 
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed) {
-    int64_t available = m->chunks - (exclude.end - exclude.begin), k = m->config.k;
+    /* Ranks among the chunks that exist. */
+    const struct store_dropped dropped = store_view_dropped(m->config.view);
+    const int64_t before = store_dropped_rank(dropped, exclude.begin),
+                  out = store_dropped_rank(dropped, exclude.end) - before;
+    int64_t available = store_dropped_rank(dropped, m->chunks) - out, k = m->config.k;
     int64_t drawn = available < k ? available : k;
     for (int64_t i = 0; i < n; i++) {
         struct rng rng = rng_make(seed, (uint64_t)at[i]);
@@ -290,7 +294,7 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
                 if (row[other] == row[j]) row[j] = limit;
         }
         for (int64_t j = 0; j < drawn; j++)
-            if (row[j] >= exclude.begin) row[j] += exclude.end - exclude.begin;
+            row[j] = store_dropped_nth(dropped, row[j] < before ? row[j] : row[j] + out);
     }
     return STATUS_OK;
 }
@@ -299,15 +303,13 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 
 /* Finds the chunks of the passage of `chunk`: those around it in its document. */
 static enum status passage_range(struct memory_source *m, struct store_range *out, int64_t chunk, int32_t *ids) {
-    struct store_chunk c, other;
+    struct store_chunk c;
+    struct store_document d;
     TRY(store_view_chunk(m->config.view, &c, ids, chunk));
+    TRY(store_view_document(m->config.view, &d, c.document));
     int64_t before = c.in_document < m->config.before ? c.in_document : m->config.before;
-    *out = (struct store_range){.begin = chunk - before, .end = chunk + 1};
-    for (int i = 0; i < m->config.after && out->end < m->chunks; i++) {
-        TRY(store_view_chunk(m->config.view, &other, ids, out->end));
-        if (other.document != c.document) break;
-        out->end++;
-    }
+    *out = (struct store_range){.begin = chunk - before,
+                                .end = min_i64(chunk + 1 + m->config.after, d.first_chunk + d.chunks)};
     return STATUS_OK;
 }
 

@@ -4,7 +4,7 @@
 
 /* The format that a store with this type is written in. */
 int record_format_of(enum store_landmarks type);
-/* Writes the format and, of 8-bit landmarks, their type, which format 4 and older do not have. */
+/* Writes the format and, of other landmarks than fp16, their type, which format 4 and older do not have. */
 enum status record_put_format(struct catalog_txn *t, enum store_landmarks type);
 /* `format`: from record_get_fingerprint. STATUS_VERSION: a type of a newer program. */
 enum status record_get_landmarks(struct catalog_txn *t, const struct catalog *c, int format, enum store_landmarks *out);

@@ -112,8 +112,8 @@ enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *
     out->dim = (int32_t)get(&r, 4);
     out->vocab_size = (int32_t)get(&r, 4);
     out->metric = (int32_t)get(&r, 4);
-    if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 || out->dim < 1 || out->dim > 65536 ||
-        out->vocab_size < 1)
+    if (!finished(&r) || out->chunk_tokens < 1 || out->chunk_tokens > 65536 ||
+        out->dim < (version > STORE_FORMAT_F16 ? 0 : 1) || out->dim > 65536 || out->vocab_size < 1)
         return damaged(c, "fingerprint", 0);
     return STATUS_OK;
 }

@@ -68,7 +68,7 @@ static enum status compact_document(struct compact *c, int64_t number) {
     TRY(store_shard_document(c->w, &added, &duplicate));
     if (duplicate) return STATUS_OK;
     for (int64_t i = d.first_chunk; i < d.first_chunk + d.chunks; i++) {
-        TRY(store_view_landmark(c->view, c->row, i));
+        if (c->info.fingerprint.dim > 0) TRY(store_view_landmark(c->view, c->row, i));
         TRY(store_shard_landmarks(c->w, c->row, 1));
     }
     c->report->documents++;
@@ -157,6 +157,10 @@ static enum status compact_all(struct compact *c) {
     bool done;
     c->at = (struct compact_cursor){.generation = c->info.generation};
     c->landmarks = c->how->landmarks == STORE_LANDMARKS_KEEP ? c->info.landmarks : c->how->landmarks;
+    if ((c->landmarks == STORE_LANDMARKS_NONE) != (c->info.landmarks == STORE_LANDMARKS_NONE))
+        return fail(STATUS_INVALID, "%s: has landmarks of type %s: %s are made of it by drt-index build alone", c->from,
+                    store_landmarks_name(c->info.landmarks),
+                    c->landmarks == STORE_LANDMARKS_NONE ? "stores without landmarks" : "landmarks");
     const struct store_writer_config config = {.fingerprint = c->info.fingerprint, .landmarks = c->landmarks};
     TRY(compact_published(c, &done));
     if (done) return STATUS_OK;

@@ -355,6 +355,8 @@ static enum status publish(struct join *j) {
     j->w->sealed.number = j->base.shards;
     j->w->loose_duplicates = j->report->copies;
     if (!how.index) how.index = "exact";
+    if (j->parts[0].landmarks == STORE_LANDMARKS_NONE)
+        how.lexical = STORE_LEXICAL_ON; /* nothing else finds its chunks */
     return store_writer_publish(j->w, &how);
 }
 

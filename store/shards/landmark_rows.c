@@ -8,7 +8,7 @@
 enum { BLOCK = 512 };
 
 const char *store_landmarks_name(enum store_landmarks type) {
-    return type == STORE_LANDMARKS_I8 ? "i8" : "f16";
+    return type == STORE_LANDMARKS_NONE ? "none" : type == STORE_LANDMARKS_I8 ? "i8" : "f16";
 }
 
 enum status store_landmarks_parse(enum store_landmarks *out, const char *name) {
@@ -18,8 +18,10 @@ enum status store_landmarks_parse(enum store_landmarks *out, const char *name) {
         *out = STORE_LANDMARKS_F16;
     else if (strcmp(name, "i8") == 0)
         *out = STORE_LANDMARKS_I8;
+    else if (strcmp(name, "none") == 0)
+        *out = STORE_LANDMARKS_NONE;
     else
-        return fail(STATUS_INVALID, "landmarks %.40s: choose f16 or i8", name);
+        return fail(STATUS_INVALID, "landmarks %.40s: choose f16, i8 or none", name);
     return STATUS_OK;
 }
 

@@ -243,7 +243,7 @@ static enum status check_map(const struct shard_map *m, const char *path, enum s
     char remedy[SHARD_REMEDY_MAX];
     shard_remedy(remedy, kind, r);
     uint64_t body = m->map.size - SHARD_HEADER_BYTES - SHARD_FOOTER_BYTES;
-    if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || (uint64_t)rows > body ||
+    if (m->map.size < SHARD_HEADER_BYTES + SHARD_FOOTER_BYTES || (dim > 0 && (uint64_t)rows > body) ||
         body != body_bytes(kind, rows, dim, m->element_bytes))
         return fail(STATUS_CORRUPT, "%s: its size does not fit its record, %s", path, remedy);
     if (memcmp(m->map.data, header, sizeof header) != 0)

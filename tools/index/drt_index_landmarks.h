@@ -8,10 +8,12 @@
 struct landmark_options {
     const char *encoder, *kind;          /* folder; auto, cosine, dot or e5 */
     const char *vectors, *name;          /* file; what made its rows */
+    const char *type;                    /* f16, i8 or none */
 };
 struct landmark_maker {
     struct indexer_landmarks landmarks;  /* for indexer_config */
     struct external_encoder *external;   /* of --encoder */
+    bool none;                           /* a store without landmarks */
     struct query_file *file;             /* of --vectors */
     const char *path;
     int64_t used;                        /* rows of the file so far */
@@ -37,7 +39,7 @@ struct landmark_maker {
      "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
 
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */
-/* Without options (both NULL) *out is zeroed, and the model makes the landmarks. `append`: `store` exists. */
+/* Without options *out is zeroed, and the model makes the landmarks. `append`: `store` exists, and has what it has. */
 enum status landmark_maker_open(struct landmark_maker *out, const struct landmark_options *o,
                                  const struct external_encoder_config *config, const char *store, bool append);
 void landmark_maker_close(struct landmark_maker *s);    /* before the device is closed; a zeroed one is fine */

@@ -151,7 +151,8 @@ static enum status run_batch(struct queries *q) {
     const struct searcher_query query = {.n = q->live,
                                          .k = (int)s->o->k,
                                          .vectors = q->vectors,
-                                         .tokens = searcher_tokens(s->searcher) > 0 ? q->token : NULL};
+                                         .tokens = searcher_tokens(s->searcher) > 0 ? q->token : NULL,
+                                         .bm25 = s->words};
     double begin = clock_seconds();
     if (q->live > 0) TRY(searcher_search(s->searcher, q->hits, &query));
     q->search += clock_seconds() - begin;

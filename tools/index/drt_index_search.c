@@ -18,7 +18,8 @@ static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
     if (o->kind && !o->encoder) return drt_index_usage("search", "--encoder-kind needs --encoder DIR");
-    if (strcmp(o->searcher, "lexical") == 0 && (o->exact || o->nprobe))
+    const bool lexical = o->searcher && strcmp(o->searcher, "lexical") == 0;
+    if (lexical && (o->exact || o->nprobe))
         return drt_index_usage("search", "--searcher lexical scans no landmarks: leave out --exact and --nprobe");
     if (o->exact && o->nprobe) return drt_index_usage("search", "--exact scans every landmark: leave out --nprobe");
     if (o->queries && (o->text || own || o->exclude))
@@ -35,7 +36,7 @@ static int check(struct search_options *o) {
     if (o->rule >= 0 && o->from_chunk < 0)
         return drt_index_usage("search",
                                "--exclude window=N needs --from-chunk ID, the chunk that the window is around");
-    if (workers_wanted(&o->workers) && strcmp(o->searcher, "lexical") == 0)
+    if (workers_wanted(&o->workers) && lexical)
         return drt_index_usage("search", "--searcher lexical searches in this process: leave out the workers");
     if (workers_wanted(&o->workers) && strcmp(o->where.device, "cpu") != 0)
         return drt_index_usage("search", "workers search on CPUs: leave out --device");
@@ -44,7 +45,6 @@ static int check(struct search_options *o) {
 
 int drt_index_search(int argc, char **argv, const char **operands) {
     struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
-                               .searcher = "landmark",
                                .k = 8,
                                .from_document = -1,
                                .from_chunk = -1};
@@ -62,8 +62,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         {"k", ARG_INT, &o.k, "N", "hits to print", 1, TOPK_MAX},
         {"searcher", ARG_CHOICE, &o.searcher, CORPUS_SEARCH_KINDS,
          "landmark: by landmarks; lexical: by BM25 over the query's last 128 tokens and their pairs; hybrid: both, "
-         "merged "
-         "by reciprocal rank",
+         "merged by reciprocal rank (default: landmark; of a store without landmarks: lexical)",
          0, 0},
         OPTION_EXACT(o.exact),
         {"nprobe", ARG_INT, &o.nprobe, "N", "IVF lists to scan; 0: the index's default", 0, 1e9},

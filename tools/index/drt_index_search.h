@@ -11,7 +11,7 @@ struct search_options {
     struct device_choice where;
     const char *encoder, *kind;          /* an external encoder's folder and how it is used; NULL: the model's own */
     const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
-    const char *searcher;                       /* "landmark", "lexical" or "hybrid" */
+    const char *searcher; /* "landmark", "lexical" or "hybrid"; NULL: landmark, or lexical if there are none */
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule; /* what `exclude` says */
     const char *queries, *queries_format;       /* queries NULL: one query */
@@ -24,6 +24,7 @@ struct search {
     const struct search_options *o;
     struct model_folder model;
     struct opened_store store;
+    bool words;                          /* the store has no landmarks: words alone, with the scores of BM25 */
     struct device *device;
     struct weights weights;              /* on the device */
     struct decoder *decoder;             /* what makes queries of texts; NULL: `external` does, or they are vectors */

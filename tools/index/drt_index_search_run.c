@@ -35,7 +35,8 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
 static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
     bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
-    const enum searcher_kind kind = corpus_search_kind(o->searcher);
+    const char *name = o->searcher ? o->searcher : s->words ? "lexical" : "landmark";
+    const enum searcher_kind kind = corpus_search_kind(name);
     struct searcher_config config = {.kind = kind == SEARCHER_AUTO && !copy ? SEARCHER_STORE : kind,
                                      .device = s->device,
                                      .view = s->store.view,
@@ -54,6 +55,10 @@ static enum status open_searcher(struct search *s, bool many) {
 static enum status check_model(const struct search *s, bool texts) {
     const struct store_fingerprint *of = &s->store.info.fingerprint;
     struct store_fingerprint f;
+    if (s->words) {
+        f = indexer_no_landmarks(&s->model.config, s->model.tokenizer).encoder.fingerprint;
+        return store_check_fingerprint(s->o->store, of, s->model.path, &f);
+    }
     TRY(indexer_fingerprint(&f, &s->model.config, s->model.params, s->model.tokenizer));
     if (!texts || s->o->encoder) {
         memcpy(f.encoder, of->encoder, sizeof f.encoder);
@@ -85,11 +90,12 @@ static enum status open_query_maker(struct search *s, enum dtype type) {
 enum status drt_index_search_open(struct search *s, bool texts, bool many) {
     const struct search_options *o = s->o;
     TRY(opened_store_open(&s->store, o->store));
+    s->words = s->store.info.landmarks == STORE_LANDMARKS_NONE;
     TRY(model_folder_open(&s->model, o->model));
     TRY(check_model(s, texts));
     enum dtype type;
     TRY(device_choose(&s->device, &type, &o->where, (int)o->threads));
-    if (texts) TRY(open_query_maker(s, type));
+    if (texts && !s->words) TRY(open_query_maker(s, type));
     TRY(open_searcher(s, many));
     log_line(LOG_INFO, "start", "drt-index search",
              "store %s (generation %llu, index %s), model %s, k %lld, searched by %s, threads %d", o->store,
@@ -105,7 +111,7 @@ enum status drt_index_search_open(struct search *s, bool texts, bool many) {
 static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n) {
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
-    if (s->external) return STATUS_OK; /* which reads text */
+    if (s->external || s->words) return STATUS_OK; /* an external encoder reads text */
     const struct text_query_model model = {.device = s->device, .decoder = s->decoder, .config = &s->model.config};
     return text_query(s->query, &model, ids, n);
 }
@@ -154,7 +160,7 @@ static enum status find_excluded(struct search *s, struct store_range *out) {
 
 static enum status find_hits(struct search *s, const struct store_range *exclude) {
     const struct searcher_query query = {
-        .n = 1, .k = (int)s->o->k, .vectors = s->query, .tokens = &s->tokens, .exclude = exclude};
+        .n = 1, .k = (int)s->o->k, .vectors = s->query, .tokens = &s->tokens, .exclude = exclude, .bm25 = s->words};
     TRY(searcher_search(s->searcher, s->hits, &query));
     const struct searcher_counts counts = searcher_counts(s->searcher);
     if (counts.missing == 0) return STATUS_OK;

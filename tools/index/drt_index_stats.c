@@ -77,10 +77,16 @@ static void print_text(const char *dir, const struct opened_store *s) {
     if (i->deleted_documents)
         printf("deleted      %lld documents and %lld chunks, whose bytes are still there\n",
                (long long)i->deleted_documents, (long long)i->deleted_chunks);
-    printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, %s)\n", (long long)i->shards,
-           progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim,
-           i->landmarks == STORE_LANDMARKS_I8 ? "8-bit codes" : "fp16");
-    if (i->segments == 0)
+    if (i->landmarks == STORE_LANDMARKS_NONE)
+        printf("shards       %lld: tokens %s; no landmarks, chunks are found by words alone\n", (long long)i->shards,
+               progress_bytes_text(a, i->token_bytes));
+    else
+        printf("shards       %lld: tokens %s, landmarks %s (%d dimensions, %s)\n", (long long)i->shards,
+               progress_bytes_text(a, i->token_bytes), progress_bytes_text(b, i->landmark_bytes), i->fingerprint.dim,
+               i->landmarks == STORE_LANDMARKS_I8 ? "8-bit codes" : "fp16");
+    if (i->landmarks == STORE_LANDMARKS_NONE)
+        printf("index        none\n");
+    else if (i->segments == 0)
         printf("index        exact: none, all landmarks are scanned\n");
     else
         streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,

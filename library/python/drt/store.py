@@ -29,7 +29,7 @@ _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between t
 class StoreInfo:
     """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string.
 
-    `landmarks`: how they are stored, "f16" or "i8".
+    `landmarks`: how they are stored, "f16" or "i8"; "none": there are none, and words find the chunks.
     """
 
     path: str
@@ -252,7 +252,8 @@ class Store:
         unit, done, total). Ctrl-C stops at the next safe point. `index`: "auto" (None), "exact" or a FAISS factory string.
         `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
         `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of. `landmarks`: "f16"
-        (None), or "i8": half the bytes, rounded to 8 bits.
+        (None), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words find the chunks, which is
+        what a token memory needs.
         """
         model = _model_of(model)
         number, parts = part if part is not None else (0, 0)

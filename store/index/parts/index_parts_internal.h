@@ -1,6 +1,6 @@
 /* index_parts_internal.h -- the plan in a work folder, and the store that it is of. */
 #pragma once
-#include "store/catalog/records_internal.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/index/index_build_internal.h"
 #include "store/index/parts/index_parts.h"
 
@@ -30,6 +30,7 @@ struct index_parts_store {
     struct store_fingerprint fingerprint;
     struct generation_record generation;
     struct shard_record *shards;
+    enum store_landmarks type;
     struct landmarks landmarks;
     int64_t encoded;                     /* record_get_encoded */
 };

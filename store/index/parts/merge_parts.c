@@ -292,8 +292,9 @@ static enum status read_store(struct merging *m, bool *already) {
     TRY(s);
     *already = before.template_number > 0 && before.template_number == m->made.index.template_number &&
                before.plan == m->plan.id;
-    return landmarks_open(&m->landmarks, w->dir, &w->fingerprint, m->shards, w->published.shards, w->published.chunks,
-                          (struct store_ranges){0});
+    return landmarks_open(&m->landmarks, w->dir, &w->fingerprint,
+                          (struct landmarks_list){w->landmark_type, m->shards, w->published.shards},
+                          w->published.chunks, (struct store_ranges){0});
 }
 
 static enum status publish(struct merging *m) {

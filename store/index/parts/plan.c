@@ -117,13 +117,15 @@ static enum status open_records(struct index_parts_store *s) {
     TRY(catalog_open(&s->catalog, s->dir, false, 0));
     TRY(catalog_begin(&s->t, s->catalog, false));
     TRY(record_get_fingerprint(s->t, s->catalog, &s->fingerprint, &format));
+    TRY(record_get_landmarks(s->t, s->catalog, format, &s->type));
     TRY(catalog_check_record(s->catalog, format));
     TRY(record_get_generation(s->t, s->catalog, &s->generation));
     if (s->generation.number == 0)
         return fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build or join first", s->dir);
     TRY(record_list_shards(s->t, s->catalog, &s->shards, s->generation.shards));
     TRY(record_get_encoded(s->t, s->catalog, &s->encoded));
-    return landmarks_open(&s->landmarks, s->dir, &s->fingerprint, s->shards, s->generation.shards, s->generation.chunks,
+    return landmarks_open(&s->landmarks, s->dir, &s->fingerprint,
+                          (struct landmarks_list){s->type, s->shards, s->generation.shards}, s->generation.chunks,
                           (struct store_ranges){0});
 }
 
@@ -199,7 +201,7 @@ static uint32_t shards_crc(const struct index_parts_rows *r, struct store_range 
 
 enum status index_parts_rows_crc(uint32_t *crc, const struct index_parts_rows *r, struct store_range range) {
     const int64_t n = range.end - range.begin, sample = n < ROWS_SAMPLE ? n : ROWS_SAMPLE;
-    const size_t bytes = (size_t)r->landmarks->dim * sizeof(uint16_t);
+    const size_t dim = (size_t)r->landmarks->dim;
     uint8_t encoded[8];
     little_endian_put(encoded, (uint64_t)r->encoded, 8);
     *crc = crc32c(shards_crc(r, range), encoded, sizeof encoded);
@@ -207,7 +209,9 @@ enum status index_parts_rows_crc(uint32_t *crc, const struct index_parts_rows *r
         const int64_t chunk = range.begin + (int64_t)((__int128)n * i / sample);
         int64_t mapped;
         TRY(landmarks_map(r->landmarks, &mapped, chunk, 1));
-        *crc = crc32c(*crc, landmarks_row(r->landmarks, chunk), bytes);
+        const struct store_rows rows = landmarks_rows(r->landmarks, chunk);
+        if (rows.half) *crc = crc32c(*crc, rows.half, dim * sizeof *rows.half);
+        if (rows.codes) *crc = crc32c(crc32c(*crc, rows.codes, dim), rows.scales, sizeof *rows.scales);
     }
     return STATUS_OK;
 }

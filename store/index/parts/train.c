@@ -16,7 +16,7 @@ static enum status make_plan(struct index_plan *out, struct index_parts_store *s
     bool wide = false;
     TRY(record_get_index(s->t, s->catalog, &old));
     if (s->generation.chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
-    const struct index_rates rates = index_rates_of(wide, threads_count(how->threads));
+    const struct index_rates rates = index_rates_of(wide, threads_count(how->threads), s->type);
     TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim,
                         how->max_ram ? how->max_ram : max_ram_default, &rates));
     if (strcmp(out->factory, "exact") == 0)

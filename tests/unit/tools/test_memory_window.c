@@ -355,6 +355,45 @@ static void test_draw(void) {
     free_world(&w);
 }
 
+/* Random chunks are none of a deleted document, and a passage ends before one. */
+static void test_deleted(void) {
+    static struct world w;
+    enum { GONE = 2 };
+    char store[600];
+    int64_t chunks[24], at = 64, row_begin[] = {0, 1}, last = -1, deleted = GONE;
+    struct store_delete_report report;
+    struct memory_source *m;
+    struct memory_slots slots;
+    make_world(&w, true, 1, "deleted");
+    snprintf(store, sizeof store, "%s/deleted", test_folder());
+    store_view_close(w.engine.view);
+    store_close(w.engine.store);
+    CHECK_OK(store_delete(&report, store, &(struct store_delete){.documents = &deleted, .n_documents = 1}));
+    CHECK_OK(store_open(&w.engine.store, store));
+    CHECK_OK(store_view_open(&w.engine.view, w.engine.store));
+    struct memory_source_config config = {.device = w.engine.device,
+                                          .model = &w.engine.model.config,
+                                          .decoder = w.engine.decoder,
+                                          .view = w.engine.view,
+                                          .k = 24,
+                                          .after = 1,
+                                          .key_layer = 1};
+    const struct store_range out = {w.first_chunk[4], w.first_chunk[5]}; /* 9 of 20 chunks that are left */
+    CHECK_OK(memory_source_create(&m, &config));
+    CHECK_OK(memory_source_draw(m, chunks, &at, 1, out, 7));
+    for (int i = 0; i < 24; i++) {
+        CHECK_EQ(chunks[i] < 0, i >= 11);
+        CHECK(chunks[i] < 0 || (chunks[i] < w.first_chunk[4] && w.document[chunks[i]] != GONE));
+        if (chunks[i] == w.first_chunk[GONE] - 1) last = i;
+    }
+    CHECK(last >= 0);
+    CHECK_OK(memory_source_load(m, &slots, chunks, row_begin, 1));
+    for (int64_t j = CHUNK; j < slots.slot_rows; j++) /* the chunk before the deleted ones has none after it */
+        CHECK(slots.value[(int64_t)slots.slot[last] * slots.slot_rows + j] < 0);
+    memory_source_free(m);
+    free_world(&w);
+}
+
 /* Adds weight times the distribution of one memory. */
 static void spread(const struct entries *e, const float *state, double tau, double weight, double p[VOCAB]) {
     static double z[CONTEXT + K * 3 * CHUNK];
@@ -425,5 +464,6 @@ int main(void) {
     test_window(false);
     test_small_pool();
     test_draw();
+    test_deleted();
     return 0;
 }

@@ -20,7 +20,7 @@ struct options {
     enum command command;
     struct device_choice where;
     struct landmark_options landmarks;
-    const char *store, *model, *index, *lexical, *format, *text_field, *source, *type;
+    const char *store, *model, *index, *lexical, *format, *text_field, *source;
     struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
@@ -54,7 +54,7 @@ static void log_configuration(const struct options *o, const struct model_folder
     log_bool(w, "restart", o->restart);
     log_string(w, "encoder", o->landmarks.encoder);
     log_string(w, "vectors", o->landmarks.vectors);
-    log_string(w, "landmarks", o->type);
+    log_string(w, "landmarks", o->landmarks.type);
     log_end();
 }
 
@@ -77,7 +77,7 @@ static void print_configuration(const struct options *o, const struct model_fold
             o->restart ? ", restart" : "");
     if (o->landmarks.encoder) streams_printf(stderr, "  landmarks of the encoder %s\n", o->landmarks.encoder);
     if (o->landmarks.vectors) streams_printf(stderr, "  landmarks from %s\n", o->landmarks.vectors);
-    if (o->type) fprintf(stderr, "  landmarks of type %s\n", o->type);
+    if (o->landmarks.type) fprintf(stderr, "  landmarks of type %s\n", o->landmarks.type);
 }
 
 static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
@@ -90,7 +90,6 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
     struct indexer_report report;
-    const bool own = !o->landmarks.encoder && !o->landmarks.vectors;
     struct indexer_config config = {
         .reader = {.inputs = inputs,
                    .n_inputs = n_inputs,
@@ -112,7 +111,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         .progress = progress,
     };
     TRY(reader_format_parse(&config.reader.format, o->format));
-    TRY(store_landmarks_parse(&config.type, o->type));
+    TRY(store_landmarks_parse(&config.type, o->landmarks.type));
     TRY(model_folder_open(&model, o->model));
     print_configuration(o, &model, inputs, n_inputs);
     enum status s;
@@ -121,9 +120,12 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     const struct external_encoder_config external = {
         .device = device, .type = type, .tokenizer = model.tokenizer, .model = &model.config};
     TRY_GOTO(s, landmark_maker_open(&source, &o->landmarks, &external, o->store, o->append), out);
+    const bool own = !source.landmarks.encoder.encode; /* the model makes them */
     if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
     if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
     config.landmarks = own ? NULL : &source.landmarks;
+    if (source.none) config.type = STORE_LANDMARKS_NONE;
+    if (source.none && !o->append && !o->part.parts) config.lexical = STORE_LEXICAL_ON;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
@@ -162,7 +164,8 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     "i-th share of the corpus in bytes; compressed and text files are not cut"
 #define TYPE_HELP                                                                                                      \
     "how landmarks are stored: f16, numbers of 16 bits; i8, codes of 8 bits and a scale for each chunk, which take "   \
-    "half the bytes and lose some precision (docs/store-format.md) (default: f16)"
+    "half the bytes and lose some precision (docs/store-format.md); none: no chunk is encoded, and chunks are found "  \
+    "by words alone, which is what a token memory needs (default: f16)"
 #define UPDATE_SOURCE_HELP                                                                                             \
     "the source of all these documents, in place of the path of their file: as the store has it (drt-index get)"
 #define BUILD_ABOUT                                                                                                    \
@@ -247,7 +250,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
         OPTION_LOG_JSON,
         OPTIONS_OF_VECTORS(o.landmarks),
         {"part", ARG_STRING, &o.part.text, "i/N", PART_HELP, 0, 0},
-        {"landmarks", ARG_CHOICE, &o.type, "f16|i8", TYPE_HELP, 0, 0},
+        {"landmarks", ARG_CHOICE, &o.landmarks.type, "f16|i8|none", TYPE_HELP, 0, 0},
     };
     const struct arg_program program = {
         .name = programs[command].name,
@@ -262,6 +265,10 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage(names[command], programs[command].store_missing);
     if (code < 0) code = landmark_options_check(names[command], &o.landmarks, append);
+    if (code < 0 && o.landmarks.type && strcmp(o.landmarks.type, "none") == 0 && o.lexical &&
+        strcmp(o.lexical, "off") == 0)
+        code = drt_index_usage(names[command],
+                               "--landmarks none: its chunks are found by words, so leave out --lexical off");
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
     return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }

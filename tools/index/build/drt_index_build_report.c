@@ -47,9 +47,13 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
     if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
     if (r->skipped_lines) printf(", %lld bad lines", (long long)r->skipped_lines);
     printf("; invalid UTF-8 replaced %lld times\n", (long long)r->replaced);
-    printf("%s in all; encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, index %.1f s\n",
-           progress_time_text(time, r->seconds), r->encode_seconds,
-           r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds, r->publish_seconds);
+    printf("%s in all; ", progress_time_text(time, r->seconds));
+    if (r->encoded)
+        printf("encoding %.1f s (%.0f chunks/s), tokenizing %.1f s beside it, ", r->encode_seconds,
+               r->encode_seconds > 0 ? (double)r->chunks / r->encode_seconds : 0, r->tokenize_seconds);
+    else
+        printf("tokenizing %.1f s, ", r->tokenize_seconds);
+    printf("index %.1f s\n", r->publish_seconds);
 }
 
 void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json) {
