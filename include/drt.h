@@ -258,8 +258,8 @@ struct drt_build_config {
     /* Of `parts` parts, equal in bytes of the inputs, number `part` (from 1) alone, for drt_store_join: without an
      * index. Each has a folder of its own. 0 of 0: the whole. Not with documents of a callback. */
     int part, parts;
-    /* Of a new store: "f16" (NULL), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, also with a
-     * Base LM; words find chunks, which is what a token memory needs. */
+    /* Of a new store: "f16" (NULL), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words
+     * find chunks, which is what a token memory needs. A Base LM can make a store without landmarks. */
     const char *landmarks;
 };
 struct drt_report {

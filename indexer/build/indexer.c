@@ -511,15 +511,18 @@ enum status indexer_store_without_landmarks(bool *out, const char *store) {
     struct store *opened;
     struct store_view *view;
     struct store_info info;
-    TRY(store_open(&opened, store));
-    enum status s = store_view_open(&view, opened);
+    *out = false;
+    enum status s = store_open(&opened, store);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    s = store_view_open(&view, opened);
     if (s == STATUS_OK) {
         store_view_info(view, &info);
         *out = info.landmarks == STORE_LANDMARKS_NONE;
         store_view_close(view);
     }
     store_close(opened);
-    return s;
+    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
 /* Determines what makes the landmarks, and how much memory is left beside it. */

@@ -232,7 +232,7 @@ _drt_options() {
 --vectors file
 --vectors-name value
 --part value
---landmarks f16|i8
+--landmarks f16|i8|none
 --help,-h -
 --version,-V -' ;;
     'drt-index compact') echo '--store dir

@@ -148,11 +148,9 @@ static enum status print_query(struct queries *q, int64_t i, const struct store_
 
 static enum status run_batch(struct queries *q) {
     struct search *s = &q->s;
-    const struct searcher_query query = {.n = q->live,
-                                         .k = (int)s->o->k,
-                                         .vectors = q->vectors,
-                                         .tokens = searcher_tokens(s->searcher) > 0 ? q->token : NULL,
-                                         .bm25 = s->words};
+    const struct lexical_query *tokens = searcher_tokens(s->searcher) > 0 ? q->token : NULL;
+    const struct searcher_query query = {
+        .n = q->live, .k = (int)s->o->k, .vectors = q->vectors, .tokens = tokens, .bm25 = s->words};
     double begin = clock_seconds();
     if (q->live > 0) TRY(searcher_search(s->searcher, q->hits, &query));
     q->search += clock_seconds() - begin;

@@ -43,6 +43,18 @@ static int check(struct search_options *o) {
     return workers_options_check(&o->workers);
 }
 
+enum status drt_index_search_excluded(struct search *s, struct store_range *out) {
+    const struct search_options *o = s->o;
+    struct store_chunk c = {.document = o->from_document};
+    struct store_document d;
+    *out = (struct store_range){0};
+    if (o->rule == EXCLUDE_NOTHING) return STATUS_OK;
+    if (o->from_chunk >= 0) TRY(store_view_chunk(s->store.view, &c, s->ids, o->from_chunk));
+    TRY(store_view_document(s->store.view, &d, c.document));
+    *out = exclude_range(o->rule, &d, c.in_document);
+    return STATUS_OK;
+}
+
 int drt_index_search(int argc, char **argv, const char **operands) {
     struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
                                .k = 8,

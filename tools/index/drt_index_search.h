@@ -42,6 +42,8 @@ struct search {
  * come. */
 enum status drt_index_search_open(struct search *s, bool texts, bool many);
 void drt_index_search_close(struct search *s);
+/* The chunks that --exclude names. */
+enum status drt_index_search_excluded(struct search *s, struct store_range *out);
 /* s->query and s->tokens of a text (*empty: it has no ids, and there is no query). */
 enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty);
 

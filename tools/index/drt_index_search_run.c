@@ -146,18 +146,6 @@ static enum status query_of_chunk(struct search *s, int64_t chunk) {
     return query_of_ids(s, s->ids, n);
 }
 
-static enum status find_excluded(struct search *s, struct store_range *out) {
-    const struct search_options *o = s->o;
-    struct store_chunk c = {.document = o->from_document};
-    struct store_document d;
-    *out = (struct store_range){0};
-    if (o->rule == EXCLUDE_NOTHING) return STATUS_OK;
-    if (o->from_chunk >= 0) TRY(store_view_chunk(s->store.view, &c, s->ids, o->from_chunk));
-    TRY(store_view_document(s->store.view, &d, c.document));
-    *out = exclude_range(o->rule, &d, c.in_document);
-    return STATUS_OK;
-}
-
 static enum status find_hits(struct search *s, const struct store_range *exclude) {
     const struct searcher_query query = {
         .n = 1, .k = (int)s->o->k, .vectors = s->query, .tokens = &s->tokens, .exclude = exclude, .bm25 = s->words};
@@ -175,7 +163,7 @@ static enum status search_all(struct search *s) {
     const struct search_options *o = s->o;
     struct store_range exclude;
     TRY(drt_index_search_open(s, true, false));
-    TRY(find_excluded(s, &exclude));
+    TRY(drt_index_search_excluded(s, &exclude));
     TRY(o->text ? query_of_text(s) : query_of_chunk(s, o->from_chunk));
     TRY(find_hits(s, &exclude));
     for (int i = 0; i < (int)o->k && s->hits[i].chunk >= 0; i++)

@@ -91,8 +91,26 @@ def test_landmarks_of_8_bits(tmp_path, documents, model, store):
     assert coded.info.landmarks == "i8" and len(coded.landmarks()) == len(coded) > len(rows)
     coded.close()
     np.testing.assert_array_equal(codes * scales[:, None], rows)          # the map outlives the store
-    with pytest.raises(drt.Invalid, match="choose f16 or i8"):
+    with pytest.raises(drt.Invalid, match="choose f16, i8 or none"):
         drt.Store.build(documents, tmp_path / "other", model=model, landmarks="f8")
+
+
+def test_store_without_landmarks(tmp_path, documents, model, store):
+    """Words find its chunks, in the order of a lexical search of a store with landmarks."""
+    by_words = drt.Store.build(documents, tmp_path / "words", model=model, landmarks="none")
+    assert (by_words.info.landmarks, by_words.info.dim, len(by_words)) == ("none", 0, len(store))
+    query = by_words.text(0)[:200]
+    hits = by_words.search(query, k=4)
+    assert [h.chunk for h in hits] == [h.chunk for h in store.search(query, k=4, kind="lexical", model=model)]
+    assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
+    assert by_words.sample_batch(5, 1)["ids"].shape[0] == 5
+    with pytest.raises(drt.DrtError, match="no landmarks"):
+        by_words.landmarks()
+    with pytest.raises(drt.DrtError, match="no landmarks"):
+        by_words.search(query, kind="hybrid")
+    by_words.add([words(50, 1000)], model=model)
+    assert by_words.info.landmarks == "none" and len(by_words) > len(store)
+    by_words.close()
 
 
 def test_many_landmarks_open_without_a_copy(tmp_path, model):

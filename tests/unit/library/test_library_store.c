@@ -257,7 +257,7 @@ static void coded(struct library_world *w) {
     float row[DIM], half[DIM];
     snprintf(path, sizeof path, "%s/coded", test_folder());
     snprintf(wide, sizeof wide, "%s/wide", test_folder());
-    CALL_FAILS(drt_store_build(path, w->model, &build, NULL), DRT_INVALID, "landmarks i4: choose f16 or i8");
+    CALL_FAILS(drt_store_build(path, w->model, &build, NULL), DRT_INVALID, "landmarks i4: choose f16, i8 or none");
     build.landmarks = "i8";
     CALL_OK(drt_store_build(path, w->model, &build, NULL));
     struct drt_compact_config compact = {.size = sizeof compact, .threads = 1, .landmarks = "half"};
@@ -289,6 +289,55 @@ static void coded(struct library_world *w) {
     CALL_OK(drt_landmarks_rows(l, &rows));
     drt_landmarks_close(l);
     drt_store_close(store);
+}
+
+/* Without landmarks: searched by words with the scores of BM25, which a store with landmarks finds as well. */
+static void by_words(struct library_world *w) {
+    enum { K = 4 };
+    struct library_corpus corpus = {.documents = 12};
+    struct drt_build_config build = {
+        .size = sizeof build, .next = library_next, .next_context = &corpus, .landmarks = "none"};
+    struct drt_store_info info = {.size = sizeof info};
+    const struct drt_searcher_config lexical = {.size = sizeof lexical, .kind = DRT_SEARCH_LEXICAL},
+                                     hybrid = {.size = sizeof hybrid, .kind = DRT_SEARCH_HYBRID};
+    const struct drt_search how = {.size = sizeof how, .k = K};
+    const float vector[DIM] = {1};
+    struct drt_searcher *searcher;
+    struct drt_landmarks *l;
+    struct drt_store *store;
+    struct drt_hit hits[2][K];
+    char path[700];
+    for (int with = 0; with < 2; with++) {
+        snprintf(path, sizeof path, "%s/%s", test_folder(), with ? "with-landmarks" : "by-words");
+        corpus.next = 0;
+        CALL_OK(drt_store_build(path, w->model, &build, NULL));
+        CALL_OK(drt_store_open(&store, path));
+        CALL_OK(drt_store_info(store, &info));
+        CHECK_EQ(info.dim, with ? DIM : 0);
+        CHECK_STR(info.landmarks, with ? "f16" : "none");
+        CALL_OK(drt_searcher_open(&searcher, store, w->model, with ? &lexical : NULL));
+        const char *text = "the river of stone";
+        CALL_OK(drt_search_texts(searcher, hits[with], &text, NULL, 1, &how));
+        CHECK(hits[with][0].chunk >= 0);
+        if (!with) {
+            for (int i = 1; i < K && hits[0][i].chunk >= 0; i++)
+                CHECK(hits[0][i].score <= hits[0][i - 1].score);
+            CALL_FAILS(drt_search_vectors(searcher, hits[1], vector, 1, &how), DRT_INVALID, "not vectors");
+            CALL_FAILS(drt_landmarks_open(&l, store, 0), DRT_UNSUPPORTED, "has no landmarks");
+            struct drt_searcher *none = NULL;
+            CALL_FAILS(drt_searcher_open(&none, store, w->model, &hybrid), DRT_UNSUPPORTED, "no landmarks");
+            CALL_FAILS(drt_searcher_open(&none, store, NULL, NULL), DRT_UNSUPPORTED, "needs a model");
+        }
+        drt_searcher_close(searcher);
+        drt_store_close(store);
+        build.landmarks = NULL;
+    }
+    for (int i = 0; i < K; i++)
+        CHECK_EQ(hits[0][i].chunk, hits[1][i].chunk);
+    build.append = true; /* what is added has none either */
+    snprintf(path, sizeof path, "%s/by-words", test_folder());
+    corpus = (struct library_corpus){.documents = 3, .next = 0};
+    CALL_OK(drt_store_build(path, w->model, &build, NULL));
 }
 
 static int bad_text(void *context, struct drt_text *out) {
@@ -337,6 +386,7 @@ int main(int argc, char **argv) {
     lifetimes(&w);
     resumed(&w);
     coded(&w);
+    by_words(&w);
     build_failures(&w);
     library_world_close(&w);
     return test_done();

@@ -347,7 +347,7 @@ static void types(void) {
     CHECK(type == STORE_LANDMARKS_I8);
     CHECK_OK(store_landmarks_parse(&type, NULL));
     CHECK(type == STORE_LANDMARKS_KEEP);
-    CHECK_FAILS(store_landmarks_parse(&type, "int4"), STATUS_INVALID, "landmarks int4: choose f16 or i8");
+    CHECK_FAILS(store_landmarks_parse(&type, "int4"), STATUS_INVALID, "landmarks int4: choose f16, i8 or none");
 }
 
 /* Writes, or with bytes 0 removes, the record of the type. */
@@ -365,17 +365,20 @@ static void put_type(const void *value, size_t bytes) {
 }
 
 static void type_records(void) {
-    static const uint8_t damaged[] = {1, 0, 0, 0, 0}, unknown[] = {2, 0xa6, 0x23, 0x46, 0xb3}, bare[] = {1};
+    static const uint8_t damaged[] = {1, 0, 0, 0, 0}, none[] = {2, 0xa6, 0x23, 0x46, 0xb3},
+                         unknown[] = {3, 0xa5, 0xa0, 0x2d, 0x41}, bare[] = {1};
     const struct store_writer_config config = config_of(16);
     struct store *s;
     struct store_writer *w;
     int64_t problems;
     fixture_store(new_dir("records"), &config, 0, 30, 10, "exact");
+    put_type(none, sizeof none);
+    CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, "landmarks of type none have 16 dimensions");
     put_type(unknown, sizeof unknown);
     CHECK_FAILS(store_open(&s, dir), STATUS_VERSION,
-                "landmarks of type 2, which this program does not know: use a newer");
-    CHECK_FAILS(store_writer_open(&w, dir, &config, true), STATUS_VERSION, "type 2");
-    CHECK_FAILS(store_verify(dir, true, NULL, NULL, NULL, &problems), STATUS_VERSION, "type 2");
+                "landmarks of type 3, which this program does not know: use a newer");
+    CHECK_FAILS(store_writer_open(&w, dir, &config, true), STATUS_VERSION, "type 3");
+    CHECK_FAILS(store_verify(dir, true, NULL, NULL, NULL, &problems), STATUS_VERSION, "type 3");
     for (int i = 0; i < 3; i++) {
         put_type(i == 0 ? damaged : bare, i == 0 ? sizeof damaged : i == 1 ? sizeof bare : 0);
         CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, "record landmarks is missing or damaged");
