@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What landmarks of 8 bits lose and save beside fp16: the same corpus in two stores, searched by the same queries.
 
-    PYTHONPATH=python DRT_LIBRARY=build/libdrt.so.1 tests/bench/peers/landmark_types.py F16 I8 QUERIES.jsonl
+    PYTHONPATH=library/python DRT_LIBRARY=build/libdrt.so.1 tests/bench/peers/landmark_types.py F16 I8 QUERIES.jsonl
 
 A query is the vector that the model searches with after the first 512 to 4096 bytes of a document of QUERIES.jsonl, which the
 stores should not hold. recall@k: the share of the k best chunks of an exact search of F16 that a search finds. Times are those of
