@@ -38,6 +38,8 @@ static const struct config_key keys[] = {
      "epochs: each token once an epoch, windows in random order; random: windows start anywhere, as in the papers"},
     {"", "samples", SWITCH, AT(samples), 0, 0, "false",
      "data and valid are samples (drt-tokenizer samples): one a sequence, and only its answer is predicted"},
+    {"", "align", SWITCH, AT(align), 0, 0, "false",
+     "samples: pads precede each one, so that a query has read all of its prompt but the last id"},
     {"", "sequences", WHOLE, AT(sequences), 1, 1 << 20, "8", "sequences of a micro-batch"},
     {"", "length", WHOLE, AT(length), 2, 1 << 26, "1008", "tokens of a sequence: a multiple of the model's chunk"},
     {"", "accumulate", WHOLE, AT(accumulate), 1, 1 << 16, "1", "micro-batches of a step"},

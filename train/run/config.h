@@ -21,7 +21,7 @@ struct train_config {
     struct config_strings data, valid, pool_data, prompts;
     int64_t end_id;
     int sampling;                        /* enum sampling */
-    bool samples;
+    bool samples, align;
     int64_t sequences, length, accumulate;
     struct schedule schedule;            /* steps, learning rate, pool, mlm, contrastive, seed */
     double beta1, beta2, eps, weight_decay, clip, trunk_lr;

@@ -174,6 +174,8 @@ static enum status config_check_teach(const struct train_config *c) {
 
 /* A sample is one padded sequence, so reading other sequences or cutting the text anew is impossible. */
 static enum status config_check_samples(const struct train_config *c) {
+    if (c->align && (!c->samples || c->model.base_lm))
+        return fail(STATUS_INVALID, "align is true: it needs samples, and a model with chunks");
     if (!c->samples) return STATUS_OK;
     if (c->sampling != SAMPLING_EPOCHS) return fail(STATUS_INVALID, "samples needs sampling epochs");
     if (c->pool == POOL_BATCH || (c->schedule.pool_start > 1 && c->pool_before == POOL_BATCH))
