@@ -28,6 +28,8 @@ static const struct config_key keys[] = {
      "an object (a model's config.json), or the folder of a model whose weights to start from"},
     {"", "start_from", TEXT, AT(start_from), 0, 0, NULL,
      "folder of the initial weights; none: random weights from `seed`"},
+    {"", "renew", NUMBER, AT(renew), 0, 1, "1",
+     "start_from: embeddings with a larger cosine to pad_id's (of ids that its text hardly had) begin anew; 1: off"},
     {"", "tokenizer", TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.json; default: the one of start_from"},
     {"", "data", TEXTS, AT(data), 0, 0, NULL, "token files (.u16, .u32) to train on"},
     {"", "valid", TEXTS, AT(valid), 0, 0, NULL, "token files for validation"},

@@ -16,6 +16,7 @@ struct train_config {
      * weights */
     char *model_json;
     char *start_from;
+    double renew;                        /* as params_renew's cosine; 1: off */
     struct model_config model;           /* parsed by config_check */
     char *tokenizer;
     struct config_strings data, valid, pool_data, prompts;

@@ -43,6 +43,8 @@ static enum status config_check_model(struct train_config *c) {
         TRY(file_join(path, c->start_from, "tokenizer.json"));
         TRY(memory_copy_string(&c->tokenizer, path));
     }
+    if (c->renew < 1 && (!c->start_from || c->model.pad_id < 0))
+        return fail(STATUS_INVALID, "renew is %g: it needs start_from, and a model with pad_id", c->renew);
     if (!c->tokenizer) return fail(STATUS_INVALID, "tokenizer is missing: the tokenizer.json that made the data");
     if (c->end_id < 0) c->end_id = c->model.eos_id;
     if (c->end_id >= c->model.vocab_size)

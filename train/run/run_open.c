@@ -130,6 +130,10 @@ static enum status run_graft(struct run *r, const struct safetensors *file) {
     if (n.left > 0)
         progress_note(r->options->progress, "%s: its lower layers from number %d on are left out (%d tensors)",
                       c->start_from, c->model.lower_layers + 1, n.left);
+    if (c->renew >= 1) return STATUS_OK;
+    int64_t renewed;
+    TRY(params_renew(r->state.params, &c->model, c->renew, (uint64_t)c->seed, &renewed));
+    progress_note(r->options->progress, "%s: %lld embeddings begin anew (renew)", c->start_from, (long long)renewed);
     return STATUS_OK;
 }
 

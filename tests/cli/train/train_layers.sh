@@ -32,3 +32,11 @@ config "4, 1" more
 expect 1 "$BIN/drt-train" --device cpu --config "$TMP/more.cfg" --out "$TMP/more"
 err_has "model.lower_layers.3."
 [ ! -e "$TMP/more/log.jsonl" ] || die "a run was begun"
+
+# renew: embeddings that point where pad_id's does begin anew. No model of random weights has one, and none may be off without a folder.
+sed 's/"lr": 0,/"renew": 0.9, &/' "$TMP/fewer.cfg" >"$TMP/renew.cfg"
+expect 0 "$BIN/drt-train" --device cpu --config "$TMP/renew.cfg" --out "$TMP/renew"
+err_has "0 embeddings begin anew (renew)"
+sed 's/"start_from": *"[^"]*"/"renew": 0.9, "tokenizer": "t.json"/' "$TMP/fewer.cfg" >"$TMP/none.cfg"
+expect 1 "$BIN/drt-train" --device cpu --config "$TMP/none.cfg" --out "$TMP/none"
+err_has "renew is 0.9: it needs start_from"
