@@ -31,8 +31,8 @@ struct params_grafted { int taken, fresh, left; };        /* tensors: of the fil
 enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
                          uint64_t seed, struct params_grafted *counts);
 /* Embeddings of ids that the text of a training hardly had: only the head's gradient reaches them, which moves them all
- * into one direction, that of pad_id. Ids whose cosine with it exceeds `cosine` get the sum of three other ids' rows, at
- * the mean length of such rows; what copies other ids then copies them. pad_id >= 0. *renewed: their number. */
+ * into one direction, that of pad_id. Ids whose cosine with it exceeds `cosine` get the sum of three other ids' rows,
+ * at the mean length of such rows; what copies other ids then copies them. pad_id >= 0. *renewed: their number. */
 enum status params_renew(struct params *p, const struct model_config *config, double cosine, uint64_t seed,
                          int64_t *renewed);
 /* How many numbers memory.gate.weight has (docs/model.md). */

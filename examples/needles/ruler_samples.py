@@ -4,9 +4,10 @@
 ruler_samples.py TASK COUNT CHARACTERS SEED WORDS.jsonl
 
 TASK is niah_single_1, niah_multikey_2 or vt. A prompt has at most CHARACTERS characters, which are about a third as
-many tokens. Keys are pairs of words that occur in the texts of WORDS.jsonl, so they differ from RULER's own."""
+many tokens. Keys are pairs of words that occur in the texts of WORDS.jsonl (or .jsonl.xz), so they differ from RULER's own."""
 import collections
 import json
+import lzma
 import random
 import re
 import string
@@ -21,7 +22,7 @@ HOPS = 5  # variables of a chain
 
 def words_of(path):
     count = collections.Counter()
-    with open(path, encoding="utf-8") as file:
+    with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8") as file:
         for line in file:
             count.update(re.findall(r"\b[a-z]{4,12}\b", json.loads(line)["text"]))
     words = sorted(word for word, n in count.items() if n >= 3)
