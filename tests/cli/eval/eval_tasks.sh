@@ -45,6 +45,12 @@ expect 0 "$EVAL" tasks "$TMP/pads.jsonl" --model "$TMP/model" --self-retrieval -
 [ "$(head -1 "$TMP/plain")" = "$(head -1 "$TMP/padded")" ] || die "pads before a prompt that needs none"
 [ "$(tail -1 "$TMP/plain")" != "$(tail -1 "$TMP/padded")" ] || die "no pads before a prompt that needs some"
 
+# A Base LM has no queries: pads are refused, and nothing retrieves a needle.
+tiny_base "$TMP/base"
+expect_error "which has no queries" "$EVAL" tasks "$TMP/pads.jsonl" --model "$TMP/base" --align
+expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/base" --context 256 --trials 1 --json
+out_has '"retrieved": 0'
+
 # Wrong options are refused before a model is read.
 niah() { "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" "$@"; }
 expect_usage "--data FILE is missing" "$EVAL" niah
