@@ -327,7 +327,7 @@ struct graft {
     const struct safetensors *file;
     bool *used; /* [tensors of the file] */
     bool base;  /* the file is a Base LM's */
-    int taken, fresh;
+    int taken, fresh, left;
 };
 
 static enum status graft_tensor(struct graft *g, const struct param *t) {
@@ -351,9 +351,20 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     return STATUS_OK;
 }
 
-static enum status graft_check_unused(const struct graft *g) {
+/* A lower layer of a DRT model beyond those of the config. */
+static bool graft_left_out(const struct graft *g, const char *name) {
+    int layer;
+    return !g->config->base_lm && sscanf(name, "model.lower_layers.%d.", &layer) == 1 &&
+           layer >= g->config->lower_layers;
+}
+
+static enum status graft_check_unused(struct graft *g) {
     for (int i = 0; i < safetensors_count(g->file); i++) {
         const char *name = safetensors_at(g->file, i)->name;
+        if (graft_left_out(g, name)) {
+            g->left++;
+            continue;
+        }
         if (!g->used[i] && !ignored(name))
             return fail(STATUS_MISMATCH,
                         "%s: tensor %s has no counterpart in a model with this config: its layers must be those of the "
@@ -364,7 +375,7 @@ static enum status graft_check_unused(const struct graft *g) {
 }
 
 enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
-                         uint64_t seed, int *taken, int *fresh) {
+                         uint64_t seed, struct params_grafted *counts) {
     struct params *p;
     struct graft g = {.config = config, .file = file};
     TRY(params_init(&p, config, seed));
@@ -377,8 +388,7 @@ enum status params_graft(struct params **out, const struct model_config *config,
     s = graft_check_unused(&g);
 out:
     memory_free(g.used);
-    *taken = g.taken;
-    *fresh = g.fresh;
+    *counts = (struct params_grafted){.taken = g.taken, .fresh = g.fresh, .left = g.left};
     if (s == STATUS_OK)
         *out = p;
     else

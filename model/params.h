@@ -23,12 +23,18 @@ enum status params_load(struct params **out, const struct model_config *config, 
 /* N(0, 0.02^2) for matrices and the embedding (row pad_id zero), 1 for norms; retrieval projections get I added. */
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed);
 /* params_init, then every tensor that the file has, so that training may start from a model of another kind: a Base
- * LM's layers become the lower and then the upper ones of `config` in order. What only retrieval and the token memory
+ * LM's layers become the lower and then the upper ones of `config` in order; of a DRT model with more lower layers than
+ * `config` the first are taken. What only retrieval and the token memory
  * read (encoder, GCA, landmarks, memory.*) keeps its first values where the file lacks it; any other tensor that is
- * missing, or one that the config does not have, is an error that names it. *taken: the file's tensors, *fresh: others.
- */
+ * missing, or one that the config does not have, is an error that names it. */
+struct params_grafted { int taken, fresh, left; };        /* tensors: of the file, others, of the file but left out */
 enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
-                         uint64_t seed, int *taken, int *fresh);
+                         uint64_t seed, struct params_grafted *counts);
+/* Embeddings of ids that the text of a training hardly had: only the head's gradient reaches them, which moves them all
+ * into one direction, that of pad_id. Ids whose cosine with it exceeds `cosine` get the sum of three other ids' rows,
+ * at the mean length of such rows; what copies other ids then copies them. pad_id >= 0. *renewed: their number. */
+enum status params_renew(struct params *p, const struct model_config *config, double cosine, uint64_t seed,
+                         int64_t *renewed);
 /* How many numbers memory.gate.weight has (docs/model.md). */
 enum { PARAMS_MEMORY_GATE = 5 };
 enum status params_save(const struct params *p, const char *path, enum safetensors_dtype dtype,

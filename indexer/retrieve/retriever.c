@@ -318,3 +318,8 @@ struct chunk_retriever_times chunk_retriever_times(const struct retriever *base)
     times.cache_misses = stats.misses;
     return times;
 }
+
+int64_t chunk_retriever_past_bytes(const struct retriever *base) {
+    const struct chunk_retriever *r = retriever_of(base);
+    return r->config.self ? own_past_bytes(&r->own) : 0;
+}

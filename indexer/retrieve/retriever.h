@@ -45,3 +45,6 @@ struct chunk_retriever_times {
     int64_t queries, cache_hits, cache_misses;
 };
 struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);
+/* Bytes that the running text's own past occupies, on the host and on the device: landmarks, ids, and with the decoder
+ * variant K and V. Memory that is reserved for later chunks does not count. */
+int64_t chunk_retriever_past_bytes(const struct retriever *r);

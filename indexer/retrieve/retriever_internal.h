@@ -29,6 +29,7 @@ struct own_past {
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
 void own_past_clear(struct own_past *p);                  /* forgets the text, keeps the memory */
+int64_t own_past_bytes(const struct own_past *p);         /* of the text's chunks, without reserved memory */
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
 /* Begins to encode one chunk. Its landmark exists after encoder_finish; no search sees it earlier. `states`: additional
  * destination of its K and V (encoder-decoder variant; data NULL: none). */

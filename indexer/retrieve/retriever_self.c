@@ -105,6 +105,12 @@ static enum status own_past_add_states(struct own_past *p) {
     return STATUS_OK;
 }
 
+int64_t own_past_bytes(const struct own_past *p) {
+    const int64_t landmark = p->dim * (int64_t)sizeof(float), ids = p->chunk * (int64_t)own_past_id_bytes(p);
+    const int64_t states = p->hidden ? 2 * (int64_t)p->slot_rows * p->dim * dtype_bytes(encoder_type(p->encoder)) : 0;
+    return p->count * (landmark + ids + states);
+}
+
 static void own_past_keep_ids(struct own_past *p, int64_t chunk, const int32_t *ids) {
     size_t at = (size_t)(chunk % OWN_BLOCK) * (size_t)p->chunk;
     uint16_t *narrow = p->ids[chunk / OWN_BLOCK];

@@ -141,6 +141,19 @@ static float loss_exponents(float *logits, int64_t n, float base, float factor) 
     return v_sum(sum) + rest;
 }
 
+/* The rows of a block that are computed. Where only a task's answers are predicted, most rows have no target: rows
+ * before the first and after the last target are then left out, if they are at least half of the block. */
+static int64_t loss_live_rows(const struct loss_backward_task *t, int64_t *row, int64_t n) {
+    int64_t first = 0, end = n;
+    while (first < end && t->targets[*row + first] < 0)
+        first++;
+    while (end > first && t->targets[*row + end - 1] < 0)
+        end--;
+    if (2 * (end - first) > n) return n;
+    *row += first;
+    return end - first;
+}
+
 /* Factor of row r's loss in the gradient. */
 static float loss_row_scale(const struct loss_backward_task *t, int64_t r) {
     return t->weight ? t->scale * t->weight[r] : t->scale;
@@ -209,7 +222,12 @@ static void loss_input_blocks(void *context, int64_t begin, int64_t end, int wor
     const struct loss_backward_task *t = context;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i * ROWS, n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-        loss_input_block(t, device_scratch(t->dev, worker), row, n);
+        int64_t first = row, live = loss_live_rows(t, &first, n);
+        for (int64_t r = row; live < n && r < row + n; r++) {
+            t->nll[r] = 0.0f;
+            memset(mat_row(t->dx, r), 0, (size_t)t->dx.cols * sizeof(float));
+        }
+        if (live > 0) loss_input_block(t, device_scratch(t->dev, worker), first, live);
     }
 }
 
@@ -218,8 +236,10 @@ static void loss_table_blocks(void *context, int64_t begin, int64_t end, int wor
     float *logits = device_scratch(t->dev, worker);
     for (int64_t i = begin; i < end; i++) {
         int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
-        for (int64_t row = 0; row < t->x.rows; row += ROWS) {
-            int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
+        for (int64_t begin_row = 0; begin_row < t->x.rows; begin_row += ROWS) {
+            int64_t row = begin_row, n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
+            n = loss_live_rows(t, &row, n);
+            if (n == 0) continue;
             struct mat block = loss_block(logits, n, words), x = mat_rows(t->x, row, n);
             loss_logits(block, x, mat_rows(t->table, word, words), 1.0f);
             for (int64_t r = 0; r < n; r++) {

@@ -57,10 +57,13 @@ _drt_options() {
 --context value
 --wording papers|ruler
 --trials value
+--value-ids value
 --seed value
 --write file
 --write-documents file
+--answers file
 --heat-map file
+--plot file
 --model dir
 --store dir
 --corpus-retrieval -
@@ -128,6 +131,7 @@ _drt_options() {
 --max-samples value
 --max-tokens value
 --stop value
+--align -
 --model dir
 --store dir
 --corpus-retrieval -

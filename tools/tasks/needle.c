@@ -12,6 +12,7 @@ enum { RANDOM_IDS = 5, LIST_MAX = 256, SYLLABLES = 3 };
 struct id_list {
     int32_t id[LIST_MAX];
     int n;
+    struct needle_span value; /* ids of the symbol that the statement assigns */
 };
 /* A key or a value: ids (papers) or text (RULER). */
 struct symbol {
@@ -68,8 +69,8 @@ static void needle_name(struct needle_maker *m, char *out) {
 
 static void needle_symbol(struct needle_maker *m, struct symbol *s, bool value) {
     char word[2][2 * SYLLABLES + 1];
-    *s = (struct symbol){.ids.n = RANDOM_IDS};
-    for (int i = 0; i < RANDOM_IDS; i++)
+    *s = (struct symbol){.ids.n = value && m->config.value_ids > 0 ? m->config.value_ids : RANDOM_IDS};
+    for (int i = 0; i < s->ids.n; i++)
         s->ids.id[i] = m->ordinary[rng_below(&m->rng, (uint64_t)m->n_ordinary)];
     if (m->config.wording == NEEDLE_PAPERS) return;
     if (m->config.task == NEEDLE_TWO_HOP) {
@@ -88,11 +89,25 @@ static void needle_symbol(struct needle_maker *m, struct symbol *s, bool value) 
     snprintf(s->text, sizeof s->text, "%s-%s", word[0], word[1]);
 }
 
-/* Adds text in which %1 and %2 stand for two symbols. */
+/* Turns a range of bytes of a list's text into the ids that have a byte of it. */
+static void needle_value_ids(struct needle_maker *m, struct id_list *list, size_t from, size_t to) {
+    size_t at = 0, bytes;
+    list->value = (struct needle_span){list->n, list->n};
+    for (int i = 0; i < list->n; at += bytes, i++) {
+        bytes = 0;
+        (void)tokenizer_bytes(m->config.tokenizer, list->id[i], &bytes);
+        if (at + bytes <= from) continue;
+        if (at >= to) return;
+        if (list->value.from == list->n) list->value.from = i;
+        list->value.to = i + 1;
+    }
+}
+
+/* Adds text in which %1 and %2 stand for two symbols. A statement assigns the last one of them. */
 static enum status needle_add(struct needle_maker *m, struct id_list *to, const char *pattern, const struct symbol *a,
                               const struct symbol *b) {
     char text[512];
-    size_t n = 0;
+    size_t n = 0, from = 0, end = 0; /* bytes of the value, in RULER's wording */
     for (const char *p = pattern; *p; p++) {
         const struct symbol *s = p[0] == '%' ? p[1] == '1' ? a : b : NULL;
         if (!s) {
@@ -101,16 +116,21 @@ static enum status needle_add(struct needle_maker *m, struct id_list *to, const 
         }
         p++;
         if (m->config.wording == NEEDLE_RULER) {
+            if (s == (b ? b : a)) from = n;
             n += (size_t)snprintf(text + n, sizeof text - n, "%s", s->text);
+            if (s == (b ? b : a)) end = n;
             continue;
         }
         text[n] = 0;
         if (n > 0) TRY(needle_text(m, to, text));
         TRY(needle_list(to, &s->ids));
+        if (s == (b ? b : a)) to->value = (struct needle_span){to->n - s->ids.n, to->n};
         n = 0;
     }
     text[n] = 0;
-    return n > 0 ? needle_text(m, to, text) : STATUS_OK;
+    if (n > 0) TRY(needle_text(m, to, text));
+    if (m->config.wording == NEEDLE_RULER) needle_value_ids(m, to, from, end);
+    return STATUS_OK;
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------------------- */
@@ -243,6 +263,11 @@ static void needle_spots(struct needle_maker *m, struct spot spot[NEEDLE_STATEME
         spot[i].statement = order[i];
 }
 
+static bool riddle_needs(const struct needle_maker *m, const struct riddle *r, int statement) {
+    if (m->config.task == NEEDLE_MULTI_VALUE) return true;
+    return m->config.task == NEEDLE_TWO_HOP ? statement < 2 : statement == r->first;
+}
+
 static int64_t needle_hay(struct needle_maker *m, int32_t *out, int64_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         out[i] = m->config.haystack[(*from + i) % m->config.n_haystack];
@@ -253,7 +278,7 @@ static int64_t needle_hay(struct needle_maker *m, int32_t *out, int64_t *from, i
 /* hay ids of the haystack with the riddle's statements among them (but for the last `tail`, after which none stands).
  */
 static int64_t needle_fill(struct needle_maker *m, int32_t *out, const struct riddle *r, int64_t hay, int64_t tail,
-                           int64_t from, double *depth) {
+                           int64_t from, struct needle_sample *sample) {
     struct spot spot[NEEDLE_STATEMENTS];
     int64_t n = 0, used = 0, first = -1;
     needle_spots(m, spot, r->n, hay - tail);
@@ -261,13 +286,15 @@ static int64_t needle_fill(struct needle_maker *m, int32_t *out, const struct ri
         const struct id_list *s = &r->statement[spot[i].statement];
         n += needle_hay(m, out + n, &from, spot[i].at - used);
         used = spot[i].at;
-        const bool needed = m->config.task == NEEDLE_TWO_HOP ? spot[i].statement < 2 : spot[i].statement == r->first;
-        if (first < 0 && needed) first = n;
+        if (riddle_needs(m, r, spot[i].statement)) {
+            if (first < 0) first = n;
+            sample->value[sample->n_values++] = (struct needle_span){n + s->value.from, n + s->value.to};
+        }
         memcpy(out + n, s->id, (size_t)s->n * sizeof *s->id);
         n += s->n;
     }
     n += needle_hay(m, out + n, &from, hay - used);
-    *depth = (double)first / (double)n;
+    sample->depth = (double)first / (double)n;
     return n;
 }
 
@@ -294,10 +321,10 @@ static enum status needle_compose(struct needle_maker *m, struct riddle *r, stru
         const int64_t length = riddle_length(r);
         TRY(memory_allocate(&m->document, (size_t)(4 * chunk + length)));
         out->document = m->document;
-        out->n_document = needle_fill(m, m->document, r, 4 * chunk, 0, from + m->n_prompt, &out->depth);
+        out->n_document = needle_fill(m, m->document, r, 4 * chunk, 0, from + m->n_prompt, out);
         needle_hay(m, m->prompt, &from, hay);
     } else {
-        (void)needle_fill(m, m->prompt, r, hay, chunk, from, &out->depth);
+        (void)needle_fill(m, m->prompt, r, hay, chunk, from, out);
     }
     memcpy(m->prompt + hay + stated, r->question.id, (size_t)r->question.n * sizeof *r->question.id);
     memcpy(out->answer, r->answer.id, (size_t)r->answer.n * sizeof *r->answer.id);

@@ -22,10 +22,12 @@ struct needle_config {
     int64_t context;                     /* ids of the prompt, at most; cut to whole chunks and one id */
     int chunk;                           /* ids a chunk, landmark not counted */
     bool elsewhere;                      /* the statements are in a document of their own, not in the prompt */
+    int value_ids;                       /* NEEDLE_PAPERS: random ids of a value; 0: five, as in the papers */
     uint64_t seed;
 };
 
 enum { NEEDLE_STATEMENTS = 6, NEEDLE_ANSWER_MAX = 64 };
+struct needle_span { int64_t from, to; };                 /* ids from .. to-1 */
 /* Owned by the maker, until the next call. */
 struct needle_sample {
     const int32_t *prompt; int64_t n_prompt;
@@ -34,6 +36,8 @@ struct needle_sample {
     /* RULER's wording: the strings of the answer */
     const char *outputs[NEEDLE_STATEMENTS]; int n_outputs;
     int scored;                          /* the one id of the answer that the papers' code scores */
+    /* where the values of the answer stand: in the document with `elsewhere`, else in the prompt */
+    struct needle_span value[NEEDLE_STATEMENTS]; int n_values;
     double depth;                        /* position in the text of the first statement that the answer needs: 0 .. 1 */
 };
 

@@ -47,6 +47,20 @@ void task_run_close(struct task_run *r) {
     *r = (struct task_run){0};
 }
 
+/* Feeds the pads before a prompt of n ids. */
+static enum status task_run_pads(struct task_run *r, int64_t n) {
+    const struct model_config *model = &r->engine.model.config;
+    int32_t *pads = NULL;
+    const int64_t over = (n - 1) % model->chunk, count = over > 0 ? model->chunk - over : 0;
+    if (count == 0) return STATUS_OK;
+    TRY(memory_allocate(&pads, (size_t)count));
+    for (int64_t i = 0; i < count; i++)
+        pads[i] = model->pad_id;
+    enum status status = generation_feed(r->generation, pads, count, NULL);
+    memory_free(pads);
+    return status;
+}
+
 enum status task_run_answer(struct task_run *r, const char *prompt, size_t prompt_bytes, char **answer,
                             size_t *capacity, size_t *bytes, const struct progress *progress) {
     const int32_t *ids = NULL;
@@ -55,6 +69,10 @@ enum status task_run_answer(struct task_run *r, const char *prompt, size_t promp
     *bytes = 0;
     TRY(generation_reset(r->generation, 0));
     TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes));
+    if (r->align) {
+        TRY(task_run_pads(r, n));
+        TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes)); /* the ids were the last call's */
+    }
     TRY(generation_feed(r->generation, ids, n, NULL));
     do {
         if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped");

@@ -21,7 +21,13 @@ struct task_run_options {
 /* What is wrong with the options; NULL: nothing. */
 const char *task_run_usage(const struct task_run_options *o);
 
-struct task_run { struct engine engine; struct generation *generation; };
+struct task_run {
+    struct engine engine;
+    struct generation *generation;
+    /* Pads precede each prompt, so that it ends with the first id of a chunk: a query has then read all but that id, as
+     * in the training with `align` (docs/training-keys.md). Set it after task_run_open; not for a Base LM. */
+    bool align;
+};
 /* Greedy, at most max_tokens ids (-1: no limit) an answer, which ends before a stop string. */
 enum status task_run_open(struct task_run *out, const struct task_run_options *o, int64_t max_tokens,
                           const struct arg_strings *stops, const struct progress *progress);

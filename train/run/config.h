@@ -16,12 +16,13 @@ struct train_config {
      * weights */
     char *model_json;
     char *start_from;
+    double renew;                        /* as params_renew's cosine; 1: off */
     struct model_config model;           /* parsed by config_check */
     char *tokenizer;
     struct config_strings data, valid, pool_data, prompts;
     int64_t end_id;
     int sampling;                        /* enum sampling */
-    bool samples;
+    bool samples, align;
     int64_t sequences, length, accumulate;
     struct schedule schedule;            /* steps, learning rate, pool, mlm, contrastive, seed */
     double beta1, beta2, eps, weight_decay, clip, trunk_lr;

@@ -43,6 +43,8 @@ static enum status config_check_model(struct train_config *c) {
         TRY(file_join(path, c->start_from, "tokenizer.json"));
         TRY(memory_copy_string(&c->tokenizer, path));
     }
+    if (c->renew < 1 && (!c->start_from || c->model.pad_id < 0))
+        return fail(STATUS_INVALID, "renew is %g: it needs start_from, and a model with pad_id", c->renew);
     if (!c->tokenizer) return fail(STATUS_INVALID, "tokenizer is missing: the tokenizer.json that made the data");
     if (c->end_id < 0) c->end_id = c->model.eos_id;
     if (c->end_id >= c->model.vocab_size)
@@ -174,6 +176,8 @@ static enum status config_check_teach(const struct train_config *c) {
 
 /* A sample is one padded sequence, so it is impossible to read other sequences or to cut the text again. */
 static enum status config_check_samples(const struct train_config *c) {
+    if (c->align && (!c->samples || c->model.base_lm))
+        return fail(STATUS_INVALID, "align is true: it needs samples, and a model with chunks");
     if (!c->samples) return STATUS_OK;
     if (c->sampling != SAMPLING_EPOCHS) return fail(STATUS_INVALID, "samples needs sampling epochs");
     if (c->pool == POOL_BATCH || (c->schedule.pool_start > 1 && c->pool_before == POOL_BATCH))

@@ -122,10 +122,18 @@ static enum status run_create_folder(struct run *r) {
  * their random initial values. */
 static enum status run_graft(struct run *r, const struct safetensors *file) {
     const struct train_config *c = r->config;
-    int taken, fresh;
-    TRY(params_graft(&r->state.params, &c->model, file, (uint64_t)c->seed, &taken, &fresh));
-    if (fresh > 0)
-        progress_note(r->options->progress, "%s: %d tensors taken, %d others begin anew", c->start_from, taken, fresh);
+    struct params_grafted n;
+    TRY(params_graft(&r->state.params, &c->model, file, (uint64_t)c->seed, &n));
+    if (n.fresh > 0)
+        progress_note(r->options->progress, "%s: %d tensors taken, %d others begin anew", c->start_from, n.taken,
+                      n.fresh);
+    if (n.left > 0)
+        progress_note(r->options->progress, "%s: its lower layers from number %d on are left out (%d tensors)",
+                      c->start_from, c->model.lower_layers + 1, n.left);
+    if (c->renew >= 1) return STATUS_OK;
+    int64_t renewed;
+    TRY(params_renew(r->state.params, &c->model, c->renew, (uint64_t)c->seed, &renewed));
+    progress_note(r->options->progress, "%s: %lld embeddings begin anew (renew)", c->start_from, (long long)renewed);
     return STATUS_OK;
 }
 
@@ -216,6 +224,7 @@ static enum status run_open_batches(struct run *r) {
                                  .model = &c->model,
                                  .sampling = (enum sampling)c->sampling,
                                  .samples = c->samples,
+                                 .align = c->align,
                                  .sequences = (int)c->sequences,
                                  .chunks = config_chunks(c),
                                  .held = (int)c->accumulate,

@@ -56,6 +56,7 @@ enum status validation_open(struct validation **out, const struct train_config *
                                  .model = &config->model,
                                  .sampling = SAMPLING_ONCE,
                                  .samples = config->samples,
+                                 .align = config->align,
                                  .sequences = v->sequences,
                                  .chunks = config_chunks(config),
                                  .held = 1,

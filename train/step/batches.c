@@ -163,6 +163,13 @@ static enum status batches_allocate_held(struct batches *b) {
 /* ---- samples ------------------------------------------------------------------------------------------------------
  */
 
+/* Pads before a sample: with them its prompt ends with the first id of a chunk. */
+static int64_t batches_pads(const struct batches *b, int64_t sample) {
+    if (!b->config.align) return 0;
+    int64_t over = (b->prompts[sample] - 1) % b->model.chunk;
+    return over > 0 ? b->model.chunk - over : 0;
+}
+
 /* Samples of a file, which are the documents from `first` on. */
 static enum status batches_check_answers(struct batches *b, const struct answers *a, const char *path, int64_t first,
                                          int64_t tokens) {
@@ -177,12 +184,14 @@ static enum status batches_check_answers(struct batches *b, const struct answers
         if (prompt < 1 || prompt >= n)
             return fail(STATUS_INVALID, "%s.answers: sample %lld of %lld tokens has a prompt of %lld: make it again",
                         path, (long long)i, (long long)n, (long long)prompt);
-        if (n > b->length)
-            return fail(STATUS_INVALID,
-                        "%s: sample %lld has %lld tokens, more than length, %lld: raise length, or make the samples "
-                        "with --max-tokens %lld",
-                        path, (long long)i, (long long)n, (long long)b->length, (long long)b->length);
         b->prompts[first + i] = prompt;
+        int64_t pads = batches_pads(b, first + i), most = b->config.align ? b->length - b->model.chunk : b->length;
+        if (n + pads > b->length)
+            return fail(STATUS_INVALID,
+                        "%s: sample %lld has %lld tokens%s, more than length, %lld: raise length, or make the samples "
+                        "with --max-tokens %lld",
+                        path, (long long)i, (long long)(n + pads), pads > 0 ? " with the pads of align" : "",
+                        (long long)b->length, (long long)most);
         b->fingerprint = (b->fingerprint ^ (uint64_t)prompt) * 0x100000001b3u;
     }
     return STATUS_OK;
@@ -362,6 +371,7 @@ static int64_t batches_window_length(const struct batches *b, int64_t start) {
  * chunk, not even the next. */
 static void batches_fill_documents(const struct batches *b, int32_t (*documents)[2], int64_t start) {
     int64_t chunk = batches_chunk(b), n = batches_window_length(b, start);
+    if (b->prompts) n += batches_pads(b, batches_document_of(b, start) - b->config.first_document);
     for (int64_t c = 0; c < b->length / chunk; c++) {
         documents[c][0] = -2;
         documents[c][1] = -1;
@@ -383,18 +393,17 @@ static int64_t batches_first_predicted(const struct batches *b, int64_t start) {
 /* The sequence of a sample: `ids`, `targets` [C*S], L positions and the landmarks. */
 static void batches_fill_sample(const struct batches *b, int32_t *ids, int32_t *targets, int64_t start) {
     const bool landmarks = model_config_landmarks(&b->model);
-    int64_t chunk = landmarks ? b->model.chunk : b->length, n = batches_window_length(b, start);
-    int64_t positions = chunk + landmarks, first = batches_first_predicted(b, start);
+    int64_t chunk = landmarks ? b->model.chunk : b->length, positions = chunk + landmarks;
+    int64_t pads = batches_pads(b, batches_document_of(b, start) - b->config.first_document);
+    int64_t end = pads + batches_window_length(b, start), first = pads + batches_first_predicted(b, start);
     for (int64_t c = 0; c < b->length / chunk; c++) {
         int32_t *row = ids + c * positions, *target = targets + c * positions;
-        int64_t real = n - c * chunk < chunk ? n - c * chunk : chunk;
-        if (real > 0) batches_copy_ids(b, row, start + c * chunk, real);
         if (landmarks) row[chunk] = b->model.landmark_id, target[chunk] = -1;
         for (int64_t i = 0; i < chunk; i++) {
-            int64_t next = c * chunk + i + 1;
-            if (i >= real) row[i] = -1;
-            target[i] = -1;
-            if (next >= first && next < n) batches_copy_ids(b, &target[i], start + next, 1);
+            int64_t at = c * chunk + i, next = at + 1;
+            row[i] = target[i] = -1;
+            if (at >= pads && at < end) batches_copy_ids(b, &row[i], start + at - pads, 1);
+            if (next >= first && next < end) batches_copy_ids(b, &target[i], start + next - pads, 1);
         }
     }
 }

@@ -5,7 +5,7 @@
  * only on its number, so a resumed run sees the same batches. One thread at a time.
  *
  * With `samples` each window is one document, a sample of a task (answers.h). The sample is at the start of the
- * sequence and ids of -1 fill the rest. Only the sample's answer is predicted. */
+ * sequence (with `align` after pads) and ids of -1 fill the rest. Only the sample's answer is predicted. */
 #pragma once
 #include "base/status.h"
 #include "model/model_config.h"
@@ -31,6 +31,8 @@ struct batches_config {
     const struct model_config *model;    /* copied */
     enum sampling sampling;
     bool samples;                        /* not with SAMPLING_RANDOM; each file needs its file of answers */
+    /* samples of a model with chunks: pads precede each, so that its prompt ends with the first id of a chunk */
+    bool align;
     int sequences;                       /* N */
     int64_t chunks;                      /* C; Base LM: positions */
     int held;                            /* number of batches that are valid at the same time */

@@ -37,12 +37,29 @@ expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"
 expect_usage "needs --store" "$EVAL" tasks "$TMP/ruler.jsonl" --corpus-retrieval
 
+# Pads change nothing where a prompt ends with the first token of a chunk: here with the 64th byte.
+tokens() { printf '%064d' 0 | tr 0 "$1"; }
+printf '{"input": "%s", "outputs": ["x"]}\n{"input": "%s", "outputs": ["x"]}\n' "$(tokens q)" "$(tokens q | cut -c1-50)" >"$TMP/pads.jsonl"
+expect 0 "$EVAL" tasks "$TMP/pads.jsonl" --model "$TMP/model" --self-retrieval --max-tokens 30 --answers "$TMP/plain"
+expect 0 "$EVAL" tasks "$TMP/pads.jsonl" --model "$TMP/model" --self-retrieval --max-tokens 30 --answers "$TMP/padded" --align
+[ "$(head -1 "$TMP/plain")" = "$(head -1 "$TMP/padded")" ] || die "pads before a prompt that needs none"
+[ "$(tail -1 "$TMP/plain")" != "$(tail -1 "$TMP/padded")" ] || die "no pads before a prompt that needs some"
+
+# A Base LM has no queries: pads are refused, and nothing retrieves a needle.
+tiny_base "$TMP/base"
+expect_error "which has no queries" "$EVAL" tasks "$TMP/pads.jsonl" --model "$TMP/base" --align
+expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/base" --context 256 --trials 1 --json
+out_has '"retrieved": 0'
+
 # Wrong options are refused before a model is read.
 niah() { "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" "$@"; }
 expect_usage "--data FILE is missing" "$EVAL" niah
 expect_usage "--tasks takes" niah --tasks hay
 expect_usage "--context takes" niah --context 4Q
 expect_usage "--context must rise" niah --context 4K,1K
+expect_usage "as many as --context" niah --context 1K,4K,8K --trials 3,2
+expect_usage "--trials takes" niah --trials 3x
+expect_usage "--plot FILE ends in .svg" niah --plot p.png
 expect_usage "needs --wording ruler" niah --write "$TMP/x.jsonl"
 expect_usage "ask no model" niah --write "$TMP/x.u32" --self-retrieval
 expect_usage "one kind of retrieval" niah --self-retrieval --corpus-retrieval --store "$TMP/s"
@@ -54,6 +71,27 @@ grep -q '</svg>' "$TMP/map.svg" || die "the map is not whole"
 ! command -v xmllint >/dev/null || xmllint --noout "$TMP/map.svg" || die "the map is no XML"
 expect 0 niah --json --context 512 --trials 2
 out_has '"one_id": '
+out_has '"retrieved": 0'
+
+# A query of a text of four chunks reads them all, one of eight chunks reads four. Trials are counted by context.
+expect 0 niah --self-retrieval --context 256,512 --trials 3,5 --json --answers "$TMP/needles.jsonl" --plot "$TMP/cost.svg"
+out_has '"retrieved": 3'
+[ "$(wc -l <"$TMP/needles.jsonl")" = 8 ] || die "a line for each sample"
+! command -v xmllint >/dev/null || xmllint --noout "$TMP/cost.svg" || die "the plot is no XML"
+grep -q 'microseconds a token' "$TMP/cost.svg" || die "the plot has no title"
+! command -v python3 >/dev/null || python3 - "$TMP/needles.jsonl" "$OUT" <<'P' || die "retrieved is not what was read"
+import json, sys
+rows = json.load(open(sys.argv[2]))["rows"]
+samples = [json.loads(line) for line in open(sys.argv[1])]
+for s in samples:
+    needed = {i // 63 for begin, end in s["values"] for i in range(begin, end)}
+    assert s["retrieved"] == (needed <= set(s["read"])), s
+    assert s["found"] == (s["answer"] == s["likeliest"]), s
+    assert len(s["read"]) == min(4, s["tokens"] // 63 - 1) and len(s["answer"]) == 5, s
+assert [r["retrieved"] for r in rows] == [sum(s["retrieved"] for s in part) for part in (samples[:3], samples[3:])]
+# landmarks of 32 float32 and 63 ids of 16 bits for each chunk
+assert [r["past_bytes"] for r in rows] == [c * (32 * 4 + 63 * 2) for c in (4, 8)], rows
+P
 
 # Samples in RULER's layout can be read by drt-eval tasks.
 expect 0 niah --wording ruler --context 1K --trials 2 --tasks multi-value,two-hop --write "$TMP/w.jsonl"
@@ -87,3 +125,14 @@ expect 0 niah --trials 3 --context 512 --write-documents "$TMP/needles.u32"
 expect 0 "$BIN/drt-index" add "$TMP/needles.u32" --store "$TMP/store" --model "$TMP/model"
 expect 0 niah --trials 3 --context 512 --store "$TMP/store" --corpus-retrieval
 out_has "single "
+
+# In a store of one document, the chunks that are read tell whether its value is among them.
+expect 0 niah --trials 1 --context 512 --write-documents "$TMP/one-needle.u32"
+expect 0 "$BIN/drt-index" build "$TMP/one-needle.u32" --out "$TMP/needle-store" --model "$TMP/model"
+expect 0 niah --trials 1 --context 512 --store "$TMP/needle-store" --corpus-retrieval --exact --answers "$TMP/stored.jsonl"
+! command -v python3 >/dev/null || python3 - "$TMP/stored.jsonl" <<'P' || die "retrieved is not what was read of the store"
+import json, sys
+s = json.loads(open(sys.argv[1]).readline())
+needed = {i // 63 for begin, end in s["values"] for i in range(begin, end)}
+assert len(s["read"]) == 4 and s["retrieved"] == (needed <= set(s["read"])), s
+P

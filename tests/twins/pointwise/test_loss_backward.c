@@ -1,5 +1,6 @@
 /* test_loss_backward.c -- loss and its gradients in one call: vocabularies around a block of 512, rows around one of
- * 128, targets at both ends and left out, a maximum that rises from block to block, gradients added to earlier values.
+ * 128, targets at both ends and left out, few rows with a target as where only answers are predicted, a maximum that
+ * rises from block to block, gradients added to earlier values.
  */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
@@ -44,7 +45,7 @@ static void loss_reference(struct results *naive, double *dx, double *dtable, co
     }
 }
 
-static void compare(int64_t n, int64_t d, int64_t words, float width, float scale, bool weighted) {
+static void compare(int64_t n, int64_t d, int64_t words, float width, float scale, bool weighted, bool answers) {
     float *x = random_array(n * d, width), *table = random_array(words * d, 1.0f),
           *before = random_array(words * d, 1.0f);
     struct results naive = {zero_array(n), zero_array(n * d), zero_array(words * d)}, twin[DEVICES];
@@ -53,6 +54,7 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
     for (int64_t r = 0; r < n; r++) {
         int32_t any = (int32_t)rng_below(&twin_rng, (uint64_t)words);
         targets[r] = r % 4 == 0 ? (int32_t)words - 1 : r % 4 == 1 ? 0 : r % 4 == 2 ? any : -100;
+        if (answers && (r % 300 < 150 || r % 300 > 161)) targets[r] = -1;
     }
     for (int64_t i = 0; i < words * d; i++) {
         naive.dtable[i] = before[i];
@@ -83,11 +85,12 @@ static void compare(int64_t n, int64_t d, int64_t words, float width, float scal
 
 int main(int argc, char **argv) {
     twins_open(argc, argv);
-    compare(1, 16, 2, 1.0f, 1.0f, false);
-    compare(5, 33, 511, 1.0f, 0.25f, true);
-    compare(7, 64, 512, 1.0f, 1.0f, false);
-    compare(130, 48, 513, 1.0f, 1.0f / 130, true);
-    compare(300, 32, 1600, 1.0f, 0.01f, true);
-    compare(9, 64, 1300, 10.0f, 1.0f, false); /* logits in the hundreds */
+    compare(1, 16, 2, 1.0f, 1.0f, false, false);
+    compare(5, 33, 511, 1.0f, 0.25f, true, false);
+    compare(7, 64, 512, 1.0f, 1.0f, false, false);
+    compare(130, 48, 513, 1.0f, 1.0f / 130, true, false);
+    compare(300, 32, 1600, 1.0f, 0.01f, true, false);
+    compare(9, 64, 1300, 10.0f, 1.0f, false, false); /* logits in the hundreds */
+    compare(700, 32, 1100, 1.0f, 0.05f, true, true); /* blocks without a target, with a few, and at an edge */
     return twins_close();
 }

@@ -1,4 +1,5 @@
-/* test_needle.c -- needle samples: the text contains the answer to the question; lengths, alignment, repeatability.
+/* test_needle.c -- needle samples: the text contains the answer to the question, at the stated ranges; lengths,
+ * alignment, repeatability.
  */
 #include "base/memory.h"
 #include "tools/tasks/needle.h"
@@ -41,6 +42,14 @@ static void check_papers(enum needle_task task, const struct needle_sample *s, c
         const int times = occurs(text, n, s->answer + 6 * v, 5);
         CHECK_EQ(times, task == NEEDLE_TWO_HOP && v == 0 ? 2 : 1);
     }
+    CHECK_EQ(s->n_values, values);
+    for (int v = 0; v < s->n_values; v++) { /* a chain's statements stand in any order */
+        int64_t which = 0;
+        CHECK(s->value[v].from >= 0 && s->value[v].to == s->value[v].from + 5 && s->value[v].to <= n);
+        while (which < values && memcmp(text + s->value[v].from, s->answer + 6 * which, 5 * sizeof *text) != 0)
+            which++;
+        CHECK(which < values && (task == NEEDLE_TWO_HOP || which == v));
+    }
     CHECK_EQ(s->scored, task == NEEDLE_SINGLE ? 0 : s->n_answer - 1);
     CHECK(s->depth >= 0 && s->depth < 1);
 }
@@ -81,10 +90,38 @@ static void test_ruler(enum needle_task task) {
             CHECK(memmem(text, bytes, s.outputs[k], strlen(s.outputs[k])) != NULL);
         const char *stated = task == NEEDLE_TWO_HOP ? "\nVAR " : "\nOne of the special magic numbers for ";
         CHECK(memmem(text, bytes, stated, strlen(stated)) != NULL);
+        CHECK_EQ(s.n_values, s.n_outputs);
+        for (int v = 0; v < s.n_values; v++) { /* a value's ids may have bytes of what is around it */
+            const int64_t from = s.value[v].from, ids = s.value[v].to - from;
+            bool found = false;
+            CHECK_OK(tokenizer_decode(tokenizer, scratch, s.prompt + from, (size_t)ids, false, &text, &bytes));
+            for (int k = 0; k < s.n_outputs; k++)
+                found = found || memmem(text, bytes, s.outputs[k], strlen(s.outputs[k])) != NULL;
+            CHECK(found && ids <= 10);
+        }
         CHECK_OK(tokenizer_decode(tokenizer, scratch, s.answer, (size_t)s.n_answer, false, &text, &bytes));
         for (int k = 0; k < s.n_outputs; k++)
             CHECK(memmem(text, bytes, s.outputs[k], strlen(s.outputs[k])) != NULL);
     }
+    needle_maker_free(m);
+}
+
+/* Values of another number of ids. */
+static void test_long_values(void) {
+    struct needle_sample s;
+    const struct needle_config config = {.tokenizer = tokenizer,
+                                         .haystack = hay,
+                                         .n_haystack = HAY,
+                                         .context = 600,
+                                         .chunk = CHUNK,
+                                         .value_ids = 40,
+                                         .seed = test_seed()};
+    struct needle_maker *m;
+    CHECK_OK(needle_maker_create(&m, &config));
+    CHECK_OK(needle_make(m, 0, &s));
+    CHECK_EQ(s.n_answer, 40);
+    CHECK_EQ(s.value[0].to - s.value[0].from, 40);
+    CHECK(memcmp(s.prompt + s.value[0].from, s.answer, 40 * sizeof *s.answer) == 0);
     needle_maker_free(m);
 }
 
@@ -113,6 +150,7 @@ int main(int argc, char **argv) {
         test_papers((enum needle_task)task, true);
         test_ruler((enum needle_task)task);
     }
+    test_long_values();
     test_refused();
     tokenizer_scratch_free(scratch);
     tokenizer_free(tokenizer);

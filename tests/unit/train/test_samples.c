@@ -1,5 +1,6 @@
 /* test_samples.c -- sequences of samples against a second implementation of the rules: where they begin, what is
- * predicted, what follows them; an epoch has each sample once; files of answers that do not fit are refused. */
+ * predicted, what precedes and follows them; an epoch has each sample once; files of answers that do not fit are
+ * refused. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "train/step/answers.h"
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 enum { CHUNK = 63, VOCAB = 3000, END = 0, LANDMARK = 2999, CHUNKS = 3, L = CHUNK * CHUNKS, SAMPLES = 11, SPLIT = 4 };
+enum how_made { DRT, BASE, ALIGNED }; /* a DRT model, a Base LM, a DRT model with pads before each sample */
 
 /* Two token files of random samples; the first sample fills a sequence to its last id, the second is the shortest. */
 struct corpus {
@@ -50,12 +52,15 @@ static enum status open_corpus(struct batches **out, const struct corpus *c, boo
 }
 
 /* Sequence i of the batch: the sample that it is. */
-static int check_sequence(const struct corpus *c, const struct batch *b, int i, bool base, int64_t *scored) {
-    int64_t rows = base ? L : CHUNKS * (CHUNK + 1), s = 0;
+static int check_sequence(const struct corpus *c, const struct batch *b, int i, enum how_made made, int64_t *scored) {
+    const bool base = made == BASE;
+    int64_t chunks = made == ALIGNED ? CHUNKS + 1 : CHUNKS, rows = base ? L : chunks * (CHUNK + 1), s = 0, pads = 0;
     while (s < SAMPLES && c->start[s] != b->starts[i])
         s++;
     CHECK(s < SAMPLES);
-    int64_t n = c->start[s + 1] - c->start[s], at = 0;
+    while (made == ALIGNED && (pads + c->prompt[s]) % CHUNK != 1)
+        pads++;
+    int64_t n = c->start[s + 1] - c->start[s], at = -pads;
     const uint16_t *ids = c->ids + c->start[s];
     for (int64_t r = 0; r < rows; r++) {
         int32_t id = b->ids[i * rows + r], target = b->targets[i * rows + r];
@@ -64,26 +69,27 @@ static int check_sequence(const struct corpus *c, const struct batch *b, int i, 
             CHECK_EQ(target, -1);
             continue;
         }
-        CHECK_EQ(id, at < n ? ids[at] : -1);
+        CHECK_EQ(id, at >= 0 && at < n ? ids[at] : -1);
         bool predicted = at + 1 >= (int64_t)c->prompt[s] && at + 1 < n;
         CHECK_EQ(target, predicted ? ids[at + 1] : -1);
         *scored += predicted;
         at++;
     }
-    for (int chunk = 0; chunk < CHUNKS && !base; chunk++) {
-        const int32_t *documents = b->documents[i * CHUNKS + chunk];
-        bool real = chunk * CHUNK < n;
+    for (int64_t chunk = 0; chunk < chunks && !base; chunk++) {
+        const int32_t *documents = b->documents[i * chunks + chunk];
+        bool real = chunk * CHUNK < pads + n;
         CHECK_EQ(documents[0], real ? 5 + s : -2); /* ends and beginnings differ: no chunk continues */
         CHECK_EQ(documents[1], real ? 5 + s : -1);
     }
     return (int)s;
 }
 
-static void test_epochs(const struct corpus *c, bool base) {
+static void test_epochs(const struct corpus *c, enum how_made made) {
     struct batches *b, *again;
     struct batches_config how = {.sequences = 2, .seed = test_seed(), .first_document = 5};
-    CHECK_OK(open_corpus(&b, c, base, how));
-    CHECK_OK(open_corpus(&again, c, base, how));
+    if (made == ALIGNED) how.align = true, how.chunks = CHUNKS + 1;
+    CHECK_OK(open_corpus(&b, c, made == BASE, how));
+    CHECK_OK(open_corpus(&again, c, made == BASE, how));
     CHECK_EQ(batches_windows(b), SAMPLES);
     int order[2 * SAMPLES], changed = 0;
     for (int i = 0; i < SAMPLES; i++) { /* two epochs */
@@ -91,7 +97,7 @@ static void test_epochs(const struct corpus *c, bool base) {
         int64_t scored = 0;
         batches_get(b, &batch, 0, i);
         for (int q = 0; q < 2; q++)
-            order[2 * i + q] = check_sequence(c, &batch, q, base, &scored);
+            order[2 * i + q] = check_sequence(c, &batch, q, made, &scored);
         CHECK_EQ(batch.scored, scored);
     }
     for (int epoch = 0; epoch < 2; epoch++) {
@@ -165,6 +171,12 @@ static void test_refused(struct corpus *c) {
     struct batches_config how = {.sequences = 1};
     CHECK_FAILS(open_corpus(&b, c, false, (struct batches_config){.sequences = 1, .chunks = 2}), STATUS_INVALID,
                 "a.u16: sample 0 has 189 tokens, more than length, 126");
+    /* the first sample fills a sequence; whether pads come before it depends on the seed */
+    const bool pads = c->prompt[0] % CHUNK != 1;
+    const struct batches_config aligned = {.sequences = 1, .align = true};
+    if (pads)
+        CHECK_FAILS(open_corpus(&b, c, false, aligned), STATUS_INVALID,
+                    "with the pads of align, more than length, 189");
     CHECK_OK(answers_write("b.u16", c->prompt, SPLIT, c->start[SPLIT]));
     CHECK_FAILS(open_corpus(&b, c, false, how), STATUS_MISMATCH, "b.u16.answers: is of 4 samples");
     uint32_t prompts[SAMPLES];
@@ -188,8 +200,9 @@ int main(int argc, char **argv) {
     struct corpus *c = calloc(1, sizeof *c);
     CHECK(c && chdir(test_folder()) == 0);
     make_corpus(c);
-    test_epochs(c, false);
-    test_epochs(c, true);
+    test_epochs(c, DRT);
+    test_epochs(c, BASE);
+    test_epochs(c, ALIGNED);
     test_once(c);
     test_resumed_with_other_answers(c);
     test_refused(c);

@@ -20,7 +20,11 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         {"context", ARG_STRING, &o->contexts, "LIST", "tokens of a text: 4K,16K,1M (powers of 1024)", 0, 0},
         {"wording", ARG_CHOICE, &o->wording, "papers|ruler",
          "papers: keys and values are random ids; ruler: words and numbers, as RULER words them", 0, 0},
-        {"trials", ARG_INT, &o->trials, "N", "samples of each task and context", 1, 1 << 24},
+        {"trials", ARG_STRING, &o->trials, "LIST",
+         "samples of each task and context: one number, or one for each context: 200,200,50", 0, 0},
+        {"value-ids", ARG_INT, &o->value_ids, "N",
+         "wording papers: random ids of a value; samples with long values teach more in the same time", 1,
+         NEEDLE_ANSWER_MAX},
         {"seed", ARG_INT, &o->run.seed, "N", "seed of the samples", 0, INFINITY},
         {"write", ARG_PATH, &o->write, "FILE",
          "write the samples with their answers to FILE and ask no model: .u32 (token ids, for drt-train) or .jsonl "
@@ -31,7 +35,10 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
          "write a document with the needles of each sample to FILE (.u32, for drt-index add) and ask no model; then "
          "--corpus-retrieval looks for them in the store",
          0, 0},
+        {"answers", ARG_PATH, &o->answers, "FILE",
+         "write an object a line for each sample: where its values stand, what was read, its answer", 0, 0},
         {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw seconds and bytes a token against the context (.svg)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),
     };
@@ -88,6 +95,22 @@ static const char *niah_contexts(struct niah_options *o) {
     return o->n_contexts ? NULL : "--context is empty";
 }
 
+static const char *niah_trials(struct niah_options *o) {
+    int n = 0;
+    for (const char *p = o->trials; *p; n++) {
+        char *end;
+        const long long value = strtoll(p, &end, 10);
+        if (end == p || (*end && *end != ',') || value < 1 || value > 1 << 24)
+            return "--trials takes one number of samples, or one for each context: 200,200,50";
+        if (n < o->n_contexts) o->n_trials[n] = value;
+        p = end + (*end == ',');
+    }
+    if (n != 1 && n != o->n_contexts) return "--trials takes one number, or as many as --context";
+    for (int c = n; c < o->n_contexts; c++)
+        o->n_trials[c] = o->n_trials[0];
+    return NULL;
+}
+
 static bool niah_ends(const char *path, const char *with) {
     const size_t n = strlen(path), m = strlen(with);
     return n > m && strcmp(path + n - m, with) == 0;
@@ -96,13 +119,14 @@ static bool niah_ends(const char *path, const char *with) {
 static const char *niah_usage(struct niah_options *o) {
     const char *wrong = niah_tasks(o);
     if (!wrong) wrong = niah_contexts(o);
+    if (!wrong) wrong = niah_trials(o);
     if (!wrong) wrong = task_run_usage(&o->run);
     if (wrong) return wrong;
     const bool writes = o->write || o->write_documents;
     if (o->data.count == 0) return "--data FILE is missing";
     if (o->write && o->write_documents) return "only one of --write and --write-documents can be given";
-    if (writes && (o->run.corpus || o->run.self || o->heat_map))
-        return "--write and --write-documents ask no model: leave out retrieval and --heat-map";
+    if (writes && (o->run.corpus || o->run.self || o->heat_map || o->plot || o->answers))
+        return "--write and --write-documents ask no model: leave out retrieval, --answers, --heat-map and --plot";
     if (o->write && !niah_ends(o->write, ".u32") && !niah_ends(o->write, ".jsonl"))
         return "--write FILE ends in .u32 or .jsonl";
     if (o->write && niah_ends(o->write, ".jsonl") && strcmp(o->wording, "ruler") != 0)
@@ -110,6 +134,7 @@ static const char *niah_usage(struct niah_options *o) {
     if (o->write_documents && !niah_ends(o->write_documents, ".u32")) return "--write-documents FILE ends in .u32";
     if (o->run.corpus && o->run.self) return "needles are in the text or in the store: give one kind of retrieval";
     if (o->heat_map && !niah_ends(o->heat_map, ".svg")) return "--heat-map FILE ends in .svg";
+    if (o->plot && !niah_ends(o->plot, ".svg")) return "--plot FILE ends in .svg";
     return NULL;
 }
 
@@ -120,7 +145,8 @@ int eval_niah(int argc, char **argv, const char **operands) {
                              .tasks = "single",
                              .contexts = "4K",
                              .wording = "papers",
-                             .trials = 20};
+                             .trials = "20",
+                             .value_ids = 5};
     struct niah_result result = {0};
     struct progress_line *line = NULL;
     int code = parse(&o, argc, argv, operands);
@@ -132,5 +158,6 @@ int eval_niah(int argc, char **argv, const char **operands) {
     progress_line_end(line);
     if (result.cell[0][0].trials > 0) (o.run.json ? niah_print_json : niah_print)(&result, &o);
     if (status == STATUS_OK && o.heat_map) status = niah_draw(&result, &o);
+    if (status == STATUS_OK && o.plot) status = niah_plot(&result, &o);
     return status == STATUS_OK ? 0 : eval_failed();
 }

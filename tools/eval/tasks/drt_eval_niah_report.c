@@ -13,21 +13,28 @@ static void niah_interval(int64_t found, int64_t n, double *low, double *high) {
     *high = fmin(1, (centre + spread) / (1 + z * z / m));
 }
 
+double niah_bytes(const struct niah_cell *cell) {
+    return (double)cell->past_bytes * (double)cell->trials / (double)cell->tokens;
+}
+
 void niah_print(const struct niah_result *r, const struct niah_options *o) {
-    printf("%-12s %9s %7s  %6s  %-15s %9s %10s %9s\n", "task", "context", "samples", "found", "95 % interval", "one id",
-           "us/token", "peak MiB");
+    printf("%-12s %9s %7s  %6s  %-15s %9s %9s %9s %8s %9s\n", "task", "context", "samples", "found", "95 % interval",
+           "retrieved", "one id", "us/token", "B/token", "peak MiB");
     for (int t = 0; t < o->n_tasks; t++)
         for (int c = 0; c < o->n_contexts; c++) {
             const struct niah_cell *cell = &r->cell[t][c];
             double low, high;
             if (cell->trials == 0) continue;
             niah_interval(cell->whole, cell->trials, &low, &high);
-            printf("%-12s %9lld %7lld  %6.3f  %.3f .. %.3f  %9.3f %10.1f %9zu\n", needle_task_names[o->task[t]],
-                   (long long)o->context[c], (long long)cell->trials, (double)cell->whole / (double)cell->trials, low,
-                   high, (double)cell->scored / (double)cell->trials, cell->seconds * 1e6 / (double)cell->tokens,
-                   cell->resident >> 20);
+            printf("%-12s %9lld %7lld  %6.3f  %.3f .. %.3f  %9.3f %9.3f %9.1f %8.1f %9zu\n",
+                   needle_task_names[o->task[t]], (long long)o->context[c], (long long)cell->trials,
+                   (double)cell->whole / (double)cell->trials, low, high,
+                   (double)cell->retrieved / (double)cell->trials, (double)cell->scored / (double)cell->trials,
+                   cell->seconds * 1e6 / (double)cell->tokens, niah_bytes(cell), cell->resident >> 20);
         }
-    printf("found: every id of the answer is the likeliest; one id: the one that the papers' code scores\n");
+    printf("found: every id of the answer is the likeliest; retrieved: each chunk with an id of a requested value was "
+           "read;\none id: the one that the papers' code scores is the likeliest; B/token: bytes of the own past's "
+           "landmarks and ids\n");
 }
 
 void niah_print_json(const struct niah_result *r, const struct niah_options *o) {
@@ -46,9 +53,10 @@ void niah_print_json(const struct niah_result *r, const struct niah_options *o) 
             const struct {
                 const char *key;
                 int64_t value;
-            } counts[] = {{"context", o->context[c]}, {"samples", cell->trials},
-                          {"found", cell->whole},     {"one_id", cell->scored},
-                          {"tokens", cell->tokens},   {"peak_bytes", (int64_t)cell->resident}};
+            } counts[] = {{"context", o->context[c]},       {"samples", cell->trials},
+                          {"found", cell->whole},           {"one_id", cell->scored},
+                          {"retrieved", cell->retrieved},   {"tokens", cell->tokens},
+                          {"past_bytes", cell->past_bytes}, {"peak_bytes", (int64_t)cell->resident}};
             json_write_object(&w);
             json_write_key(&w, "task");
             json_write_string(&w, needle_task_names[o->task[t]]);
@@ -83,7 +91,7 @@ static void niah_colour(double share, int rgb[3]) {
         rgb[i] = (int)lround(ends[from][i] + (2 * share - from) * (ends[from + 1][i] - ends[from][i]));
 }
 
-static void niah_context_text(char out[24], int64_t n) {
+void niah_context_text(char out[24], int64_t n) {
     if (n % (1 << 20) == 0)
         snprintf(out, 24, "%lldM", (long long)(n >> 20));
     else if (n % 1024 == 0)
@@ -125,15 +133,19 @@ static void niah_draw_task(FILE *f, const struct niah_result *r, const struct ni
                 top + TOP + d * CELL_H + CELL_H / 2 + 3, 100 * d / NIAH_DEPTHS, 100 * (d + 1) / NIAH_DEPTHS);
 }
 
+void niah_svg_begin(FILE *f, int width, int height) {
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
+            "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+            width, height, width, height);
+}
+
 enum status niah_draw(const struct niah_result *r, const struct niah_options *o) {
     const int map = TOP + NIAH_DEPTHS * CELL_H + GAP / 2;
     const int columns = o->n_contexts * CELL_W, width = LEFT + (columns > 360 ? columns : 360) + 16;
     FILE *f = fopen(o->heat_map, "we");
     if (!f) return fail_errno("%s", o->heat_map);
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-            "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-            width, map * o->n_tasks, width, map * o->n_tasks);
+    niah_svg_begin(f, width, map * o->n_tasks);
     for (int t = 0; t < o->n_tasks; t++)
         niah_draw_task(f, r, o, t, t * map);
     fprintf(f, "</svg>\n");

@@ -23,11 +23,16 @@ struct niah_state {
     int32_t *haystack;
     int64_t n_haystack;
     size_t capacity;
-    FILE *file;
+    FILE *file, *answers; /* of --write or --write-documents; of --answers. NULL: not wanted */
     const char *path;
     uint32_t *prompts; /* of the samples that were written as ids: where their answers begin */
     size_t prompts_capacity;
     int64_t written, tokens;
+    enum needle_task task; /* of the sample that is asked, and its number */
+    int64_t number;
+    int64_t *neighbour; /* what each group's newest query retrieved: chunks of the own past, or of the store */
+    int n_neighbours;
+    int32_t *chunk_ids; /* of one chunk of the store */
     struct tokenizer_scratch *scratch;
     const struct progress *progress;
 };
@@ -116,13 +121,96 @@ static enum status niah_write(struct niah_state *s, const struct needle_sample *
 
 /* ---- samples that a model answers ------------------------------------------------------------------------ */
 
+static void niah_watch(void *context, int group, int64_t first_chunk, const struct neighbours *found) {
+    struct niah_state *s = context;
+    const int64_t *newest = found->id + (found->n - 1) * found->k;
+    (void)first_chunk;
+    if (group == 0) s->n_neighbours = 0;
+    for (int i = 0; i < found->k; i++)
+        if (newest[i] >= 0) s->neighbour[s->n_neighbours++] = newest[i];
+}
+
+/* Whether a neighbour is the chunk c of the text, or in a store the same ids as that chunk of the document. */
+static enum status niah_is_neighbour(struct niah_state *s, bool *is, const struct needle_sample *sample, int64_t c) {
+    *is = false;
+    for (int i = 0; i < s->n_neighbours && !*is; i++) {
+        struct store_chunk found;
+        if (!sample->document) {
+            *is = s->neighbour[i] == c;
+            continue;
+        }
+        TRY(store_view_chunk(s->run.engine.view, &found, s->chunk_ids, s->neighbour[i]));
+        const int64_t n = min_i64(sample->n_document - c * s->chunk, s->chunk);
+        *is = found.n_tokens == n &&
+              memcmp(s->chunk_ids, sample->document + c * s->chunk, (size_t)n * sizeof *s->chunk_ids) == 0;
+    }
+    return STATUS_OK;
+}
+
+static enum status niah_retrieved(struct niah_state *s, bool *all, const struct needle_sample *sample) {
+    *all = sample->n_values > 0;
+    for (int v = 0; v < sample->n_values; v++)
+        for (int64_t c = sample->value[v].from / s->chunk; *all && c * s->chunk < sample->value[v].to; c++)
+            TRY(niah_is_neighbour(s, all, sample, c));
+    return STATUS_OK;
+}
+
+static void niah_write_number(struct json_writer *w, const char *key, int64_t value) {
+    json_write_key(w, key);
+    json_write_int(w, value);
+}
+
+/* A line of --answers. best [n_answer]: the likeliest ids. */
+static enum status niah_write_answer(struct niah_state *s, const struct needle_sample *sample,
+                                     const struct generation_alternative *best, bool retrieved, bool found) {
+    struct json_writer w;
+    if (!s->answers) return STATUS_OK;
+    json_write_open(&w, s->answers, 0);
+    json_write_object(&w);
+    json_write_key(&w, "task");
+    json_write_string(&w, needle_task_names[s->task]);
+    niah_write_number(&w, "sample", s->number);
+    niah_write_number(&w, "tokens", sample->n_prompt);
+    json_write_key(&w, "values");
+    json_write_array(&w);
+    for (int v = 0; v < sample->n_values; v++) {
+        json_write_array(&w);
+        json_write_int(&w, sample->value[v].from);
+        json_write_int(&w, sample->value[v].to);
+        json_write_array_end(&w);
+    }
+    json_write_array_end(&w);
+    json_write_key(&w, "read");
+    json_write_array(&w);
+    for (int i = 0; i < s->n_neighbours; i++)
+        json_write_int(&w, s->neighbour[i]);
+    json_write_array_end(&w);
+    niah_write_number(&w, "retrieved", retrieved);
+    niah_write_number(&w, "found", found);
+    for (int likeliest = 0; likeliest < 2; likeliest++) {
+        json_write_key(&w, likeliest ? "likeliest" : "answer");
+        json_write_array(&w);
+        for (int i = 0; i < sample->n_answer; i++)
+            json_write_int(&w, likeliest ? best[i].id : sample->answer[i]);
+        json_write_array_end(&w);
+    }
+    json_write_object_end(&w);
+    fputc('\n', s->answers);
+    return ferror(s->answers) ? fail_errno("%s", s->options->answers) : STATUS_OK;
+}
+
 static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const struct needle_sample *sample) {
     float logprob[NEEDLE_ANSWER_MAX];
     struct generation_alternative best[NEEDLE_ANSWER_MAX];
     const struct generation_scores scores = {.logprob = logprob, .alternatives = best, .top = 1};
+    const struct decoder_watch watch = {.context = s, .retrieval = niah_watch};
     const double start = clock_seconds();
+    bool retrieved;
+    s->n_neighbours = 0;
     TRY(generation_reset(s->run.generation, 0));
+    decoder_state_watch(generation_state(s->run.generation), &watch);
     TRY(generation_feed(s->run.generation, sample->prompt, sample->n_prompt, NULL));
+    TRY(niah_retrieved(s, &retrieved, sample)); /* before the answer, which may complete another chunk */
     TRY(generation_feed(s->run.generation, sample->answer, sample->n_answer, &scores));
     cell->seconds += clock_seconds() - start;
     cell->tokens += sample->n_prompt + sample->n_answer;
@@ -132,14 +220,18 @@ static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const 
     const int depth = (int)fmin(sample->depth * NIAH_DEPTHS, NIAH_DEPTHS - 1);
     cell->trials++;
     cell->whole += whole;
+    cell->retrieved += retrieved;
     cell->scored += best[sample->scored].id == sample->answer[sample->scored];
     cell->depth_trials[depth]++;
     cell->depth_whole[depth] += whole;
     cell->resident = memory_resident_peak();
-    return STATUS_OK;
+    const struct retriever *retriever = generation_retriever(s->run.generation);
+    if (retriever) cell->past_bytes = chunk_retriever_past_bytes(retriever);
+    return niah_write_answer(s, sample, best, retrieved, whole);
 }
 
-static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enum needle_task task, int64_t context) {
+static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enum needle_task task, int which) {
+    const int64_t context = s->options->context[which], trials = s->options->n_trials[which];
     const struct needle_config config = {.tokenizer = s->tokenizer,
                                          .haystack = s->haystack,
                                          .n_haystack = s->n_haystack,
@@ -149,18 +241,21 @@ static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enu
                                          .context = context,
                                          .chunk = s->chunk,
                                          .elsewhere = s->options->run.corpus || s->options->write_documents,
+                                         .value_ids = (int)s->options->value_ids,
                                          .seed = (uint64_t)s->options->run.seed};
     struct needle_maker *maker;
     char stage[64];
     TRY(needle_maker_create(&maker, &config));
     snprintf(stage, sizeof stage, "%s at %lld tokens", needle_task_names[task], (long long)context);
     enum status status = STATUS_OK;
-    for (int64_t i = 0; status == STATUS_OK && i < s->options->trials; i++) {
+    for (int64_t i = 0; status == STATUS_OK && i < trials; i++) {
         struct needle_sample sample;
+        s->task = task;
+        s->number = i;
         status =
             progress_stop_requested(s->progress) ? fail(STATUS_INTERRUPTED, "stopped") : needle_make(maker, i, &sample);
         if (status == STATUS_OK) status = s->file ? niah_write(s, &sample) : niah_ask(s, cell, &sample);
-        progress_step(s->progress, stage, "samples", i + 1, s->options->trials);
+        progress_step(s->progress, stage, "samples", i + 1, trials);
     }
     needle_maker_free(maker);
     return status;
@@ -179,6 +274,9 @@ static enum status niah_open(struct niah_state *s) {
     } else {
         TRY(task_run_open(&s->run, &o->run, -1, NULL, s->progress));
         folder = &s->run.engine.model;
+        if (o->answers && !(s->answers = fopen(o->answers, "we"))) return fail_errno("%s", o->answers);
+        TRY(memory_allocate(&s->neighbour, (size_t)(folder->config.groups * folder->config.topk)));
+        TRY(memory_allocate(&s->chunk_ids, (size_t)folder->config.chunk));
     }
     s->tokenizer = folder->tokenizer;
     s->chunk = folder->config.base_lm ? 63 : folder->config.chunk;
@@ -191,6 +289,8 @@ static void niah_close(struct niah_state *s) {
     tokenizer_scratch_free(s->scratch);
     memory_free(s->haystack);
     memory_free(s->prompts);
+    memory_free(s->neighbour);
+    memory_free(s->chunk_ids);
     task_run_close(&s->run);
     model_folder_close(&s->folder);
 }
@@ -201,8 +301,9 @@ enum status niah_run(struct niah_result *out, const struct niah_options *o, cons
     if (status == STATUS_OK) status = niah_haystack(&s);
     for (int t = 0; t < o->n_tasks && status == STATUS_OK; t++)
         for (int c = 0; c < o->n_contexts && status == STATUS_OK; c++)
-            status = niah_trials(&s, &out->cell[t][c], o->task[t], o->context[c]);
+            status = niah_trials(&s, &out->cell[t][c], o->task[t], c);
     if (s.file && fclose(s.file) != 0 && status == STATUS_OK) status = fail_errno("%s", s.path);
+    if (s.answers && fclose(s.answers) != 0 && status == STATUS_OK) status = fail_errno("%s", o->answers);
     if (status == STATUS_OK && s.written > 0) status = answers_write(s.path, s.prompts, s.written, s.tokens);
     niah_close(&s);
     return status;

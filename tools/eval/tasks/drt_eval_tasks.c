@@ -32,6 +32,11 @@ static int parse(struct tasks_options *o, int argc, char **argv, const char **op
         {"max-samples", ARG_INT, &o->max_samples, "N", "samples of each file at most; 0: all", 0, INFINITY},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens of an answer at most", 1, 1 << 20},
         {"stop", ARG_STRINGS, &o->stops, "STR", "an answer ends before this string; may be given several times", 0, 0},
+        {"align", ARG_FLAG, &o->align, NULL,
+         "put pads before a prompt, so that a query has read all of it but its last token (for a model that was "
+         "trained "
+         "with the key align)",
+         0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),
     };
@@ -127,6 +132,9 @@ static enum status tasks_metric(struct tasks_state *s, const char *path) {
 static enum status tasks_run(struct tasks_state *s, struct tasks_file_result *results, const char **paths, int n) {
     TRY(tasks_metric(s, paths[0]));
     TRY(task_run_open(&s->run, &s->options->run, s->options->max_tokens, &s->options->stops, s->progress));
+    s->run.align = s->options->align;
+    if (s->run.align && s->run.engine.model.config.base_lm)
+        return fail(STATUS_INVALID, "--align: the model is a Base LM, which has no queries: leave it out");
     if (s->options->answers) {
         s->answers = fopen(s->options->answers, "we");
         if (!s->answers) return fail_errno("%s", s->options->answers);

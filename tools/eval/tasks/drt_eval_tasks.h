@@ -9,6 +9,7 @@ struct tasks_options {
     const char *metric, *answers;
     struct arg_strings stops;
     int64_t max_samples, max_tokens;
+    bool align;
 };
 /* A figure a sample: RULER's score, or F of each kind of ROUGE. */
 struct tasks_file_result {
