@@ -286,6 +286,17 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
+    'drt-index index') echo '--store dir
+--work dir
+--index value
+--part value
+--max-ram value
+--device auto|cpu|cuda
+--threads value
+--json -
+--log-json -
+--help,-h -
+--version,-V -' ;;
     'drt-index join') echo '--out dir
 --copy -
 --index value
@@ -511,7 +522,7 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks ablation niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
+    drt-index) echo 'build join index add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
     drt-model) echo 'info init convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode samples decode count' ;;
