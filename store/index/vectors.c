@@ -29,7 +29,7 @@
 /* Declared here for compilers whose OpenMP header is in another package. The setting holds for this thread only. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
-/* Of the BLAS that FAISS calls, if that is OpenBLAS; kernels/linear/blas_cpu.c calls it too, when a device is opened. */
+/* Of the BLAS that FAISS calls, if that is OpenBLAS; kernels/linear/blas_cpu.c calls it too. */
 void openblas_set_num_threads(int count) __attribute__((weak));
 /* Exported by the library, but missing from the headers of 1.11. */
 const char *faiss_get_version(void);
