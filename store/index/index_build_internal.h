@@ -24,8 +24,8 @@ enum status index_build_open_template(struct vectors **out, const char *path, st
                                       const char *remedy);
 
 /* Rows that FAISS gets in one call, where the list of a row can depend on the rows beside it (BLAS sums a block as its
- * size is). Such calls begin at multiples of this number, whatever the range. So parts that begin at such a multiple
- * get the lists that one process gets. */
+ * size is, and processors of another kind sum it in another order). Such calls begin at multiples of this number,
+ * whatever the range. So parts that begin at such a multiple get the lists that one process gets. */
 int64_t index_build_block(int dim);
 /* Adds the rows of chunks begin .. end-1, of which none may be dropped. `total`: chunks, for the progress. */
 enum status index_build_fill(const struct index_build *b, struct vectors *v, int64_t begin, int64_t end,

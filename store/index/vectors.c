@@ -29,6 +29,8 @@
 /* Declared here for compilers whose OpenMP header is in another package. The setting holds for this thread only. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
+/* Of the BLAS that FAISS calls, if that is OpenBLAS; kernels/linear/blas_cpu.c calls it too. */
+void openblas_set_num_threads(int count) __attribute__((weak));
 /* Exported by the library, but missing from the headers of 1.11. */
 const char *faiss_get_version(void);
 
@@ -305,6 +307,9 @@ static enum status add_rows(struct vectors *v, const float *rows, int64_t n, int
 
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads) {
     assert(!v->mapped && vectors_trained(v));
+    /* How OpenBLAS divides a product among threads changes its rounding, and by that the list of a row between two
+     * centroids: with one thread the processors of a machine make no difference. */
+    if (!vectors_adds_apart(v) && openblas_set_num_threads) openblas_set_num_threads(1);
     int before = use_threads(threads);
     enum status s = add_rows(v, rows, n, first_id);
     omp_set_num_threads(before);

@@ -32,7 +32,9 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
                                    int64_t n, int64_t all, int threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
-/* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. */
+/* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. The list and
+ * the code of a row depend on the other rows of the call, but not on `threads`; for some types (vectors_adds_apart) on
+ * the row alone. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
 /* Whether rows that are added together do not change each other's list or code. */
 bool vectors_adds_apart(const struct vectors *v);

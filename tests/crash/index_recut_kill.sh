@@ -47,10 +47,10 @@ for ((k = 0; k < kills; k++)); do
     cp -r "$TMP/store" "$S"
     cp -r "$TMP/trained" "$W"
     part=$((1 + RANDOM % 3))
-    stop_in $(((RANDOM * 32768 + RANDOM) % (fill_us * 11 / 10))) "$INDEX" "${fill[@]}" --part $part/3
+    stop_in $(((RANDOM * 32768 + RANDOM) % (fill_us * 8 / 10))) "$INDEX" "${fill[@]}" --part $part/3
     for p in 3 1 2; do expect 0 "$INDEX" "${fill[@]}" --part $p/3; done
     for ((again = 0; again < 2; again++)); do
-        stop_in $(((RANDOM * 32768 + RANDOM) % (merge_us * 11 / 10))) "$INDEX" "${merge[@]}"
+        stop_in $(((RANDOM * 32768 + RANDOM) % (merge_us * 8 / 10))) "$INDEX" "${merge[@]}"
         expect 0 "$INDEX" verify --store "$S" --deep
         "$INDEX" stats --store "$S" --json >"$TMP/.now" 2>"$ERR" || die "kill $k: the store does not open"
         grep -qE '"index":"(exact|'$F')"' "$TMP/.now" || die "kill $k: another index"

@@ -59,6 +59,20 @@ expect 0 "$INDEX" stats --store "$S"
 out_has "OPQ4_8,IVF16,PQ4np"
 expect 0 "$INDEX" verify --store "$S" --deep
 
+# Types whose lists BLAS computes: one process that has opened a device, as all steps do, against parts.
+for type in IVF16,SQ8 OPQ4_8,IVF12,PQ4np PCAR8,IVF10,Flat; do
+    fresh
+    expect 0 "$INDEX" index --store "$S" --index $type --threads 1
+    mv "$S" "$TMP/by-one"
+    fresh
+    expect 0 step train --index $type
+    for part in 3 1 2; do expect 0 "$INDEX" index fill --store "$S" --work "$W" --part $part/3 --threads $part; done
+    expect 0 step merge
+    cmp "$S/index/00001.faiss" "$TMP/by-one/index/00001.faiss" || die "$type: another template"
+    cmp "$S/index/00002.faiss" "$TMP/by-one/index/00002.faiss" || die "$type: another index"
+    rm -rf "$TMP/by-one"
+done
+
 # Parts are filled from a snapshot while the store changes: additions are a segment of their own.
 fresh
 expect 0 "$INDEX" freeze --store "$S" --out "$TMP/snap"

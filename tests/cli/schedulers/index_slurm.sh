@@ -40,7 +40,7 @@ read -r array join <"$OUT"
 declare -A relaunched
 for _ in $(seq 100); do
     state=$(scontrol show job "$join" -o | grep -oE 'JobState=[A-Z_]+')
-    [ "$state" = JobState=PENDING ] || [ "$state" = JobState=RUNNING ] || break
+    grep -qE '=(PENDING|RUNNING|COMPLETING)$' <<<"$state" || break
     # Slurm restarts a requeued task after two minutes, until the nodes have revoked the credential of the earlier run; three seconds are
     # enough for four nodes with one clock.
     for task in $(squeue -h -r -j "$array" -t PENDING -o '%i %r' 2>/dev/null | sed -n 's/ BeginTime$//p'); do
@@ -85,14 +85,14 @@ fill.2.0)
 esac
 exec "$INDEX" "\$@"
 END
-cp -r "$TMP/store" "$TMP/one"
-expect 0 "$INDEX" index --store "$TMP/one" --index IVF16,SQ8 --threads 1
+cp -r "$TMP/store" "$TMP/by-one"
+expect 0 "$INDEX" index --store "$TMP/by-one" --index IVF16,SQ8 --threads 1
 SBATCH_TRAIN="--mem=400M" expect 0 "$slurm/submit_index.sh" "$TMP/store" IVF16,SQ8 2
 read -r _ array merge <"$OUT"
 relaunched=()
 for _ in $(seq 150); do
     state=$(scontrol show job "$merge" -o | grep -oE 'JobState=[A-Z_]+')
-    [ "$state" = JobState=PENDING ] || [ "$state" = JobState=RUNNING ] || break
+    grep -qE '=(PENDING|RUNNING|COMPLETING)$' <<<"$state" || break
     for task in $(squeue -h -r -j "$array" -t PENDING -o '%i %r' 2>/dev/null | sed -n 's/ BeginTime$//p'); do
         [ -z "${relaunched[${task#*_}]:-}" ] && scontrol update JobId="$task" StartTime=now+3 && relaunched[${task#*_}]=1
     done
@@ -101,6 +101,6 @@ done
 cat "$TMP"/slurm-*.out >"$ERR"
 [ "$state" = JobState=COMPLETED ] || die "the merge: $state"
 [ "$(scontrol show job "${array}_2" -o | grep -oE 'Restarts=[0-9]+')" = Restarts=1 ] || die "the killed task was not requeued"
-cmp "$TMP/one/index/00002.faiss" "$TMP/store/index/00002.faiss" || die "another index than that of one process"
+cmp "$TMP/by-one/index/00002.faiss" "$TMP/store/index/00002.faiss" || die "another index than that of one process"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 if [ -n "${LOG:-}" ]; then { cat "$BED/slurmctld.log"; tail -n +1 "$TMP"/slurm-*.out; } >"$LOG"; fi
