@@ -4,7 +4,7 @@
  *   p = g_0 p_lm + g_1 p_own + g_2 p_corpus     g = softmax(0, a_1, a_2) over the memories that have entries
  *   a = W2 tanh(W1 f + b1) + b2                 f: features, standardised; 0 for a memory without entries
  *
- * Side 0 is the own past, side 1 the corpus. Logarithms are natural; one of 0 is -infinity. */
+ * Side 0 is the text's own past, side 1 the corpus. Logarithms are natural; one of 0 is -infinity. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 enum { MEMORY_SIDES = 2 };
 
 /* What a search says of its chunks: their number, and the best, the k-th and the mean score over all k (0 where fewer
- * are found); BM25 scores per token of the query. Of the own past: its positions, and 0. */
+ * are found); BM25 scores per token of the query. Of the text's own past: its positions, and 0. */
 struct memory_marks { float entries, best, kth, mean; };
 
 /* What a gate sees of one memory before a token; nothing of the token to come. */

@@ -186,7 +186,7 @@ static void token_memory_weights(struct device *dev, struct mat w, struct mat st
 /* Where a row of weights belongs. */
 struct column_reader {
     const struct token_memory *memory;
-    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the own past */
+    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the text's own past */
 };
 static struct column_reader column_reader_of(const struct token_memory *m, int64_t row) {
     struct column_reader p = {.memory = m, .block = -1, .past = (int64_t)m->slots.k * m->slots.slot_rows};

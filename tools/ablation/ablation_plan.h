@@ -21,7 +21,7 @@ struct ablation_model {
     int64_t parameters, encoder_parameters, steps, step_tokens, length;
     int64_t corpus_steps, candidates, refreshes;          /* of its training, with pool corpus; else 0 */
     int64_t passages, passage_chunks;                     /* that its training reads for each chunk; else 0 */
-    bool taken, own_past;                /* own_past: its training retrieves from the own past alone */
+    bool taken, own_past;                /* own_past: its training retrieves from the text's own past alone */
 };
 struct ablation_store_use { char name[ABLATION_NAME]; int model; enum ablation_store what; };
 /* One run of drt-eval: modes that rows use. */

@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 /* EVAL_BASE to EVAL_BASE_4: Base LMs beside the model. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
- * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and beside the own past. PART: CORPUS
- * and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
+ * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and with the text's own past. PART:
+ * CORPUS and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
 enum { EVAL_PARTS = 6 };
 enum eval_mode {
     EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,

@@ -15,7 +15,7 @@ struct trace_hit {
     enum neighbour_source source;
     int64_t chunk;                       /* number of the chunk in its source */
     const char *document, *key;          /* "" for the text's own past */
-    int64_t document_id;                 /* -1 for the own past */
+    int64_t document_id;                 /* -1 for the text's own past */
     uint64_t byte_offset, line;          /* position of the document in its file */
     int64_t token_offset;                /* position of the chunk in its document, or in the running text */
     float score, weight;
