@@ -62,7 +62,7 @@ struct ablation_plan {
 enum status ablation_plan_make(struct ablation_plan *out, const struct ablation_config *config);
 void ablation_plan_free(struct ablation_plan *plan);      /* a zeroed plan is fine */
 
-/* Bytes of text in a file or a folder, estimated: compressed files count with more than their size; 0: does not exist. */
+/* Estimated bytes of text in a file or a folder: compressed files count with more than their size; 0: it is missing. */
 int64_t ablation_text_bytes(const char *path);
 
 /* ---- ablation_models.c, ablation_parts.c: steps of ablation_plan_make ---- */
