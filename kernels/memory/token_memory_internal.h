@@ -1,4 +1,4 @@
-/* token_memory_internal.h -- what the CPU twin's forward, backward and weights share: the walk over the entries that
+/* token_memory_internal.h -- shared by the CPU twin's forward, backward and weights: the loop over the entries that
  * rows read, KEYS of them at a time, and their squared distances. */
 #pragma once
 #include "base/minmax.h"
