@@ -1,4 +1,4 @@
-/* drt_index_landmarks.h -- landmarks of a build from an external encoder or from a file, instead of the model's. */
+/* drt_index_landmarks.h -- landmarks of a build that the model does not make: of an external encoder, or of a file. */
 #pragma once
 #include "indexer/build/external_encoder.h"
 #include "indexer/build/indexer.h"
@@ -7,7 +7,7 @@
 
 struct landmark_options {
     const char *encoder, *kind;          /* folder; auto, cosine, dot or e5 */
-    const char *vectors, *name;          /* file; the name of what made its rows */
+    const char *vectors, *name;          /* file; what made its rows */
 };
 struct landmark_maker {
     struct indexer_landmarks landmarks;  /* for indexer_config */
@@ -17,7 +17,7 @@ struct landmark_maker {
     int64_t used;                        /* rows of the file so far */
     float *skipped;
 };
-/* Rows of a program's table of options; `o` is a struct landmark_options. */
+/* Where the options that end in these names are: an entry of a table of struct arg_option each. */
 #define OPTIONS_OF_ENCODER(o)                                                                                          \
     {"encoder", ARG_PATH, &(o).encoder, "DIR",                                                                         \
      "external encoder in place of the model's: the Hugging Face folder of a BERT-type encoder "                       \
@@ -40,6 +40,6 @@ enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */
 /* Without options (both NULL) *out is zeroed, and the model makes the landmarks. `append`: `store` exists. */
 enum status landmark_maker_open(struct landmark_maker *out, const struct landmark_options *o,
                                  const struct external_encoder_config *config, const char *store, bool append);
-void landmark_maker_close(struct landmark_maker *s);    /* call it before the device is closed; a zeroed one is fine */
-/* Returns -1, or the exit code for contradictory options. */
+void landmark_maker_close(struct landmark_maker *s);    /* before the device is closed; a zeroed one is fine */
+/* -1, or the exit code for options that do not fit together. */
 int landmark_options_check(const char *command, const struct landmark_options *o, bool append);

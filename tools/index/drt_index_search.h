@@ -10,23 +10,23 @@
 struct search_options {
     struct device_choice where;
     const char *encoder, *kind;          /* an external encoder's folder and how it is used; NULL: the model's own */
-    const char *text, *store, *model, *exclude; /* text NULL: the query is that of chunk from_chunk */
+    const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
     const char *searcher;                       /* "landmark", "lexical" or "hybrid" */
     int64_t k, nprobe, threads, from_document, from_chunk;
-    int64_t rule; /* the value of `exclude` */
+    int64_t rule; /* what `exclude` says */
     const char *queries, *queries_format;       /* queries NULL: one query */
     struct workers_options workers;
     bool exact, json;
 };
 
-/* Everything that is open during a search. */
+/* What is open during a search. */
 struct search {
     const struct search_options *o;
     struct model_folder model;
     struct opened_store store;
     struct device *device;
     struct weights weights;              /* on the device */
-    struct decoder *decoder;             /* encodes texts; NULL: `external` does, or queries are vectors */
+    struct decoder *decoder;             /* what makes queries of texts; NULL: `external` does, or they are vectors */
     struct external_encoder *external;
     struct workers workers;
     struct searcher *searcher;
@@ -37,13 +37,13 @@ struct search {
     struct lexical_query tokens;         /* the last ids of the text */
     int32_t *ids;                        /* [TEXT_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
 };
-/* Opens store, model, device and searcher; `texts`: also the encoder of texts. `many`: more than one query
- * follows. */
+/* Opens store, model, device and searcher; `texts`: and what turns texts into vectors. `many`: more than one query will
+ * come. */
 enum status drt_index_search_open(struct search *s, bool texts, bool many);
 void drt_index_search_close(struct search *s);
-/* Sets s->query and s->tokens from a text (*empty: it has no ids, so there is no query). */
+/* s->query and s->tokens of a text (*empty: it has no ids, and there is no query). */
 enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty);
 
-/* Prints the hits of one query; those of all --queries. */
+/* Prints the hits: of one query; of --queries. */
 enum status drt_index_search_run(const struct search_options *o);
 enum status drt_index_queries_run(const struct search_options *o, const struct progress *progress);
