@@ -1,7 +1,7 @@
 /* neighbours.h -- from candidates of several sources to one row of struct neighbours (model.md §4.5, §8.3).
  *
- * Every retriever selects with this function: the best k of the union by score; at equal scores the own past before the
- * corpus, then the smaller id; weights are one softmax over the selected scores. */
+ * Every retriever selects with this function: the best k of the union by score; at equal scores the text's own past
+ * before the corpus, then the smaller id; weights are one softmax over the selected scores. */
 #pragma once
 #include "decoder/retriever.h"
 

@@ -440,7 +440,7 @@ struct drt_session_config {
     enum drt_memory memory;
     const char *memory_config;           /* a memory.json; NULL: the model's own, on a CPU memory-cpu.json */
     const char *lexical;                 /* reserved, NULL: CORPUS and BOTH read the store's lexical index */
-    int64_t memory_past;                 /* ids of the own past; 0: 2048 */
+    int64_t memory_past;                 /* ids of the text's own past; 0: 2048 */
     /* Sampling; as in drt-generate. */
     float temperature;                   /* 0: greedy */
     float top_p, min_p;                  /* 0: off */

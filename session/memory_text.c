@@ -1,4 +1,4 @@
-/* memory_text.c -- see memory_text.h. Key states of the own past lie in a ring in memory of the device. */
+/* memory_text.c -- see memory_text.h. Key states of the text's own past lie in a ring in memory of the device. */
 #include "session/memory_text.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -131,7 +131,7 @@ void memory_text_free(struct memory_text *t) {
     memory_free(t);
 }
 
-/* ---- the own past ---- */
+/* ---- the text's own past ---- */
 
 /* The last n ids join the ring: their key states, and the id that follows each position before the last. */
 static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t n) {
@@ -262,7 +262,7 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 
 /* ---- which entries gave it ---- */
 
-/* Columns are laid out as token_memory.h says: the passages' ids, or the own past from the newest on. */
+/* Columns are laid out as token_memory.h says: the passages' ids, or the text's own past from the newest on. */
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
     const struct memory_slots *slots = &t->side[side].memory.slots;
     struct memory_origin origin;

@@ -1,6 +1,6 @@
 /* memory_text.h -- a running text that is continued with a token memory: mixes before each id is picked.
  *
- * The own past is the last `past` tokens; chunks are searched for each `every` tokens, with the text so far. */
+ * The text's own past is the last `past` tokens; chunks are searched for each `every` tokens, with the text so far. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
@@ -31,10 +31,10 @@ struct memory_text_times memory_text_times(const struct memory_text *t);
  * memory_text_feed wrote them. On a GPU it waits for two small copies. */
 double memory_text_share(const struct memory_text *t, int32_t id);
 
-/* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the own past. */
+/* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the text's own past. */
 struct memory_contributor {
     bool own;
-    int64_t chunk, document;             /* of the corpus; -1 for the own past */
+    int64_t chunk, document;             /* of the corpus; -1 for the text's own past */
     int64_t offset;                      /* of the token in its document, or its position in this text */
     double share;                        /* of the id's probability */
 };

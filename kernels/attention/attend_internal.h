@@ -38,7 +38,7 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
 void attend_add(struct attend *a, float weight);
 /* total = keep[r] total + weight[r] result of this softmax, of each query r < ATTEND_ROWS. */
 void attend_mix(struct attend *a, const float *keep, const float *weight);
-/* Stores the log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf where it saw no
+/* Stores the log sum exp of this softmax, of each query, into column `head` of rows from `row` on; -inf if it had no
  * key. lse.data NULL: stores nothing. */
 void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t head);
 /* Writes the total. */

@@ -1,7 +1,7 @@
 /* gca.h -- grouped cross-attention: one softmax inside each retrieved chunk, one weight for each chunk
  * (model.md §5.2, §5.4, §5.5).
  *
- * K and V lie in a pool of slots and are read where they lie: the T live rows of the chunk in a slot start at row
+ * K and V lie in a pool of slots and are read in place: the T live rows of the chunk in a slot start at row
  * slot*slot_rows of pool.keys and pool.values [slots*slot_rows, h*dh].
  *
  * The n query rows are divided into blocks: block b is the rows row_begin[b] .. row_begin[b+1]-1 (row_begin has

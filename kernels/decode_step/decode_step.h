@@ -12,7 +12,7 @@
 struct decode_step_weights;
 struct decode_step_layer {
     struct mat input_norm, qkv, o;                        /* [1, d], [3d, d], [d, d] */
-    struct mat gca_norm, gca_q, gca_o;                    /* [1, d], [d, d], [d, d]; not read where group is -1 */
+    struct mat gca_norm, gca_q, gca_o;                    /* [1, d], [d, d], [d, d]; not read if group is -1 */
     struct mat post_norm, gate_up, down;                  /* [1, d], [2f, d], [d, f] */
     int group;                                            /* group of chunks that the layer reads; -1: no GCA */
 };
@@ -23,13 +23,13 @@ struct decode_step_config {
     int heads, window;
     float eps;
 };
-/* Copies the layers' weights as they are now. *out is NULL where this device, type or shape has no such kernel. */
+/* Copies the layers' weights as they are now. *out is NULL if the kernel does not support the device, type or shape. */
 enum status decode_step_weights_create(struct decode_step_weights **out, struct device *dev,
                                        const struct decode_step_config *config);
 void decode_step_weights_free(struct decode_step_weights *w);         /* NULL is fine */
 
 /* What one text needs. rings: each layer's keys and values, bf16 [n, 2d], n the same for all, at least window + 1. The
- * weights and the rings' memory are borrowed until decode_step_free. *out is NULL where a ring has 2^31 numbers or
+ * weights and the rings' memory are borrowed until decode_step_free. *out is NULL if a ring has 2^31 numbers or
  * more. */
 struct decode_step;
 enum status decode_step_create(struct decode_step **out, const struct decode_step_weights *weights,
@@ -39,7 +39,7 @@ void decode_step_free(struct decode_step *t);               /* NULL is fine */
 enum { DECODE_STEP_SLOTS_MAX = 64 };
 /* blocks.blocks 0: the group reads nothing; else one block with k <= DECODE_STEP_SLOTS_MAX. */
 struct decode_step_fusion { struct gca_pool pool; struct gca_blocks blocks; };
-/* What a step computes, each NULL where it is not wanted. */
+/* Results of a step; NULL: not wanted. */
 struct decode_step_output {
     float *logits;                              /* [V], memory of the device or within its reach (device_reach) */
     /* The rest is memory of the device, in the weights' type. inputs [groups, d]: the input of each group's first

@@ -34,10 +34,10 @@ struct device_runtime;                   /* open, memory, copies: device_interna
 struct device {
     const struct ops *ops;
     const struct device_runtime *runtime;
-    struct threads *threads;             /* owned; NULL: this thread alone */
+    struct threads *threads;             /* owned; NULL: only this thread */
     void *state;                         /* the twin's own */
     const char *name;                    /* "cpu", "cuda" */
-    bool shares_memory; /* with this process: the CPU. Its ops gain from loops over device_worker, too */
+    bool shares_memory; /* shared with this process: the CPU. Its ops gain from loops over device_worker, too */
 };
 
 /* kind: "cpu" or "cuda". threads <= 0: one for each processor. Sets OpenBLAS to one thread, because the ops divide the
@@ -70,7 +70,7 @@ void *device_reach(struct device *dev, void *memory);
  *   device_buffer(dev, &buffer, bytes);
  *   ids = device_side(dev, host_ids, buffer);
  *   device_upload(dev, ids, host_ids, bytes); */
-/* device_release; NULL where memory is shared */
+/* device_release; NULL if memory is shared */
 enum status device_buffer(struct device *dev, void **out, size_t bytes);
 static inline void *device_side(const struct device *dev, void *host, void *buffer) {
     return dev->shares_memory ? host : buffer;
@@ -79,7 +79,7 @@ static inline void *device_side(const struct device *dev, void *host, void *buff
  * is complete. Nothing happens if both addresses are equal. Faults are kept for device_sync, like those of ops. */
 void device_upload(struct device *dev, void *to, const void *from, size_t bytes);
 void device_download(struct device *dev, void *to, const void *from, size_t bytes);
-/* A download of results of the ops issued so far, which runs beside later ops. device_fetch_wait waits for every fetch
+/* A download of results of the ops issued so far, which runs during later ops. device_fetch_wait waits for every fetch
  * so far, and for no later op; until then `to` is incomplete and no op may write `from`. `to` should come from
  * device_allocate_host: a fetch to other memory is an ordinary download. `to` may be `from`, if the device can reach it
  * (device_reach): then nothing is copied, and device_fetch_wait only waits. */

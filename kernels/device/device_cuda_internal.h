@@ -16,9 +16,9 @@ bool device_cuda_hopper(struct device *dev);              /* ... and whether it 
 int device_cuda_shared_bytes(struct device *dev);         /* shared memory that a block may ask for */
 
 /* After each launch: keeps the device's first fault with the op's name ("norm.forward"). When the device is checked, it
- * also waits for the kernel, so that a fault inside it is blamed on the right op: for tests. */
+ * also waits for the kernel, so that a fault inside it is reported with the right op: for tests. */
 void device_cuda_check(struct device *dev, const char *op);
-void device_cuda_fault(struct device *dev, const char *op, const char *what);      /* what a library reports */
+void device_cuda_fault(struct device *dev, const char *op, const char *what);      /* status of a library call */
 void device_cuda_set_checked(struct device *dev, int checked);
 
 /* The state of blas_cuda.cu: opened and closed with the device. */

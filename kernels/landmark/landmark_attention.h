@@ -8,7 +8,7 @@
  *   in(c, j) = q_i.k_j / sqrt(dh) - slope (p_c - j)                  tokens j of block c
  *   o_i = sum_j P_j v_j + sum_c P_c sum_j softmax_j(in(c, .)) v_j    P: one softmax over all own(j) and far(c)
  *
- * slope as in attention.h. A landmark's row reads all tokens of its block; its value is read by nobody. Softmax in
+ * slope as in attention.h. A landmark's row reads all tokens of its block; no row reads its value. Softmax in
  * float32. Heads as in attention.h; block up to LANDMARK_BLOCK_MAX. */
 #pragma once
 #include "kernels/device/device.h"

@@ -8,14 +8,15 @@
  * Bytes of a list, little-endian, at any address; `n` postings in rising order of chunk (of its segment, from 0):
  *   dense    2 bits a chunk, from the low ones up: 0: absent, else code + 1
  *   n <= 128 one block; its form is in the list
- *   else     blocks of 128 and a last one of what is left; then, after `bytes`, the table of 8 bytes a block: 24 bits
- *            last chunk, 8 bits form, 32 bits where the block ends, counted from the list's first byte
+ *   else     blocks of 128 and a last one of the rest; then, after `bytes`, the table of 8 bytes a block: 24 bits
+ *            last chunk, 8 bits form, 32 bits offset of the block's end from the list's first byte
  * Block: steps of `width` bits between chunks, less one (the first from the chunk after the last of the block before);
  * if the greatest code is above 0, a bit for each posting of code 1 or 2; if it is 2, a bit for each posting so marked,
  * of code 2. Form: width | greatest code << 5. Steps of 128 postings lie in four lanes: step i is bits i/4*width .. of
  * the lane of words i%4, i%4+4, ...; fewer steps, and the marks, follow one another bit by bit.
  *
- * The caller has checked the lists: an op reads what they name. Sums of all weights of a query fit in 30 bits. */
+ * The caller must have checked the lists, because an op reads at every offset in them. Sums of all weights of a query
+ * fit in 30 bits. */
 #pragma once
 #include "kernels/device/device.h"
 

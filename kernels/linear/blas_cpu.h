@@ -12,7 +12,7 @@ struct blas_product { struct mat y, a, b; bool a_transposed, b_transposed; float
 
 /* keeps OpenBLAS from making threads; any thread may call it */
 void blas_cpu_open(void);
-const char *blas_cpu_name(void);                          /* names what computes products here, for people */
+const char *blas_cpu_name(void);                          /* a readable name of what computes products here */
 /* The value of OPENBLAS_CORETYPE that suits this build; NULL: OpenBLAS's own choice suits it. */
 const char *blas_cpu_wanted(void);
 void blas_cpu_product(struct blas_product p);

@@ -1,15 +1,16 @@
 /* matmul.h -- y = x w^T (+ y): the Linear layer without bias (model.md §Notation).
  *
  * y [n, out], x [n, in], w [out, in]. y may not overlap x or w. Sums run in float32. On the CPU w of forward and
- * forward_add may be bf16 beside float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w:
- * the same bits as from float32 weights of the same numbers.
+ * forward_add may be bf16 with float32 x and y of up to MATMUL_FEW_ROWS rows, whose product is bound by reading w. The
+ * bits are those of float32 weights with the same values.
  *
  * forward_each is for rows of different texts that one step computes together: a row of y has the same bits whatever
  * rows are computed with it. On the CPU they are those that forward gives the row alone, and w, which may be bf16 for
  * any number of rows, is read once for all of them.
  *
- * Weights that meet many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed product
- * gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are computed so.
+ * Weights for products with many rows may be packed once, into packed_elements(out, in) numbers of w's type. A packed
+ * product gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are
+ * computed so.
  * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
  * matmul_amx.h. */
 #pragma once

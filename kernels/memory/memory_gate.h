@@ -1,10 +1,10 @@
-/* memory_gate.h -- what the gate of a token memory sees before a token, and the weights that it gives
+/* memory_gate.h -- the inputs of a token memory's gate before a token, and the weights that it computes
  * (docs/token-memory.md). One set of formulas for programs in C and for kernels.
  *
  *   p = g_0 p_lm + g_1 p_own + g_2 p_corpus     g = softmax(0, a_1, a_2) over the memories that have entries
  *   a = W2 tanh(W1 f + b1) + b2                 f: features, standardised; 0 for a memory without entries
  *
- * Side 0 is the own past, side 1 the corpus. Logarithms are natural; one of 0 is -infinity. */
+ * Side 0 is the text's own past, side 1 the corpus. Logarithms are natural; one of 0 is -infinity. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -16,11 +16,11 @@
 
 enum { MEMORY_SIDES = 2 };
 
-/* What a search says of its chunks: their number, and the best, the k-th and the mean score over all k (0 where fewer
- * are found); BM25 scores per token of the query. Of the own past: its positions, and 0. */
+/* Figures of a search: the number of its chunks, and the best, the k-th and the mean score over all k (0 if fewer
+ * are found); BM25 scores per token of the query. For the text's own past: its positions, and 0. */
 struct memory_marks { float entries, best, kth, mean; };
 
-/* What a gate sees of one memory before a token; nothing of the token to come. */
+/* Inputs from one memory before a token. They do not depend on the next token. */
 struct memory_evidence {
     float entries;                       /* struct memory_marks; 0: nothing is read */
     float nearest, lse, squares;         /* as in struct token_memory_stats */
@@ -38,12 +38,12 @@ struct memory_gate {
     double w2[MEMORY_SIDES][MEMORY_GATE_HIDDEN], b2[MEMORY_SIDES];
 };
 
-/* Where a feature comes from: -1 of the model or of both memories, else the side whose memory it describes. */
+/* The source of a feature: -1: the model, or both memories; else the side whose memory it describes. */
 MEMORY_GATE_FUNCTION int memory_feature_side(int feature) {
     return feature < 3 ? -1 : (feature - 3) / MEMORY_SIDE_FEATURES;
 }
 
-/* Log-probabilities below -12 (of a token that a memory does not have, say) count as it. */
+/* Smaller log-probabilities (as of a token that a memory does not have) count as -12. */
 MEMORY_GATE_FUNCTION double memory_gate_log(float log_p) {
     return (double)log_p > -12 ? (double)log_p : -12;
 }
@@ -70,20 +70,20 @@ MEMORY_GATE_FUNCTION void memory_gate_features(double f[MEMORY_FEATURES], const 
         if (of[side].entries > 0) memory_side_features(f + 3 + side * MEMORY_SIDE_FEATURES, &of[side]);
 }
 /* A feature as the gate reads it: standardised, -5 to 5, so that another store or a longer text does not drive the gate
- * far from what it was fitted on; 0 where its memory is not there. */
+ * far from what it was fitted on; 0 without its memory. */
 MEMORY_GATE_FUNCTION double memory_gate_standard(const struct memory_gate *gate, int feature, double value,
                                                  bool there) {
     double x = (value - gate->mean[feature]) / gate->deviation[feature];
     return !there ? 0 : x > 5 ? 5 : x < -5 ? -5 : x;
 }
-/* A hidden unit, of standardised features. */
+/* A hidden unit, from standardised features. */
 MEMORY_GATE_FUNCTION double memory_gate_unit(const struct memory_gate *gate, int unit, const double *f) {
     double x = gate->b1[unit];
     for (int i = 0; i < MEMORY_FEATURES; i++)
         x += gate->w1[unit][i] * f[i];
     return tanh(x);
 }
-/* From the hidden units: a of a side. */
+/* a of a side, from the hidden units. */
 MEMORY_GATE_FUNCTION double memory_gate_side(const struct memory_gate *gate, int side, const double *hidden) {
     double a = gate->b2[side];
     for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)

@@ -2,7 +2,7 @@
  * memories by a gate (docs/token-memory.md, "Temperature and gate"). One op does what generation needs for an id.
  *
  *   p = g_0 p_lm + sum over sides of g_(1+side) p_side     p_lm = softmax(logits), p_side as in token_memory.h,
- *                                                           g: memory_gate.h, of what model and memories say
+ *                                                           g: memory_gate.h, from model and memories
  *
  * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the vocabulary some ten
  * times; with few entries three barriers of the whole grid. */
@@ -17,8 +17,8 @@ struct next_token_side {
     struct mat weights;                  /* out [1, token_memory_columns], float32: as token_memory_ops.weights */
     float *p;                            /* out [V]: p_side */
 };
-/* The newest position joins its own past before anything is read: *square = |state|^2, *value = id. The value is that
- * of the position before, which the newest id follows. Either may be NULL. */
+/* Before anything is read, the newest position is added to the text's own past: *square = |state|^2, *value = id. The
+ * value belongs to the position before, which the newest id follows. Either may be NULL. */
 struct next_token_append { float *square; int32_t *value; int32_t id; };
 struct next_token_task {
     const struct memory_gate *gate;

@@ -7,8 +7,8 @@
  *   pass 4   every block computes the gate, a warp for each hidden unit; log p of its share of the vocabulary
  *
  * Columns of both sides are one range. With few entries the time is that of chains of loads, barriers and logarithms;
- * with many, that of reading the keys once. H200, d 768, 2,048 entries of the own past: 29 us with 1,016 entries of
- * slots, 35 us with 8,128, 64 us with 32,512.
+ * with many, that of reading the keys once. H200, d 768, 2,048 entries of the text's own past: 29 us with 1,016
+ * entries of slots, 35 us with 8,128, 64 us with 32,512.
  *
  * Exponentials are added as integers, in units of 2^-45, so that the order does not matter: they are at most 1, and the
  * sum of 2^18 fits into 63 bits. One below 2^-46 of the nearest entry's adds nothing. */

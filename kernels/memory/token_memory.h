@@ -3,13 +3,13 @@
  *   z_i = -|s - k_i|^2 / tau    w = softmax(z)    p_mem(y) = sum of w_i over the entries i whose value is y
  *
  * states s [n, d]. An entry is a key (a row of a matrix [.., d]), its value (the token that follows it) and the key's
- * squared norm. Entries of value < 0 take no part; their keys must be finite numbers in backward. A row reads, in one
+ * squared norm. Entries of value < 0 are ignored; their keys must be finite numbers in backward. A row reads, in one
  * softmax, the entries of its block's slots and of its own past. On the CPU states are float32 and keys of any type; on
  * a GPU keys have the type of the states. Sums run in float32. Squared distances are |s|^2 + |k|^2 - 2 s.k, not below
- * 0; an entry at distance +infinity takes no part. NaN in a state or key that is read reaches every result of the row.
+ * 0; an entry at distance +infinity is ignored. NaN in a state or key that is read reaches every result of the row.
  *
- * The same bits each time, whatever the number of threads. Bound (GPU): 2 d bytes of bf16 for each key and block of
- * rows, 2 d operations for each row and entry (backward: 6 d). Nothing of size [n, entries] is kept, but by weights. */
+ * The same bits each time, with any number of threads. Bound (GPU): 2 d bytes of bf16 for each key and block of
+ * rows, 2 d operations for each row and entry (backward: 6 d). Only `weights` keeps anything of size [n, entries]. */
 #pragma once
 #include "kernels/attention/gca.h"
 
@@ -24,7 +24,7 @@ struct memory_slots {
     int slot_rows, blocks, k, block_rows;
 };
 
-/* Own past. The states are sequences of `length` rows each; row t of sequence s stands at position q = first + t and
+/* Own past. The states are sequences of `length` rows each; row t of sequence s has position q = first + t and
  * reads the positions max(0, q - limit) .. q-1. Position p lies in row s*ring + p % ring of keys, value and square;
  * ring >= limit + length, or all positions fit. In training keys may be the states themselves: ring = length, first 0,
  * and value of position p is the target of row p. limit 0: no past. */
@@ -43,7 +43,7 @@ struct token_memory {
 
 /* Of each row [n]. A row without entries: log_p and lse -inf, nearest +inf, squares and largest 0. */
 struct token_memory_stats {
-    float *log_p;   /* log p_mem(target); -inf where no entry has that value, or target < 0 */
+    float *log_p;   /* log p_mem(target); -inf if no entry has that value, or target < 0 */
     float *lse;     /* log sum exp z */
     float *nearest; /* smallest squared distance */
     float *squares; /* sum of w^2 */

@@ -215,7 +215,7 @@ void token_memory_row(struct device *dev, struct token_memory_stats out, struct 
 /* Where a row of weights belongs. */
 struct column_reader {
     const struct token_memory *memory;
-    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the own past */
+    int64_t block, sequence, position, past; /* block -1: none; past: the first column of the text's own past */
 };
 static struct column_reader column_reader_of(const struct token_memory *m, int64_t row) {
     struct column_reader p = {.memory = m, .block = -1, .past = (int64_t)m->slots.k * m->slots.slot_rows};

@@ -1,4 +1,4 @@
-/* token_memory_internal.h -- what the CPU twin's forward, backward and weights share: the walk over the entries that
+/* token_memory_internal.h -- shared by the CPU twin's forward, backward and weights: the loop over the entries that
  * rows read, KEYS of them at a time, and their squared distances. */
 #pragma once
 #include "base/minmax.h"
@@ -35,7 +35,7 @@ struct memory_task {
 struct strip {
     int64_t row, rows, key_row, count;
     int64_t column;    /* of slots: of the first entry */
-    int64_t position; /* of the own past: of the first entry; row_position: of the first row */
+    int64_t position; /* of the text's own past: of the first entry; row_position: of the first row */
     int64_t row_position;
     bool past;
 };

@@ -20,7 +20,7 @@ enum { TOPK_MAX = 100000, TOPK_SAMPLE_MAX = 8192 };
  *   other_begin[r] <= e < other_end[r], e outside of own_begin[r] .. sequence_end[r]-1, and the documents are disjoint.
  * Documents are disjoint when document_of[e] = {first, last} and document_barred[r] = {first, last} do not overlap;
  * both NULL: no check; a landmark of first -1 overlaps nothing. All arrays are memory of the device; other_begin NULL:
- * the own past alone. */
+ * the text's own past alone. */
 struct topk_rows {
     const int32_t *own_begin, *own_end, *sequence_end, *other_begin, *other_end;      /* [n] */
     const int32_t (*document_of)[2], (*document_barred)[2];                            /* [E], [n] */

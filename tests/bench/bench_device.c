@@ -7,9 +7,9 @@
  * 6]) without retrieval and with its own past; logits in this process's memory, chunk ends included. limit: all weights
  * read once at the rate of a large copy. A comment line gives the additional time of a call that ends a chunk, by
  * stages of this process: search waits for the landmark's step and the search, the others only issue work. "few slots":
- * the own past with a cache so small that most retrieved chunks are encoded again, as with a corpus. prefill: tokens/s
- * of one call of 8064 ids. encode: chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024), landmarks in
- * this process's memory.
+ * the text's own past with a cache so small that most retrieved chunks are encoded again, as with a corpus. prefill:
+ * tokens/s of one call of 8064 ids. encode: chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024),
+ * landmarks in this process's memory.
  *
  * CSV, a row a case. */
 #include "base/clock.h"

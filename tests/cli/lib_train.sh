@@ -51,7 +51,7 @@ variant_config() {
 valid_loss() { grep -o '"valid_loss":[0-9.]*' "$1/log.jsonl" | tail -n 1 | cut -d: -f2; }
 first_loss() { grep -o '"loss":[0-9.]*' "$1/log.jsonl" | head -n 1 | cut -d: -f2; }
 
-# variant_run MODEL-KEYS NAME: the variant learns beside a Base LM of the same text and steps; a repeated and a resumed run give the
+# variant_run MODEL-KEYS NAME: the variant is trained, and a Base LM on the same text for as many steps; a repeated and a resumed run give the
 # same bytes; programs read the folder, name the variant NAME, and take contexts that are longer than a sequence of the training. Makes
 # the runs $TMP/base and $TMP/whole.
 variant_run() {

@@ -8,7 +8,7 @@ struct memory {
     struct golden *g;
     bool self, corpus;
     int64_t corpus_chunks, own_chunks;
-    struct mat landmarks;    /* slots of the corpus, then of the own past; all three in memory of the device */
+    struct mat landmarks;    /* slots of the corpus, then of the text's own past; all three in memory of the device */
     struct mat keys, values; /* one slot for each */
     float *corpus_landmarks; /* on the host */
     int32_t *slot;

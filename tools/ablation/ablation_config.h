@@ -1,14 +1,14 @@
 /* ablation_config.h -- the config of drt-eval ablation: JSON; docs/ablation.md lists its keys.
  *
- * Reading checks each key by itself, and that every file is there. What a row needs is checked by the plan
- * (ablation_plan.h). A failure is one line with the file's name, the key and a remedy. */
+ * Reading checks each key alone, and that every file exists. The plan checks what a row needs (ablation_plan.h).
+ * A failure is one line with the file's name, the key and a remedy. */
 #pragma once
 #include "tools/ablation/ablation_rows.h"
 #include "tools/ablation/json_object.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ABLATION_FILES_MAX = 32 };        /* texts of one kind: as many options of one name a program takes */
+enum { ABLATION_FILES_MAX = 32 };        /* texts of one kind: at most as many as a program takes options of one name */
 
 struct ablation_config {
     char *path;                          /* of the file, for messages */
@@ -22,11 +22,11 @@ struct ablation_config {
     int64_t context, skip, max_tokens, document_tokens, max_documents, threads;
     int64_t memory_k, memory_every;
     int64_t chunk_topk, groups;          /* of `model` */
-    bool selected[ABLATION_ROWS];        /* those of `rows`, and those that are always there */
+    bool selected[ABLATION_ROWS];        /* those of `rows`, and those of every table */
 };
 
-/* `folder`: what texts, tokenizer and model folders are relative to; NULL: the folder of the config. */
+/* `folder`: paths of texts, tokenizer and models are relative to it; NULL: the folder of the config. */
 enum status ablation_config_load(struct ablation_config *out, const char *path, const char *folder);
-/* The same from memory, without a look at files: for tests. */
+/* The same from memory; does not check that files exist. For tests. */
 enum status ablation_config_parse(struct ablation_config *out, const char *name, const char *text, size_t bytes);
 void ablation_config_free(struct ablation_config *c);     /* a zeroed struct is fine */

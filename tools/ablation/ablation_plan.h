@@ -1,8 +1,8 @@
 /* ablation_plan.h -- what a config's rows need: models, stores, evaluations, and the commands that make them.
  *
- * Each part is one command of a sibling program, run in the run's folder. Parts are in an order in which each one's
- * predecessors come before it. Making a plan reads configs and folders of models, and writes nothing. All that can be
- * known before the first training is checked here: a failure names file, key and remedy. */
+ * Each part is one command of a sibling program, run in the run's folder. A part comes after all parts that it needs.
+ * Making a plan reads configs and folders of models, and writes nothing. It makes every check that is possible before
+ * the first training: a failure names file, key and remedy. */
 #pragma once
 #include "base/file.h"
 #include "model/model_config.h"
@@ -14,17 +14,17 @@ enum { ABLATION_NAME = 48, ABLATION_MODELS = 24, ABLATION_STORES = 24, ABLATION_
 struct ablation_model {
     char name[ABLATION_NAME];
     enum ablation_model_kind kind;
-    char folder[FILE_PATH_MAX];          /* of the finished model, relative to the run; absolute where it was taken */
+    char folder[FILE_PATH_MAX];          /* of the finished model, relative to the run; absolute if it was taken */
     char *json, *training;               /* config.json; the config of drt-train. NULL: taken */
     int view_of;                         /* model whose weights these are, with another chunk_topk; -1: none */
     struct model_config config;
     int64_t parameters, encoder_parameters, steps, step_tokens, length;
-    int64_t corpus_steps, candidates, refreshes;          /* of its training, with pool corpus; else 0 */
+    int64_t corpus_steps, candidates, refreshes;          /* of its training with pool corpus; else 0 */
     int64_t passages, passage_chunks;                     /* that its training reads for each chunk; else 0 */
-    bool taken, own_past;                /* own_past: its training retrieves from the own past alone */
+    bool taken, own_past;                /* own_past: training retrieves from the text's own past alone */
 };
 struct ablation_store_use { char name[ABLATION_NAME]; int model; enum ablation_store what; };
-/* One run of drt-eval: modes that rows use. */
+/* One run of drt-eval, with the modes that rows use. */
 struct ablation_score {
     char name[ABLATION_NAME];
     int model, store;                    /* store -1: none */
@@ -44,9 +44,9 @@ struct ablation_part {
     char *spec;                          /* all that its result depends on */
     int after[ABLATION_AFTER], n_after;  /* parts that must be done */
     int of;                              /* model, store or score; -1: none */
-    double work, host;                   /* floating-point operations; seconds beside them, whatever the device */
+    double work, host;                   /* floating-point operations; additional seconds, the same on every device */
     bool done;
-    double seconds;                      /* that it took; for estimates alone */
+    double seconds;                      /* that it took; only for estimates */
 };
 
 struct ablation_plan {
@@ -58,19 +58,19 @@ struct ablation_plan {
     struct { int score; const char *mode; } rows[ABLATION_ROWS];       /* score -1: not selected */
     int64_t train_bytes, other_bytes, valid_bytes;                     /* of text, roughly */
 };
-/* *out is to be freed also after a failure. Borrows config. */
+/* Free *out also after a failure. Borrows config. */
 enum status ablation_plan_make(struct ablation_plan *out, const struct ablation_config *config);
 void ablation_plan_free(struct ablation_plan *plan);      /* a zeroed plan is fine */
 
-/* Bytes of text in a file or a folder, roughly: compressed files count for more than they take; 0: not there. */
+/* Estimated bytes of text in a file or a folder: compressed files count with more than their size; 0: it is missing. */
 int64_t ablation_text_bytes(const char *path);
 
 /* ---- ablation_models.c, ablation_parts.c: steps of ablation_plan_make ---- */
-/* The model that a row scores; made where there is none. */
+/* The model that a row scores; added if the plan has none. */
 enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablation_model_kind kind, int value);
 enum status ablation_parts_make(struct ablation_plan *plan);
 
-/* ---- ablation_work.c: sets a part's work and host, roughly; a token of text counts 4 bytes ---- */
+/* ---- ablation_work.c: estimates a part's work and host; a token of text counts as 4 bytes ---- */
 void ablation_prepare_work(struct ablation_part *p, int64_t bytes, bool tokenizer);
 void ablation_train_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_model *m);
 void ablation_build_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_store_use *s,

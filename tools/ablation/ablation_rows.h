@@ -9,12 +9,12 @@
 /* Which model a row scores; `value` is K or the number of groups. */
 enum ablation_model_kind {
     ABLATION_BASE,                       /* all layers of DRT's decoder, nothing else */
-    ABLATION_BASE_DEEP,                  /* as many layers as it takes to have DRT's number of parameters */
+    ABLATION_BASE_DEEP,                  /* as many layers as give DRT's number of parameters */
     ABLATION_BASE_FULL,                  /* attention over the whole evaluated context */
     ABLATION_BLOCK_RECURRENT,            /* the Base LM with a recurrent layer (model.md §10.1) */
     ABLATION_LANDMARK,                   /* the Base LM with Landmark Attention (model.md §10.2) */
     ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE,
-    ABLATION_OWN,                        /* trained with its own past alone */
+    ABLATION_OWN,                        /* trained to retrieve from its own past alone */
     ABLATION_OWN_TAUGHT,                 /* the same, but a reader's gains teach the retriever instead of InfoNCE */
     ABLATION_K, ABLATION_GROUPS,
 };
@@ -27,7 +27,7 @@ enum ablation_how {
 struct ablation_row {
     const char *name, *title, *part;     /* part of the table */
     enum ablation_model_kind model; int value;
-    enum ablation_store store;           /* ABLATION_STORE: only where the mode reads one */
+    enum ablation_store store;           /* ABLATION_STORE: only if the mode reads one */
     enum ablation_how how;
     const char *mode;                    /* as drt-eval names it; NULL: the config's variant_mode */
     int every;                           /* tokens between two searches of a token memory; 0: the config's */
@@ -37,6 +37,6 @@ enum { ABLATION_ROWS = 40 };
 extern const struct ablation_row ablation_rows[ABLATION_ROWS];
 extern const char *const ablation_model_names[ABLATION_K];   /* of the kinds before it */
 
-int ablation_row_find(const char *name);                  /* -1: there is none */
+int ablation_row_find(const char *name);                  /* -1: none */
 /* Whether a mode retrieves from a store. */
 bool ablation_mode_reads_store(const char *mode);

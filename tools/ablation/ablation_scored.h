@@ -1,4 +1,4 @@
-/* ablation_scored.h -- what the table takes from the JSON of drt-eval ppl and drt-eval fit-memory. */
+/* ablation_scored.h -- what the table uses of the JSON of drt-eval ppl and drt-eval fit-memory. */
 #pragma once
 #include "tools/ablation/ablation_table.h"
 
@@ -8,8 +8,8 @@ struct ablation_scored {
     size_t nll_capacity[ABLATION_MODES];
     struct ablation_overlap *overlap;    /* [n]; NULL: the result has none */
 };
-/* `modes`: those that are wanted. STATUS_CORRUPT: the file is no whole result, or lacks a mode. *out is to be freed
- * also after a failure. */
+/* `modes`: the modes to read. STATUS_CORRUPT: the file is not a complete result, or lacks a mode. Free *out also after
+ * a failure. */
 enum status ablation_scored_read(struct ablation_scored *out, const char *path, const char *const *modes, int n_modes);
 enum status ablation_scored_parse(struct ablation_scored *out, const char *name, const char *text, size_t bytes,
                                   const char *const *modes, int n_modes);

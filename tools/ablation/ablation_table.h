@@ -1,22 +1,22 @@
-/* ablation_table.h -- the figures of a run: every row on the same positions, beside the Base LM.
+/* ablation_table.h -- the figures of a run: every row on the same positions, compared with the Base LM.
  *
- * A change is (perplexity of the row / perplexity of the Base LM - 1) in per cent, made of mean losses: the mean over
- * texts, each counted once, with a bootstrap over documents, paired (tools/shared/ratio.h: what drt-eval ppl --base
- * prints). Perplexities are those of all tokens. Nothing in a table depends on time, paths of the run, or order of
+ * A change is (perplexity of the row / perplexity of the Base LM - 1) in per cent, from mean losses: the mean over
+ * texts, each counted once, with a paired bootstrap over documents (tools/shared/ratio.h), as drt-eval ppl --base
+ * prints it. Perplexities are those of all tokens. Nothing in a table depends on time, paths of the run, or order of
  * parts. */
 #pragma once
 #include "tools/ablation/ablation_plan.h"
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 
-enum { ABLATION_CLASSES = 3 };           /* of documents, by what the store has of them */
+enum { ABLATION_CLASSES = 3 };           /* of documents, by how much of them the store has */
 extern const char *const ablation_class_names[ABLATION_CLASSES];
 
 struct ablation_document { int file; int64_t number, tokens, bytes; };
 struct ablation_overlap { double shared, covered; int64_t longest; };   /* as in docs/contamination.md */
 struct ablation_figure { struct ratio perplexity, change; bool there; };
 struct ablation_table_row {
-    double *nll;                         /* of each document; NULL: not there yet */
+    double *nll;                         /* of each document; NULL: not computed yet */
     struct ablation_figure all, domain[ABLATION_FILES_MAX], overlap[ABLATION_CLASSES];
     struct ratio bits_per_byte;
 };
@@ -25,11 +25,11 @@ struct ablation_table {
     struct ablation_document *documents; size_t n_documents;
     struct ablation_overlap *overlap, *other;             /* with the store, with that of other text; NULL: none */
     struct ablation_table_row rows[ABLATION_ROWS];
-    int n_rows, n_selected;              /* rows that are there; rows that the config selects */
+    int n_rows, n_selected;              /* rows with figures; rows that the config selects */
     int64_t class_documents[ABLATION_CLASSES], class_tokens[ABLATION_CLASSES];
 };
-/* From the results of `folder` that are there. STATUS_MISMATCH: two results have not the same positions. n_rows 0: the
- * Base LM was not scored yet, and there is no table. Free with ablation_table_free, also after a failure. */
+/* From the results that `folder` has. STATUS_MISMATCH: two results have different positions. n_rows 0: the Base LM is
+ * not scored yet, so there is no table. Free with ablation_table_free, also after a failure. */
 enum status ablation_table_make(struct ablation_table *out, const struct ablation_plan *plan, const char *folder);
 void ablation_table_free(struct ablation_table *t);       /* a zeroed table is fine */
 /* table.txt, table.json and table.html, each whole or not at all. */

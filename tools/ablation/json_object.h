@@ -1,6 +1,6 @@
 /* json_object.h -- a JSON object as a list of members whose values keep the text of the file.
  *
- * A config passes most of its members to other programs: they are copied, replaced and left out here, and read there.
+ * Most members of a config are for other programs: they are copied, replaced or left out here, and read there.
  * One thread at a time for each object. */
 #pragma once
 #include "base/status.h"
@@ -9,18 +9,18 @@
 struct object_member { char *key, *value; };    /* value: JSON text without white space around it */
 struct object { struct object_member *items; size_t count, capacity; };
 
-/* `text` is one object and nothing else; `name` is for messages. STATUS_INVALID: no JSON, no object, or a key that
- * stands there twice. *out is to be freed also after a failure. */
+/* `text` is one object and nothing else; `name` is for messages. STATUS_INVALID: not JSON, not an object, or a
+ * key that occurs twice. Free *out also after a failure. */
 enum status object_read(struct object *out, const char *name, const char *text, size_t bytes);
 void object_free(struct object *m);                     /* a zeroed object is fine */
-const char *object_get(const struct object *m, const char *key);     /* NULL: there is none */
+const char *object_get(const struct object *m, const char *key);     /* NULL: none */
 /* Replaces the member or adds it at the end. */
 enum status object_set(struct object *m, const char *key, const char *value);
 enum status object_set_string(struct object *m, const char *key, const char *text);   /* as a JSON string */
 enum status object_set_int(struct object *m, const char *key, long long value);
-void object_remove(struct object *m, const char *key);  /* nothing where there is none */
+void object_remove(struct object *m, const char *key);  /* does nothing if there is none */
 enum status object_copy(struct object *out, const struct object *from);
-/* One object on one line; *out to memory_free. */
+/* One object on one line; free *out with memory_free. */
 enum status object_text(char **out, const struct object *m);
 
 /* A value that must be a string, or a list of strings; `name` and `key` are for messages. */

@@ -1,4 +1,4 @@
-/* drt_eval.h -- the parts of drt-eval ppl: which windows are scored, and what the sums say. */
+/* drt_eval.h -- the parts of drt-eval ppl: options, scoring, figures and reports. */
 #pragma once
 #include "base/progress.h"
 #include "tools/shared/args.h"
@@ -13,7 +13,7 @@
 
 struct eval_options {
     struct device_choice where;
-    const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: an external one's */
+    const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: of an external one */
     const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
     struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
     const char *gca, *oracle, *keep, *other, *apply;   /* --gca; --oracle; fit-memory's files; NULL: not given */
@@ -21,7 +21,7 @@ struct eval_options {
     struct arg_strings samples, data;
     struct memory_options memory_options;
     struct worker_options workers;
-    int64_t rule;                        /* what `exclude` says */
+    int64_t rule;                        /* the value of `exclude` */
     bool knn_lm, corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id, knn_entries;
 };
@@ -40,7 +40,7 @@ int eval_usage(const char *command, const char *what);    /* exit code 2 */
 int eval_failed(void);                                    /* exit code 1, with the status' message */
 
 /* ---- drt_eval_modes.c: -1 to continue, else the exit code ---- */
-enum eval_mode eval_gca_mode(const struct eval_options *o);   /* what --gca names: none, self, corpus or both */
+enum eval_mode eval_gca_mode(const struct eval_options *o);   /* the mode of --gca: none, self, corpus or both */
 int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o);
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]);
 
@@ -57,8 +57,8 @@ enum status eval_machine_open(struct eval_machine **out, const struct engine_con
 void eval_machine_close(struct eval_machine *m);         /* NULL is fine */
 
 /* ---- drt_eval_run.c ---- */
-/* Reads every file, scores its documents in every mode of result->mode at the same positions. With `samples`,
- * memories are not mixed: what they give at each temperature is collected there. */
+/* Reads every file and scores its documents in every mode of result->mode, at the same positions. With `samples`,
+ * memories are not mixed: their results at each temperature are collected there. */
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
                      struct memory_samples *samples, const struct progress *progress);
 
@@ -66,29 +66,29 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
 enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };
 /* Over the documents of one file (-1: all): mode a minus mode b (-1: a itself), in nats. */
 enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per);
-struct ratio eval_map(struct ratio r, double (*f)(double));   /* f rises; the ends of the interval go with it */
+struct ratio eval_map(struct ratio r, double (*f)(double));   /* f is increasing; it maps the interval's ends too */
 double eval_to_perplexity(double nats);
 double eval_to_percent(double nats);
 double eval_to_bits(double nats);
-/* The differences that are shown, where both modes were run. */
+/* The differences to report, if both modes were run. */
 enum { EVAL_PAIRS = 20 }; struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
 bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
 bool eval_has_pair(const struct eval_result *r, size_t i);
 bool eval_has_memory(const struct eval_result *r);         /* some mode mixes a token memory in */
-bool eval_is_memory(const struct eval_result *r, int mode); /* the mode was run, and does */
+bool eval_is_memory(const struct eval_result *r, int mode); /* the mode was run and mixes one in */
 /* Mode a minus mode b: the mean over files of the change in nats a token, each file counted once, with a bootstrap over
- * documents. b < 0, or there is no token: value NaN. */
+ * documents. Without b (b < 0) or without tokens the value is NaN. */
 enum status eval_change(struct ratio *out, const struct eval_result *r, int a, int b);
-/* the mode that gains are against: the first Base LM, or none; -1: none of both was run */
+/* the reference of gains: the mode of the first Base LM, else mode none; -1: neither was run */
 int eval_reference(const struct eval_result *r);
 
 /* ---- drt_eval_report.c, drt_eval_memory_report.c, drt_eval_json.c, drt_eval_memory_json.c: to standard output ---- */
 void eval_print_interval(struct ratio r, const char *number);
-enum status eval_print_memory(const struct eval_result *r);   /* nothing without a memory or a Base LM */
+enum status eval_print_memory(const struct eval_result *r);   /* prints nothing without a memory or a Base LM */
 struct json_writer;
 enum status eval_write_memory(struct json_writer *w, const struct eval_result *r);
-/* Pairs of memory modes whose paired change is shown (mean over files). */
+/* Pairs of memory modes whose paired change is reported (mean over files). */
 enum { EVAL_MEMORY_PAIRS = 12 };
 extern const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS];
 /* Prints the report as text or as JSON, and draws the picture of --plot. */

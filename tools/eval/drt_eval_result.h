@@ -1,14 +1,14 @@
-/* drt_eval_result.h -- what a run of drt-eval ppl or fit-memory gives: modes, texts, documents and tokens with their
- * losses. Filled by drt_eval_run.c or drt_eval_samples.c, printed by the reports. */
+/* drt_eval_result.h -- the result of drt-eval ppl or fit-memory: modes, texts, documents and tokens with their losses.
+ * drt_eval_run.c or drt_eval_samples.c fill it, and the reports print it. */
 #pragma once
 #include "indexer/search/searcher.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* EVAL_BASE to EVAL_BASE_4: Base LMs beside the model. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
- * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and beside the own past. PART: CORPUS
- * and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
+/* EVAL_BASE to EVAL_BASE_4: Base LMs to compare with. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
+ * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and with the text's own past. PART:
+ * CORPUS and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
 enum { EVAL_PARTS = 6 };
 enum eval_mode {
     EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
@@ -43,8 +43,8 @@ struct eval_result {
     char *names[64];                     /* paths that belong to the result */
     struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
     double seconds[EVAL_MODES];
-    struct searcher_description memory_search;            /* of chunks of token memories; zeroed: none */
-    int64_t store_chunks;                /* that they are found in; 0: unknown */
-    bool partial;                        /* stopped by a signal: what was scored until then */
+    struct searcher_description memory_search;            /* the search of token memories; zeroed: none */
+    int64_t store_chunks;                /* of the store that it searches; 0: unknown */
+    bool partial;                        /* a signal stopped the run: the result is incomplete */
 };
 void eval_result_free(struct eval_result *r);

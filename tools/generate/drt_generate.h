@@ -23,11 +23,11 @@ struct generate_options {
 };
 
 /* ---- drt_generate_options.c ---- */
-/* -1: run with these; else the exit code. `o` holds the defaults. */
+/* -1: continue with these options; else the exit code. `o` holds the defaults. */
 int generate_options_parse(struct generate_options *o, int argc, char **argv, const char **operands);
 
 /* ---- drt_generate_stats.c: where the time went, and the text's output ---- */
-struct printer { FILE *file; bool ended; };               /* ended: the last line has; true at first */
+struct printer { FILE *file; bool ended; };               /* ended: the last line has its newline; true at first */
 enum status printer_put(struct printer *p, const char *text, size_t bytes);
 enum status printer_end(struct printer *p);               /* ends the last line */
 
@@ -35,9 +35,9 @@ struct generate_times {                  /* of one phase; seconds */
     double total, layers, query, search, read, encode, fuse, head, mix;
     int64_t tokens, queries, cache_hits, cache_misses;
 };
-/* Running sums of what looks for chunks. */
+/* Counts and times so far, of everything that searches chunks. */
 struct generate_sums { struct chunk_retriever_times retriever; struct memory_text_times memory; };
-/* What was spent since the last call. GCA's retriever and the token memory share the rows of search and encoding. */
+/* Returns the times since the last call. GCA's retriever and the token memory share the rows of search and encoding. */
 struct generate_times generate_times_take(struct generation *g, struct generate_sums *last, double seconds,
                                           int64_t tokens);
 /* searched_by: what searched the corpus; empty: nothing did. */

@@ -8,17 +8,17 @@ struct generate_state {
     const struct progress *progress;
     struct generation *generation;
     struct printer printer;
-    struct trace *trace; /* NULL: nobody looks */
+    struct trace *trace; /* NULL: no trace is written */
     struct memory_config memory_config;
     struct memory_search *memory_search; /* NULL: no chunks are read */
     bool memory;                /* a token memory is mixed in */
-    double memory_share;        /* of the tokens picked so far */
+    double memory_share;        /* of the tokens generated so far */
     struct generate_sums last;
     struct generate_times prompt, generated;
 };
 
 enum status generate_prepare(struct generate_state *r);   /* `r` holds engine, options and progress; else zero */
-/* Gives the trace what the token memory gave of a token that was just generated. */
+/* Passes the token memory's part of the last generated token to the trace. */
 enum status generate_trace_token(struct generate_state *r, const struct generation_token *token);
 void generate_release(struct generate_state *r);          /* also after a failure */
 

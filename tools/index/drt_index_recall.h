@@ -1,4 +1,4 @@
-/* drt_index_recall.h -- what drt-index recall measures: queries from the store itself, exact and indexed hits. */
+/* drt_index_recall.h -- the measurement of drt-index recall: queries from the store itself, exact and indexed hits. */
 #pragma once
 #include "indexer/search/searcher.h"
 #include "tools/index/drt_index.h"
@@ -18,13 +18,13 @@ struct recall_figures { double recall, gap, mass; };
 
 /* Landmarks of n random chunks as queries; `exclude` as in tools/shared/exclude.h. */
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
-void recall_free(struct recall *r);                       /* what recall_prepare allocated */
+void recall_free(struct recall *r);                       /* frees what recall_prepare allocated */
 
-/* Milliseconds of a call: the mean, and what half and 99 % of the calls do not exceed. */
+/* Milliseconds of a call: mean, median and 99th percentile. */
 struct recall_times { double mean, p50, p99; };
-/* One query a call, as generation does it. */
+/* Measures one query a call, as in generation. */
 enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe,
                           struct recall_times *ms);
-/* Means over the queries: share of the exact hits found again, share of their softmax weight, mean score lost at a
- * rank. */
+/* Means over the queries: the share of the exact hits that the index finds, the share of their softmax weight, and the
+ * mean loss of score at a rank. */
 struct recall_figures recall_compare(const struct recall *r);

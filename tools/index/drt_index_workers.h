@@ -5,9 +5,9 @@
 #include <sys/types.h>
 
 struct workers_options {
-    /* --workers N: processes of this host; or of addresses, which run already */
+    /* --workers N (processes on this host), or the addresses of running ones */
     struct worker_options link;
-    int64_t local;                       /* that N, of workers_options_check */
+    int64_t local;                       /* N, which workers_options_check sets */
     struct arg_strings commands;         /* --worker COMMAND, one a worker */
 };
 struct workers {
@@ -17,12 +17,12 @@ struct workers {
     pid_t *pids;
     int n;
 };
-/* Starts the workers, or connects to them, and waits for their greetings. `threads`: of all local ones together; 0: all
- * processors. */
+/* Starts the workers, or connects to them, and waits for their greetings. `threads`: of all local workers together; 0:
+ * all processors. */
 enum status workers_open(struct workers *out, const struct workers_options *o, const char *store,
                          struct store_view *view, int64_t threads);
 void workers_close(struct workers *w);   /* ends the processes; a zeroed one is fine */
-/* Whether there are to be any. */
+/* Whether workers were requested. */
 bool workers_wanted(const struct workers_options *o);
-/* -1, or the exit code for options that do not fit together. */
+/* Returns -1, or the exit code for contradictory options. */
 int workers_options_check(struct workers_options *o);

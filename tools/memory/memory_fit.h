@@ -1,27 +1,27 @@
-/* memory_fit.h -- temperatures and gate of a choice of memories, from what the model and the memories gave to tokens of
- * known text.
+/* memory_fit.h -- fits temperatures and gate of selected memories, from the probabilities that model and memories give
+ * to the tokens of a known text.
  *
- * First a temperature for each memory, by the best of some fixed weights; then the gate: the mean over files of the
- * loss (each file counts the same), Adam over all tokens at once. Where chunks that do not help were read too (random
- * ones, those of a store of other text), each token counts half with the chunks found and half with these instead, so
- * that the gate learns to close. A penalty on the squares of its weights keeps a gate of few tokens from opening by
- * chance; its strength is the best of some on held-out documents of the part itself. The same bits whatever the number
- * of threads. */
+ * First each memory gets a temperature: the best one, each tried with the best of some fixed weights. Then Adam, over
+ * all tokens at once, fits the gate to the loss's mean over files (each file counts once). If chunks that do not help
+ * were read, too (random ones, or those of a store of other text), half of a token's loss is that with the chunks found
+ * and half that with these, so that the gate learns to close. A penalty on the squares of the gate's weights keeps a
+ * fit to few tokens from opening it by chance. Of some penalties, the best on held-out documents of the fitted part is
+ * taken. Any number of threads gives the same bits. */
 #pragma once
 #include "base/system/threads.h"
 #include "tools/memory/memory_samples.h"
 
-/* Which tokens: those of documents d with use[d]; file[d] is their file. */
+/* The tokens to fit: those of documents d with use[d]; file[d] is the file of d. */
 struct memory_part { const bool *use; const int *file; int n_documents, n_files; };
 
-/* What is fitted: the memories of `kind`, those of side i being the samples' read reads[i]; negative[negatives]:
- * reads that stand in for the corpus, each in an equal part of half of the loss. */
+/* What is fitted: the memories of `kind`; side i is the samples' read reads[i]. negative [negatives]: reads that
+ * replace the corpus; each has an equal part of half of the loss. */
 enum { MEMORY_NEGATIVES_MAX = 2 };
 struct memory_fit_config {
     enum memory_kind kind; enum memory_reads reads[MEMORY_SIDES], negative[MEMORY_NEGATIVES_MAX]; int negatives;
 };
 
-/* What a fit chose, beside the mixture. */
+/* What a fit chose, apart from the mixture. */
 struct memory_fit_report { double penalty; int64_t tokens; };
 
 /* STATUS_INVALID: no token is used. report NULL: not wanted. */

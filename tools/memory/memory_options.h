@@ -1,4 +1,4 @@
-/* memory_options.h -- what programs share to read a token memory: its options and its configuration. */
+/* memory_options.h -- options and configuration of a token memory, for all programs that read one. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "tools/shared/args.h"
@@ -9,8 +9,8 @@ struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND; NULL: not given */
     const char *config, *span, *searcher;
     int64_t k, every, layer;             /* 0: not given */
-    double tau, weight;                  /* of all kinds without a configuration; 0: not given */
-    bool unfitted;                       /* the model's memory.json is not read */
+    double tau, weight;                  /* for all kinds without a configuration; 0: not given */
+    bool unfitted;                       /* do not read the model's memory.json */
 };
 /* The rows of a program's table of options; `o` is a struct memory_options. */
 #define MEMORY_SEARCH_OPTIONS(o)                                                                                    \

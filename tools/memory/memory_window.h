@@ -1,14 +1,14 @@
-/* memory_window.h -- one window of text read with token memories: what the model and each memory give to its tokens.
+/* memory_window.h -- one window of text read with token memories: the probabilities of model and memories.
  *
- * The trunk reads the window once, without retrieval or with that of `gca`; its key states are the queries and the own
- * past. A search is made at the first scored token and each `every` tokens after it, with the text before that token
- * alone. Logits of the whole window are kept: context * vocabulary * 4 bytes. */
+ * The trunk reads the window once, without retrieval or with that of `gca`; its key states are the queries and the keys
+ * of the text's own past. A search is made at the first scored token and every `every` tokens after it; its query is
+ * text before that token. Logits of the whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
 #include "indexer/retrieve/memory_source.h"
 #include "tools/memory/memory_knn.h"
 #include "tools/memory/memory_options.h"
 
-/* OTHER: chunks found in a store of other text; never read here, but taken from another collection
+/* OTHER: chunks found in a store of other text; not read here, but taken from another collection
  * (memory_samples.h). From PART on: FOUND in the first 1/2, 1/4, .. 1/64 of the store's chunks. */
 enum { MEMORY_PARTS = 6 };
 enum memory_reads {
@@ -18,20 +18,20 @@ enum memory_reads {
 /* The part has chunks >> this. */
 static inline int memory_part_shift(enum memory_reads what) { return 1 + (int)what - MEMORY_READ_PART; }
 enum { MEMORY_TAUS = 6 };
-/* What one temperature gives: log p_mem of the token to come, and what memory_evidence has of it. TOKEN: the id of the
- * memory's largest probability, -1 without entries; ids are below 2^24. */
+/* Results for one temperature: log p_mem of the next token, and members of memory_evidence that depend on it. TOKEN:
+ * the id of the memory's largest probability, -1 without entries; ids are below 2^24. */
 enum memory_column { MEMORY_LOG_P, MEMORY_LSE, MEMORY_SQUARES, MEMORY_TOP, MEMORY_OF_TOP, MEMORY_LM_OF_TOP,
                      MEMORY_TOKEN, MEMORY_COLUMNS };
-/* What no temperature changes: the rest of memory_evidence. */
+/* The members of memory_evidence that do not depend on a temperature. */
 enum memory_mark { MEMORY_NEAREST, MEMORY_ENTRIES, MEMORY_BEST, MEMORY_KTH, MEMORY_MEAN, MEMORY_MARKS };
 
-/* One memory with some temperatures, largest last; results of each scored token [context]. */
+/* One memory with some temperatures, largest last; results [context], for each scored token. */
 struct memory_read {
     enum memory_reads what;
     int taus;
     float tau[MEMORY_TAUS];
     float *mark[MEMORY_MARKS], *column[MEMORY_TAUS][MEMORY_COLUMNS];
-    double seconds;                      /* all that this read needs, the trunk included */
+    double seconds;                      /* of everything that this read needs, with the trunk */
 };
 /* Of token i, from arrays of marks and those of one temperature. */
 struct memory_evidence memory_evidence_of(float *const mark[MEMORY_MARKS], float *const column[MEMORY_COLUMNS],
@@ -40,7 +40,7 @@ struct memory_evidence memory_evidence_of(float *const mark[MEMORY_MARKS], float
 struct memory_window_config {
     struct engine *engine;
     const struct memory_config *memory;
-    struct memory_finder finder;         /* zeroed: own past alone */
+    struct memory_finder finder;         /* zeroed: only the text's own past */
     /* of MEMORY_READ_KNN. Before its search a run adds the window's states to it and leaves that read's results alone;
      * afterwards runs of the same windows in the same order read it. */
     struct memory_knn *knn;
@@ -54,11 +54,11 @@ enum status memory_window_create(struct memory_window **out, const struct memory
                                  struct memory_read *reads, int n_reads);
 void memory_window_free(struct memory_window *w);         /* also frees the arrays of the reads; NULL is fine */
 
-/* What the model gives to each scored token: log p of the token; entropy and log of the largest probability before
- * it. */
+/* The model's results for each scored token: its log p; entropy and log of the largest probability of the distribution
+ * that predicts it. */
 struct memory_lm { const float *log_p, *entropy, *largest; };
-/* Tokens first .. n-1 of ids [n], n <= context, are scored; results lie from index 0 on. document: of the store,
- * whose chunks are not to be found; -1: none. */
+/* Scores tokens first .. n-1 of ids [n], n <= context; results begin at index 0. document: one of the store, whose
+ * chunks must not be found; -1: none. */
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first,
                               int64_t document);

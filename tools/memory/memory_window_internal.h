@@ -1,5 +1,5 @@
-/* memory_window_internal.h -- what memory_window.c (the trunk, the searches) and memory_read.c (what a memory gives to
- * rows) share. */
+/* memory_window_internal.h -- shared by memory_window.c (the trunk, the searches) and memory_read.c (a memory's results
+ * for rows). */
 #pragma once
 #include "tools/memory/memory_window.h"
 
@@ -9,15 +9,15 @@ struct memory_window {
     struct memory_window_config config;
     struct memory_read *reads;
     int n_reads;
-    struct memory_source *source;        /* NULL: own past alone */
+    struct memory_source *source;        /* NULL: only the text's own past */
     struct mat keys;                     /* [context, d] */
     int32_t *next, *next_there;          /* [context] the id after each */
-    float *square;                       /* [context] memory of the device, as the next two */
+    float *square;                       /* [context] in memory of the device, like the next two */
     float *stats_there;                  /* [MEMORY_STATS * context] */
     float *tau_there;                    /* [n_reads] the largest of each */
     float *nearest;                      /* [context] this process's side */
     float *logits;                       /* [context, vocabulary] */
-    float *log_p, *entropy, *largest;    /* of scored tokens, as the next two */
+    float *log_p, *entropy, *largest;    /* of scored tokens, like the next two */
     double *log_sum;                     /* log of the sum of exponentials */
     int32_t *top;
     int64_t *at, *drawn_at, *row_begin, *chunks;           /* of the searches of a window */

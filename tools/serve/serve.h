@@ -16,7 +16,7 @@
 
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
-    const char *memory_config, *retrieval;                /* retrieval: of requests that name none */
+    const char *memory_config, *retrieval;                /* retrieval: for requests that name none */
     const char *memory_searcher;         /* NULL: as memory.json says */
     struct worker_options workers;
     bool exact;
@@ -46,11 +46,11 @@ struct serve_model {
 };
 /* The messages of libdrt become those of base/status.h. */
 enum status serve_status(enum drt_status status);
-/* The HTTP status of a failure: 400 for what a client can change, 404, 503 for memory, else 500. */
+/* The HTTP status of a failure: 400 if the client can correct the request, 404, 503 if memory is short, else 500. */
 int serve_http_status(enum status status);
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
 void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
-/* The computing thread only. STATUS_NOT_FOUND: there is no store. */
+/* Call it from the computing thread only. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 
 struct serve_queue;
@@ -61,7 +61,7 @@ struct serve {
     struct serve_queue *queue;
     struct request_limits limits;
     char key[NETWORK_KEY_MAX];             /* "": none */
-    enum retrieval_source source;        /* of requests that name none */
+    enum retrieval_source source;        /* for requests that name none */
     double started;                      /* clock_seconds */
     atomic_bool stopping;                /* new work is refused */
     atomic_bool cancel;                  /* all jobs end at their next step */

@@ -1,5 +1,5 @@
-/* serve_choice.h -- what a completion has made since it was last written, as a "choice" of OpenAI's. On the computing
- * thread. Offsets count characters of the answer's text; neighbours are those that a token could read. */
+/* serve_choice.h -- the part of a completion that is not written yet, as a "choice" of OpenAI's API. Computing thread
+ * only. Offsets count characters of the answer's text; neighbours are those that a token could read. */
 #pragma once
 #include "tools/serve/serve.h"
 
@@ -7,7 +7,7 @@ struct choice_token { int64_t offset; float logprob; int32_t id, first, n; };   
 struct choice_record { int64_t position; int32_t first, n; };                          /* neighbours first .. */
 struct choice {
     int index;
-    bool logprobs, retrieval;            /* members that the request wants */
+    bool logprobs, retrieval;            /* optional members that the request asks for */
     int show;                            /* neighbours of each group */
     int64_t offset;                      /* characters of all tokens so far */
     char *text; size_t bytes, text_capacity;
@@ -20,11 +20,11 @@ struct choice {
     struct drt_neighbour *last; size_t n_last, last_capacity;   /* of the token before */
 };
 void choice_free(struct choice *c);
-void choice_begin(struct choice *c, int index);           /* another text */
-void choice_written(struct choice *c);                    /* forgets what was written */
+void choice_begin(struct choice *c, int index);           /* begins another text */
+void choice_written(struct choice *c);                    /* discards the written part */
 enum status choice_text(struct choice *c, const char *text, size_t bytes);
 enum status choice_scored(struct choice *c, struct serve_model *m, int32_t id, float logprob,
                           const struct drt_alternative *alternatives, int n);
 enum status choice_generated(struct choice *c, struct serve_model *m, const struct drt_token *token);
-/* finish NULL: it continues. */
+/* finish NULL: the completion continues. */
 void choice_write(struct choice *c, struct serve_model *m, struct reply *reply, const char *finish);

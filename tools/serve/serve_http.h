@@ -1,9 +1,9 @@
-/* serve_http.h -- the HTTP server: libmicrohttpd's daemon, limits, answers. One file knows that library. */
+/* serve_http.h -- the HTTP server: libmicrohttpd's daemon, limits, answers. Only one file uses that library. */
 #pragma once
 #include "tools/serve/serve.h"
 
 struct serve_http;
-/* Listens, and answers from a thread of its own. *port: the one that was taken where the options have 0. */
+/* Listens, and answers from a separate thread. *port: the port in use, also if the options have 0. */
 enum status serve_http_open(struct serve_http **out, struct serve *serve, int *port);
 /* No new connections. */
 void serve_http_quiesce(struct serve_http *h);
@@ -19,22 +19,22 @@ struct exchange {
     struct route route;
     int status;                          /* of the answer; 0: none yet */
     const char *type;                    /* of the body */
-    const char *refusal;                 /* why it is refused; NULL: it is not */
+    const char *refusal;                 /* the reason for a refusal; NULL: not refused */
     bool retry, cors;
     char *body; size_t bytes, capacity;  /* of the request */
     int64_t first_chunk, chunks;         /* arguments of /documents/ID */
-    struct reply reply;                  /* the answer, where there is no job */
-    struct job *job;                     /* works on it; NULL: answered at once */
+    struct reply reply;                  /* the answer, if there is no job */
+    struct job *job;                     /* computes the answer; NULL: answered at once */
     struct connections *connections;
     double start;
     uint64_t sent;
 };
-/* What a request's head has; strings may be NULL where it has none. */
+/* Contents of a request's head; a string is NULL if the head lacks it. */
 struct exchange_head {
     const char *method, *path, *host, *origin, *authorization, *length, *first, *chunks;
 };
 enum status exchange_create(struct exchange **out, struct serve *serve, const struct exchange_head *head);
-/* Notes the log and the metrics. complete: the whole answer was sent. */
+/* Writes the log and counts the metrics. complete: the whole answer was sent. */
 void exchange_free(struct exchange *e, const char *peer, bool complete);
 void exchange_refuse(struct exchange *e, int status, const char *why);
 /* A part of the body; false: end the connection. */

@@ -1,4 +1,4 @@
-/* serve_job.h -- one request that the computing thread works on, its queue, and what answers it. */
+/* serve_job.h -- a request for the computing thread, the queue of such requests, and the code that answers them. */
 #pragma once
 #include "tools/serve/serve.h"
 
@@ -13,12 +13,12 @@ struct job {
     int64_t document, first_chunk, chunks;
     double submitted, deadline;          /* clock_seconds */
     bool streams;
-    atomic_bool cancelled;               /* its client has gone, or the server ends: stop at the next step */
+    atomic_bool cancelled;               /* the client has disconnected or the server stops: end at the next step */
 
-    pthread_mutex_t lock;                /* for what follows, up to the next empty line */
+    pthread_mutex_t lock;                /* of the members below, up to the next empty line */
     struct reply out;                    /* of streams: [sent, bytes) is still to be sent */
     size_t sent;
-    bool started, finished;              /* there is an answer, or its begin; nothing will follow */
+    bool started, finished;              /* the answer has begun; it is complete */
     int status;                          /* HTTP status; with started */
     bool waiting;                        /* its connection is suspended, and `resume` wakes it */
     void (*resume)(void *connection);
@@ -32,11 +32,11 @@ struct job {
 };
 enum status job_create(struct job **out, enum endpoint kind);
 void job_release(struct job *job);                        /* frees it with the last reference; NULL is fine */
-/* Computing thread: more of a stream; what is left in `reply` is moved out of it. */
+/* Computing thread: the next part of a stream. The contents of `reply` are moved out of it. */
 enum status job_put(struct job *job, struct reply *reply);
-/* The whole answer (of a stream: its last part), and nothing more. */
+/* The whole answer, or the last part of a stream; nothing follows. */
 void job_finish(struct job *job, int status, struct reply *reply);
-/* An error object. Where a stream has begun it becomes its last event. */
+/* An error object. If a stream has begun, it is the stream's last event. */
 void job_fail(struct job *job, int status, const char *message);
 size_t job_unsent(struct job *job);
 bool job_cancelled(const struct serve *serve, const struct job *job);
@@ -45,7 +45,7 @@ bool job_cancelled(const struct serve *serve, const struct job *job);
 enum status serve_queue_create(struct serve_queue **out, struct serve *serve);
 /* STATUS_BUSY: the queue is full. Takes a reference. */
 enum status serve_queue_submit(struct serve_queue *q, struct job *job);
-/* A stream's bytes were sent, or a job was cancelled: look again. */
+/* Wakes the computing thread: bytes of a stream were sent, or a job was cancelled. */
 void serve_queue_wake(struct serve_queue *q);
 void serve_queue_counts(struct serve_queue *q, int64_t *waiting, int64_t *running);
 void serve_queue_free(struct serve_queue *q);             /* waits for all jobs and the thread; NULL is fine */
@@ -56,7 +56,7 @@ enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
 enum completion_step completion_step(struct serve *serve, struct job *job);
 /* The session whose next step is a token; NULL: the next step is something else. */
 struct drt_session *completion_session(const struct serve *serve, struct job *job);
-/* Time that a batch took with this completion in it. */
+/* Counts the time of a batch that contained this completion. */
 void completion_spent(struct job *job, double seconds);
 void completion_free(struct completion *c);               /* NULL is fine */
 

@@ -16,11 +16,11 @@ enum metrics_histogram {
 enum metrics_counter {
     METRICS_PROMPT_TOKENS,
     METRICS_TOKENS,
-    METRICS_CANCELLED,                   /* completions whose client left */
+    METRICS_CANCELLED,                   /* completions whose client disconnected */
     METRICS_REFUSED,                     /* 503: queue full or stopping */
     METRICS_COUNTERS
 };
-/* What is read when the text is made. */
+/* Values that are read when the text is made. */
 struct metrics_gauges {
     int64_t waiting, running, connections, store_chunks;
     double seconds;                      /* since the start */

@@ -15,7 +15,7 @@ struct trace_hit {
     enum neighbour_source source;
     int64_t chunk;                       /* number of the chunk in its source */
     const char *document, *key;          /* "" for the text's own past */
-    int64_t document_id;                 /* -1 for the own past */
+    int64_t document_id;                 /* -1 for the text's own past */
     uint64_t byte_offset, line;          /* position of the document in its file */
     int64_t token_offset;                /* position of the chunk in its document, or in the running text */
     float score, weight;
@@ -51,8 +51,8 @@ struct trace_sink {
     enum status (*chunk)(struct trace_sink *sink, const struct trace_chunk *chunk);
     enum status (*end)(struct trace_sink *sink, bool keep);
 };
-/* Make a sink: JSON lines, one object a chunk; one self-contained HTML page (`title` is shown on it); lines for people
- * on `file`, with the `most` best chunks of each list. */
+/* Make a sink: JSON lines, one object a chunk; one self-contained HTML page with `title`; readable lines on `file`,
+ * with the `most` best chunks of each list. */
 enum status trace_jsonl(struct trace_sink **out, const char *path);
 enum status trace_html(struct trace_sink **out, const char *path, const char *title);
 enum status trace_lines(struct trace_sink **out, FILE *file, int most);
@@ -65,7 +65,7 @@ void trace_write_json(struct json_writer *w, const struct trace_chunk *chunk);  
 struct trace;
 struct trace_config {
     const struct tokenizer *tokenizer;
-    struct store_view *view;             /* NULL: own past only */
+    struct store_view *view;             /* NULL: only the text's own past */
     int chunk, groups;
     struct trace_sink *sinks[4]; int n_sinks;             /* owned by the trace from now on, also if create fails */
 };

@@ -6,5 +6,5 @@
 
 int drt_train_run(int argc, char **argv, const char **operands);
 
-/* Prints "drt-train: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
+/* Prints "drt-train: <this thread's last message>" and returns exit code 1 (0 for STATUS_OK). */
 int drt_train_exit(enum status status);

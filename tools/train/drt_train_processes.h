@@ -1,4 +1,4 @@
-/* drt_train_processes.h -- several processes that train one model, started here. */
+/* drt_train_processes.h -- starts several processes that train one model. */
 #pragma once
 #include "tools/shared/train_rank.h"
 

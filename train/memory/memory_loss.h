@@ -30,7 +30,7 @@ int memory_gradient_find(const char *name);               /* -1: no such name */
 struct memory_loss_config {
     int sequences;
     int64_t chunks;                      /* as in struct batch */
-    int64_t past;                        /* ids of the own past that a row reads; 0: none */
+    int64_t past;                        /* ids of the text's own past that a row reads; 0: none */
     int group;                           /* sequences of a group; 0 or 1: other sequences are not read */
     /* passages: of a block, 0: none; read: at least `passages`; span: chunks of a passage */
     int passages, read, span;

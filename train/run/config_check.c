@@ -113,8 +113,8 @@ static enum status config_check_retrieval(const struct train_config *c) {
     return STATUS_OK;
 }
 
-/* The own past needs no property of the data. Other sequences and passages are excluded by document, which needs whole
- * chunks. */
+/* The text's own past needs no property of the data. Other sequences and passages are excluded by document, which needs
+ * whole chunks. */
 static enum status config_check_memory(struct train_config *c) {
     const struct model_config *m = &c->model;
     if (c->pool_data.count > 0 && c->pool != POOL_CORPUS && !config_reads_passages(c))

@@ -8,7 +8,7 @@ prompt="The river begins in the hills. It flows to the sea. The river begins"
 expect 0 "$BIN/drt-generate" --model "$base" --prompt "$prompt" -n 12 --greedy
 cp "$OUT" "$TMP/alone"
 expect 0 "$BIN/drt-generate" --model "$base" --prompt "$prompt" -n 12 --greedy --memory own --stats
-cmp -s "$TMP/alone" "$OUT" && die "the memory of the own past changes nothing"
+cmp -s "$TMP/alone" "$OUT" && die "the memory of the text's own past changes nothing"
 err_has "of the generated tokens' probability"
 mkdir "$TMP/corpus"
 for i in 1 2 3 4 5 6; do

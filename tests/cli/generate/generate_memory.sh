@@ -14,7 +14,7 @@ run() { expect 0 "$GENERATE" --model "$TMP/m" --greedy --max-tokens 24 "$@"; }
 half=${round:0:10}
 want=${round:10:12}
 run --prompt "$text$half" --memory own --memory-weight 0.99 --memory-tau 1 --stats
-case $(cat "$OUT") in "$want"*) ;; *) die "the own past continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
+case $(cat "$OUT") in "$want"*) ;; *) die "the text's own past continues with \"$want\", the text with \"$(cat "$OUT")\"" ;; esac
 grep -Eq "^memory +(9[0-9]|100)" "$ERR" || die "no share of the memory: $(tail -n 1 "$ERR")"
 run --prompt "$half" --memory corpus --store "$TMP/s" --memory-k 4 --memory-weight 0.99 --memory-tau 1 --stats
 grep -Eq "^  queries [1-9][0-9]*, .* encoded anew [1-9]" "$ERR" || die "the memory's chunks are not counted: $(grep queries "$ERR")"

@@ -39,13 +39,13 @@ sed 1d "$TMP/t.jsonl" | awk '{
     while (match(rest, /"weight":[0-9.e+-]+/)) { sum += substr(rest, RSTART + 9, RLENGTH - 9); rest = substr(rest, RSTART + RLENGTH) }
     if (sum < 0.999 || sum > 1.001) { print "line " NR + 1 ": weights sum to " sum; exit 1 }
 }' || die "a chunk of the trace is wrong"
-grep -q '"source":"self"' "$TMP/both.jsonl" || die "both: nothing from the own past"
+grep -q '"source":"self"' "$TMP/both.jsonl" || die "both: nothing from the text's own past"
 grep -q '"source":"corpus"' "$TMP/both.jsonl" || die "both: nothing from the corpus"
-grep -q '"source":"self"' "$TMP/self.jsonl" || die "self: nothing from the own past"
+grep -q '"source":"self"' "$TMP/self.jsonl" || die "self: nothing from the text's own past"
 grep -q '"source":"corpus"' "$TMP/self.jsonl" && die "self: something from a corpus"
-# A chunk of the own past is before the querying chunk, which is the one before the reader.
+# A chunk of the text's own past is before the querying chunk, which is the one before the reader.
 awk '{ n = split($0, part, "\"source\":\"self\",\"chunk\":"); for (i = 2; i <= n; i++) if (part[i] + 0 >= NR - 2) exit 1 }' "$TMP/self.jsonl" || die "a chunk was retrieved before it was there"
-grep -q '"source":"self"' "$TMP/t.jsonl" && die "corpus only: something from the own past"
+grep -q '"source":"self"' "$TMP/t.jsonl" && die "corpus only: something from the text's own past"
 grep -q '"source":"corpus","chunk":[0-9]*,"document":"[^"]*c.jsonl","key":"doc-' "$TMP/t.jsonl" || die "the document is not named"
 
 # The page is one file that loads no other, and no text of a document is markup.

@@ -32,7 +32,7 @@ data = page[page.index('type="application/json">') + 24:]
 data = data[:data.index("</script>")]
 assert "<" not in data, "a text can become markup"
 assert json.loads(data) == rows, "page and lines differ"
-assert not re.search(r'(src|href)\s*=\s*["\']?(https?:|//)', page), "the page wants something from outside"
+assert not re.search(r'(src|href)\s*=\s*["\']?(https?:|//)', page), "the page loads something from another host"
 ids = [i for row in rows for i in row["tokens"]]
 prompt = sum(row["prompt_tokens"] for row in rows)
 store = {}

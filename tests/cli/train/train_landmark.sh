@@ -1,4 +1,4 @@
-# Landmark Attention from end to end: training beside a Base LM of the same text and steps, stopped and resumed with equal bits,
+# Landmark Attention from end to end: training and that of a Base LM on the same text, stopped and resumed with equal bits,
 # perplexity and generation over contexts longer than a sequence of the training, and every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
@@ -30,7 +30,7 @@ expect 1 "$TRAIN" --config "$TMP/bad.cfg" --out "$TMP/bad" --device cpu
 err_has "chunk_id is missing"
 
 # A chunk that is read alone has no earlier landmarks, so the model has neither a store of its own nor a memory of a store. A memory of
-# the own past works.
+# the text's own past works.
 tiny_model "$TMP/tiny"
 expect 0 "$INDEX" build "$TMP/valid.jsonl" --model "$TMP/tiny" --out "$TMP/store" --device cpu
 expect_error "landmark_block is 32" "$INDEX" build "$TMP/valid.jsonl" --model "$model" --out "$TMP/own" --device cpu

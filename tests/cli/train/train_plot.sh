@@ -18,7 +18,7 @@ expect 0 "$BIN/drt-train" plot "$TMP/one" "$TMP/two/" --out "$TMP/both.html"
 [ ! -s "$OUT" ] || die "plot writes to its file only"
 grep -q '<h1>2 runs</h1>' "$TMP/both.html" || die "no heading"
 same "$(grep -c 'data-run="' "$TMP/both.html")" 2 "rows of the table"
-grep -qiE '(src|href)=|https?://' "$TMP/both.html" && die "the page wants something from outside"
+grep -qiE '(src|href)=|https?://' "$TMP/both.html" && die "the page loads something from another host"
 expect 0 "$BIN/drt-train" plot "$TMP/one/log.jsonl" --out "$TMP/one.svg" --title 'A & B' --along steps
 grep -q '<title>A &#38; B</title>' "$TMP/one.svg" || die "no title"
 grep -q '>steps</text>' "$TMP/one.svg" || die "not along steps"

@@ -1,4 +1,4 @@
-# A Block-Recurrent Transformer from end to end: training beside a Base LM of the same text and steps, stopped and resumed with equal
+# A Block-Recurrent Transformer from end to end: training and that of a Base LM on the same text, stopped and resumed with equal
 # bits, perplexity and generation over contexts of several blocks and windows, and every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1

@@ -409,7 +409,7 @@ static void spread(const struct entries *e, const float *state, double tau, doub
         p[e->value[j]] += weight * z[j] / sum;
 }
 
-/* A running text: the mixture after each of its last ids, when the ring of the own past has wrapped. */
+/* A running text: the mixture after each of its last ids, when the ring of the text's own past has wrapped. */
 static void test_text(void) {
     enum { PAST = 60, LENGTH = 1300, PROMPT = 1200 };
     static struct world w;

@@ -4,11 +4,11 @@
 #include "tools/serve/wire/request.h"
 
 struct members;
-/* A member of its own kind: the value's first event was read already. */
+/* Reads a member of another kind. The value's first event has been read already. */
 typedef enum status member_read(struct members *m, enum json_event event);
 
 enum member_kind {
-    MEMBER_INT,                          /* int64_t; null: stays as it is */
+    MEMBER_INT,                          /* int64_t; null: not changed */
     MEMBER_DOUBLE,                       /* double; the same */
     MEMBER_BOOL,                         /* bool; the same */
     MEMBER_CHOICE,                       /* int: one of names[], the number of its name */
@@ -23,7 +23,7 @@ struct member {
     double min, max;                     /* inclusive; int64_t in doubles: below 2^53 */
     const char *const *names; int n_names;
     member_read *read;
-    bool *given;                         /* set where it is there and not null; NULL: not wanted */
+    bool *given;                         /* set to true if the member is given and not null; NULL: not wanted */
 };
 struct members {
     struct json json;
@@ -37,6 +37,6 @@ enum status members_parse(struct members *m, const char *body, size_t bytes, con
 /* The members of an object that has been entered (JSON_OBJECT was read), up to its end. At most 64. */
 enum status members_object(struct members *m, const struct member *table, int n);
 
-/* Values, when their first event was read. */
+/* Read a value whose first event has been read. */
 enum status members_text(struct members *m, struct request_text *out);               /* of JSON_STRING */
 enum status members_ids(struct members *m, struct request_text *out, bool entered);  /* the rest of an array of ids */

@@ -1,9 +1,9 @@
 /* request.h -- JSON bodies to requests: every member checked by name, type and range. Pure functions.
  *
  * A parse function fails with STATUS_INVALID and one line for the client; `param` of the request names the member at
- * fault ("": the whole body). A request's memory is its own, to be freed also after a failure. Members that OpenAI's
- * clients send and that cannot be served are accepted with their neutral value only; unknown members are refused, since
- * a misspelt one would change the result without a word. */
+ * fault ("": the whole body). A request owns its memory; free it also after a failure. Members that OpenAI's
+ * clients send and that cannot be served are accepted with their neutral value only. Unknown members are refused,
+ * because a misspelt one would otherwise change the result silently. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -15,7 +15,7 @@ enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_M
 struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
-    int64_t max_prompt_tokens;           /* of one prompt; of texts it is checked when they are ids */
+    int64_t max_prompt_tokens;           /* of one prompt; for a text it is checked after tokenizing */
     int max_prompts;                     /* of one request */
 };
 
@@ -25,7 +25,7 @@ enum retrieval_memory { RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN, RETRIEVAL_M
                         RETRIEVAL_MEMORIES };
 extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
 
-/* A text, or its ids: data NULL where it is ids. */
+/* A text, or ids; data is NULL for ids. */
 struct request_text { char *data; size_t bytes; int32_t *ids; int64_t n_ids; };
 
 struct completion_request {

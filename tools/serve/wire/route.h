@@ -39,9 +39,9 @@ bool route_host_allowed(const char *host, const char *const *allowed, int n);
  * the one origin of --cors-origin (NULL: none). */
 bool route_origin_allowed(const char *origin, const char *host, const char *cors_origin);
 
-/* Whether an Authorization header is "Bearer KEY"; takes the same time wherever they differ. */
+/* Whether an Authorization header is "Bearer KEY"; takes the same time wherever the first difference is. */
 bool route_key_matches(const char *authorization, const char *key);
 enum { ROUTE_KEY_MAX = 512 };
 
-/* A query argument's number; `missing` where it is NULL. False: not a number of 0 .. INT64_MAX. */
+/* A query argument's number; `missing` if the argument is NULL. False: not a number of 0 .. INT64_MAX. */
 bool route_number(const char *text, int64_t missing, int64_t *out);
