@@ -48,12 +48,13 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         .about = "Hides statements in a long text and asks for one (needle in a haystack). An answer counts as found "
                  "when each of its ids is the likeliest one, given the text and the answer before it. With "
                  "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
-                 "text.",
+                 "text; single has no key, so it cannot tell which of several passkeys in a store is meant.",
         .examples =
             "  drt-eval niah --data books.jsonl.xz --self-retrieval --context 4K,16K,64K --trials 50 --heat-map n.svg\n"
-            "  drt-eval niah --data books.jsonl.xz --write-documents needles.u32 --trials 100\n"
+            "  drt-eval niah --data books.jsonl.xz --tasks multi-key --write-documents needles.u32 --trials 100\n"
             "  drt-index add needles.u32 --store books.store\n"
-            "  drt-eval niah --data books.jsonl.xz --store books.store --corpus-retrieval --trials 100\n",
+            "  drt-eval niah --data books.jsonl.xz --tasks multi-key --store books.store --corpus-retrieval --trials "
+            "100\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0;
