@@ -43,6 +43,12 @@ static enum status serve_model_store(struct serve_model *m, const struct serve_o
     TRY(serve_status(drt_store_open(&m->store, o->store)));
     m->store_info.size = sizeof m->store_info;
     TRY(serve_status(drt_store_info(m->store, &m->store_info)));
+    if (m->store_info.dim == 0 && (strcmp(o->retrieval, "corpus") == 0 || strcmp(o->retrieval, "both") == 0))
+        return fail(
+            STATUS_UNSUPPORTED,
+            "%s: has no landmarks (it was built with --landmarks none), which --retrieval %s searches: leave it "
+            "out, and let requests use a token memory",
+            o->store, o->retrieval);
     TRY(serve_model_open_searcher(m, SEARCH_LANDMARK));
     return o->workers.addresses && m->store_info.lexical ? serve_model_open_searcher(m, SEARCH_HYBRID) : STATUS_OK;
 }

@@ -16,6 +16,15 @@ refused() {
 }
 wrong() { refused 400 invalid_request_error "$1" "$2" /v1/completions "$3"; } # PARAM TEXT BODY
 
+# ---- a store without landmarks
+tiny_store "$TMP/words" "$TMP/model" "$TMP/corpus.jsonl" --landmarks none
+expect_error "has no landmarks" "$SERVE" --model "$TMP/model" --store "$TMP/words" --retrieval corpus --port 0
+serve_start --model "$TMP/model" --store "$TMP/words"
+wrong "" "has no landmarks" '{"prompt": "a", "retrieval": {"source": "corpus"}}'
+ask 200 /search '{"text": "a b c", "k": 2}'
+out_has '"hits":[{"chunk":'
+serve_stop
+
 # ---- with a key, short limits and no store
 printf 'a key of some length\n' >"$TMP/key"
 expect_error "run chmod 600" "$SERVE" --model "$TMP/model" --api-key-file "$TMP/key"
