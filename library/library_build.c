@@ -63,8 +63,6 @@ static enum status library_build(struct indexer_report *report, const char *path
     }
     const struct indexer_landmarks landmarks = indexer_no_landmarks(&e->model.config, e->model.tokenizer);
     config.landmarks = &landmarks;
-    config.type = STORE_LANDMARKS_NONE;
-    if (!c->append && !c->parts) config.lexical = STORE_LEXICAL_ON;
     return indexer_run(report, &config);
 }
 

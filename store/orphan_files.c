@@ -88,8 +88,7 @@ static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
 static enum status read_type(struct orphan_files *r) {
     struct store_fingerprint fingerprint;
     int format;
-    TRY(record_get_fingerprint(r->t, r->c, &fingerprint, &format));
-    return record_get_landmarks(r->t, r->c, format, &r->landmarks);
+    return record_get_identity(r->t, r->c, &fingerprint, &format, &r->landmarks);
 }
 
 enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context) {

@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t max_ram_default = UINT64_C(1) << 30;
-
 struct build {
     struct store_writer *w;
     const struct store_publish *how;
@@ -268,7 +266,7 @@ static enum status plan(struct build *b, const struct generation_record *target)
     if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);
     TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
-                        b->how->max_ram ? b->how->max_ram : max_ram_default, &rates));
+                        store_publish_max_ram(b->how), &rates));
     if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])
         progress_note(b->how->progress, "%s: index auto is %s: %s (FAISS scans as a build for %s does, %d threads)",
                       b->w->dir, b->plan.factory, b->plan.reason, wide ? "AVX2 or wider" : "SSE2",

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 enum { STEP = 1 << 12, OCCURRENCE_BYTES = 64 };
-static const uint64_t max_ram_default = UINT64_C(1) << 30, max_ram_least = UINT64_C(1) << 20;
+static const uint64_t max_ram_least = UINT64_C(1) << 20;
 
 struct lexical_make {
     struct store_writer *w;
@@ -97,7 +97,7 @@ static enum status add_chunks(struct lexical_make *m, struct lexical_builder *b,
 
 /* No more than the chunks need: memory is allocated before it is known how many keys they have. */
 static uint64_t sorting_bytes(const struct lexical_make *m, int64_t chunks) {
-    uint64_t most = m->how->max_ram ? m->how->max_ram : max_ram_default;
+    uint64_t most = store_publish_max_ram(m->how);
     uint64_t needed = (uint64_t)chunks * (uint64_t)m->w->fingerprint.chunk_tokens * OCCURRENCE_BYTES + max_ram_least;
     return needed < most ? needed : most;
 }

@@ -386,16 +386,10 @@ static enum status repair_commit(const struct repair *r, const char *dir) {
     return s;
 }
 
-/* Of a store without landmarks, whose landmark files have no numbers. */
-static enum status no_rows(void *context, float *rows, const int32_t *ids, int64_t n) {
-    (void)context, (void)rows, (void)ids, (void)n;
-    return STATUS_OK;
-}
-
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems) {
     static const struct store_publish defaults = {.seed = 1};
-    static const struct store_encoder without = {.encode = no_rows};
+    static const struct store_encoder without = {.encode = store_encode_nothing};
     struct findings f = {.problem = problem, .context = context};
     struct repair r = {.how = how ? how : &defaults, .encoder = encoder, .f = &f};
     char path[FILE_PATH_MAX];

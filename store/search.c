@@ -314,7 +314,7 @@ enum status store_view_search_passes(struct store_view *v, struct store_hit *hit
                                      const struct store_passes *passes) {
     assert(how->k > 0 && n_queries >= 0 && how->slice.number >= 0 && how->slice.number <= how->slice.of);
     enum status s;
-    TRY(view_needs_landmarks(v));
+    TRY(store_view_needs_landmarks(v));
     do
         s = search_view(v, hits, queries, n_queries, how, passes);
     while (view_follow_shards(v, &s));
@@ -339,7 +339,7 @@ enum status store_view_scores(struct store_view *v, float *scores, const float *
                               int64_t n) {
     struct store_hit *hits;
     if (n == 0) return STATUS_OK;
-    TRY(view_needs_landmarks(v));
+    TRY(store_view_needs_landmarks(v));
     TRY(memory_allocate(&hits, (size_t)n));
     enum status s;
     do

@@ -145,6 +145,8 @@ struct store_chunk {
 };
 /* Gets the position and the ids of a chunk: ids[chunk_tokens], where -1 follows the last id of a short chunk. */
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
+/* STATUS_UNSUPPORTED: the store has no landmarks. Calls below that read or search them fail so, too. */
+enum status store_view_needs_landmarks(const struct store_view *v);
 /* Gets the chunk's landmark as stored: out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
 /* Gets rows as stored, from chunk `first` to the end of its file or to the next dropped chunk. They stay mapped until
@@ -282,6 +284,9 @@ struct store_publish {
     /* store_writer_publish: published documents, ascending, that the same transaction deletes as store_delete does */
     const int64_t *replaced; int64_t n_replaced;
 };
+static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
+    return how->max_ram ? how->max_ram : UINT64_C(1) << 30;
+}
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
  * transaction that makes a new generation. Does nothing if it exists, or is absent, already. Memory as in
@@ -304,6 +309,8 @@ struct store_encoder {
     enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
     void *context;
 };
+/* `encode` of a store without landmarks, whose rows have no numbers: does nothing. */
+enum status store_encode_nothing(void *context, float *rows, const int32_t *ids, int64_t n);
 /* Rebuilds derived data (index, template, lexical index, document hashes), removes orphan files, and reports what
  * cannot be rebuilt (tokens: store_drop). With an encoder (NULL: none) it also makes damaged and missing landmarks
  * again from their tokens. If their bytes differ from the recorded ones it writes a note, and one transaction records

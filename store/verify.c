@@ -414,8 +414,7 @@ static enum status verify_catalog(struct verify *v) {
     const char *catalog = catalog_path(v->c);
     enum status s = catalog_check(v->c);
     int format = 0;
-    if (s == STATUS_OK) s = record_get_fingerprint(v->t, v->c, &v->fingerprint, &format);
-    if (s == STATUS_OK) s = record_get_landmarks(v->t, v->c, format, &v->landmark_type);
+    if (s == STATUS_OK) s = record_get_identity(v->t, v->c, &v->fingerprint, &format, &v->landmark_type);
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
     TRY(finding(v->f, catalog_check_record(v->c, format), v->record, remedy_repair));
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);

@@ -90,8 +90,7 @@ static enum status open_store(struct store *s) {
     TRY(catalog_open(&s->catalog, s->dir, false, 0));
     struct catalog_txn *t;
     TRY(catalog_begin(&t, s->catalog, false));
-    enum status status = record_get_fingerprint(t, s->catalog, &s->fingerprint, &s->format);
-    if (status == STATUS_OK) status = record_get_landmarks(t, s->catalog, s->format, &s->landmarks);
+    enum status status = record_get_identity(t, s->catalog, &s->fingerprint, &s->format, &s->landmarks);
     if (status == STATUS_OK) status = catalog_check_record(s->catalog, s->format);
     for (int i = 0; status == STATUS_OK; i++) {
         status = check_files(s, t);
@@ -491,7 +490,7 @@ static enum status find_landmark(const struct store_view *v, int64_t chunk) {
     return there ? STATUS_OK : no_chunk(v, chunk);
 }
 
-enum status view_needs_landmarks(const struct store_view *v) {
+enum status store_view_needs_landmarks(const struct store_view *v) {
     if (v->store->landmarks != STORE_LANDMARKS_NONE) return STATUS_OK;
     return fail(STATUS_UNSUPPORTED,
                 "%s: has no landmarks (it was built with --landmarks none): search by words (--searcher lexical)",
@@ -500,7 +499,7 @@ enum status view_needs_landmarks(const struct store_view *v) {
 
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk) {
     enum status s;
-    TRY(view_needs_landmarks(v));
+    TRY(store_view_needs_landmarks(v));
     do {
         s = find_landmark(v, chunk);
         if (s == STATUS_OK) s = landmarks_to_float(out, &v->landmarks, chunk, 1);
@@ -511,7 +510,7 @@ enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk)
 enum status store_view_landmark_rows(struct store_view *v, struct store_rows *rows, int64_t first) {
     int64_t mapped;
     enum status s;
-    TRY(view_needs_landmarks(v));
+    TRY(store_view_needs_landmarks(v));
     do {
         s = find_landmark(v, first);
         if (s == STATUS_OK) s = landmarks_map(&v->landmarks, &mapped, first, 1);

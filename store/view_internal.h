@@ -53,8 +53,6 @@ enum status segment_open(struct vectors **out, const char *store, const struct s
 /* CRC32C of the first `bytes` bytes of a file. */
 enum status file_head_checksum(uint32_t *out, const char *path, uint64_t bytes);
 
-/* STATUS_UNSUPPORTED: the store has none. */
-enum status view_needs_landmarks(const struct store_view *v);
 /* Call it when reading a shard failed with *s. Returns true if a writer had merged or dropped shards and the view now
  * has the newest list of shards: then repeat the failed operation. */
 bool view_follow_shards(struct store_view *v, enum status *s);

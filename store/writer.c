@@ -81,9 +81,8 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
     TRY(catalog_begin(&t, w->catalog, false));
-    enum status s = record_get_fingerprint(t, w->catalog, &w->fingerprint, &format);
+    enum status s = record_get_identity(t, w->catalog, &w->fingerprint, &format, &w->landmark_type);
     bool fresh = s == STATUS_NOT_FOUND && config;
-    if (s == STATUS_OK) s = record_get_landmarks(t, w->catalog, format, &w->landmark_type);
     if (s == STATUS_OK) s = catalog_check_record(w->catalog, format);
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
     if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);

@@ -33,6 +33,8 @@ struct build {
     struct store_writer *writer; /* NULL: the store does not exist yet */
     uint64_t free_ram;           /* what the model leaves of max_ram */
     int64_t shard_chunks;
+    enum store_landmarks type; /* the config's; of landmarks without dimensions NONE */
+    enum store_lexical_choice lexical;
     bool shard_open;
     struct store_part part;    /* parts 0: the whole corpus */
     struct update_plan *plan;  /* NULL: no update */
@@ -202,7 +204,7 @@ static enum status close_shard(struct build *b, bool regular) {
 }
 
 static enum status open_writer(struct build *b, bool create) {
-    const struct store_writer_config config = {.fingerprint = b->fingerprint, .landmarks = b->config->type};
+    const struct store_writer_config config = {.fingerprint = b->fingerprint, .landmarks = b->type};
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
@@ -349,8 +351,8 @@ static enum status open_store(struct build *b) {
                                           .fingerprint = &b->fingerprint,
                                           .reader = &reader,
                                           .shard_chunks = b->shard_chunks,
-                                          .lexical = c->lexical,
-                                          .type = c->type,
+                                          .lexical = b->lexical,
+                                          .type = b->type,
                                           .part = b->part.parts ? &b->part : NULL};
     int64_t chunks;
     uint64_t generation;
@@ -455,13 +457,13 @@ static enum status publish(struct build *b) {
                     "empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines skipped): "
                     "nothing was built",
                     (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
-    bool fresh = !c->append && c->lexical == STORE_LEXICAL_KEEP; /* nothing is published yet */
+    bool fresh = !c->append && b->lexical == STORE_LEXICAL_KEEP; /* nothing is published yet */
     int64_t n_replaced = 0;
     const int64_t *replaced = b->plan ? update_plan_replaced(b->plan, &n_replaced) : NULL;
-    if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && c->lexical != STORE_LEXICAL_KEEP)) {
+    if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && b->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
         const struct store_publish how = {.index = c->index,
-                                          .lexical = fresh ? STORE_LEXICAL_ON : c->lexical,
+                                          .lexical = fresh ? STORE_LEXICAL_ON : b->lexical,
                                           .max_ram = b->free_ram,
                                           .merge_chunks =
                                               b->shard_chunks < SHARD_CHUNKS ? b->shard_chunks : SHARD_CHUNKS,
@@ -493,15 +495,10 @@ static enum status make_plan(struct build *b) {
     return STATUS_OK;
 }
 
-static enum status no_landmarks_encode(void *context, float *rows, const int32_t *ids, int64_t n) {
-    (void)context, (void)rows, (void)ids, (void)n;
-    return STATUS_OK;
-}
-
 struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, const struct tokenizer *tokenizer) {
     struct indexer_landmarks out = {
         .encoder = {.fingerprint = {.chunk_tokens = model->chunk, .vocab_size = model->vocab_size},
-                    .encode = no_landmarks_encode},
+                    .encode = store_encode_nothing},
         .batch = BATCH_CHUNKS};
     tokenizer_fingerprint(tokenizer, out.encoder.fingerprint.tokenizer);
     return out;
@@ -531,10 +528,15 @@ static enum status describe(struct build *b) {
     const struct indexer_landmarks *l = c->landmarks;
     if (!l) TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
     TRY(indexer_free_ram(&b->free_ram, c->max_ram, c->params, c->device, l ? NULL : c->encoder));
-    b->report->encoded = true;
-    if (!l) return STATUS_OK;
-    b->fingerprint = l->encoder.fingerprint;
+    if (l) b->fingerprint = l->encoder.fingerprint;
+    b->type = c->type;
+    b->lexical = c->lexical;
     b->report->encoded = b->fingerprint.dim > 0;
+    if (b->fingerprint.dim == 0) {
+        b->type = STORE_LANDMARKS_NONE;
+        if (!c->append && !c->reader.parts) b->lexical = STORE_LEXICAL_ON; /* nothing else finds its chunks */
+    }
+    if (!l) return STATUS_OK;
     if (b->free_ram < l->bytes + WORKING_BYTES)
         return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
                     (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));

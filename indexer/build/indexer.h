@@ -31,7 +31,8 @@ struct indexer_landmarks {
     enum status (*finish)(void *context);
 };
 /* Of a store without landmarks (STORE_LANDMARKS_NONE), whose chunks are found by words: nothing is encoded, and any
- * model with this tokenizer and this size of chunks can read it. indexer_config.type must be NONE. */
+ * model with this tokenizer and this size of chunks can read it. The store is of type NONE, whatever
+ * indexer_config.type. */
 struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, const struct tokenizer *tokenizer);
 /* Whether a published store has none: what is added to it has none either. false if there is no such store. */
 enum status indexer_store_without_landmarks(bool *out, const char *store);

@@ -6,6 +6,7 @@
 #include "base/minmax.h"
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
+#include "indexer/retrieve/retriever.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
@@ -277,24 +278,13 @@ struct memory_marks memory_source_marks(const struct memory_source *m, const int
 
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed) {
-    /* Ranks among the chunks that exist. */
     const struct store_dropped dropped = store_view_dropped(m->config.view);
-    const int64_t before = store_dropped_rank(dropped, exclude.begin),
-                  out = store_dropped_rank(dropped, exclude.end) - before;
-    int64_t available = store_dropped_rank(dropped, m->chunks) - out, k = m->config.k;
-    int64_t drawn = available < k ? available : k;
+    const int64_t existing = store_dropped_rank(dropped, m->chunks), k = m->config.k;
     for (int64_t i = 0; i < n; i++) {
         struct rng rng = rng_make(seed, (uint64_t)at[i]);
         int64_t *row = chunks + i * k;
-        /* Floyd's algorithm: distinct numbers with one draw each. */
-        for (int64_t j = 0; j < k; j++) {
-            int64_t limit = available - drawn + j;
-            row[j] = j < drawn ? (int64_t)rng_below(&rng, (uint64_t)limit + 1) : -1;
-            for (int64_t other = 0; other < j && j < drawn; other++)
-                if (row[other] == row[j]) row[j] = limit;
-        }
-        for (int64_t j = 0; j < drawn; j++)
-            row[j] = store_dropped_nth(dropped, row[j] < before ? row[j] : row[j] + out);
+        for (int64_t j = random_chunks(row, &rng, dropped, existing, exclude, k); j < k; j++)
+            row[j] = -1;
     }
     return STATUS_OK;
 }
@@ -304,12 +294,11 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
 /* Finds the chunks of the passage of `chunk`: those around it in its document. */
 static enum status passage_range(struct memory_source *m, struct store_range *out, int64_t chunk, int32_t *ids) {
     struct store_chunk c;
-    struct store_document d;
+    struct store_range document;
     TRY(store_view_chunk(m->config.view, &c, ids, chunk));
-    TRY(store_view_document(m->config.view, &d, c.document));
+    TRY(memory_source_document(m, &document, c.document));
     int64_t before = c.in_document < m->config.before ? c.in_document : m->config.before;
-    *out = (struct store_range){.begin = chunk - before,
-                                .end = min_i64(chunk + 1 + m->config.after, d.first_chunk + d.chunks)};
+    *out = (struct store_range){.begin = chunk - before, .end = min_i64(chunk + 1 + m->config.after, document.end)};
     return STATUS_OK;
 }
 

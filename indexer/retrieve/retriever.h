@@ -6,6 +6,7 @@
  * One softmax covers the best k. A retriever serves one running text; chunk_retriever_reset starts another. One thread
  * at a time. */
 #pragma once
+#include "base/rng.h"
 #include "decoder/retriever.h"
 #include "encoder/encoder.h"
 #include "indexer/build/external_encoder.h"
@@ -48,3 +49,8 @@ struct chunk_retriever_times chunk_retriever_times(const struct retriever *r);
 /* Bytes that the running text's own past occupies, on the host and on the device: landmarks, ids, and with the decoder
  * variant K and V. Memory that is reserved for later chunks does not count. */
 int64_t chunk_retriever_past_bytes(const struct retriever *r);
+
+/* Draws k distinct chunks of a store, or all if it has no more, outside of `skip` (begin == end: none). `existing`: all
+ * chunks of the view that are not dropped. Returns their number; chunks [k]. */
+int64_t random_chunks(int64_t *chunks, struct rng *rng, struct store_dropped dropped, int64_t existing,
+                      struct store_range skip, int64_t k);

@@ -105,19 +105,24 @@ static enum status corpus_find_document(struct corpus_side *c) {
     return STATUS_OK;
 }
 
-/* Draws k distinct numbers below `available` (or all of them, if there are no more) by Floyd's algorithm: k draws,
- * whatever the size of the corpus. */
-static int64_t corpus_draw_distinct(int64_t *picks, struct rng *rng, int64_t available, int64_t k) {
-    int64_t n = available < k ? available : k;
+/* Floyd's algorithm: k draws, whatever the size of the corpus. */
+int64_t random_chunks(int64_t *chunks, struct rng *rng, struct store_dropped dropped, int64_t existing,
+                      struct store_range skip, int64_t k) {
+    /* Ranks among the chunks that exist. */
+    const int64_t before = store_dropped_rank(dropped, skip.begin),
+                  skipped = store_dropped_rank(dropped, skip.end) - before;
+    const int64_t available = existing - skipped, n = available < k ? available : k;
     for (int64_t i = 0; i < n; i++) {
         int64_t limit = available - n + i, pick = (int64_t)rng_below(rng, (uint64_t)limit + 1);
         for (int64_t j = 0; j < i; j++)
-            if (picks[j] == pick) {
+            if (chunks[j] == pick) {
                 pick = limit;
                 break;
             }
-        picks[i] = pick;
+        chunks[i] = pick;
     }
+    for (int64_t i = 0; i < n; i++)
+        chunks[i] = store_dropped_nth(dropped, chunks[i] < before ? chunks[i] : chunks[i] + skipped);
     return n;
 }
 
@@ -127,11 +132,9 @@ static enum status corpus_random_candidates(struct corpus_side *c, struct neighb
     struct rng rng = rng_make(c->config.seed, (uint64_t)t * MODEL_GROUPS_MAX + (uint64_t)group);
     int dim = c->config.model->hidden;
     int64_t picks[CHUNK_RETRIEVER_TOPK_MAX];
-    struct store_dropped dropped = store_view_dropped(c->view);
-    int64_t before = store_dropped_rank(dropped, skip.begin), length = store_dropped_rank(dropped, skip.end) - before;
-    int64_t n = corpus_draw_distinct(picks, &rng, c->chunks - length, k);
+    int64_t n = random_chunks(picks, &rng, store_view_dropped(c->view), c->chunks, skip, k);
     for (int64_t i = 0; i < n; i++) {
-        int64_t chunk = store_dropped_nth(dropped, picks[i] < before ? picks[i] : picks[i] + length);
+        int64_t chunk = picks[i];
         double dot = 0;
         if (!c->config.external) TRY(store_view_landmark(c->view, c->landmark, chunk));
         for (int j = 0; j < dim && !c->config.external; j++)

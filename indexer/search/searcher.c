@@ -47,11 +47,7 @@ static enum status searcher_open_fallback(struct searcher **out, struct searcher
 enum status searcher_open(struct searcher **out, const struct searcher_config *config) {
     struct searcher_config used = *config;
     assert(used.device && used.view && used.kind < SEARCHER_KINDS);
-    struct store_info info;
-    store_view_info(used.view, &info);
-    if (used.kind != SEARCHER_LEXICAL && info.landmarks == STORE_LANDMARKS_NONE)
-        return fail(STATUS_UNSUPPORTED, "the store has no landmarks (it was built with --landmarks none): search by "
-                                        "words (--searcher lexical)");
+    if (used.kind != SEARCHER_LEXICAL) TRY(store_view_needs_landmarks(used.view));
     if (used.kind == SEARCHER_AUTO) used.kind = searcher_auto_kind(&used);
     enum status status = searcher_open_kind(out, &used);
     bool on_device = used.kind == SEARCHER_FLAT || used.kind == SEARCHER_LISTS;

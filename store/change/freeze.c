@@ -233,8 +233,7 @@ static enum status freeze_read(struct freeze *f) {
     if (f->generation.number == 0)
         return fail(STATUS_NOT_FOUND, "%s: nothing is published yet, finish the build first", f->dir);
     int format;
-    TRY(record_get_fingerprint(f->t, f->catalog, &f->fingerprint, &format));
-    TRY(record_get_landmarks(f->t, f->catalog, format, &f->landmarks));
+    TRY(record_get_identity(f->t, f->catalog, &f->fingerprint, &format, &f->landmarks));
     f->report->generation = (uint64_t)f->generation.number;
     f->report->chunks = f->generation.chunks;
     f->report->documents = f->generation.documents;

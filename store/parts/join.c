@@ -48,8 +48,7 @@ struct join {
 static enum status read_records(struct joined_part *p, struct catalog_txn *t, const struct catalog *c) {
     struct deleted_list deleted;
     int format;
-    TRY(record_get_fingerprint(t, c, &p->fingerprint, &format));
-    TRY(record_get_landmarks(t, c, format, &p->landmarks));
+    TRY(record_get_identity(t, c, &p->fingerprint, &format, &p->landmarks));
     TRY(catalog_check_record(c, format));
     TRY(record_get_part(t, c, &p->record));
     TRY(record_get_generation(t, c, &p->generation));

@@ -1,7 +1,7 @@
 /* part_record.c -- see part_record_internal.h. Numbers are little-endian; a value ends with its CRC32C. */
-#include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/system/fault.h"
+#include "store/catalog/record_format_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/writer_internal.h"
 #include <string.h>
@@ -14,30 +14,12 @@ enum {
     ENCODED_BYTES = 8
 };
 
-/* *found false: there is none. `bytes`: without the checksum. */
-static enum status get_checked(struct catalog_txn *t, const struct catalog *c, const char *name, const uint8_t **value,
-                               size_t bytes, bool *found) {
-    struct bytes v;
-    enum status s = catalog_get(t, &v, TABLE_META, name, strlen(name));
-    *found = s == STATUS_OK;
-    if (s == STATUS_NOT_FOUND) return STATUS_OK;
-    TRY(s);
-    *value = v.data;
-    if (v.size == bytes + 4 && little_endian_get(v.data + bytes, 4) == crc32c(0, v.data, bytes)) return STATUS_OK;
-    return fail(STATUS_CORRUPT, "%s: record %s is damaged, run drt-index verify", catalog_path(c), name);
-}
-
-static enum status put_checked(struct catalog_txn *t, const char *name, uint8_t *value, size_t bytes) {
-    little_endian_put(value + bytes, crc32c(0, value, bytes), 4);
-    return catalog_put(t, TABLE_META, name, strlen(name), value, bytes + 4);
-}
-
 enum status record_get_part(struct catalog_txn *t, const struct catalog *c, struct part_record *out) {
     const uint8_t *value = NULL;
     int64_t v[PART_FIELDS];
     bool found;
     *out = (struct part_record){0};
-    TRY(get_checked(t, c, "part", &value, PART_BYTES, &found));
+    TRY(record_get_checked(t, c, "part", &value, PART_BYTES, &found));
     if (!found) return STATUS_OK;
     for (int i = 0; i < PART_FIELDS; i++)
         v[i] = (int64_t)little_endian_get(value + 16 + 8 * i, 8);
@@ -58,14 +40,14 @@ enum status record_put_part(struct catalog_txn *t, const struct part_record *r) 
     memcpy(value, r->part.corpus, 16);
     for (int i = 0; i < PART_FIELDS; i++)
         little_endian_put(value + 16 + 8 * i, (uint64_t)v[i], 8);
-    return put_checked(t, "part", value, PART_BYTES);
+    return record_put_checked(t, "part", value, PART_BYTES);
 }
 
 enum status record_get_joined(struct catalog_txn *t, const struct catalog *c, struct joined_record *out) {
     const uint8_t *value = NULL;
     bool found;
     *out = (struct joined_record){0};
-    TRY(get_checked(t, c, "joined", &value, JOINED_BYTES, &found));
+    TRY(record_get_checked(t, c, "joined", &value, JOINED_BYTES, &found));
     if (!found) return STATUS_OK;
     memcpy(out->corpus, value, 16);
     out->parts = (int64_t)little_endian_get(value + 16, 8);
@@ -78,14 +60,14 @@ enum status record_put_joined(struct catalog_txn *t, const struct joined_record 
     memcpy(value, r->corpus, 16);
     little_endian_put(value + 16, (uint64_t)r->parts, 8);
     little_endian_put(value + 24, r->contents, 8);
-    return put_checked(t, "joined", value, JOINED_BYTES);
+    return record_put_checked(t, "joined", value, JOINED_BYTES);
 }
 
 enum status record_get_indexed(struct catalog_txn *t, const struct catalog *c, struct indexed_record *out) {
     const uint8_t *value = NULL;
     bool found;
     *out = (struct indexed_record){0};
-    TRY(get_checked(t, c, "indexed", &value, INDEXED_BYTES, &found));
+    TRY(record_get_checked(t, c, "indexed", &value, INDEXED_BYTES, &found));
     if (!found) return STATUS_OK;
     out->template_number = (int64_t)little_endian_get(value, 8);
     out->plan = (uint32_t)little_endian_get(value + 8, 8);
@@ -96,14 +78,14 @@ enum status record_put_indexed(struct catalog_txn *t, const struct indexed_recor
     uint8_t value[INDEXED_BYTES + 4];
     little_endian_put(value, (uint64_t)r->template_number, 8);
     little_endian_put(value + 8, r->plan, 8);
-    return put_checked(t, "indexed", value, INDEXED_BYTES);
+    return record_put_checked(t, "indexed", value, INDEXED_BYTES);
 }
 
 enum status record_get_encoded(struct catalog_txn *t, const struct catalog *c, int64_t *out) {
     const uint8_t *value = NULL;
     bool found;
     *out = 0;
-    TRY(get_checked(t, c, "encoded", &value, ENCODED_BYTES, &found));
+    TRY(record_get_checked(t, c, "encoded", &value, ENCODED_BYTES, &found));
     if (found) *out = (int64_t)little_endian_get(value, 8);
     return STATUS_OK;
 }
@@ -113,7 +95,7 @@ enum status record_add_encoded(struct catalog_txn *t, const struct catalog *c) {
     int64_t count;
     TRY(record_get_encoded(t, c, &count));
     little_endian_put(value, (uint64_t)count + 1, 8);
-    return put_checked(t, "encoded", value, ENCODED_BYTES);
+    return record_put_checked(t, "encoded", value, ENCODED_BYTES);
 }
 
 /* ---- the writer's part ---- */

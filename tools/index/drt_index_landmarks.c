@@ -17,11 +17,15 @@ enum external_kind landmark_kind(const char *name) {
     return (enum external_kind)kind;
 }
 
+bool landmark_options_none(const struct landmark_options *o) {
+    return o->type && strcmp(o->type, "none") == 0;
+}
+
 int landmark_options_check(const char *command, const struct landmark_options *o, bool append) {
     if (o->encoder && o->vectors) return drt_index_usage(command, "--encoder and --vectors: give one of them");
     if (o->kind && !o->encoder) return drt_index_usage(command, "--encoder-kind needs --encoder DIR");
     if (o->name && !o->vectors) return drt_index_usage(command, "--vectors-name needs --vectors FILE");
-    if (o->type && strcmp(o->type, "none") == 0 && (o->encoder || o->vectors))
+    if (landmark_options_none(o) && (o->encoder || o->vectors))
         return drt_index_usage(command, "--landmarks none: without --encoder and --vectors, which make landmarks");
     if (append && o->vectors && !o->name)
         return drt_index_usage(command, "--vectors needs --vectors-name NAME, the one that the store was built with");
@@ -132,9 +136,9 @@ enum status landmark_maker_open(struct landmark_maker *out, const struct landmar
     external.kind = landmark_kind(o->kind);
     if (o->encoder) return encoder_open(out, &external, store, append);
     if (o->vectors) return vectors_open(out, o, config);
-    out->none = o->type && strcmp(o->type, "none") == 0;
-    if (append) TRY(indexer_store_without_landmarks(&out->none, store));
-    if (out->none) out->landmarks = indexer_no_landmarks(config->model, config->tokenizer);
+    bool none = landmark_options_none(o);
+    if (append) TRY(indexer_store_without_landmarks(&none, store));
+    if (none) out->landmarks = indexer_no_landmarks(config->model, config->tokenizer);
     return STATUS_OK;
 }
 

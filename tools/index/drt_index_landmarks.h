@@ -13,7 +13,6 @@ struct landmark_options {
 struct landmark_maker {
     struct indexer_landmarks landmarks;  /* for indexer_config */
     struct external_encoder *external;   /* of --encoder */
-    bool none;                           /* a store without landmarks */
     struct query_file *file;             /* of --vectors */
     const char *path;
     int64_t used;                        /* rows of the file so far */
@@ -38,6 +37,7 @@ struct landmark_maker {
     {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                    \
      "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
 
+bool landmark_options_none(const struct landmark_options *o);     /* --landmarks none */
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */
 /* Without options *out is zeroed, and the model makes the landmarks. `append`: `store` exists, and has what it has. */
 enum status landmark_maker_open(struct landmark_maker *out, const struct landmark_options *o,

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const uint64_t max_ram_default = UINT64_C(1) << 30;
-
 struct filling {
     const char *work;
     const struct store_publish *how;
@@ -148,8 +146,7 @@ static enum status check_plan(struct filling *f) {
     catalog_pause(s->t); /* a writer may reuse pages while this process works for hours */
     TRY(index_parts_template_path(path, f->work));
     TRY(stored_file_check(path, f->plan.template_file, "remove this folder, and train again"));
-    TRY(index_plan_rows(&f->most, f->plan.factory, s->fingerprint.dim,
-                        f->how->max_ram ? f->how->max_ram : max_ram_default));
+    TRY(index_plan_rows(&f->most, f->plan.factory, s->fingerprint.dim, store_publish_max_ram(f->how)));
     f->range = index_parts_range(&f->plan, f->part, f->parts);
     return STATUS_OK;
 }

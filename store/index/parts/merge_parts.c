@@ -20,7 +20,6 @@
 #include <string.h>
 
 enum { BUFFER_MIN = 4096, BUFFER_MAX = 1 << 20 };
-static const uint64_t max_ram_default = UINT64_C(1) << 30;
 
 struct source {
     const struct part_file *file;
@@ -62,7 +61,7 @@ static enum status source_path(char out[FILE_PATH_MAX], struct merging *m, const
 /* ---- one segment ---- */
 
 static enum status open_sources(struct merging *m, int64_t first, int64_t n) {
-    const uint64_t max_ram = m->how->max_ram ? m->how->max_ram : max_ram_default;
+    const uint64_t max_ram = store_publish_max_ram(m->how);
     const uint64_t fixed = 16 * m->layout.lists + m->template.size + (4 << 20);
     uint64_t each = max_ram > fixed ? (max_ram - fixed) / (LIST_SECTIONS * (uint64_t)n) / 8 * 8 : 0;
     if (each < BUFFER_MIN)

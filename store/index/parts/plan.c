@@ -116,8 +116,7 @@ static enum status open_records(struct index_parts_store *s) {
     int format;
     TRY(catalog_open(&s->catalog, s->dir, false, 0));
     TRY(catalog_begin(&s->t, s->catalog, false));
-    TRY(record_get_fingerprint(s->t, s->catalog, &s->fingerprint, &format));
-    TRY(record_get_landmarks(s->t, s->catalog, format, &s->type));
+    TRY(record_get_identity(s->t, s->catalog, &s->fingerprint, &format, &s->type));
     TRY(catalog_check_record(s->catalog, format));
     TRY(record_get_generation(s->t, s->catalog, &s->generation));
     if (s->generation.number == 0)

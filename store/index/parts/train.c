@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint64_t max_ram_default = UINT64_C(1) << 30;
-
 /* Finds the type before any work, so that one that cannot be filled in parts is refused at once. */
 static enum status make_plan(struct index_plan *out, struct index_parts_store *s, const struct store_publish *how) {
     struct index_record old;
@@ -17,8 +15,8 @@ static enum status make_plan(struct index_plan *out, struct index_parts_store *s
     TRY(record_get_index(s->t, s->catalog, &old));
     if (s->generation.chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(how->threads), s->type);
-    TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim,
-                        how->max_ram ? how->max_ram : max_ram_default, &rates));
+    TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim, store_publish_max_ram(how),
+                        &rates));
     if (strcmp(out->factory, "exact") == 0)
         return fail(STATUS_INVALID,
                     "%s: index %s is no index here (%s): name a type, for example --index IVF4096_HNSW32,SQ8", s->dir,

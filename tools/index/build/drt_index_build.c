@@ -124,8 +124,6 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
     if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
     config.landmarks = own ? NULL : &source.landmarks;
-    if (source.none) config.type = STORE_LANDMARKS_NONE;
-    if (source.none && !o->append && !o->part.parts) config.lexical = STORE_LEXICAL_ON;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
@@ -265,8 +263,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage(names[command], programs[command].store_missing);
     if (code < 0) code = landmark_options_check(names[command], &o.landmarks, append);
-    if (code < 0 && o.landmarks.type && strcmp(o.landmarks.type, "none") == 0 && o.lexical &&
-        strcmp(o.lexical, "off") == 0)
+    if (code < 0 && landmark_options_none(&o.landmarks) && o.lexical && strcmp(o.lexical, "off") == 0)
         code = drt_index_usage(names[command],
                                "--landmarks none: its chunks are found by words, so leave out --lexical off");
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
