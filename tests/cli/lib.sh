@@ -50,6 +50,18 @@ faulty() {
     *) die "fault point $point ($mode): exit code $code: $*" ;;
     esac
 }
+# each_fault_point LEAST JOB NAMES: calls `try MODE N NAME JOB` for each of the fault points, killed and failing, the first three times that
+# it is reached (until try sets passed=1). LEAST of them must have fired: try counts those in $tried.
+each_fault_point() {
+    local least=$1 job=$2 names=$3 before=$tried name mode n
+    for name in $names; do
+        for mode in kill fail; do
+            passed=0
+            for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name" $job; done
+        done
+    done
+    [ $((tried - before)) -ge "$least" ] || die "$job: only $((tried - before)) fault points fired"
+}
 # expect_error TEXT COMMAND...: exit code 1, and the last line of stderr is "<program>: ...TEXT...".
 expect_error() {
     local text=$1 program last

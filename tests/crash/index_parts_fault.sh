@@ -57,16 +57,7 @@ try() { # MODE PASS POINT JOB
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
 tried=0
-for job in join copy delete freeze; do
-    before=$tried
-    for name in $names; do
-        for mode in kill fail; do
-            passed=0
-            for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name" $job; done
-        done
-    done
-    [ $((tried - before)) -ge 6 ] || die "$job: only $((tried - before)) fault points fired"
-done
+for job in join copy delete freeze; do each_fault_point 6 $job "$names"; done
 for name in store:join:begun store:join:tokens-taken store:join:files-taken store:join:before-commit store:join:committed; do
     grep -qx "$name" <<<"$names" || die "no fault point $name"
     code=0

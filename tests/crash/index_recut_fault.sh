@@ -82,16 +82,7 @@ try() { # MODE PASS POINT JOB. Sets `passed` to 1 when the command has no such p
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -vE 'memory|store:(join|freeze|delete|drop|update|part:|lexical|compact|seal|shard|create|repair|reencode|merge:)')
 tried=0
-for job in "${jobs[@]}"; do
-    before=$tried
-    for name in $names; do
-        for mode in kill fail; do
-            passed=0
-            for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name" $job; done
-        done
-    done
-    [ $((tried - before)) -ge 8 ] || die "$job: only $((tried - before)) faults"
-done
+for job in "${jobs[@]}"; do each_fault_point 8 "$job" "$names"; done
 for name in template-written plan-written lists-written run-written template-taken segment-copied segment-written published; do
     grep -qx "store:parts:$name" <<<"$names" || die "no fault point $name"
     command_of all
