@@ -259,7 +259,7 @@ struct drt_build_config {
      * index. Each has a folder of its own. 0 of 0: the whole. Not with documents of a callback. */
     int part, parts;
     /* Of a new store: "f16" (NULL), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words
-     * find chunks, which is what a token memory needs. A Base LM can make a store without landmarks. */
+     * find chunks, which is what a token memory needs. A Base LM makes landmarks of its states. */
     const char *landmarks;
 };
 struct drt_report {

@@ -72,9 +72,15 @@ enum status library_fill(void *given, const void *filled, size_t size, const cha
     return STATUS_OK;
 }
 
+/* The first loop has no exit, so that the compiler makes vector code of it: a call may have millions of ids. */
 enum status library_check_ids(const int32_t *ids, int64_t n, int vocab, bool pad) {
+    const int32_t least = pad ? -1 : 0;
+    const uint32_t range = (uint32_t)(vocab - least);
+    int wrong = 0;
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] >= vocab || ids[i] < (pad ? -1 : 0))
+        wrong |= (uint32_t)ids[i] - (uint32_t)least >= range;
+    for (int64_t i = 0; wrong && i < n; i++)
+        if (ids[i] >= vocab || ids[i] < least)
             return fail(STATUS_INVALID, "id %d at %lld: must be %s below the vocabulary's size, %d", (int)ids[i],
                         (long long)i, pad ? "-1 or an id" : "an id", vocab);
     return STATUS_OK;

@@ -23,6 +23,22 @@ static enum status library_next_document(void *context, struct source_document *
     return STATUS_OK;
 }
 
+/* Landmarks are made by the model's encoder, or of a Base LM's key states. */
+static enum status library_build_landmarks(struct indexer_report *report, struct indexer_config *config,
+                                           struct drt_model *m) {
+    const struct engine *e = &m->engine;
+    if (!e->model.config.base_lm) {
+        TRY(library_model_encodes(m));
+        return indexer_run(report, config);
+    }
+    struct state_landmarks *states = NULL;
+    TRY(state_landmarks_create(&states, e->device, e->decoder, &e->model.config));
+    config->states = states;
+    enum status status = indexer_run(report, config);
+    state_landmarks_free(states);
+    return status;
+}
+
 static enum status library_build(struct indexer_report *report, const char *path, struct drt_model *m,
                                  const struct drt_build_config *c) {
     const struct engine *e = &m->engine;
@@ -57,10 +73,7 @@ static enum status library_build(struct indexer_report *report, const char *path
     TRY(library_store_closed(path));
     bool none = config.type == STORE_LANDMARKS_NONE;
     if (c->append) TRY(indexer_store_without_landmarks(&none, path));
-    if (!none) {
-        TRY(library_model_encodes(m));
-        return indexer_run(report, &config);
-    }
+    if (!none) return library_build_landmarks(report, &config, m);
     const struct indexer_landmarks landmarks = indexer_no_landmarks(&e->model.config, e->model.tokenizer);
     config.landmarks = &landmarks;
     return indexer_run(report, &config);

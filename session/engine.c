@@ -12,7 +12,7 @@ enum status engine_check_store(const struct engine *e, const char *path, const s
                                bool tokens_alone) {
     const struct model_config *model = &e->model.config;
     struct store_fingerprint fingerprint = info->fingerprint;
-    if (!tokens_alone && model->encoder_input != ENCODER_INPUT_TOKENS)
+    if (!tokens_alone && !model->base_lm && model->encoder_input != ENCODER_INPUT_TOKENS)
         return fail(STATUS_UNSUPPORTED,
                     "%s: is the decoder variant, whose chunks depend on the text around them: it can "
                     "retrieve from its own past only (--self-retrieval), not from a store",

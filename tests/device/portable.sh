@@ -5,7 +5,7 @@
 #
 #   tests/device/portable.sh [--build FOLDER] [--out FOLDER] [--pack FILE.tgz] [--jobs N] [--as 80|90] [PROGRAM...]
 #
-# Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
+# PROGRAM may be libdrt.so, for the Python package. Each program is some 15 MB, most of it kernels: --pack also writes the folder as one compressed file.
 # --as N: the code for other GPUs, which also runs on Hopper: 80 for Ampere and for later GPUs, 90 (with clusters, without the tensor core
 # instructions of sm_90a) as in a build for Blackwell.
 # There: LD_LIBRARY_PATH=<out>:/usr/local/cuda/lib64 <out>/PROGRAM. The processor must have AVX-512 (x86-64-v4).
@@ -27,17 +27,21 @@ done
 [ ${#programs[@]} -gt 0 ] || programs=(drt-train drt-eval drt-generate)
 libraries=/usr/lib/$(${CC:-cc} -dumpmachine)
 static=()
-for pair in LMDB:liblmdb PCRE2:libpcre2-8 UTF8PROC:libutf8proc ZLIB:libz ZSTD:libzstd LZMA:liblzma XXHASH:libxxhash; do
-    static+=("-DDRT_${pair%%:*}_LIBRARY=$libraries/${pair#*:}.a")
+lmdb=liblmdb.a
+for program in "${programs[@]}"; do
+    [ "$program" != libdrt.so ] || lmdb=liblmdb.so # Debian's archive is not made for shared libraries
+done
+for pair in LMDB:$lmdb PCRE2:libpcre2-8.a UTF8PROC:libutf8proc.a ZLIB:libz.a ZSTD:libzstd.a LZMA:liblzma.a XXHASH:libxxhash.a; do
+    static+=("-DDRT_${pair%%:*}_LIBRARY=$libraries/${pair#*:}")
 done
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDRT_CUDA=ON "${code[@]}" \
     -DDRT_MARCH=x86-64-v4 "${static[@]}" \
     "-DDRT_OPENBLAS_LIBRARY=$libraries/openblas-pthread/libopenblas.so" \
     "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" >/dev/null
-nice -n 5 ninja -C "$build" -j "$jobs" "${programs[@]}"
+nice -n 5 ninja -C "$build" -j "$jobs" "${programs[@]/#libdrt.so/drt_shared}"
 mkdir -p "$out"
 for program in "${programs[@]}"; do
-    made=$(find "$build" -type f -name "$program" -perm -u+x | head -n 1)
+    made=$(find "$build" -type f -name "${program/#libdrt.so/libdrt.so.1.*}" -perm -u+x | head -n 1)
     strip -o "$out/$program" "$made"
 done
 # Every shared library that a program needs, except those of the C library and of CUDA, which the GPU machine has.

@@ -1,4 +1,4 @@
-"""numpy arrays in and out of C. Any object with DLPack on the CPU, or with the buffer protocol, is taken."""
+"""numpy arrays in and out of C. Any object with DLPack, or with the buffer protocol, is taken; results on a GPU are not copied."""
 
 from __future__ import annotations
 
@@ -24,8 +24,19 @@ def from_dlpack(value: Any, name: str) -> Array:
         raise ValueError(f"{name}: no array by DLPack: {error}") from error
 
 
+def _from_gpu(value: Any) -> Any:
+    """A copy on the CPU of torch's or CuPy's array on a GPU; every other value as it is."""
+    if getattr(value, "__cuda_array_interface__", None) is None:
+        return value
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):   # through pinned memory, which torch keeps for the next call
+        return torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(value).numpy()
+    return value.get() if hasattr(value, "get") else value
+
+
 def as_array(value: Any, dtype: Any, shape: tuple[int | None, ...], name: str) -> Array:
     """A dense array of this type and shape (None: any length); a copy only where it has to be one."""
+    value = _from_gpu(value)
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__"):
         value = from_dlpack(value, name)
     array = np.asarray(value)
@@ -34,7 +45,7 @@ def as_array(value: Any, dtype: Any, shape: tuple[int | None, ...], name: str) -
         array = array.astype(wanted)
     if array.dtype.kind != wanted.kind and not (wanted.kind == "i" and array.dtype.kind == "u"):
         raise TypeError(f"{name}: {array.dtype} where {wanted} is needed")
-    if wanted.kind == "i" and array.size and (array.max() > np.iinfo(wanted).max or array.min() < np.iinfo(wanted).min):
+    if wanted.kind == "i" and array.dtype != wanted and array.size and (array.max() > np.iinfo(wanted).max or array.min() < np.iinfo(wanted).min):
         raise ValueError(f"{name}: a number that {wanted} cannot hold")
     if array.ndim != len(shape) or any(want is not None and have != want for have, want in zip(array.shape, shape)):
         raise ValueError(f"{name}: shape {array.shape} where {tuple('n' if s is None else s for s in shape)} is needed")

@@ -301,8 +301,8 @@ class Model:
     def encode(self, chunks: str | Sequence[Sequence[int]] | Array | Any, *, out: Any = None) -> Any:
         """Landmarks float32 [n, dim] of chunks.
 
-        `chunks`: a text, or ids int32 [n, chunk] (-1 fills short chunks): a numpy array, or any object on the CPU with
-        DLPack (torch, JAX). `out`: memory to write to, dense float32 [n, dim], which is returned: a numpy array, an
+        `chunks`: a text, or ids int32 [n, chunk] (-1 fills short chunks): a numpy array, any object on the CPU with
+        DLPack (torch, JAX), or a torch or CuPy array on a GPU, whose ids are copied. `out`: memory to write to, dense float32 [n, dim], which is returned: a numpy array, an
         object on the CPU with DLPack, or one on the model's GPU with __cuda_array_interface__ (a torch tensor), which the
         model writes without a copy. Without it: a new numpy array.
         """

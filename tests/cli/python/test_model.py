@@ -94,6 +94,25 @@ def test_memory_of_a_gpu_is_not_taken_for_the_cpus(model):
         model.encode(ids, out=OnGpu((3, model.info.dim), at=0x7F0000000010))
 
 
+def test_ids_on_a_gpu_are_copied(model):
+    class OnGpu:
+        """The attributes of a CuPy array."""
+
+        def __init__(self, array):
+            self.array = array
+            self.__cuda_array_interface__ = {"shape": array.shape, "typestr": "<i4", "data": (0x7F0000000000, False), "version": 2}
+
+        def get(self):
+            return self.array.copy()
+
+    ids = chunks_of(model, 3)
+    np.testing.assert_array_equal(model.encode(OnGpu(ids)), model.encode(ids))
+    with pytest.raises(ValueError, match="id 999999 at 64"):
+        wrong = ids.copy()
+        wrong[1, 1] = 999999
+        model.encode(OnGpu(wrong))
+
+
 def test_encode_text(model):
     text = words(150, 3)
     ids = model.tokenizer.encode(text)

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import SOURCE, program, words
+from conftest import SOURCE, TINY, program, words
 
 import drt
 
@@ -284,6 +284,22 @@ def test_search_by_words(store, model):
             np.testing.assert_allclose(hit.score, rows[hit.chunk.id] @ query / np.sqrt(len(query)), rtol=1e-4)
     with pytest.raises(drt.Invalid, match="texts"):
         store.search(np.zeros(store.info.dim, np.float32), model=model, kind="lexical")
+
+
+def test_store_of_a_base_lm(tmp_path, documents):
+    config = json.loads((TINY / "config.json").read_text())
+    config.update(decoder_layers=[2], encoder_layers=0)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    folder = tmp_path / "base"
+    program("drt-model", "init", "--config", tmp_path / "config.json", "--tokenizer", TINY / "tokenizer.json", "--out", folder)
+    base = drt.Model.load(folder, device="cpu")
+    with drt.Store.build(documents, tmp_path / "store", model=base) as store:
+        text = documents[7]["text"]
+        wanted = [json.loads(line)["chunk"] for line in program("drt-index", "search", text, "--store", tmp_path / "store", "--model",
+                                                                folder, "--k", 5, "--device", "cpu", "--json").splitlines()]
+        assert [h.chunk.id for h in store.search(text, k=5, model=base)] == wanted
+        assert store.search(text, k=5, model=base, kind="lexical")[0].document.key == "doc-7"
+        assert len(store.search(text, k=5, model=base, kind="hybrid")) == 5
 
 
 def test_search_of_many(store, model):
