@@ -10,6 +10,8 @@
 
 /* Rows that go through a layer at once: of one thread's batch on a CPU, and on a GPU. */
 enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384 };
+/* A GPU replays the ops of so few passages at once: to launch them one by one takes longer than to run them. */
+enum { REPLAY_PASSAGES = 16 };
 
 /* ---- packed weights ---- */
 
@@ -84,6 +86,9 @@ struct decoder_passages {
     void *memory;
     int32_t *ids, *ids_there; /* [threads][batch*positions] */
     struct passages_workspace *workspaces;
+    struct mat staged; /* [REPLAY_PASSAGES*length, d]: keys of a replay; data NULL: not needed */
+    struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer */
+    int replay_layer;
 };
 
 static void passages_lay(void *of, struct carve *c) {
@@ -128,6 +133,8 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
     TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
     TRY_GOTO(s, device_allocate(d->dev, &p->ids_there, (size_t)p->threads * numbers), failed);
+    p->staged = mat_dense(NULL, d->type, REPLAY_PASSAGES * length, d->config.hidden);
+    if (!d->dev->shares_memory) TRY_GOTO(s, device_allocate(d->dev, &p->staged.data, mat_bytes(p->staged)), failed);
     for (int i = 0; i < p->threads; i++) {
         p->workspaces[i].ids = p->ids + (size_t)i * numbers;
         p->workspaces[i].ids_there = p->ids_there + (size_t)i * numbers;
@@ -139,8 +146,17 @@ failed:
     return s;
 }
 
+static void passages_drop_replays(struct decoder_passages *p) {
+    for (int i = 0; i <= REPLAY_PASSAGES; i++) {
+        device_replay_free(p->decoder->dev, p->replays[i]);
+        p->replays[i] = NULL;
+    }
+}
+
 void decoder_passages_free(struct decoder_passages *p) {
     if (!p) return;
+    passages_drop_replays(p);
+    device_release(p->decoder->dev, p->staged.data);
     device_release(p->decoder->dev, p->memory);
     device_release(p->decoder->dev, p->ids_there);
     memory_free(p->ids);
@@ -162,10 +178,10 @@ static int64_t passages_row(const struct decoder_passages *p, int64_t id) {
     return p->decoder->config.base_lm ? id : id + id / p->decoder->config.chunk;
 }
 
-static void passages_embed(const struct passages_job *b, struct mat x, const int32_t *ids, int64_t n) {
+/* Puts the ids of n passages where passages_compute reads them. */
+static void passages_stage(const struct passages_job *b, const int32_t *ids, int64_t n) {
     const struct decoder_passages *p = b->p;
     const struct decoder *d = p->decoder;
-    int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     for (int64_t i = 0; i < n * p->positions; i++)
         b->w->ids[i] = d->config.landmark_id;
     for (int64_t i = 0; i < n; i++)
@@ -174,7 +190,6 @@ static void passages_embed(const struct passages_job *b, struct mat x, const int
             b->w->ids[i * p->positions + passages_row(p, j)] = ids[i * p->length + j];
         }
     device_upload(b->dev, b->w->ids_there, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
-    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there, pad);
 }
 
 static void passages_product(struct device *dev, struct mat y, struct mat x, struct mat w, const float *packed,
@@ -234,11 +249,11 @@ static void passages_keys(const struct passages_job *b, struct mat keys, struct 
         passages_product(b->dev, keys, state, d->scratch.key_proj, d->packed ? d->packed->key_proj : NULL, false);
 }
 
-static void passages_batch(const struct passages_job *b, struct mat keys, int key_layer, const int32_t *ids,
-                           int64_t n) {
+static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
     const struct decoder_passages *p = b->p;
+    const struct decoder *d = p->decoder;
     struct mat x = mat_rows(b->w->x, 0, n * p->positions);
-    passages_embed(b, x, ids, n);
+    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there, d->config.base_lm ? 0 : d->config.pad_id);
     for (int i = 0; i + 1 < key_layer; i++) {
         passages_attend(b, x, i);
         passages_mlp(b, x, i);
@@ -249,6 +264,27 @@ static void passages_batch(const struct passages_job *b, struct mat keys, int ke
         int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
         passages_keys(b, mat_rows(keys, id, run), mat_rows(x, row, run), key_layer);
     }
+}
+
+struct passages_repeated {
+    const struct passages_job *job;
+    int64_t n;
+};
+
+static void passages_body(void *context, struct device *dev) {
+    const struct passages_repeated *r = context;
+    struct decoder_passages *p = r->job->p;
+    assert(dev == r->job->dev);
+    passages_compute(r->job, mat_rows(p->staged, 0, r->n * p->length), p->replay_layer, r->n);
+}
+
+/* A recording has fixed arguments, so keys go through p->staged. */
+static void passages_replay(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
+    struct decoder_passages *p = b->p;
+    if (p->replay_layer != key_layer) passages_drop_replays(p);
+    p->replay_layer = key_layer;
+    device_replay_run(b->dev, &p->replays[n], passages_body, &(struct passages_repeated){b, n});
+    device_copy_rows(b->dev, keys, mat_rows(p->staged, 0, n * p->length));
 }
 
 /* ---- all passages of a call ---- */
@@ -263,8 +299,14 @@ struct passages_task {
 static void passages_some(const struct passages_task *t, const struct passages_job *b, int64_t begin, int64_t end) {
     const int64_t length = t->p->length;
     for (int64_t i = begin, part; i < end; i += part) {
+        struct mat keys;
         part = end - i < t->p->batch ? end - i : t->p->batch;
-        passages_batch(b, mat_rows(t->keys, i * length, part * length), t->key_layer, t->ids + i * length, part);
+        keys = mat_rows(t->keys, i * length, part * length);
+        passages_stage(b, t->ids + i * length, part);
+        if (t->p->staged.data && part <= REPLAY_PASSAGES)
+            passages_replay(b, keys, t->key_layer, part);
+        else
+            passages_compute(b, keys, t->key_layer, part);
     }
 }
 

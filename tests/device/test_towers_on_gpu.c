@@ -1,10 +1,11 @@
 /* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/decode_step/decode_step.h)
  * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and equal bits in
  * two runs. The same with one op after another, as on GPUs before Hopper. K and V of a chunk by all paths: among many,
- * few at a time (recorded), part by part. */
+ * few at a time (recorded), part by part. Key states of passages, likewise. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
+#include "decoder/decoder_passages.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/test.h"
 
@@ -156,6 +157,41 @@ static void check_keys(struct machine *cpu, struct machine *gpu, const struct mo
     }
 }
 
+/* Key states of passages: many in one call, and few, whose ops are recorded and replayed. */
+static void check_passages(const struct machine *m, const struct model_config *c, const int32_t *ids) {
+    enum { MANY = 20, FEW = 3, TIMES = 4 };
+    const int64_t length = 2 * (int64_t)c->chunk, d = c->hidden, numbers = FEW * length * d;
+    const int layer = model_config_layers(c);
+    struct decoder_passages *p;
+    struct mat keys = mat_dense(NULL, DTYPE_BF16, MANY * length, d);
+    int32_t *texts = malloc((size_t)(MANY * length) * sizeof *texts);
+    uint16_t *many = malloc(mat_bytes(keys)), *few = malloc(mat_bytes(keys)), *before = malloc(mat_bytes(keys));
+    float *expected = malloc((size_t)numbers * sizeof *expected), *got = malloc((size_t)numbers * sizeof *got);
+    for (int64_t i = 0; i < MANY * length; i++)
+        texts[i] = i % length > length - 9 ? -1 : ids[(i * 7 + i / length) % LENGTH];
+    CHECK_OK(decoder_passages_create(&p, m->decoder, length));
+    CHECK_OK(device_allocate(m->dev, &keys.data, mat_bytes(keys)));
+    decoder_passages_encode(p, keys, layer, texts, MANY);
+    device_download(m->dev, many, keys.data, mat_bytes(keys));
+    for (int round = 0; round < TIMES; round++) {
+        const int64_t first = round == TIMES - 1 ? 5 : 2; /* the last replay has other passages */
+        device_clear(m->dev, keys.data, mat_bytes(keys));
+        decoder_passages_encode(p, mat_rows(keys, length, FEW * length), layer, texts + first * length, FEW);
+        device_download(m->dev, few, keys.data, mat_bytes(keys));
+        CHECK_OK(device_sync(m->dev));
+        for (int64_t i = 0; i < numbers; i++) {
+            expected[i] = half_from_bf16(many[first * length * d + i]);
+            got[i] = half_from_bf16(few[length * d + i]);
+        }
+        CHECK(relative_of(got, expected, numbers) < 0.01);
+        if (round > 0 && round < TIMES - 1) CHECK(memcmp(few, before, (size_t)(4 * length * d) * sizeof *few) == 0);
+        memcpy(before, few, mat_bytes(keys));
+    }
+    device_release(m->dev, keys.data);
+    decoder_passages_free(p);
+    free(texts), free(many), free(few), free(before), free(expected), free(got);
+}
+
 static void check(const struct variant *v) {
     char text[800];
     struct model_config c;
@@ -198,6 +234,7 @@ static void check(const struct variant *v) {
     CHECK(whole_error < 0.05 && step_error < 1.5 * whole_error + 0.01 && all_error < 1.5 * whole_error + 0.01);
     free(truth), free(whole), free(steps), free(again), free(all), free(cut), free(ops);
     if (!v->retrieval) check_keys(&cpu, &gpu, &c, ids);
+    if (c.recurrent_layer == 0 && c.landmark_block == 0) check_passages(&gpu, &c, ids);
     stop(&cpu);
     stop(&gpu);
     stop(&narrow);
