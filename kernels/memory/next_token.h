@@ -5,7 +5,7 @@
  *                                                           g: memory_gate.h, from model and memories
  *
  * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the vocabulary some ten
- * times; with few entries three barriers of the whole grid. */
+ * times; with few entries two barriers of the whole grid. */
 #pragma once
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"

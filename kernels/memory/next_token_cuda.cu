@@ -1,10 +1,13 @@
 /* next_token_cuda.cu -- the distribution of the next token on a GPU: one cooperative launch, a block on each
- * multiprocessor, three barriers of the grid.
+ * multiprocessor, two barriers of the grid.
  *
  *   pass 1   |s - k|^2 of all entries, a warp has four; greatest logit and sums of this block's share of the logits
  *   pass 2   exponentials, relative to the nearest entry, added to sums by token; every block joins the logits' shares
- *   pass 3   p of each side, and its greatest, of this block's share of the vocabulary; weights of the entries
- *   pass 4   every block computes the gate, a warp for each hidden unit; log p of its share of the vocabulary
+ *   pass 3   weights of the entries; every block computes the gate, a warp for each hidden unit; p of each side and
+ *            log p of its share of the vocabulary
+ *
+ * The gate needs each side's likeliest token. An addition returns the sum before it, so whoever adds a token's last
+ * exponential sees its whole sum, and no sum seen is greater: the greatest sum seen is the greatest of all.
  *
  * Columns of both sides are one range. With few entries the time is that of chains of loads, barriers and logarithms;
  * with many, that of reading the keys once. H200, d 768, 2,048 entries of the text's own past: 29 us with 1,016
@@ -216,10 +219,12 @@ static __device__ __forceinline__ next_moments next_block_moments(const float *l
     return x;
 }
 
-/* Exponentials of the entries into w, and into the sums of their tokens. */
+/* Exponentials of the entries into w, and into the sums of their tokens. Returns the greatest sums that this thread
+ * saw. */
 template <typename T>
-static __device__ __forceinline__ void next_scatter(const next_call<T> &c, const float (&near)[MEMORY_SIDES]) {
+static __device__ __forceinline__ next_best next_scatter(const next_call<T> &c, const float (&near)[MEMORY_SIDES]) {
     unsigned long long all[MEMORY_SIDES] = {}, squares[MEMORY_SIDES] = {};
+    next_best best = next_no_best();
     for (int column = (int)(blockIdx.x * NEXT_THREADS + threadIdx.x); column < c.columns;
          column += (int)gridDim.x * NEXT_THREADS) {
         const int which = column >= c.side[0].columns, here = which ? column - c.side[0].columns : column;
@@ -231,9 +236,11 @@ static __device__ __forceinline__ void next_scatter(const next_call<T> &c, const
         s.w[here] = e;
         if (!(e > 0.0f) || token >= c.vocab) continue;
         const unsigned long long units = __float2ull_rn(e * NEXT_UNIT), square = __float2ull_rn(e * e * NEXT_UNIT);
-        atomicAdd((which ? c.sums[1] : c.sums[0]) + token, units);
-        if (which) all[1] += units, squares[1] += square;
-        else all[0] += units, squares[0] += square;
+        const unsigned long long sum = units + atomicAdd((which ? c.sums[1] : c.sums[0]) + token, units);
+        next_best one = next_no_best();
+        if (which) one.sum[1] = sum, one.token[1] = token, all[1] += units, squares[1] += square;
+        else one.sum[0] = sum, one.token[0] = token, all[0] += units, squares[0] += square;
+        best = next_join(best, one);
     }
 #pragma unroll
     for (int i = 0; i < MEMORY_SIDES; i++) {
@@ -247,31 +254,17 @@ static __device__ __forceinline__ void next_scatter(const next_call<T> &c, const
             atomicAdd(&c.exchange->sums[i].squares, squares[i]);
         }
     }
+    return best;
 }
 
-/* p of both sides for this block's tokens, the greatest of each, and weights from exponentials. */
+/* Weights from exponentials. */
 template <typename T>
-static __device__ __forceinline__ next_best next_normalise(const next_call<T> &c, const next_sums (&sums)[MEMORY_SIDES],
-                                                           int begin, int end) {
-    double by[MEMORY_SIDES];
-    for (int i = 0; i < MEMORY_SIDES; i++)
-        by[i] = sums[i].lost ? (double)NAN : sums[i].all ? 1.0 / (double)sums[i].all : 0.0;
-    next_best best = next_no_best();
-    for (int v = begin + (int)threadIdx.x; v < end; v += NEXT_THREADS) {
-        next_best one = {{0, 0}, {v, v}};
-        for (int i = 0; i < MEMORY_SIDES; i++) {
-            if (!c.side[i].columns) continue;
-            one.sum[i] = c.sums[i][v];
-            c.side[i].p[v] = (float)((double)one.sum[i] * by[i]);
-        }
-        best = next_join(best, one);
-    }
+static __device__ __forceinline__ void next_normalise(const next_call<T> &c, const double (&by)[MEMORY_SIDES]) {
     for (int column = (int)(blockIdx.x * NEXT_THREADS + threadIdx.x); column < c.columns;
          column += (int)gridDim.x * NEXT_THREADS) {
         const int which = column >= c.side[0].columns, here = which ? column - c.side[0].columns : column;
         (which ? c.side[1] : c.side[0]).w[here] *= (float)((which ? by[1] : by[0]) * (double)NEXT_UNIT);
     }
-    return best;
 }
 
 /* The inputs of the gate, known to all blocks. */
@@ -280,8 +273,15 @@ struct next_found {
     next_best best;
     next_moments moments; /* of all logits */
     next_sums sums[MEMORY_SIDES];
-    double log_all; /* of the sum of moments */
+    double by[MEMORY_SIDES]; /* p of a token is its sum, times this */
+    double log_all;          /* of the sum of moments */
 };
+
+/* p of a side for a token, from the sum of its exponentials. */
+template <typename T>
+static __device__ __forceinline__ float next_p(const next_call<T> &c, int side, int token, const next_found &found) {
+    return (float)((double)(side ? c.sums[1] : c.sums[0])[token] * found.by[side]);
+}
 
 template <typename T>
 static __device__ memory_evidence next_evidence(const next_call<T> &c, int which, const next_found &found) {
@@ -290,7 +290,8 @@ static __device__ memory_evidence next_evidence(const next_call<T> &c, int which
     const int best = found.best.token[which], top = found.part.top.token;
     memory_evidence e = {};
     if (!s.read) return e;
-    const float p_best = s.p[best], p_top = s.p[top], logit = c.logits[best];
+    const float p_best = next_p(c, which, best, found), p_top = next_p(c, which, top, found);
+    const float logit = c.logits[best];
     const double all = (double)sums.all / (double)NEXT_UNIT, lost = sums.lost ? (double)NAN : 0.0;
     const double near = (double)found.part.near[which];
     e.entries = s.marks.entries;
@@ -342,16 +343,28 @@ static __device__ void next_gate(const next_call<T> &c, const memory_gate *gate,
     memory_gate_softmax(g, a, of);
 }
 
+/* p of both sides for a token. */
+struct next_sides {
+    float p[MEMORY_SIDES];
+};
+template <typename T>
+static __device__ __forceinline__ next_sides next_sides_of(const next_call<T> &c, int v, const next_found &found) {
+    next_sides s = {};
+    for (int i = 0; i < MEMORY_SIDES; i++)
+        if (c.side[i].columns) c.side[i].p[v] = s.p[i] = next_p(c, i, v, found);
+    return s;
+}
+
 /* log p of a token; e: p of the model. */
 template <typename T>
-static __device__ __forceinline__ float next_log_p(const next_call<T> &c, int v, const double (&g)[1 + MEMORY_SIDES],
-                                                   double log_lm, double e) {
+static __device__ __forceinline__ float next_log_p(const next_call<T> &c, const next_sides &sides,
+                                                   const double (&g)[1 + MEMORY_SIDES], double log_lm, double e) {
     double p = g[0] * e, log_p[MEMORY_SIDES];
     for (int i = 0; i < MEMORY_SIDES; i++)
-        if (c.side[i].read) p += g[1 + i] * (double)c.side[i].p[v];
+        if (c.side[i].read) p += g[1 + i] * (double)sides.p[i];
     if (p >= 1e-290 || isnan(p)) return (float)log(p);
     for (int i = 0; i < MEMORY_SIDES; i++)
-        log_p[i] = c.side[i].read ? log((double)c.side[i].p[v]) : -INFINITY;
+        log_p[i] = c.side[i].read ? log((double)sides.p[i]) : -INFINITY;
     return (float)memory_mixed(g, log_lm, log_p);
 }
 
@@ -399,7 +412,8 @@ static __global__ void __launch_bounds__(NEXT_THREADS, 1) next_token_kernel(cons
     next_moments moments = one ? c.exchange->moments[threadIdx.x] : next_moments{};
     found.part = next_reduce(part, next_no_part(), shared);
     found.part.top.token = min(found.part.top.token, c.vocab - 1); /* all logits are NaN */
-    next_scatter(c, found.part.near);
+    next_best best = next_reduce(next_scatter(c, found.part.near), next_no_best(), shared);
+    if (threadIdx.x == 0) c.exchange->best[blockIdx.x] = best;
     if (moments.sum != 0) { /* a share of no logits has none; NaN stays */
         const double below = (double)part.top.logit - (double)found.part.top.logit, by = exp(below);
         moments.moment = by > 0 ? by * (moments.moment + moments.sum * below) : 0, moments.sum *= by;
@@ -410,20 +424,23 @@ static __global__ void __launch_bounds__(NEXT_THREADS, 1) next_token_kernel(cons
     const double e = exp(log_lm);
 
     grid.sync();
-    for (int i = 0; i < MEMORY_SIDES; i++)
-        found.sums[i] = c.exchange->sums[i];
-    const next_best best = next_reduce(next_normalise(c, found.sums, begin, end), next_no_best(), shared);
-    if (threadIdx.x == 0) c.exchange->best[blockIdx.x] = best;
-
-    grid.sync();
-    found.best = next_reduce(one ? c.exchange->best[threadIdx.x] : next_no_best(), next_no_best(), shared);
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+        const next_sums &sums = found.sums[i] = c.exchange->sums[i];
+        found.by[i] = sums.lost ? (double)NAN : sums.all ? 1.0 / (double)sums.all : 0.0;
+    }
+    const next_sides sides = mine < end ? next_sides_of(c, mine, found) : next_sides{};
+    best = next_reduce(one ? c.exchange->best[threadIdx.x] : next_no_best(), next_no_best(), shared);
+    for (int i = 0; i < MEMORY_SIDES; i++) /* no entry has an exponential: the first token */
+        if (best.token[i] == INT_MAX) best.token[i] = 0;
+    found.best = best;
     double g[1 + MEMORY_SIDES];
     next_gate(c, &gate, found, g);
-    if (mine < end) c.log_p[mine] = next_log_p(c, mine, g, log_lm, e);
+    if (mine < end) c.log_p[mine] = next_log_p(c, sides, g, log_lm, e);
     for (int v = mine + NEXT_THREADS; v < end; v += NEXT_THREADS) {
         const double of_lm = (double)c.logits[v] - log_sum;
-        c.log_p[v] = next_log_p(c, v, g, of_lm, exp(of_lm));
+        c.log_p[v] = next_log_p(c, next_sides_of(c, v, found), g, of_lm, exp(of_lm));
     }
+    next_normalise(c, found.by); /* nothing waits for the weights */
     if (blockIdx.x == 0 && threadIdx.x == 0)
         for (int i = 0; i <= MEMORY_SIDES; i++)
             c.g[i] = g[i];
