@@ -16,7 +16,7 @@ enum catalog_table {
     TABLE_HASHES,      /* 16 bytes of content hash -> document id; derived from documents */
     TABLE_SHARDS,      /* shard number -> its two files, id ranges, the caller's cursor */
     TABLE_SEGMENTS,    /* segment number -> its file and id range; only segments of the newest generation */
-    TABLE_GENERATIONS, /* generation number -> the counts that it made visible */
+    TABLE_GENERATIONS,                   /* generation number -> the counts that it made visible */
     TABLE_DELETED,     /* document id -> the chunks that it had; formats 1 to 3 lack this table */
     TABLE_COUNT
 };
