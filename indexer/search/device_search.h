@@ -10,7 +10,7 @@ struct landmark_source {
      * ops. Any rows may be read, in any order and repeatedly, and are the same each time. */
     enum status (*read)(void *context, struct device *dev, struct mat to, int64_t first);
     void *context;
-    struct store_dropped dropped; /* ids that have no row: row r is chunk store_dropped_nth(dropped, r) */
+    struct store_dropped dropped;        /* ids that have no row: row r is chunk store_dropped_nth(dropped, r) */
 };
 /* All rows of a view, in the order of chunk ids, without dropped ones. Valid while the view is open. */
 struct landmark_source landmark_source_of(struct store_view *view);
