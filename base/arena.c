@@ -1,4 +1,4 @@
-/* arena.c -- a list of blocks, each filled from its front. A reset returns to an earlier (block, used) pair. */
+/* arena.c -- a list of blocks, each filled from its beginning. A reset returns to an earlier (block, used) pair. */
 #include "base/arena.h"
 #include "base/memory.h"
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* clock.h -- the monotonic clock: for durations, not for dates. */
+/* clock.h -- the monotonic clock, for durations but not for dates. */
 #pragma once
 #include <time.h>
 
-/* Seconds since some fixed time; never decreases. */
+/* Returns the seconds since some fixed time. They never decrease. */
 static inline double clock_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

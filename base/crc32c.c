@@ -1,6 +1,6 @@
-/* crc32c.c -- uses the processor's instruction if there is one, else a 16-entry table. On x86-64 the build decides (SSE
- * 4.2). On 64-bit ARM the instruction is optional in the first version of the architecture, so the program asks the
- * kernel at run time. */
+/* crc32c.c -- uses the processor's instruction if there is one, otherwise a 16-entry table. On x86-64 the build
+ * determines that (SSE 4.2). On 64-bit ARM the instruction is optional in the first version of the architecture, so the
+ * program asks the kernel at run time. */
 #include "base/crc32c.h"
 #include <string.h>
 

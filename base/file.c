@@ -59,8 +59,8 @@ void file_unmap(struct file_map *map) {
 }
 
 void file_release_pages(const struct file_map *map) {
-    if (map->size > 0)
-        (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED); /* advice: may be refused */
+    if (map->size > 0) /* this is advice, which the system may refuse */
+        (void)madvise((void *)(uintptr_t)map->data, map->size, MADV_DONTNEED);
 }
 
 struct file_writer {
@@ -102,7 +102,7 @@ static enum status open_temporary(struct file_writer *w) {
     return fail(STATUS_BUSY, "%s: too many processes write this file", w->path);
 }
 
-/* The name is removed before the file is closed: after closing, another process may own it. */
+/* The name is removed before the file is closed, because after that another process may own it. */
 static void drop_temporary(struct file_writer *w) {
     unlink(w->temporary);
     close(w->fd);
@@ -122,7 +122,7 @@ enum status file_create(struct file_writer **out, const char *path) {
     }
     struct stat there;
     if (lstat(path, &there) == 0 &&
-        !S_ISREG(there.st_mode)) { /* "--out /dev/stdout" would replace the link for all programs */
+        !S_ISREG(there.st_mode)) { /* e.g. "--out /dev/stdout" would replace the link for all programs */
         memory_free(w);
         return fail(STATUS_INVALID, "%s: exists and is not a plain file: give another name", path);
     }

@@ -1,4 +1,4 @@
-/* file.h -- files mapped for reading, and files published whole or not at all. */
+/* file.h -- maps files for reading, and publishes files atomically. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -9,14 +9,14 @@
 struct file_map { const uint8_t *data; size_t size; };
 enum status file_map(struct file_map *out, const char *path);
 void file_unmap(struct file_map *map);                    /* a zeroed map is fine */
-/* Releases the map's pages: they no longer count as memory of this process, and the next access reads them again. */
+/* Releases the map's pages. They are then not memory of this process, and the next access reads them again. */
 void file_release_pages(const struct file_map *map);
 
-/* A new file that appears under its name at file_publish, whole: it is written to `<path>.tmp`, synced and renamed, and
- * the directory is synced. file_discard removes it; both close it. Writes are buffered, in order, from one thread.
- * Several processes may write the same path (`<path>.1.tmp`, ...): the last one to publish replaces the others' file.
- * The temporary file of a killed process is reused by the next writer of the path. STATUS_INVALID: the path is a link,
- * a device or a folder, which the rename would replace. */
+/* A new file. It is written to `<path>.tmp`. file_publish syncs it, renames it to `path` and syncs the directory.
+ * file_discard removes it. Both close it. Writes are buffered, in order, from one thread. Several processes may write
+ * the same path (`<path>.1.tmp`, ...): the last one to publish replaces the files of the others. The temporary file of
+ * a killed process is reused by the next writer of the path. STATUS_INVALID: the path is a link, a device or a folder,
+ * which the rename would replace. */
 struct file_writer;
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);
@@ -31,16 +31,16 @@ enum status file_save(const char *path, const void *data, size_t bytes);      /*
  * process holds the lock. */
 enum status file_lock(int *fd, const char *path);
 
-enum status file_sync(const char *path);                  /* makes a file durable that others wrote */
-enum status file_sync_directory(const char *path);        /* makes names in it durable */
+enum status file_sync(const char *path);                  /* makes a file durable that another program has written */
+enum status file_sync_directory(const char *path);        /* makes the names in it durable */
 enum status file_make_directory(const char *path);        /* parents must exist; an existing directory is fine */
 enum status file_remove(const char *path);                /* a missing file is fine */
 enum status file_size(uint64_t *out, const char *path);   /* STATUS_NOT_FOUND: there is no such file */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
-enum status file_free_space(uint64_t *out, const char *path);   /* bytes an ordinary user may still write there */
+enum status file_free_space(uint64_t *out, const char *path);   /* bytes that an ordinary user may still write there */
 
-/* CRC32C of a whole file, read in blocks. */
+/* Computes the CRC32C of a whole file, which is read in blocks. */
 enum status file_checksum(uint32_t *out, const char *path);
 
 /* Writes "<a>/<b>" into out. STATUS_INVALID: it does not fit. */

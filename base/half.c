@@ -1,4 +1,5 @@
-/* half.c -- converts one value by bit operations; rows use the compiler's conversions if the build has F16C or NEON. */
+/* half.c -- converts single values by bit operations. For rows it uses the compiler's conversions if the build
+ * has F16C or NEON. */
 #include "base/half_lanes.h"
 #include <string.h>
 

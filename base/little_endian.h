@@ -1,4 +1,4 @@
-/* little_endian.h -- numbers of 1 to 8 bytes in files, least significant byte first, at any alignment. */
+/* little_endian.h -- numbers of 1 to 8 bytes in files, least significant byte first. They need not be aligned. */
 #pragma once
 #include <stdint.h>
 

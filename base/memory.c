@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Large blocks request large pages: reading through 80 MB of weights in small pages misses the TLB. */
+/* Large blocks request large pages, because with small pages reading 80 MB of weights often misses the TLB. */
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 8 * LARGE_PAGE };
 
 static enum status refuse(size_t count, size_t size) {
@@ -23,7 +23,7 @@ static bool overflows(size_t count, size_t size) {
     return size != 0 && count > SIZE_MAX / 2 / size;
 }
 
-/* A hint: systems without large pages ignore it, and pages that are never touched need no memory. */
+/* This is a hint: systems without large pages ignore it, and pages that are never touched need no memory. */
 static void memory_request_large_pages(void *block, size_t bytes) {
 #ifdef MADV_HUGEPAGE
     size_t skipped = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
@@ -33,7 +33,7 @@ static void memory_request_large_pages(void *block, size_t bytes) {
 #endif
 }
 
-/* Never 0, because malloc(0) may return NULL, which would look like a failure. */
+/* Never returns 0, because malloc(0) may return NULL, which would look like a failure. */
 static size_t bytes_of(size_t count, size_t size) {
     size_t bytes = count * size;
     return bytes > 0 ? bytes : 1;
@@ -116,7 +116,7 @@ static double group_limit(const char *root, const char *folder, bool second) {
 
 uint64_t memory_group_limit(const char *root) {
     double least = control_groups_least(root, "memory", group_limit);
-    return least < 0x1p62 ? (uint64_t)least : 0; /* version 1 writes "none" as a number a little below 2^63 */
+    return least < 0x1p62 ? (uint64_t)least : 0; /* version 1 writes "no limit" as a number a little below 2^63 */
 }
 
 uint64_t memory_usable(void) {

@@ -1,5 +1,5 @@
-/* memory.h -- the only calls of the system's allocator: sizes are checked, and failures are statuses instead of
- * NULL. */
+/* memory.h -- the only calls of the system's allocator. Sizes are checked, and failures are statuses
+ * instead of NULL. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Allocate memory for `count` elements of the type that *pointer points to (for a void *: bytes). _zero zeroes it;
- * _aligned aligns it at 64 bytes, for vector code. count 0 gives a valid pointer. Free with memory_free. On failure
+ * _aligned aligns it to 64 bytes, for vector code. count 0 gives a valid pointer. Free with memory_free. On failure
  * *pointer is unchanged. Blocks of at least 16 MiB that are zeroed or aligned request large pages. Every call passes
  * the fault point "memory:allocate".
  *
@@ -34,7 +34,7 @@
         typed_status_;                                                          \
     })
 
-/* The same if the size of an element is not that of a type: count * size bytes. */
+/* Allocates count * size bytes, if the size of an element is not that of a type. */
 enum status memory_allocate_bytes(void **out, size_t count, size_t size);
 enum status memory_allocate_zero_bytes(void **out, size_t count, size_t size);
 enum status memory_allocate_aligned_bytes(void **out, size_t count, size_t size);
@@ -47,13 +47,13 @@ void memory_free(void *pointer);                          /* NULL is fine */
  * touched. */
 bool memory_has_address_space(uint64_t bytes);
 
-/* Bytes that this process may use: the machine's memory, or less if a control group allows less
+/* Returns the bytes that this process may use: the machine's memory, or less if a control group allows less
  * (base/system/control_groups.h). */
 uint64_t memory_usable(void);
-/* What control groups allow: the least of memory.max and memory.high (version 2) and memory.limit_in_bytes (version 1);
- * 0: no limit. `root` as in base/system/control_groups.h. */
+/* Returns the memory that control groups allow: the least of memory.max and memory.high (version 2) and
+ * memory.limit_in_bytes (version 1); 0: no limit. `root` as in base/system/control_groups.h. */
 uint64_t memory_group_limit(const char *root);
 
-/* Resident bytes of this process now and at its peak (0 where the system does not report it). */
+/* Return the resident bytes of this process, at present and at its peak; 0: the system does not report them. */
 size_t memory_resident(void);
 size_t memory_resident_peak(void);

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at text[0], judged by its form alone, and its code point; 1 for a byte that begins
- * none. */
+/* Returns the length of the UTF-8 character at text[0], from its form only, and its code point; 1 for a byte that
+ * begins no character. */
 static size_t character(const uint8_t *p, size_t bytes, uint32_t *code) {
     size_t length = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : p[0] >= 0xC0 ? 2 : 1;
     *code = length == 1 ? p[0] : p[0] & (0xFFu >> (length + 1));

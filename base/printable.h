@@ -1,8 +1,8 @@
 /* printable.h -- makes text safe for a terminal: control characters and characters that reorder a line become escapes.
  *
- * Names and texts of a corpus may contain anything. C0 and C1 controls can move the cursor and do worse; the
- * bidirectional marks, embeddings, overrides and isolates display a line in another order than it has. Other UTF-8 is
- * not changed. Escapes are not escaped again. */
+ * Names and texts of a corpus may contain any characters. C0 and C1 controls can move the cursor or run commands of the
+ * terminal. Bidirectional marks, embeddings, overrides and isolates change the order in which a line is displayed.
+ * Other UTF-8 is not changed. Escapes are not escaped again. */
 #pragma once
 #include <stddef.h>
 

@@ -1,7 +1,8 @@
 /* progress.h -- how a long library call reports progress and checks for a request to stop.
  *
- * Libraries print nothing. A program passes a struct progress and draws it (tools/shared/progress_line.h). Both members
- * may be NULL, and so may the pointer to the struct itself. Calls come from the thread that runs the work. */
+ * Libraries do not print. A program passes a struct progress, and prints what it receives
+ * (tools/shared/progress_line.h). Both members may be NULL, and so may the pointer to the struct. The functions are
+ * called on the thread that runs the work. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -29,7 +30,7 @@ void progress_note(const struct progress *p, const char *format, ...) PRINTF_LIK
 bool progress_stop_requested(const struct progress *p);
 
 /* Reports progress of work that cannot report itself (a call into another library): a separate thread reports at once
- * and then each second, with unit "seconds". Nothing else may report until progress_clock_stop, which waits for that
+ * and then each second, with unit "seconds". No other code may report until progress_clock_stop, which waits for that
  * thread. The strings are borrowed until then. *out is NULL if p reports nothing or the thread cannot be started. */
 struct progress_clock;
 void progress_clock_start(struct progress_clock **out, const struct progress *p, const char *stage, const char *detail);

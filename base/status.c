@@ -10,8 +10,8 @@ enum { MESSAGE_MAX = 1024 };
 
 static _Thread_local char last_message[MESSAGE_MAX];
 
-/* Formats into a local buffer first, because an argument may be the last message itself. Names in it may hold
- * anything. */
+/* Formats into a local buffer first, because an argument may be the last message itself, and escapes names, which may
+ * contain any characters. */
 static void set_message(const char *format, va_list args) {
     char text[MESSAGE_MAX];
     vsnprintf(text, sizeof text, format, args);

@@ -3,7 +3,7 @@
  * Every function that can fail because of events outside the program (files, memory, bad input) returns `enum status`:
  * STATUS_OK (0) or a negative value. On failure it sets one line of text for the thread, escaped as in printable.h,
  * which names the file, the position in it and the remedy, if there is one. Outputs of a failed call are unset. A
- * caller's mistake (wrong shape, NULL) is an assert instead; release builds keep asserts. */
+ * caller's mistake (wrong shape, NULL) fails an assert instead; release builds keep asserts. */
 #pragma once
 
 #define STATUS_LIST(X)                                                                                      \
@@ -13,8 +13,8 @@
     X(NO_MEMORY, -3, "out of memory")                                                                       \
     X(NOT_FOUND, -4, "not found")                   /* file, tensor, key, field */                          \
     X(INVALID, -5, "invalid input")                 /* input that no version of the program accepts */      \
-    X(CORRUPT, -6, "corrupt data")                  /* a file of this program, damaged */                             \
-    X(MISMATCH, -7, "mismatch")                     /* valid on its own, wrong with the rest */             \
+    X(CORRUPT, -6, "corrupt data")                  /* a damaged file of this program */                             \
+    X(MISMATCH, -7, "mismatch")                     /* valid, but does not fit the other inputs */             \
     X(VERSION, -8, "unknown version")               /* written by a newer program */                        \
     X(BUSY, -9, "in use")                           /* another writer holds the lock */                     \
     X(UNSUPPORTED, -10, "not supported")            /* valid, but this program cannot do it */                        \
@@ -36,35 +36,36 @@ extern "C" {
 enum [[nodiscard]] status { STATUS_LIST(STATUS_ENUM) };
 #undef STATUS_ENUM
 
-/* Records the formatted line as this thread's last message and returns `code`, so that a failing line
- * reads `return fail(STATUS_CORRUPT, "%s: ...", path)`. */
+/* Records the formatted line as this thread's last message and returns `code`. A line that fails reads `return
+ * fail(STATUS_CORRUPT, "%s: ...", path)`. */
 enum status fail(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* The same with ": <strerror(errno)>" appended. ENOSPC/EDQUOT/EFBIG, ENOMEM, ENOENT and EROFS select their own code;
- * every other error is STATUS_IO. */
+/* Records the line with ": <strerror(errno)>" at its end. ENOSPC, EDQUOT, EFBIG, ENOMEM, ENOENT and EROFS have their
+ * own codes; every other error is STATUS_IO. */
 enum status fail_errno(const char *format, ...) PRINTF_LIKE(1, 2);
 
-/* Puts "<text>: " in front of this thread's last message and returns `code`. */
+/* Inserts "<text>: " before this thread's last message and returns `code`. */
 enum status fail_context(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* This thread's last message ("" before the first failure); valid until the next failure on this thread. */
+/* Returns this thread's last message, "" before the first failure. It is valid until the next failure
+ * on this thread. */
 const char *status_message(void);
 
-/* The short name of a code, e.g. "corrupt data". */
+/* Returns the short name of a code, e.g. "corrupt data". */
 const char *status_text(enum status code);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* Returns from the calling function when `expr` fails. */
+/* Returns from the calling function if `expr` fails. */
 #define TRY(expr)                                                                                           \
     do {                                                                                                    \
         enum status try_status_ = (expr);                                                                   \
         if (try_status_ != STATUS_OK) return try_status_;                                                   \
     } while (0)
 
-/* Jumps to `label` when `expr` fails, with the code in `variable`. */
+/* Jumps to `label` if `expr` fails, with the code in `variable`. */
 #define TRY_GOTO(variable, expr, label)                                                                     \
     do {                                                                                                    \
         (variable) = (expr);                                                                                \

@@ -1,7 +1,8 @@
 /* top_list.h -- the best k of a stream of scored ids: a heap whose first entry is the worst one kept.
  *
- * The order is total (larger score first, equal scores by smaller id), so the best k do not depend on the order of
- * arrival, and lists of several threads can be merged by offering one to another. A NaN score never enters.
+ * The order is total (larger score first, equal scores by smaller id). So the best k do not depend on the order of the
+ * offers, and lists of several threads can be merged by offering the entries of one to another. A NaN score is never
+ * kept.
  *
  * An id is at least 0. Empty slots have id -1 and score -infinity, and come last. A list of empty slots is a valid
  * heap, so a list needs no count. The caller owns the memory: id [k], score [k]. */
@@ -23,12 +24,12 @@ static inline void top_list_clear(struct top_list l) {
     }
 }
 
-/* As an unsigned number an empty slot's id is the largest, so at equal scores it is the worst. */
+/* As an unsigned number, the id of an empty slot is the largest, so at equal scores it is the worst. */
 static inline bool top_list_better(float score, int64_t id, float than, int64_t than_id) {
     return score > than || (score == than && (uint64_t)id < (uint64_t)than_id);
 }
 
-/* Rejects most candidates of a scan: one comparison with the worst entry. */
+/* Rejects most candidates of a scan by one comparison with the worst entry. */
 static inline bool top_list_admits(struct top_list l, float score, int64_t id) {
     return top_list_better(score, id, l.score[0], l.id[0]);
 }

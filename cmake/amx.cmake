@@ -1,5 +1,6 @@
-# amx.cmake -- whether products on AMX tiles can be compiled: x86-64, Linux, a compiler that knows them. Whether they are
-# used is asked when a program runs. The one file that has them names its own target: no flag here.
+# amx.cmake -- tests whether products on AMX tiles can be compiled: x86-64, Linux, a compiler that supports them. Programs
+# test at run time whether the processor has them. The one source file that uses them sets its own target, so no flag is
+# set here.
 include(CheckCSourceCompiles)
 check_c_source_compiles("
 #include <cpuid.h>

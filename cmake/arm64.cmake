@@ -1,8 +1,8 @@
-# arm64.cmake -- toolchain file: builds for 64-bit ARM Linux on another machine (preset arm64). Needs the cross compiler
-# (Debian: g++-aarch64-linux-gnu) and a folder with arm64's libraries: cmake/arm64/sysroot.sh makes .deps-arm64. With
-# qemu-aarch64 (Debian: qemu-user-static) ctest runs the tests, and the build makes what it makes by running programs.
+# arm64.cmake -- toolchain file for building for 64-bit ARM Linux on another machine (preset arm64). It needs the cross
+# compiler (Debian: g++-aarch64-linux-gnu) and a folder with arm64's libraries: cmake/arm64/sysroot.sh makes .deps-arm64.
+# qemu-aarch64 (Debian: qemu-user-static) runs the tests, and the programs that the build runs.
 #
-#   cmake/arm64/run.sh                     all of that, and the tests
+#   cmake/arm64/run.sh                     makes the folder, builds, and runs the tests
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
@@ -18,7 +18,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 
-# Default: the emulator's "max" processor, which has all that the code asks for when it runs.
+# Default: the emulator's "max" processor, which has all features that the code tests for at run time.
 find_program(DRT_QEMU_ARM64 NAMES qemu-aarch64-static qemu-aarch64)
 set(DRT_QEMU_CPU "max" CACHE STRING "processor that qemu-aarch64 emulates: max, cortex-a72 (no bf16), ...")
 if(DRT_QEMU_ARM64)

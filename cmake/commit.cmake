@@ -1,5 +1,5 @@
-# commit.cmake -- run with -P in each build: writes OUT, a source with the commit of SOURCE, if that has changed. The commit
-# is "" where git or the history is missing, also where the sources lie inside the checkout of another project.
+# commit.cmake -- run with -P in each build. If the commit of SOURCE has changed, it writes OUT, a source with the commit.
+# The commit is "" if git or the history is missing, or if the sources are inside the checkout of another project.
 set(commit "")
 if(EXISTS ${SOURCE}/.git)
   execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit

@@ -1,4 +1,4 @@
-# cuda.cmake -- whether the CUDA twins are built, and with what. Files are chosen here: no source asks.
+# cuda.cmake -- determines whether and how the CUDA twins are built. Files are selected here, without #if in the sources.
 set(DRT_CUDA_LIBRARIES "")
 set(drt_cuda_on OFF)
 if(NOT DRT_CUDA STREQUAL "OFF")
@@ -6,7 +6,7 @@ if(NOT DRT_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)      # often not in PATH
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
-  if(NOT DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})                      # CMake's own name for it is heard, too
+  if(NOT DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})                      # a value in CMake's own variable is used, too
     set(CMAKE_CUDA_ARCHITECTURES ${DRT_CUDA_ARCHITECTURES})
   endif()
   check_language(CUDA)
@@ -17,7 +17,7 @@ if(NOT DRT_CUDA STREQUAL "OFF")
   endif()
 endif()
 if(DRT_SANITIZE AND DRT_CUDA STREQUAL "auto")
-  set(drt_cuda_on OFF)                   # the CUDA runtime and the sanitizers' shadow memory do not go together
+  set(drt_cuda_on OFF)                   # the CUDA runtime and the sanitizers' shadow memory exclude each other
 endif()
 
 if(drt_cuda_on)
@@ -25,15 +25,15 @@ if(drt_cuda_on)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
-  # The standard as a flag: CMake before 3.26 does not know that nvcc has it.
+  # The standard is set by a flag, because CMake before 3.26 has no such setting for nvcc.
   set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Werror all-warnings")
   set(DRT_CUDA_LIBRARIES CUDA::cudart CUDA::cublasLt ${CMAKE_DL_LIBS})
-  # NCCL sums over GPUs when several train together. The library is loaded at run time; the build needs the header only.
+  # NCCL computes sums over several GPUs in training. The library is loaded at run time, so the build needs only the header.
   find_path(DRT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 message(STATUS "CUDA twins: ${drt_cuda_on}")
 
-# Adds a folder's .cu files, or takes out what only a CUDA build has.
+# Adds the .cu files of a folder, or removes files that only a CUDA build has.
 function(drt_cuda_sources list folder)
   set(sources ${${list}})
   if(drt_cuda_on)

@@ -2,7 +2,8 @@
 //
 // Debian compiles libfaiss_c.a for programs: its error_impl.o addresses this thread's variable in a manner that the
 // linker refuses in a shared library (R_X86_64_TPOFF32). All its other members, and libfaiss.a, can be linked into one.
-// Defined first, these two symbols keep that member out. With a shared libfaiss_c this file is not compiled.
+// If these two symbols are defined first, the linker does not use that member. With a shared libfaiss_c this file is
+// not compiled.
 #include <exception>
 
 extern thread_local std::exception_ptr faiss_last_exception;

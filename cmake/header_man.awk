@@ -1,7 +1,7 @@
 # header_man.awk -- drt.h as a man page: awk -v version="drt 0.1.0" -f cmake/header_man.awk include/drt.h > libdrt.3
 #
 # The comment at the top is the description; "/* ---- name ---- */" begins a section; other comments that begin a line are
-# paragraphs; declarations stay as they are. The header is the only source of what the page says.
+# paragraphs; declarations are not changed. The header is the only source of the page.
 function plain(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -13,7 +13,7 @@ function paragraph(text) {
     print ".PP"
     print plain(text)
 }
-# A comment's text without its marks; begins with the first line, which is given.
+# Returns a comment's text without its marks. `line` is its first line; further lines are read.
 function comment(text,    line) {
     sub(/^\/\* */, "", text)
     while (text !~ /\*\/$/ && (getline line) > 0) {

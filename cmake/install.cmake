@@ -1,14 +1,14 @@
-# install.cmake -- what cmake --install puts where: the programs, their man pages and the bundled model (component programs);
-# libdrt.so.1 (library); header, libdrt.a, pkg-config file, CMake package, examples (development). packages.cmake makes Debian
-# packages of the three. docs/library.md is for their users.
-if(DRT_SANITIZE OR DRT_FUZZ)               # have no libdrt (libdrt.cmake)
+# install.cmake -- the components of cmake --install. programs: the programs, their man pages and the bundled model. library:
+# libdrt.so.1. development: header, libdrt.a, pkg-config file, CMake package, examples. packages.cmake makes a Debian package
+# of each. docs/library.md is for their users.
+if(DRT_SANITIZE OR DRT_FUZZ)               # these builds have no libdrt (libdrt.cmake)
   return()
 endif()
 include(CMakePackageConfigHelpers)
 set(drt_cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/drt)
 set(drt_generated ${PROJECT_BINARY_DIR}/generated)
 
-set(drt_programs "")                       # of tools/, without those with fault points
+set(drt_programs "")                       # those of tools/, without the programs with fault points
 get_property(targets DIRECTORY ${PROJECT_SOURCE_DIR}/tools PROPERTY BUILDSYSTEM_TARGETS)
 foreach(target ${targets})
   get_target_property(type ${target} TYPE)
@@ -17,7 +17,7 @@ foreach(target ${targets})
   endif()
 endforeach()
 
-# Man pages come from --help of the programs and from drt.h, so they are made in the build and are no sources.
+# Man pages are made in the build, from --help of the programs and from drt.h.
 set(drt_man ${drt_generated}/man)
 add_custom_command(OUTPUT ${drt_man}/made VERBATIM
   COMMAND ${CMAKE_COMMAND} -E rm -rf ${drt_man}/man1
@@ -46,7 +46,7 @@ write_basic_package_version_file(${drt_generated}/drtConfigVersion.cmake COMPATI
 install(FILES ${drt_generated}/drtConfig.cmake ${drt_generated}/drtConfigVersion.cmake DESTINATION ${drt_cmake_folder}
   COMPONENT development)
 
-# The prefix is found from the file's own folder, so that an installation may be moved.
+# The file computes the prefix from its own folder, so that an installation may be moved.
 file(RELATIVE_PATH drt_pc_up /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 string(REGEX REPLACE "/$" "" drt_pc_up "${drt_pc_up}")
 list(TRANSFORM drt_static_needs PREPEND -l OUTPUT_VARIABLE drt_pc_private)

@@ -1,6 +1,7 @@
-# kernels_only.cmake -- base, kernels and tests/device, with no library but libc (and CUDA): for GPU machines that have
-# neither FAISS nor LMDB nor the rest. OpenBLAS and xxHash are used where they are found; else the CPU's products are our
-# own (kernels/linear/blas_cpu.c), and what needs xxHash (params, block, both towers) is left out.
+# kernels_only.cmake -- builds base, kernels and tests/device with only libc (and CUDA), for GPU machines without FAISS,
+# LMDB and the other libraries. OpenBLAS and xxHash are used if they are found. Without OpenBLAS,
+# kernels/linear/blas_cpu.c computes the CPU's products; without xxHash, files that need it (params, block, both towers)
+# are left out.
 find_package(Threads REQUIRED)
 find_path(DRT_CBLAS_INCLUDE cblas.h PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE} openblas)
 find_library(DRT_OPENBLAS openblas)

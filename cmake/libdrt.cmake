@@ -1,17 +1,17 @@
-# libdrt.cmake -- the shared and the static library that programs of others use, made of the objects of our own libraries.
+# libdrt.cmake -- the shared and the static library for other programs, made of the objects of the folders' libraries.
 #
-# FAISS: Debian 12 has no package with FAISS's C interface (cmake/setup.sh takes Debian 13's archives, which no user's machine
-# has), so it is linked into libdrt.so, whose symbol versions hide it, and into libdrt.a. Debian compiles libfaiss_c.a for
-# programs: in a shared library it can be linked with a libstdc++ of the library's own only, which is hidden, too. All
-# other libraries are the system's shared ones.
-set(drt_abi 1)                             # of the soname; raised when a function of drt.h changes or goes
+# Debian 12 has no package with FAISS's C interface. cmake/setup.sh uses Debian 13's archives, which a user's machine does not
+# have. So FAISS is linked into libdrt.so, whose symbol versions hide it, and into libdrt.a. Debian compiles libfaiss_c.a
+# for programs. In a shared library it needs a copy of libstdc++ in the library, which is hidden, too. All other libraries
+# are the system's shared ones.
+set(drt_abi 1)                             # of the soname; raised if a function of drt.h is changed or removed
 set(drt_parts base kernels data store model encoder decoder indexer session library)
 set(drt_objects "")
 foreach(part ${drt_parts})
   list(APPEND drt_objects $<TARGET_OBJECTS:drt_${part}>)
 endforeach()
 
-# The sanitizers' runtime belongs into a program: tests link the objects.
+# The sanitizers' runtime must be linked into a program, so these builds have no libdrt; tests link the objects.
 if(DRT_SANITIZE OR DRT_FUZZ)
   return()
 endif()
@@ -27,7 +27,7 @@ set_target_properties(drt_shared PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME drt 
   EXPORT_NAME drt LINK_DEPENDS ${PROJECT_SOURCE_DIR}/library/libdrt.map)
 target_include_directories(drt_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
-# One object that defines the functions of drt.h and nothing else that another program could define, too.
+# libdrt.a has one object, whose only global symbols are the functions of drt.h, so that no symbol can occur twice.
 set(drt_one_object ${PROJECT_BINARY_DIR}/generated/libdrt.o)
 set(drt_archives "")
 if(FAISS_LIBRARY MATCHES "\\.a$")

@@ -1,8 +1,8 @@
-# packages.cmake -- three Debian packages of what is installed: drt, libdrt1, libdrt-dev.
+# packages.cmake -- makes three Debian packages of the installed files: drt, libdrt1, libdrt-dev.
 #
 #   cmake --preset package && cmake --build --preset package
 #
-# What they depend on is read from the files (dpkg-shlibdeps): they are for the release of Debian that they were built on.
+# Their dependencies are read from the files (dpkg-shlibdeps), so they are for the release of Debian of the build machine.
 foreach(pair programs:drt library:libdrt${drt_abi} development:libdrt-dev)
   string(REPLACE ":" ";" pair ${pair})
   list(GET pair 0 component)
@@ -33,7 +33,7 @@ set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
-# The functions with the version that each came in: what a program depends on is the newest that it uses.
+# The functions with the version that introduced each. A program depends on the newest of those that it uses.
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/symbols)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS "drt (= ${PROJECT_VERSION})")       # has the model
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)

@@ -1,7 +1,7 @@
-# python.cmake -- what the Python package has besides the sources in library/python/drt: libdrt and the bundled model, in the package's
-# folder. pip builds the target drt_python and installs the component python (pyproject.toml), which no other installation has.
+# python.cmake -- adds libdrt and the bundled model to the Python package, beside the sources in library/python/drt. pip builds
+# the target drt_python and installs the component python (pyproject.toml); other installations do not have this component.
 add_custom_target(drt_python DEPENDS drt_shared)
-# Not by TARGETS: a wheel has no links, so the library's three names would be three copies.
+# Not by TARGETS: a wheel cannot contain links, so the three names of the library would be three copies.
 install(PROGRAMS $<TARGET_FILE:drt_shared> DESTINATION drt RENAME libdrt.so.${drt_abi} COMPONENT python EXCLUDE_FROM_ALL)
 install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-debug \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/drt/libdrt.so.${drt_abi}\"
   COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python EXCLUDE_FROM_ALL)

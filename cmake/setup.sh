@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# setup.sh -- installs what building and testing need, on Debian 12 and 13. Run again at will: it does only what is missing.
+# setup.sh -- installs the missing packages for building and testing, on Debian 12 and 13.
 #
-# Everything comes from the system's own Debian mirror. Debian 12's libfaiss-dev has no C library, so there the one
-# package libfaiss-dev is taken from Debian 13 and unpacked into .deps/; nothing of the system is upgraded.
-# With --no-install it only says what is missing, and fails when something is.
+# All packages come from the system's own Debian mirror. Debian 12's libfaiss-dev has no C library. On Debian 12 the
+# package libfaiss-dev of Debian 13 is unpacked into .deps/, and no package of the system is upgraded.
+# With --no-install it only prints missing packages, and fails if there are any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,7 +44,7 @@ fi
 # Debian 12: the same mirror's trixie suite, in a private apt configuration.
 faiss_from_trixie() {
     local apt=$PWD/.deps/apt mirror keys line
-    # indextargets lists nothing before the first update (fresh container images ship without lists).
+    # indextargets lists nothing before the first update (new container images have no lists).
     line=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(CODENAME) $(REPO_URI)' 'Created-By: Packages' | sort -u |
            grep -E '^Debian Debian bookworm ' | head -n 1 || true)
     mirror=${line##* }

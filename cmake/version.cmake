@@ -1,4 +1,5 @@
-# version.cmake -- what session/build_version.c reports. The commit is looked up in each build, the rest is configured.
+# version.cmake -- the versions that session/build_version.c reports. The commit is read in each build, the others when the
+# build is configured.
 set(drt_commit_source ${PROJECT_BINARY_DIR}/generated/build_version_commit.c)
 add_custom_target(drt_commit BYPRODUCTS ${drt_commit_source} VERBATIM
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUT=${drt_commit_source} -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake)

@@ -1,15 +1,15 @@
-/* decoder.c -- the loop over passes, and over the layers of a pass.
+/* decoder.c -- the loop over passes, and the loop over the layers of a pass.
  *
- * A pass runs all its positions through the lower layers and appends the chunks that it completed to the retriever.
- * Then it runs each group: queries, neighbours, layers. Chunk t + 1 reads only what landmark t retrieved, and landmark
- * t's query is computed from the group's input, so a pass retrieves for all its chunks at once. */
+ * A pass computes the lower layers of all its positions, and appends the chunks that it completed to the retriever.
+ * Then it computes each group: queries, neighbours, layers. Chunk t + 1 reads only what landmark t retrieved, and the
+ * query of landmark t is computed from the group's input. So a pass retrieves for all its chunks at once. */
 #include "decoder/decoder.h"
 #include "base/memory.h"
 #include "decoder/decoder_keys_internal.h"
 #include <assert.h>
 #include <string.h>
 
-/* The released model builds these norms with its class default, whatever rms_norm_eps says (model.md §4.1). */
+/* The released model uses its class default for these norms, for any rms_norm_eps (model.md §4.1). */
 static const float QUERY_NORM_EPS = 1e-5F;
 
 enum { DEFAULT_CHUNKS = 16, DEFAULT_TOKENS = 1024, LOGIT_ROWS = 64 };
@@ -100,7 +100,7 @@ enum dtype decoder_type(const struct decoder *d) {
     return d->type;
 }
 
-/* On a GPU a pass that another pass follows ends at a chunk's end (Base LM: at the end of an attention tile): the next
+/* On a GPU, a pass that another pass follows ends at a chunk's end (Base LM: at the end of an attention tile). The next
  * pass then begins at a boundary, which is faster. */
 static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
     const struct decoder *d = s->decoder;
@@ -155,8 +155,8 @@ static void decoder_attend(struct decoder *d, struct mat o, struct mat q, const 
         d->dev->ops->attention->forward(d->dev, o, q, ring->keys, ring->values, first, c->heads, c->window);
 }
 
-/* x + attention over the window, or over the blocks of Landmark Attention. The product writes keys and values into the
- * ring: in two pieces where it wraps. */
+/* Adds the attention over the window to x, or over the blocks of Landmark Attention. The product writes keys and values
+ * into the ring buffer, in two pieces if it wraps. */
 static void decoder_self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
                                    struct mat x, int64_t first) {
     const struct ops *ops = d->dev->ops;
@@ -172,7 +172,8 @@ static void decoder_self_attention(struct decoder *d, const struct block_weights
     block_output(d->dev, x, q, w);
 }
 
-/* Keys and values of the block that ends before position `end`, out of the ring: in two pieces where it wraps. */
+/* Copies keys and values of the block that ends before position `end` out of the ring buffer, in two
+ * pieces if it wraps. */
 static void decoder_copy_block(struct device *dev, struct mat to, const struct decoder_ring *ring, int64_t end) {
     for (int64_t row = 0, n; row < to.rows; row += n) {
         int64_t at = (end - to.rows + row) % ring->both.rows, to_end = ring->both.rows - at;
@@ -181,8 +182,8 @@ static void decoder_copy_block(struct device *dev, struct mat to, const struct d
     }
 }
 
-/* After decoder_self_attention, which left the layer's normed input in scratch.h: x += what the rows read from the
- * state of their block (model.md §10.1). A block's end renews the state. */
+/* Called after decoder_self_attention, which left the layer's normed input in scratch.h. Adds to x what the rows read
+ * from the state of their block (model.md §10.1). At the end of a block it computes the next state. */
 static void decoder_recurrent(struct decoder_state *s, const struct decoder_ring *ring, struct mat x, int64_t first) {
     struct decoder *d = s->decoder;
     const struct ops *ops = d->dev->ops;
@@ -201,7 +202,7 @@ static void decoder_recurrent(struct decoder_state *s, const struct decoder_ring
     ops->matmul->forward(d->dev, x, q, w->o, true);
 }
 
-/* sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
+/* Computes sum = x + GCA(x) for the rows from `begin` on, which the blocks cover (model.md §5.2). */
 static void decoder_gca(struct decoder_state *s, const struct block_weights *w, struct mat x,
                         const struct decoder_fusion *f, const char *watch, int64_t first) {
     struct decoder *d = s->decoder;
@@ -217,7 +218,7 @@ static void decoder_gca(struct decoder_state *s, const struct block_weights *w, 
     ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
 }
 
-/* A product of few rows is bound by reading weights: it reads the bf16 ones. */
+/* The time of a product of few rows is that of reading weights, so it reads the bf16 copies. */
 static const struct block_weights *decoder_layer_weights(const struct decoder *d, int64_t rows) {
     return d->weights.narrow && rows <= MATMUL_FEW_ROWS ? d->weights.narrow : d->weights.layers;
 }
@@ -244,7 +245,7 @@ static void decoder_upper_layers(struct decoder_state *s, int group, int layer, 
         const struct block_weights *w = decoder_layer_weights(d, x.rows) + layer + i;
         decoder_self_attention(d, w, &s->rings[layer + i], x, p->first);
         if (plain.rows > 0) decoder_keys_keep(d, p, layer + i, plain, 0);
-        /* The residual stays x: GCA's output reaches the stream through the MLP alone (model.md §5.1). */
+        /* The residual is still x, because GCA's output reaches the stream only through the MLP (model.md §5.1). */
         if (plain.rows > 0) block_mlp(d->dev, plain, plain, w, d->config.rms_eps, decoder_block_scratch(d));
         if (fused.rows == 0) continue;
         double before = clock_seconds();
@@ -268,9 +269,10 @@ static void decoder_copy_rows(struct decoder *d, struct mat to, int64_t to_row, 
 static enum status decoder_append(struct decoder_state *s, const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
     int64_t chunk = d->config.chunk, kept = (p->in_chunk + p->n) % chunk;
-    int64_t fresh = kept < p->n ? kept : p->n; /* of the kept ones, those that came in this pass */
+    int64_t fresh = kept < p->n ? kept : p->n; /* the kept ids that this pass has added */
     int32_t *all = d->scratch.chunk_ids;
-    struct mat x = d->scratch.x; /* the pass begins at row d->positions; the rows before it hold the chunk's start */
+    /* the pass begins at row d->positions; the rows before it are the beginning of its first chunk */
+    struct mat x = d->scratch.x;
     bool hidden = s->chunk_rows.data != NULL;
     if (p->completed > 0) {
         struct mat rows = mat_rows(x, d->positions - p->in_chunk, p->completed * d->positions);
@@ -308,7 +310,7 @@ enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, 
     return STATUS_OK;
 }
 
-/* A view of the landmark rows: the last row of each chunk. */
+/* Returns a view of the landmark rows: the last row of each chunk. */
 static struct mat decoder_landmark_rows(const struct decoder *d, struct mat x, const struct decoder_pass *p) {
     struct mat rows = mat_rows(x, d->positions - 1 - p->in_chunk, 1);
     rows.rows = p->completed;
@@ -362,6 +364,6 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
         }
         done += p.n;
     }
-    /* After a step the device may still run work whose results are read later: no need to wait for it. */
+    /* After a step the device may still run work whose results are read later, so there is no wait. */
     return step ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
 }

@@ -1,8 +1,8 @@
 /* decoder_fuse.c -- which rows of a pass read which retrieved chunks (model.md §4.6).
  *
- * The neighbours of landmark t serve all positions of chunk t + 1, that chunk's landmark included. A pass may begin
- * inside a chunk: its rows are served by what the group's last retrieval left in current. Everything is copied, because
- * the retriever lends its rows only until the call after next. */
+ * All positions of chunk t + 1, including its landmark, read the neighbours of landmark t. A pass may begin inside a
+ * chunk. Its rows then read the neighbours in `current`, which the group's last retrieval set. Everything is copied,
+ * because the retriever's rows are valid only until the second call after it. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <assert.h>
@@ -56,8 +56,9 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
     struct decoder_blocks *b = &s->blocks[group];
     struct device *dev = s->decoder->dev;
     int64_t positions = s->decoder->positions;
-    int64_t chunks = (p->in_chunk + p->positions + positions - 1) / positions; /* that have rows in the pass */
-    int64_t begin = current->k > 0 ? 0 : 1;                                    /* the first that reads neighbours */
+    /* number of chunks that have rows in the pass */
+    int64_t chunks = (p->in_chunk + p->positions + positions - 1) / positions;
+    int64_t begin = current->k > 0 ? 0 : 1; /* the first chunk that reads neighbours */
     *out = (struct decoder_fusion){0};
     if (begin >= chunks) return STATUS_OK;
     assert(begin == 1 || chunks == 1 || current->k == found->k);
@@ -67,7 +68,7 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
     *out = (struct decoder_fusion){.pool = begin == 0 ? current->pool : found->pool,
                                    .blocks = decoder_blocks_view(on_device, chunks - begin, k),
                                    .begin = begin == 0 ? 0 : positions - p->in_chunk};
-    /* Id by id inside a chunk, the block that the last pass built is the same. */
+    /* inside a chunk, single ids use the block that the last pass built */
     bool current_only = chunks == 1;
     if (current_only && b->built_for == p->positions) return STATUS_OK;
 

@@ -1,12 +1,12 @@
 /* decoder_head.c -- the final norm and the tied head, for the requested rows only.
  *
- * Vocabulary x hidden is the largest matrix of a small model: a prefill that needs one row of logits must not
- * compute a thousand. Landmark rows never reach the head (model.md §6.4). */
+ * Vocabulary x hidden is the largest matrix of a small model, so a prefill that needs one row of logits must not
+ * compute a thousand. The head is never computed for landmark rows (model.md §6.4). */
 #include "decoder/decoder_internal.h"
 #include <assert.h>
 #include <string.h>
 
-/* Norms the selected ids' rows of x into the first rows of h; consecutive rows in one call. */
+/* Writes the norms of the selected ids' rows of x into the first rows of h; one call for consecutive rows. */
 static void decoder_head_norm_rows(struct decoder *d, const struct decoder_pass *p, struct mat x,
                                    const int64_t *selected, int64_t n) {
     struct mat h = d->scratch.h;
@@ -24,7 +24,7 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
     memset(out->nll + offset, 0, (size_t)pass * sizeof *out->nll);
     if (n == 0) return;
     struct decoder_scratch *s = &d->scratch;
-    int32_t *targets = s->ids; /* the pass has embedded its ids: both of their buffers are free */
+    int32_t *targets = s->ids; /* the pass has embedded its ids, so both of their buffers are free */
     for (int64_t i = 0; i < n; i++)
         targets[i] = out->targets[offset + selected[i]];
     int32_t *device_targets = device_side(d->dev, targets, s->ids_device);
@@ -36,14 +36,14 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
         out->nll[offset + selected[i]] = s->nll[i];
 }
 
-/* Of n rows of h, into memory of the device. */
+/* Computes logits of n rows of h into device memory. */
 static void decoder_head_product(struct decoder *d, float *there, int64_t first, int64_t n) {
     bool narrow = d->weights.narrow && n <= MATMUL_FEW_ROWS;
     d->dev->ops->matmul->forward(d->dev, mat_f32(there, n, d->config.vocab_size), mat_rows(d->scratch.h, first, n),
                                  narrow ? d->weights.narrow_embed : d->weights.embed, false);
 }
 
-/* Of the first n rows of h, logit_rows at a time. */
+/* Computes logits of the first n rows of h, logit_rows at a time. */
 static void decoder_head_logits(struct decoder *d, float *out, int64_t n) {
     int64_t vocab = d->config.vocab_size;
     for (int64_t done = 0, part; done < n; done += part) {

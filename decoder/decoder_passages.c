@@ -1,6 +1,6 @@
-/* decoder_passages.c -- key states: of a pass of the decoder, and of a batch of passages, which runs through the layers
- * as whole sequences do in training; the last MLP and the head are left out. On a CPU each thread has batches of its
- * own, and the weights are packed once for a decoder. */
+/* decoder_passages.c -- key states of a pass of the decoder, and of a batch of passages. Passages are computed as whole
+ * sequences, as in training. The last MLP and the head are left out. On a CPU each thread has its own batches, and the
+ * weights are packed once for a decoder. */
 #include "decoder/decoder_passages.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -8,14 +8,14 @@
 #include "kernels/device/carve.h"
 #include <assert.h>
 
-/* Rows that go through a layer at once: of one thread's batch on a CPU, and on a GPU. */
+/* Rows that are computed together: of one thread's batch on a CPU, and on a GPU. */
 enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384 };
 /* A GPU replays the ops of so few passages at once: to launch them one by one takes longer than to run them. */
 enum { REPLAY_PASSAGES = 16 };
 
 /* ---- packed weights ---- */
 
-/* Weights as matmul->pack laid them out, of a CPU; NULL: not packed, products read the weights themselves. */
+/* Weights in the layout of matmul->pack, on a CPU. NULL: not packed; products then read the weights themselves. */
 struct packed_layer {
     float *qkv, *o, *gate_up, *down;
 };
@@ -24,7 +24,7 @@ struct decoder_packed {
     struct packed_layer layers[];
 };
 
-/* The next matrix in `memory` (NULL: nothing is packed), on cache lines of its own. */
+/* Packs the next matrix into `memory` (NULL: only counts), beginning on a cache line. */
 static float *packed_next(struct device *dev, float *memory, size_t *used, struct mat w) {
     float *to = memory ? memory + *used : NULL;
     if (to) dev->ops->matmul->pack(dev, to, w);
@@ -32,7 +32,7 @@ static float *packed_next(struct device *dev, float *memory, size_t *used, struc
     return to;
 }
 
-/* Returns the numbers that are needed. */
+/* Returns how many numbers are needed. */
 static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     size_t used = 0;
     for (int i = 0; i < model_config_layers(&d->config); i++) {
@@ -46,7 +46,7 @@ static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     return used;
 }
 
-/* Once for all passages of a decoder: its weights do not change while passages are read. */
+/* Packs the weights once for all passages of a decoder, because they do not change while passages are read. */
 static enum status decoder_pack(struct decoder *d) {
     unsigned char *memory;
     const size_t layers = (size_t)model_config_layers(&d->config);
@@ -73,7 +73,7 @@ void decoder_packed_free(struct decoder *d) {
 
 /* ---- start and end ---- */
 
-/* What one thread computes a batch in; a GPU has one. */
+/* The memory in which one thread computes a batch. A GPU has one. */
 struct passages_workspace {
     struct mat x, norm, qkv, gate_up, lse;
     int32_t *ids, *ids_there;
@@ -81,7 +81,7 @@ struct passages_workspace {
 
 struct decoder_passages {
     struct decoder *decoder;
-    int64_t length, positions, batch; /* positions of a passage with its landmarks; passages at once */
+    int64_t length, positions, batch; /* positions of a passage, with its landmarks; number of passages of a batch */
     int threads;
     void *memory;
     int32_t *ids, *ids_there; /* [threads][batch*positions] */
@@ -166,14 +166,14 @@ void decoder_passages_free(struct decoder_passages *p) {
 
 /* ---- a batch ---- */
 
-/* One batch in hand: on a CPU, of one thread with a device of its own. */
+/* The current batch; on a CPU, that of one thread, which has its own device. */
 struct passages_job {
     struct decoder_passages *p;
     struct device *dev;
     const struct passages_workspace *w;
 };
 
-/* The row of a passage's id: each chunk that ended before it put one landmark in between. */
+/* Returns the row of a passage's id. Each chunk that ended before it has added one landmark row. */
 static int64_t passages_row(const struct decoder_passages *p, int64_t id) {
     return p->decoder->config.base_lm ? id : id + id / p->decoder->config.chunk;
 }
@@ -238,7 +238,7 @@ static void passages_mlp(const struct passages_job *b, struct mat x, int layer) 
     passages_product(b->dev, x, gate, w->down, packed.down, true);
 }
 
-/* As decoder_keys_make, with this batch's device. */
+/* Makes keys as decoder_keys_make does, with this batch's device. */
 static void passages_keys(const struct passages_job *b, struct mat keys, struct mat x, int key_layer) {
     const struct decoder *d = b->p->decoder;
     const bool projected = d->weights.key_proj.data && key_layer == d->config.memory_layer;
@@ -259,7 +259,8 @@ static void passages_compute(const struct passages_job *b, struct mat keys, int 
         passages_mlp(b, x, i);
     }
     passages_attend(b, x, key_layer - 1);
-    int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk; /* ids in neighbouring rows */
+    /* number of ids in adjacent rows */
+    int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk;
     for (int64_t id = 0; id < n * p->length; id += run) {
         int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
         passages_keys(b, mat_rows(keys, id, run), mat_rows(x, row, run), key_layer);
@@ -316,8 +317,8 @@ static void passages_range(void *context, int64_t begin, int64_t end, int worker
     passages_some(t, &b, begin, end);
 }
 
-/* Threads of a CPU take passages of their own: they meet at the end, not in each op. A rest of at most half a passage a
- * thread is computed by all threads together. */
+/* On a CPU, threads compute their own passages, so that they wait for each other only at the end, and not in each op. A
+ * remainder of at most half a passage per thread is computed by all threads together. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
                              int64_t n) {
     struct device *dev = p->decoder->dev;
@@ -347,7 +348,7 @@ void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct 
 void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin) {
     if (!p->keys.data || layer + 1 != p->key_layer) return;
     int64_t end = begin + h.rows;
-    /* Runs of ids without a landmark between them are neighbouring rows. */
+    /* Ids without a landmark between them are in adjacent rows. */
     for (int64_t j = 0, run; j < p->n; j += run) {
         int64_t row = decoder_pass_row(d, p, j);
         for (run = 1; j + run < p->n && decoder_pass_row(d, p, j + run) == row + run;)

@@ -1,8 +1,9 @@
-/* decoder_passages.h -- key states of passages, each read from its first id on with nothing before it, many at once.
+/* decoder_passages.h -- key states of many passages at a time. Each is read from its first id on, without text before
+ * it.
  *
- * A passage is `length` ids, a whole number of chunks. Results equal those of decoder_forward on a fresh state without
- * retrieval to rounding, and do not depend, to the bit, on which passages are encoded together nor on the number of
- * threads. One thread at a time per decoder. */
+ * A passage is `length` ids, a whole number of chunks. Results equal those of decoder_forward on a new state without
+ * retrieval up to rounding. Their bits depend neither on which passages are encoded together nor on the number of
+ * threads. For one thread at a time per decoder. */
 #pragma once
 #include "decoder/decoder.h"
 
@@ -11,6 +12,6 @@ struct decoder_passages;
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
 
-/* keys [n*length, d] dense, memory of the device in the weights' type: the key states of layer key_layer (from 1) at
+/* Writes keys [n*length, d], dense device memory in the weights' type: the key states of layer key_layer (from 1) at
  * ids [n*length] (negative: padding, whose keys are finite numbers). */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids, int64_t n);

@@ -1,7 +1,7 @@
-/* decoder_state.c -- what one running text carries from call to call.
+/* decoder_state.c -- the state of one running text between calls.
  *
- * Memory is allocated at creation: rings of the window and one pass, and the unfinished chunk. The current neighbours
- * are allocated at the first retrieval, since only the retriever knows k; rings that keep the whole text (Landmark
+ * Most memory is allocated at creation: rings for the window and one pass, and the unfinished chunk. The current
+ * neighbours are allocated at the first retrieval, whose result has k. Rings that keep the whole text (Landmark
  * Attention) grow by doubling. */
 #include "base/half.h"
 #include "base/memory.h"
@@ -9,7 +9,7 @@
 #include "kernels/device/carve.h"
 #include <assert.h>
 
-/* All rings in one allocation, so that large pages serve them: each token reads a window of every ring. */
+/* Allocates all rings at once, in large pages: each token reads a window of every ring. */
 static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
@@ -41,7 +41,7 @@ enum status decoder_state_reserve(struct decoder_state *s, int64_t positions) {
     enum status status = decoder_state_create_rings(s, positions > 2 * rows ? positions : 2 * rows);
     for (int i = 0; i < model_config_layers(&d->config) && status == STATUS_OK; i++)
         device_copy_rows(d->dev, mat_rows(s->rings[i].both, 0, rows), rings[i].both);
-    memory_free(rings); /* the state cannot be used any more where this failed */
+    memory_free(rings); /* after a failure here the state cannot be used */
     device_release(d->dev, memory);
     return status;
 }
@@ -104,7 +104,7 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
     s->watch = watch ? *watch : (struct decoder_watch){0};
 }
 
-/* Converts n bf16 numbers in the second half of `out` to float32 in place: each is read before it is overwritten. */
+/* Converts n bf16 numbers in the second half of `out` to float32 in place. Each is read before it is overwritten. */
 static void decoder_state_widen(float *out, int64_t n) {
     const uint16_t *from = (const uint16_t *)(const void *)out + n;
     for (int64_t i = 0; i < n; i++)

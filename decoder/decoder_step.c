@@ -1,15 +1,15 @@
-/* decoder_step.c -- decoding id by id: all layers of a position in one kernel (kernels/decode_step/decode_step.h),
- * where there is one.
+/* decoder_step.c -- decodes single ids: one kernel computes all layers of a position
+ * (kernels/decode_step/decode_step.h), if the device has such a kernel.
  *
- * What a landmark retrieves is read by the next chunk only. So the chunk's last id and its landmark run first, each as
- * a position of its own, and retrieval follows. Losses, projected key states, calls of several ids and a watch need a
- * pass through the ops (decoder.c).
+ * Only the next chunk reads what a landmark retrieves. So the chunk's last id and its landmark are computed first, as
+ * two positions, and retrieval follows. Losses, projected key states, calls of several ids and a watch need a pass
+ * through the ops (decoder.c).
  *
- * What overlaps at a chunk's end: the logits are copied during the landmark's step; the chunk's own encoding needs only
- * its ids, and is not searched before the next chunk ends (model.md §4.3), so it runs in the retriever's idle time.
- * What cannot overlap: the search needs the query, which the landmark's lower layers compute; K and V of the missing
- * chunks need the search; the next id's upper layers need K and V. Its lower layers do not, but one kernel computes all
- * layers. */
+ * At a chunk's end, these steps overlap. The logits are copied during the landmark's step. The chunk itself is encoded
+ * in the retriever's idle time: that needs only its ids, and no search finds the chunk before the next one ends
+ * (model.md §4.3). Other steps cannot overlap. The search needs the query, which the landmark's lower layers compute. K
+ * and V of missing chunks need the search. The next id's upper layers need K and V. Its lower layers do not, but one
+ * kernel computes all layers. */
 #include "base/memory.h"
 #include "decoder/decoder_internal.h"
 #include <assert.h>
@@ -42,7 +42,8 @@ static void decoder_step_layers(struct decode_step_layer *out, const struct deco
 enum status decoder_step_weights(struct decoder *d) {
     struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
-    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return STATUS_OK; /* the kernel has neither */
+    /* the kernel supports neither */
+    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return STATUS_OK;
     TRY(memory_allocate(&layers, (size_t)n));
     decoder_step_layers(layers, d);
     const struct decode_step_config config = {.layers = layers,
@@ -81,13 +82,13 @@ static bool decoder_step_can_run(const struct decoder_state *s, const struct dec
     return true;
 }
 
-/* The decoder variant's encoder reads every row's lower output. */
+/* For the decoder variant: its encoder reads every row's lower output. */
 static void decoder_step_keep_hidden(struct decoder_state *s, int64_t row) {
     if (s->retriever && s->chunk_rows.data)
         device_copy_rows(s->decoder->dev, mat_rows(s->chunk_rows, row, 1), mat_rows(s->inputs, 0, 1));
 }
 
-/* Runs the landmark's position, and retrieves for the next chunk. */
+/* Computes the landmark's position, and retrieves for the next chunk. */
 static enum status decoder_step_end_chunk(struct decoder_state *s, const struct decoder_pass *p,
                                           const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
@@ -122,7 +123,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
         fusions[g] = (struct decode_step_fusion){.pool = f.pool, .blocks = f.blocks};
     }
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
-    /* Where the kernel can write to the caller's memory there is nothing to copy. */
+    /* If the kernel can write to the caller's memory, no copy is needed. */
     float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
     float *logits = direct || !out->logits ? direct : d->scratch.logits_device;
     const struct decode_step_output made = {.logits = logits ? logits : out->logits_there,

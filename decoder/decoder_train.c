@@ -1,13 +1,13 @@
 /* decoder_train.c -- the decoder over whole sequences: memory, and the forward pass.
  *
- * What the backward pass reads stays where the forward op wrote it: a layer's output is the next layer's input, and
- * only the residual is copied (block_backward.h). With `recompute` a layer keeps only its input; all layers share one
- * set of buffers for the other activations. */
+ * The backward pass reads activations where the forward pass wrote them. A layer's output is the next layer's input,
+ * and only the residual is copied (block_backward.h). With `recompute` a layer keeps only its input, and all layers
+ * share one set of buffers for the other activations. */
 #include "base/memory.h"
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-static const float query_norm_eps = 1e-5f; /* of lmk_norms; the config's eps does not apply (model.md §4.1) */
+static const float query_norm_eps = 1e-5f; /* of lmk_norms, which do not use the config's eps (model.md §4.1) */
 
 int decoder_train_first(const struct decoder_train *t, int group) {
     int layer = t->config.lower_layers;
@@ -116,7 +116,7 @@ struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat
         .data = first.data, .type = x.type, .rows = t->queries, .cols = x.cols, .stride = x.stride * t->positions};
 }
 
-/* sum = h + GCA(h) (model.md §5.2). */
+/* Computes sum = h + GCA(h) (model.md §5.2). */
 static void decoder_train_gca(struct decoder_train *t, const struct block_weights *w, const struct block_kept *k,
                               const struct decoder_train_gca_kept *f, const struct decoder_train_group *group) {
     const struct ops *ops = t->dev->ops;
@@ -170,14 +170,14 @@ void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, 
     t->ready = layer;
 }
 
-/* Layers first .. end - 1: each writes the next one's input. */
+/* Computes layers first .. end - 1. Each writes the next one's input. */
 static void decoder_train_layers_forward(struct decoder_train *t, int first, int end, int group) {
     int all = model_config_layers(&t->config);
     for (int i = first; i < end; i++)
         decoder_train_layer_forward(t, i, group, i + 1 < all ? t->layers[i + 1].kept.x : t->out);
 }
 
-/* The input of `layer`; for the number of layers: the last one's output. */
+/* Returns the input of `layer`; for the number of layers, the output of the last one. */
 static struct mat decoder_train_layer_input(const struct decoder_train *t, int layer) {
     return layer < model_config_layers(&t->config) ? t->layers[layer].kept.x : t->out;
 }

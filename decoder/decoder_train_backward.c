@@ -1,19 +1,18 @@
 /* decoder_train_backward.c -- the decoder's backward pass (model.md §6.5).
  *
- * One matrix holds the gradient of the residual stream; each half of a layer adds its part to it. GCA's output reaches
- * the stream through the MLP's input only, so its gradient is that of `sum`, and that of `sum` is added to the
- * stream's. */
+ * One matrix has the gradient of the residual stream. Each half of a layer adds its part to it. GCA's output reaches
+ * the stream only through the MLP's input. So its gradient is that of `sum`, which is also added to the stream's. */
 #include "decoder/decoder_train_internal.h"
 #include <assert.h>
 
-/* The gradients that a group's layers give to the encoder and to the retrieval weights. */
+/* The gradients of a group's layers for the encoder and for the retrieval weights. */
 struct decoder_train_outputs {
     struct mat dkeys, dvalues;
     float *dweight;
     struct gca_inverse inverse;
 };
 
-/* From dsum through GCA to the stream, the chunks' keys and values, and the weights. */
+/* Computes from dsum the gradients through GCA: of the stream, of the chunks' keys and values, and of the weights. */
 static void decoder_train_gca_backward(struct decoder_train *t, int layer, const struct decoder_train_group *group,
                                        const struct decoder_train_outputs *outputs, bool first) {
     const struct ops *ops = t->dev->ops;
@@ -25,7 +24,7 @@ static void decoder_train_gca_backward(struct decoder_train *t, int layer, const
     ops->elementwise->add(t->dev, t->grad, t->grad, t->dsum);
     ops->matmul->backward_input(t->dev, dout, t->dsum, w->gca_o, false);
     ops->matmul->backward_weight(t->dev, g->gca_o, t->dsum, f->o);
-    /* All layers of the group read the same weights: their gradients are summed. */
+    /* All layers of the group read the same weights, so their gradients are summed. */
     struct gca_gradients to = {dq, outputs->dkeys, outputs->dvalues, first ? outputs->dweight : t->dweight};
     ops->gca->backward(t->dev, &to, dout, f->q, group->pool, group->blocks, outputs->inverse, lse);
     struct mat sum = mat_f32(outputs->dweight, 1, results);
@@ -36,7 +35,7 @@ static void decoder_train_gca_backward(struct decoder_train *t, int layer, const
     ops->norm->backward(t->dev, t->grad, g->gca_norm, dnorm, t->layers[layer].kept.h, w->gca_norm, f->rstd, true);
 }
 
-/* The tokens' queries of the state came from the layer's normed input, too. */
+/* The tokens' queries of the state are also computed from the layer's normed input. */
 static void decoder_train_query_of_state_backward(struct decoder_train *t, const struct block_kept *k,
                                                   const struct block_weights *w, const struct block_weights *g) {
     struct mat dnorm = t->work.narrow;
@@ -72,7 +71,7 @@ static void decoder_train_attention_backward(struct decoder_train *t, int layer)
     if (recurrent) decoder_train_query_of_state_backward(t, k, w, g);
 }
 
-/* From the gradient of key states through the norm that made them from x. */
+/* Adds the gradient of key states through the norm that made them from x. */
 static void decoder_train_keys_backward(struct decoder_train *t, struct mat dx, struct mat dkeys,
                                         const struct decoder_train_layer *l, struct mat x, bool accumulate) {
     int layer = t->key_layer - 1;
@@ -134,8 +133,8 @@ void decoder_train_add_dkeys(struct decoder_train *t, struct mat dkeys) {
     t->dkeys = dkeys;
 }
 
-/* The embedding's, from t->grad. A Base LM embeds negative ids as id 0: rows of id 0 get gradients, rows of negative
- * ids do not. */
+/* Computes the embedding's gradient from t->grad. A Base LM embeds negative ids as id 0. Rows of id 0 get gradients;
+ * rows of negative ids do not. */
 static void decoder_train_embed_backward(struct decoder_train *t) {
     t->dev->ops->embed->backward(t->dev, t->g.embed, t->grad, t->ids, t->config.base_lm ? -1 : t->config.pad_id);
 }

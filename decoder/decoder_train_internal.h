@@ -1,5 +1,5 @@
-/* decoder_train_internal.h -- what the files of the training decoder share: decoder_train.c has
- * creation and the forward pass, decoder_train_backward.c the backward pass. */
+/* decoder_train_internal.h -- for the files of the training decoder: decoder_train.c has creation and the forward pass,
+ * decoder_train_backward.c the backward pass. */
 #pragma once
 #include "decoder/decoder_internal.h"
 #include "decoder/decoder_train.h"
@@ -22,7 +22,7 @@ struct decoder_train {
     struct model_config config;
     struct decoder_weights w, g;
     enum dtype type;
-    /* length: of a sequence; queries: N*C; positions: S, Base LM 1 */
+    /* length: of a sequence; queries: N*C; positions: S, in a Base LM 1 */
     int64_t rows, length, queries, positions;
     bool recompute;
     int ready;                           /* the layer whose activations are in the shared buffers (recompute) */
@@ -33,20 +33,20 @@ struct decoder_train {
     struct decoder_train_group groups[MODEL_GROUPS_MAX];
     struct mat out, final, final_rstd;   /* the last layer's output and its norm */
     int key_layer;                       /* from 1; 0: no key states are kept */
-    struct mat keys, dkeys;              /* keys: a copy [n, d] with `recompute`, else the layer's; dkeys borrowed */
+    struct mat keys, dkeys; /* keys: a copy [n, d] with `recompute`, otherwise the layer's; dkeys: borrowed */
     struct mat grad;                     /* of the residual stream */
     struct mat dsum, dquery;             /* [n, d]; [N*C, d] */
     struct block_work work;
-    struct recurrent_train recurrent;    /* of the recurrent layer, where there is one */
-    float *dweight;                      /* [N*C*topk]: one layer's part */
+    struct recurrent_train recurrent;    /* of the recurrent layer, if there is one */
+    float *dweight;                      /* [N*C*topk]: the part of one layer */
 };
 
-/* Layer number of the first layer of a group, or of the end for group == groups. */
+/* Returns the number of the first layer of a group; for group == groups, the number of layers. */
 int decoder_train_first(const struct decoder_train *t, int group);
 /* y data NULL: computes only the layer's activations. group -1: a lower layer. */
 void decoder_train_layer_forward(struct decoder_train *t, int layer, int group, struct mat y);
-/* A layer's attention; with Landmark Attention its blocks. */
+/* Describes a layer's attention, with Landmark Attention including its blocks. */
 struct attention_sequences decoder_train_attention(const struct decoder_train *t, const struct block_kept *k);
 struct landmark_sequences decoder_train_landmarks(const struct decoder_train *t, const struct block_kept *k);
-/* The rows of x at the chunks' landmarks. */
+/* Returns the rows of x at the chunks' landmarks. */
 struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat x);

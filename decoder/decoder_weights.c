@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The layers with the bf16 copies of their matrices; norms are the float32 ones. */
+/* Finds the layers with the bf16 copies of their matrices. Norms are the float32 ones. */
 static enum status decoder_weights_find_narrow(struct decoder_weights *out, const struct model_config *c,
                                                const struct weights *narrow) {
     TRY(memory_allocate_zero(&out->narrow, (size_t)model_config_layers(c)));

@@ -1,4 +1,4 @@
-/* memory_config.c -- the file of a token memory: JSON, version 2; gates without a fit. */
+/* memory_config.c -- the file of a token memory (JSON, version 2), and gates that are not fitted. */
 #include "decoder/memory_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -24,7 +24,7 @@ struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight) {
     return gate;
 }
 
-/* The members that are numbers, that are fingerprints, and a mixture's arrays of numbers. */
+/* The members that are numbers, those that are fingerprints, and the arrays of numbers of a mixture. */
 static const struct {
     const char *name;
     size_t offset;
@@ -139,7 +139,7 @@ static enum status array_read(struct json *j, double *values, int n) {
     return json_expect(j, JSON_ARRAY_END, "the end of the array");
 }
 
-/* Products and sums of larger numbers overflow, and a gate of those gives no weights. */
+/* Products and sums of larger numbers overflow, and a gate with such numbers gives no weights. */
 static const double largest_number = 1e100;
 
 static enum status mixture_check(const struct json *j, const struct memory_mixture *m, int kind) {
@@ -205,7 +205,7 @@ static enum status searcher_read(struct json *j, enum memory_searcher *out) {
     return json_fail(j, "landmark, lexical or hybrid");
 }
 
-/* seen: a bit for each of whole, then of prints. */
+/* seen: one bit for each member of whole, then of prints. */
 static enum status member_read(struct json *j, struct memory_config *c, unsigned *seen) {
     if (json_equals(j, "version")) return json_skip(j); /* config_version has read it */
     for (int i = 0; i < PRINTS; i++) {
@@ -230,7 +230,7 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
     return json_fail(j, "a member of a memory's configuration (docs/token-memory.md)");
 }
 
-/* Before anything else is read: another version has other members. Version 1 did not name itself. */
+/* Read before everything else, because another version has other members. Version 1 had no number. */
 static enum status config_version(struct json j) {
     int64_t version = 1;
     TRY(json_expect(&j, JSON_OBJECT, "an object"));

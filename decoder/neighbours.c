@@ -1,4 +1,4 @@
-/* neighbours.c -- the best k of the union, and the softmax over them. */
+/* neighbours.c -- selects the best k of all candidates, and computes the softmax over them. */
 #include "decoder/neighbours.h"
 #include <math.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@ static bool neighbours_is_better(const struct neighbour_candidate *a, const stru
 }
 
 void neighbours_select(const struct neighbour_row *row, int k, struct neighbour_candidate *candidates, int64_t n) {
-    /* Selection sort of the first k: k is about 8 and n a few times that. */
+    /* Selection sort of the first k; k is about 8 and n a few times that. */
     double sum = 0;
     for (int rank = 0; rank < k; rank++) {
         int64_t best = rank;

@@ -1,8 +1,8 @@
 /* chunk_cache.c -- slots found by key in an open-addressing hash table, and a doubly linked list in order of use.
  *
  * The circular list runs from the most to the least recently used slot, with free slots at its end: the slot to replace
- * is the last one that is not pinned. A get pins the chunks that it finds, and claims slots for the missing ones; if
- * reading or encoding fails, the claimed slots are freed, so that no slot names a chunk that was not encoded. */
+ * is the last one that is not pinned. A get pins the chunks that it finds, and claims slots for the missing ones. If
+ * reading or encoding fails, the claimed slots are freed, so that every slot with a key has an encoded chunk. */
 #include "encoder/chunk_cache.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -14,7 +14,7 @@ enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 256 };
 struct slot {
     struct chunk_key key; /* id NONE: the slot is free */
     int64_t pins;
-    int32_t newer, older; /* in the list; its head is slot number `slots` */
+    int32_t newer, older; /* of the list, whose head is slot number `slots` */
 };
 
 struct chunk_cache {
@@ -24,18 +24,18 @@ struct chunk_cache {
     int hidden, chunk;
     bool off_by_one;
     struct slot *slot; /* [slots + 1] */
-    int32_t *table;    /* [table_size] slot number or NONE, linear probing */
+    int32_t *table;    /* [table_size]: a slot number or NONE, with linear probing */
     uint64_t table_mask;
-    struct mat keys, values;   /* [slots * SLOT_ROWS, hidden], memory of the device */
-    struct chunk_key *missing; /* of the current get, all three */
+    struct mat keys, values;   /* [slots * SLOT_ROWS, hidden], device memory */
+    struct chunk_key *missing; /* these three are of the current get */
     int32_t *missing_slot, *ids;
     size_t missing_capacity, slot_capacity, ids_capacity;
     struct chunk_cache_stats stats;
 };
 
-/* Writes the slots that are used first (from the last one down), so that their pages are mapped now: the first write to
- * a large page takes up to milliseconds, and would fall between two tokens. The other slots are mapped when they are
- * used. */
+/* Writes the slots that are used first (from the last one down), so that the system maps their pages at once. The first
+ * write to a large page takes up to milliseconds, which would otherwise delay a token. The other slots are mapped when
+ * they are used. */
 static void chunk_cache_prefault(struct chunk_cache *c) {
     int64_t slots = c->slots < PREFAULTED ? c->slots : PREFAULTED, rows = slots * SLOT_ROWS,
             first = c->keys.rows - rows;
@@ -120,7 +120,7 @@ static bool chunk_cache_same_key(struct chunk_key a, struct chunk_key b) {
     return a.id == b.id && a.source == b.source;
 }
 
-/* The hash table's bucket of this key, or the empty bucket where it would be inserted. */
+/* Returns the hash table's bucket of this key, or the empty bucket for it. */
 static uint64_t chunk_cache_bucket(const struct chunk_cache *c, struct chunk_key key) {
     uint64_t bucket = chunk_cache_hash(key) & c->table_mask;
     while (c->table[bucket] != NONE && !chunk_cache_same_key(c->slot[c->table[bucket]].key, key))
@@ -128,7 +128,7 @@ static uint64_t chunk_cache_bucket(const struct chunk_cache *c, struct chunk_key
     return bucket;
 }
 
-/* Empties a bucket and moves later entries of its run up, so that no lookup stops early at the hole. */
+/* Empties a bucket and moves later entries of its run up, so that no lookup ends early at the empty bucket. */
 static void chunk_cache_remove_bucket(struct chunk_cache *c, uint64_t hole) {
     for (uint64_t bucket = (hole + 1) & c->table_mask; c->table[bucket] != NONE;
          bucket = (bucket + 1) & c->table_mask) {
@@ -145,7 +145,7 @@ static void chunk_cache_ring_remove(struct chunk_cache *c, int32_t s) {
     c->slot[c->slot[s].older].newer = c->slot[s].newer;
 }
 
-/* Inserts s after `after`: the head makes it the newest, the head's `newer` the oldest. */
+/* Inserts s after `after`. After the head, s is the newest; after the head's `newer`, it is the oldest. */
 static void chunk_cache_ring_insert(struct chunk_cache *c, int32_t s, int32_t after) {
     int32_t older = c->slot[after].older;
     c->slot[s].newer = after;
@@ -185,7 +185,7 @@ static void chunk_cache_set_key(struct chunk_cache *c, int32_t s, struct chunk_k
     c->table[chunk_cache_bucket(c, key)] = s;
 }
 
-/* Frees a claimed slot: it is the next one to be claimed. */
+/* Frees a claimed slot, which then is the next one to be claimed. */
 static void chunk_cache_release(struct chunk_cache *c, int32_t s) {
     chunk_cache_forget(c, s);
     c->slot[s].pins = 0;
@@ -221,7 +221,7 @@ static bool chunk_cache_pin(struct chunk_cache *c, int32_t *slot, struct chunk_k
 }
 
 /* Pins the chunks that are cached before it claims slots for the others, so that none of this call's chunks is
- * replaced. A claimed slot gets its key at once: a repeated key finds it. */
+ * replaced. A claimed slot gets its key at once, so that a repeated key finds it. */
 static enum status chunk_cache_pin_all(struct chunk_cache *c, int32_t *slot, const struct chunk_key *keys, int64_t n,
                                        int64_t *missing) {
     for (int64_t i = 0; i < n; i++)
@@ -248,7 +248,7 @@ enum status chunk_cache_get(struct chunk_cache *c, int32_t *slot, const struct c
     TRY(chunk_cache_reserve(c, n));
     enum status s = chunk_cache_pin_all(c, slot, keys, n, &missing);
     if (s == STATUS_OK && missing) s = chunk_cache_fill(c, missing, tokens, context);
-    if (s != STATUS_OK) { /* as if it had not been called, except that claimed slots lost their old chunks */
+    if (s != STATUS_OK) { /* the cache is unchanged, except that claimed slots have lost their old chunks */
         chunk_cache_unpin(c, slot, n);
         for (int64_t i = 0; i < missing; i++)
             chunk_cache_release(c, c->missing_slot[i]);

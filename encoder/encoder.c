@@ -1,7 +1,7 @@
-/* encoder.c -- chunks through the bidirectional layers (model.md §3).
+/* encoder.c -- encodes chunks with the bidirectional layers (model.md §3).
  *
- * On the CPU each thread runs batches of its own through all layers (encoder_layers.c) with serial ops: no thread waits
- * for another within a batch, and the activations stay in its core's caches. */
+ * On the CPU each thread computes its own batches through all layers (encoder_layers.c) with serial ops. So no thread
+ * waits for another within a batch, and the activations stay in the caches of its core. */
 #include "encoder/encoder.h"
 #include "base/memory.h"
 #include "encoder/encoder_internal.h"
@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Chunks of a batch: of one CPU thread, and of a GPU, where a batch must take much longer than the gap between two
+/* Chunks of a batch, for one CPU thread and for a GPU. On a GPU a batch must take much longer than the time between two
  * batches (2048 x 64 rows take about 5 ms on an H100). */
 enum { BATCH = 8, BATCH_GPU = 2048 };
 
@@ -54,7 +54,7 @@ static enum status encoder_create_workspaces(struct encoder *e) {
     return STATUS_OK;
 }
 
-/* row_begin, slot and weight, contiguous; row_begin first, for its alignment of 8 bytes. */
+/* Creates row_begin, slot and weight, which are contiguous. row_begin is first, because it is aligned to 8 bytes. */
 static enum status encoder_create_blocks(struct encoder *e) {
     size_t n = (size_t)e->batch, bytes = (n + 1) * sizeof(int64_t) + n * (sizeof(int32_t) + sizeof(float));
     unsigned char *memory;
@@ -131,7 +131,7 @@ int64_t encoder_batch(const struct encoder *e) {
     return e->batch * e->threads;
 }
 
-/* The arguments of a recorded batch; the recording depends only on the number of chunks and on the pool. */
+/* The arguments of a recorded batch. The recording depends only on the number of chunks and on the pool. */
 struct encoder_batch {
     const struct encoder_job *job;
     const struct encoder_workspace *w;
@@ -176,7 +176,7 @@ static void encoder_encode_batch(const struct encoder_job *job, struct device *d
     encoder_landmarks(job, dev, w, begin, end - begin);
 }
 
-/* A range of threads_for may be longer than its grain: with one thread it is everything. */
+/* A range of threads_for may be longer than its grain: with one thread it is the whole range. */
 static void encoder_encode_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct encoder_job *job = context;
     const struct encoder *e = job->e;
@@ -188,7 +188,7 @@ static void encoder_encode_range(void *context, int64_t begin, int64_t end, int 
 static void encoder_run_job(const struct encoder_job *job, int64_t n) {
     struct encoder *e = job->e;
     if (!job->out->landmarks && !job->out->states && !job->out->keys.data && !job->out->values.data) return;
-    while (e->later.next > 0) /* its first parts use the workspace */
+    while (e->later.next > 0) /* a chunk that was begun uses the workspace */
         encoder_advance(e);
     if (!e->dev->shares_memory) {
         encoder_encode_range((void *)job, 0, n, 0);
@@ -231,7 +231,7 @@ void encoder_begin(struct encoder *e, const struct encoder_output *out, const in
         l->out.slot = &l->ids[e->config.chunk];
     }
     if (hidden.data) {
-        encoder_advance(e); /* copies the rows, which the caller may change */
+        encoder_advance(e); /* encoder_advance copies the rows now, because the caller may change them */
         return;
     }
     memcpy(l->ids, ids, (size_t)e->config.chunk * sizeof *l->ids);

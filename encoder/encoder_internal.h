@@ -1,6 +1,6 @@
-/* encoder_internal.h -- what the files of the encoder share: its packed weights (encoder_weights.c), the workspace
- * of a thread, and the layers for one batch (encoder_layers.c). encoder.c distributes batches over threads, records
- * them for replay, or issues them part by part. */
+/* encoder_internal.h -- for the files of the encoder: its packed weights (encoder_weights.c), the workspace of a
+ * thread, and the layers for one batch (encoder_layers.c). encoder.c distributes batches over threads, records them for
+ * replay, or issues them part by part. */
 #pragma once
 #include "encoder/encoder.h"
 #include "model/block.h"
@@ -16,8 +16,9 @@ struct encoder_layer {
 struct encoder_weights {
     struct mat embedding, prenorm, norm;
     struct encoder_layer *layers;
-    struct encoder_matrix chunk_k, chunk_v, chunk_kv;    /* k and v where products write to the slot, else kv */
-    struct encoder_matrix landmark;      /* packed NULL without retrieval_proj */
+    /* chunk_k and chunk_v if products write to the slots, otherwise chunk_kv */
+    struct encoder_matrix chunk_k, chunk_v, chunk_kv;
+    struct encoder_matrix landmark;      /* packed NULL if the config has no retrieval_proj */
     void *memory;                        /* all packed matrices */
     size_t bytes;
 };
@@ -26,34 +27,34 @@ enum status encoder_weights_create(struct encoder_weights *out, struct device *d
                                    const struct weights *weights);
 void encoder_weights_free(struct encoder_weights *w, struct device *dev);
 
-/* Batches of at most so many chunks (what decoding a token misses in the cache) are recorded and replayed: launching
+/* Batches of at most this many chunks (what the cache lacks for one token) are recorded and replayed, because launching
  * their ops one by one would take longer than the ops. */
 enum { ENCODER_REPLAY_CHUNKS = 16 };
 
-/* Memory of one thread for a batch; the rows of chunk c are c*S .. c*S+S-1. */
+/* The memory of one thread for a batch. The rows of chunk c are c*S .. c*S+S-1. */
 struct encoder_workspace {
-    int32_t *ids, *ids_device;                        /* [B*S] ids, then [B] slots; and their device buffer */
+    int32_t *ids, *ids_device;                        /* [B*S] ids, then [B] slots, and their buffer on the device */
     struct mat x, norm, qkv, gate_up;                 /* [B*S, d], [B*S, d], [B*S, 3d], [B*S, 2f] */
-    struct mat landmark, landmark_norm, landmark_out; /* [B, d]: the last layer for landmark rows only */
+    struct mat landmark, landmark_norm, landmark_out; /* [B, d]: for landmark rows only, in the last layer */
 };
 
-/* A call, shared by the threads. */
+/* The arguments of a call, which the threads share. */
 struct encoder_job {
     struct encoder *e;
     const struct encoder_output *out;
     const int32_t *ids;
-    struct mat hidden; /* data NULL: ids */
+    struct mat hidden;                   /* data NULL: the input is ids */
 };
 
-/* The chunk that is encoded part by part. ids [chunk + 1]: its ids and its slot. */
+/* A chunk that is encoded in parts. ids [chunk + 1]: its ids and its slot. */
 struct encoder_later {
     struct encoder_job job;
     struct encoder_output out;
     int32_t *ids;
-    int next, parts; /* the part to be issued next, of so many; 0 of 0: no chunk */
+    int next, parts;                     /* next: the part to issue next; parts: their number; 0 of 0: no chunk */
 };
 
-/* Keys and values of few chunks, recorded for one pool. */
+/* The recorded encoding of keys and values of few chunks, for one pool. */
 struct encoder_recorded {
     struct device_replay *replay;
     void *keys, *values;
@@ -65,23 +66,24 @@ struct encoder {
     struct encoder_weights weights;
     enum dtype type;              /* of weights and activations */
     struct encoder_workspace *workspaces; /* one for each thread */
-    int threads, positions;       /* threads, each with its own batches; 1 where the ops themselves are parallel */
+    /* threads: number of threads with their own batches; 1 if the ops themselves are parallel */
+    int threads, positions;
     int64_t batch;
     void *memory;        /* of the workspaces */
-    int32_t *ids;        /* of the workspaces, in memory of this process; NULL with shared memory */
-    void *block_memory;  /* of the next three, on the device */
+    int32_t *ids;        /* of the workspaces, in memory of this process; NULL if memory is shared */
+    void *block_memory;  /* of the next three members, on the device */
     int64_t *block_rows; /* [B+1] 0, 1, 2 ...: each landmark reads its own chunk */
     int32_t *block_slots;
     float *block_weights;
     struct encoder_later later;
-    struct encoder_recorded recorded[ENCODER_REPLAY_CHUNKS + 1]; /* by chunks */
+    struct encoder_recorded recorded[ENCODER_REPLAY_CHUNKS + 1]; /* by number of chunks */
     size_t bytes;
 };
 
-/* Copies the ids of the job's chunks first .. first + chunks - 1, and then their slots, to the device. */
+/* Copies the ids of the job's chunks first .. first + chunks - 1 to the device, and then their slots. */
 void encoder_stage(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w, int64_t first,
                    int64_t chunks);
-/* Encodes all rows of staged chunks: part 0 .. encoder_parts - 1, in this order. */
+/* Encodes all rows of staged chunks. The parts 0 .. encoder_parts - 1 must be called in this order. */
 int encoder_parts(const struct encoder *e);
 void encoder_part(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w, int64_t first,
                   int64_t chunks, int part);

@@ -1,16 +1,15 @@
-/* encoder_layers.c -- a batch of chunks through the bidirectional layers (model.md §3), with the ops of one device.
+/* encoder_layers.c -- the bidirectional layers for a batch of chunks (model.md §3), with the ops of one device.
  *
- * When only landmarks are requested (an index build), the last layer computes keys and values of every row, but
- * queries, output and MLP of the landmark's row only: 1 row of 64. This saves 40 % of the arithmetic of a two-layer
- * encoder. */
+ * If only landmarks are requested (an index build), the last layer computes keys and values of every row, but queries,
+ * output and MLP only of the landmark's row, 1 of 64. This saves 40 % of the arithmetic of a two-layer encoder. */
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
 
-/* Parts of a layer, when a chunk is encoded in parts. */
+/* LAYER_PARTS: parts of a layer, if a chunk is encoded in parts */
 enum { KEY_ROWS = 64, LAYER_PARTS = 4 };
-static const float inner_eps = 1e-6f; /* of every norm inside the encoder; the config's eps does not apply */
+static const float inner_eps = 1e-6f; /* of every norm in the encoder's layers, which do not use the config's eps */
 
 static void encoder_matmul(struct device *dev, struct mat y, struct mat x, struct encoder_matrix w, bool accumulate) {
     assert(y.cols == w.out && x.cols == w.in);
@@ -21,7 +20,7 @@ static void encoder_norm(struct device *dev, struct mat y, struct mat x, struct 
     dev->ops->norm->forward(dev, y, mat_f32(NULL, x.rows, 1), x, w, eps);
 }
 
-/* Rows S-1, 2S-1, ...: one landmark for each chunk. */
+/* Returns rows S-1, 2S-1, ...: the landmark of each chunk. */
 static struct mat encoder_landmark_rows(const struct encoder *e, struct mat m, int64_t chunks) {
     struct mat rows = mat_rows(m, e->positions - 1, 1);
     rows.rows = chunks;
@@ -33,7 +32,7 @@ static struct mat encoder_first_rows(struct mat m, int64_t rows) {
     return mat_rows(m, 0, rows);
 }
 
-/* x += MLP(RMS(x)), in two halves. */
+/* Computes x += MLP(RMS(x)), in two halves. */
 static void encoder_mlp_up(const struct encoder *e, struct device *dev, const struct encoder_layer *l, struct mat x,
                            struct mat norm, struct mat gate_up) {
     int64_t f = e->config.ffn;
@@ -48,7 +47,7 @@ static void encoder_mlp_down(const struct encoder *e, struct device *dev, const 
     encoder_matmul(dev, x, mat_cols(gate_up, 0, e->config.ffn), l->down, true);
 }
 
-/* Rotates queries and keys, which are adjacent columns, in one call. */
+/* Rotates queries and keys in one call, because they are adjacent columns. */
 static void encoder_rope(const struct encoder *e, struct device *dev, struct mat qkv) {
     dev->ops->rope->forward(dev, mat_cols(qkv, 0, 2 * e->config.hidden), 2 * e->config.heads, e->positions,
                             e->config.rope_theta);
@@ -79,8 +78,8 @@ static void encoder_layer_part(const struct encoder *e, struct device *dev, cons
     }
 }
 
-/* The last layer for the landmark's row of each chunk: w->landmark. Query rows of other positions hold values of an
- * earlier layer: they are rotated as well, and not read. */
+/* The last layer for the landmark's row of each chunk: w->landmark. The query rows of other positions have values of an
+ * earlier layer. They are rotated, too, but not read. */
 static void encoder_last_layer_landmarks(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
                                          const struct encoder_workspace *w, int64_t chunks) {
     int64_t rows = chunks * e->positions, d = e->config.hidden;
@@ -143,7 +142,7 @@ static void encoder_write_landmarks(const struct encoder_job *job, struct device
     if (projected) encoder_matmul(dev, out, norm, e->weights.landmark, false);
 }
 
-/* Keys or values of one chunk: its real rows projected; rows after them are zero. */
+/* Writes the keys or values of one chunk: the projections of its real rows, then zeros. */
 static void encoder_write_projection(const struct encoder *e, struct device *dev, struct mat pool, int64_t slot,
                                      struct mat states, struct encoder_matrix w) {
     int64_t live = e->config.chunk;
@@ -176,7 +175,7 @@ static void encoder_write_projections(const struct encoder_job *job, struct devi
     }
 }
 
-/* x: rows before the last norm; normed in place. */
+/* x: rows before the last norm. They are normed in place. */
 static void encoder_write_states(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
                                  struct mat x, int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;

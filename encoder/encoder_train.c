@@ -1,15 +1,15 @@
 /* encoder_train.c -- the chunk encoder over many chunks at once, forward and backward.
  *
- * Keys and values are one product of the states with [Wk; Wv], so they are adjacent columns of rows of 2d, and so are
- * their gradients. Those are float32 sums over all layers that read them. The gradient of the states is summed in
- * float32 as well (keys, values, landmark, masked tokens), and rounded once. */
+ * Keys and values are computed in one product of the states with [Wk; Wv], so they are adjacent columns in rows of 2d.
+ * So are their gradients, which are float32 sums over all layers that read them. The gradient of the states (from keys,
+ * values, landmark, masked tokens) is also summed in float32, and rounded once. */
 #include "encoder/encoder_train.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "model/block_backward.h"
 #include <assert.h>
 
-static const float inner_eps = 1e-6f; /* of every norm inside the encoder; the config's eps does not apply */
+static const float inner_eps = 1e-6f; /* of every norm in the encoder's layers, which do not use the config's eps */
 
 struct encoder_tensors {
     struct mat embed, prenorm, norm, kv, landmark; /* kv [2d, d]; landmark: data NULL without retrieval_proj */
@@ -22,15 +22,15 @@ struct encoder_train {
     struct encoder_tensors w, g;
     enum dtype type;
     int64_t max_chunks, positions;
-    int64_t first, chunks;              /* first .. chunks - 1 are current: those of one pass; between passes all */
-    int64_t ends[MODEL_GROUPS_MAX + 1]; /* of each pass: forward, then appends */
+    int64_t first, chunks; /* chunks first .. chunks - 1 are current: those of one pass, or between passes all */
+    int64_t ends[MODEL_GROUPS_MAX + 1]; /* the end of each pass: the forward, then the appends */
     int passes;
     bool recompute, projection; /* encoder_train_keep_projection */
     const int32_t *ids;         /* of the last forward, or NULL */
     struct mat input;           /* embedded ids, or the borrowed hidden rows */
     void *memory;
     size_t bytes;
-    /* For max_chunks; a step's are the first rows of them. */
+    /* for max_chunks; a step uses the first rows of them */
     struct block_kept *layers;
     struct mat embedded, prenorm_rstd, out, norm_rstd, states, kv, landmarks, dkv, dstates, dlandmarks;
     struct mat grad; /* of the residual stream */
@@ -126,12 +126,12 @@ static int64_t encoder_train_current_chunks(const struct encoder_train *t) {
     return t->chunks - t->first;
 }
 
-/* The rows of m that belong to the current chunks. */
+/* Returns the rows of m that belong to the current chunks. */
 static struct mat encoder_train_current_rows(const struct encoder_train *t, struct mat m) {
     return mat_rows(m, t->first * t->positions, encoder_train_current_chunks(t) * t->positions);
 }
 
-/* m: the current chunks' rows. Returns the landmark's row of each chunk. */
+/* m: rows of the current chunks. Returns the landmark's row of each chunk. */
 static struct mat encoder_train_landmark_rows(const struct encoder_train *t, struct mat m) {
     struct mat first = mat_rows(m, t->positions - 1, 1);
     return (struct mat){.data = first.data,
@@ -153,7 +153,7 @@ static void encoder_train_layer_attention(struct encoder_train *t, const struct 
     const struct model_config *m = &t->config;
     struct block_kept k = *kept;
     block_keep_qkv(t->dev, &k, w, inner_eps);
-    /* Queries and keys are adjacent columns: rotated in one call, and kept rotated for the backward pass. */
+    /* Queries and keys are adjacent columns, so one call rotates both. They stay rotated for the backward pass. */
     t->dev->ops->rope->forward(t->dev, mat_cols(k.qkv, 0, 2 * m->hidden), 2 * m->heads, (int)t->positions,
                                m->rope_theta);
     t->dev->ops->chunk_attention->forward_keep(t->dev, k.o, k.lse, block_part(k.qkv, 0), block_part(k.qkv, 1),
@@ -181,7 +181,7 @@ static void encoder_train_begin(struct encoder_train *t, const int32_t *ids, str
     t->input = ids ? t->embedded : hidden;
 }
 
-/* The rows that the first layer reads. */
+/* Makes the rows that the first layer reads. */
 static void encoder_train_embed(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     if (t->ids)
@@ -192,7 +192,7 @@ static void encoder_train_embed(struct encoder_train *t) {
                        t->w.prenorm, t->config.rms_eps);
 }
 
-/* The last layer after its attention, the norm and the projection, for the landmarks' rows only. */
+/* Computes the last layer after its attention, the norm and the projection, only for the landmarks' rows. */
 static struct mat encoder_train_last_layer_landmarks(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
@@ -218,10 +218,10 @@ void encoder_train_encode(struct encoder_train *t, struct mat landmarks, const i
     for (int i = 0; i < t->config.encoder_layers - 1; i++)
         encoder_train_layer_forward(t, i, encoder_train_current_rows(t, t->layers[i + 1].x));
     t->dev->ops->elementwise->convert(t->dev, landmarks, encoder_train_last_layer_landmarks(t));
-    t->chunks = 0; /* backward is not possible */
+    t->chunks = 0; /* there is no backward pass after this */
 }
 
-/* All layers for the current chunks. */
+/* Computes all layers for the current chunks. */
 static void encoder_train_forward_current(struct encoder_train *t) {
     const struct ops *ops = t->dev->ops;
     int last = t->config.encoder_layers - 1;
@@ -291,7 +291,7 @@ struct mat encoder_train_dstates(const struct encoder_train *t) {
     return encoder_train_current_rows(t, t->dstates);
 }
 
-/* m in the type of activations: m itself, or rounded into `buffer`. */
+/* Returns m in the type of activations: m itself, or its values rounded into `buffer`. */
 static struct mat encoder_train_to_activation_type(struct encoder_train *t, struct mat m, struct mat buffer) {
     if (m.type == t->type) return m;
     struct mat to = mat_dense(buffer.data, t->type, m.rows, m.cols);
@@ -300,7 +300,7 @@ static struct mat encoder_train_to_activation_type(struct encoder_train *t, stru
     return to;
 }
 
-/* Adds the gradients of keys, values and landmarks to dstates; returns it in the type of activations. */
+/* Adds the gradients of keys, values and landmarks to dstates, and returns it in the type of activations. */
 static struct mat encoder_train_states_backward(struct encoder_train *t) {
     const struct matmul_ops *matmul = t->dev->ops->matmul;
     struct mat states = encoder_train_states(t), dstates = encoder_train_dstates(t);
@@ -319,7 +319,7 @@ static struct mat encoder_train_states_backward(struct encoder_train *t) {
     return encoder_train_to_activation_type(t, dstates, t->work.narrow);
 }
 
-/* The gradient of lmk_k_proj from the last pass, whose chunks then no longer count. */
+/* Computes the gradient of lmk_k_proj from the chunks of the last pass, and removes these chunks. */
 static void encoder_train_projection_backward(struct encoder_train *t) {
     t->first = t->ends[t->passes - 2];
     struct mat dlandmarks = mat_rows(t->dlandmarks, t->first, encoder_train_current_chunks(t));
@@ -331,7 +331,7 @@ static void encoder_train_projection_backward(struct encoder_train *t) {
     t->passes--;
 }
 
-/* Computes a layer's activations again, pass by pass as in the forward, for equal bits. */
+/* Computes a layer's activations again, pass by pass as in the forward pass, so that the bits are equal. */
 static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
     int64_t all = t->chunks;
     for (int i = 0; i < t->passes; i++) {
@@ -346,7 +346,7 @@ static void encoder_train_layer_recompute(struct encoder_train *t, int layer) {
 static void encoder_train_layer_backward(struct encoder_train *t, int layer) {
     const struct model_config *m = &t->config;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
-    /* With recompute the layers share buffers, which still hold the last layer's activations. */
+    /* With `recompute` the layers share buffers, which still have the last layer's activations. */
     if (t->recompute && layer < m->encoder_layers - 1) encoder_train_layer_recompute(t, layer);
     struct block_kept k = encoder_train_layer_kept(t, layer);
     struct mat grad = encoder_train_current_rows(t, t->grad), dout = encoder_train_current_rows(t, t->work.narrow);

@@ -4,7 +4,7 @@
 #include "encoder/encoder_internal.h"
 #include "kernels/ops.h"
 
-/* Allocates packed matrices from `memory`; with memory NULL it only counts bytes. */
+/* Allocates packed matrices from `memory`. With memory NULL it only counts bytes. */
 struct packer {
     struct device *dev;
     unsigned char *memory;
@@ -44,7 +44,7 @@ static void encoder_weights_pack_all(struct encoder_weights *out, struct packer 
         block_weights_encoder(&w, config, weights, i);
         *layer = (struct encoder_layer){.input_norm = w.input_norm, .post_norm = w.post_norm};
         layer->qkv = encoder_weights_pack(p, w.qkv);
-        if (i == last) { /* queries of the landmark's row alone */
+        if (i == last) { /* only queries of the landmark's row are needed */
             layer->q = encoder_weights_pack(p, w.q);
             layer->kv = encoder_weights_pack(p, w.kv);
         }

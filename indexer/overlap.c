@@ -1,13 +1,14 @@
 /* overlap.c -- see overlap.h.
  *
- * The texts become a suffix automaton (Blumer et al. 1985, "The smallest automaton recognizing the subwords of a
- * text"). A state represents runs that end at the same positions. Its length is that of its longest run. Its link leads
- * to the longest run that ends at more positions. All texts share one automaton; each begins at the root.
+ * The texts are stored as a suffix automaton (Blumer et al. 1985, "The smallest automaton recognizing the subwords of a
+ * text"). A state represents runs of tokens that end at the same positions. Its length is that of its longest run. Its
+ * link leads to the state of its longest suffix that ends at more positions. All texts share one automaton, and each
+ * begins at the root.
  *
- * Each document of the store is fed through the automaton. After each token, the state and the length reached are the
- * longest run of some text that ends there. A state that was reached proves the runs of all states on its chain of
- * links. The longest shared run that ends at a position of a text is given by the first reached state on the position's
- * own chain. */
+ * The automaton reads each document of the store. After each token, its state and length are those of the longest run
+ * of some text that ends there. If a state was reached, the store also has the runs of all states on its chain of
+ * links. The longest shared run that ends at a position of a text is that of the first reached state on the chain of
+ * this position. */
 #include "indexer/overlap.h"
 #include "base/memory.h"
 #include <string.h>
@@ -50,7 +51,7 @@ static int32_t *edge_cell(const struct overlap *o, int32_t from, int32_t token) 
     return &o->table[i];
 }
 
-/* NONE: there is no such edge. */
+/* Returns NONE if there is no such edge. */
 static int32_t edge_of(const struct overlap *o, int32_t from, int32_t token) {
     return *edge_cell(o, from, token);
 }
@@ -86,7 +87,7 @@ static enum status state_add(struct overlap *o, int32_t *out, int32_t length, in
     return STATUS_OK;
 }
 
-/* Splits state `of`: its runs that are at most one longer than those of `from` get a state of their own. */
+/* Splits state `of`: its runs that are at most one longer than those of `from` get a new state. */
 static enum status state_split(struct overlap *o, int32_t *out, int32_t of, int32_t from, int32_t token) {
     TRY(state_add(o, out, o->states[from].length + 1, o->states[of].link));
     for (int32_t e = o->states[of].first_edge; e != NONE; e = o->edges[e].next)
@@ -224,7 +225,7 @@ static enum status scan_chunks(struct overlap *o, struct store_view *view, int32
     return STATUS_OK;
 }
 
-/* Sorts the states by length, the shortest first: a counting sort. */
+/* Sorts the states by length, the shortest first, by a counting sort. */
 static enum status sort_states(const struct overlap *o, int32_t *order) {
     int32_t longest = 0;
     int64_t *count;
@@ -241,7 +242,7 @@ static enum status sort_states(const struct overlap *o, int32_t *order) {
     return STATUS_OK;
 }
 
-/* From long to short: a reached run proves the runs that it ends with. Then from short to long: a state that was not
+/* First from long to short: if a run was reached, so were its suffixes. Then from short to long: a state that was not
  * reached takes the value of its link. */
 static enum status follow_links(struct overlap *o) {
     int32_t *order;
@@ -284,11 +285,11 @@ int32_t overlap_ending(const struct overlap *o, int64_t token) {
     return o->states[o->at[token]].reached;
 }
 
-/* A token is in a shared run of at least L tokens if and only if it is one of L adjacent tokens that are shared. */
+/* A token is in a shared run of at least L tokens if and only if it is one of L adjacent tokens of such a run. */
 void overlap_reach(const struct overlap *o, uint8_t *reach, int64_t first, int64_t n, const int *lengths, int levels) {
     memset(reach, 0, (size_t)n);
     for (int level = 0; level < levels; level++)
-        for (int64_t i = lengths[level] - 1, marked = 0; i < n; i++) { /* tokens before `marked` are done */
+        for (int64_t i = lengths[level] - 1, marked = 0; i < n; i++) { /* tokens before `marked` are finished */
             if (overlap_ending(o, first + i) < lengths[level]) continue;
             int64_t at = i + 1 - lengths[level];
             for (at = at > marked ? at : marked; at <= i; at++)

@@ -64,7 +64,7 @@ static enum status library_build(struct indexer_report *report, const char *path
                                     .append = c->append,
                                     .restart = c->restart,
                                     .progress = &progress};
-    if (c->parts) config.index = "exact", config.lexical = STORE_LEXICAL_OFF; /* the joined store has its own */
+    if (c->parts) config.index = "exact", config.lexical = STORE_LEXICAL_OFF; /* the joined store gets its own */
     if (c->next)
         config.reader =
             (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};

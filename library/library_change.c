@@ -1,4 +1,4 @@
-/* library_change.c -- checking and changing whole stores: verify, delete, compact, join, freeze. */
+/* library_change.c -- checks and changes whole stores: verify, delete, compact, join, freeze. */
 #include "base/system/threads.h"
 #include "library/library_internal.h"
 #include "store/change/freeze.h"
@@ -65,7 +65,7 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
 
 /* ---- compact ------------------------------------------------------------------------------------------------ */
 
-/* What makes an index: the caller frees publish->threads. */
+/* Sets the options for making an index. The caller frees publish->threads. */
 static enum status library_publish(struct store_publish *out, const char *index, uint64_t max_ram, int n_threads,
                                    const struct progress *progress) {
     struct threads *threads = NULL;

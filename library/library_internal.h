@@ -1,7 +1,8 @@
-/* library_internal.h -- what the handles of include/drt.h are made of, and how its functions check their arguments.
+/* library_internal.h -- the structs of the handles of include/drt.h, and functions that check arguments.
  *
- * Order of locks: a model's, then a store's. A callback is called with neither, but those of a build (its model's) and
- * those for progress. Handles count their users, so that they can be closed in any order. */
+ * Locks are taken in this order: a model's, then a store's. A callback is called without these locks, except the
+ * callbacks of a build (its model's lock is held) and those for progress. Handles count their users, so they can be
+ * closed in any order. */
 #pragma once
 #include "include/drt.h"
 #include "session/engine.h"
@@ -11,7 +12,7 @@
 
 /* ---- arguments and structs ------------------------------------------------------------------------------ */
 
-/* TRY for functions of drt.h. */
+/* TRY for the functions of drt.h. */
 #define LIBRARY_TRY(expr)                                                       \
     do {                                                                        \
         enum status library_status_ = (expr);                                   \
@@ -27,50 +28,52 @@
         if (!(condition)) LIBRARY_INVALID(__VA_ARGS__);                         \
     } while (0)
 
-/* A caller's struct as this library knows it: what an older caller does not have is zero. given NULL: all zero. What a
- * newer caller has besides must be zero (STATUS_UNSUPPORTED). `name` is for messages. */
+/* Copies a caller's struct into this library's version of it. Members that an older caller's struct lacks become
+ * zero. given NULL: all zero. Members that only a newer caller's struct has must be zero (STATUS_UNSUPPORTED). `name`
+ * is for messages. */
 enum status library_take(void *out, size_t size, const void *given, const char *name);
-/* The same for a struct that the caller gives to be filled: *given keeps its size. */
+/* Copies a result into a struct of the caller, which may be older or newer. *given keeps its size. */
 enum status library_fill(void *given, const void *filled, size_t size, const char *name);
-/* of -1 (where `pad`) .. vocab - 1 */
+/* STATUS_INVALID unless all ids are in 0 .. vocab - 1, or -1 if `pad`. */
 enum status library_check_ids(const int32_t *ids, int64_t n, int vocab, bool pad);
 
-/* Bridges to the caller's callbacks. `progress` borrows `from`. */
+/* Convert the caller's callbacks. `progress` borrows `from`. */
 struct progress library_progress(const struct drt_progress *from);
 
 /* ---- handles ------------------------------------------------------------------------------------------------ */
 
-enum { LIBRARY_SCRATCHES = 16 };         /* that wait for the next thread */
+enum { LIBRARY_SCRATCHES = 16 };         /* of the scratches that no thread uses, the most that are kept */
 struct drt_tokenizer {
     struct tokenizer *tokenizer;
-    bool borrowed;                       /* of a model */
-    pthread_mutex_t lock;                /* of the next two */
+    bool borrowed;                       /* it is part of a model */
+    pthread_mutex_t lock;                /* protects the next two members */
     struct tokenizer_scratch *idle[LIBRARY_SCRATCHES];
     int n_idle;
 };
 enum status library_tokenizer_create(struct drt_tokenizer **out, struct tokenizer *tokenizer, bool borrowed);
 void library_tokenizer_free(struct drt_tokenizer *t);     /* NULL is fine */
-/* A scratch for one call. */
+/* Takes a scratch for one call. */
 enum status library_scratch_take(struct drt_tokenizer *t, struct tokenizer_scratch **out);
 void library_scratch_give(struct drt_tokenizer *t, struct tokenizer_scratch *s);     /* NULL is fine */
-/* *text of drt_free. */
+/* *text: free with drt_free. */
 enum status library_decode(struct drt_tokenizer *t, char **text, size_t *bytes, const int32_t *ids, size_t n,
                            bool skip_special);
 
 struct drt_model {
     atomic_int users;
-    struct drt_model *of;                /* NULL: its own weights */
+    struct drt_model *of;                /* the model whose weights it uses; NULL: its own */
     pthread_mutex_t lock;
     struct engine engine;                /* without a store */
     struct drt_tokenizer *tokenizer;
 };
-struct drt_model *library_model_use(struct drt_model *m); /* one more user; NULL is fine */
-void library_model_release(struct drt_model *m);          /* one less; NULL is fine */
-/* STATUS_UNSUPPORTED: a Base LM, or a decoder variant, whose chunks are not encoded alone. */
+struct drt_model *library_model_use(struct drt_model *m); /* adds a user; NULL is fine */
+void library_model_release(struct drt_model *m);          /* removes a user; NULL is fine */
+/* STATUS_UNSUPPORTED: a Base LM, or a model of the decoder variant, whose chunks need the text before them. */
 enum status library_model_encodes(const struct drt_model *m);
-enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n);         /* locked */
+/* takes the model's lock */
+enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n);
 
-/* The same document as drt.h knows it; its texts are borrowed. */
+/* Converts a document for drt.h. Its strings are borrowed. */
 struct drt_document library_document_of(const struct store_document *d);
 
 struct library_directory { atomic_int users; struct store *store; };
@@ -82,31 +85,31 @@ struct drt_store {
     struct store_info info;
     char path[FILE_PATH_MAX];
 };
-struct drt_store *library_store_use(struct drt_store *s); /* one more user; NULL is fine */
+struct drt_store *library_store_use(struct drt_store *s); /* adds a user; NULL is fine */
 void library_store_release(struct drt_store *s);
-/* STATUS_BUSY where this process has the catalog of the store open. */
+/* STATUS_BUSY: this process has the catalog of the store open. */
 enum status library_store_closed(const char *path);
 
 struct drt_searcher {
     atomic_int users;
-    struct drt_model *model;             /* NULL: vectors only */
+    struct drt_model *model;             /* NULL: searches only by vectors */
     struct drt_store *store;
-    struct device *device;               /* without a model */
-    pthread_mutex_t lock;                /* in place of a model's */
-    bool words;                          /* the store has no landmarks: words alone rank, with the scores of BM25 */
-    struct slices *slices;               /* the config's workers; NULL: none */
+    struct device *device;               /* used if there is no model */
+    pthread_mutex_t lock;                /* used instead of a model's lock */
+    bool words; /* the store has no landmarks: it is searched only by words, and scores are BM25's */
+    struct slices *slices;               /* the worker processes of the config; NULL: none */
     struct searcher *searcher;
 };
-struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* one more user; NULL is fine */
+struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* adds a user; NULL is fine */
 void library_searcher_release(struct drt_searcher *s);
 
-/* library_provenance.c: which chunks a running text reads now. */
+/* library_provenance.c: the chunks that a running text reads at present. */
 struct library_provenance;
 enum status library_provenance_create(struct library_provenance **out, const struct model_config *model);
 void library_provenance_free(struct library_provenance *p);                /* NULL is fine */
 void library_provenance_reset(struct library_provenance *p);
 struct decoder_watch library_provenance_watch(struct library_provenance *p);
-/* The chunks that the position before `position` read. *list is borrowed until the next call. */
+/* Gets the chunks that were read for the logits of `position`. *list is borrowed until the next call. */
 enum status library_provenance_list(struct library_provenance *p, const struct drt_neighbour **list, int32_t *n,
                                     int64_t position, struct store_view *view);
 

@@ -1,4 +1,4 @@
-/* library_model.c -- models: what they are, landmarks of chunks, query vectors. */
+/* library_model.c -- models: their properties, landmarks of chunks, query vectors. */
 #include "base/memory.h"
 #include "library/library_internal.h"
 #include "session/text_query.h"
@@ -36,7 +36,7 @@ static enum status library_where(struct device_choice *out, struct drt_model_con
     return STATUS_OK;
 }
 
-/* of NULL: opens the folder. */
+/* of NULL: opens the folder. Otherwise shares the weights of `of`. */
 static enum status library_model_create(struct drt_model **out, struct drt_model *of, const char *folder,
                                         const struct drt_model_config *config) {
     struct drt_model_config c;
@@ -119,7 +119,7 @@ enum status library_model_encodes(const struct drt_model *m) {
     return STATUS_OK;
 }
 
-/* As many chunks at a time as fill the device. */
+/* Encodes as many chunks at a time as the device can use. */
 enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n) {
     struct device *dev = m->engine.device;
     const int64_t batch = encoder_batch(m->engine.encoder), dim = m->engine.model.config.hidden,

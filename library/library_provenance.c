@@ -1,17 +1,17 @@
-/* library_provenance.c -- which chunks a running text reads: what its retriever found for the last two chunks.
+/* library_provenance.c -- the chunks that a running text reads: those that its retriever found for the last two chunks.
  *
- * The query at the end of chunk c finds what the tokens of chunk c+1 read (docs/model.md §7). The logits of a position
- * come from the id before it. */
+ * The query at the end of chunk c finds the neighbours for the tokens of chunk c+1 (docs/model.md §7). The logits of a
+ * position are computed from the id before it. */
 #include "base/memory.h"
 #include "library/library_internal.h"
 #include <string.h>
 
-enum { KEPT = 2 }; /* chunks: that of the current position, and the one after it */
+enum { KEPT = 2 }; /* chunks: that of the current position, and the next one */
 
 struct provenance_list {
-    int64_t chunk; /* whose query found it; -1: none */
+    int64_t chunk; /* the chunk whose query found the neighbours; -1: none */
     int n;
-    bool known; /* documents were looked up */
+    bool known; /* the documents were looked up */
 };
 
 struct library_provenance {
@@ -50,7 +50,7 @@ static struct drt_neighbour *provenance_row(struct library_provenance *p, int64_
     return p->neighbours + (chunk % KEPT) * p->groups * p->k;
 }
 
-/* Groups come in order. */
+/* Keeps the neighbours of one group. Groups are retrieved in order. */
 static void provenance_keep(struct library_provenance *p, int group, int64_t chunk, const struct neighbours *n,
                             int64_t row) {
     struct provenance_list *list = &p->lists[chunk % KEPT];

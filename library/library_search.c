@@ -24,7 +24,7 @@ void library_searcher_release(struct drt_searcher *s) {
     memory_free(s);
 }
 
-/* What searches use: the model's device or this searcher's, and the view. */
+/* Locks what a search uses: the model's device or this searcher's, and the view. */
 static void library_searcher_lock(struct drt_searcher *s) {
     library_lock(s->model ? &s->model->lock : &s->lock);
     library_lock(&s->store->lock);
@@ -126,7 +126,7 @@ enum drt_status drt_searcher_info(struct drt_searcher *searcher, struct drt_sear
 
 /* ---- searching ---------------------------------------------------------------------------------------------- */
 
-/* Queries as the searcher takes them; vectors borrowed or owned, the rest owned. */
+/* Queries in the searcher's format. Vectors are borrowed or owned, everything else is owned. */
 struct library_queries {
     int64_t n;
     int k, nprobe;
@@ -209,7 +209,7 @@ enum drt_status drt_search_vectors(struct drt_searcher *searcher, struct drt_hit
     return (enum drt_status)library_search_vectors(searcher, hits, vectors, n, how);
 }
 
-/* A query's vector, and its last ids where the searcher reads them. */
+/* Adds a query: its vector, and its last ids if the searcher reads them. */
 static enum status library_query_add(struct library_queries *q, const struct drt_searcher *s, int64_t i,
                                      const int32_t *ids, int64_t n) {
     const struct engine *e = &s->model->engine;

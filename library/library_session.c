@@ -13,7 +13,7 @@ struct drt_session {
     struct drt_model *model;
     struct drt_store *store;       /* NULL: none */
     struct drt_searcher *searcher; /* the caller's; NULL: none */
-    struct engine engine;          /* the model's, with the store */
+    struct engine engine;          /* that of the model, with the store */
     struct generation *generation;
     struct library_provenance *provenance; /* NULL: no retrieval */
     struct memory_config memory_config;
@@ -23,7 +23,7 @@ struct drt_session {
     bool memory;
     double seconds;
     struct drt_alternative alternatives[TOP_MAX];
-    struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token, in the token memory */
+    struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token: what the token memory gave it */
 };
 
 static void library_session_lock(struct drt_session *s) {
@@ -211,7 +211,7 @@ static size_t library_round_up(size_t bytes) {
     return (bytes + 15) / 16 * 16;
 }
 
-/* One allocation: the struct, then its arrays. */
+/* Makes one allocation for the struct and its arrays. */
 static enum status library_scores_create(struct drt_scores **out, struct generation_scores *made,
                                          const struct drt_session *s, const int32_t *ids, int64_t n, int top) {
     const size_t head = library_round_up(sizeof **out), rows = library_round_up((size_t)n * sizeof(float)),
@@ -318,7 +318,7 @@ static enum drt_end library_end(enum generation_end end) {
     return ends[end];
 }
 
-/* The entries of the token memory that gave a token most. */
+/* Gets the entries of the token memory that gave the largest parts of a token's probability. */
 static enum status library_contributors(struct drt_session *s, struct drt_token *out) {
     struct memory_contributor from[MEMORY_CONTRIBUTORS_MAX];
     const struct model_config *model = &s->engine.model.config;
@@ -377,7 +377,7 @@ enum drt_status drt_session_next(struct drt_session *session, struct drt_token *
     return (enum drt_status)library_fill(out, &token, sizeof token, "struct drt_token");
 }
 
-/* Without the stores' locks: nothing is retrieved within a chunk. */
+/* The locks of stores are not needed, because nothing is retrieved inside a chunk. */
 static enum status library_prepare(struct drt_session *const *sessions, int n, int *computed) {
     struct generation *generations[PREPARE_MAX];
     for (int i = 0; i < n; i++)

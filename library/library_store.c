@@ -10,8 +10,8 @@
 
 /* ---- handles ------------------------------------------------------------------------------------------------ */
 
-/* Whether a descriptor, which leads to a file of locks, has a lock of this process. A child of fork() has its parent's
- * descriptors and none of its locks. */
+/* Whether a descriptor of the lock file has a lock of this process. A child of fork() has its parent's descriptors,
+ * but not its locks. */
 static bool library_descriptor_locks(const char *number) {
     char path[64], line[256];
     bool locks = false;
@@ -23,14 +23,14 @@ static bool library_descriptor_locks(const char *number) {
     return locks;
 }
 
-/* LMDB locks by process: closing one of two openings would drop the locks of the other. The file of its locks is open
- * and locked as long as an environment is (without such a file, on media that cannot be written, there is none to
- * drop). */
+/* LMDB's locks belong to the process: if a store is opened twice, closing one would release the locks of the other.
+ * The lock file is open and locked while an environment is open. On read-only media there is no such file, and no
+ * lock to release. */
 enum status library_store_closed(const char *path) {
     char locks[FILE_PATH_MAX], link[64];
     struct stat wanted, found;
     TRY(file_join(locks, path, "catalog/lock.mdb"));
-    if (stat(locks, &wanted) != 0) return STATUS_OK; /* the opening reports what is wrong */
+    if (stat(locks, &wanted) != 0) return STATUS_OK; /* opening the store reports the error */
     DIR *files = opendir("/proc/self/fd");
     if (!files) return STATUS_OK;
     bool open = false;
@@ -80,7 +80,7 @@ static enum status library_directory_open(struct library_directory **out, const 
     return STATUS_OK;
 }
 
-/* Takes one user of the directory over. */
+/* Opens a view. It takes over one user of the directory. */
 static enum status library_view_create(struct drt_store **out, struct library_directory *directory, const char *path) {
     struct drt_store *s = NULL;
     enum status status = memory_allocate_zero(&s, 1);
@@ -152,7 +152,7 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
 
 /* ---- documents ---------------------------------------------------------------------------------------------- */
 
-/* One allocation: the struct, then both strings. */
+/* Makes one allocation for the struct and both strings. */
 struct drt_document library_document_of(const struct store_document *d) {
     struct drt_document document = {.id = d->id,
                                     .first_chunk = d->first_chunk,
@@ -205,7 +205,7 @@ enum drt_status drt_store_find_document(struct drt_store *store, int64_t *docume
     return DRT_OK;
 }
 
-/* The ids of a document's chunks, one after the other. */
+/* Gets the ids of a document's chunks, one chunk after another. */
 static enum status library_document_ids(struct drt_store *s, int32_t **ids, int64_t *n, int64_t document) {
     struct store_document d;
     struct store_chunk c;

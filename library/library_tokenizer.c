@@ -1,4 +1,4 @@
-/* library_tokenizer.c -- tokenizers: one for any number of threads, each call with a scratch of its own. */
+/* library_tokenizer.c -- tokenizers, which any number of threads may use; each call has its own scratch memory. */
 #include "base/memory.h"
 #include "library/library_internal.h"
 #include <string.h>

@@ -12,7 +12,7 @@ static struct mat layer_tensor(const struct weights *w, const char *layer, const
     return weights_tensor(w, full);
 }
 
-/* One view over matrices that follow each other in the block of parameters. */
+/* Returns one view over two matrices that are adjacent in the block of parameters. */
 struct mat block_concatenated(struct mat first, struct mat second) {
     assert((unsigned char *)first.data + mat_bytes(first) == second.data);
     assert(first.cols == second.cols);

@@ -1,7 +1,6 @@
-/* block_backward.c -- the halves of a layer in training: forward that keeps activations, and backward.
- *
- * Joined matrices ([Wq; Wk; Wv], [Wgate; Wup]) make one product of two or three, forward, for the input's gradient and
- * for the weights' gradient alike: gradients are laid out as weights are. */
+/* block_backward.c -- the halves of a layer in training: a forward pass that keeps activations, and the backward pass.
+ * Joined matrices ([Wq; Wk; Wv], [Wgate; Wup]) turn two or three products into one: in the forward pass, for the
+ * input's gradient, and for the weights' gradient, because gradients have the layout of the weights. */
 #include "model/block_backward.h"
 #include "kernels/ops.h"
 #include <assert.h>

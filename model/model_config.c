@@ -1,7 +1,7 @@
-/* model_config.c -- reads config.json, checks every value, and refuses what the network here does not do.
+/* model_config.c -- reads config.json, checks every value, and refuses values that this network does not support.
  *
- * Published configs carry keys that nothing reads, and keys whose only accepted value is what this code does; the
- * latter are checked, so that a model of another kind is refused here and not by wrong numbers later. */
+ * Published configs have keys that no code reads, and keys for which this code supports one value. The latter are
+ * checked. Otherwise a model of another kind would be accepted and give wrong results. */
 #include "model/model_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -12,7 +12,7 @@
 
 enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
 
-/* What the file may say; UNSET where it says nothing. */
+/* The members of the file; UNSET: the file lacks it. */
 struct raw {
     int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window, memory_layer, memory_size;
     int32_t recurrent_layer, recurrent_states, recurrent_block, landmark_block, landmark_topk;
@@ -105,7 +105,7 @@ static enum status skip_unread(struct json *j, struct raw *raw) {
     return json_skip(j);
 }
 
-/* The value of the key that was just read. */
+/* Reads the value of the key that was just read. */
 static enum status read_member(struct json *j, struct raw *raw) {
     for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
         if (!json_equals(j, whole_numbers[i].key)) continue;
@@ -203,7 +203,7 @@ static enum status check_memory(const char *name, const struct model_config *c) 
     return STATUS_OK;
 }
 
-/* The block's keys are read where the window keeps them, so a block is no longer than the window. */
+/* The block's keys are read from the ring of the window, so a block cannot be longer than the window. */
 static enum status check_recurrent(const char *name, const struct model_config *c) {
     if (c->recurrent_layer == 0)
         return c->recurrent_states == 0 && c->recurrent_block == 0
@@ -232,7 +232,7 @@ static enum status check_recurrent(const char *name, const struct model_config *
     return STATUS_OK;
 }
 
-/* A token memory computes its passages apart, where blocks would begin elsewhere. */
+/* A token memory encodes passages separately, where blocks would begin at other positions. */
 static enum status check_landmarks(const char *name, const struct model_config *c) {
     if (c->landmark_block == 0)
         return c->landmark_topk == 0
@@ -286,8 +286,8 @@ static void take(struct model_config *c, const struct raw *r) {
         .pad_id = or_default(r->pad_id, -1),
         .eos_id = or_default(r->eos_id, -1),
         .rms_eps = (float)r->rms_eps,
-        /* rope_theta of a published config belongs to a rotary decoder that is switched off: the encoder never reads
-           it. */
+        /* rope_theta of a published config belongs to a rotary decoder that is switched off; the encoder
+         * does not use it. */
         .rope_theta = 10000.0f,
         .encoder_input = r->input == ENCODER_INPUT_TOKENS ? ENCODER_INPUT_TOKENS : ENCODER_INPUT_HIDDEN,
         .retrieval_proj = r->retrieval_proj == 1,

@@ -1,7 +1,7 @@
-/* params.c -- the table of tensors that a config requires, and its data: from a file, or random.
+/* params.c -- the table of tensors that a config requires, and their data: from a file, or random.
  *
- * The table follows model.md §12. Tensors follow one another without gaps, so q, k, v (and gate, up) of a layer
- * are also one matrix: block.c multiplies them in one product. */
+ * The table follows model.md §12. Tensors are adjacent, without gaps. So q, k, v (and gate, up) of a layer are also one
+ * matrix, which block.c uses for one product. */
 #include "model/params.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -12,7 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the hash state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
 #include <xxhash.h>
 
 struct params {
@@ -21,7 +21,7 @@ struct params {
     int count;
     int64_t elements;
     int32_t pad_id;
-    float *block; /* NULL: described only */
+    float *block; /* NULL: the tensors are only described */
     int hidden;
 };
 
@@ -58,7 +58,7 @@ static enum status append_layer(struct params *p, const struct model_config *c, 
     return append(p, 1, c->hidden, "%s.post_attention_layernorm.weight", layer);
 }
 
-/* What the loss through a token memory learns beside the key states (docs/model.md). */
+/* Adds the tensors that training with a token memory learns in addition to the key states (docs/model.md). */
 static enum status append_memory(struct params *p, const struct model_config *c) {
     if (c->memory_layer == 0) return STATUS_OK;
     if (c->memory_size > 0) TRY(append(p, c->memory_size, c->hidden, "memory.key_proj.weight"));
@@ -66,8 +66,8 @@ static enum status append_memory(struct params *p, const struct model_config *c)
     return append(p, 1, PARAMS_MEMORY_GATE, "memory.gate.weight");
 }
 
-/* The recurrent layer's own, after what every layer has (docs/model.md §10.1). The four projections of the state are
- * one matrix. */
+/* Adds the tensors of the recurrent layer, after those that every layer has (docs/model.md §10.1). The four projections
+ * of the state are one matrix. */
 static enum status append_recurrent(struct params *p, const struct model_config *c, const char *layer) {
     static const char *const projections[] = {"state_q_self_proj", "state_q_token_proj", "state_k_proj",
                                               "state_v_proj"};
@@ -180,8 +180,8 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* What a file may hold besides the table: the sections of golden files, ALiBi slopes (we compute them), the tied head.
- */
+/* Whether a file may have this tensor although the table lacks it: sections of golden files, ALiBi slopes (which this
+ * code computes), the tied head. */
 static bool ignored(const char *name) {
     return starts_with(name, "in.") || starts_with(name, "out.") || starts_with(name, "grad.") ||
            starts_with(name, "alt.") || ends_with(name, ".self_attn.m") || strcmp(name, "lm_head.weight") == 0 ||
@@ -205,11 +205,11 @@ static void shape_text(char *out, size_t size, const int64_t *shape, int dims) {
     if (used < size) snprintf(out + used, size - used, "]");
 }
 
-/* From the file's tensor of that name. */
+/* Loads one tensor from the file's tensor of that name. */
 static enum status load_tensor(const struct param *t, const char *name, const struct safetensors *file) {
     const char *path = safetensors_path(file);
     int64_t wanted[2] = {t->rows, t->cols};
-    int dims = t->rows == 1 ? 1 : 2; /* only norms have one row: a plain vector in the file */
+    int dims = t->rows == 1 ? 1 : 2; /* only norms have one row; the file has them as vectors */
     const int64_t *shape = dims == 1 ? wanted + 1 : wanted;
     char want[64], have[200];
     shape_text(want, sizeof want, shape, dims);
@@ -244,7 +244,7 @@ out:
     return s;
 }
 
-/* Elements of one tensor, each from its own position in the tensor's stream. */
+/* Draws the elements of one tensor, each from its own position in the tensor's stream. */
 struct drawing {
     float *data;
     struct rng rng;
@@ -253,13 +253,13 @@ struct drawing {
 static void draw(void *context, int64_t begin, int64_t end, int worker) {
     struct drawing d = *(const struct drawing *)context;
     (void)worker;
-    d.rng.counter = 2 * (uint64_t)begin; /* a normal number takes two words */
+    d.rng.counter = 2 * (uint64_t)begin; /* a normal number takes two steps of the counter */
     for (int64_t j = begin; j < end; j++)
         d.data[j] = d.ones ? 1.0f : 0.02f * rng_normal(&d.rng);
 }
 
-/* First values that are not N(0, 0.02^2) or 1. The memory's projection keeps squared distances on average; tau suits
- * states of mean square 1 (docs/model.md); the gate begins nearly closed. */
+/* Sets first values that are not N(0, 0.02^2) or 1. The memory's projection keeps squared distances on average. tau is
+ * set for states of mean square 1 (docs/model.md). The gate is nearly closed at first. */
 static void init_special(const struct params *p, const struct param *t, float *data) {
     int64_t n = t->rows * t->cols;
     if (starts_with(t->name, "model.lmk_q_proj.") || starts_with(t->name, "model.lmk_k_proj."))
@@ -299,7 +299,7 @@ enum status params_init(struct params **out, const struct model_config *config, 
 /* ---- from a model of another kind ---------------------------------------------------------------------------------
  */
 
-/* The name of tensor t in a Base LM: its layers are counted through. */
+/* Writes the name of tensor t in a Base LM, where one number counts all layers. */
 static void graft_base_name(char out[192], const struct model_config *c, const char *name) {
     int group, layer, rest = 0;
     const char *model = "language_model.model";
@@ -339,7 +339,8 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
         starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name)) || strstr(t->name, ".recurrent.");
     if (!safetensors_find(g->file, name) && may_lack) {
         g->fresh++;
-        /* GCA and a recurrent state add nothing at first: the model begins as the Base LM that it comes from. */
+        /* GCA and a recurrent state add nothing at first, so that the model begins as the Base LM that
+         * it was made from. */
         if (ends_with(t->name, ".gca.o_proj.weight") || ends_with(t->name, ".recurrent.o_proj.weight"))
             memset((void *)t->data, 0, (size_t)(t->rows * t->cols) * sizeof *t->data);
         return STATUS_OK;
@@ -351,7 +352,7 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     return STATUS_OK;
 }
 
-/* A lower layer of a DRT model beyond those of the config. */
+/* Whether the tensor is of a lower layer that a DRT model has and the config lacks. */
 static bool graft_left_out(const struct graft *g, const char *name) {
     int layer;
     return !g->config->base_lm && sscanf(name, "model.lower_layers.%d.", &layer) == 1 &&
@@ -457,7 +458,7 @@ int64_t params_elements(const struct params *p) {
     return p->elements;
 }
 
-/* Of the tensors that `counts` names; NULL: of all. */
+/* Hashes the tensors that `counts` selects; NULL: all. */
 static void fingerprint(const struct params *p, bool (*counts)(const char *name), uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);

@@ -1,4 +1,4 @@
-/* params_renew.c -- embeddings of ids that the text of a training hardly had (params.h). */
+/* params_renew.c -- new embeddings of ids that hardly occurred in the training text (params.h). */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "model/params.h"
@@ -17,10 +17,10 @@ static double renew_product(const float *a, const float *b, int64_t n) {
 struct renew_ids {
     int32_t *renewed, *others;
     int64_t n_renewed, n_others;
-    double norm; /* mean length of the others' rows */
+    double norm; /* mean length of the other ids' rows */
 };
 
-/* row = the sum of three others' rows, at the mean length. */
+/* Sets a row to the sum of three other ids' rows, scaled to their mean length. */
 static void renew_row(float *row, const struct param *table, const struct renew_ids *ids, struct rng *rng) {
     const float *part[RENEW_PARTS];
     for (int p = 0; p < RENEW_PARTS; p++)

@@ -1,4 +1,4 @@
-/* recurrent.c -- the recurrent layer: weights, and the state of a running text. */
+/* recurrent.c -- the recurrent layer: its weights, and the state of a running text. */
 #include "model/recurrent.h"
 #include "base/memory.h"
 #include "kernels/ops.h"
@@ -35,7 +35,7 @@ struct recurrent_layout {
     enum dtype type;
 };
 
-/* Rows of one call of GCA: those of a block's tokens, or of all states. */
+/* Returns the rows of one call of GCA: those of a block's tokens, or of all states. */
 static int64_t recurrent_rows_max(const struct model_config *c) {
     return c->recurrent_block > c->recurrent_states ? c->recurrent_block : c->recurrent_states;
 }
@@ -57,7 +57,7 @@ static void recurrent_state_layout(void *of, struct carve *c) {
     s->values = mat_cols(s->both, d, d);
 }
 
-/* projected = [Wq Wq' Wk Wv] (RMS(state) + ids) */
+/* Computes projected = [Wq Wq' Wk Wv] (RMS(state) + ids). */
 static void recurrent_state_project(struct recurrent_state *s, struct device *dev, const struct recurrent_weights *w) {
     dev->ops->norm->forward(dev, s->input, mat_f32(NULL, s->input.rows, 1), s->state, w->norm, s->eps);
     dev->ops->elementwise->add(dev, s->input, s->input, w->ids);
@@ -96,7 +96,7 @@ void recurrent_state_free(struct recurrent_state *s, struct device *dev) {
     *s = (struct recurrent_state){0};
 }
 
-/* All rows of q read all rows of the pool. o may be q. */
+/* All rows of q attend to all rows of the pool. o may be q. */
 static void recurrent_attend(const struct recurrent_state *s, struct device *dev, struct mat o, struct mat q,
                              struct mat keys, struct mat values) {
     struct gca_pool pool = {.keys = keys, .values = values, .slot_rows = (int)keys.rows, .live_rows = (int)keys.rows};

@@ -1,5 +1,6 @@
 /* recurrent_train.c -- the recurrent layer over whole sequences. The states depend on the layer's keys and values and
- * on one another, not on what tokens read: all states come first, block after block, then one GCA over all tokens. */
+ * on earlier states, but not on what the tokens read. So all states are computed first, block after block, then one GCA
+ * over all tokens. */
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "model/recurrent.h"
@@ -42,7 +43,7 @@ void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const str
     t->dweight = carve_bytes(c, chunks, sizeof *t->dweight);
 }
 
-/* The lists in memory of this process. */
+/* The lists, in memory of this process. */
 struct recurrent_lists {
     int64_t *token_rows, *state_rows;
     int32_t *token_slot, *state_slot, *block_slot;
@@ -109,7 +110,7 @@ static struct gca_inverse recurrent_invert(struct device *dev, int32_t *list, co
     return (struct gca_inverse){.begin = list, .entry = list + slots + 1, .slots = slots};
 }
 
-/* Rows of the states of block b. */
+/* Returns the rows of the states of block b. */
 static struct mat recurrent_rows(const struct recurrent_train *t, struct mat m, int64_t b) {
     int64_t each = (int64_t)t->sequences * t->states;
     return mat_rows(m, b * each, each);
@@ -131,7 +132,7 @@ static struct gca_pool recurrent_tokens(const struct recurrent_train *t, struct 
     return (struct gca_pool){.keys = keys, .values = values, .slot_rows = t->block, .live_rows = t->block};
 }
 
-/* lse of the states' attention: 0 to states, 1 to tokens. */
+/* Returns lse of the states' attention: 0: to the states, 1: to the tokens. */
 static struct mat recurrent_lse(const struct recurrent_train *t, int64_t b, int which) {
     return recurrent_rows(t, t->lse, 2 * b + which);
 }
@@ -173,8 +174,8 @@ void recurrent_train_forward(struct recurrent_train *t, struct device *dev, cons
                            recurrent_blocks(t, t->token_rows, t->token_slot, chunks), t->heads);
 }
 
-/* From the gradient of state b + 1 in t->dstate to what made it: that of state b through the gate stays in t->dstate.
- */
+/* Computes from the gradient of state b + 1, in t->dstate, those of its inputs. The part of state b that goes through
+ * the gate stays in t->dstate. */
 static void recurrent_step_backward(struct recurrent_train *t, struct device *dev, const struct recurrent_weights *w,
                                     const struct recurrent_weights *g, const struct gca_pool *tokens,
                                     struct gca_gradients to, int64_t b) {
@@ -198,7 +199,7 @@ static void recurrent_step_backward(struct recurrent_train *t, struct device *de
                        recurrent_invert(dev, t->block_inverse, slot, t->sequences, chunks), recurrent_lse(t, b, 1));
 }
 
-/* The gradient of state b, in t->dstate, through its norm and projections. */
+/* Computes the gradient of state b, in t->dstate, through its norm and its projections. */
 static void recurrent_input_backward(struct recurrent_train *t, struct device *dev, const struct recurrent_weights *w,
                                      const struct recurrent_weights *g, int64_t b) {
     const struct ops *ops = dev->ops;

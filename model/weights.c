@@ -1,4 +1,4 @@
-/* weights.c -- where the tensors of a model lie on a device. */
+/* weights.c -- the tensors of a model in device memory. */
 #include "model/weights.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -32,7 +32,7 @@ enum status weights_upload(struct weights *out, struct device *dev, const struct
     for (size_t i = 0; i < n; i++)
         rounded[i] = half_to_bf16(from[i]);
     device_upload(dev, out->data, rounded, n * sizeof *rounded);
-    memory_free(rounded); /* the upload has taken it (device.h) */
+    memory_free(rounded); /* device_upload has copied it (device.h) */
     return STATUS_OK;
 }
 
@@ -42,7 +42,7 @@ enum status weights_open(struct weights *out, struct device *dev, const struct p
     return STATUS_OK;
 }
 
-/* Whether bf16 holds these numbers. */
+/* Whether bf16 represents these numbers exactly. */
 static bool fits(const float *x, int64_t n) {
     uint32_t lower = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -55,7 +55,7 @@ static bool fits(const float *x, int64_t n) {
 
 enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
     assert(dev->shares_memory && w->type == DTYPE_F32 && !w->narrow);
-    /* Address space for every element; pages that are not written take no memory. */
+    /* Reserves address space for every element. Pages that are not written take no memory. */
     TRY(device_allocate(dev, &w->narrow, (size_t)params_elements(w->table) * sizeof(uint16_t)));
     const float *from = w->data;
     uint16_t *to = w->narrow;

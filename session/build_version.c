@@ -1,11 +1,11 @@
-/* build_version.c -- see build_version.h. CMake defines the numbers; cmake/commit.cmake writes the commit when it
- * changes, so that nothing else is compiled again. */
+/* build_version.c -- see build_version.h. CMake defines the numbers. cmake/commit.cmake writes the commit's file when
+ * the commit changes, so that nothing else is compiled again. */
 #include "session/build_version.h"
 #include "kernels/linear/blas_cpu.h"
 #include "store/store.h"
 #include <string.h>
 
-/* Of OpenBLAS, whose header only kernels/ may include. These two functions report the version and compute nothing. */
+/* Functions of OpenBLAS, whose header only kernels/ may include. They report the version and compute nothing. */
 char *openblas_get_config(void);
 char *openblas_get_corename(void);
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Left for what a program allocates after the landmarks: caches of chunks, states, logits. */
+/* Left free for what a program allocates after the landmarks: caches of chunks, states, logits. */
 #define RESERVE_BYTES (UINT64_C(1) << 30)
 
 enum searcher_kind corpus_search_kind(const char *name) {

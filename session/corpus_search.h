@@ -1,12 +1,13 @@
-/* corpus_search.h -- opens a searcher, and reports what a user should know about it. */
+/* corpus_search.h -- opens a searcher, and reports to the user how it searches. */
 #pragma once
 #include "indexer/search/searcher.h"
 #include "session/device_choice.h"
 
-/* The kinds that a user can name: "landmark" is SEARCHER_AUTO. `name` is one of them. */
+/* The kinds that a user can name; "landmark" is SEARCHER_AUTO. `name` must be one of them. */
 #define CORPUS_SEARCH_KINDS "landmark|lexical|hybrid"
 enum searcher_kind corpus_search_kind(const char *name);
 
-/* Reports a line where the landmarks were copied to a GPU, and where they do not fit there. Sets the reserve. */
+/* Opens a searcher, and sets the reserve. Reports a line if the landmarks were copied to a GPU, or if they
+ * do not fit there. */
 enum status corpus_search_open(struct searcher **out, const struct searcher_config *config,
                                report_line *report);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A pass retrieves a few hundred chunks at most: memory for a larger batch would lie idle. */
+/* A pass retrieves a few hundred chunks at most, so memory for a larger batch would be unused. */
 enum { PASS_CHUNKS = 16, GPU_CHUNKS = 256 };
 
 enum status engine_check_store(const struct engine *e, const char *path, const struct store_info *info,
@@ -32,7 +32,7 @@ enum status engine_check_store(const struct engine *e, const char *path, const s
     return fail(s, "%s, or name the external encoder that made it (--encoder)", why);
 }
 
-/* Of a store that an external encoder made, engine_open checks the fingerprint when it has that encoder. */
+/* If an external encoder made the store, engine_open checks the fingerprint after it has loaded that encoder. */
 static enum status open_store(struct engine *e, const char *path, const struct engine_config *config) {
     TRY(store_open(&e->store, path));
     TRY(store_view_open(&e->view, e->store));
@@ -128,7 +128,7 @@ void engine_text_open(struct engine *out, const struct engine *of, struct store_
     out->store = NULL;
     out->view = view;
     out->searcher = searcher;
-    out->slices = NULL; /* which are of the other view */
+    out->slices = NULL; /* the slices are of the other view */
     memset(&out->info, 0, sizeof out->info);
     memset(&out->searched_by, 0, sizeof out->searched_by);
     if (view) store_view_info(view, &out->info);

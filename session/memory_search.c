@@ -10,15 +10,16 @@
 
 struct memory_search {
     struct engine *engine;
-    struct searcher *searcher, *own; /* own: opened here */
-    struct state_landmarks *states;  /* of a Base LM whose landmarks rank */
-    int32_t *ids;                    /* [n, chunk] of its queries */
+    struct searcher *searcher, *own; /* own: opened by this file */
+    struct state_landmarks *states;  /* of a Base LM, if the searcher ranks by landmarks */
+    int32_t *ids;                    /* [n, chunk]: ids of the queries */
     size_t ids_capacity;
 };
 
 /* ---- vectors ---- */
 
-/* The last chunk of ids of each text; a shorter text ends early, as the last chunk of a document does. */
+/* Copies the last chunk of ids of each text. A shorter text is followed by padding, like the last
+ * chunk of a document. */
 static enum status search_states(struct memory_search *s, float *out, const struct lexical_query *texts, int64_t n) {
     const int64_t chunk = s->engine->model.config.chunk;
     TRY(memory_grow(&s->ids, &s->ids_capacity, (size_t)(n * chunk)));

@@ -1,4 +1,4 @@
-/* memory_text.c -- see memory_text.h. Key states of the text's own past lie in a ring in memory of the device. */
+/* memory_text.c -- see memory_text.h. Key states of the text's own past are in a ring buffer in device memory. */
 #include "session/memory_text.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -7,34 +7,35 @@
 #include <assert.h>
 #include <math.h>
 
-/* One of the memories that are read. Pointers and matrices: memory of the device. */
+/* One of the memories that are read. Pointers and matrices are device memory. */
 struct text_side {
     bool read;
     struct mat weights;         /* [1, columns] */
     float *p, *tau;             /* [vocab_size]; [1] */
-    struct token_memory memory; /* of the mixture that was made last */
+    struct token_memory memory; /* of the last mixture */
 };
 
 struct memory_text {
     struct memory_text_config config;
-    struct memory_source *source; /* NULL: own past alone */
-    int64_t n, ring;              /* ids so far; positions of the ring */
+    struct memory_source *source; /* NULL: only the text's own past */
+    int64_t n, ring;              /* n: ids so far; ring: positions of the ring buffer */
     int32_t *ids;
     size_t ids_capacity;
-    struct mat fresh, keys; /* [pass, d] of the call in hand; [ring, d] */
+    struct mat fresh, keys; /* fresh: [pass, d] of the current call; keys: [ring, d] */
     int32_t *value;         /* [ring] */
     float *square;
     struct text_side side[MEMORY_SIDES];
-    int64_t searched; /* ids that the last search knew; -1: none was made */
+    int64_t searched; /* number of ids at the last search; -1: there was none */
     int64_t *chunks;
-    float *scores; /* of the chunks */
+    float *scores; /* of the found chunks */
     struct memory_marks marks;
-    struct memory_gate *gate; /* the next three: memory of the device */
-    float *logits, *log_p;    /* [vocab_size]: the model's; the mixture's, for callers that it cannot reach */
-    double *g;                /* [1 + MEMORY_SIDES], of device_allocate_host */
-    const float *mixed;       /* the caller's: log p of the last mixture */
-    double seconds;           /* from the forward pass to the mixture */
-    int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns found for it; memory of the device */
+    struct memory_gate *gate; /* these three are in device memory */
+    /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
+    float *logits, *log_p;
+    double *g;          /* [1 + MEMORY_SIDES], allocated with device_allocate_host */
+    const float *mixed; /* the caller's array with log p of the last mixture */
+    double seconds;     /* from the end of the forward pass to the mixture */
+    int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
     float *column_weight;
 };
 
@@ -133,7 +134,8 @@ void memory_text_free(struct memory_text *t) {
 
 /* ---- the text's own past ---- */
 
-/* The last n ids join the ring: their key states, and the id that follows each position before the last. */
+/* Adds the last n ids to the ring buffer: their key states, and for each position before the last the id
+ * that follows it. */
 static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t n) {
     struct device *dev = t->config.engine->device;
     int64_t first = t->n - n;
@@ -151,7 +153,7 @@ static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t
     }
 }
 
-/* What memory_text_remember does for one id whose key state is in the ring already, as a part of the next mixture. */
+/* Describes the same step for one id whose key state is already in the ring buffer, as a part of the next mixture. */
 static struct next_token_append memory_text_append(const struct memory_text *t) {
     const int64_t newest = t->n - 1;
     return (struct next_token_append){.square = t->square + newest % t->ring,
@@ -161,7 +163,7 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
 
 /* ---- the mixture ---- */
 
-/* Searches where it is time to; the corpus side then reads what was found. */
+/* Searches if a search is due. The corpus side then reads the chunks that were found. */
 static enum status text_search(struct memory_text *t) {
     static const int64_t row_begin[2] = {0, 1};
     if (t->searched >= 0 && t->n - t->searched < t->config.memory->every) return STATUS_OK;
@@ -190,7 +192,7 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                     .p = s->p};
 }
 
-/* log p of the next id into `logits`. */
+/* Writes log p of the next id into `logits`. */
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct mat state,
                                    struct next_token_append append) {
     struct device *dev = t->config.engine->device;
@@ -210,7 +212,7 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
 
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n) {
-    /* One id's key state goes into the ring at once. */
+    /* the key state of a single id is written into the ring buffer at once */
     const bool one = n == 1;
     const struct mat keys = one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
     const struct decoder_output out = {
@@ -240,14 +242,14 @@ struct memory_text_times memory_text_times(const struct memory_text *t) {
                                       .encoded = s.encoded};
 }
 
-/* The id's probability in one memory. */
+/* Returns the id's probability in one memory. */
 static float side_p(const struct memory_text *t, int side, int32_t id) {
     float p = 0;
     if (t->side[side].read) device_download(t->config.engine->device, &p, t->side[side].p + id, sizeof p);
     return p;
 }
 
-/* The part of the id's probability that one memory gave. */
+/* Returns the part of the id's probability that one memory gave. */
 static double side_share(const struct memory_text *t, int side, int32_t id, float p) {
     if (!(t->g[1 + side] > 0) || !(p > 0)) return 0;
     return exp(log((double)p) + log(t->g[1 + side]) - (double)t->mixed[id]);
@@ -262,7 +264,8 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 
 /* ---- which entries gave it ---- */
 
-/* Columns are laid out as token_memory.h says: the passages' ids, or the text's own past from the newest on. */
+/* Finds the origin of a column. token_memory.h gives the order of columns: ids of the passages, or of the text's own
+ * past with the newest first. */
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
     const struct memory_slots *slots = &t->side[side].memory.slots;
     struct memory_origin origin;
@@ -276,7 +279,7 @@ static enum status side_origin(struct memory_text *t, int side, struct memory_co
     return STATUS_OK;
 }
 
-/* The at most n entries of one memory that gave the id most, the largest first. */
+/* Finds the at most n entries of one memory that gave the largest parts of an id's probability, the largest first. */
 static enum status side_contributors(struct memory_text *t, int side, struct memory_contributor *out, int *count, int n,
                                      int32_t id) {
     struct device *dev = t->config.engine->device;

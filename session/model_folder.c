@@ -8,18 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An installed program may be given the folder at configure time: -DDRT_MODEL_DIR="...". */
+/* The folder that an installed program was configured with: -DDRT_MODEL_DIR="...". */
 #ifndef DRT_MODEL_DIR
 #define DRT_MODEL_DIR ""
 #endif
 
-/* In the sources, and where programs and library are installed (share/ beside bin/ and lib/). */
+/* The folders in the sources, and where programs and library are installed (share/ beside bin/ and lib/). */
 static const char *const bundled[] = {"data/models/drt-28m", "share/drt/models/drt-28m"};
 enum {
     LEVELS = 4
-}; /* folders above a file in which the model is looked for: <prefix>/lib/<machine>/libdrt.so is deepest */
+}; /* number of parent folders in which the model is searched; <prefix>/lib/<machine>/libdrt.so needs the most */
 
-/* Near a file: in its folder, or in one above it. */
+/* Searches the folder of a file, and the folders above it. */
 static bool model_folder_near(char out[FILE_PATH_MAX], const char *file) {
     char folder[FILE_PATH_MAX];
     if (snprintf(folder, sizeof folder, "%s", file) >= (int)sizeof folder) return false;
@@ -35,9 +35,9 @@ static bool model_folder_near(char out[FILE_PATH_MAX], const char *file) {
 
 enum status model_folder_default(char out[FILE_PATH_MAX]) {
     char exe[FILE_PATH_MAX], file[PATH_MAX];
-    Dl_info here; /* the file that this code is in: a program, or the library that it uses */
+    Dl_info here; /* the file that contains this code: a program, or the library */
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    /* The loader's name of it may have links in it: /lib is /usr/lib, and /share is nowhere. */
+    /* The loader's name of the file may contain links: if /lib is a link to /usr/lib, share/ is not beside /lib. */
     if (dladdr((const void *)bundled, &here) && realpath(here.dli_fname, file) && model_folder_near(out, file))
         return STATUS_OK;
     if (n > 0) {

@@ -1,7 +1,7 @@
-/* model_folder.h -- a model folder opened whole: config.json, model.safetensors and tokenizer.json together.
+/* model_folder.h -- opens the files of a model folder: config.json, model.safetensors and tokenizer.json.
  *
- * Shared by the programs. What is valid file by file and wrong together (a tokenizer whose ids do not fit the
- * model's vocabulary) is refused here, with both values named. */
+ * Files that are valid alone but do not fit together, such as a tokenizer with ids outside the model's vocabulary, are
+ * refused with a message that has both values. */
 #pragma once
 #include "base/file.h"
 #include "base/status.h"
@@ -15,11 +15,11 @@ struct model_folder {
     struct params *params;
     struct tokenizer *tokenizer;
 };
-/* path NULL: the bundled model, see model_folder_default. */
+/* path NULL: the bundled model (model_folder_default). */
 enum status model_folder_open(struct model_folder *out, const char *path);
 void model_folder_close(struct model_folder *m);          /* a zeroed struct is fine */
 
-/* The folder of the bundled model: data/models/drt-28m, or share/drt/models/drt-28m where it is installed, in a folder
- * above the file that this code is in (a program or a library) or above the running program; or the folder that the
- * program was configured with. */
+/* Finds the folder of the bundled model. That is data/models/drt-28m, or share/drt/models/drt-28m of an installation,
+ * in a folder above the file that contains this code (a program or a library) or above the running program; otherwise
+ * the folder that the program was configured with. */
 enum status model_folder_default(char out[FILE_PATH_MAX]);

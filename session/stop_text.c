@@ -1,4 +1,5 @@
-/* stop_text.c -- see stop_text.h. `held`: text that was taken, then text that can be shown, then the tail. */
+/* stop_text.c -- see stop_text.h. `held` has text that was taken, then text that can be shown, then the tail
+ * that is held back. */
 #include "session/stop_text.h"
 #include "base/memory.h"
 #include <assert.h>
@@ -9,7 +10,7 @@ struct stop_text {
     int n_stops;
     char *held;
     size_t n_held, n_shown, capacity; /* the first n_shown bytes can be shown ... */
-    size_t n_taken;                   /* ... of which the first n_taken were taken by the last call */
+    size_t n_taken;                   /* ... and the last call took the first n_taken of these */
     bool stopped;
 };
 
@@ -51,7 +52,7 @@ static void stop_text_drop_taken(struct stop_text *s) {
     s->n_taken = 0;
 }
 
-/* Where the first stop string begins in what is not shown; n_held when there is none. */
+/* Returns the offset of the first stop string in the text that is not shown; n_held: there is none. */
 static size_t stop_text_find(const struct stop_text *s) {
     const char *from = s->held + s->n_shown;
     size_t first = s->n_held;
@@ -62,7 +63,7 @@ static size_t stop_text_find(const struct stop_text *s) {
     return first;
 }
 
-/* The length of the longest tail of what is not shown that some stop string begins with. */
+/* Returns the length of the longest tail of the text that is not shown with which a stop string begins. */
 static size_t stop_text_tail(const struct stop_text *s) {
     size_t longest = 0;
     for (int i = 0; i < s->n_stops; i++) {

@@ -1,9 +1,9 @@
 /* text_query.c -- see text_query.h.
  *
- * Generation queries with the decoder's landmark state after a complete chunk. A query text therefore runs through the
- * decoder, and the query of its last landmark is used. The text must end at the end of a chunk: its last whole chunks
- * are used (at most QUERY_CHUNKS). A text shorter than one chunk is repeated until it fills one, because the model
- * saw repeated text in training, but no padding before a text. */
+ * In generation, a query is the decoder's landmark state after a complete chunk. So the decoder reads the query text,
+ * and the query of its last landmark is used. The text must end at the end of a chunk, so its last whole chunks are
+ * used (at most TEXT_QUERY_CHUNKS). A text shorter than one chunk is repeated until it fills one, because training data
+ * has repeated text, but no padding before a text. */
 #include "session/text_query.h"
 #include "base/memory.h"
 #include "indexer/build/state_landmarks.h"
@@ -13,7 +13,7 @@
 
 enum { QUERY_CHUNKS = TEXT_QUERY_CHUNKS };
 
-/* A retriever that keeps the last query of group 0 and finds nothing. */
+/* A retriever that keeps the last query of group 0 and finds no neighbours. */
 struct catcher {
     struct retriever retriever;
     struct device *device;
@@ -47,7 +47,7 @@ static enum status catch_query(struct retriever *r, struct neighbours *out, int 
     return STATUS_OK;
 }
 
-/* The pool is one slot that nothing points to: ops want memory of the device and the model's type all the same. */
+/* The pool has one slot that no neighbour uses, because ops need a matrix in device memory of the model's type. */
 static enum status catcher_init(struct catcher *c, const struct text_query_model *m, float *query) {
     enum { SLOT_ROWS = 64 };
     struct mat slot = mat_dense(NULL, decoder_type(m->decoder), SLOT_ROWS, m->config->hidden);
@@ -69,7 +69,7 @@ static enum status catcher_init(struct catcher *c, const struct text_query_model
     return STATUS_OK;
 }
 
-/* The last whole chunks of the text, or the text repeated up to one chunk. */
+/* Writes the last whole chunks of the text, or repeats the text up to one chunk. */
 static int64_t query_ids(int32_t *out, const int32_t *ids, int64_t n, int64_t chunk) {
     int64_t chunks = n / chunk < QUERY_CHUNKS ? n / chunk : QUERY_CHUNKS, length = chunks > 0 ? chunks * chunk : chunk;
     for (int64_t i = 1; i <= length; i++)
@@ -86,7 +86,7 @@ static enum status run_decoder(struct catcher *c, const struct text_query_model 
     return s;
 }
 
-/* A Base LM makes no queries: the landmark of the last chunk stands for one. */
+/* A Base LM makes no queries, so the landmark of the last chunk is used. */
 static enum status query_of_states(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
     const int64_t chunk = model->config->chunk;
     struct state_landmarks *states = NULL;

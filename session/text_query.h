@@ -1,11 +1,11 @@
-/* text_query.h -- a text's query vector: the query that the model itself makes after that text. */
+/* text_query.h -- the query vector of a text: the query that the model makes after that text. */
 #pragma once
 #include "decoder/decoder.h"
 
-enum { TEXT_QUERY_CHUNKS = 8 };          /* about the decoder's window: more context changes little */
+enum { TEXT_QUERY_CHUNKS = 8 };          /* about the decoder's window; more context changes little */
 struct text_query_model { struct device *device; struct decoder *decoder; const struct model_config *config; };
 
-/* out [hidden], memory of this process: the normalised landmark state after the last chunk of n >= 1 ids, of which at
- * most the last TEXT_QUERY_CHUNKS chunks count. Of a Base LM: the landmark of the last ids
- * (indexer/build/state_landmarks.h). One thread at a time per decoder. */
+/* Writes out [hidden] in memory of this process: the normalised landmark state after the last chunk of n >= 1 ids. Only
+ * the last TEXT_QUERY_CHUNKS chunks are used. For a Base LM: the landmark of the last ids
+ * (indexer/build/state_landmarks.h). For one thread at a time per decoder. */
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n);

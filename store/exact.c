@@ -3,8 +3,8 @@
  * Rows, fp16 or 8-bit codes, are converted to float32 in blocks that stay in the second-level cache (for few queries in
  * the first-level cache). Then 4 queries x 2 rows are multiplied at a time: 8 accumulators of 8 lanes, which is as many
  * as 16 registers allow. With one query each number is used once, so 8 rows at a time are converted in registers. A
- * library's matrix product would be somewhat faster for hundreds of queries. But its order of summation changes with
- * the shape, and with it the last bits of scores. */
+ * library's matrix product would be somewhat faster for hundreds of queries, but its order of summation, and so the
+ * last bits of scores, depends on the shape. */
 #include "base/half_lanes.h"
 #include "base/memory.h"
 #include "base/top_list.h"
@@ -27,9 +27,9 @@ static inline float sum_lanes(v8 a) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-/* a * b + c, rounded once if the processor supports it. The compiler alone would contract depending on the surrounding
- * loop: GCC tuned for AMD's Zen contracts some chains and not others, and a row's score would depend on its position in
- * a tile. */
+/* a * b + c, rounded once if the processor supports it. Without this function the compiler decides by the surrounding
+ * loop whether it contracts: GCC tuned for AMD's Zen contracts some chains and not others, and a row's score would
+ * depend on its position in a tile. */
 static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #ifdef __FMA__
     return __builtin_ia32_vfmaddps256(a, b, c);
@@ -45,8 +45,8 @@ static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 #endif
 }
 
-/* Multiplies a tile. `padded` is a multiple of LANES: rows and queries are zero-filled up to it. The accumulators see
- * the same sequence of multiply-adds at every position in the tile. */
+/* Multiplies a tile. `padded` is a multiple of LANES: rows and queries are zero-filled up to it. The sequence of
+ * multiply-adds is the same at every position in the tile. */
 static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
                         int nr) {
     v8 acc[4][2] = {0};
@@ -61,7 +61,7 @@ static inline void tile(float *scores, size_t score_stride, const float *queries
             scores[(size_t)q * score_stride + (size_t)r] = sum_lanes(acc[q][r]);
 }
 
-/* scores[q * n_rows + r] for a block of converted rows. */
+/* Computes scores[q * n_rows + r] for a block of converted rows. */
 static void block_scores(float *scores, const float *queries, int n_queries, const float *rows, int n_rows,
                          int padded) {
     for (int r = 0; r < n_rows; r += 2) {
@@ -89,8 +89,8 @@ void exact_dots(float *out, const float *rows, int64_t n, const float *query, in
     if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
-/* Writes the hits of a list, best first, when all rows were offered. No list contains NaN scores, so a damaged row is
- * never found. */
+/* Writes the hits of a list, best first, after all rows were offered. A list never takes a NaN score, so a damaged row
+ * is never found. */
 static void list_hits(struct store_hit *hits, struct top_list list) {
     top_list_sort(list);
     for (int i = 0; i < list.k; i++)
@@ -105,7 +105,7 @@ static int padded_dim(const struct landmarks *l) {
     return (l->dim + LANES - 1) / LANES * LANES;
 }
 
-/* Converts one row, but for its scale, which its score is multiplied by. */
+/* Converts one row without its scale; the score is multiplied by the scale. */
 static void convert_row(float *out, const struct store_rows *rows, int64_t r, int padded) {
     int dim = rows->dim, i = 0;
     if (rows->half) {
@@ -149,8 +149,8 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
     return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
 }
 
-/* The same as the tile, from stored fp16 rows. They are read once from main memory, so they are prefetched into the
- * second-level cache, which supports more outstanding lines than the first. */
+/* Computes what the tile computes, from stored fp16 rows. They are read once from main memory, so they are prefetched
+ * into the second-level cache, which supports more outstanding lines than the first. */
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
@@ -254,7 +254,7 @@ static void merge_workers(struct store_hit *hits, const struct scan *s, int work
     }
 }
 
-/* Scans all rows, as many at a time as can be mapped together. */
+/* Scans all rows, in blocks that can be mapped together. */
 static enum status scan_all(struct scan *s, struct landmarks *l, struct store_range rows, struct threads *threads) {
     s->first = rows.begin;
     for (int64_t n; s->first < rows.end; s->first += n) {
@@ -300,7 +300,7 @@ struct rescore {
     struct store_hit *hits;
     const float *queries; /* padded */
     struct exact_candidates candidates;
-    int64_t begin, end; /* the candidates whose rows are mapped now, within all queries' candidates */
+    int64_t begin, end; /* the candidates whose rows are mapped, as a range of each query's candidates */
     const struct store_range *exclude;
     int k, padded;
     float scale;
@@ -334,7 +334,7 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
-/* Scores all candidates, as many at a time as have rows that can be mapped together. */
+/* Scores all candidates, in blocks whose rows can be mapped together. */
 static enum status rescore_all(struct rescore *s, struct landmarks *l, int64_t n, struct threads *threads) {
     for (int64_t all = n * s->candidates.n, some; s->begin < all; s->begin = s->end) {
         TRY(landmarks_map_some(l, &some, s->candidates.ids + s->begin, all - s->begin));

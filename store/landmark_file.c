@@ -8,7 +8,8 @@ struct landmark_file {
     struct landmark_rows rows;
 };
 
-/* The last shard that begins at or before the chunk, which must exist. (Empty shards have the same first chunk.) */
+/* Returns the last shard that begins at or before the chunk, which must exist. (Empty shards have the
+ * same first chunk.) */
 static int64_t landmark_file_shard(const struct store_view *v, int64_t chunk) {
     int64_t low = 0, high = v->n_shards;
     while (high - low > 1) {
@@ -23,7 +24,8 @@ static enum status landmark_file_map(struct landmark_file *f, struct store_view 
     struct store_rows there;
     enum status s;
     do {
-        TRY(store_view_landmark_rows(v, &there, first)); /* this follows merged and dropped shards */
+        /* if shards were merged or dropped, this call reads their newest list */
+        TRY(store_view_landmark_rows(v, &there, first));
         struct shard_record file = record_of_shard_file(v->shards, landmark_file_shard(v, first));
         s = shard_open(&f->map, v->store->dir, shard_landmark_kind(v->store->landmarks), &file, fingerprint);
     } while (view_follow_shards(v, &s)); /* a writer has removed the file meanwhile */

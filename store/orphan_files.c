@@ -1,5 +1,5 @@
-/* orphan_files.c -- finds files of a store that no record names. Only names of the forms that this program writes
- * count, so other files in the folders stay. */
+/* orphan_files.c -- finds files of a store that no record names. Only files whose names have a form that this program
+ * writes are found, so other files stay. */
 #include "base/memory.h"
 #include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
@@ -15,7 +15,7 @@ static const struct kind kinds[] = {
     {"tokens", ".tok"}, {"landmarks", ".f16"}, {"landmarks", ".i8"}, {"index", ".faiss"}, {"lexical", ".lex"}};
 enum { KIND_F16 = 1, KIND_I8, KIND_INDEX, KIND_LEXICAL };
 
-/* Reads the numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
+/* The numbers in a name: "NNNNN", or "NNNNN-NNNNN" for shards that share a file. */
 struct file_numbers {
     int64_t first, last;
     bool temporary;
@@ -29,7 +29,7 @@ static const char *parse_number(const char *p, int64_t *out) {
     return p - begin < 5 ? NULL : p;
 }
 
-/* Returns false if the name has no form of this program's names. */
+/* Returns false if the name has none of these forms. */
 static bool parse_name(const char *name, const char *suffix, struct file_numbers *out) {
     size_t n = strlen(suffix);
     const char *p = parse_number(name, &out->first);
@@ -72,7 +72,7 @@ static enum status each_in_folder(const struct orphan_files *r, size_t kind) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     TRY(file_join(folder, r->dir, kinds[kind].folder));
     DIR *open = opendir(folder);
-    if (!open) return STATUS_OK; /* a missing folder has no orphan files; verify reports its missing files */
+    if (!open) return STATUS_OK; /* a missing folder has no orphan files; verify reports the files that it lacks */
     enum status s = STATUS_OK;
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(open));) {
         struct file_numbers numbers;
@@ -100,7 +100,8 @@ enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_f
         return s;
     }
     s = record_get_index(r.t, c, &r.index);
-    /* An unreadable record may name any file of its folder, so none is removed; repair writes the record anew. */
+    /* If a record cannot be read, it may name any file of its folder. So no file is removed there until repair has
+     * written the record again. */
     bool readable[ARRAY_LEN(kinds)] = {true, true, true, s != STATUS_CORRUPT, true};
     if (s == STATUS_OK || s == STATUS_CORRUPT) s = record_get_lexical(r.t, c, &r.lexical);
     readable[KIND_LEXICAL] = s != STATUS_CORRUPT;

@@ -15,14 +15,14 @@ struct build {
     struct store_writer *w;
     const struct store_publish *how;
     struct index_plan plan;
-    struct index_record index; /* as it will be recorded */
+    struct index_record index; /* as it will be in the new generation */
     struct segment_record *old, *fresh;
     int64_t n_old, n_kept, n_fresh; /* the first n_kept of `old` stay */
     size_t fresh_capacity;
     struct shard_record *shards;
-    struct landmarks landmarks; /* of all chunks of the target */
+    struct landmarks landmarks; /* of all chunks of the new generation */
     const struct publish_change *change;
-    int64_t begin; /* first chunk for a new segment */
+    int64_t begin; /* the first chunk that gets a new segment */
     struct lexical_record lexical;
     bool lexical_changed;
 };
@@ -57,8 +57,8 @@ static enum status make_template(struct build *b) {
     return s;
 }
 
-/* FAISS reads all but the lists' ids and codes, which end the file, without checks. So the checksum of that part is
- * compared at every opening; for an unknown layout that of the whole file is. */
+/* FAISS reads the file up to the lists' ids and codes, which end it, without checks. So the checksum of that first part
+ * is compared at every opening. If the layout is unknown, the checksum of the whole file is compared. */
 static enum status record_files(const struct build *b, struct segment_record *r, const char *path) {
     TRY(stored_file_of(&r->file, path));
     r->head = r->file;
@@ -122,7 +122,7 @@ static void keep_segments(struct build *b, bool rebuild) {
     b->begin = segments_end(b);
 }
 
-/* Takes an index that was made already, and makes segments for the chunks that it lacks. */
+/* Uses an index that was made before, and makes segments for the chunks that it lacks. */
 static enum status take_made(struct build *b) {
     const struct publish_made *made = b->change->made;
     b->index = made->index;
@@ -191,7 +191,7 @@ static enum status remove_hashes(struct store_writer *w, struct catalog_txn *t, 
 }
 
 static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *changed) {
-    struct shard_record r; /* with its cursor, which the list does not have */
+    struct shard_record r; /* from the catalog, because the list has no cursors */
     TRY(record_get_shard(t, w->catalog, &r, changed->number));
     r.token_file = changed->token_file;
     r.landmark_file = changed->landmark_file;
@@ -208,7 +208,7 @@ enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t,
     return encoded ? record_add_encoded(t, w->catalog) : STATUS_OK;
 }
 
-/* Deletes the documents that are replaced. Their hashes are given to the documents that were sealed instead. */
+/* Deletes the documents that are replaced, and gives their hashes to the documents that replace them. */
 static enum status record_replaced(const struct build *b, struct catalog_txn *t, const struct generation_record *g) {
     const struct catalog *c = b->w->catalog;
     if (b->how->n_replaced == 0) return STATUS_OK;
@@ -261,7 +261,7 @@ static enum status plan(struct build *b, const struct generation_record *target)
     catalog_abort(t);
     TRY(s);
     const struct publish_made *made = b->change->made;
-    if (made && made->end == target->chunks) return STATUS_OK; /* nothing is left to make */
+    if (made && made->end == target->chunks) return STATUS_OK; /* no chunk lacks a segment */
     bool wide = false;
     if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);

@@ -1,9 +1,9 @@
-/* publish_lexical.c -- makes what the lexical index of a generation lacks, from the tokens of its shards.
+/* publish_lexical.c -- makes the missing segments of a generation's lexical index from the tokens of its shards.
  *
- * Segments that hold only chunks that are there stay, whatever their position. What no segment covers gets new ones:
- * the chunks of new shards, what a dropped shard leaves of a segment, and segments that repair found damaged. Older
- * segments just before, that are not larger, are made anew together with them: so the number of segments grows with
- * the logarithm of the number of additions, and a chunk is indexed a logarithmic number of times. */
+ * A segment without dropped chunks is kept. Chunks that no segment covers get new segments: chunks of new shards, the
+ * remaining chunks of a segment with a dropped shard, and those of segments that repair found damaged. Older segments
+ * directly before them that are not larger are made again together with them. So the number of segments grows with the
+ * logarithm of the number of additions, and a chunk is indexed a logarithmic number of times. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/lexical/lexical_build.h"
@@ -16,14 +16,14 @@ static const uint64_t max_ram_least = UINT64_C(1) << 20;
 struct lexical_make {
     struct store_writer *w;
     const struct store_publish *how;
-    const struct shard_record *shards; /* as they are published */
+    const struct shard_record *shards; /* as they will be published */
     int64_t n_shards;
     struct catalog_txn *t;
-    struct shard_map map; /* of the current token file, which holds shard `mapped` */
+    struct shard_map map; /* of the current token file, which contains shard `mapped` */
     int64_t mapped;
     struct lexical_record out;
     size_t capacity;
-    int64_t chunks_max, done, total; /* done of total: chunks read */
+    int64_t chunks_max, done, total; /* done: chunks that were read, of total */
     int32_t *ids;                    /* of one chunk */
 };
 
@@ -46,8 +46,8 @@ static enum status bad_run(const struct lexical_make *m, const struct run_record
                 catalog_path(m->w->catalog), (long long)run->document);
 }
 
-/* Damage of tokens ends here, so that no list is made of it: a wrong id within the vocabulary is seen by the checksum
- * alone, which verify --deep compares. */
+/* Damaged tokens are refused here, so that no list is made of them. A wrong id that is in the vocabulary is found only
+ * by the checksum, which verify --deep compares. */
 static enum status add_chunk(struct lexical_make *m, struct lexical_builder *b, const struct run_record *run,
                              int64_t in_document) {
     const struct store_fingerprint *f = &m->w->fingerprint;
@@ -95,7 +95,7 @@ static enum status add_chunks(struct lexical_make *m, struct lexical_builder *b,
 
 /* ---- segments ---- */
 
-/* No more than the chunks need: memory is allocated before it is known how many keys they have. */
+/* Not more than the chunks need, because the memory is allocated before the number of their keys is known. */
 static uint64_t sorting_bytes(const struct lexical_make *m, int64_t chunks) {
     uint64_t most = store_publish_max_ram(m->how);
     uint64_t needed = (uint64_t)chunks * (uint64_t)m->w->fingerprint.chunk_tokens * OCCURRENCE_BYTES + max_ram_least;
@@ -123,7 +123,7 @@ static enum status make_segment(struct lexical_make *m, int64_t begin, int64_t e
     return fault_point("store:lexical:segment-written");
 }
 
-/* Equal parts of at most chunks_max. */
+/* Makes segments of equal size, each of at most chunks_max chunks. */
 static enum status make_range(struct lexical_make *m, struct store_range range) {
     int64_t all = range.end - range.begin, parts = (all + m->chunks_max - 1) / m->chunks_max;
     for (int64_t i = 0; i < parts; i++)
@@ -132,14 +132,14 @@ static enum status make_range(struct lexical_make *m, struct store_range range) 
     return STATUS_OK;
 }
 
-/* The segment holds ids that are there, all of them. */
+/* Whether none of the segment's chunks is dropped. */
 static bool segment_lives(const struct lexical_segment_record *s, struct store_dropped d, int64_t chunks) {
     struct store_range span = store_dropped_span(d, s->first_chunk, s->first_chunk + s->chunks);
     return s->first_chunk + s->chunks <= chunks && span.begin == s->first_chunk && span.end - span.begin == s->chunks;
 }
 
-/* Ids at `at` and after that belong into new segments, up to the next segment that stays, or dropped ids. Takes
- * segments that stay just before into them, where they are not larger. */
+/* Returns the range from `at` to the next segment that is kept, or the next dropped id. If kept segments directly
+ * before are not larger, they are included. */
 static struct store_range missing_range(const struct lexical_make *m, struct lexical_record *kept, int64_t before,
                                         struct store_range range) {
     while (before > 0) {
@@ -147,13 +147,13 @@ static struct store_range missing_range(const struct lexical_make *m, struct lex
         int64_t fresh = range.end - range.begin;
         if (s->chunks > fresh || s->chunks + fresh > m->chunks_max || s->first_chunk + s->chunks != range.begin) break;
         range.begin = s->first_chunk;
-        s->chunks = 0; /* made anew */
+        s->chunks = 0; /* it will be made again */
         before--;
     }
     return range;
 }
 
-/* The ranges that no segment of `kept` covers, in order. */
+/* Finds the ranges that no segment of `kept` covers, in ascending order. */
 static enum status find_missing(const struct lexical_make *m, struct lexical_record *kept, struct store_dropped d,
                                 int64_t chunks, struct store_range **out, int64_t *n) {
     size_t capacity = 0;
@@ -178,8 +178,8 @@ static int by_first_chunk(const void *a, const void *b) {
     return (x->first_chunk > y->first_chunk) - (x->first_chunk < y->first_chunk);
 }
 
-/* Makes the missing segments. A kept segment is empty if it is made anew. If tokens cannot be read, the segments made
- * before stay, and `damaged` is set: the index then has a gap, which repair closes. */
+/* Makes the missing segments. In `kept`, a segment that is made again has no chunks. If tokens cannot be read, the
+ * segments made so far are kept and `damaged` is set. The index then lacks chunks until repair makes them. */
 static enum status make_missing(struct lexical_make *m, const struct lexical_record *kept,
                                 const struct store_range *ranges, int64_t n, bool *damaged) {
     for (int64_t i = 0; i < n; i++)

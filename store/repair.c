@@ -13,13 +13,14 @@
 struct repair {
     struct store_writer *w;
     const struct store_publish *how;
-    const struct store_encoder *encoder; /* NULL: none */
+    const struct store_encoder *encoder; /* may be NULL */
     struct findings *f;
     bool landmarks_good, journal_good, documents_good;
     struct shard_record *shards;  /* all sealed shards */
-    struct shard_record *damaged; /* published files that must be encoded again, each as one shard */
+    struct shard_record *damaged; /* published files that must be encoded again, each described as one shard */
     size_t n_damaged, capacity;
-    struct shard_record *changed; /* shards of these files whose landmarks have other bytes now; not recorded yet */
+    /* shards of these files whose landmarks now have other bytes; these are not recorded yet */
+    struct shard_record *changed;
     size_t n_changed, changed_capacity;
 };
 
@@ -95,7 +96,7 @@ static enum status repair_shards(struct repair *r) {
 
 /* ---- runs and hashes ---- */
 
-/* Documents are numbered without gaps; documents_verify checked that before. */
+/* Documents are numbered without gaps, as documents_verify checked. */
 static enum status refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table,
                           const struct shard_record *shards) {
     TRY(catalog_empty(t, table));
@@ -109,7 +110,8 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
         if (table == TABLE_RUNS)
             TRY(record_append_run(t, d.first_chunk, &run));
         else
-            TRY(record_add_hash(t, d.hash, i)); /* of an unfinished update: the published document has the hash */
+            /* fails only for an unfinished update: the published document has the hash */
+            TRY(record_add_hash(t, d.hash, i));
     }
     return fault_point("store:repair:before-commit");
 }
@@ -191,7 +193,7 @@ static enum status repair_landmarks(struct repair *r) {
     return STATUS_OK;
 }
 
-/* Records the files without their index, which needs the landmarks of all shards. */
+/* Records the files, but no index of them, which needs the landmarks of all shards. */
 static enum status record_changed(const struct repair *r) {
     if (r->n_changed == 0) return STATUS_OK;
     struct catalog_txn *t;
@@ -242,7 +244,7 @@ static enum status check_segments(const struct repair *r, struct catalog_txn *t)
     return s;
 }
 
-/* Deletes unreadable records: the later steps replace them, but would fail to read them. */
+/* Deletes records that cannot be read. The later steps write them again, but could not read them. */
 static enum status drop_unreadable(const struct repair *r) {
     struct catalog *c = r->w->catalog;
     struct catalog_txn *t;
@@ -266,7 +268,8 @@ static enum status drop_unreadable(const struct repair *r) {
     return catalog_commit(t);
 }
 
-/* Whether the caller names another kind of index than the store has: then it is made even if the old one is whole. */
+/* Whether the caller names another kind of index than the store has. It is then made even if the old
+ * one is undamaged. */
 static enum status wants_another(bool *yes, const struct repair *r, struct catalog_txn *t) {
     struct index_record index;
     TRY(record_get_index(t, r->w->catalog, &index));
@@ -281,7 +284,7 @@ static enum status repair_index(struct repair *r) {
     TRY(begin_reading(r, &t));
     bool another = false;
     enum status s = wants_another(&another, r, t);
-    /* An index that is replaced is not opened, because its type may be unchecked. */
+    /* An index that is replaced is not opened, because its type may not have been checked. */
     if (s == STATUS_OK && !(another && r->landmarks_good)) s = check_segments(r, t);
     catalog_abort(t);
     bool damaged = s == STATUS_CORRUPT || s == STATUS_IO;
@@ -320,8 +323,8 @@ static enum status lexical_check(const struct repair *r, struct lexical_record *
     return STATUS_OK;
 }
 
-/* Replaces an unreadable record. Since it is unknown whether an index was wanted, and which file names it used, an
- * index is made, with numbers after all files of the folder. */
+/* Replaces a record that cannot be read. It is unknown whether an index was wanted and which file names it used. So an
+ * index is made, with numbers after those of all files of the folder. */
 static enum status lexical_read(const struct repair *r, struct lexical_record *record, bool *damaged) {
     struct catalog_txn *t;
     TRY(begin_reading(r, &t));
@@ -368,8 +371,8 @@ static enum status repair_all(struct repair *r) {
     return repair_lexical(r);
 }
 
-/* Restores the meta pages before the writer opens the catalog, which refuses pages that contradict catalog/commit. The
- * writer checks whether the store may be written at all. */
+/* Restores the meta pages before the writer opens the catalog: opening refuses pages that contradict catalog/commit.
+ * The writer checks whether the store may be written at all. */
 static enum status repair_commit(const struct repair *r, const char *dir) {
     char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
     const char *what = NULL;
@@ -401,7 +404,7 @@ enum status store_repair(const char *dir, const struct store_publish *how, const
         s = finding(&f, s, path, remedy_build);
     } else if (s == STATUS_OK) {
         if (r.w->landmark_type == STORE_LANDMARKS_NONE)
-            r.encoder = &without; /* no model is needed */
+            r.encoder = &without; /* a store without landmarks needs no model */
         else if (encoder)
             s = store_check_fingerprint(dir, &r.w->fingerprint, "the model", &encoder->fingerprint);
         if (s == STATUS_OK) s = repair_all(&r);

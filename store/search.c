@@ -1,5 +1,4 @@
-/* search.c -- finds the best chunks for queries: the segments give candidates, and the stored rows give their scores.
- */
+/* search.c -- finds the best chunks for queries: the segments give candidates, and the stored rows their scores. */
 #include "base/memory.h"
 #include "store/index/list_scan_internal.h"
 #include "store/view_internal.h"
@@ -16,11 +15,11 @@ struct candidate_search {
     const float *queries;
     const struct store_range *exclude; /* [query] */
     int candidates, nprobe;
-    struct store_range rows; /* searches segments whose middle is in this range */
+    struct store_range rows; /* searches the segments whose middle is in this range */
     enum status *statuses;   /* [query] */
 };
 
-/* Chunks of a slice: equal numbers of existing chunks for each slice. */
+/* Returns the chunks of a slice. All slices have equal numbers of existing chunks. */
 static struct store_range slice_rows(const struct store_view *v, struct store_slice slice) {
     const struct store_range all = {0, v->generation.chunks};
     const struct store_dropped dropped = landmarks_dropped(&v->landmarks);
@@ -50,7 +49,7 @@ static int by_id(const void *a, const void *b) {
 }
 
 /* Removes ids that cannot exist or that occur twice for a query: the part of a segment's file with ids and codes is not
- * checksummed at opening. The order of candidates does not matter, since all are scored again. */
+ * checksummed at opening. The order of candidates does not matter, because all are scored again. */
 static void keep_valid(int64_t *ids, int n, const struct segment_record *r) {
     qsort(ids, (size_t)n, sizeof *ids, by_id);
     int64_t before = -1;
@@ -85,7 +84,7 @@ static void search_body(void *context, int64_t begin, int64_t end, int worker) {
         c->statuses[q] = search_one(c, q);
 }
 
-/* A filter of FAISS holds for a whole call, so queries with different ranges are searched one by one, in parallel. */
+/* A filter of FAISS applies to a whole call. So queries with different ranges are searched one by one, in parallel. */
 static enum status search_filtered(struct candidate_search *c, int64_t n, struct threads *threads) {
     TRY(memory_allocate(&c->statuses, (size_t)n));
     threads_for(threads, n, 1, search_body, c);
@@ -102,7 +101,8 @@ static bool scans_lists(const struct store_view *v) {
     return vectors_scans(v->segments[0].vectors);
 }
 
-/* Searches all queries segment by segment. FAISS distributes them over its threads; list_scan knows their ranges. */
+/* Searches all queries segment by segment. FAISS distributes the queries over its threads. list_scan gets a range
+ * for each query. */
 static enum status search_together(struct candidate_search *c, int64_t n, struct threads *threads) {
     int64_t *found;
     TRY(memory_allocate(&found, (size_t)n * (size_t)c->candidates));
@@ -173,7 +173,7 @@ int store_view_missing(const struct store_view *v, const struct store_hit *hits,
 
 /* ---- lists that several processes share ---- */
 
-/* Whether whole segments would be too unequal to share out: one holds most of the chunks. */
+/* Whether one segment has most of the chunks, so that slices of whole segments would be too unequal. */
 static bool shares_lists(const struct store_view *v, const struct store_search *how,
                          const struct store_passes *passes) {
     int64_t largest = 0;
@@ -182,7 +182,8 @@ static bool shares_lists(const struct store_view *v, const struct store_search *
     return scans_lists(v) && candidates_of(v, how) <= passes->k_max && 2 * largest > v->generation.chunks;
 }
 
-/* The candidates of one segment, of all slices together, are those of one process; so are the scores of their rows. */
+/* The candidates of one segment, merged over all slices, and the scores of their codes are the same as
+ * in one process. */
 static enum status search_shared(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n,
                                  const struct store_range *exclude, const struct store_search *how,
                                  const struct store_passes *passes) {
@@ -213,7 +214,7 @@ out:
     return s;
 }
 
-/* What a slice contributes to search_shared. */
+/* Finds the candidates that one slice contributes to search_shared. */
 static enum status search_candidates(const struct store_view *v, struct store_hit *hits, const float *queries,
                                      int64_t n, const struct store_search *how) {
     if (how->segment > v->n_segments || !scans_lists(v))
@@ -251,7 +252,7 @@ static enum status search_pass(struct store_view *v, struct store_hit *hits, con
 }
 
 /* Visits more lists for a query with too few hits. If many landmarks are nearly equal, the lists nearest to a query can
- * be empty; visiting more lists is then cheap, because they hold few rows. */
+ * be empty; visiting more lists is then cheap, because they have few rows. */
 static enum status search_wider(struct store_view *v, struct store_hit *hits, const float *query,
                                 const struct store_range *exclude, const struct store_search *how,
                                 const struct store_passes *passes) {
@@ -263,8 +264,8 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
         wider.nprobe = (int)visited;
         TRY(search_pass(v, hits, query, 1, exclude, &wider, passes));
     }
-    /* Rows of deleted documents are candidates too, and are removed from the hits. Many of them can displace the
-     * others. */
+    /* Rows of deleted documents are candidates, too, and are removed from the hits. If there are many, they can
+     * displace other chunks. */
     while (v->deleted.n > 0 && candidates_of(v, &wider) < v->generation.chunks &&
            store_view_missing(v, hits, how->k, exclude) > 0) {
         wider.candidates = candidates_of(v, &wider) > INT32_MAX / WIDEN ? INT32_MAX : WIDEN * candidates_of(v, &wider);
@@ -273,14 +274,14 @@ static enum status search_wider(struct store_view *v, struct store_hit *hits, co
     return STATUS_OK;
 }
 
-/* k beyond the store's size would only allocate heaps for hits that cannot exist. */
+/* If k exceeds the store's size, the heaps would have slots for hits that cannot exist. */
 static bool scans_all(const struct store_view *v, const struct store_search *how) {
     return how->exact || v->n_segments == 0 || how->k >= live_chunks(v, 0, v->generation.chunks);
 }
 
 struct store_search_method store_view_search_method(const struct store_view *v, const struct store_search *how) {
     if (scans_all(v, how)) return (struct store_search_method){.exact = true};
-    const struct vectors *first = v->segments[0].vectors; /* one template made all segments */
+    const struct vectors *first = v->segments[0].vectors; /* all segments have the same template */
     return (struct store_search_method){.visited = vectors_visited(first, how->nprobe), .lists = vectors_lists(first)};
 }
 

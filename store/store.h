@@ -1,12 +1,12 @@
 /* store.h -- chunks of a corpus on disk, searched by vector.
  *
  * A store is one directory:
- *   catalog/             LMDB: the only commit point. What is not recorded there does not exist. catalog/commit: a
- *                        checksummed copy of its meta pages
+ *   catalog/             LMDB: the only commit point. A file without a record is not part of the store.
+ *                        catalog/commit: a checksummed copy of its meta pages
  *   tokens/NNNNN.tok     token shards: the documents' ids (u16, or u32 when the vocabulary needs it)
  *   landmarks/NNNNN.f16  landmark shards: one fp16 row of `dim` per chunk, row = chunk id - the shard's first id
  *                        (NNNNN-NNNNN.tok and .f16: shards that were merged, from the first number to the last)
- *   landmarks/NNNNN.i8   the same as 8-bit codes, with one scale a row, in a store that was made so
+ *   landmarks/NNNNN.i8   the same as 8-bit codes with one scale per row, in a store of 8-bit landmarks
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  *   lexical/NNNNN.lex    segments of the lexical index (store/lexical/lexical.h), if the store has one; derived, too
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C, id
@@ -15,8 +15,8 @@
  * A document is `chunks` contiguous chunk ids. A run record {first chunk id -> document, token shard, token offset,
  * chunks} finds any chunk's tokens with one lookup. The last chunk of a document may be short.
  *
- * A generation is what one publishing transaction made visible: {chunks, documents, shards, segments}. A view reads
- * exactly one generation. Sealed shards that are not published yet are the journal: a resumed writer continues after
+ * A generation is the contents after one publishing transaction: {chunks, documents, shards, segments}. A view reads
+ * exactly one generation. The journal is the sealed shards that are not published yet. A resumed writer continues after
  * them.
  *
  * There is one writer at a time (an flock; a second one gets STATUS_BUSY) and any number of reading processes. A struct
@@ -31,41 +31,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The newest format. A store with fp16 landmarks has STORE_FORMAT_F16, which older programs read, too. */
+/* The newest format. A store with fp16 landmarks has STORE_FORMAT_F16, which older programs can read. */
 enum { STORE_FORMAT_VERSION = 5, STORE_FORMAT_F16 = 4, STORE_NAME_MAX = 64 };
 
-/* The type of a store's landmarks: all of them have one, and it never changes. */
+/* The type of a store's landmarks. All landmarks of a store have the same type, which never changes. */
 enum store_landmarks {
-    STORE_LANDMARKS_KEEP,                /* of a request: as the store has them; a new store gets F16 */
+    STORE_LANDMARKS_KEEP,                /* in a request: the type of the existing store; a new store gets F16 */
     STORE_LANDMARKS_F16,                 /* fp16 numbers */
-    STORE_LANDMARKS_I8,                  /* 8-bit codes and one scale a row (docs/store-format.md) */
-    STORE_LANDMARKS_NONE,                /* none: dim is 0, and chunks are found by words alone (store_view_lexical) */
+    STORE_LANDMARKS_I8,                  /* 8-bit codes and one scale per row (docs/store-format.md) */
+    STORE_LANDMARKS_NONE,                /* none: dim is 0, and chunks are found only by words (store_view_lexical) */
 };
 const char *store_landmarks_name(enum store_landmarks type);      /* "f16", "i8", "none" */
-/* STATUS_INVALID: another name. NULL: STORE_LANDMARKS_KEEP. */
+/* STATUS_INVALID: there is no type of this name. NULL gives STORE_LANDMARKS_KEEP. */
 enum status store_landmarks_parse(enum store_landmarks *out, const char *name);
-/* Rows as stored, of one of the two types; the pointers of the other type are NULL. Number i of row r is half[r * dim +
+/* Rows as stored, in one of the two types. The pointers of the other type are NULL. Number i of row r is half[r * dim +
  * i], or codes[r * dim + i] * scales[r], a product that is exact in float32 and in fp16. */
 struct store_rows {
     const uint16_t *half;                /* [n, dim] */
     const int8_t *codes; const float *scales;             /* [n, dim], [n] */
     int64_t n; int dim;
 };
-/* Copy the numbers of rows first .. first+n-1 into out[n, dim]. */
+/* Copies the numbers of rows first .. first+n-1 into out[n, dim]. */
 void store_rows_to_float(float *out, const struct store_rows *rows, int64_t first, int64_t n);
 void store_rows_to_half(uint16_t *out, const struct store_rows *rows, int64_t first, int64_t n);
 
-/* Identifies how the vectors were computed. Every field must be equal in a model and its store
+/* Identifies how the vectors were computed. Every field must be the same in a model and its store
  * (store_check_fingerprint). */
 struct store_fingerprint {
     uint8_t encoder[16];                 /* XXH3-128 of the weights that make a landmark, in a fixed order */
     uint8_t tokenizer[16];               /* XXH3-128 of tokenizer.json */
     int32_t chunk_tokens;                /* ids of a chunk, without its landmark: 63 or 64 */
-    int32_t dim;                         /* of a landmark; 0: of a store without landmarks, whose `encoder` is zero */
+    int32_t dim;                         /* of a landmark; 0 in a store without landmarks, whose `encoder` is zero */
     int32_t vocab_size;
     int32_t metric;                      /* 0: inner product, scores divided by sqrt(dim) */
 };
-/* STATUS_MISMATCH: the message has both values of the first field that differs. */
+/* STATUS_MISMATCH: the message names the first field that differs, with both values. */
 enum status store_check_fingerprint(const char *store, const struct store_fingerprint *a, const char *model,
                                     const struct store_fingerprint *b);
 
@@ -73,15 +73,15 @@ enum status store_check_fingerprint(const char *store, const struct store_finger
 struct store;
 struct store_view;
 
-/* Opens a store for reading, also on read-only media and while a writer is active. STATUS_NOT_FOUND: there is no
- * store. STATUS_VERSION: its format is newer. STATUS_CORRUPT: a recorded file is missing or has another size. For
- * stores of up to 4096 shards this call checks the sizes; for larger ones the first call that needs the file does,
- * and store_verify. */
+/* Opens a store for reading, also on read-only media and while a writer is active. STATUS_NOT_FOUND: there is no store.
+ * STATUS_VERSION: its format is newer. STATUS_CORRUPT: a recorded file is missing or has another size. For stores of up
+ * to 4096 shards this call checks the sizes. In larger stores a size is checked by the first call that needs the file,
+ * and by store_verify. */
 enum status store_open(struct store **out, const char *dir);
 void store_close(struct store *s);                        /* call after closing its views; NULL is fine */
 
-/* Opens a view of the newest generation. It reads no large files: calls that need a shard map it, at most 8192 files of
- * each kind at a time, so a view can read any number of shards. */
+/* Opens a view of the newest generation. It reads no large files. Calls that need a shard map it. At most 8192 files of
+ * each kind are mapped at a time, so a view can read any number of shards. */
 enum status store_view_open(struct store_view **out, struct store *s);
 void store_view_close(struct store_view *v);              /* NULL is fine */
 
@@ -90,32 +90,32 @@ struct store_info {
     int format;                          /* at most STORE_FORMAT_VERSION */
     enum store_landmarks landmarks;      /* F16, I8 or NONE */
     uint64_t generation;
-    int64_t chunks, documents, tokens;   /* with dropped and deleted ones: all ids are below these counts */
-    /* dropped ones, with deleted ones */
+    int64_t chunks, documents, tokens;   /* including dropped and deleted ones: all ids are below these counts */
+    /* in dropped shards; the first three include deleted documents */
     int64_t dropped_chunks, dropped_documents, dropped_tokens, dropped_shards;
     int64_t deleted_chunks, deleted_documents, deleted_tokens;
     int64_t shards, segments;            /* shards: pairs of files */
-    int64_t duplicates;                  /* documents that were skipped as exact copies by all published runs */
+    int64_t duplicates;                  /* documents that published runs skipped as exact copies */
     uint64_t token_bytes, landmark_bytes, index_bytes, catalog_bytes;
-    bool frozen;                         /* an immutable snapshot (store/change/freeze.h) */
-    bool lexical;                        /* whether it has a lexical index, damaged or not */
+    bool frozen;                         /* the store is an immutable snapshot (store/change/freeze.h) */
+    bool lexical;                        /* the store has a lexical index, which may be damaged */
     int64_t lexical_segments;
     uint64_t lexical_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
-/* A number that views share when they are of the same generation of one store or of copies of it: of the fingerprint,
- * the counts, deleted chunks, the index's files and a sample of the documents' hashes. Other stores share it by chance
- * alone. Not for comparing across hosts of other byte orders. */
+/* Computes a number that is the same in views of the same generation of one store or of copies of it. It covers the
+ * fingerprint, the counts, deleted chunks, the index's files and a sample of the documents' hashes. Another store has
+ * the same number only by chance. Hosts of different byte orders compute different numbers. */
 enum status store_view_identity(struct store_view *v, uint64_t *out);
-/* The caller's bytes that were sealed with the last published shard (store_shard_seal). */
+/* The caller's bytes of the last published shard (store_shard_seal). */
 enum { STORE_CURSOR_MAX = 4096 };
 enum status store_view_cursor(struct store_view *v, uint8_t cursor[STORE_CURSOR_MAX], size_t *bytes);
 
 struct store_range { int64_t begin, end; };               /* chunk ids; begin == end: none */
 /* Chunk ids of dropped shards and deleted documents: ascending ranges that do not touch; `before`: number of ids in the
- * ranges before this one. Borrowed from the view, and constant while it is open. All other ids below info.chunks exist.
- * The functions use binary search. */
+ * ranges before this one. They are borrowed from the view, and constant while it is open. All other ids below
+ * info.chunks exist. The functions use binary search. */
 struct store_hole { int64_t begin, end, before; };
 struct store_dropped { const struct store_hole *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
@@ -129,13 +129,13 @@ struct store_document {
     int64_t id, first_chunk, chunks, tokens;
     uint64_t offset, line, bytes;        /* position in the source; bytes of its text (0: the input was tokens) */
     uint8_t hash[16];                    /* XXH3-128 of the text (or of the ids) */
-    /* borrowed from the view until its next store_view_document or store_view_chunk call */
+    /* borrowed from the view until its next call of store_view_document or store_view_chunk */
     const char *source, *key;
 };
-/* STATUS_NOT_FOUND, here and in the calls below: the document was deleted or is of a dropped shard; so are its
- * chunks. */
+/* STATUS_NOT_FOUND, here and in the calls below: the document was deleted, or is of a dropped shard. Its chunks are
+ * missing, too. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
-/* Finds the document with this content hash; -1: there is none in the view. */
+/* Finds the document with this content hash; -1: the view has none. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
 
 struct store_chunk {
@@ -143,9 +143,9 @@ struct store_chunk {
     int64_t token_offset;                /* of its first token in the document */
     int n_tokens;                        /* <= chunk_tokens */
 };
-/* Gets the position and the ids of a chunk: ids[chunk_tokens], where -1 follows the last id of a short chunk. */
+/* Gets the position and the ids of a chunk: ids[chunk_tokens]. After the last id of a short chunk, the rest is -1. */
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
-/* STATUS_UNSUPPORTED: the store has no landmarks. Calls below that read or search them fail so, too. */
+/* STATUS_UNSUPPORTED: the store has no landmarks. Calls below that read or search landmarks then return this, too. */
 enum status store_view_needs_landmarks(const struct store_view *v);
 /* Gets the chunk's landmark as stored: out[dim]. */
 enum status store_view_landmark(struct store_view *v, float *out, int64_t chunk);
@@ -155,51 +155,52 @@ enum status store_view_landmark_rows(struct store_view *v, struct store_rows *ro
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
 struct store_hit { int64_t chunk; float score; };         /* chunk -1: fewer than k were found; score = q.l/sqrt(dim) */
-/* Restricts a search to one slice, if several processes search together: each chunk and each segment of the index is in
- * exactly one of the slices 0 .. of-1 of a generation. of 0: searches everything. */
+/* Restricts a search to one slice, if several processes search together. Each chunk and each segment of the index of a
+ * generation is in exactly one of the slices 0 .. of-1. of 0: searches everything. */
 struct store_slice { int number, of; };
 struct store_search {
     int k;
     bool exact;                          /* scan all landmark rows instead of the index */
     int nprobe;                          /* IVF lists to visit; 0: the view's default */
-    int candidates;                      /* candidates of the index for exact scoring; 0: a default of at least 4*k */
+    int candidates;                      /* candidates from the index for exact scoring; 0: a default of at least 4*k */
     const struct store_range *exclude;   /* [n_queries] chunks that are never returned, or NULL */
     struct threads *threads;             /* NULL: the calling thread only */
-    /* a search of the index then visits the lists of `nprobe`, and does not widen */
+    /* if set, a search of the index visits `nprobe` lists, and does not visit more when it finds too few hits */
     struct store_slice slice;
-    /* from 1: finds the k best candidates of this segment in the slice's share of its lists, with the scores of their
-     * codes (store_passes); 0: finds hits */
+    /* 0: finds hits. From 1: finds the k best candidates of this segment in the slice's share of its lists, with the
+     * scores of their codes (store_passes) */
     int segment;
 };
 /* Writes hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the stored rows in
- * float32: the index can lose a neighbour, but not change a score. */
+ * float32. So an index can miss a chunk, but it cannot change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,
                               const struct store_search *how);
-/* Gives the same hits, but other processes search: a pass returns the k best of all slices (store_search.slice), which
- * the caller merges by score, then by smaller id. Further passes follow for queries with too few hits. Every slice must
- * be of this view's generation. Where one segment of 8-bit codes holds most of the chunks, its lists are shared out,
- * not whole segments: a pass then finds candidates (store_search.segment), and this process scores them. */
+/* Gives the same hits as store_view_search, but other processes search. A pass is one search in all slices
+ * (store_search.slice); the caller's function merges their hits by score, then by smaller id, and returns the k best.
+ * Queries with too few hits get further passes. Every slice must be of this view's generation. If one segment of 8-bit
+ * codes has most of the chunks, the slices share its lists instead of whole segments. A pass then finds candidates
+ * (store_search.segment), and this process scores them. */
 struct store_passes {
     enum status (*search)(void *context, struct store_hit *hits, const float *queries, int64_t n_queries,
                           const struct store_search *how);
     void *context;
-    int k_max;                           /* hits that a pass can give; 0: whole segments are shared out */
+    int k_max;                           /* the most hits of a pass; 0: the slices share whole segments */
 };
 enum status store_view_search_passes(struct store_view *v, struct store_hit *hits, const float *queries,
                                      int64_t n_queries, const struct store_search *how,
                                      const struct store_passes *passes);
 /* How many of one query's k hits are missing although the view has k chunks outside `exclude` (NULL: none). A search of
- * the index that finds too few hits already visits more lists, up to all. Only an exact search finds what is still
- * missing. */
+ * the index that finds too few hits visits more lists, up to all. Hits that are still missing are found only by an
+ * exact search. */
 int store_view_missing(const struct store_view *v, const struct store_hit *hits, int k,
                        const struct store_range *exclude);
-/* Computes scores[n] of given chunks for one query. They equal those of store_view_search bit for bit; -infinity for
- * ids that the view does not have. */
+/* Computes scores[n] of given chunks for one query. They equal those of store_view_search bit for bit. Ids that the
+ * view does not have get -infinity. */
 enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks,
                               int64_t n);
 /* Returns the view's lexical index (store/lexical/lexical.h), borrowed. STATUS_UNSUPPORTED: the store has none. Any
- * other failure: its files are damaged or unreadable; the view's other calls still work. The messages name the command
- * that helps. */
+ * other failure: its files are damaged or unreadable; other calls on the view still work. The messages name the command
+ * that repairs it. */
 struct lexical;
 enum status store_view_lexical(const struct lexical **out, const struct store_view *v);
 /* Tells whether such a search scans all rows, or how many lists of the index a query visits (0 of 0: no index). */
@@ -211,7 +212,7 @@ struct store_writer;
 struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; an existing store's must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v allows */
-    enum store_landmarks landmarks;      /* of a new store; an existing store's must match; KEEP: as it has them */
+    enum store_landmarks landmarks;      /* of a new store; an existing store's must match; KEEP: the existing type */
 };
 /* Opens the store for writing (`create`: makes the directory if it is missing): takes the lock and removes orphan
  * files. STATUS_BUSY: another process writes. */
@@ -227,61 +228,63 @@ struct store_journal {
     size_t cursor_bytes;
 };
 enum status store_writer_journal(struct store_writer *w, struct store_journal *out);
-/* Drops all sealed, unpublished shards, for a build that starts again. */
+/* Drops all sealed, unpublished shards, for a build that begins again. */
 enum status store_writer_drop_journal(struct store_writer *w);
 
 /* A shard contains whole documents. Order of calls: store_shard_begin; store_shard_document with the ids;
- * store_shard_landmarks with rows in chunk order (later than the ids, in any number of calls); store_shard_seal, which
- * syncs both files, then journals them in one LMDB transaction. */
+ * store_shard_landmarks with rows in chunk order (after the ids, in any number of calls); store_shard_seal, which syncs
+ * both files, then records them in the journal in one LMDB transaction. */
 struct store_new_document {
     const int32_t *ids; size_t n_ids;
     const char *source, *key;
     uint64_t offset, line, bytes;
     uint8_t hash[16];
-    /* skips the check for duplicates: only documents of store_publish.replaced may have this hash */
+    /* Skips the check for duplicates. Only documents in store_publish.replaced may then have this hash. */
     bool unchecked;
 };
 enum status store_shard_begin(struct store_writer *w);
 /* Adds a document. If the store already has a document with this hash, *duplicate is true, nothing is added, and the
  * result is STATUS_OK. */
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate);
-int64_t store_shard_chunks(const struct store_writer *w); /* of the open shard so far */
+int64_t store_shard_chunks(const struct store_writer *w); /* number of chunks of the open shard */
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 void store_shard_discard(struct store_writer *w);
-/* Discards an open shard that has only duplicates; the next published generation counts them. */
+/* Discards an open shard in which all documents were duplicates. The next published generation counts them. */
 void store_shard_discard_duplicates(struct store_writer *w);
 
 /* Replaces FAISS's clustering for an inverted file's lists (fit NULL: FAISS clusters). fit writes centroids [lists,
  * dim] of length 1, for the inner product with rows [n, dim], n >= lists; equal rows must give equal centroids. It
- * reports to `progress` and stops on its request. If it returns STATUS_NO_MEMORY, FAISS clusters instead. */
+ * reports to `progress` and stops when `progress` requests it. If it returns STATUS_NO_MEMORY, FAISS clusters
+ * instead. */
 struct store_clustering {
     enum status (*fit)(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
                        const struct progress *progress);
     void *context;
 };
 /* Publishes all sealed shards in one LMDB transaction, after making the index and the lexical index over the chunks
- * that no segment covers. `index`: "auto", "exact", or a FAISS factory string; with "auto" an existing store keeps the
- * index that its user chose. STATUS_INVALID, with the nearest choice, before any work: the working memory would exceed
- * max_ram. */
+ * that no segment covers. `index`: "auto", "exact", or a FAISS factory string. With "auto" an existing store keeps an
+ * index that its user chose. STATUS_INVALID, before any work: the working memory would exceed max_ram; the message has
+ * the nearest choice that works. */
 enum store_lexical_choice {
-    STORE_LEXICAL_KEEP,                  /* as in the newest generation; a new store gets none */
-    /* if the vocabulary is small enough (LEXICAL_VOCAB_MAX); otherwise a note is written */
+    STORE_LEXICAL_KEEP,                  /* as the newest generation; a new store gets none */
+    /* makes one if the vocabulary is small enough (LEXICAL_VOCAB_MAX); otherwise writes a note */
     STORE_LEXICAL_ON,
-    STORE_LEXICAL_OFF,                   /* an existing lexical index is removed */
+    STORE_LEXICAL_OFF,                   /* removes an existing lexical index */
 };
 struct store_publish {
     const char *index;
     enum store_lexical_choice lexical;   /* whether the generation has a lexical index of its chunks */
-    int64_t lexical_chunks;              /* most chunks of one of its segments; 0: 2^24 */
-    uint64_t max_ram;                    /* bytes for this call's own buffers; 0: 1 GiB */
-    /* afterwards merges files of small adjacent shards up to this many chunks; 0: does not merge */
+    int64_t lexical_chunks;              /* the most chunks of a lexical segment; 0: 2^24 */
+    uint64_t max_ram;                    /* for this call's own buffers, in bytes; 0: 1 GiB */
+    /* After publishing, merges files of small adjacent shards up to this many chunks; 0: does not merge */
     int64_t merge_chunks;
     uint64_t seed;                       /* of the training sample */
     struct threads *threads;
     const struct progress *progress;
     struct store_clustering clustering;
-    /* store_writer_publish: published documents, ascending, that the same transaction deletes as store_delete does */
+    /* for store_writer_publish: published documents, ascending, that the same transaction deletes, as store_delete
+     * does */
     const int64_t *replaced; int64_t n_replaced;
 };
 static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
@@ -289,7 +292,7 @@ static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
 }
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
- * transaction that makes a new generation. Does nothing if it exists, or is absent, already. Memory as in
+ * transaction that makes a new generation. Does nothing if it exists, or is absent, before the call. Memory as in
  * store_writer_publish. STATUS_INTERRUPTED: stopped; the store is unchanged. STATUS_UNSUPPORTED: the vocabulary is too
  * large. */
 enum status store_lexical(const char *dir, const struct store_publish *how);
@@ -298,36 +301,35 @@ enum status store_lexical(const char *dir, const struct store_publish *how);
 /* Called for each problem; `remedy` is a sentence such as "run drt-index repair" (never NULL). */
 typedef void store_problem(void *context, const char *file, const char *problem, const char *remedy);
 /* Checks names, sizes and the consistency of records; with `deep` also every byte against its CRC32C, and every record
- * against its neighbours. *problems: number of problems. STATUS_OK even if there are problems. */
+ * against its neighbours. *problems: their number. The result is STATUS_OK also if there are problems. */
 enum status store_verify(const char *dir, bool deep, const struct progress *p, store_problem *problem, void *context,
                          int64_t *problems);
-/* Makes landmarks from tokens: rows [n, dim] from ids [n, chunk_tokens], where -1 follows the last id of a short
- * chunk. */
+/* Makes landmarks from tokens: rows [n, dim] from ids [n, chunk_tokens]. After the last id of a short chunk, the rest
+ * is -1. */
 struct store_encoder {
-    /* STATUS_MISMATCH, and no change, if it differs from the store's */
+    /* if it differs from the store's: STATUS_MISMATCH, and nothing is changed */
     struct store_fingerprint fingerprint;
     enum status (*encode)(void *context, float *rows, const int32_t *ids, int64_t n);
     void *context;
 };
-/* `encode` of a store without landmarks, whose rows have no numbers: does nothing. */
+/* An `encode` that does nothing, for a store without landmarks. */
 enum status store_encode_nothing(void *context, float *rows, const int32_t *ids, int64_t n);
 /* Rebuilds derived data (index, template, lexical index, document hashes), removes orphan files, and reports what
  * cannot be rebuilt (tokens: store_drop). With an encoder (NULL: none) it also makes damaged and missing landmarks
- * again from their tokens. If their bytes differ from the recorded ones it writes a note, and one transaction records
- * them together with the index made from them. *problems: number of problems that remain. */
+ * again from their tokens. If the new bytes differ from the recorded ones, it writes a note, and one transaction
+ * records the new landmarks together with an index made from them. *problems: number of problems that remain. */
 enum status store_repair(const char *dir, const struct store_publish *how, const struct store_encoder *encoder,
                          store_problem *problem, void *context, int64_t *problems);
 
 /* Drops published shards in one transaction: no search finds their documents, which may be added again under new ids.
- * The ids of all other chunks and documents stay. A shard that was dropped before is not changed, so the call can be
- * repeated. STATUS_NOT_FOUND: there is no such shard. STATUS_INVALID: it is not published. An open view reads the shard
- * as long as it has the shard's files mapped; when it needs a removed file, the chunks of the shard are dropped for it
- * too. */
+ * The ids of all other chunks and documents stay. Shards that were dropped before are skipped, so the call can be
+ * repeated. STATUS_NOT_FOUND: there is no such shard. STATUS_INVALID: it is not published. An open view can read the
+ * shard while it has the shard's files mapped. When it needs a removed file, it treats the shard as dropped. */
 struct store_drop {
-    const struct store_range *ranges; int64_t n_ranges;   /* of shard numbers */
-    bool dry_run;                        /* reports without a change */
+    const struct store_range *ranges; int64_t n_ranges;   /* numbers of shards */
+    bool dry_run;                        /* only reports; nothing is changed */
     struct store_publish publish;        /* for the segments from the first dropped shard on, which are rebuilt */
-    /* called for each document of the shards; NULL: no call */
+    /* called for each document of the shards; may be NULL */
     void (*document)(void *context, int64_t shard, const struct store_document *d);
     void *context;
 };
@@ -335,15 +337,15 @@ struct store_drop {
 struct store_drop_report { int64_t shards, documents, chunks, tokens; uint64_t generation; };
 enum status store_drop(struct store_drop_report *out, const char *dir, const struct store_drop *how);
 
-/* Deletes published documents in one transaction. Views that are opened later do not have them or their chunks, no
- * search finds them, and their text may be added again under new ids. Open views keep them. The ids of all other chunks
- * and documents stay, and files keep their sizes. Documents that are deleted already or are of dropped shards are
- * skipped. STATUS_NOT_FOUND: there is no document of that number. */
+/* Deletes published documents in one transaction. Views that are opened later lack them and their chunks, no search
+ * finds them, and their text may be added again under new ids. Open views keep them. The ids of all other chunks and
+ * documents stay, and files keep their sizes. Documents that are deleted already or are of dropped shards are skipped.
+ * STATUS_NOT_FOUND: there is no document of that number. */
 struct store_delete {
-    const int64_t *documents; int64_t n_documents;        /* ids; or, if n_sources > 0: */
-    const char *const *sources; int n_sources;            /* patterns of fnmatch(3), for a document's source */
-    bool dry_run;                        /* reports without a change */
-    /* called for each document; NULL: no call */
+    const int64_t *documents; int64_t n_documents;        /* ids; used if n_sources is 0 */
+    const char *const *sources; int n_sources;            /* patterns of fnmatch(3) for a document's source */
+    bool dry_run;                        /* only reports; nothing is changed */
+    /* called for each document; may be NULL */
     void (*document)(void *context, int64_t shard, const struct store_document *d);
     void *context;
     const struct progress *progress;     /* NULL is fine */
@@ -351,22 +353,22 @@ struct store_delete {
 struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generation; };
 enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);
 
-/* Makes a new store in folder `to` from the documents of the newest view of `from`. It lacks the deleted documents and
- * dropped shards; the others get new ids in the same order, and keep their landmarks as stored, or rounded to another
- * type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` holds something else.
- * STATUS_INVALID: no document is left. */
+/* Makes a new store in folder `to` from the documents of the newest view of `from`. Deleted documents and dropped
+ * shards are left out. The others get new ids in the same order. Their landmarks are kept as stored, or rounded to
+ * another type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` contains something
+ * else. STATUS_INVALID: no document is left. */
 enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
     enum store_landmarks landmarks;      /* of `to`; KEEP: as `from` */
     struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
 };
-struct store_compact_report { int64_t documents, chunks, tokens; };   /* tokens: of this call */
+struct store_compact_report { int64_t documents, chunks, tokens; };   /* tokens: read by this call */
 enum status store_compact(struct store_compact_report *out, const char *from, const char *to,
                           const struct store_compact *how);
 
 /* ---- the linked FAISS ---------------------------------------------------------------------------------- */
-/* simd: the instruction set for which its scan code was built */
+/* simd: the instruction set that its scan code was built for */
 struct store_faiss_info { char version[32], simd[64]; double scan_mb_s; };
 enum status store_faiss_info(struct store_faiss_info *out);
-const char *store_faiss_version(void);   /* measures nothing */
+const char *store_faiss_version(void);   /* does not measure */

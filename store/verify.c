@@ -18,7 +18,7 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
     if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
-    if (advice) *advice = 0; /* the remedy is printed separately */
+    if (advice) *advice = 0; /* removes the remedy from the message, because it is printed separately */
     f->count++;
     if (f->problem) f->problem(f->context, file, at, f->frozen ? remedy_freeze : remedy);
     return STATUS_OK;
@@ -232,7 +232,7 @@ struct verify {
     char record[FILE_PATH_MAX]; /* catalog/commit */
 };
 
-/* Whether the newest snapshot still names this file: a writer may have merged or dropped its shards since this
+/* Whether the newest snapshot still names this file. A writer may have merged or dropped its shards after this
  * program's snapshot was taken. */
 static bool shard_still_named(struct verify *v, const struct shard_record *file) {
     struct catalog_txn *t;
@@ -243,8 +243,8 @@ static bool shard_still_named(struct verify *v, const struct shard_record *file)
     return named || s != STATUS_OK;
 }
 
-/* Verifies the two files of a shard. If both are damaged, the remedy for the landmarks is that for the tokens, without
- * which they cannot be encoded again. */
+/* Verifies the two files of a shard. If both are damaged, the remedy for the landmarks is that for the tokens, because
+ * landmarks are encoded from tokens. */
 static enum status verify_shard_file(struct verify *v, const struct shard_record *file) {
     bool tokens_good = true;
     for (int i = 0; i < SHARD_FILES; i++) {
@@ -255,7 +255,7 @@ static enum status verify_shard_file(struct verify *v, const struct shard_record
         enum status s = shard_file_verify(v->dir, kind, file, &v->fingerprint, v->deep);
         if (s == STATUS_OK || !shard_still_named(v, file)) continue;
         if (kind == SHARD_TOKENS) tokens_good = false;
-        /* An unpublished shard has no lost work but its own: the next build makes it again. */
+        /* Of an unpublished shard only its own work is lost: the next build makes it again. */
         TRY(finding(v->f, s, path, file->number < v->generation.shards ? remedy : remedy_repair));
     }
     return STATUS_OK;
@@ -290,8 +290,8 @@ static enum status verify_segment(struct verify *v, const struct segment_record 
     return STATUS_OK;
 }
 
-/* Whether the newest snapshot still names this index file: a writer may have replaced it since this program's snapshot
- * was taken. */
+/* Whether the newest snapshot still names this index file. A writer may have replaced it after this program's
+ * snapshot was taken. */
 static bool still_named(struct verify *v, int64_t number) {
     struct catalog_txn *t;
     struct index_record index = {0};
@@ -326,7 +326,7 @@ static enum status verify_index(struct verify *v) {
     s = record_list_segments(v->t, v->c, &list, &n);
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_repair);
     bool covered = true;
-    if (v->generation.shards <= v->sealed.shards) /* otherwise the damage was reported already */
+    if (v->generation.shards <= v->sealed.shards) /* if not, the damage was reported before */
         s = published_covered(&covered, list, n, v->shards, &v->generation, index.template_number > 0);
     if (s == STATUS_OK && !covered)
         s = finding(v->f, fail(STATUS_CORRUPT, "%s: segments do not cover the chunks", catalog), catalog,
@@ -447,7 +447,7 @@ static enum status verify_commit(struct verify *v, const char *data) {
     return finding(v->f, s, in_record ? v->record : data, remedy_repair);
 }
 
-/* The catalog of a snapshot has a checksum of all its bytes. */
+/* The catalog of a snapshot has a checksum of its whole data file. */
 static enum status verify_frozen(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct frozen_record frozen;

@@ -1,9 +1,9 @@
-/* verify_internal.h -- checks that store_verify and store_repair share. */
+/* verify_internal.h -- checks that both store_verify and store_repair use. */
 #pragma once
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 
-/* frozen: the store is a snapshot, for which there is only one remedy */
+/* frozen: the store is a snapshot, which has only one remedy */
 struct findings { store_problem *problem; void *context; int64_t count; bool frozen; };
 
 /* Reports the failure `s` with this thread's message, from which it removes the name `file` at the start. Returns
@@ -21,19 +21,19 @@ enum status documents_verify(struct catalog_txn *t, const struct catalog *c, con
                              const struct shard_record *shards, int chunk_tokens, bool deep);
 enum status runs_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                         bool deep);
-/* A document that is not published may lack a hash: the published document that it will replace has it. */
+/* A document that is not published may lack a hash, because the published document that it will replace still has
+ * it. */
 enum status hashes_verify(struct catalog_txn *t, const struct catalog *c, const struct generation_record *sealed,
                           const struct generation_record *published, const struct shard_record *shards, bool deep);
-/* Whether the segments cover what a generation needs: all chunks that were not dropped, or nothing if there is no
- * index. */
+/* Whether the segments cover a generation: all chunks that were not dropped, or nothing if there is no index. */
 enum status published_covered(bool *out, const struct segment_record *list, int64_t n,
                               const struct shard_record *shards,
                               const struct generation_record *published, bool has_index);
 
-/* Whether the lexical segments hold all chunks that were not dropped. */
+/* Whether the lexical segments contain all chunks that were not dropped. */
 enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
                             const struct generation_record *published);
-/* Checks that one file is as recorded, and with `deep` every byte and list. STATUS_CORRUPT. */
+/* Checks that one file is as recorded, with `deep` also every byte and list. STATUS_CORRUPT. */
 enum status lexical_segment_verify(const char *path, const struct lexical_segment_record *r, int vocab_size, bool deep,
                                    const struct progress *progress);
 

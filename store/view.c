@@ -6,9 +6,9 @@
  * twice.
  *
  * A merge of shards changes which file holds a chunk, but not the chunk, its tokens or its landmark. A view maps a
- * shard's files when it first needs them. If one is missing by then, the view reads the newest list of shards, and
- * keeps its own counts. If the file is missing because its shards were dropped, their chunks are dropped for this view
- * from then on; store_view_dropped still gives the ids of the opening. */
+ * shard's files when it first needs them. If a file is missing then, the view reads the newest list of shards and keeps
+ * its own counts. If its shards were dropped, the view treats their chunks as dropped from then on. store_view_dropped
+ * still gives the ids that were dropped when the view was opened. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/catalog/record_format_internal.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { OPEN_RETRIES = 5 };
-/* with more shards, sizes are checked when files are mapped, so that opening stays fast */
+/* in a larger store, sizes are checked when files are mapped, so that opening stays fast */
 enum { OPEN_CHECK_FILES = 4096 };
 
 /* ---- fingerprints ---- */
@@ -162,7 +162,7 @@ static void close_shards(struct store_view *v) {
     v->n_shards = 0;
 }
 
-/* Maps the shards of the list. Takes ownership of the list, which is freed on failure; the old list then stays. */
+/* Maps the shards of the list. Takes ownership of the list. On failure the list is freed and the old one stays. */
 static enum status open_shards(struct store_view *v, struct shard_record *shards, int64_t n) {
     const struct store *store = v->store;
     struct landmarks landmarks = {0};
@@ -189,7 +189,8 @@ void view_limit_maps(struct store_view *v, int64_t files) {
     v->map_budget = v->landmarks.maps.budget = v->tokens.budget = files;
 }
 
-/* Reads the newest list of shards, and uses it if it has other files for the same chunks, or lacks some of them. */
+/* Reads the newest list of shards. The view uses it if it has other files for the same chunks, or lacks some
+ * of these chunks. */
 static enum status take_newest_shards(struct store_view *v, bool *changed) {
     const struct catalog *c = v->store->catalog;
     struct generation_record newest;
@@ -220,7 +221,7 @@ bool view_follow_shards(struct store_view *v, enum status *s) {
     return taken == STATUS_OK && changed;
 }
 
-/* Closes all files, so that opening can be tried again. */
+/* Closes all files, so that opening can be repeated. */
 static void close_files(struct store_view *v) {
     for (int64_t i = 0; v->segments && i < v->n_segments; i++)
         vectors_free(v->segments[i].vectors);
@@ -275,8 +276,8 @@ static enum status open_files(struct store_view *v, const struct segment_record 
     return STATUS_OK;
 }
 
-/* A generation that was replaced after its record was read and before its files were opened is not damage: then the
- * newer one is opened. */
+/* A generation may be replaced after its record is read and before its files are opened. That is not damage: the newer
+ * generation is opened. */
 static enum status open_generation(struct store_view *v) {
     int64_t failed = -1;
     for (int i = 0;; i++) {
@@ -414,7 +415,8 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
     enum status s = record_find_hash(v->txn, hash, &found, document);
     catalog_pause(v->txn);
     TRY(s);
-    /* Fails for a chunk that this view does not have: of a sealed and unpublished shard, or of a later generation. */
+    /* Fails for a chunk that this view does not have: a chunk of a sealed, unpublished shard, or of a
+     * later generation. */
     if (!found || *document >= v->generation.documents) *document = -1;
     return STATUS_OK;
 }

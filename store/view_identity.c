@@ -9,7 +9,7 @@ static uint32_t identity_add(uint32_t crc, const int64_t *fields, size_t n) {
     return crc32c(crc, fields, n * sizeof *fields);
 }
 
-/* The generation, what it does not have any more, and the files of its index. */
+/* Covers the generation, its deleted and dropped chunks, and the files of its index. */
 static uint32_t identity_records(const struct store_view *v) {
     const struct store_fingerprint *f = &v->store->fingerprint;
     const int64_t sizes[] = {f->chunk_tokens,         f->dim,
@@ -20,7 +20,7 @@ static uint32_t identity_records(const struct store_view *v) {
     uint32_t crc = crc32c(0, f->encoder, sizeof f->encoder);
     crc = crc32c(crc, f->tokenizer, sizeof f->tokenizer);
     crc = identity_add(crc, sizes, ARRAY_LEN(sizes));
-    /* a store with fp16 rows has the number that older programs compute */
+    /* a store with fp16 rows has the number that older programs compute for it */
     if (type != STORE_LANDMARKS_F16) crc = identity_add(crc, &type, 1);
     for (int64_t i = 0; i < v->n_dropped; i++)
         crc = identity_add(crc, (const int64_t[]){v->dropped[i].begin, v->dropped[i].end}, 2);
@@ -32,8 +32,8 @@ static uint32_t identity_records(const struct store_view *v) {
     return crc;
 }
 
-/* Documents from the first to the last. Files of shards have no part in it: a merge changes them, not what they hold.
- */
+/* Covers a sample of the documents. Files of shards are not covered, because a merge replaces them without changing
+ * their contents. */
 static enum status identity_documents(struct store_view *v, uint32_t *crc) {
     const int64_t all = v->generation.documents, n = all < IDENTITY_DOCUMENTS ? all : IDENTITY_DOCUMENTS;
     *crc = 0;

@@ -5,7 +5,7 @@
 #include "store/view_internal.h"
 #include <string.h>
 
-/* Keeps this thread's message in the view. Without memory for it, a constant is used. */
+/* Keeps this thread's message in the view, or a constant if there is no memory for it. */
 static void keep_problem(struct store_view *v, enum status s) {
     memory_free(v->lexical_problem);
     v->lexical_problem = NULL;
@@ -41,7 +41,8 @@ static enum status check_ranges(const struct store_view *v, const struct lexical
 
 static enum status open_segments(struct store_view *v, char **paths) {
     const struct lexical_record *r = &v->lexical_record;
-    const struct store_dropped dropped = landmarks_missing(&v->landmarks); /* includes deleted chunks */
+    /* the lexical index excludes deleted chunks, too */
+    const struct store_dropped dropped = landmarks_missing(&v->landmarks);
     if (!lexical_record_covers(r, dropped, v->generation.chunks))
         return fail(STATUS_CORRUPT, "%s/lexical: the lexical index does not cover all chunks, run drt-index repair",
                     v->store->dir);

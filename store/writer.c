@@ -1,8 +1,8 @@
-/* writer.c -- the one writer: lock, open shard, seal, journal.
+/* writer.c -- the writer: lock, open shard, seal, journal.
  *
  * Order of a seal: each data file is written under a temporary name, synced and renamed, and its folder is synced; then
- * one LMDB transaction records the shard, its documents, runs and hashes. A killed writer leaves either the whole shard
- * recorded or orphan files, which the next writer removes. */
+ * one LMDB transaction records the shard, its documents, runs and hashes. A killed writer leaves either a recorded
+ * shard or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
@@ -31,7 +31,8 @@ static enum status take_lock(struct store_writer *w) {
     return s;
 }
 
-/* Checks that a new store's folder is empty: --out ~ must not mix a store with other files. */
+/* Checks that a new store's folder is empty, so that a mistake such as `--out ~` does not mix a store
+ * with other files. */
 static enum status check_folder(const char *dir) {
     DIR *folder = opendir(dir);
     if (!folder) return fail_errno("%s", dir);
@@ -75,8 +76,8 @@ static enum status check_type(const struct store_writer *w, const struct store_w
                 w->dir, store_landmarks_name(w->landmark_type), store_landmarks_name(config->landmarks));
 }
 
-/* Reads the catalog's state. A catalog without contents gets the fingerprint and the type of landmarks; one of an older
- * format is raised to the newest with this type. */
+/* Reads the catalog's state. An empty catalog gets the fingerprint and the type of landmarks. A catalog of an older
+ * format is raised to the newest format for its type. */
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
@@ -102,7 +103,7 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
         w->landmark_type = config->landmarks == STORE_LANDMARKS_KEEP ? STORE_LANDMARKS_F16 : config->landmarks;
     }
     TRY(catalog_begin(&t, w->catalog, true));
-    s = record_put_format(t, w->landmark_type); /* also for an older store: what is written now has this format */
+    s = record_put_format(t, w->landmark_type); /* also in an older store, because new records have this format */
     if (s == STATUS_OK) s = record_put_fingerprint(t, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:create:before-commit");
     if (s != STATUS_OK) {
@@ -113,8 +114,8 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
     return fault_point("store:create:committed");
 }
 
-/* Refuses to make a new catalog beside data files: they would become orphan files and be removed, with hours of
- * encoding. */
+/* Refuses to make a new catalog beside data files. They would become orphan files and be removed, and hours of
+ * encoding would be lost. */
 static enum status check_no_shards(const char *dir) {
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
@@ -249,7 +250,7 @@ static enum status delete_journal(struct store_writer *w, struct catalog_txn *t)
     return fault_point("store:drop:before-commit");
 }
 
-/* Numbers of dropped journal shards are used again, because no reader ever saw them. */
+/* Numbers of dropped shards of the journal are used again, because no reader has seen them. */
 static enum status remove_shard_files(const struct store_writer *w, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         char path[FILE_PATH_MAX];
@@ -281,7 +282,7 @@ enum status store_writer_drop_journal(struct store_writer *w) {
 
 /* ---- the open shard ---- */
 
-/* The record of the open shard, as far as it is known before sealing. */
+/* Returns the record of the open shard with the fields that are known before sealing. */
 static struct shard_record open_record(const struct store_writer *w) {
     return (struct shard_record){.number = w->sealed.shards,
                                  .first_file_shard = w->sealed.shards,
@@ -326,7 +327,7 @@ int64_t store_shard_chunks(const struct store_writer *w) {
     return w->chunks;
 }
 
-/* Returns the slot of this hash, or the free slot where it belongs. The hash's own bits are random enough. */
+/* Returns the slot of this hash, or the free slot for it. The bits of the hash are random enough to select a slot. */
 static size_t slot_of(const struct store_writer *w, const uint8_t hash[16]) {
     uint64_t h;
     memcpy(&h, hash, sizeof h);
@@ -362,7 +363,7 @@ static enum status known(struct store_writer *w, const uint8_t hash[16], bool *f
     return s;
 }
 
-/* All allocations come before the ids are written, so that a failure adds nothing. */
+/* All memory is allocated before the ids are written, so that a failure adds nothing. */
 static enum status reserve(struct store_writer *w, const struct store_new_document *d) {
     TRY(memory_grow(&w->documents, &w->documents_capacity, w->n_documents + 1));
     return memory_grow(&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key));
@@ -425,7 +426,7 @@ static enum status record_shard(struct store_writer *w, struct catalog_txn *t, c
         TRY(record_append_document(t, number, d));
         struct run_record run = {number, d->shard, d->token_offset, d->tokens, d->chunks};
         TRY(record_append_run(t, d->first_chunk, &run));
-        /* while a document that will be replaced exists, the hash stays with it */
+        /* while the document that will be replaced exists, it keeps the hash */
         TRY(record_add_hash(t, d->hash, number));
     }
     TRY(record_put_shard(t, r));

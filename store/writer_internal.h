@@ -1,4 +1,4 @@
-/* writer_internal.h -- the writer's state, shared by sealing, publishing and repairing. */
+/* writer_internal.h -- the writer's state, for sealing, publishing and repairing. */
 #pragma once
 #include "store/parts/part_record_internal.h"
 #include "store/view_internal.h"
@@ -13,8 +13,8 @@ struct store_writer {
     struct catalog_txn *lookup;          /* a read transaction, paused between calls */
     struct store_fingerprint fingerprint;
     enum store_landmarks landmark_type;
-    struct generation_record published;  /* number 0: nothing yet */
-    /* totals of all recorded shards; duplicates: includes published ones that are in no shard's record */
+    struct generation_record published;  /* number 0: nothing is published */
+    /* totals of all recorded shards; duplicates: also those that no shard's record has */
     struct generation_record sealed;
     int lock;
     char dir[FILE_PATH_MAX];
@@ -24,28 +24,28 @@ struct store_writer {
     struct shard_writer *tokens, *landmarks;
     struct pending_document *documents; size_t n_documents, documents_capacity;
     char *text; size_t text_used, text_capacity;
-    int64_t *slots; size_t n_slots;      /* hashes of the open shard: open addressing; index of a document, or -1 */
+    int64_t *slots; size_t n_slots; /* hash table of the open shard (open addressing): the index of a document, or -1 */
     int64_t chunks, duplicates;
 
-    int64_t loose_duplicates;            /* duplicates after the last shard, which the next publishing counts */
+    int64_t loose_duplicates; /* duplicates after the last shard, which the next published generation counts */
     struct store_part part;              /* the part that the next publishing finishes; parts 0: none */
 };
 
-/* As store_writer_open; config NULL: uses the store's own fingerprint (repair). */
+/* Opens as store_writer_open does; config NULL: with the store's own fingerprint (for repair). */
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
                         bool create);
 
-/* An index that was made before the transaction, over the chunks below `end` that are not dropped: its files are in the
- * store, and no record names them yet. The rest of the chunks gets segments as always. */
+/* An index over the chunks below `end` that are not dropped, made before the transaction. Its files are in the store,
+ * but no record names them yet. Later chunks get new segments. */
 struct publish_made {
     struct index_record index;
     const struct segment_record *segments; int64_t n;
     int64_t end;
-    struct indexed_record indexed;       /* recorded with it */
+    struct indexed_record indexed;       /* recorded together with the index */
 };
-/* What a generation changes of what is published already: new files of these shards (dropped: zeroed). */
+/* What a generation changes in published shards: their new files (of a dropped shard: zeroed). */
 struct publish_change {
-    bool rebuild;                        /* trains and fills all segments, even if old ones could stay */
+    bool rebuild;                        /* trains again and fills all segments, also if old ones could stay */
     const struct shard_record *shards; int64_t n_shards;
     const struct publish_made *made;     /* replaces the index; NULL: none */
 };
@@ -56,10 +56,10 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 /* Records the files of shards in this transaction, and removes the hashes of the documents of dropped ones. */
 enum status publish_record_shards(struct store_writer *w, struct catalog_txn *t, const struct publish_change *change);
 
-/* Records in this transaction that published documents are deleted (change/delete.c). */
+/* Records in this transaction that published documents are deleted (store/change/delete.c). */
 enum status publish_delete(const struct catalog *c, struct catalog_txn *t, const int64_t *documents, int64_t n);
 
-/* Writes the landmark file of a shard again from its tokens, under the same name. The caller must record `out` in all
+/* Makes the landmark file of a shard again from its tokens, under the same name. The caller must record `out` in all
  * shards of the file. `shards`: all, by number; `file`: from record_of_shard_file. Documents and token file must be
  * undamaged. */
 enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,
@@ -67,10 +67,10 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
                          const struct progress *progress);
 
 /* Copies small adjacent published shards into common files of at most `chunks_max` chunks (0: does not merge). A
- * failure leaves the store as it was published, and is only noted. */
+ * failure does not change the published store; it is only noted. */
 enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
 
-/* Calls `found` for each file in the store's folders that no record names: temporary files, and those of killed
+/* Calls `found` for each file in the store's folders that no record names: temporary files, and files of killed
  * writers. */
 typedef enum status orphan_files_found(void *context, const char *path);
 enum status orphan_files_each(const char *dir, struct catalog *c, orphan_files_found *found, void *context);

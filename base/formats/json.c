@@ -1,11 +1,11 @@
-/* json.c -- the pull parser. The state of a level is what may come next in its object or array. */
+/* json.c -- the pull parser. Its state says what may come next in the current object or array. */
 #include "base/formats/json.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What the parser waits for. The stack keeps, for each open level, whether it is an object. */
+/* What the parser expects. The stack stores for each open level whether it is an object. */
 enum { WANT_VALUE, WANT_FIRST_KEY, WANT_KEY, WANT_FIRST_ITEM, WANT_COMMA, WANT_NOTHING, FAILED };
 
 void json_open(struct json *j, const char *name, const void *data, size_t bytes) {
@@ -31,7 +31,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* At entry j->at is after the opening quote, at the end after the closing one. */
+/* On entry j->at is after the opening quote, at the end after the closing one. */
 static bool scan_string(struct json *j) {
     j->text = j->at;
     while (j->at < j->end) {
@@ -95,7 +95,7 @@ static bool scan_word(struct json *j, const char *word) {
     return true;
 }
 
-/* After a value: a comma or the end of the level, or the end of the text. */
+/* After a value, a comma or the end of the level is expected, or the end of the text. */
 static void value_done(struct json *j) {
     j->state = j->depth == 0 ? WANT_NOTHING : WANT_COMMA;
 }
@@ -198,7 +198,7 @@ enum status json_fail(const struct json *j, const char *expected) {
             column = 1;
         }
     }
-    bool whole = j->state == WANT_NOTHING; /* a complete value, but not the wanted one */
+    bool whole = j->state == WANT_NOTHING; /* the value is complete, but not of the expected kind */
     const char *found = j->at >= j->end && !whole ? " but the text ends there" : "";
     return fail(STATUS_INVALID, "%s: line %ld, column %ld: expected %s%s", j->name, line, column, expected, found);
 }

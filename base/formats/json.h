@@ -1,8 +1,8 @@
-/* json.h -- strict JSON (RFC 8259): a pull parser over a byte range, and a writer. The parser allocates nothing.
+/* json.h -- strict JSON (RFC 8259): a pull parser over a byte range, and a writer. The parser allocates no memory.
  *
  * json_next returns events. An object gives OBJECT, then KEY and a value for each member, then OBJECT_END. Strings and
  * numbers are ranges of the input, still escaped. Depth is at most JSON_DEPTH_MAX. After JSON_END or JSON_ERROR every
- * further call returns the same event. One thread at a time for each parser or writer. */
+ * further call returns the same event. For one thread at a time per parser or writer. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -28,7 +28,7 @@ struct json {
 };
 
 void json_open(struct json *j, const char *name, const void *data, size_t bytes);
-/* The same for one line of a file; `line` counts from 1, and messages contain it. */
+/* Opens one line of a file. `line` counts from 1, and messages contain it. */
 void json_open_line(struct json *j, const char *name, const void *data, size_t bytes, int64_t line);
 enum json_event json_next(struct json *j);
 
@@ -36,22 +36,22 @@ enum json_event json_next(struct json *j);
  * the caller's format requires. */
 enum status json_fail(const struct json *j, const char *expected);
 
-/* Skips the next value. Right after OBJECT or ARRAY was returned, use json_skip_rest instead. */
+/* Skips the next value. Directly after OBJECT or ARRAY was returned, use json_skip_rest instead. */
 enum status json_skip(struct json *j);
 /* Skips to the end of the object or array that was just opened. */
 enum status json_skip_rest(struct json *j);
 
 /* Whether the current KEY or STRING, unescaped, equals this text. */
 bool json_equals(const struct json *j, const char *text);
-/* Unescapes the current KEY or STRING as UTF-8 into out (capacity includes the final NUL); *length without it.
- * Lone surrogates become U+FFFD. STATUS_INVALID when it does not fit; an unescaped string is never longer than
- * its escaped form, so capacity j->length + 1 always fits. */
+/* Unescapes the current KEY or STRING as UTF-8 into out. `capacity` includes the final NUL, *length does not. Lone
+ * surrogates become U+FFFD. STATUS_INVALID when it does not fit; an unescaped string is never longer than its escaped
+ * form, so capacity j->length + 1 always fits. */
 enum status json_string(const struct json *j, char *out, size_t capacity, size_t *length);
-/* Converts the whole current NUMBER. STATUS_INVALID, with its position: it is out of range, or not an integer. */
+/* Converts the current NUMBER. STATUS_INVALID, with its position: it is out of range, or not an integer. */
 enum status json_int(const struct json *j, int64_t *out);
 enum status json_double(const struct json *j, double *out);
 
-/* These read the next event, which must be of that kind. */
+/* These functions read the next event, which must be of that kind. */
 enum status json_expect(struct json *j, enum json_event event, const char *expected);
 enum status json_next_int(struct json *j, int64_t *out);
 /* Reads an integer from lowest to highest; the message names `key`. */
@@ -71,6 +71,7 @@ void json_write_key(struct json_writer *w, const char *key);
 void json_write_string(struct json_writer *w, const char *text);
 void json_write_bytes(struct json_writer *w, const void *text, size_t bytes);
 void json_write_int(struct json_writer *w, int64_t value);
-void json_write_double(struct json_writer *w, double value);   /* shortest that reads back; NaN and infinities: null */
+/* the shortest text that is read back as the same number; NaN and infinities: null */
+void json_write_double(struct json_writer *w, double value);
 void json_write_bool(struct json_writer *w, bool value);
 void json_write_null(struct json_writer *w);

@@ -19,7 +19,7 @@ static void new_line(struct json_writer *w) {
         fputc(' ', w->file);
 }
 
-/* Writes the comma and line break before a key or an item; nothing between a key and its value. */
+/* Writes the comma and the line break before a key or an item. Between a key and its value it writes neither. */
 static void separate(struct json_writer *w) {
     if (w->after_key) {
         w->after_key = false;
@@ -61,7 +61,7 @@ void json_write_array_end(struct json_writer *w) {
     close_level(w, ']');
 }
 
-/* Length of the valid UTF-8 character at p; 0: there is none. */
+/* Returns the length of the valid UTF-8 character at p; 0: there is none. */
 static size_t utf8_length(const unsigned char *p, size_t left) {
     if (p[0] < 0x80) return 1;
     size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;

@@ -263,7 +263,7 @@ enum status safetensors_to_f32(float *out, const struct tensor_view *t) {
         return fail(STATUS_MISMATCH, "tensor %s is %s; weights must be F32, F16 or BF16", t->name,
                     dtypes[t->dtype].name);
     }
-    uint16_t block[256]; /* copied first, because the data may have an odd address */
+    uint16_t block[256]; /* copied first, because the address of the data may be odd */
     for (int64_t i = 0; i < t->count; i += 256) {
         size_t n = (size_t)(t->count - i < 256 ? t->count - i : 256);
         memcpy(block, (const char *)t->data + i * 2, n * 2);

@@ -1,7 +1,7 @@
 /* safetensors.h -- named arrays in one mapped file (the safetensors format: u64 header length, JSON header, data).
  *
- * Opening checks everything: header length against the file, JSON, dtypes, shapes against byte ranges, ranges
- * against the file and against each other. Data pointers are borrowed from the map until safetensors_close. */
+ * Opening checks everything: header length against the file, JSON, dtypes, shapes against byte ranges, ranges against
+ * the file and against each other. Pointers to data are borrowed from the map until safetensors_close. */
 #pragma once
 #include "base/status.h"
 #include <stddef.h>
@@ -33,11 +33,11 @@ const char *safetensors_metadata(const struct safetensors *file, const char *key
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);                         /* "BF16" */
 size_t safetensors_dtype_bytes(enum safetensors_dtype dtype);
 
-/* Convert all elements. STATUS_MISMATCH: integer to float, and F64 to F32, are not supported. */
+/* Convert all elements. STATUS_MISMATCH: conversions from integer to float and from F64 to F32 are not supported. */
 enum status safetensors_to_f32(float *out, const struct tensor_view *tensor);   /* from F32, F16, BF16 */
 enum status safetensors_to_i32(int32_t *out, const struct tensor_view *tensor); /* from I32 */
 
-/* Writes a new file, published whole. The tensors are complete and in order. `metadata_json`: the text of an object of
+/* Writes a new file and publishes it. The tensors are complete and in order. `metadata_json`: the text of an object of
  * strings, or NULL. */
 enum status safetensors_write(const char *path, const struct tensor_view *tensors, int count,
                               const char *metadata_json);

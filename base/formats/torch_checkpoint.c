@@ -1,4 +1,4 @@
-/* torch_checkpoint.c -- joins the pickle's tensors with the archive's members, and checks one against the other.
+/* torch_checkpoint.c -- joins the pickle's tensors with the archive's members, and checks that they agree.
  *
  * A contiguous tensor is a view into the mapped file. Other tensors (a transposed weight that was saved as it was) are
  * copied into contiguous memory once. The sum of the copies is limited by the file's size, so that overlapping strides
@@ -97,7 +97,7 @@ static enum status open_archive(struct torch_checkpoint *c, const uint8_t *data)
     return pickle_run(&c->pickle, c->name, program, pickle->bytes);
 }
 
-/* Returns the bytes of a storage. The CRC is checked once, however many tensors share the storage. */
+/* Returns the bytes of a storage. The CRC is checked once, also if several tensors share the storage. */
 static enum status storage_data(struct torch_checkpoint *c, const uint8_t **out, const struct pickle_storage *storage) {
     char path[300] = "data/", shown[64];
     printable(shown, storage->key.bytes, storage->key.length);
@@ -259,7 +259,7 @@ enum status torch_checkpoint_open(struct torch_checkpoint **out, const char *pat
         return status;
     }
     (*out)->map = map;
-    (*out)->name = NULL; /* borrowed for messages during opening only */
+    (*out)->name = NULL; /* the name is borrowed, for messages during opening only */
     return STATUS_OK;
 }
 

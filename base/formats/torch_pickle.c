@@ -1,6 +1,6 @@
 /* torch_pickle.c -- a stack machine for the opcodes that torch.save writes.
  *
- * It calls nothing: REDUCE on one of the known globals is a case below. Objects, stack, memo, tuple items and
+ * It calls no function: REDUCE on one of the supported globals is a case below. Objects, stack, memo, tuple items and
  * dictionary entries are arrays with one common limit, so a hostile pickle can use at most some hundred megabytes.
  * There is no recursion. */
 #include "base/formats/torch_pickle.h"
@@ -122,7 +122,7 @@ static enum status push_new(struct machine *m, struct pickle_object object) {
     return push(m, (int32_t)p->n_objects++);
 }
 
-/* The stack depth at the innermost mark. Nothing below it may be popped. */
+/* Returns the stack depth at the innermost mark. Items below it must not be popped. */
 static size_t depth_at_mark(const struct machine *m) {
     return m->n_marks ? m->marks[m->n_marks - 1] : 0;
 }
@@ -231,7 +231,7 @@ static bool text_is(struct pickle_text text, const char *word) {
     return strlen(word) == text.length && memcmp(text.bytes, word, text.length) == 0;
 }
 
-/* Makes a name from the file fit for a message: printable and not too long. */
+/* Makes a name of the file printable and not too long, for a message. */
 static void printable(char out[64], struct pickle_text text) {
     size_t n = text.length < 63 ? text.length : 63;
     for (size_t i = 0; i < n; i++)
@@ -294,7 +294,7 @@ static enum status push_storage(struct machine *m) {
     return push_new(m, (struct pickle_object){.kind = PICKLE_STORAGE, .index = (int32_t)p->n_storages++});
 }
 
-/* Takes (storage, offset, shape, stride, requires_grad, hooks) as they are; torch_checkpoint checks the numbers. */
+/* Stores (storage, offset, shape, stride, requires_grad, hooks) without checks. torch_checkpoint checks the numbers. */
 static enum status push_tensor(struct machine *m, int32_t arguments) {
     struct pickle *p = m->p;
     const struct pickle_object *storage = item(m, arguments, 0, PICKLE_STORAGE),

@@ -1,7 +1,7 @@
 /* torch_pickle.h -- the restricted unpickler of torch_checkpoint: reads a pickle into a tree of dictionaries.
  *
- * It knows storages only by key and type; torch_checkpoint joins them with the archive's members and checks the tensors
- * against them. Strings are borrowed from the pickle's bytes. */
+ * A storage is only a key and a type here. torch_checkpoint joins storages with the archive's members and checks the
+ * tensors against them. Strings are borrowed from the pickle's bytes. */
 #pragma once
 #include "base/formats/safetensors.h"
 #include "base/status.h"
@@ -21,7 +21,7 @@ struct pickle_object {
         struct pickle_text text;
         struct pickle_tuple tuple;
         struct { int32_t first, last; } dict;             /* chain in pickle.pairs; -1: empty */
-        int32_t index;                   /* STORAGE, TENSOR: its number; GLOBAL: which one */
+        int32_t index;                   /* STORAGE, TENSOR: its number; GLOBAL: which global */
     };
 };
 struct pickle_pair { int32_t key, value, next; };         /* objects; next pair or -1 */

@@ -1,4 +1,5 @@
-/* zip.c -- the central directory at the archive's end is authoritative; local headers only tell where data begins. */
+/* zip.c -- the central directory at the archive's end is authoritative. Local headers are used only for the
+ * offset of the data. */
 #include "base/formats/zip.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -45,7 +46,7 @@ struct directory {
     uint64_t offset, bytes, count;
 };
 
-/* Finds the end record, searching backwards: only a comment may follow it. */
+/* Finds the end record by searching backwards: only a comment may follow it. */
 static enum status find_directory(const struct zip *z, struct directory *out) {
     if (z->bytes < END_BYTES) return fail(STATUS_INVALID, "%s: not a zip archive: only %zu bytes", z->name, z->bytes);
     size_t lowest = z->bytes - END_BYTES > COMMENT_MAX ? z->bytes - END_BYTES - COMMENT_MAX : 0;

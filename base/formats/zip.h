@@ -11,7 +11,7 @@
 
 struct zip_member {
     const char *name; size_t name_bytes;                  /* without a NUL at its end */
-    uint64_t local_offset, stored_bytes, bytes;           /* of the local header; compressed; uncompressed */
+    uint64_t local_offset, stored_bytes, bytes; /* offset of the local header; compressed size; uncompressed size */
     uint32_t crc32;
     uint16_t method, flags;
 };
@@ -22,8 +22,8 @@ void zip_close(struct zip *z);                            /* NULL is fine */
 int64_t zip_count(const struct zip *z);
 const struct zip_member *zip_at(const struct zip *z, int64_t index);             /* sorted by name */
 const struct zip_member *zip_find(const struct zip *z, const char *name, size_t name_bytes);   /* NULL: none */
-/* Returns the m->bytes bytes of a member, which stay where they are. STATUS_UNSUPPORTED: compressed or encrypted.
+/* Returns the m->bytes bytes of a member, which are not copied. STATUS_UNSUPPORTED: compressed or encrypted.
  * STATUS_CORRUPT: wrong range or CRC-32. */
 enum status zip_read(const uint8_t **out, const struct zip *z, const struct zip_member *m);
-/* CRC-32 as zip and zlib compute it. */
+/* Computes CRC-32 as zip and zlib do. */
 uint32_t zip_crc32(const void *data, size_t bytes);

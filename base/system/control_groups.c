@@ -1,6 +1,5 @@
-/* control_groups.c -- see control_groups.h. /proc/self/cgroup tells which groups the process is in,
- * /proc/self/mountinfo where their files are. A container sees its own group as the outermost one, whatever its name is
- * outside. */
+/* control_groups.c -- see control_groups.h. /proc/self/cgroup lists the groups of the process, and /proc/self/mountinfo
+ * the folders of their files. In a container, the container's group is the outermost one. */
 #include "base/system/control_groups.h"
 #include "base/file.h"
 #include <math.h>
@@ -18,7 +17,7 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* Buffers on the heap, because a stack may be small (ulimit -s). */
+/* Buffers. They are on the heap, because a stack may be small (ulimit -s). */
 struct paths {
     char line[LINE], group[LINE], at[LINE], top[LINE], folder[LINE];
 };
@@ -29,8 +28,8 @@ static FILE *open_under(const char *root, const char *folder, const char *name) 
     return n > 0 && n < LINE ? fopen(whole, "re") : NULL;
 }
 
-/* The path of the process's group, of version 2 or of the version 1 hierarchy with this controller. Lines have the form
- * "number:words:path". */
+/* Finds the path of the process's group: that of version 2, or that of the version 1 hierarchy with this controller.
+ * Lines have the form "number:words:path". */
 static bool find_group(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
     FILE *file = open_under(root, "/proc/self", "cgroup");
@@ -46,7 +45,7 @@ static bool find_group(struct paths *p, const char *root, const char *controller
     return found;
 }
 
-/* Where that hierarchy is mounted, and which of its groups appears there. */
+/* Finds where that hierarchy is mounted, and which of its groups is the root of the mount. */
 static bool find_mount(struct paths *p, const char *root, const char *controller, bool second) {
     bool found = false;
     FILE *file = open_under(root, "/proc/self", "mountinfo");
@@ -71,7 +70,7 @@ double control_groups_number(const char *root, const char *folder, const char *n
     return value;
 }
 
-/* The smallest limit of a group and of the groups around it. */
+/* Returns the smallest limit of a group and of the groups around it. */
 static double least_of(struct paths *p, const char *root, const char *controller, control_group_limit *limit,
                        bool second) {
     if (!find_group(p, root, controller, second) || !find_mount(p, root, controller, second)) return INFINITY;
@@ -89,7 +88,7 @@ static double least_of(struct paths *p, const char *root, const char *controller
 
 double control_groups_least(const char *root, const char *controller, control_group_limit *limit) {
     struct paths *p =
-        /* without a fault point: if there is no memory for it the limit is unknown, as it is without /proc */
+        /* without a fault point: if this memory is not available, the limit is unknown, as without /proc */
         malloc(sizeof *p);
     if (!p) return INFINITY;
     double least = fmin(least_of(p, root, controller, limit, true), least_of(p, root, controller, limit, false));

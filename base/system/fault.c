@@ -1,5 +1,5 @@
-/* fault.c -- the shipped fault point, which does nothing. The file defines this symbol alone, so that a test's
- * definition (an object named on the link line) replaces it: the linker then never uses this member of the archive. */
+/* fault.c -- the fault point of shipped programs, which does nothing. The file defines only this symbol. So if a test's
+ * object on the link line defines it, the linker does not use this member of the archive. */
 #include "base/system/fault.h"
 
 enum status fault_point(const char *name) {

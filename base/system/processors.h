@@ -1,10 +1,10 @@
-/* processors.h -- how many processors this process may keep busy. */
+/* processors.h -- the number of processors that this process may use. */
 #pragma once
 
-/* The smaller of the number of processors in the affinity mask and the CPU quota of the control groups (of a container,
- * for example), rounded up; at least 1. */
+/* Returns the smaller of the number of processors in the affinity mask and the CPU quota of the control groups (of a
+ * container, for example), rounded up; at least 1. */
 int processors_available(void);
-/* The quota alone, in processors: the smallest of cpu.max (version 2) and cpu.cfs_quota_us (version 1) from the
- * process's own group up to the outermost one that it sees; 0: none. `root` is put before /proc and /sys: "" except in
- * tests. */
+/* Returns only the quota, in processors: the smallest of cpu.max (version 2) and cpu.cfs_quota_us (version 1) from the
+ * process's own group up to the outermost one that it can see; 0: none. `root` is put before /proc and /sys; it is ""
+ * except in tests. */
 double processors_quota(const char *root);

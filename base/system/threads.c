@@ -1,11 +1,10 @@
-/* threads.c -- workers sleep on a condition variable; a loop distributes ranges by an atomic counter.
+/* threads.c -- idle workers wait on a condition variable. A loop distributes ranges by an atomic counter.
  *
- * After a loop a worker first spins for a short while: decoding token by token starts hundreds of short loops a token,
- * and one sleep and wake for each would cost more than the work.
+ * After a loop a worker spins for a short time before it waits. Decoding starts hundreds of short loops for each token,
+ * and waking a worker for each would take longer than the work.
  *
- * A loop waits only for the workers that have entered it. A worker that the system has not run yet finds the loop
- * closed. So with more threads than processors, or beside other programs, a loop does not wait for a worker that has
- * nothing to do. */
+ * A loop waits only for the workers that have entered it. A worker that the system runs later finds the loop closed. So
+ * a loop does not wait for idle workers if there are more threads than processors, or other programs. */
 #include "base/system/threads.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
@@ -29,11 +28,12 @@ struct threads {
     pthread_cond_t start;
     atomic_ulong generation; /* number of the loop; increased under `lock` */
     atomic_bool stop;
-    /* Whether the loop may be entered. body, context, n and grain are not written while open or a worker is inside. */
+    /* Whether the loop may be entered. body, context, n and grain are not written while it is open or a
+     * worker is inside. */
     atomic_bool open;
     atomic_int inside; /* workers in the loop */
     int spins;
-    atomic_bool busy; /* whether a loop runs; nested loops run on the calling thread */
+    atomic_bool busy; /* whether a loop is running; nested loops run on the calling thread */
     threads_body *body;
     void *context;
     int64_t n, grain;
@@ -73,7 +73,8 @@ static void *work(void *argument) {
         }
         seen = atomic_load_explicit(&p->generation, memory_order_acquire);
         if (atomic_load(&p->stop)) return NULL;
-        /* before reading `open`: either this worker sees the loop closed, or the loop's caller sees this worker */
+        /* this comes before reading `open`: either this worker sees the loop closed, or the loop's caller
+         * sees this worker */
         atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->open)) take_ranges(p, w->index);
         atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
@@ -97,7 +98,7 @@ enum status threads_create(struct threads **out, int count) {
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;
-    /* with more threads than processors, a spinning worker would take the processor from the one that works */
+    /* with more threads than processors, a spinning worker would use the processor that a working one needs */
     p->spins = count <= processors ? SPINS : 0;
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};

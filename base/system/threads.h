@@ -1,7 +1,7 @@
 /* threads.h -- parallel loops over one fixed pool.
  *
  * A pool is created once and passed to the functions that compute. One thread at a time may start a loop on it. Loops
- * do not nest: a loop that is started within a loop's body runs on the calling thread alone. */
+ * do not nest: a loop that is started in the body of a loop runs on the calling thread only. */
 #pragma once
 #include "base/status.h"
 #include <pthread.h>
@@ -15,13 +15,13 @@ struct threads;
 enum { THREADS_MAX = 256 };              /* of a pool */
 
 /* `count` <= 0: one thread for each processor that this process may use (base/system/processors.h). At most
- * THREADS_MAX. The caller counts as one of them. */
+ * THREADS_MAX. The calling thread is one of them. */
 enum status threads_create(struct threads **out, int count);
 void threads_free(struct threads *pool);                  /* NULL is fine */
 int threads_count(const struct threads *pool);            /* NULL counts as 1 */
 
-/* Calls body(context, begin, end, worker) over disjoint ranges that cover [0, n), each at least `grain` long
- * but for the last; worker is in [0, threads_count). Returns when all are done. Which worker gets which range
- * is not fixed, so a body's result must not depend on it. pool NULL: one call on this thread. */
+/* Calls body(context, begin, end, worker) over disjoint ranges that cover [0, n). Each is at least `grain` long, except
+ * the last; worker is in [0, threads_count). Returns when all calls have returned. The ranges of a worker are not
+ * fixed, so a body's result must not depend on them. pool NULL: one call on this thread. */
 typedef void threads_body(void *context, int64_t begin, int64_t end, int worker);
 void threads_for(struct threads *pool, int64_t n, int64_t grain, threads_body *body, void *context);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [LABELS] -- builds for 64-bit ARM (preset arm64) and runs the tests of these labels under qemu-aarch64, by default
-# "^(twins|golden)$". Not part of ./check: it needs packages that cmake/setup.sh does not install, and takes minutes.
+# "^(twins|golden)$". It is not a part of ./check, because it needs packages that cmake/setup.sh does not install.
 #
 #   apt-get install g++-aarch64-linux-gnu qemu-user-static
 set -euo pipefail

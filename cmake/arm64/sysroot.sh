@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # sysroot.sh [FOLDER] -- fills a folder (default: .deps-arm64 of this checkout) with the arm64 libraries that the build
-# needs, for cmake --preset arm64. Nothing of the system is changed: a private apt configuration downloads the packages of
-# this system's release for arm64, with all they depend on, and they are unpacked. FAISS's C library is taken from Debian
-# 13 where the release is older, as cmake/setup.sh does. Run again at will: it does nothing where the folder is complete.
+# needs, for cmake --preset arm64. The system is not changed: a private apt configuration downloads the packages of this
+# system's release for arm64, with their dependencies, and they are unpacked. On a release before Debian 13, FAISS's C
+# library is that of Debian 13, as in cmake/setup.sh. If the folder is complete, the script does nothing.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 root=${1:-$source/.deps-arm64}
@@ -24,7 +24,7 @@ libraries=(libc6-dev libstdc++-12-dev libgomp1 liblmdb-dev libopenblas-dev libpc
            libzstd-dev liblzma-dev libsnappy-dev liblz4-dev libbrotli-dev libxxhash-dev libmicrohttpd-dev)
 [ "$codename" = bookworm ] || libraries=("${libraries[@]/libstdc++-12-dev/libstdc++-14-dev}")
 
-# fetch SUITE COMMAND... -- apt-get COMMAND for arm64 in $apt, as if no package were installed; archives stay in $apt/got.
+# fetch SUITE COMMAND... -- runs apt-get COMMAND for arm64 in $apt, with no package installed; archives are kept in $apt/got.
 fetch() {
     local suite=$1 apt=$root/apt-$1
     shift
@@ -42,13 +42,13 @@ fetch() {
 
 rm -rf "$root"
 mkdir -p "$root/usr/lib"
-ln -s usr/lib "$root/lib"                  # as in an installed system: libc6 unpacks its files into lib/
+ln -s usr/lib "$root/lib"                  # as in an installed system, because libc6 has its files in lib/
 say "downloading arm64 libraries of Debian $codename into $root"
 fetch "$codename" install --download-only "${libraries[@]}"
 for package in "$root/apt-$codename"/cache/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar -x -C "$root" --keep-directory-symlink
 done
-# Alternatives are links that a package's installation makes.
+# The links of alternatives are made when a package is installed, so they are made here.
 multiarch=$root/usr/lib/aarch64-linux-gnu
 for file in "$multiarch"/openblas-pthread/*.so* "$root"/usr/include/aarch64-linux-gnu/openblas-pthread/*.h; do
     [ -e "${file%/*/*}/${file##*/}" ] || ln -s "openblas-pthread/${file##*/}" "${file%/*/*}/${file##*/}"
@@ -58,7 +58,7 @@ if ! ls "$multiarch"/libfaiss_c.* >/dev/null 2>&1; then
     fetch trixie download libfaiss-dev
     dpkg-deb --fsys-tarfile "$root"/apt-trixie/got/libfaiss-dev_*.deb | tar -x -C "$root" --keep-directory-symlink
 fi
-# Absolute links point into the root that the packages were made for.
+# Absolute links are relative to the root of an installed system, so they are changed.
 find "$root/usr" -type l -lname '/*' | while read -r link; do
     ln -sfn "$(realpath -m --relative-to="$(dirname "$link")" "$root$(readlink "$link")")" "$link"
 done

@@ -6,11 +6,11 @@
 enum { DOCUMENTS = 16, IDS = 512, ENOUGH = 64 };
 
 struct check {
-    struct tokenizer_scratch *texts, *again; /* each keeps its last result */
+    struct tokenizer_scratch *texts, *again; /* two scratches, because each keeps only its last result */
     size_t ids, same;
 };
 
-/* Counts equal ids at the start and at the end. One difference, such as a cut at the end, then counts as one. */
+/* Counts equal ids at the start and at the end, so that one difference, such as a cut at the end, counts as one. */
 static size_t count_same(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
     size_t n = n_a < n_b ? n_a : n_b, head = 0, tail = 0;
     while (head < n && a[head] == b[head])

@@ -1,9 +1,9 @@
-/* ids_check.h -- checks that token ids come from a given tokenizer. A token file does not name its tokenizer, and small
- * enough ids of another one would be read as other words.
+/* ids_check.h -- checks that token ids come from a given tokenizer. A token file does not name its tokenizer. Ids of
+ * another tokenizer, if they are in the vocabulary, would be read as other words.
  *
- * The first documents are decoded and encoded again. A tokenizer's own ids come back; those of another one decode to
- * nonsense, which encodes differently. A difference in rare tokens alone is not found, and ids without text look like
- * those of another tokenizer. */
+ * The first documents are decoded and encoded again. That reproduces ids of the same tokenizer. Ids of another one
+ * decode to nonsense, which has other ids. The check does not find tokenizers that differ only in rare tokens. Ids
+ * without text look like those of another tokenizer. */
 #pragma once
 #include "base/progress.h"
 #include "data/readers/reader.h"
@@ -21,5 +21,6 @@ struct ids_rules {
 enum status ids_check_document(const struct ids_rules *rules, const char *source, uint64_t offset, const uint32_t *ids,
                                size_t n);
 
-/* Notes each token file of which most ids do not come back. Text files and unreadable files are skipped. */
+/* Writes a note for each token file of which most ids are not reproduced. Text files and unreadable
+ * files are skipped. */
 void ids_check(const struct progress *progress, const struct reader_config *inputs, const struct tokenizer *t);

@@ -1,4 +1,4 @@
-/* reader.c -- goes from file to file and keeps the reading position. */
+/* reader.c -- reads one file after another and keeps the reading position. */
 #include "base/memory.h"
 #include "data/readers/columnar/columnar.h"
 #include <string.h>
@@ -95,7 +95,7 @@ static enum status open_format(struct reader *r) {
         return arrow_open(r);
     case READER_TXT:
     case READER_AUTO:
-        break; /* reader_list resolved auto; text files are opened and read by text_next */
+        break; /* not reached for auto, which reader_list has resolved; text files are opened and read by text_next */
     }
     return STATUS_OK;
 }

@@ -1,12 +1,12 @@
 /* reader.h -- reads documents from files: one stream of texts (or of token ids) over any number of inputs.
  *
- * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document a file), raw u16/u32 token
+ * Formats: jsonl (also .gz .zst .xz and stdin "-"), folders of text files (one document per file), raw u16/u32 token
  * files divided at an end-of-document id, Megatron .bin/.idx pairs, parquet, arrow (IPC files and streams, as the
  * Python package `datasets` saves them). `auto` uses the name, then the first bytes. docs/inputs.md describes each.
  *
  * Inputs are read in the given order, and the files of a folder in byte order of their paths, so a corpus has one order
  * of documents. Folders may be nested as deeply as a path is long, and may contain links; each folder is read once.
- * Memory is limited by the largest document. A text file that begins with UTF-16's byte order mark is decoded. One
+ * Memory is limited by the largest document. A text file that begins with UTF-16's byte order mark is decoded. For one
  * thread at a time. */
 #pragma once
 #include "base/progress.h"
@@ -21,10 +21,10 @@ enum reader_format { READER_AUTO, READER_JSONL, READER_TXT, READER_U16, READER_U
 /* A document that the caller has in memory, borrowed until the next call of `next`. key "": none. Other members as in
  * `document`; source may be NULL. */
 struct source_document { const char *text; size_t bytes; const char *source, *key; };
-/* Returns the next document; *more false: there are none left. Called by one thread at a time, but not always by the
- * same. */
+/* Gets the next document; *more false: there is none. Called by one thread at a time, but not always
+ * by the same one. */
 struct reader_source {
-    /* NULL: there is no source, but inputs */
+    /* NULL: documents come from `inputs` */
     enum status (*next)(void *context, struct source_document *out, bool *more);
     void *context;
 };
@@ -34,12 +34,12 @@ struct reader_config {
     const char *const *inputs;           /* files, folders, or "-" for standard input */
     int n_inputs;
     enum reader_format format;
-    /* jsonl, parquet, arrow: name of the text; NULL: "text". Members of structs: a.b */
+    /* jsonl, parquet, arrow: name of the text's member or column; NULL: "text". Members of structs: a.b */
     const char *text_field;
     int64_t eod_id;                      /* u16/u32: document separator, dropped; < 0: the file is one document.
                                             Megatron: a trailing eod_id of a document is dropped */
     uint64_t max_document_bytes;         /* a larger document is an error that names it; 0: 1 GiB */
-    /* skips and counts a jsonl line that is no document, or a row without text (null), which otherwise is an error */
+    /* skips and counts jsonl lines that are not documents and rows without text (null), which otherwise are errors */
     bool skip_bad_lines;
     bool no_follow;                      /* skips links in folders */
     int part, parts;                     /* part 1 .. parts of the inputs (reader_part.c has the rule); parts 0: all */
@@ -59,7 +59,7 @@ struct document {
     uint64_t replaced;                   /* invalid UTF-8 sequences that were replaced */
 };
 
-/* Lists the inputs' files. Opens each parquet and arrow file once, to check that it has the text column. */
+/* Lists the files of the inputs. Opens each parquet and arrow file once, to check that it has the text column. */
 struct reader;
 enum status reader_open(struct reader **out, const struct reader_config *config);
 void reader_close(struct reader *r);                      /* NULL is fine */
@@ -69,34 +69,34 @@ enum status reader_next(struct reader *r, struct document *document, int *more);
 
 /* A reading position, from which another process can continue: number of documents returned so far; number of the input
  * file; (uncompressed) offset after the last document (Megatron: documents of the file; parquet, arrow: rows of the
- * file); line or row; bad lines or rows skipped so far; and hashes (XXH3) of what was read: names, order and bytes (of
- * rows: texts and keys). */
+ * file); line or row; bad lines or rows skipped so far; and hashes (XXH3) of the names, the order and the bytes that
+ * were read (of rows: texts and keys). */
 struct reader_position {
     uint64_t documents, file, offset, line, skipped;
     uint64_t files_hash;                 /* of the files before `file` */
     uint64_t part_hash;                  /* of `file` up to `offset` */
 };
 struct reader_position reader_position(const struct reader *r);
-/* Mark: files_hash of an earlier position whose file was `file`. */
+/* A mark: files_hash of an earlier position whose file was `file`. */
 struct reader_mark { uint64_t file, files_hash; };
 
-/* Moves to a position of an earlier reader. The data before it is read again and compared. STATUS_MISMATCH names the
- * file that changed, or the first and last of the files between two of the marks (ascending by `file`; NULL is fine).
- * The data after it may have changed. Text is not parsed again (rows are decoded). STATUS_INTERRUPTED: a stop was
- * requested. STATUS_UNSUPPORTED: this reader has already read from standard input. */
+/* Moves to a position of an earlier reader. The data before it is read again and compared. STATUS_MISMATCH: a file has
+ * changed; the message names it, or the first and last of the files between two of the marks (ascending by `file`; NULL
+ * is fine). Data after the position may have changed. Text is not parsed again, but rows are decoded.
+ * STATUS_INTERRUPTED: a stop was requested. STATUS_UNSUPPORTED: this reader has already read from standard input. */
 enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks,
                         size_t n_marks);
 
-/* The files of the inputs, with those of folders, in reading order: i < reader_files. *bytes: size on disk; < 0:
- * unknown. */
+/* The files of the inputs, including those of folders, in reading order; i < reader_files. *bytes: size on
+ * disk; < 0: unknown. */
 size_t reader_files(const struct reader *r);
 const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
 /* Hash of names, formats and sizes of all inputs, which is equal for all parts; 0 without parts. */
 uint64_t reader_list_hash(const struct reader *r);
 
-/* Number of files in folders that were skipped because they are not text (a NUL in the first KB). */
+/* Returns the number of files in folders that were skipped because they are not text (a NUL in the first KB). */
 int64_t reader_passed_over(const struct reader *r);
-/* Notes how many files and bad lines were skipped since this reader started, and the first of each. */
+/* Writes notes: how many files and bad lines were skipped since this reader started, and the first of each. */
 void reader_note_left_out(const struct reader *r, const struct progress *progress);
 
 /* Bytes on disk (compressed) that were read, and in total, for progress; total < 0: unknown (stdin). */

@@ -162,15 +162,15 @@ static enum status add_input(struct reader *r, const char *input, enum reader_fo
     struct stat info;
     if (stat(input, &info) != 0) return fail_errno("%s", input);
     bool plain = S_ISREG(info.st_mode);
-    if (format == READER_AUTO && !plain) /* a pipe can be read only once */
+    if (format == READER_AUTO && !plain) /* a pipe cannot be read twice */
         return fail(STATUS_INVALID, "%s: is not a plain file, so its format must be given: --format jsonl or txt",
                     input);
     if (format == READER_AUTO) TRY(format_of_bytes(&format, input));
     return reader_add_file(r, input, format, false, plain ? info.st_size : -1);
 }
 
-/* Reads the schema of each parquet and arrow file now: an error in the last of many files should appear before hours of
- * work. */
+/* Reads the schema of each parquet and arrow file at once, so that an error in one of many files is found
+ * before hours of work. */
 static enum status check_columns(struct reader *r) {
     enum status status = STATUS_OK;
     for (size_t i = 0; i < r->n_files && status == STATUS_OK; i++) {

@@ -2,8 +2,8 @@
  *
  * Each folder is read once. Links to folders are followed after all real folders are known, and only if they lead to a
  * new one. So links to a parent, and folders that link to each other, cause no endless walk. The names of a folder are
- * read before its subfolders are opened, so neither descriptors nor much stack are held while the walk goes down, which
- * may be as deep as a path can be long. */
+ * read before its subfolders are opened. So a deep walk needs neither many descriptors nor much stack. Its depth is
+ * limited only by the length of a path. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <dirent.h>
@@ -31,7 +31,7 @@ struct walk {
     enum reader_format format;
     struct seen seen;
     struct names links; /* links to folders */
-    bool following;     /* them */
+    bool following;     /* whether these are followed now */
     char path[FILE_PATH_MAX];
     /* the input folder, and the target of a link, both without links */
     char root[FILE_PATH_MAX], target[FILE_PATH_MAX];
@@ -77,9 +77,9 @@ static enum status seen_add(struct seen *s, bool *first, const struct stat *fold
     return STATUS_OK;
 }
 
-/* Whether a file found in a folder is wanted: text, jsonl, parquet and arrow files for auto, otherwise those of the
- * format. Files cache-<hash>.arrow are left out: the Python package `datasets` keeps copies of a folder's rows in
- * them. */
+/* Whether a file of a folder is read: text, jsonl, parquet and arrow files for auto, otherwise files of the format.
+ * Files cache-<hash>.arrow are skipped, because they are copies of a folder's rows that the Python package `datasets`
+ * makes. */
 static bool wanted(enum reader_format format, enum reader_format of_name, const char *name) {
     if (of_name == READER_AUTO || of_name == READER_U16 || of_name == READER_U32 || of_name == READER_MEGATRON)
         return false;
@@ -112,10 +112,10 @@ static bool leads_out(struct walk *w) {
 
 static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder);
 
-/* Looks at w->path and adds it. */
+/* Determines the type of w->path and adds it. */
 static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     struct stat info, itself;
-    if (stat(w->path, &info) != 0) { /* a dangling link, or removed meanwhile */
+    if (stat(w->path, &info) != 0) { /* a link without a target, or a file that was removed meanwhile */
         if (errno == ENOENT || errno == ELOOP) return STATUS_OK;
         return fail_errno("%s: cannot be examined", w->path);
     }
@@ -129,13 +129,13 @@ static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     return reader_add_file(w->reader, w->path, of_name, true, info.st_size);
 }
 
-/* Walks w->path, of this length. */
+/* Walks over w->path, which has this length. */
 static enum status walk_folder(struct walk *w, size_t length, const struct stat *folder) {
     struct names names = {0};
     bool first;
     TRY(seen_add(&w->seen, &first, folder));
     if (!first && w->following)
-        return STATUS_OK; /* without links no folder comes twice, whatever inode numbers a file system gives */
+        return STATUS_OK; /* without links no folder occurs twice, for any inode numbers of the file system */
     enum status status = list_folder(&names, w->path);
     for (size_t i = 0; i < names.count && status == STATUS_OK; i++) {
         size_t n = length + 1 + strlen(names.items[i]);
@@ -173,7 +173,7 @@ enum status reader_walk(struct reader *r, const char *path, enum reader_format f
     if (!realpath(path, w->root)) w->root[0] = '\0';
     enum status status = walk_from(w, path);
     w->following = true;
-    for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* after them the files of linked folders */
+    for (size_t i = 0; i < w->links.count && status == STATUS_OK; i++) /* afterwards the files of linked folders */
         status = walk_from(w, w->links.items[i]);
     names_free(&w->links);
     memory_free(w->seen.slots);

@@ -1,6 +1,5 @@
-/* reader_internal.h -- shared by the reader's formats: the list of files, a decompressing stream, buffers.
- *
- * One input file is open at a time. Each format has open, next and close, and adds what it reads to r->part. */
+/* reader_internal.h -- for the files of the reader: the list of files, a decompressing stream, buffers. One input file
+ * is open at a time. Each format has open, next and close, and adds what it reads to the hash r->part. */
 #pragma once
 #include "base/file.h"
 #include "data/readers/reader.h"
@@ -9,7 +8,7 @@
 
 struct reader_span { uint64_t begin, end; };
 struct reader_buffer { char *data; size_t size, capacity; };
-/* Inputs that were skipped: all are counted, the first ones are named. */
+/* Inputs that were skipped. All are counted, and the first READER_NAMED are named. */
 enum { READER_NAMED = 5 };
 struct left_out { int64_t count; char *named[READER_NAMED]; };
 
@@ -40,7 +39,7 @@ struct megatron {
     int width, code;
     uint64_t n_sequences, n_documents;
     const uint8_t *lengths, *pointers, *documents;       /* into the index; unaligned */
-    uint64_t next, last;                     /* documents next .. last-1 are left */
+    uint64_t next, last;                     /* documents next .. last-1 are not read yet */
     uint32_t *ids; size_t ids_capacity;
 };
 
@@ -52,9 +51,9 @@ struct reader {
     uint64_t max_bytes;
     bool skip_bad_lines, no_follow;
     const struct progress *progress;
-    struct reader_source source;             /* next NULL: reads files */
+    struct reader_source source;             /* next NULL: documents come from files */
     struct reader_position position;         /* without part_hash, which comes from `part` */
-    struct XXH3_state_s *part;               /* state of the hash of the open file's path and of what was read of it */
+    struct XXH3_state_s *part; /* state of a hash of the open file's path and of the bytes that were read of it */
     bool open;
     int64_t done_bytes;                      /* sizes of the files before the open one */
     struct left_out passed_over, bad_lines;
@@ -66,7 +65,7 @@ struct reader {
     struct megatron megatron;
     struct parquet *parquet;                 /* columnar/reader_parquet.c */
     struct arrow *arrow;                     /* columnar/reader_arrow.c */
-    bool passing;                            /* whether data of an earlier run is being read again */
+    bool passing;                            /* whether data that an earlier run has read is read again */
 };
 
 static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
@@ -78,12 +77,12 @@ void reader_close_file(struct reader *r);
 void reader_end_file(struct reader *r);                   /* moves to the next file, after the end of the open one */
 enum status left_out_add(struct left_out *l, const char *text);
 
-/* In reader_seek.c: the hash of what was read of the open file. */
+/* In reader_seek.c: the hash of the bytes that were read of the open file. */
 enum status reader_part_create(struct reader *r);
-void reader_part_begin(struct reader *r);                 /* starts with the file's path */
+void reader_part_begin(struct reader *r);                 /* begins with the file's path */
 void reader_part_add(struct reader *r, const void *data, size_t bytes);
 uint64_t reader_part_hash(const struct reader *r);
-uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash);   /* files_hash with one more file */
+uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash);   /* files_hash including one more file */
 
 /* In reader_part.c: reduces r->files to the files and bytes of one part. */
 enum status reader_take_part(struct reader *r, int part, int parts);
@@ -91,19 +90,19 @@ enum status reader_take_part(struct reader *r, int part, int parts);
 /* In reader_files.c: makes r->files from the inputs. */
 enum status reader_list(struct reader *r, const struct reader_config *config);
 bool reader_is_stdin(const char *path);
-/* Format by name, without the suffix of a compressor; READER_AUTO: the name does not tell. */
+/* Returns the format by name, without the suffix of a compressor. READER_AUTO: the name does not determine it. */
 enum reader_format reader_format_of_name(const char *name);
 enum reader_format reader_format_of_path(const char *path);   /* by name, or by the .idx beside a .bin */
 enum status reader_add_file(struct reader *r, const char *path, enum reader_format format, bool from_folder,
                             int64_t bytes);
-/* In reader_folders.c: adds the files of a folder and of the folders in it, in no particular order. */
+/* In reader_folders.c: adds the files of a folder and of the folders in it, in any order. */
 enum status reader_walk(struct reader *r, const char *path, enum reader_format format);
 
 /* The formats. *more = 0: the file has no further document. They move r->position within the file. */
 enum status source_next(struct reader *r, struct document *d, int *more);
 enum status source_pass(struct reader *r, uint64_t offset);
 enum status jsonl_open(struct reader *r);
-/* Skips so many bytes without parsing them; *got < bytes: the end. */
+/* Skips this number of bytes without parsing them; *got < bytes: the end. */
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);
 enum status jsonl_next(struct reader *r, struct document *d, int *more);
 void jsonl_close(struct reader *r);
@@ -115,5 +114,5 @@ void tokens_close(struct reader *r);
 enum status megatron_open(struct reader *r);
 enum status megatron_next(struct reader *r, struct document *d, int *more);
 void megatron_close(struct reader *r);
-/* Writes "<prefix>.bin" or "<prefix>.idx" for a prefix, a .bin or an .idx; false: it does not fit. */
+/* Writes "<prefix>.bin" or "<prefix>.idx" for a prefix, a .bin or an .idx. Returns false if it does not fit. */
 bool megatron_path(char out[FILE_PATH_MAX], const char *input, const char *suffix);

@@ -1,7 +1,6 @@
-/* reader_jsonl.c -- one JSON object a line, streamed: memory holds one line and the bytes read after it.
- *
- * Every line is parsed strictly as a whole, so a bad line is an error with its number and not a missing document. If
- * the caller wants bad lines skipped, they are counted and the first ones named. */
+/* reader_jsonl.c -- one JSON object per line, streamed: memory has one line and the bytes read after it. Every line is
+ * parsed strictly and completely, so a bad line is an error with its number, and not a missing document. If bad lines
+ * are to be skipped, they are counted and the first ones are named. */
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
@@ -24,7 +23,7 @@ enum status jsonl_open(struct reader *r) {
 
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got) {
     struct jsonl *j = &r->jsonl;
-    size_t have = j->buffer.size - j->at; /* bytes read already */
+    size_t have = j->buffer.size - j->at; /* bytes that are read already */
     *got = have < bytes ? have : bytes;
     reader_part_add(r, j->buffer.data + j->at, *got);
     r->position.offset += *got;
@@ -85,7 +84,7 @@ static enum status next_line(struct reader *r, const char **line, size_t *bytes,
 /* Moves to the first line that begins at or after this byte. */
 static enum status jsonl_skip_to(struct reader *r, uint64_t begin) {
     struct jsonl *j = &r->jsonl;
-    while (r->position.offset < begin - 1) { /* the byte before may be the newline of the line before */
+    while (r->position.offset < begin - 1) { /* the byte before `begin` may be the newline of the previous line */
         uint64_t left = begin - 1 - r->position.offset, got;
         const char *data = j->buffer.data, *newline;
         TRY(jsonl_pass(r, left < BLOCK ? left : BLOCK, &got));
@@ -119,7 +118,8 @@ static enum status line_fail(const struct reader *r, const char *what) {
 
 static enum status bad_json(const struct reader *r, const struct json *j) {
     bool deep = j->depth == JSON_DEPTH_MAX && j->at < j->end && (*j->at == '[' || *j->at == '{');
-    bool text = r->position.line == 1 && j->at == j->begin; /* plain text, such as words on standard input */
+    /* the input seems to be plain text, such as words on standard input */
+    bool text = r->position.line == 1 && j->at == j->begin;
     return fail(STATUS_INVALID, "%s:%llu: %s at column %zu%s", reader_file(r)->path,
                 (unsigned long long)r->position.line, deep ? "JSON nested deeper than is read" : "not valid JSON",
                 (size_t)(j->at - j->begin) + 1, text ? "; if this is plain text, give --format txt" : "");
@@ -171,7 +171,7 @@ static enum status read_text(struct reader *r, struct json *j, bool *found) {
     return unescape(j, &l->text);
 }
 
-/* Makes a document from one line. As in Python, the last of several members with one name counts. */
+/* Makes a document from one line. If a name occurs twice, the last member is used, as in Python. */
 static enum status parse(struct reader *r, struct document *d, const char *line, size_t bytes) {
     struct jsonl *l = &r->jsonl;
     struct json j;

@@ -1,4 +1,4 @@
-/* reader_megatron.c -- Megatron-LM indexed datasets: <prefix>.idx holds the positions of the sequences in <prefix>.bin.
+/* reader_megatron.c -- Megatron-LM indexed datasets: <prefix>.idx has the positions of the sequences in <prefix>.bin.
  *
  * idx, little-endian: "MMIDIDX\0\0", u64 version 1, u8 type code, u64 sequences, u64 entries of the document index,
  * i32 lengths[sequences], i64 pointers[sequences] (bytes in .bin), i64 documents[entries] (first sequence of each
@@ -96,7 +96,7 @@ enum status megatron_open(struct reader *r) {
     TRY(file_map(&m->data, bin));
     TRY(check_header(m, idx));
     TRY(check_entries(m, idx));
-    /* A part's share of the bytes is taken as a share of the documents, because documents may be anywhere in .bin. */
+    /* A part's range of bytes is used as a range of documents, because documents may be anywhere in .bin. */
     const struct input_file *f = reader_file(r);
     m->next = m->data.size ? megatron_document_at(m, f->begin) : 0;
     m->last = f->end < m->data.size ? megatron_document_at(m, f->end) : m->n_documents;
@@ -113,7 +113,7 @@ void megatron_close(struct reader *r) {
     m->index = m->data = (struct file_map){0};
 }
 
-/* Reads one id; false: it is negative or has more than 32 bits. */
+/* Reads one id. Returns false if it is negative or has more than 32 bits. */
 static bool read_id(const struct megatron *m, const uint8_t *p, uint32_t *out) {
     uint64_t value = little_endian_get(p, m->width);
     bool is_signed = m->code >= 2 && m->code <= 5;

@@ -1,11 +1,11 @@
 /* reader_part.c -- selects the share of the inputs that one of several processes reads.
  *
- * The bytes (on disk) of all inputs, one after the other, are divided into N ranges. Part i has the bytes from
+ * The bytes (on disk) of all inputs, one after another, are divided into N ranges. Part i has the bytes from
  * floor((i-1) * all / N) to floor(i * all / N), and the records that begin there: lines of plain jsonl, documents of
- * u16, u32 and Megatron files. Any other file is one record. So every process finds its share alone, from names and
- * sizes, and every record is in exactly one part, in the order of the inputs.
+ * u16, u32 and Megatron files. Any other file is one record. So each process computes its share from names and sizes.
+ * Every record is in exactly one part, in the order of the inputs.
  *
- * A part reads the file in which it begins from the file's start, to count lines: line numbers are those of the
+ * A part reads the file in which it begins from the file's start, to count lines, because line numbers are those of the
  * file. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
@@ -28,7 +28,7 @@ static bool part_can_cut(const struct reader *r, const struct input_file *f, enu
     }
 }
 
-/* Reduces f to its share of the bytes low .. high-1, where f begins at byte `start`; *none: it has no share. */
+/* Reduces f to its share of the bytes low .. high-1, where f begins at byte `start`. *none: f has no share. */
 static enum status part_of_file(const struct reader *r, struct input_file *f, uint64_t start, struct reader_span share,
                                 bool *none) {
     uint64_t bytes = (uint64_t)f->bytes, end = start + bytes;
@@ -46,7 +46,7 @@ static uint64_t part_boundary(uint64_t all, int part, int parts) {
     return (uint64_t)((unsigned __int128)all * (unsigned)part / (unsigned)parts);
 }
 
-/* Hash of names, formats and sizes of all inputs, which is equal for all parts of a corpus. */
+/* Computes a hash of names, formats and sizes of all inputs, which is the same in all parts of a corpus. */
 static enum status part_list_hash(struct reader *r) {
     XXH64_hash_t h = 0;
     for (size_t i = 0; i < r->n_files; i++) {

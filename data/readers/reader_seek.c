@@ -1,4 +1,4 @@
-/* reader_seek.c -- the hash of what was read, and the continuation after it in another process.
+/* reader_seek.c -- the hash of the data that was read, and the continuation after it in another process.
  *
  * A corpus may change between a stopped build and its resumption. The data read before the stop is read again, hashed
  * without being parsed, and compared; otherwise two corpora could be mixed unnoticed. The data after it may have
@@ -61,7 +61,7 @@ static enum status changed(const char *first, const char *last, uint64_t files) 
                 (unsigned long long)files, remedy);
 }
 
-/* Decodes rows again, because texts and keys are compared. Bad rows are not named: the first run named them. */
+/* Decodes rows again, because texts and keys are compared. Bad rows are not named, because the first run named them. */
 static enum status pass_rows(struct reader *r, uint64_t offset) {
     struct document d;
     enum status status = STATUS_OK;
@@ -79,7 +79,7 @@ static enum status pass(struct reader *r, uint64_t offset) {
     struct document d;
     int more = 1;
     if (r->source.next) return source_pass(r, offset);
-    /* the end of its part is known only by reading it */
+    /* the end of this file's part is found only by reading it */
     if (reader_file(r)->end != UINT64_MAX && offset == UINT64_MAX) {
         while (more)
             TRY(reader_next_in_file(r, &d, &more));
@@ -177,7 +177,7 @@ enum status reader_seek(struct reader *r, struct reader_position position, const
         restart(r);
         return status;
     }
-    forget(&r->passed_over); /* the run that read them first has named them */
+    forget(&r->passed_over); /* the run that first read these files has named them */
     r->position = position;
     return STATUS_OK;
 }

@@ -1,8 +1,8 @@
 /* reader_stream.c -- reads plain, gzip, zstd and xz data from a file or from standard input.
  *
- * The first bytes determine the kind, not the name; but a name with the suffix of a compressor requires that kind.
- * Several consecutive members or frames are one stream, as the compressors' tools treat them. Data that ends within a
- * member is an error that names the file, so that half a corpus is not taken for a whole one. */
+ * The first bytes determine the kind. If the name has the suffix of a compressor, the kind must match it. Several
+ * consecutive members or frames are one stream, as in the compressors' tools. Data that ends within a member is an
+ * error that names the file, so that part of a corpus is not read as the whole. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
 #include <errno.h>
@@ -26,7 +26,7 @@ struct stream {
     bool input_ended, inside; /* inside: within a member */
     bool begun;               /* whether the first member has begun */
     uint8_t *input;
-    size_t at, size;   /* unread part of input */
+    size_t at, size;   /* the part of `input` that is not read yet */
     uint64_t consumed; /* bytes read from the file */
     z_stream gzip;
     ZSTD_DCtx *zstd;
@@ -56,7 +56,8 @@ static enum status refill(struct stream *s) {
 static enum stream_kind kind_of(const uint8_t *p, size_t n) {
     if (n >= 2 && p[0] == 0x1F && p[1] == 0x8B) return STREAM_GZIP;
     if (n >= 4 && memcmp(p, "\x28\xB5\x2F\xFD", 4) == 0) return STREAM_ZSTD;
-    if (n >= 4 && (p[0] & 0xF0) == 0x50 && memcmp(p + 1, "\x2A\x4D\x18", 3) == 0) return STREAM_ZSTD; /* skippable */
+    /* a skippable frame */
+    if (n >= 4 && (p[0] & 0xF0) == 0x50 && memcmp(p + 1, "\x2A\x4D\x18", 3) == 0) return STREAM_ZSTD;
     if (n >= 6 && memcmp(p,
                          "\xFD"
                          "7zXZ\0",
@@ -79,7 +80,7 @@ static enum status start_decoder(struct stream *s) {
     return good ? STATUS_OK : fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
 }
 
-/* Determines the kind by the first bytes; a pipe may return them one at a time. */
+/* Determines the kind by the first bytes, which a pipe may return one at a time. */
 static enum status detect(struct stream *s) {
     while (s->size < 6 && !s->input_ended) {
         ssize_t got = read(s->fd, s->input + s->size, INPUT_BYTES - s->size);
@@ -138,7 +139,7 @@ static enum status damaged(const struct stream *s, const char *what) {
                 (unsigned long long)s->consumed, what);
 }
 
-/* Called after a complete member: fails for bytes that are neither another member nor padding that the tools allow. */
+/* Called after a complete member. Fails for bytes that are neither another member nor padding that the tools allow. */
 static enum status trailing(const struct stream *s) {
     uint64_t end = stream_consumed(s);
     return fail(STATUS_INVALID,

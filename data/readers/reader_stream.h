@@ -1,5 +1,5 @@
-/* reader_stream.h -- the bytes of a plain, gzip, zstd or xz file (known by its first bytes), or of standard input: "-".
- * One thread at a time. */
+/* reader_stream.h -- reads the bytes of a plain, gzip, zstd or xz file (determined by its first bytes), or of standard
+ * input: "-". For one thread at a time. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 struct stream;
 enum status stream_open(struct stream **out, const char *path);
 void stream_close(struct stream *s);                      /* NULL is fine */
-/* *got < bytes: the end. STATUS_INVALID, naming the file: the data is damaged or cut short. */
+/* *got < bytes: the end. STATUS_INVALID: the data is damaged or incomplete; the message names the file. */
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);
 /* Whether it is not compressed. */
 enum status stream_is_plain(bool *plain, const char *path);

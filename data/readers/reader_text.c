@@ -12,7 +12,7 @@ static bool is_utf16(const char *text, size_t bytes) {
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
 }
 
-/* Reads the whole file; *binary: its first KB contains a NUL, and nothing more was read. */
+/* Reads the whole file. *binary: its first KB contains a NUL, and the rest was not read. */
 static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
     struct reader_buffer *b = &r->text;
     b->size = 0;
@@ -32,7 +32,7 @@ static enum status read_all(struct reader *r, struct stream *s, bool *binary) {
                         "memory (--max-ram)",
                         reader_file(r)->path, (unsigned long long)r->max_bytes);
     }
-    b->data[b->size] = '\0'; /* the last block was not full */
+    b->data[b->size] = '\0'; /* valid because the last block was not full */
     return STATUS_OK;
 }
 
@@ -65,7 +65,7 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
     }
     d->text = text;
     d->bytes = bytes;
-    /* An empty file also moves the position, so that the position after a document differs from its start. */
+    /* An empty file moves the position by 1, so that the position after a document differs from the one before it. */
     r->position.offset = r->text.size > 0 ? r->text.size : 1;
     *more = 1;
     return STATUS_OK;

@@ -1,5 +1,5 @@
-/* tokenizer.c -- opens a tokenizer, looks up tokens, and passes a text through the parts (tokenizer_internal.h lists
- * them). */
+/* tokenizer.c -- opens a tokenizer, looks up tokens, and encodes a text step by step (tokenizer_internal.h lists the
+ * steps). */
 #include "base/file.h"
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -141,8 +141,7 @@ static enum status encode_raw(void *context, const char *text, size_t bytes, boo
 enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes,
                              enum tokenizer_specials specials, const int32_t **ids, size_t *n_ids) {
     assert(s->tokenizer == t);
-    /* Positions in a text have 32 bits in the merges, and normalisation and marks can make a text several times
-     * longer. */
+    /* Positions in the merges have 32 bits, and normalisation and marks can make a text several times longer. */
     if (bytes > INT32_MAX / 4)
         return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d", bytes,
                     INT32_MAX / 4);
@@ -155,7 +154,7 @@ enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch
     }
     struct encoding e = {t, s, specials};
     TRY(added_split(&t->added[0], s, text, bytes, true, specials, encode_raw, &e));
-    TRY(memory_grow(&s->ids, &s->ids_capacity, 1)); /* never NULL */
+    TRY(memory_grow(&s->ids, &s->ids_capacity, 1)); /* so that the result is never NULL */
     *ids = s->ids;
     *n_ids = s->n_ids;
     return STATUS_OK;

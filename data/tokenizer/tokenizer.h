@@ -17,7 +17,8 @@ int tokenizer_vocab_size(const struct tokenizer *t);      /* highest id + 1, add
 int32_t tokenizer_id(const struct tokenizer *t, const char *token);   /* id of a token's spelling; -1: none */
 const char *tokenizer_token(const struct tokenizer *t, int32_t id);   /* the spelling; NULL: no such id */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* The bytes of an id within a text, which may be a part of a character; borrowed, without a NUL. NULL: no such id. */
+/* Returns the bytes of an id within a text, which may be a part of a character. They are borrowed and have no NUL.
+ * NULL: no such id. */
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *bytes);
 /* XXH3-128 of the file's bytes, for fingerprints. */
 void tokenizer_fingerprint(const struct tokenizer *t, uint8_t out[16]);
@@ -40,7 +41,7 @@ enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch
 enum status tokenizer_decode(const struct tokenizer *t, struct tokenizer_scratch *s, const int32_t *ids, size_t n_ids,
                              bool skip_special, const char **text, size_t *bytes);
 
-/* Decodes ids as they arrive, without returning parts of a UTF-8 character. The bytes of all calls, with the final
+/* Decodes ids as they arrive, without returning parts of a UTF-8 character. The bytes of all calls, including the final
  * flush, are those of tokenizer_decode. Invalid sequences become U+FFFD. */
 struct tokenizer_stream { uint8_t pending[8]; int n_pending; bool started, skip_special; };
 void tokenizer_stream_start(struct tokenizer_stream *st, bool skip_special);

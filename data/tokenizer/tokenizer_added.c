@@ -1,7 +1,7 @@
-/* tokenizer_added.c -- finds added tokens in a text: the leftmost, and the longest of several there, as the reference
- * does.
+/* tokenizer_added.c -- finds added tokens in a text: the leftmost, and if several begin there the longest, as the
+ * reference does.
  *
- * Tokens are few (one to some thousand) and sorted by spelling. A search reads the text byte by byte and narrows the
+ * There are few tokens (one to some thousand), sorted by spelling. A search reads the text byte by byte and narrows the
  * range of tokens that still match. Text without a first byte of any token is skipped at memory speed. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -75,7 +75,7 @@ static const struct added *match_at(const struct added_set *set, const char *tex
     for (size_t depth = 1; low < high; depth++) {
         if (set->items[low].bytes == depth) {
             longest = &set->items[low];
-            while (low < high && set->items[low].bytes == depth) /* of equal spellings the first one counts */
+            while (low < high && set->items[low].bytes == depth) /* of equal spellings the first one is used */
                 low++;
         }
         if (at + depth == bytes) break;
@@ -166,7 +166,7 @@ enum status added_split(const struct added_set *set, struct tokenizer_scratch *s
         if (a->single_word && (word_before(text, begin) || word_behind(text, bytes, end))) continue;
         if (a->lstrip) begin = begin > start ? spaces_before(text, begin, start) : start;
         if (a->rstrip) end = spaces_behind(text, bytes, end);
-        if (begin == end) continue; /* the token before took these spaces, so nothing is left of this match */
+        if (begin == end) continue; /* the previous token includes these spaces, so this match is empty */
         if (start < begin) TRY(segment(context, text + start, begin - start, first && start == 0));
         TRY(memory_grow(&s->ids, &s->ids_capacity, s->n_ids + 1));
         s->ids[s->n_ids++] = a->id;

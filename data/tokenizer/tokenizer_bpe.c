@@ -1,9 +1,9 @@
 /* tokenizer_bpe.c -- byte-pair merges of one word, and a cache of words.
  *
- * A merge joins two adjacent symbols. The merge of lowest rank comes first, of equals the leftmost, until none applies.
- * Short words use a linear search for the lowest rank in each round, in registers and one or two cache lines. Long
- * words (whole paragraphs, if nothing splits the text) first apply frequent merges to all occurrences at once, and then
- * use a heap of candidates over a linked list, O(n log n).
+ * A merge joins two adjacent symbols. The merge of the lowest rank is applied first, and of equal ranks the leftmost,
+ * until none applies. For short words, each round searches all pairs for the lowest rank, in registers and one or two
+ * cache lines. Long words (whole paragraphs, if nothing splits the text) first apply frequent merges to all occurrences
+ * at once, and then use a heap of candidates over a linked list, O(n log n).
  *
  * The cache holds words of at most 24 bytes with at most 8 ids, in pairs of 64-byte lines, the newer one first. On
  * English text it finds at least 97 % of all words. */
@@ -18,7 +18,7 @@ enum { SHORT_MAX = 96, WORD_SETS = 1 << 15, CHARS_DIRECT = 0x10000, FREQUENT = 3
 struct symbol {
     int32_t id;
     int32_t previous, next;
-}; /* -1: none; id < 0: merged away */
+}; /* -1: none; id < 0: the symbol was merged into another */
 
 static const struct merge *find_merge(const struct tokenizer *t, int32_t left, int32_t right) {
     uint64_t pair = bpe_pair(left, right);
@@ -29,14 +29,14 @@ static const struct merge *find_merge(const struct tokenizer *t, int32_t left, i
     }
 }
 
-/* Whether text may become this token: one of the model's vocabulary, not one that was added to it. */
+/* Returns the token of the model's vocabulary with this text. Added tokens are not in that vocabulary. */
 static int32_t find_in_model(const struct tokenizer *t, const char *text, size_t bytes) {
     int32_t id = tokenizer_find(t, text, bytes);
     return id >= 0 && t->tokens[id].flags & TOKEN_OF_MODEL ? id : -1;
 }
 
-/* Makes the tables of the ids of bytes and characters, and decides whether a text without pre-tokeniser may be cut
- * before U+2581. */
+/* Makes the tables of the ids of bytes and characters, and determines whether a text without a pre-tokeniser may be
+ * divided before U+2581. */
 static enum status prepare_bytes(struct tokenizer *t) {
     for (int b = 0; b < 256; b++) {
         char spelling[8];
@@ -95,7 +95,7 @@ static int32_t character_id(const struct tokenizer *t, uint32_t code, const char
     return code < CHARS_DIRECT ? t->char_id[code] : find_in_model(t, text, (size_t)length);
 }
 
-/* Appends the fallback tokens of a character's bytes; false: one of the bytes has none. */
+/* Appends the fallback tokens of a character's bytes. Returns false if one of the bytes has none. */
 static bool fallback_ids(const struct tokenizer *t, int32_t ids[4], const char *text, int length) {
     for (int i = 0; i < length; i++) {
         ids[i] = t->byte_id[(uint8_t)text[i]];
@@ -104,8 +104,8 @@ static bool fallback_ids(const struct tokenizer *t, int32_t ids[4], const char *
     return t->byte_fallback;
 }
 
-/* Appends at most one symbol a byte. As in the reference, a byte or character without id and fallback is dropped. Runs
- * of `unknown` are fused if the file requires it; the pending one comes after fallback bytes, as there. */
+/* Appends at most one symbol per byte. As in the reference, a byte or character without id and fallback is dropped,
+ * runs of `unknown` are fused if the file requires it, and a pending `unknown` is appended after fallback bytes. */
 static size_t first_symbols(const struct tokenizer *t, int32_t *ids, const char *word, size_t bytes) {
     size_t n = 0;
     if (t->byte_level && t->unk_id < 0) {
@@ -175,7 +175,7 @@ static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
     return n;
 }
 
-/* Entries are rank << 32 | position, so the smallest is the lowest rank, leftmost. */
+/* Entries are rank << 32 | position, so the smallest has the lowest rank, and of equal ranks the leftmost position. */
 static enum status heap_push(struct tokenizer_scratch *s, uint64_t entry) {
     if (s->heap_count == s->heap_capacity) TRY(memory_grow(&s->heap, &s->heap_capacity, s->heap_count + 1));
     size_t i = s->heap_count++;
@@ -207,9 +207,9 @@ static enum status offer_pair(const struct tokenizer *t, struct tokenizer_scratc
 }
 
 /* Applies the merge of lowest rank to all its occurrences in place, if there are many: each such merge halves a long
- * run of spaces or dashes, which would otherwise need a heap entry a byte. *n is the new length; *done: no merge is
- * left. Returns false if the heap must continue, because the merge occurs rarely or made a pair of lower rank, which
- * comes first. */
+ * run of spaces or dashes, which would otherwise need one heap entry per byte. *n is the new length; *done: no merge is
+ * left. Returns false if the heap must be used, because the merge occurs rarely or made a pair of lower rank, which
+ * must be merged first. */
 static bool merge_frequent(const struct tokenizer *t, int32_t *ids, size_t *n, bool *done) {
     const struct merge *best = NULL;
     size_t occurrences = 0, kept = 0;
@@ -252,7 +252,7 @@ static enum status merge_long(const struct tokenizer *t, struct tokenizer_scratc
         uint64_t entry = heap_pop(s);
         int32_t at = (int32_t)(uint32_t)entry, right = symbols[at].next;
         if (symbols[at].id < 0 || right < 0) continue;
-        /* An entry is stale if one of its two symbols has changed since. */
+        /* An entry is stale if one of its two symbols has changed since it was added. */
         const struct merge *m = find_merge(t, symbols[at].id, symbols[right].id);
         if (!m || (uint32_t)m->rank != entry >> 32) continue;
         symbols[at].id = m->id;

@@ -296,7 +296,7 @@ enum status tokenizer_load_decoder(struct tokenizer *t, struct json *j) {
     struct fields f;
     TRY(fields_type(&f, t, "decoder", *j));
     t->decoder = DECODER_JOIN;
-    if (f.is_null) return STATUS_OK; /* the reference then joins tokens with spaces */
+    if (f.is_null) return STATUS_OK; /* the reference then puts spaces between tokens */
     t->decoder = DECODER_SEQUENCE;
     if (field_is_type(&f, "Sequence")) return read_sequence(t, "decoder", j, "decoders", read_decoder_part);
     if (field_is_type(&f, "Metaspace")) return decoder_metaspace(t, j);

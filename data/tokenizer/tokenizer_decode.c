@@ -1,10 +1,10 @@
-/* tokenizer_decode.c -- ids to text, all at once or as they arrive. One code path gives the same bytes for both.
+/* tokenizer_decode.c -- decodes ids, all at once or as they arrive. Both use the same code and give the same bytes.
  *
- * The text of each token is computed at load. Byte-level tokens and fallback tokens give raw bytes, which may be parts
- * of characters: up to three bytes wait until the character is complete. Bytes that cannot become a character give
- * U+FFFD: one for each invalid sequence in byte-level text, one for each byte of fallback tokens, as in the reference.
- * (The reference also drops the valid characters in a run of fallback bytes with an invalid one. A stream has returned
- * them already, so they are kept here.) An id without a token gives U+FFFD. */
+ * The text of each token is computed when the file is loaded. Byte-level tokens and fallback tokens give raw bytes,
+ * which may be parts of characters. Up to three bytes are kept until the character is complete. Bytes that cannot
+ * become a character give U+FFFD: one for each invalid sequence in byte-level text, one for each byte of fallback
+ * tokens, as in the reference. (The reference also drops the valid characters in a run of fallback bytes with an
+ * invalid one. A stream has returned them already, so they are kept here.) An id without a token gives U+FFFD. */
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
 #include <assert.h>
@@ -110,7 +110,7 @@ enum status decode_prepare(struct tokenizer *t) {
     return STATUS_OK;
 }
 
-/* Returns complete text; the first one of a sequence decoder may lose a space. */
+/* Returns complete text. The first text of a sequence decoder may lose a space. */
 static enum status emit(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out, const char *text,
                         size_t bytes) {
     if (bytes == 0) return STATUS_OK;
@@ -166,7 +166,7 @@ static enum status flush(const struct tokenizer *t, struct tokenizer_stream *st,
     return bytes_append(out, "", 0);
 }
 
-/* The first token loses its marks. */
+/* The marks of the first token are removed. */
 static enum status push_metaspace_first(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
                                         const struct token *token) {
     const char *text = t->spellings.data + token->at;

@@ -1,7 +1,6 @@
-/* tokenizer_internal.h -- the parts of a tokenizer, shared by the tokenizer_*.c files (and their tests).
- *
- * Steps of a text: repair UTF-8 -> cut out added tokens -> normalise -> cut out added tokens of the normalised kind ->
- * pre-tokenise into words -> byte-pair merges (through a cache of words) -> ids. */
+/* tokenizer_internal.h -- the parts of a tokenizer, for the tokenizer_*.c files and their tests. A text is encoded in
+ * these steps: repair UTF-8 -> cut out added tokens -> normalise -> cut out added tokens of the normalised kind ->
+ * pre-tokenise into words -> byte-pair merges (with a cache of words) -> ids. */
 #pragma once
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_regex.h"
@@ -45,21 +44,21 @@ struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: f
 struct tokenizer {
     char *path;
     uint8_t fingerprint[16];
-    struct bytes spellings, decoded;         /* a NUL after each spelling */
+    struct bytes spellings, decoded;         /* each spelling is followed by a NUL */
     struct token *tokens;
     size_t n_tokens, tokens_capacity;
     int32_t *by_spelling; size_t spelling_mask;   /* open addressing; -1: free */
     struct merge *merges; size_t merge_mask;
     int32_t byte_id[256];                    /* byte-level: id of each byte; with byte fallback: id of <0xNN> */
-    int32_t *char_id;                        /* not byte-level: of each character below U+10000 */
+    int32_t *char_id;                        /* not byte-level: id of each character below U+10000 */
     int32_t unk_id;
     bool byte_level, byte_fallback, fuse_unk, ignore_merges;
-    bool cut_at_space;                       /* no merge crosses U+2581: words can be cut before it (bpe_prepare) */
+    bool cut_at_space;                   /* no merge crosses U+2581, so words can be divided before it (bpe_prepare) */
     struct added_set added[2];               /* searched before ([0]) and after ([1]) normalisation */
     struct normal normals[STEPS_MAX]; int n_normals;
     struct step steps[STEPS_MAX]; int n_steps;
-    enum scanner scanner;                    /* the last step, if it is a scanner: fused with the merges */
-    uint8_t *classes;                        /* of each code point, for the scanners */
+    enum scanner scanner;                    /* the last step, if it is a scanner: it is fused with the merges */
+    uint8_t *classes;                        /* class of each code point, for the scanners */
     enum decoder_kind decoder;
     bool decode_bytes, decode_fused, strip_space;
     struct bytes decode_from, decode_to; int n_decode_replaces;   /* a Metaspace decoder replaces its mark */

@@ -78,7 +78,7 @@ enum status field_text(const struct fields *f, int index, struct bytes *out) {
         return tokenizer_refuse(f->tokenizer, f->part, what);
     }
     TRY(json_expect(&j, JSON_STRING, "a string"));
-    TRY(bytes_append(out, j.text, j.length)); /* for the capacity: unescaped it is never longer */
+    TRY(bytes_append(out, j.text, j.length)); /* so that the capacity suffices: unescaped text is never longer */
     return json_string(&j, out->data, out->capacity, &out->size);
 }
 

@@ -1,7 +1,7 @@
 /* tokenizer_json.h -- members of a JSON object by name, for the readers of tokenizer.json.
  *
- * A value is kept as a parser that is positioned before it (a struct json is a plain value, so a copy is a
- * bookmark). */
+ * A value is stored as a parser that is positioned before it. A struct json can be copied, so a copy keeps the
+ * position. */
 #pragma once
 #include "base/formats/json.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -11,10 +11,10 @@ struct fields {
     const struct tokenizer *tokenizer;
     const char *part;                        /* for messages: "decoder" */
     bool is_null;
-    const char *type; size_t type_length;    /* of "type", still escaped */
+    const char *type; size_t type_length;    /* the value of "type", still escaped */
     int count;
     const char *const *names;
-    bool present[FIELDS_MAX];                /* and not null */
+    bool present[FIELDS_MAX];                /* whether the member exists and is not null */
     struct json value[FIELDS_MAX];
 };
 
@@ -31,5 +31,5 @@ enum status field_text(const struct fields *f, int index, struct bytes *out);  /
 enum status field_bool(const struct fields *f, int index, bool missing, bool *out);
 enum status field_int(const struct fields *f, int index, int64_t missing, int64_t *out);
 
-/* Within an array: true if no item follows (the end is not consumed). */
+/* Inside an array: whether no item follows. The end is not consumed. */
 bool json_at_array_end(const struct json *j);

@@ -1,14 +1,14 @@
 /* tokenizer_load.c -- reads a tokenizer.json: vocabulary, merges, added tokens.
  *
- * The members of the file may have any order. One pass bookmarks them; then they are read in the order in which they
- * depend on each other. */
+ * The members of the file may have any order. One pass stores their positions. Then they are read in the order of their
+ * dependencies. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/tokenizer/utf8.h"
 #include <string.h>
 
-enum { ID_MAX = 1 << 24 }; /* far above any vocabulary; limits the memory for a damaged file */
+enum { ID_MAX = 1 << 24 }; /* far above any vocabulary; limits the memory that a damaged file can request */
 
 enum status tokenizer_refuse(const struct tokenizer *t, const char *part, const char *what) {
     return fail(STATUS_UNSUPPORTED, "%s: %s: %s is not supported", t->path, part, what);
@@ -52,7 +52,8 @@ static size_t table_size(size_t items) {
 static enum status add_spelling(struct tokenizer *t, const struct json *j, uint32_t *at, uint32_t *bytes) {
     size_t start = t->spellings.size, length;
     if (start + j->length + 1 > UINT32_MAX) return tokenizer_refuse(t, "model", "more than 4 GiB of tokens");
-    TRY(bytes_append(&t->spellings, j->text, j->length)); /* for the capacity: unescaped it is never longer */
+    /* so that the capacity suffices: unescaped text is never longer */
+    TRY(bytes_append(&t->spellings, j->text, j->length));
     TRY(json_string(j, t->spellings.data + start, t->spellings.capacity - start, &length));
     t->spellings.size = start + length + 1;
     *at = (uint32_t)start;
@@ -130,7 +131,7 @@ static enum status add_merge(struct tokenizer *t, int32_t rank, const char *text
     size_t i = bpe_slot(pair);
     while (t->merges[i & t->merge_mask].rank >= 0 && t->merges[i & t->merge_mask].pair != pair)
         i++;
-    t->merges[i & t->merge_mask] = (struct merge){pair, rank, id}; /* of equal merges the last one counts */
+    t->merges[i & t->merge_mask] = (struct merge){pair, rank, id}; /* of equal merges the last one is used */
     return STATUS_OK;
 }
 
@@ -220,7 +221,7 @@ static enum status read_model(struct tokenizer *t, const struct json *at) {
     return field_bool(&f, 8, false, &t->ignore_merges);
 }
 
-/* Reads one added token. Its spelling goes to t->spellings, so `a->at` is a position there. */
+/* Reads one added token. Its spelling is appended to t->spellings, and `a->at` is its position there. */
 static enum status read_added(struct tokenizer *t, struct json at, struct added *a) {
     static const char *const names[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"};
     struct fields f;

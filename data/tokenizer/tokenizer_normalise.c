@@ -1,9 +1,9 @@
 /* tokenizer_normalise.c -- Unicode normal forms, and the text changes (Prepend, Replace) of a normalizer.
  *
- * ASCII does not change under a normal form, and does not compose with the character before it. So only stretches with
- * other characters are processed, each from the ASCII character before it, with which a mark may compose. Decomposition
- * and composition are utf8proc's. The canonical ordering between them is done here, because utf8proc's takes quadratic
- * time for a run of marks. */
+ * ASCII does not change under a normal form, and does not compose with the character before it. So only ranges with
+ * other characters are processed, each from the ASCII character before it, with which a mark may compose. utf8proc
+ * decomposes and composes. The canonical ordering between these steps is computed here, because utf8proc's needs
+ * quadratic time for a run of marks. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -17,7 +17,8 @@ static bool is_form(enum normal_kind kind) {
     return kind <= NORMAL_NFKD;
 }
 
-/* Text below U+0300 is in NFC (a lead byte below 0xCC); NFKC changes some Latin-1, so only ASCII is safe there. */
+/* Text below U+0300 (a lead byte below 0xCC) is in NFC. NFKC changes some Latin-1 characters, so only ASCII is
+ * unchanged by it. */
 static bool already_normal(enum normal_kind kind, const char *text, size_t bytes) {
     uint8_t limit = kind == NORMAL_NFC ? 0xCC : 0x80, highest = 0;
     for (size_t i = 0; i < bytes; i++)
@@ -29,7 +30,7 @@ static int mark_class(uint32_t code) {
     return code < 0x300 ? 0 : utf8proc_get_property((int32_t)code)->combining_class;
 }
 
-/* Stable sort of a run of marks by combining class; scratch [n]. */
+/* Sorts a run of marks by combining class, stably; scratch [n]. */
 static void order_run(uint32_t *codes, size_t n, uint32_t *scratch) {
     if (n <= INSERTION_MAX) {
         for (size_t i = 1; i < n; i++) {
@@ -62,7 +63,7 @@ static void order_marks(uint32_t *codes, size_t n, uint32_t *scratch) {
     }
 }
 
-/* Appends one stretch after decomposing, ordering and composing it. */
+/* Appends one range of text after decomposing, ordering and composing it. */
 static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *out, enum normal_kind kind,
                                      const char *text, size_t bytes) {
     enum { LONGEST = 18 }; /* code points of the longest decomposition (U+FDFA) */
@@ -79,7 +80,7 @@ static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *
         assert(made >= 0 && (size_t)made <= s->codes_capacity - n);
         n += (size_t)made;
     }
-    /* The second half of the buffer is the sort's scratch. */
+    /* the second half of the buffer is the sort's scratch */
     TRY(memory_grow(&s->codes, &s->codes_capacity, 2 * n));
     order_marks(s->codes, n, s->codes + n);
     if (compose) {

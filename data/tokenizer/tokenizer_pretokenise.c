@@ -1,7 +1,7 @@
-/* tokenizer_pretokenise.c -- cuts a normalised segment into words, step by step as the file lists them.
+/* tokenizer_pretokenise.c -- divides a normalised segment into words, in the steps that the file lists.
  *
- * Most tokenizers have one step, a scanner, which is fused with the merges and makes no list of pieces. Other steps
- * make the next list of pieces from the last one; steps that change text (a space or mark before it) copy it. */
+ * Most tokenizers have one step, a scanner, which is fused with the merges and makes no list of pieces. Each other step
+ * makes a list of pieces from the previous list. Steps that change text (a space or mark before it) copy it. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -30,8 +30,8 @@ static enum status close_part(struct cutter *c) {
     return STATUS_OK;
 }
 
-/* Adds the parts, which come in order and cover the piece. For SPLIT_NEXT a match waits for the part after it; the
- * matches of a run then stay separate, except the last, as the mirrored rule of SPLIT_PREVIOUS gives. */
+/* Adds the parts, which come in order and cover the piece. For SPLIT_NEXT a match is kept until the part after it. The
+ * matches of a run then stay separate, except the last, because the rule mirrors that of SPLIT_PREVIOUS. */
 static enum status add_part(struct cutter *c, size_t begin, size_t end, bool is_match) {
     is_match ^= c->step->invert;
     bool grow = false;
@@ -63,7 +63,7 @@ static enum status add_part(struct cutter *c, size_t begin, size_t end, bool is_
     return STATUS_OK;
 }
 
-/* Finds the next match of a literal, a number, or a known scanner's word; *begin = bytes if there is none. */
+/* Finds the next match of a literal, a number, or a word of a known scanner. *begin = bytes: there is none. */
 static void find_simple(const struct tokenizer *t, const struct step *step, const struct piece *p, size_t at,
                         size_t *begin, size_t *end) {
     if (step->kind == STEP_SCAN) {
@@ -160,7 +160,7 @@ static enum status change_text(const struct step *step, struct bytes *text, stru
         out->items[i] = (struct piece){.bytes = text->size - start, .first = p->first};
     }
     out->count = in->count;
-    const char *at = text->data; /* the buffer no longer moves */
+    const char *at = text->data; /* from here on the buffer does not move */
     for (size_t i = 0; i < out->count; at += out->items[i++].bytes)
         out->items[i].text = at;
     return STATUS_OK;
@@ -178,8 +178,8 @@ static enum status encode_scanned(const struct tokenizer *t, struct tokenizer_sc
     return STATUS_OK;
 }
 
-/* Cuts before each U+2581 that follows another character. No merge crosses this position, so the ids are the same, and
- * the pieces are words that the cache knows. */
+/* Divides before each U+2581 that follows another character. No merge crosses this position, so the ids are the same,
+ * and the pieces are words that the cache can contain. */
 static enum status encode_marked(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
                                  size_t bytes) {
     static const char mark[] = "\xE2\x96\x81";

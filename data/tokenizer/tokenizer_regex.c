@@ -1,8 +1,8 @@
 /* tokenizer_regex.c -- runs the patterns of a tokenizer.json with PCRE2.
  *
- * The patterns are written for Oniguruma (Ruby syntax). Constructs with the same meaning in both are passed on. \s and
- * \w, whose Unicode meaning differs, are replaced by explicit classes. Constructs that would silently mean something
- * else are an error when the file is loaded. */
+ * The patterns are written for Oniguruma (Ruby syntax). Constructs with the same meaning in both are not changed. \s
+ * and \w, whose Unicode meaning differs, are replaced by explicit classes. Constructs whose meaning differs in another
+ * way are an error when the file is loaded. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
@@ -26,8 +26,9 @@ enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 8 << 20, PATTERN_MAX = 64 << 
 #define NOT_SPACES                                                                                                     \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"                    \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-/* Alphabetic, marks, decimal digits, connectors; the circled letters are alphabetic symbols. And, as Oniguruma's table
- * of the first 256 has it, superscript digits and fractions there (the others in Unicode are none). */
+/* The class of \w: alphabetic, marks, decimal digits, connectors, circled letters (alphabetic symbols). Also
+ * superscript digits and fractions below U+0100, which are in Oniguruma's table of the first 256 characters;
+ * those above are not. */
 #define WORDS                                                                                                          \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"    \
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"                                                                             \
@@ -82,7 +83,7 @@ static enum status translate(struct bytes *out, const char *name, const char *p)
             continue;
         }
         if (!in_class && *p == '(' && p[1] == '?') {
-            /* Groups and inline options: (?m) means "dot matches newline" to Oniguruma. */
+            /* Groups and inline options. In Oniguruma (?m) means "dot matches newline". */
             const char *end = p + 2;
             while (*end == '-' || *end == 'i' || *end == 'x' || *end == 'm')
                 if (*end++ == 'm') return refuse(name, "(?m)");
@@ -120,7 +121,8 @@ static enum status compile(struct regex *r, const char *pattern) {
             pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
             status = fail(STATUS_UNSUPPORTED, "%s: the pattern is not understood: %s", r->name, text);
         } else {
-            (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE); /* without a JIT it is interpreted */
+            /* without a JIT compiler the pattern is interpreted */
+            (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
         }
     }
     pcre2_compile_context_free(context);

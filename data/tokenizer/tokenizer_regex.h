@@ -11,6 +11,6 @@ enum status regex_create(struct regex **out, const char *name, const char *patte
 void regex_free(struct regex *r);
 enum status regex_scratch_create(struct regex_scratch **out);
 void regex_scratch_free(struct regex_scratch *s);
-/* Finds the first match that begins at or after `at`; *found = false: none. */
+/* Finds the first match that begins at or after `at`. *found false: there is none. */
 enum status regex_search(const struct regex *r, struct regex_scratch *s, const char *text, size_t bytes, size_t at,
                          bool *found, size_t *begin, size_t *end);

@@ -1,8 +1,8 @@
-/* tokenizer_scan.c -- the three split patterns that nearly every byte-level tokenizer uses, as hand-written
- * scanners: five to ten times faster than a compiled pattern. tests/property/test_tokenizer_scan.c proves that they
- * cut random Unicode text exactly as PCRE2 does.
+/* tokenizer_scan.c -- the three split patterns that nearly every byte-level tokenizer uses, as hand-written scanners,
+ * which are five to ten times faster than a compiled pattern. tests/property/test_tokenizer_scan.c compares them with
+ * PCRE2 on random Unicode text.
  *
- * Classes come from utf8proc's categories: L* letters, N* numbers, White_Space spaces, the rest is other. */
+ * Classes come from utf8proc's categories: L* are letters, N* numbers, White_Space spaces, all others `other`. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -85,8 +85,8 @@ static inline size_t run_of(const struct scan *s, size_t at, int class) {
     return at;
 }
 
-/* Matches 's 't 're 've 'm 'll 'd at text[at] == '\'': returns the end, or 0. `fold`: ignores case; U+017F folds to
- * s. */
+/* Matches 's 't 're 've 'm 'll 'd at text[at] == '\'' and returns the end, or 0. `fold`: ignores case;
+ * U+017F is then an s. */
 static size_t contraction(const struct scan *s, size_t at, bool fold) {
     size_t left = s->bytes - at;
     if (left < 2) return 0;
@@ -101,7 +101,8 @@ static size_t contraction(const struct scan *s, size_t at, bool fold) {
     return 0;
 }
 
-/* \s+(?!\S)|\s+ : the whole run at the end of the text, else all but its last character (one alone is taken). */
+/* Matches \s+(?!\S)|\s+ : the whole run at the end of the text, otherwise all but its last character (a single
+ * one is matched). */
 static size_t spaces(const struct scan *s, size_t at) {
     size_t end = at, last = at;
     int length;
@@ -131,7 +132,7 @@ static inline bool is_newline(char c) {
     return c == '\n' || c == '\r';
 }
 
-/* ?[^\s\p{L}\p{N}]+[\r\n]* from its first character of class other. */
+/* Matches  ?[^\s\p{L}\p{N}]+[\r\n]* from its first character of class `other`. */
 static size_t symbols_and_newlines(const struct scan *s, size_t at) {
     at = run_of(s, at, CLASS_OTHER);
     while (at < s->bytes && is_newline(s->text[at]))
@@ -139,7 +140,7 @@ static size_t symbols_and_newlines(const struct scan *s, size_t at) {
     return at;
 }
 
-/* \s*[\r\n]+ : up to the last newline of the run of spaces; 0 when it has none. */
+/* Matches \s*[\r\n]+ : up to the last newline of the run of spaces; 0 if the run has none. */
 static size_t newlines(const struct scan *s, size_t at) {
     size_t found = 0;
     int length;

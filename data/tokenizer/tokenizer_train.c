@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { BYTES = 256, VOCAB_MAX = 1 << 24 }; /* the loader's limit too */
+enum { BYTES = 256, VOCAB_MAX = 1 << 24 }; /* VOCAB_MAX: the limit of the loader, too */
 
 static enum status check_sizes(const struct tokenizer_train_config *c) {
     if (c->vocab_size < 1 || c->vocab_size > VOCAB_MAX)

@@ -1,4 +1,4 @@
-/* tokenizer_train_internal.h -- the parts of a trainer, shared by the tokenizer_train_*.c files. */
+/* tokenizer_train_internal.h -- the parts of a trainer, for the tokenizer_train_*.c files. */
 #pragma once
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/tokenizer_train.h"

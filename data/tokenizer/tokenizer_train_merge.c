@@ -1,21 +1,22 @@
-/* tokenizer_train_merge.c -- the merges, one after the other.
+/* tokenizer_train_merge.c -- computes the merges, one after another.
  *
  * Each distinct word is a record in one array: its length in symbols, its count, its symbols. A merge visits only the
  * words in which its pair occurs (its candidate in the queue has the list). It rewrites them in place, and records how
  * the counts of the adjacent pairs change. Pairs that a merge makes are queued with their words. A count may decrease
- * after its pair was queued: when such a candidate comes first, it is queued again with its current count.
+ * after its pair was queued. When such a candidate is the first of the queue, it is queued again with its current
+ * count.
  *
- * A pair is queued once. Within a span that becomes one token, merges happen as if the span were alone, so a spelling
- * is always made by the same merge. A pair is therefore made when the later of its halves is made, and never again
- * after its own merge, which replaces all its occurrences. */
+ * A pair is queued once. Inside a range that becomes one token, the merges do not depend on the text around it, so a
+ * spelling is always made by the same merge. Therefore a pair appears when the later of its halves is made, and never
+ * again after its own merge, which replaces all its occurrences. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include <string.h>
 
-enum { LENGTH, COUNT, SYMBOLS = COUNT + 2 }; /* of a record, in int32; the count has 64 bits */
+enum { LENGTH, COUNT, SYMBOLS = COUNT + 2 }; /* members of a record, in int32; the count has 64 bits */
 enum { AHEAD = 12, STEPS_A_REPORT = 64 };
 
-/* Numbers of the pairs of an adjacent symbol, looked up once a step. */
+/* Numbers of the pairs of an adjacent symbol, looked up once per step. */
 struct near {
     uint32_t step, pair;
 };
@@ -54,7 +55,7 @@ static int64_t record_count(const int32_t *record) {
     return count;
 }
 
-/* Words of one byte have no pair and are left out. A share of the words is freed when its records are made. */
+/* Words of one byte have no pair and are left out. Each share of the words is freed after its records are made. */
 static enum status make_records(struct merging *m) {
     struct tokenizer_trainer *t = m->t;
     size_t size = 0;
@@ -111,7 +112,7 @@ static enum status queue_fresh(struct merging *m) {
         struct fresh *f = &m->fresh[i];
         const struct pair *p = &m->pairs.items[f->pair];
         f->at = m->n_occurrences;
-        if (p->count <= 0) { /* made and merged away in the same step */
+        if (p->count <= 0) { /* the pair was made and merged away in the same step */
             f->at = UINT64_MAX;
             continue;
         }
@@ -127,7 +128,7 @@ static enum status queue_fresh(struct merging *m) {
     return STATUS_OK;
 }
 
-/* Queues the pairs of bytes of all words, as the first step. Its list of occurrences is by far the longest. */
+/* Queues the pairs of bytes of all words, which is the first step. Its list of occurrences is by far the longest. */
 static enum status count_first_pairs(struct merging *m) {
     m->step = 1;
     for (size_t at = 0; at < m->n_records;) {
@@ -150,7 +151,7 @@ static enum status count_first_pairs(struct merging *m) {
 
 /* ---- a merge ----------------------------------------------------------------------------------------------------- */
 
-/* The pair of the adjacent symbol `id` with the merged symbol (OLD) or with the new one (NEW). */
+/* Finds the pair of the adjacent symbol `id` with the merged symbol (OLD) or with the new one (NEW). */
 static enum status find_near(struct merging *m, enum side side, int32_t id, uint32_t *number) {
     struct near *near = &m->near[side][id];
     if (near->step != m->step) {
@@ -176,8 +177,8 @@ static enum status change_near(struct merging *m, enum side old, enum side new, 
     return note_occurrence(m, number, record);
 }
 
-/* Goes from left to right: of three equal symbols the first two are joined, and the symbols before are already
- * rewritten. */
+/* Works from left to right: of three equal symbols the first two are joined, and the symbols to the left are
+ * already rewritten. */
 static enum status merge_in_word(struct merging *m, uint32_t at) {
     int32_t *record = m->records + at, *symbols = record + SYMBOLS, n = record[LENGTH], from = 0;
     while (from + 1 < n && (symbols[from] != m->left || symbols[from + 1] != m->right))

@@ -1,4 +1,5 @@
-/* tokenizer_train_pairs.c -- numbers for pairs of ids (which stay when the table grows), and the queue of merges. */
+/* tokenizer_train_pairs.c -- numbers for pairs of ids, which do not change when the table grows, and the
+ * queue of merges. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 
@@ -46,8 +47,8 @@ void pair_table_free(struct pair_table *p) {
 
 /* ---- the queue: a heap with four children a node, the next merge first ------------------------------------------ */
 
-/* Orders candidates: the most frequent pair first, of equals the one of lowest ids. A pair is queued once, so no two
- * candidates are equal, and the order of merges depends on nothing else. */
+/* Orders candidates: the most frequent pair first, of equal frequencies the one with the lowest ids. A pair is queued
+ * once, so no two candidates are equal, and the order of merges is unique. */
 static bool comes_before(const struct candidate *a, const struct candidate *b) {
     if (a->count != b->count) return a->count > b->count;
     return a->key < b->key;
@@ -83,7 +84,7 @@ void queue_pop(struct queue *q) {
     if (q->count > 0) sink(q, last);
 }
 
-/* Also correct if the count increases: then the candidate stays first. */
+/* Also correct if the count increases; the candidate then stays first. */
 void queue_lower(struct queue *q, uint64_t count) {
     struct candidate c = q->items[0];
     c.count = count;

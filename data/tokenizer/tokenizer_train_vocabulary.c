@@ -1,5 +1,5 @@
 /* tokenizer_train_vocabulary.c -- the tokens of a tokenizer that is being trained, spelled in the characters that
- * represent bytes. A special token may have the spelling of a byte or a merge ("a", "th"): then it is that token, as in
+ * represent bytes. If a special token has the spelling of a byte or a merge ("a", "th"), both are the same token, as in
  * the reference. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Returns the slot of this spelling, or the free slot where it belongs. */
+/* Returns the slot of this spelling, or the free slot for it. */
 static int32_t *find_slot(const struct vocabulary *v, const char *text, size_t bytes) {
     size_t i = XXH3_64bits(text, bytes) & v->mask;
     for (; v->slots[i] >= 0; i = (i + 1) & v->mask) {
@@ -17,7 +17,8 @@ static int32_t *find_slot(const struct vocabulary *v, const char *text, size_t b
     return &v->slots[i];
 }
 
-/* Returns the token whose spelling is at the end of v->text, from `at` on. A known spelling is removed again. */
+/* Returns the token whose spelling is at the end of v->text, from `at` on. A spelling that exists already
+ * is removed again. */
 static enum status settle(struct vocabulary *v, size_t at, int32_t *id) {
     size_t bytes = v->text.size - at;
     if (bytes > UINT32_MAX) return fail(STATUS_UNSUPPORTED, "a token of more than 4 GiB");
@@ -37,7 +38,8 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
     size_t at = v->text.size;
     struct spelling parts[2] = {v->items[left], v->items[right]};
     size_t bytes = (size_t)parts[0].bytes + parts[1].bytes;
-    TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1)); /* the parts may be in v->text, which moves */
+    /* the parts may be in v->text, which moves when it grows */
+    TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1));
     TRY(bytes_append(&v->text, v->text.data + parts[0].at, parts[0].bytes));
     TRY(bytes_append(&v->text, v->text.data + parts[1].at, parts[1].bytes));
     return settle(v, at, id);

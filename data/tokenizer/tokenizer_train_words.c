@@ -1,8 +1,8 @@
 /* tokenizer_train_words.c -- counts the distinct words of a corpus.
  *
  * Texts are copied into a batch and divided into slices. When the batch is full, every thread counts slices into its
- * own table, which is small enough for its cache. Then every thread takes its share of the words (by hash) from all
- * these tables. So a rare word is stored once, whatever the number of threads, and no table needs a lock. */
+ * own table, which is small enough for its cache. Then every thread merges its share of the words (by hash) from all
+ * these tables. So a rare word is stored once for any number of threads, and no table needs a lock. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -76,7 +76,7 @@ static enum status count_words(struct counter *c, struct word_table *w, const ch
     return STATUS_OK;
 }
 
-/* Counts slices into the thread's own table. A failure sets a flag, because its message would stay in that thread. */
+/* Counts slices into the thread's own table. A failure sets a flag, because its message belongs to that thread. */
 static void count_slices(void *context, int64_t begin, int64_t end, int worker) {
     struct counter *c = context;
     for (int64_t i = begin; i < end && !c->failed[worker]; i++) {
@@ -133,8 +133,8 @@ enum status counter_flush(struct counter *c) {
     return STATUS_OK;
 }
 
-/* Cuts a long document before a space that follows a visible ASCII character. Every pattern ends a word there and does
- * not look at text before a word, so the words are the same. */
+/* Divides a long document before a space that follows a visible ASCII character. Every pattern ends a word there and
+ * does not read text before a word, so the words are the same. */
 static size_t slice_end(const char *text, size_t bytes) {
     for (size_t at = SLICE_BYTES; at < bytes; at++) {
         const char *space = memchr(text + at, ' ', bytes - at);

@@ -1,4 +1,4 @@
-/* utf8.c -- checks and repairs UTF-8. Long stretches of ASCII are skipped eight bytes at a time. */
+/* utf8.c -- checks and repairs UTF-8. ASCII is skipped eight bytes at a time. */
 #include "data/tokenizer/utf8.h"
 #include "base/memory.h"
 #include <string.h>
@@ -9,7 +9,7 @@ int utf8_check(const char *text, size_t bytes, uint32_t *code, bool *cut) {
     if (p[0] < 0x80) return *code = p[0], 1;
     int length = p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
     if (length == 0) return *code = 1, 0;
-    /* The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF. */
+    /* the range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF */
     uint8_t low = 0x80, high = 0xBF;
     if (p[0] == 0xE0) low = 0xA0;
     if (p[0] == 0xED) high = 0x9F;
@@ -92,7 +92,7 @@ int utf8_encode(char out[4], uint32_t code) {
     return 4;
 }
 
-/* The unit at text[i]; beyond the end 0xFFFD, which is not a surrogate. */
+/* Returns the unit at text[i], or at the end 0xFFFD, which is not a surrogate. */
 static uint32_t utf16_unit(const uint8_t *text, size_t bytes, size_t i, bool big) {
     if (i + 1 >= bytes) return 0xFFFD;
     return big ? (uint32_t)text[i] << 8 | text[i + 1] : (uint32_t)text[i + 1] << 8 | text[i];

@@ -9,13 +9,14 @@
 #include <stdint.h>
 
 /* Returns the length of the character at text[0] (bytes > 0), and its code point. Returns 0 if the sequence there is
- * invalid; *code is then its length. *cut: it is invalid only because the text ends in it. */
+ * invalid; *code is then its length. *cut: it is invalid only because the text ends there. */
 int utf8_check(const char *text, size_t bytes, uint32_t *code, bool *cut);
 
-/* Returns the bytes before the first invalid sequence: `bytes` if all is valid. */
+/* Returns the number of bytes before the first invalid sequence; `bytes` if all are valid. */
 size_t utf8_valid_prefix(const char *text, size_t bytes);
 
-/* Replaces invalid sequences, into a growing buffer of memory.h; *replaced is increased by their number. */
+/* Replaces invalid sequences. The result is in a growing buffer (base/memory.h). *replaced is increased
+ * by their number. */
 enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
                         size_t bytes);
 

@@ -7,7 +7,7 @@
 #include "data/wordpiece/wordpiece_internal.h"
 #include <assert.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
+#define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
 #include <xxhash.h>
 
 enum { VOCAB_MAX = 1 << 22, TOKEN_BYTES_MAX = 1024 };
@@ -18,14 +18,14 @@ struct wordpiece_token {
 
 struct wordpiece {
     struct wordpiece_options options;
-    char *text; /* the file */
+    char *text; /* the bytes of the file */
     size_t text_bytes;
     struct wordpiece_token *tokens; /* [n] */
     size_t capacity;
     int32_t n;
     int32_t *table; /* [mask + 1] ids by hash, -1: free */
     uint64_t mask;
-    size_t longest; /* bytes of a token */
+    size_t longest; /* the most bytes of a token */
     int32_t unknown, begin, end;
 };
 
@@ -54,7 +54,7 @@ static enum status cut_lines(struct wordpiece *w, const char *name) {
     return STATUS_OK;
 }
 
-/* Returns the cell of this token, or the free one where it belongs. */
+/* Returns the cell of this token, or the free cell for it. */
 static int32_t *find_cell(const struct wordpiece *w, const char *text, size_t bytes) {
     uint64_t i = XXH3_64bits(text, bytes) & w->mask;
     for (;; i = (i + 1) & w->mask) {
@@ -72,7 +72,7 @@ static enum status fill_table(struct wordpiece *w) {
     w->mask = size - 1;
     TRY(memory_allocate(&w->table, size));
     memset(w->table, -1, size * sizeof *w->table);
-    for (int32_t id = 0; id < w->n; id++) /* of equal lines the last one counts, as in a Python dictionary */
+    for (int32_t id = 0; id < w->n; id++) /* of equal lines the last one is used, as in a Python dictionary */
         *find_cell(w, w->text + w->tokens[id].offset, w->tokens[id].bytes) = id;
     return STATUS_OK;
 }
@@ -211,8 +211,8 @@ static enum status push_id(struct wordpiece_scratch *s, int32_t id) {
     return STATUS_OK;
 }
 
-/* Finds the longest piece at byte `at` of the word; -1: none. The buffer has "##" before the word, for the pieces after
- * the first one. */
+/* Finds the longest piece at byte `at` of the word; -1: none. The buffer has "##" before the word, for all pieces
+ * after the first. */
 static int32_t longest_piece(const struct wordpiece *w, char *word, const uint16_t *ends, int n, int first, int *next) {
     size_t begin = first > 0 ? ends[first - 1] : 2, from = first > 0 ? begin - 2 : begin;
     char kept[2] = {word[from], word[from + 1]};

@@ -1,4 +1,4 @@
-/* wordpiece_internal.h -- what wordpiece.c and wordpiece_text.c share. */
+/* wordpiece_internal.h -- for wordpiece.c and wordpiece_text.c. */
 #pragma once
 #include "data/wordpiece/wordpiece.h"
 
@@ -9,6 +9,6 @@ struct wordpiece_scratch {
     int32_t *ids; size_t n_ids, ids_capacity;
 };
 
-/* Normalises a text and cuts it into words: s->codes. */
+/* Normalises a text and divides it into words: s->codes. */
 enum status wordpiece_text(struct wordpiece_scratch *s, struct wordpiece_options options, const char *text,
                            size_t bytes);

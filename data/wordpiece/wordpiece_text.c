@@ -18,8 +18,8 @@ static bool is_space(uint32_t c) {
            category == UTF8PROC_CATEGORY_ZP;
 }
 
-/* Categories Cc, Cf, Cs and Co, but not the three that count as white space. Unassigned characters stay: which ones are
- * assigned changes with each version of Unicode. */
+/* Categories Cc, Cf, Cs and Co, but not the three that count as white space. Unassigned characters stay, because each
+ * version of Unicode assigns more of them. */
 static bool is_control(uint32_t c) {
     if (c == '\t' || c == '\n' || c == '\r') return false;
     if (c < 0x80) return c < 0x20 || c == 0x7F;
@@ -44,7 +44,7 @@ static bool is_punctuation(uint32_t c) {
     return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 
-/* Adds a break, but not at the start or after another break. */
+/* Adds a break, except at the start or after another break. */
 static void put_break(struct wordpiece_scratch *s) {
     if (s->n_codes > 0 && s->codes[s->n_codes - 1] != 0) s->codes[s->n_codes++] = 0;
 }
@@ -53,7 +53,8 @@ static int mark_class(uint32_t c) {
     return c < 0x300 ? 0 : utf8proc_get_property((int32_t)c)->combining_class;
 }
 
-/* Canonical order: a mark moves before marks of a higher class. Words beyond the limit are [UNK] in any order. */
+/* Puts marks into canonical order: a mark moves before marks of a higher class. Words beyond the limit are
+ * [UNK] in any order. */
 static void put_ordered(struct wordpiece_scratch *s, uint32_t c) {
     size_t at = s->n_codes++, steps = 0;
     int class = mark_class(c);

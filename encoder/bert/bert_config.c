@@ -61,7 +61,7 @@ static enum status read_member(struct json *j, struct bert_config *out) {
     if (!json_equals(j, "layer_norm_eps")) return json_skip(j);
     double eps = 0;
     TRY(json_next_double(j, &eps));
-    out->eps = (float)eps; /* rounding to float makes the smallest numbers 0 */
+    out->eps = (float)eps; /* rounding to float turns the smallest numbers into 0 */
     if (!(out->eps > 0 && eps < 1))
         return fail(STATUS_INVALID, "%s: layer_norm_eps is %g: must be between 0 and 1", j->name, eps);
     return STATUS_OK;

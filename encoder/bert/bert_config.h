@@ -11,8 +11,8 @@ struct bert_config {
 };
 
 /* Reads config.json and, of sentence-transformers' files, 1_Pooling/config.json (the pooling must be the mean) and
- * sentence_bert_config.json (max_seq_length). STATUS_UNSUPPORTED, naming the key: another kind of network than BERT's.
- * STATUS_INVALID, with its limits: an impossible value. */
+ * sentence_bert_config.json (max_seq_length). STATUS_UNSUPPORTED: the network differs from BERT's; the message names
+ * the key. STATUS_INVALID: an impossible value; the message has its limits. */
 enum status bert_config_load(struct bert_config *out, const char *folder);
 /* Read the bytes of each file; the last two change *out if the file sets a value. */
 enum status bert_config_parse(struct bert_config *out, const char *name, const void *data, size_t bytes);

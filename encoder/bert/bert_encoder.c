@@ -1,8 +1,8 @@
 /* bert_encoder.c -- the layers, for batches of texts of any lengths.
  *
- * Texts are sorted by length and stored one after the other. Attention runs once for each length of a batch, everything
- * else over all rows at once, and no position is padded. On the CPU each thread runs its own batches through all layers
- * with serial ops, as the model's encoder does; a single batch is computed by all threads together. */
+ * Texts are sorted by length and stored one after another. Attention runs once for each length of a batch, everything
+ * else over all rows at once, and no position is padded. On the CPU each thread computes its own batches through all
+ * layers with serial ops, as in the model's encoder. A single batch is computed by all threads together. */
 #include "encoder/bert/bert_encoder.h"
 #include "base/memory.h"
 #include "encoder/bert/bert_internal.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a batch. On the CPU they stay in the caches of a thread's core; a GPU needs many rows to be filled. */
+/* Rows of a batch. On the CPU they stay in the caches of a core. A GPU needs many rows to use all of its processors. */
 enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 1 << 16 };
 
 struct bert_workspace {
@@ -40,7 +40,7 @@ struct bert {
     struct bert_text *order;
     size_t order_capacity;
     int64_t *cuts;
-    size_t cut_capacity; /* first texts of the batches */
+    size_t cut_capacity; /* capacity for the first texts of the batches */
 };
 
 struct bert_text {
@@ -49,7 +49,7 @@ struct bert_text {
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* On the CPU rows are padded as in encoder.c: strides of large powers of two map to few sets of a cache. */
+/* On the CPU rows are padded as in encoder.c, because strides of large powers of two map to few sets of a cache. */
 static struct mat carve_rows(struct carve *c, const struct bert *b, int64_t cols) {
     int64_t stride = b->dev->shares_memory ? (cols + 15) / 16 * 16 + 16 : (cols + 7) / 8 * 8;
     void *data = carve_bytes(c, b->rows * stride, (size_t)dtype_bytes(b->type));

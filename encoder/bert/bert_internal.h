@@ -1,4 +1,4 @@
-/* bert_internal.h -- shared by bert_encoder.c (the layers) and bert_weights.c (their weights). */
+/* bert_internal.h -- used by bert_encoder.c (the layers) and bert_weights.c (their weights). */
 #pragma once
 #include "encoder/bert/bert_encoder.h"
 #include "kernels/ops.h"

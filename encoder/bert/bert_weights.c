@@ -1,5 +1,6 @@
 /* bert_weights.c -- checks the tensors of a BERT-type encoder and copies them to a device. Matrices are packed, because
- * a build uses them in millions of products. Memory: the device's weights, and one tensor in float32. */
+ * a build uses them in millions of products. Loading needs memory for one tensor in float32 in addition to the device's
+ * weights. */
 #include "base/file.h"
 #include "base/formats/torch_checkpoint.h"
 #include "base/half.h"
@@ -9,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
+#define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
 #include <xxhash.h>
 
 enum { NAME_MAX_BYTES = 128 };
@@ -20,7 +21,7 @@ struct bert_loader {
     struct device *dev;
     enum dtype type;
     char path[FILE_PATH_MAX];
-    struct safetensors *tensors; /* one of the two is open */
+    struct safetensors *tensors; /* one of these two is open */
     struct torch_checkpoint *torch;
     float *values;    /* one tensor */
     uint16_t *narrow; /* the same tensor as bf16 */
@@ -108,7 +109,8 @@ static enum status check_tensor(const struct bert_loader *l, const char *name, c
     return STATUS_OK;
 }
 
-/* Copies a tensor to dense device memory. The hash covers its numbers in float32, whatever type is computed in. */
+/* Copies a tensor to dense device memory. The hash covers its numbers in float32, for every type that is computed
+ * in. */
 static enum status put_tensor(struct bert_loader *l, struct mat to, const char *name) {
     const struct tensor_view *v = find_tensor(l, name);
     TRY(check_tensor(l, name, v, to.rows, to.cols));

@@ -1,5 +1,5 @@
 /* memory_source.c -- a pool of encoded passages, filled from its first slot on, and a table from chunk ids to slots. So
- * the passages that a call encodes are adjacent: one batch of the decoder, and one upload. */
+ * the passages that a call encodes are in adjacent slots, which takes one batch of the decoder and one upload. */
 #include "indexer/retrieve/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -14,7 +14,7 @@
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
-/* The arguments of a call for ops, in one piece on host and device: row_begin, then slots. */
+/* The arguments of a call that ops read, as one block on host and device: row_begin, then slots. */
 struct memory_blocks {
     void *memory, *buffer;
     size_t capacity, buffer_bytes;
@@ -23,25 +23,25 @@ struct memory_blocks {
 struct memory_source {
     struct memory_source_config config;
     struct decoder_passages *passages;
-    int64_t chunks, slots, used; /* of the store; of the pool; slots that are filled */
+    int64_t chunks, slots, used; /* chunks: of the store; slots: of the pool; used: slots that are filled */
     int64_t length;              /* ids of a passage */
     struct mat keys;             /* [slots*length, d] */
     int32_t *value;              /* [slots*length], on the device */
     float *square;
     int64_t *slot_chunk; /* [slots] */
-    int32_t *table;      /* [table_mask + 1]: slot or FREE, with linear probing */
+    int32_t *table;      /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
     int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
-    int32_t *values; /* [slots*length]: `value` on the host */
+    int32_t *values; /* [slots*length]: the same as `value`, on the host */
     struct memory_blocks blocks;
-    const int32_t *slot_here; /* of the last load, on the host */
+    const int32_t *slot_here; /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
     struct store_range *exclude;
     size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
-    const struct lexical *lexical; /* NULL: only landmarks rank */
-    int dim;                       /* of the store */
+    const struct lexical *lexical; /* NULL: the searcher ranks by landmarks only */
+    int dim;                       /* of the store's landmarks */
     struct memory_source_stats stats;
 };
 
@@ -151,7 +151,7 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at) {
     return min_i64(at, m->config.look_back);
 }
 
-/* Makes the vectors of m->queries [n]. *out is NULL if words alone rank. */
+/* Makes the vectors of m->queries [n]. *out is NULL if the searcher ranks by words only. */
 static enum status source_vectors(struct memory_source *m, const float **out, int64_t n) {
     const struct memory_finder *f = &m->config.finder;
     *out = NULL;
@@ -165,7 +165,7 @@ static enum status source_vectors(struct memory_source *m, const float **out, in
  * more hits, from which those in the first range are removed. */
 struct source_scope {
     struct store_range out, drop;
-    int k; /* hits to search for */
+    int k; /* number of hits to search for */
 };
 static struct source_scope source_scope(const struct memory_source *m, struct memory_scope scope) {
     struct store_range out = scope.exclude;
@@ -335,7 +335,7 @@ static uint64_t table_begin(const struct memory_source *m, int64_t chunk) {
     return (x ^ x >> 32) & m->table_mask;
 }
 
-/* The cell of the chunk in the table: its slot, or FREE. */
+/* Returns the cell of the chunk in the table: its slot, or FREE. */
 static int32_t *table_cell(struct memory_source *m, int64_t chunk) {
     uint64_t i = table_begin(m, chunk);
     while (m->table[i] != FREE && m->slot_chunk[m->table[i]] != chunk)
@@ -349,7 +349,7 @@ static void pool_clear(struct memory_source *m) {
     memset(m->table, 0xff, (size_t)(m->table_mask + 1) * sizeof *m->table);
 }
 
-/* Finds slots for all chunks, new ones from m->used on. Returns false if the pool is too full. */
+/* Finds slots for all chunks. New ones get slots from m->used on. Returns false if the pool is too full. */
 static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *chunks, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         slot[i] = -1;

@@ -1,10 +1,10 @@
 /* memory_source.h -- chunks of a store as slots of a token memory (kernels/memory/token_memory.h;
  * docs/token-memory.md).
  *
- * A slot holds a passage: a chunk with the chunks before and after it in its document, at most `before` and `after`, in
- * the order of the document. The decoder itself reads the passage, without text before it. The entries of a slot are
- * all ids of the passage but the last, which no id follows. Passages stay encoded until the pool is full. Then all are
- * dropped, and encoded again when a search finds them again. One thread at a time. */
+ * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
+ * decoder reads the passage, without text before it. The entries of a slot are all ids of the passage except the last,
+ * which no id follows. Passages stay encoded until the pool is full. Then all are dropped. They are encoded again when
+ * a search finds them again. For one thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "indexer/search/searcher.h"
@@ -15,8 +15,9 @@
 
 enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };
 
-/* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn, but not
- * found. vectors: makes the query vectors out [n, dim] for texts; not called if no landmarks rank. */
+/* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
+ * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
+ * rank by landmarks. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
@@ -30,7 +31,7 @@ struct memory_source_config {
     struct store_view *view;
     struct memory_finder finder;
     int k, before, after, key_layer;     /* key_layer: as in struct decoder_output */
-    int look_back;                       /* tokens of a query; 0: MEMORY_LOOK_BACK */
+    int look_back;                       /* number of tokens of a query; 0: MEMORY_LOOK_BACK */
     int64_t slots;                       /* of the pool, at least k; 0: a default for the device */
 };
 struct memory_source;
@@ -38,44 +39,46 @@ struct memory_source;
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
-int64_t memory_source_chunks(const struct memory_source *m);        /* of the store */
+int64_t memory_source_chunks(const struct memory_source *m);        /* number of chunks of the store */
 
-/* Limits what searches find: never chunks of `exclude` (begin == end: none), and no chunk from `end` on (0: no limit),
- * as if the store were smaller. BM25's counts still include all chunks of the store. */
+/* Limits what searches find: never chunks of `exclude` (begin == end: none), and only chunks before `end` (0: all), as
+ * if the store were smaller. BM25's counts still include all chunks of the store. */
 struct memory_scope { struct store_range exclude; int64_t end; };
-/* Searches for the texts that end before ids[at[i]], one row of results each. chunks [n*k]: best first, -1 if fewer are
- * found. scores [n*k] (NULL: not wanted): by BM25, or of landmarks if only these rank; 0 for -1. */
+/* Searches for the texts that end before ids[at[i]], one row of results for each. chunks [n*k]: best first, -1 if
+ * fewer are found. scores [n*k] (NULL: not wanted): by BM25, or of landmarks if the searcher ranks by landmarks
+ * only; 0 for -1. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                const int64_t *at, int64_t n, struct memory_scope scope);
-/* The oracle: the same, but the query is the chunk to come, the tokens of ids [length] from ids[at[i]] on. */
+/* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
+ * from ids[at[i]] on. */
 enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                      int64_t length, const int64_t *at, int64_t n, struct memory_scope scope);
-/* Draws random chunks, distinct in each row. Row i depends on seed, at[i] and the size of the store alone. */
+/* Draws random chunks, distinct in each row. Row i depends only on seed, at[i] and the size of the store. */
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed);
 /* Computes the scores [n*k] that a search would give these chunks; 0 for -1. */
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
                                 const int64_t *at, int64_t n);
-/* Input of a gate: the hits of one search (struct memory_marks). */
+/* Returns the input of a gate: the hits of one search (struct memory_marks). */
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);
-/* Number of tokens of the query for the text that ends before ids[at]. */
+/* Returns the number of tokens of the query for the text that ends before ids[at]. */
 int64_t memory_source_query(const struct memory_source *m, int64_t at);
-/* The range of a document's chunks; empty for document < 0. */
+/* Gets the range of a document's chunks; empty for document < 0. */
 enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
 
-/* Returns the slots of chunks, which are encoded if they are not in the pool. Block b, the rows row_begin[b] ..
+/* Finds the slots of chunks, and encodes those that are not in the pool. Block b, which is rows row_begin[b] ..
  * row_begin[b+1]-1, reads chunks [b*k ..] (-1: none). blocks * k must be at most memory_source_slots. *out is valid
  * until the next call. */
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
-/* Slots and values of the last memory_source_load on the host; valid as long as its result. */
+/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. */
 struct memory_slots_here { const int32_t *slot, *value; };
 struct memory_slots_here memory_source_here(const struct memory_source *m);
 
-/* Origin of the value of row `at` of a chunk's slot: its chunk, its document, and its offset in the document in
- * tokens. */
+/* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, and its offset in the
+ * document in tokens. */
 struct memory_origin { int64_t chunk, document, token_offset; };
 enum status memory_source_origin(struct memory_source *m, struct memory_origin *out, int64_t chunk, int64_t at);
 

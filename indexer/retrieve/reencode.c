@@ -9,7 +9,7 @@ struct reencode {
     struct state_landmarks *states;
     struct store_fingerprint fingerprint;
     int64_t batch;
-    float *rows, *there; /* [batch, dim]: on the host, and on the device (NULL if it shares memory) */
+    float *rows, *there; /* [batch, dim]: `rows` on the host, `there` on the device (NULL if it shares memory) */
 };
 
 static enum status reencode_batch(const struct reencode *r, float *rows, const int32_t *ids, int64_t n) {

@@ -11,5 +11,5 @@ struct reencode;
  * reencode_free. */
 enum status reencode_create(struct reencode **out, struct device *device, struct encoder *encoder,
                             struct state_landmarks *states, const struct store_fingerprint *fingerprint);
-void reencode_free(struct reencode *r);                   /* before the device is closed; NULL is fine */
-struct store_encoder reencode_encoder(struct reencode *r);    /* valid until reencode_free; one thread at a time */
+void reencode_free(struct reencode *r);                   /* call before the device is closed; NULL is fine */
+struct store_encoder reencode_encoder(struct reencode *r);    /* valid until reencode_free; for one thread at a time */

@@ -1,4 +1,4 @@
-/* retriever.c -- finds candidates in the own past and in the corpus, takes the best k, and puts their K and V into
+/* retriever.c -- finds candidates in the own past and in the corpus, selects the best k, and writes their K and V into
  * slots.
  *
  * The results of a call must stay valid until the second call after it (decoder/retriever.h). So each group uses two
@@ -35,9 +35,9 @@ struct chunk_retriever {
     struct corpus_side corpus;
     struct chunk_cache *cache; /* NULL for the decoder variant */
     int32_t own_source;        /* source of this text's chunks in the cache: a new number for each text */
-    bool encoding; /* whether the encoder has begun a chunk; `begun` is its pinned slot of the cache, or -1 */
+    bool encoding; /* whether the encoder has begun a chunk; `begun` is the chunk's pinned slot of the cache, or -1 */
     int32_t begun;
-    struct gca_pool pool; /* decoder variant: slots of this retriever, one region for each set of rows */
+    struct gca_pool pool; /* decoder variant: slots of this retriever, with one region for each set of rows */
     struct group_results results[MODEL_GROUPS_MAX];
     struct chunk_key *keys; /* [max_queries * k] */
     struct neighbour_candidate *lists;
@@ -50,7 +50,7 @@ static struct chunk_retriever *retriever_of(const struct retriever *r) {
     return (struct chunk_retriever *)r;
 }
 
-/* Waits for the chunk that the encoder has begun. Its slot is then like any other. */
+/* Waits for the chunk that the encoder has begun. After that its slot is like any other. */
 static void retriever_finish(struct chunk_retriever *r) {
     if (!r->encoding) return;
     encoder_finish(r->config.encoder);
@@ -59,9 +59,9 @@ static void retriever_finish(struct chunk_retriever *r) {
     r->encoding = false;
 }
 
-/* Begins to encode a chunk that ended while a text is being decoded. Its landmark is needed when the next chunk ends,
- * so a GPU encodes it while it would otherwise wait for the next id (retriever_idle). The chunk will likely be
- * retrieved, and its K and V cost little beside the landmark, so they are put into the cache at once. */
+/* Begins to encode a chunk that ended during decoding. Its landmark is needed when the next chunk ends, so a GPU
+ * encodes it in the time in which it would wait for the next id (retriever_idle). The chunk will probably be retrieved,
+ * and its K and V take little time in addition to the landmark, so they are written into the cache at once. */
 static enum status retriever_begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
     struct own_target states = {0};
     r->encoding = true;
@@ -114,7 +114,7 @@ static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct 
         r->keys[i] = (struct chunk_key){.source = f->source[i] == NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS : r->own_source,
                                         .id = f->id[i]};
     TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, retriever_tokens_of, r));
-    f->n = n; /* the slots are pinned now */
+    f->n = n; /* from here on the slots are pinned */
     return STATUS_OK;
 }
 
@@ -192,7 +192,7 @@ static enum status retriever_retrieve(struct retriever *base, struct neighbours 
 static void retriever_destroy(struct retriever *base) {
     if (!base) return;
     struct chunk_retriever *r = retriever_of(base);
-    retriever_finish(r); /* the encoder is borrowed, and must not write here later */
+    retriever_finish(r); /* the encoder is borrowed, and must not write into this memory later */
     for (int g = 0; g < MODEL_GROUPS_MAX; g++)
         for (int i = 0; i < 2; i++) {
             struct found *f = &r->results[g].set[i];
@@ -228,7 +228,7 @@ static enum status retriever_create_results(struct chunk_retriever *r) {
     return memory_allocate(&r->used, (size_t)r->base.max_queries);
 }
 
-/* Enough slots to pin all valid results at the same time. */
+/* Allocates enough slots to pin all valid results at the same time. */
 static enum status retriever_create_slots(struct chunk_retriever *r) {
     const struct model_config *model = r->config.model;
     int64_t needed = 2 * (int64_t)model->groups * r->base.max_queries * r->k, wanted = r->config.cache_chunks;

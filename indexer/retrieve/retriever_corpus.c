@@ -1,7 +1,6 @@
-/* retriever_corpus.c -- finds candidates in a store: the nearest chunks, or random ones, without the excluded ones.
+/* retriever_corpus.c -- finds candidates in a store: the nearest chunks or random ones, except those that are excluded.
  *
- * Random chunks depend on seed, group and chunk number only, so they do not depend on how a text is divided into
- * calls. */
+ * Random chunks depend only on seed, group and chunk number, and not on how a text is divided into calls. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "indexer/retrieve/retriever_internal.h"
@@ -48,7 +47,7 @@ void corpus_side_close(struct corpus_side *c) {
     *c = (struct corpus_side){0};
 }
 
-/* Keeps the ids that the queries of one call need, even if they came in several calls. Chunk 0 begins another text. */
+/* Keeps the ids that the queries of one call need, also if several calls passed them. Chunk 0 begins another text. */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n) {
     int64_t chunk = c->config.model->chunk, count = n * chunk;
     if (!c->tail) return;
@@ -65,7 +64,7 @@ void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids
     c->tail_count = kept + count;
 }
 
-/* The last ids up to the end of chunk t. */
+/* Returns the last ids up to the end of chunk t. */
 static struct lexical_query corpus_tokens(const struct corpus_side *c, int64_t t) {
     int64_t tail_begin = c->tail_end - c->tail_count, end = (t + 1) * c->config.model->chunk;
     int64_t begin = end - searcher_tokens(c->config.searcher);
@@ -81,7 +80,8 @@ void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from) 
     c->document_known = false;
 }
 
-/* The chunks that the query of own chunk t must not find: the whole document, or those near the same position in it. */
+/* Returns the chunks that the query of own chunk t must not find: the whole document, or those near the same
+ * position in it. */
 static struct store_range corpus_excluded(const struct corpus_side *c, int64_t t) {
     struct store_range r = c->document;
     int64_t window = c->config.exclude_window;
@@ -105,10 +105,10 @@ static enum status corpus_find_document(struct corpus_side *c) {
     return STATUS_OK;
 }
 
-/* Floyd's algorithm: k draws, whatever the size of the corpus. */
+/* Floyd's algorithm: k draws for any size of the corpus. */
 int64_t random_chunks(int64_t *chunks, struct rng *rng, struct store_dropped dropped, int64_t existing,
                       struct store_range skip, int64_t k) {
-    /* Ranks among the chunks that exist. */
+    /* ranks among the chunks that exist */
     const int64_t before = store_dropped_rank(dropped, skip.begin),
                   skipped = store_dropped_rank(dropped, skip.end) - before;
     const int64_t available = existing - skipped, n = available < k ? available : k;

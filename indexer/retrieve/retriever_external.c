@@ -1,8 +1,8 @@
 /* retriever_external.c -- searches a corpus whose landmarks an external encoder made.
  *
- * The query of chunk t is the text of chunk t. The external encoder ranks the chunks, but the decoder was trained with
- * weights from its own retriever's scores. So this model's encoder encodes the candidates, and their landmarks are
- * scored with the decoder's query as in a store of this model. */
+ * The query of chunk t is the text of chunk t. The external encoder ranks the chunks. But the decoder was trained with
+ * weights from the scores of its own landmarks. So this model's encoder encodes the candidates, and their landmarks are
+ * scored with the decoder's query, as in a store of this model. */
 #include "base/memory.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <math.h>
@@ -32,7 +32,7 @@ void corpus_external_close(struct corpus_external *x, struct device *dev) {
     device_release(dev, x->device_rows);
 }
 
-/* All groups search for the same chunks, one after the other: the query vectors are made once. */
+/* All groups search for the same chunks, one after another, so the query vectors are made once. */
 enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_t n) {
     struct corpus_external *x = &c->external;
     int64_t chunk = c->config.model->chunk, tail_begin = c->tail_end - c->tail_count;
@@ -48,7 +48,8 @@ enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_
     return STATUS_OK;
 }
 
-/* Copies the ids of the candidates of all lists, from entry `before[i]` of list i on; *m is their number. */
+/* Copies the ids of the candidates of all lists, from entry `before[i]` of list i on. *m is the
+ * number of candidates. */
 static enum status external_read(struct corpus_side *c, struct corpus_lists to, const int64_t *before, int64_t n,
                                  int64_t *m) {
     int64_t chunk = c->config.model->chunk;

@@ -1,4 +1,4 @@
-/* retriever_internal.h -- the two sources of candidates of retriever.c, which alone includes this header. */
+/* retriever_internal.h -- the two sources of candidates of retriever.c. Only files of this folder include it. */
 #pragma once
 #include "decoder/neighbours.h"
 #include "indexer/search/device_search.h"
@@ -6,7 +6,7 @@
 
 /* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. They are stored in blocks that never move,
- * so that a context of millions of ids can grow without a copy. Only the ids are host memory. */
+ * so that a context of millions of ids can grow without a copy. Only the ids are in host memory. */
 enum { OWN_BLOCK = 2048, OWN_STATES = 32, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
 
 struct own_states { struct mat keys, values; };           /* [OWN_STATES * slot_rows, dim] */
@@ -22,23 +22,23 @@ struct own_past {
     size_t landmark_capacity, id_capacity;
     struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* decoder variant only */
     int64_t max_queries; int k;
-    struct hit_buffer found;             /* hits of each block: [blocks, n, k] */
+    struct hit_buffer found;             /* hits in each block: [blocks, n, k] */
     /* On the device: 0 max_queries times, then 1 .. OWN_BLOCK, then OWN_BLOCK max_queries times. */
     int64_t *counts;
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */
-void own_past_clear(struct own_past *p);                  /* forgets the text, keeps the memory */
-int64_t own_past_bytes(const struct own_past *p);         /* of the text's chunks, without reserved memory */
+void own_past_clear(struct own_past *p);                  /* removes the text, keeps the memory */
+int64_t own_past_bytes(const struct own_past *p);         /* bytes of the text's chunks, without reserved memory */
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
-/* Begins to encode one chunk. Its landmark exists after encoder_finish; no search sees it earlier. `states`: additional
- * destination of its K and V (encoder-decoder variant; data NULL: none). */
+/* Begins to encode one chunk. Its landmark exists after encoder_finish, and no search finds it earlier. `states`: where
+ * its K and V are also written (encoder-decoder variant; data NULL: nowhere). */
 struct own_target { struct mat keys, values; const int32_t *slot; };
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
                            struct own_target states);
-/* Gets the ids [chunk] of a chunk. Ids that were negative become pad_id, which is what they mean. */
+/* Gets the ids [chunk] of a chunk. Negative ids were stored as pad_id, which has the same meaning. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
-int64_t own_past_candidates_max(const struct own_past *p, int k);         /* candidates of one query at present */
+int64_t own_past_candidates_max(const struct own_past *p, int k); /* number of candidates of one query at present */
 /* own_past_search starts the search for the best k of each block, for queries that see the chunks before first + i.
  * own_past_found waits for it and adds the hits to the lists: list i starts at lists + i * stride and has used[i]
  * entries. Another search may run in between. */
@@ -50,7 +50,7 @@ void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64
 /* retriever_external.c */
 struct corpus_external {
     float *vectors;                      /* [max_queries, the other encoder's dim] */
-    int64_t first, n;                    /* the chunks that the vectors are of; n 0: none */
+    int64_t first, n;                    /* the chunks whose vectors these are; n 0: none */
     int32_t *query_ids, *ids;            /* [max_queries, chunk], [max_queries * k, chunk] */
     float *rows, *device_rows;           /* [max_queries * k, d]: landmarks on the host, and on the device */
     float *queries;                      /* as corpus_side.queries */
@@ -58,33 +58,33 @@ struct corpus_external {
 struct corpus_side {
     struct store_view *view;
     struct chunk_retriever_config config;
-    struct store_range document;         /* chunk ids of the excluded document, once they are known */
+    struct store_range document;         /* chunk ids of the excluded document, after they were looked up */
     bool document_known;
     int64_t chunks;
     struct store_hit *hits; struct store_range *exclude; float *landmark;
-    /* random: [max_queries, d] copied from the device; NULL if it shares memory */
+    /* random: [max_queries, d] copied from the device; NULL if the device shares memory */
     float *queries;
-    /* The text's last ids, for a searcher that reads ids: ids [tail_end - tail_count, tail_end) of the text. */
+    /* The last ids of the text, [tail_end - tail_count, tail_end), for a searcher that reads ids. */
     int32_t *tail; int64_t tail_capacity, tail_count, tail_end;
-    struct lexical_query *tokens;        /* [max_queries], pointing into the tail; NULL: the searcher reads no ids */
-    struct corpus_external external;     /* zeroed without config.external */
-    int64_t *before;                     /* [max_queries]: entries of each list before a search */
+    struct lexical_query *tokens;        /* [max_queries], which point into the tail; NULL: the searcher reads no ids */
+    struct corpus_external external;     /* zeroed if config.external is NULL */
+    int64_t *before;                     /* [max_queries]: number of entries of each list before a search */
 };
 enum status corpus_external_open(struct corpus_external *x, const struct chunk_retriever_config *config,
                                  int64_t max_queries, int k);
 void corpus_external_close(struct corpus_external *x, struct device *dev);
-/* Makes c->external.vectors of chunks first .. first+n-1, whose ids are in the tail. */
+/* Makes c->external.vectors of chunks first .. first+n-1, whose ids must be in the tail. */
 enum status corpus_external_vectors(struct corpus_side *c, int64_t first, int64_t n);
 enum status corpus_side_open(struct corpus_side *c, const struct chunk_retriever_config *config, int64_t max_queries,
                              int k);
 void corpus_side_close(struct corpus_side *c);            /* a zeroed one is fine */
-/* document: excluded; -1: none. from: the document's chunk with which the text begins. */
+/* document: the excluded one; -1: none. from: the document's chunk with which the text begins. */
 void corpus_side_exclude(struct corpus_side *c, int64_t document, int64_t from);
 /* Adds the ids [n, chunk] of the text's chunks first .. first + n - 1. */
 void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids, int64_t n);
-/* Adds up to k candidates a query, as own_past_found does. */
+/* Adds up to k candidates for each query, as own_past_found does. */
 struct corpus_lists { struct neighbour_candidate *lists; int64_t *used, stride; };
-/* Scores the candidates from entry before[i] of list i on with landmarks of this model's encoder. */
+/* Scores the candidates from entry before[i] of list i on, with landmarks of this model's encoder. */
 enum status corpus_external_score(struct corpus_side *c, struct corpus_lists to, const int64_t *before,
                                   struct mat queries, int64_t n);
 enum status corpus_side_search(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,

@@ -1,22 +1,23 @@
-/* retriever_self.c -- the running text's own past: what is stored of each chunk, and its search.
+/* retriever_self.c -- the running text's own past: stores its chunks, and searches them.
  *
- * Encoder-decoder variant: landmark and ids are stored, about 1.6 KB a chunk at d = 384. K and V are computed again
- * when a chunk is retrieved, unless the cache has them. Decoder variant: K and V depend on the chunk's context, so they
- * are computed once from the lower layers' output and stored. All but the ids is device memory. */
+ * Encoder-decoder variant: the landmark and the ids of a chunk are stored, about 1.6 KB at d = 384. K and V are
+ * computed again when a chunk is retrieved, unless the cache has them. Decoder variant: K and V depend on the chunk's
+ * context, so they are computed once from the lower layers' output and stored. Everything except the ids is in device
+ * memory. */
 #include "base/memory.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
 
-/* Twice what is needed, because the text continues. */
+/* Reserves twice what is needed, because the text continues. */
 static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
     int64_t needed = blocks * p->max_queries * p->k;
     return needed <= p->found.capacity ? STATUS_OK : hit_buffer_reserve(&p->found, p->dev, 2 * needed);
 }
 
-/* Makes the list of row counts. Queries of consecutive chunks see consecutive numbers of rows of a block, limited at
- * both ends. So each search uses a range of this one list, which is copied to the device once. */
+/* Makes the list of row counts. The numbers of rows of a block that queries of consecutive chunks see are consecutive,
+ * limited at both ends. So each search uses a range of this one list, which is copied to the device once. */
 static enum status own_past_make_counts(struct own_past *p) {
     int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
     TRY(memory_allocate(&here, (size_t)n));
@@ -137,7 +138,7 @@ static int64_t own_past_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Encodes chunks that lie in one block directly into the block. */
+/* Encodes chunks of one block directly into the block. */
 static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
     struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim};
     if (!p->hidden) {
@@ -203,14 +204,14 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
 static void own_past_search_block(struct own_past *p, struct hit_list to, int64_t base, int64_t first,
                                   struct mat queries, int k) {
     int64_t held = own_past_min(p->count - base, OWN_BLOCK),
-            seen = first - base; /* only chunks strictly before the query's own */
+            seen = first - base; /* a query sees only chunks before its own */
     if (seen > OWN_BLOCK) seen = OWN_BLOCK;
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
     struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
     p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
 }
 
-/* Number of blocks of which at least one of n queries from chunk `first` on sees something. */
+/* Returns the number of blocks in which at least one of n queries from chunk `first` on sees a row. */
 static int64_t own_past_seen_blocks(int64_t first, int64_t n) {
     return (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK;
 }

@@ -7,7 +7,7 @@
 
 enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
 
-/* Rows to the device, where it does not share memory: as fp16, a block at a time. */
+/* Copies rows to a device that does not share memory: as fp16, block by block. */
 static enum status upload(struct device *dev, struct mat to, const float *rows) {
     uint16_t *block;
     int64_t count = to.rows * to.cols;

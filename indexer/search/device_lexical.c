@@ -1,7 +1,8 @@
 /* device_lexical.c -- see device_lexical.h.
  *
- * A batch's plan is one block of memory (queries, parts, lists), so that one copy uploads it. Threads make the plans of
- * several queries, each with slots for as many lists as it can have; then the lists are moved together. */
+ * A batch's plan is one block of memory (queries, parts, lists), so that one copy uploads it. Threads plan several
+ * queries at a time. Each query has slots for the most lists that it can have. Afterwards the lists are moved
+ * together. */
 #include "indexer/search/device_lexical.h"
 #include "base/memory.h"
 #include "indexer/search/device_search.h"
@@ -19,15 +20,15 @@ static_assert((int)LEXICAL_SCAN_CODES == (int)LEXICAL_LIST_CODES);
 struct device_lexical {
     struct device *dev;
     const struct lexical *index;
-    struct store_dropped absent; /* of the searches by the CPU */
+    struct store_dropped absent; /* for searches by the CPU */
     struct store_hole *holes;
     int64_t segments, windows;
-    uint64_t *begin; /* [segments] where their postings begin */
-    /* memory of the device */
+    uint64_t *begin; /* [segments]: offset of their postings */
+    /* device memory */
     uint8_t *postings, *absent_bits;
     struct lexical_scan_segment *ranges;
     struct hit_buffer found;
-    /* of a batch: this process's memory, and the device's (NULL where memory is shared) */
+    /* of a batch: memory of this process, and of the device (NULL if memory is shared) */
     unsigned char *plan;
     size_t plan_capacity, plan_device_capacity;
     void *plan_device;
@@ -58,7 +59,7 @@ uint64_t device_lexical_bytes(const struct device_lexical_config *config) {
 
 /* ---- creation ---- */
 
-/* Bits of the dropped chunks of a segment, which begins with bits[0]. */
+/* Sets the bits of a segment's dropped chunks. bits[0] is the segment's first chunk. */
 static void lexical_mark_absent(uint8_t *bits, struct lexical_range in, struct store_dropped absent) {
     for (int64_t i = 0; i < absent.n; i++) {
         int64_t begin = absent.ranges[i].begin - in.first_chunk, end = absent.ranges[i].end - in.first_chunk;
@@ -99,7 +100,7 @@ static enum status lexical_copy_postings(struct device_lexical *d, uint64_t rese
     TRY_GOTO(s, memory_allocate(&d->begin, count), out);
     TRY_GOTO(s, device_allocate(d->dev, &d->postings, device_lexical_postings_bytes(d->index)), out);
     TRY_GOTO(s, device_allocate(d->dev, &d->ranges, count), out);
-    /* Allocated and released: a later failure would have no remedy. */
+    /* Allocated and released at once: a later failure to allocate this memory would have no remedy. */
     if (reserve) TRY_GOTO(s, device_allocate(d->dev, &spare, reserve), out);
     uint64_t at = 0;
     for (int64_t i = 0, window = 0; i < d->segments; i++) {
@@ -161,15 +162,15 @@ struct lexical_batch {
     const struct lexical_query *queries;
     const struct lexical_search *how;
     int64_t n;
-    struct lexical_scan_query *weights; /* in the plan, as the next two */
+    struct lexical_scan_query *weights; /* these three are in the plan */
     struct lexical_scan_part *parts;
     struct lexical_scan_list *lists;
-    int64_t first[BATCH + 1]; /* slots of each query's lists */
+    int64_t first[BATCH + 1]; /* first slot of each query's lists */
     atomic_int status;        /* of the first query that failed */
-    char message[1024];       /* of its thread */
+    char message[1024];       /* of the thread that planned that query */
 };
 
-/* Of one query, being planned. */
+/* One query that is being planned. */
 struct lexical_planned {
     const struct device_lexical *d;
     struct lexical_scan_part *parts; /* [segments] */
@@ -213,7 +214,7 @@ static void lexical_plan_body(void *context, int64_t begin, int64_t end, int wor
     }
 }
 
-/* Lists of all queries, without the free slots between them. Returns how many. */
+/* Moves the lists of all queries together, without the free slots between them. Returns their number. */
 static int64_t lexical_move_together(struct lexical_batch *b) {
     int64_t at = 0;
     for (int64_t q = 0; q < b->n; q++) {
@@ -229,7 +230,7 @@ static int64_t lexical_move_together(struct lexical_batch *b) {
     return at;
 }
 
-/* Makes the plan and uploads it; pointers of *out are the device's. */
+/* Makes the plan and uploads it. The pointers of *out are the device's. */
 static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_scan *out, struct lexical_batch *b) {
     struct carve size = {0}, there = {0};
     for (int64_t q = 0; q < b->n; q++)

@@ -3,10 +3,10 @@
 #include "base/memory.h"
 
 enum { UPLOAD_ROWS = 1024 };
-#define ROWS_MAX (INT64_C(1) << 30) /* ops count rows in 32 bits */
+#define ROWS_MAX (INT64_C(1) << 30) /* ops count rows with 32 bits */
 
-/* Uploads rows as fp16, block by block where they must be converted. Each number of a stored row is an fp16 number, so
- * that none is rounded. */
+/* Uploads rows as fp16, block by block if they must be converted. Each number of a stored row is an fp16 number, so
+ * none is rounded. */
 static enum status landmark_source_upload(struct device *dev, struct mat to, const struct store_rows *rows) {
     uint16_t *block;
     if (rows->half) {
@@ -54,7 +54,7 @@ enum status landmark_source_allocate(struct mat *out, const struct landmark_sour
     if (s->rows > ROWS_MAX)
         return fail(STATUS_NO_MEMORY, "%lld landmarks are more than a device searches at once", (long long)s->rows);
     TRY(device_allocate(dev, &rows, landmark_source_bytes(s, dev)));
-    /* Allocated and released: a later failure would have no remedy. */
+    /* Allocated and released at once: a later failure to allocate this memory would have no remedy. */
     enum status status = reserve ? device_allocate(dev, &spare, reserve) : STATUS_OK;
     device_release(dev, spare);
     if (status != STATUS_OK) {

@@ -1,9 +1,9 @@
 /* flat_index.c -- see flat_index.h.
  *
- * topk limits each query to the first rows of a matrix, so a range is excluded by searches on both sides of it: of all
- * queries of a batch BELOW their own ranges, of all of them ABOVE the end of the last range, and of each one BETWEEN
- * the end of its own range and that of the last. The last part is empty when the ranges are one document. All rows but
- * the excluded ones are read about once. The three lists of a query are merged here. */
+ * topk limits each query to the first rows of a matrix. So a range is excluded by searching on both sides of it, in
+ * three parts. All queries of a batch are searched BELOW their own ranges and ABOVE the end of the last range. Each
+ * query is searched BETWEEN the end of its own range and that of the last. The part BETWEEN is empty if all ranges are
+ * the same document. All rows that are not excluded are read about once. The three lists of a query are then merged. */
 #include "indexer/search/flat_index.h"
 #include "base/memory.h"
 #include "indexer/search/device_search.h"
@@ -13,24 +13,23 @@
 #include <math.h>
 #include <string.h>
 
-enum { BATCH = 1024 }; /* queries at a time: bound by arithmetic long before */
+enum { BATCH = 1024 }; /* queries at a time: with so many, arithmetic is already the limit */
 enum part {
     BELOW,
     BETWEEN,
     ABOVE,
     PARTS
-}; /* in the order of ids: a merge that prefers the earlier breaks ties by id */
+}; /* in the order of ids: the merge prefers earlier parts, so ties are ordered by id */
 
 struct flat_index {
     struct device *dev;
-    struct mat rows;           /* [chunks that are there, dim] */
-    struct store_hole *ranges; /* ids that are not */
+    struct mat rows;           /* [existing chunks, dim] */
+    struct store_hole *ranges; /* ids that do not exist */
     struct store_dropped dropped;
-    /* This process's memory, and the device's (NULL where memory is shared). */
     struct hit_buffer found;       /* lists: [PARTS, n, k] of a batch of n queries */
-    int64_t visible[PARTS][BATCH]; /* rows of its part that a query sees */
+    int64_t visible[PARTS][BATCH]; /* number of rows of the part that a query sees */
     void *visible_device;
-    bool unlimited;       /* visible_device[BELOW] is all rows, for every query */
+    bool unlimited;       /* visible_device[BELOW] is the number of all rows, for every query */
     void *queries_device; /* [BATCH, dim] */
 };
 
@@ -75,9 +74,9 @@ void flat_index_free(struct flat_index *f) {
 
 /* The rows that each part of a batch searches. */
 struct ranges {
-    int64_t below, above; /* where the last range begins, and ends */
+    int64_t below, above; /* the beginning and the end of the last range */
     int64_t begin[BATCH]; /* BETWEEN: the end of the query's own range */
-    int64_t parts;        /* up to the last that is not empty */
+    int64_t parts;        /* the number of parts, up to the last one that is not empty */
 };
 
 static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
@@ -90,7 +89,8 @@ static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struc
         skip.end = store_dropped_rank(f->dropped, skip.end);
         if (skip.begin < 0) skip.begin = 0;
         if (skip.end > rows) skip.end = rows;
-        if (skip.begin >= skip.end) skip.begin = skip.end = rows; /* all rows are below an empty range at the end */
+        /* an empty range is moved to the end, so that all rows are below it */
+        if (skip.begin >= skip.end) skip.begin = skip.end = rows;
         f->visible[BELOW][i] = skip.begin;
         r->begin[i] = skip.end;
         if (skip.begin > r->below) r->below = skip.begin;
@@ -107,7 +107,7 @@ static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struc
     if (r->above < rows) r->parts = 3;
 }
 
-/* Without excluded ranges the device has the counts of an earlier batch: one copy less for a step of decoding. */
+/* If no range is excluded the device has the counts of an earlier batch, which saves one copy in a step of decoding. */
 static void flat_upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
     int64_t(*there)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     if (f->unlimited && !limited) return;
@@ -116,7 +116,8 @@ static void flat_upload_visible(struct flat_index *f, bool limited, int64_t part
     f->unlimited = !limited;
 }
 
-/* Queries i .. i+n-1 of the batch over a range of rows, into their slots of a part. */
+/* Searches queries i .. i+n-1 of the batch in a range of rows, and writes the hits into the queries'
+ * slots of a part. */
 static void flat_search_part(struct flat_index *f, struct hit_list there, enum part part, struct mat queries, int64_t i,
                              int64_t n, struct store_range rows, int k) {
     int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
@@ -126,7 +127,7 @@ static void flat_search_part(struct flat_index *f, struct hit_list there, enum p
                                    mat_rows(f->rows, rows.begin, rows.end - rows.begin), visible[part] + i, k);
 }
 
-/* Merges the parts of query i of n, of which those with nothing visible hold nothing. */
+/* Merges the parts of query i of n. A part without visible rows has no hits. */
 static void flat_merge(const struct flat_index *f, struct store_hit *hits, struct hit_list here, const struct ranges *r,
                        int64_t i, int64_t n, int k) {
     int64_t first[PARTS] = {0, r->begin[i], r->above};

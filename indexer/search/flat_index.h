@@ -1,21 +1,21 @@
-/* flat_index.h -- exact search over all landmarks of a store, in memory of a device ("gpu-flat").
+/* flat_index.h -- exact search over all landmarks of a store, in device memory ("gpu-flat").
  *
- * The rows of one view, all shards, are copied to the device once. What a view sees never changes, so the index is
- * never stale: a newer generation needs a newer view and another index. The view is needed during creation only. */
+ * The rows of all shards of one view are copied to the device once. The contents of a view never change, so the index
+ * is never stale. A newer generation needs a newer view and another index. The view is needed during creation only. */
 #pragma once
 #include "indexer/search/device_search.h"
 
 struct flat_index;
 
-/* STATUS_NO_MEMORY, with the bytes, when the rows do not fit and leave `reserve` bytes for what the program does
- * next, or when they are more than max_bytes (0: no such limit). The caller then uses the store's own search. */
+/* STATUS_NO_MEMORY, with the bytes: the rows do not fit with `reserve` bytes left free, or they are more than max_bytes
+ * (0: no such limit). The caller then uses the store's own search. */
 struct flat_index_config { struct device *device; struct landmark_source source; uint64_t max_bytes, reserve; };
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config);
-void flat_index_free(struct flat_index *f);               /* before the device is closed; NULL is fine */
+void flat_index_free(struct flat_index *f);               /* call before the device is closed; NULL is fine */
 
-/* hits [n, k] as store_view_search gives with `exact`, but for the last bits of scores. queries [n, dim] float32,
- * memory of the device; hits and exclude [n] (NULL: none) memory of this process. The buffer of the
- * hits grows when a call needs more than those before it. One thread at a time. */
+/* Writes hits [n, k], which are those of store_view_search with `exact` except for the last bits of scores. queries [n,
+ * dim]: float32 in device memory. hits and exclude [n] (NULL: none): memory of this process. The buffer of the hits
+ * grows when a call needs more than earlier calls. For one thread at a time. */
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude);
 /* The same for queries in memory of this process. */

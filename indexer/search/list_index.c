@@ -1,8 +1,8 @@
 /* list_index.c -- see list_index.h.
  *
- * While the index is made, the rows lie in the order of chunks first. k-means takes its sample from them (every so
- * many-th row, in place), and every row gets its list. Then the rows are read again, block by block, and each is
- * written to its slot in its list. So the device holds all rows once, and one block of them twice. */
+ * At first the rows are in the order of chunks. The sample for k-means is a subset at equal distances, which is not
+ * copied. Each row is assigned to a list. Then the rows are read again, block by block, and each is written to its slot
+ * in its list. So the device has all rows once, and one block of them twice. */
 #include "indexer/search/list_index.h"
 #include "base/memory.h"
 #include "indexer/search/device_search.h"
@@ -14,14 +14,14 @@
 enum {
     BATCH = 1024,      /* queries of a call */
     BLOCK = 1 << 16,   /* rows at a time */
-    PER_LIST_MIN = 39, /* with fewer rows a list is not worth its centroid */
-    SAMPLE = 64        /* rows a list for k-means: as the store's own indexes have */
+    PER_LIST_MIN = 39, /* with fewer rows per list, the comparison with its centroid takes more time than it saves */
+    SAMPLE = 64        /* rows per list for k-means, as the store's own indexes have */
 };
 
 struct list_index {
     struct device *dev;
     struct mat rows, centroids;
-    int32_t *begin, *id; /* memory of the device */
+    int32_t *begin, *id; /* device memory */
     int64_t largest;
     int nprobe;
     struct hit_buffer found;
@@ -46,16 +46,16 @@ uint64_t list_index_bytes(const struct list_index_config *c) {
 
 /* ---- making ---- */
 
-/* Needed only until the index is made. */
+/* Needed only while the index is made. */
 struct making {
     struct list_index *f;
     const struct list_index_config *config;
     struct mat fine;                       /* centroids in float32 */
-    int64_t *list_device, *visible_device; /* [BLOCK] of the device */
+    int64_t *list_device, *visible_device; /* [BLOCK], device memory */
     float *score_device;                   /* [BLOCK] */
     struct mat block;                      /* [BLOCK, dim] */
-    int64_t *wide;                         /* [BLOCK], this process's from here on */
-    int32_t *list, *id;                    /* [rows]: each row's list; the row that each slot has */
+    int64_t *wide;                         /* [BLOCK], this member and the following are in memory of this process */
+    int32_t *list, *id;                    /* [rows]: the list of each row; the row in each slot */
     int32_t *begin, *next;                 /* [lists + 1], [lists] */
 };
 
@@ -107,7 +107,7 @@ static int64_t list_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Reads the rows in the order of chunks, and fits the centroids. */
+/* Reads the rows in the order of chunks, and computes the centroids. */
 static enum status list_find_centroids(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
@@ -125,7 +125,7 @@ static enum status list_find_centroids(struct making *m) {
     return STATUS_OK;
 }
 
-/* Each row's list, and where lists begin. */
+/* Computes the list of each row, and where lists begin. */
 static enum status list_assign_rows(struct making *m) {
     struct list_index *f = m->f;
     int64_t rows = f->rows.rows, lists = f->centroids.rows;
@@ -139,7 +139,7 @@ static enum status list_assign_rows(struct making *m) {
         device_download(f->dev, m->wide, m->list_device, (size_t)n * sizeof *m->wide);
         TRY(device_sync(f->dev));
         for (int64_t i = 0; i < n; i++) {
-            int64_t list = m->wide[i] < 0 ? 0 : m->wide[i]; /* no product with a row that is not a number is the best */
+            int64_t list = m->wide[i] < 0 ? 0 : m->wide[i]; /* a row that contains NaN has no best list */
             m->list[at + i] = (int32_t)list;
             m->begin[list + 1]++;
         }
@@ -251,7 +251,7 @@ static enum status list_search_batch(struct list_index *f, struct store_hit *hit
     return STATUS_OK;
 }
 
-/* Hits that the rest of the rows, outside the range, must have. */
+/* Whether hits are missing although rows outside the range remain. */
 static bool list_hits_missing(const struct list_index *f, const struct store_hit *hits, int k,
                               const struct store_range *exclude) {
     int64_t there = f->rows.rows;
@@ -263,8 +263,8 @@ static bool list_hits_missing(const struct list_index *f, const struct store_hit
     return wanted > 0 && hits[wanted - 1].chunk < 0;
 }
 
-/* Visits all lists for a query with too few hits: if many landmarks are nearly equal, the lists nearest to it can hold
- * too few rows. */
+/* Visits all lists for a query with too few hits. If many landmarks are nearly equal, the nearest lists can
+ * have too few rows. */
 static enum status list_search_wider(struct list_index *f, struct store_hit *hits, struct mat queries, int k,
                                      int nprobe, const struct store_range *exclude) {
     int lists = (int)f->centroids.rows;

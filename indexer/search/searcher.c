@@ -1,4 +1,4 @@
-/* searcher.c -- opening by kind, the scan for missing hits, and descriptions. */
+/* searcher.c -- opens a searcher by its kind, scans for missing hits, and describes searchers. */
 #include "indexer/search/searcher.h"
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
@@ -27,7 +27,7 @@ bool searcher_may_fall_back(enum status status) {
     return status == STATUS_NO_MEMORY || status == STATUS_UNSUPPORTED;
 }
 
-/* After FLAT or LISTS failed with this thread's message. */
+/* Opens a searcher on the CPU after FLAT or LISTS failed with this thread's message. */
 static enum status searcher_open_fallback(struct searcher **out, struct searcher_config config) {
     const struct landmark_source source = landmark_source_of(config.view);
     double gib = (double)landmark_source_bytes(&source, config.device) / (1 << 30);

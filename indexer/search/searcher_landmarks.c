@@ -1,4 +1,4 @@
-/* searcher_landmarks.c -- the kinds that search by vector: the store's own, and two in memory of a device. */
+/* searcher_landmarks.c -- the kinds that search by vector: one of the store, and two in device memory. */
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* searcher_lexical.c -- the kinds that read the query's ids: BM25 alone, and merged with a search by landmarks.
+/* searcher_lexical.c -- the kinds that read the query's ids: only BM25, or BM25 merged with a search by landmarks.
  *
- * Ids and tokens choose the hits and their order. The scores are those of the landmarks, since the model weights its
- * neighbours by them, or BM25's where a query wants these. Chunks that were dropped after the view was opened are left
- * out. On a GPU the words are searched in a copy of the postings (device_lexical.h). */
+ * The scores of hits are those of their landmarks, because the model weights its neighbours by these, or BM25's if the
+ * query requests them. Chunks that were dropped after the view was opened are left out. On a GPU the words are searched
+ * in a copy of the postings (device_lexical.h). */
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include "store/lexical/hybrid.h"
@@ -17,10 +17,10 @@ enum { SEARCHER_CANDIDATES_MIN = 64, SEARCHER_CANDIDATES_MAX = 1024 };
 struct searcher_lexical {
     struct searcher base;
     const struct lexical *index; /* the view's */
-    struct device_lexical *own;  /* its copy on the device; NULL: config.lexical, or none */
+    struct device_lexical *own;  /* the copy on the device; NULL: config.lexical, or none */
     uint64_t device_bytes;
     struct lexical_info info;
-    int64_t *ids; /* chunks of one query, and their scores */
+    int64_t *ids; /* the chunks of one query, with their scores */
     float *landmark_scores, *lexical_scores;
     size_t id_capacity, landmark_capacity, lexical_capacity;
     struct store_hit *lexical_hits, *landmark_hits; /* HYBRID: [n, candidates] */
@@ -38,7 +38,7 @@ static void searcher_lexical_close(struct searcher *s) {
     memory_free(x);
 }
 
-/* Copies the index to the device. Where it does not fit, x->base.fallback says why. */
+/* Copies the index to the device. If it does not fit, x->base.fallback states why. */
 static enum status searcher_lexical_copy(struct searcher_lexical *x, const struct searcher_config *config) {
     const struct device_lexical_config how = {.device = config->device,
                                               .index = x->index,
@@ -93,7 +93,7 @@ static enum status searcher_lexical_reserve(struct searcher_lexical *x, int64_t 
     return memory_grow(&x->lexical_scores, &x->lexical_capacity, (size_t)n);
 }
 
-/* The hits of one query get the scores of their landmarks; chunks without one are removed. */
+/* Replaces the scores of one query's hits by those of their landmarks. Chunks without a landmark are removed. */
 static enum status searcher_lexical_rescore(struct searcher_lexical *x, struct store_hit *hits, int k,
                                             const float *vector) {
     int64_t n = 0, kept = 0;
@@ -162,7 +162,7 @@ static int searcher_hybrid_candidates(const struct searcher *s, int k) {
     return wanted < k ? k : (int)wanted;
 }
 
-/* Both scores of every candidate of one query, and the best k of their weighted sum. */
+/* Computes both scores of every candidate of one query, and the best k by their weighted sum. */
 static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
                                             const struct searcher_query *q, int64_t i, const float *vector) {
     int depth = searcher_hybrid_candidates(&x->base, q->k);
@@ -175,7 +175,7 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     return STATUS_OK;
 }
 
-/* The hits of one query get their BM25 scores: 0 where only the landmark was found. */
+/* Replaces the scores of one query's hits by BM25 scores: 0 if only the landmark was found. */
 static enum status searcher_hybrid_bm25(struct searcher_lexical *x, struct store_hit *hits, int k,
                                         const struct lexical_query *tokens) {
     const struct lexical_search how = searcher_lexical_how(&x->base, k, NULL);

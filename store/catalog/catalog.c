@@ -1,12 +1,12 @@
 /* catalog.c -- the only file that includes LMDB.
  *
  * Durability is LMDB's default: a commit returns after its fsync. The data files that a record names are synced before
- * the commit, so a durable record never names a file that is not durable. WRITEMAP is not used: a stray write could
- * damage the map, and a full disk would raise SIGBUS instead of an error.
+ * the commit, so every file that a durable record names is durable. WRITEMAP is not used: a stray write could damage
+ * the map, and a full disk would raise SIGBUS instead of an error.
  *
- * The map is 64 GiB of address space, so that it need not grow. If less is allowed (ulimit -v) it is somewhat larger
- * than the file, and grows: a reader's map when a writer has enlarged the file, a writer's before a transaction. LMDB
- * moves a map only while no transaction is active, so active ones are counted under a lock. */
+ * The map is 64 GiB of address space, so that it need not grow. If less is allowed (ulimit -v), it is somewhat larger
+ * than the file and grows: a reader's when a writer has enlarged the file, a writer's before a transaction. LMDB moves
+ * a map only while no transaction is active, so active transactions are counted under a lock. */
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -31,22 +31,22 @@ enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WI
 struct catalog {
     MDB_env *env;
     MDB_dbi tables[TABLE_COUNT];
-    bool absent[TABLE_COUNT]; /* the format is older than this table: readers see it as empty */
+    bool absent[TABLE_COUNT]; /* the format is older than this table, which readers see as empty */
     bool write;
     uint64_t wanted; /* bytes of the map, if the address space suffices */
     bool fixed;      /* the caller set `wanted`; otherwise the map has at least twice the file's size */
-    bool narrow;     /* the address space does not suffice */
+    bool narrow;     /* the address space is smaller than `wanted` */
     pthread_mutex_t lock;
     int active;        /* active transactions; protected by `lock` */
     bool record_found; /* catalog/commit existed when the catalog was opened */
-    bool frozen;       /* a snapshot: no lock file, nothing is written */
+    bool frozen;       /* the store is a snapshot: there is no lock file, and nothing is written */
     bool unrecorded;   /* the last commit succeeded, but writing its record failed */
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
 };
 struct catalog_txn {
     struct catalog *c;
     MDB_txn *txn;
-    bool active; /* not paused */
+    bool active; /* whether the transaction is not paused */
 };
 struct catalog_walk {
     struct catalog_txn *t;
@@ -153,8 +153,8 @@ static uint64_t map_bytes(struct catalog *c, uint64_t size) {
     return wanted;
 }
 
-/* Enlarges the map. LMDB unmaps the old map before it makes the new one. If the new one then failed, no map would be
- * left, so this requires address space for both at once. */
+/* Enlarges the map. LMDB unmaps the old map before it makes the new one. If that failed, no map would be left. So the
+ * function requires address space for both maps. */
 static bool enlarge_map(struct catalog *c, uint64_t size) {
     MDB_envinfo info;
     if (c->active > 0 || mdb_env_info(c->env, &info) != MDB_SUCCESS) return false;
@@ -225,9 +225,9 @@ static enum status open_tables(struct catalog *c) {
     return translate(c, commit_txn(c, txn), "commit");
 }
 
-/* LMDB writes its table of readers through a map, and writing a page without a disk block raises SIGBUS on a full disk.
- * This allocates the blocks. It returns ENOSPC, or 0 if they exist or if LMDB itself will report the error. It must be
- * called before LMDB opens the file, because closing a file drops its locks. */
+/* LMDB writes its table of readers through a map. On a full disk, writing a page without a disk block raises SIGBUS. So
+ * this function allocates the blocks. It returns ENOSPC, or 0 if they exist or if LMDB itself will report the error. It
+ * must be called before LMDB opens the file, because closing a file drops its locks. */
 static int reserve_lock_file(const char *folder) {
     char path[FILE_PATH_MAX];
     if (file_join(path, folder, "lock.mdb") != STATUS_OK) return 0;
@@ -255,7 +255,7 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
         mdb_env_set_maxreaders(c->env, READERS_MAX);
         uint64_t bytes = map_bytes(c, size);
         if (c->write || c->narrow)
-            mdb_env_set_mapsize(c->env, (size_t)bytes); /* a reader without this call would use the writer's map size */
+            mdb_env_set_mapsize(c->env, (size_t)bytes); /* without this call a reader would use the writer's map size */
         int rc = flags & MDB_NOLOCK ? 0 : reserve_lock_file(folder);
         if (rc == 0) rc = mdb_env_open(c->env, folder, flags, 0644);
         bool again = rc == MDB_SUCCESS && !(flags & MDB_NOLOCK) && tries < OPEN_TRIES && mutexes_destroyed(c->env);
@@ -267,8 +267,8 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
             continue;
         }
         /* LMDB cannot create or write its lock file here (a read-only or full disk, another user's store): read without
-         * it. A writer does not see this reader then. That is safe: a view holds its snapshot only during one call, and
-         * a snapshot survives the next commit. */
+         * it. A writer does not see such a reader. That is safe: a view holds its snapshot only during one call, and
+         * the next commit does not change the snapshot's pages. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) &&
                             (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC || rc == EFBIG);
         if (!no_lock_file) return translate(c, rc, "open");
@@ -277,7 +277,7 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
 }
 
 /* Checks the pages of the newest snapshot. A transaction holds the snapshot meanwhile, so that a writer does not reuse
- * its pages. If a writer commits two transactions in between, it replaces the snapshot's meta page; then the next
+ * its pages. If a writer commits two transactions meanwhile, it replaces the snapshot's meta page, and the next
  * snapshot is checked. */
 static enum status check_structure(struct catalog *c, uint64_t pages_max) {
     enum status s = STATUS_OK;
@@ -315,7 +315,8 @@ static enum status open_catalog(struct catalog *c, const char *store) {
     }
     TRY(open_environment(c, folder, size));
     int dead = 0;
-    /* the slots of killed readers would keep their pages for ever, and new readers out */
+    /* Frees the slots of killed readers. They would keep their pages from being reused, and fill the
+     * table of readers. */
     mdb_reader_check(c->env, &dead);
     if (c->write && !exists) TRY(file_sync_directory(folder));
     if (exists) TRY(check_structure(c, OPEN_CHECK_PAGES));
@@ -449,7 +450,8 @@ enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog
     return translate(t->c, rc, catalog_table_name(table));
 }
 
-/* Positions a cursor by `op`. With `step_back`, a larger key or none moves the cursor to the record before. */
+/* Positions a cursor by `op`. With `step_back`, the cursor moves to the previous record if it is at a larger
+ * key or at the end. */
 static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
                         const struct catalog_key *key, bool step_back) {
     if (t->c->absent[table]) return STATUS_NOT_FOUND;

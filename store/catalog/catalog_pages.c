@@ -1,9 +1,9 @@
 /* catalog_pages.c -- reads LMDB's data file (format 1) without LMDB, to find damage before LMDB reads it.
  *
- * LMDB trusts its file: a flipped bit in a page header or page number makes it read outside the map, and the process
- * crashes. This walk visits every page of the newest trees once. It checks every number that LMDB follows: page
- * numbers, offsets, sizes, the order of keys within a table, and counts; and that no page is both in use and free. It
- * does not find a flipped bit in a key or value; store_verify reads those as records.
+ * LMDB does not check its file: a flipped bit in a page header or page number makes it read outside the map, and the
+ * process crashes. This walk visits every page of the newest trees once. It checks every number that LMDB follows: page
+ * numbers, offsets, sizes, the order of keys within a table, and counts. It also checks that no page is both in use and
+ * free. It does not find a flipped bit in a key or value; store_verify reads these as records.
  *
  * Layout: page = {u64 number, u16 pad, u16 flags, u16 lower, u16 upper | u32 pages}, then u16 offsets of nodes. Node
  * = {u16 lo, u16 hi, u16 flags, u16 key bytes, key, data}. In a branch, lo/hi/flags are the child's number; in a
@@ -47,7 +47,7 @@ struct check {
     uint64_t pages;        /* whole pages in the file */
     uint8_t *seen;         /* one bit for each page */
     uint64_t entries;      /* of the current table */
-    const uint8_t *before; /* the node with the key before, in the current table */
+    const uint8_t *before; /* the node with the previous key of the current table */
     bool before_is_branch;
     uint64_t freed_by; /* highest key of the free table: the last transaction that freed pages */
 };
@@ -104,7 +104,7 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
 }
 
-/* Marks a page as visited. A second visit means a cycle, or two owners. */
+/* Marks a page as visited. A second visit means a cycle, or a page with two owners. */
 static enum status visit(struct check *c, uint64_t page) {
     if (page < 2 || page >= c->pages || page > c->meta.last_page)
         return damaged(c, page, "a link points outside the file");
@@ -140,7 +140,7 @@ static enum status check_free_list(struct check *c, uint64_t page, const uint8_t
         if (free_page < 2 || free_page > c->meta.last_page || free_page >= before)
             return damaged(c, page, "a free list");
         before = free_page;
-        if (free_page >= c->pages) continue; /* given and freed before it was ever written */
+        if (free_page >= c->pages) continue; /* allocated and freed before it was ever written */
         TRY(visit(c, free_page));
     }
     return STATUS_OK;

@@ -1,10 +1,10 @@
 /* commit_record.c -- see commit_record_internal.h.
  *
  * The record is replaced as a whole (written, synced, renamed, the folder synced), so a kill or a power cut cannot
- * damage it. How a commit differs from damage: LMDB writes transaction T into meta page T & 1 and does not change the
- * other page. So after T + 1 the page of T equals the one in the record of T. The page of T + 1 has another root than
- * the page of T - 1 had, because LMDB reuses no page of T - 1 before T + 2. A flipped bit that makes T - 1 look like T
- * + 1 leaves the old root. */
+ * damage it. A commit differs from damage as follows. LMDB writes transaction T into meta page T & 1 and does not
+ * change the other page. So after T + 1 the page of T equals the one in the record of T. The page of T + 1 has another
+ * root than the page of T - 1 had, because LMDB reuses no page of T - 1 before T + 2. If a flipped bit changes the
+ * number T - 1 to T + 1, the root is still the old one. */
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/little_endian.h"
@@ -84,14 +84,14 @@ static enum status write_record(const struct record *r, const char *folder) {
     return file_save(path, bytes, sizeof bytes);
 }
 
-/* The page size in meta page 0; the smallest one if this number is damaged. */
+/* Returns the page size in meta page 0, or the smallest size if this number is damaged. */
 static uint64_t page_bytes(const struct metas *m) {
     uint64_t size = little_endian_get(m->page[0] + META_PAGE_SIZE, 4);
     return size >= PAGE_SIZE_MIN && size <= PAGE_SIZE_MAX ? size : PAGE_SIZE_MIN;
 }
 
-/* like: metas whose page size is used, since the number in the file may be damaged; NULL: use the number in the
- * file. */
+/* like: the page size of these metas is used, because the number in the file may be damaged; NULL: the number in
+ * the file is used. */
 static enum status read_metas(struct metas *out, const struct metas *like, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder, "data.mdb"));
@@ -107,8 +107,8 @@ static enum status read_metas(struct metas *out, const struct metas *like, const
     return STATUS_OK;
 }
 
-/* Checksum of the roots of the newer tree of `m`: the root of free pages, then of tables. An empty tree has none. The
- * pages are read, not mapped, because a writer may have no address space left to map the file twice. */
+/* Computes the checksum of the roots of the newer tree of `m`: the root of free pages, then that of tables. An empty
+ * tree has none. The pages are read, not mapped, because a writer may lack the address space to map the file twice. */
 static enum status roots_checksum(uint32_t *out, const struct metas *m, const char *folder) {
     static const int at[2] = {META_FREE_ROOT, META_ROOT};
     char path[FILE_PATH_MAX];
@@ -140,14 +140,14 @@ static enum status roots_checksum(uint32_t *out, const struct metas *m, const ch
 
 /* ---- comparing ---- */
 
-/* Whether the two meta pages are what LMDB's commits leave: transaction T in page T & 1 and T - 1 in the other, or 0 in
- * both before the first. */
+/* Whether the two meta pages are as LMDB's commits leave them: transaction T in page T & 1 and T - 1 in the other page,
+ * or 0 in both before the first commit. */
 static bool is_pair(const struct metas *m) {
     uint64_t a = txn_of(m, 0), b = txn_of(m, 1);
     return (a == 0 && b == 0) || (a % 2 == 0 && b % 2 == 1 && (a + 1 == b || b + 1 == a));
 }
 
-/* Fails because a transaction that the record does not know wrote page `page` of the data file. */
+/* Whether the data file is one transaction ahead of the record, in page `page`. */
 static bool is_next(const struct record *r, const struct metas *m, int page) {
     return txn_of(m, page) == txn_of(&r->metas, !page) + 1 &&
            memcmp(m->page[page] + META_ROOT, r->metas.page[page] + META_ROOT, 8) != 0;
@@ -221,9 +221,9 @@ static enum status write_metas(const struct metas *m, const char *folder) {
     return s;
 }
 
-/* Checks that every page of a state is whole, and that it is the state that the meta pages name. Page numbers are used
- * again, so old pages may look whole under newer meta pages. For the record's own state the recorded roots are
- * compared. For another state the free table names the transaction. */
+/* Checks that every page of a state is undamaged, and that it is the state that the meta pages name. Pages are reused,
+ * so old pages can look valid under newer meta pages. For the record's own state the recorded roots are compared. For
+ * another state the free table names the transaction. */
 static enum status check_state(const struct metas *m, const struct record *r, const char *folder, const char *path) {
     uint64_t freed_by;
     uint32_t roots;
@@ -238,9 +238,9 @@ static enum status check_state(const struct metas *m, const struct record *r, co
 /* The states that the record and the data file allow, the newest first. Returns the index of the first possible one. */
 static int states(struct metas out[3], const struct record *r, const struct metas *m) {
     int newer = newer_page(&r->metas);
-    /* The data file's own state: a program that writes no record may have committed. */
+    /* the data file's own state: a program that writes no record may have committed it */
     out[0] = *m;
-    /* The commit after the record's, with the transaction number that it must have. */
+    /* the commit after the record's, with the transaction number that it must have */
     out[1] = *m;
     memcpy(out[1].page[newer], r->metas.page[newer], CATALOG_META_BYTES);
     little_endian_put(out[1].page[!newer] + META_TXN, txn_of(&r->metas, newer) + 1, 8);

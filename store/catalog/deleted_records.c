@@ -1,4 +1,5 @@
-/* deleted_records.c -- see deleted_records_internal.h. A value: first chunk, chunks, tokens (u64), CRC32C. */
+/* deleted_records.c -- see deleted_records_internal.h. The value of a record: first chunk, chunks,
+ * tokens (u64), CRC32C. */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-/* deleted_records_internal.h -- the table "deleted", by document id: documents that were deleted, and in a joined store
+/* deleted_records_internal.h -- the table "deleted", by document id: deleted documents, and in a joined store the
  * copies of a document of an earlier part.
  *
  * Such a document keeps its records and rows until the store is compacted. It has no hash, so its text can be added
@@ -14,7 +14,7 @@ enum status record_is_deleted(struct catalog_txn *t, int64_t document, bool *yes
 enum status record_decode_deleted(struct bytes key, struct bytes value, const struct catalog *c,
                                   struct deleted_record *out);
 
-/* What was deleted from a generation. */
+/* The documents and chunks that were deleted from a generation. */
 struct deleted_list {
     struct store_range *ranges; int64_t n;                /* chunks; free with memory_free */
     int64_t documents, chunks, tokens;

@@ -13,13 +13,13 @@
 
 struct frozen_record { uint64_t generation, catalog_bytes; uint32_t catalog_crc; };
 
-/* *found false: not a snapshot. Otherwise the record is whole and the catalog has the recorded size. */
+/* *found false: the store is not a snapshot. Otherwise the record is complete and the catalog has the recorded size. */
 enum status frozen_read(struct frozen_record *out, bool *found, const char *folder);
 /* STATUS_CORRUPT: a byte of the catalog has changed. */
 enum status frozen_check(const struct frozen_record *r, const char *folder);
-/* Computes the checksum of the catalog, which nothing may write to afterwards, and writes the file durably. */
+/* Computes the checksum of the catalog and writes the file durably. Nothing may write to the catalog afterwards. */
 enum status frozen_write(const char *folder, uint64_t generation);
-/* STATUS_READ_ONLY, with the remedy: `store` (its folder) is a snapshot. */
+/* Returns STATUS_READ_ONLY, with the remedy: `store` (its folder) is a snapshot. */
 enum status frozen_refuse(const char *store);
 /* The remedy for a damaged snapshot. */
 extern const char *const remedy_freeze;

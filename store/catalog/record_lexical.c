@@ -14,7 +14,7 @@ static enum status damaged(const struct catalog *c) {
     return fail(STATUS_CORRUPT, "%s: record of the lexical index is damaged, run drt-index repair", catalog_path(c));
 }
 
-/* Ranges rise, and each number was given out once. Sums of counts that pass cannot overflow. */
+/* Ranges ascend, and numbers of files are unique. Sums of counts that pass this check cannot overflow. */
 static bool segment_follows(const struct lexical_record *r, int64_t i) {
     static const int64_t most = INT64_MAX / 1024;
     const struct lexical_segment_record *s = &r->list[i];

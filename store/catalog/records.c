@@ -1,7 +1,8 @@
 /* records.c -- encodes and checks the bytes of the catalog's records, which are the same on every machine.
  *
- * Every value ends with the CRC32C of its bytes. Values of format 1 have no checksum, and the value of "format" has one
- * since format 3. Values of an older program are read without it until they are written again. */
+ * Every value ends with the CRC32C of its bytes, except that values of format 1 have no checksum, and the value of
+ * "format" has one only since format 3. Values that an older program wrote are read without it until they are written
+ * again. */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -33,7 +34,7 @@ static size_t seal(struct writer *w, const uint8_t *value) {
     return (size_t)(w->at - value);
 }
 
-/* Reading past the end gives zeros and sets `good` to false. */
+/* Reads past the end give zeros and set `good` to false. */
 struct reader {
     const uint8_t *begin, *at, *end;
     bool good;
@@ -48,7 +49,7 @@ static uint64_t get(struct reader *r, int bytes) {
     r->at += bytes;
     return value;
 }
-/* Reads a count or id. A negative or very large one could overflow later sums. */
+/* Reads a count or id. A negative or very large number is refused, because later sums could overflow. */
 static int64_t get_count(struct reader *r) {
     uint64_t value = get(r, 8);
     if (value > (uint64_t)INT64_MAX / 1024) r->good = false;
@@ -325,7 +326,7 @@ static bool stored_files_equal(struct stored_file a, struct stored_file b) {
 }
 
 /* All shards of one file must record the same range of shards, which must end within the list. `file`: the first of
- * them that is not dropped, or -1. */
+ * these shards that is not dropped, or -1. */
 static bool shard_file_agrees(const struct shard_record *list, int64_t i, int64_t count, int64_t file) {
     const struct shard_record *r = &list[i], *before = r - 1;
     if (r->last_file_shard >= count) return false;
@@ -543,7 +544,7 @@ enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool
     TRY(s);
     struct reader r = reader_of(value);
     *document = get_count(&r);
-    if (!finished(&r)) *document = -1; /* the hash exists, which is all that the writer needs */
+    if (!finished(&r)) *document = -1; /* the hash exists, and the writer needs no more */
     return STATUS_OK;
 }
 

@@ -1,7 +1,7 @@
 /* compact.c -- makes a new store of the documents that a view has. It uses only the functions of store.h.
  *
  * Documents are copied in the order of their ids, with their tokens and their landmarks as stored. The cursor of each
- * shard names the generation it comes from and the next document, so that a killed call can be repeated. */
+ * shard names the source's generation and the next document, so that a killed call can be repeated. */
 #include "base/memory.h"
 #include "store/store.h"
 #include <string.h>
@@ -29,7 +29,7 @@ struct compact {
     size_t text_capacity;
 };
 
-/* Copies the strings of a document, which the view's next call would overwrite. */
+/* Copies the strings of a document, because the view's next call would overwrite them. */
 static enum status compact_strings(struct compact *c, const struct store_document *d, struct store_new_document *out) {
     const size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     TRY(memory_grow(&c->text, &c->text_capacity, source + key));
@@ -58,7 +58,7 @@ static enum status compact_document(struct compact *c, int64_t number) {
     struct store_new_document added;
     bool duplicate = false;
     enum status s = store_view_document(c->view, &d, number);
-    if (s == STATUS_NOT_FOUND) return STATUS_OK; /* deleted, or of a dropped shard */
+    if (s == STATUS_NOT_FOUND) return STATUS_OK; /* it was deleted, or is of a dropped shard */
     TRY(s);
     TRY(compact_strings(c, &d, &added));
     TRY(compact_tokens(c, &d, &added.n_ids));
@@ -97,7 +97,7 @@ static enum status compact_documents(struct compact *c) {
     return compact_seal(c);
 }
 
-/* Continues at a cursor of `to`, if that is of this compaction. */
+/* Continues at a cursor of `to`, if the cursor is of this compaction. */
 static enum status compact_continue(struct compact *c, const uint8_t *cursor, size_t bytes) {
     struct compact_cursor found = {0};
     if (bytes == sizeof found) memcpy(&found, cursor, sizeof found);

@@ -1,4 +1,4 @@
-/* delete.c -- deletes single documents from the view.
+/* delete.c -- deletes documents.
  *
  * One transaction records them in the table "deleted", removes their hashes and publishes a generation with the same
  * counts. Their records, tokens and landmarks stay. So all ids stay, and views of older generations read the same as
@@ -17,8 +17,8 @@ struct delete {
     const char *dir;
     const struct store_delete *how;
     struct store_delete_report *report;
-    struct store_writer *w;  /* NULL in a dry run, */
-    struct catalog *catalog; /* which opens this; otherwise the writer's */
+    struct store_writer *w;  /* NULL in a dry run */
+    struct catalog *catalog; /* the writer's; in a dry run, opened by this call */
     struct generation_record published;
     struct shard_record *shards;
     int64_t *list; /* documents to be deleted, ascending */
@@ -44,7 +44,7 @@ static bool delete_matches(const struct delete *d, const char *source) {
     return false;
 }
 
-/* *gone: the document is not in the view of the published generation. */
+/* *gone: whether the published generation lacks the document. */
 static enum status delete_look(struct delete *d, struct catalog_txn *t, int64_t number, struct document_record *r,
                                bool *gone) {
     TRY(record_get_document(t, d->catalog, r, number));
@@ -66,7 +66,7 @@ static int delete_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Collects the documents that are named by number, each once. */
+/* Collects the documents that are given by number, each once. */
 static enum status delete_find_named(struct delete *d, struct catalog_txn *t) {
     int64_t *sorted;
     const int64_t n = d->how->n_documents;

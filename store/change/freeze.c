@@ -1,8 +1,8 @@
 /* freeze.c -- see freeze.h.
  *
  * Order: the data files are put into <to>.partial; then the catalog is copied and its journal removed; then
- * catalog/frozen is written. Everything is durable before the folder gets its final name. Links are safe, because data
- * files never change and the store removes only its own names. */
+ * catalog/frozen is written. Everything is durable before the folder gets its final name. Links are safe: data files
+ * never change, and when the store removes a file, the snapshot's link stays. */
 #include "store/change/freeze.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -55,13 +55,13 @@ static enum status freeze_remove_folder(const char *path) {
     return s;
 }
 
-/* Removes what a killed or failed call left. The marker is removed last, so that this can be killed and repeated
- * too. */
+/* Removes what a killed or failed call left. The marker is removed last, so that this function can be killed
+ * and repeated, too. */
 static enum status freeze_clean(const struct freeze *f) {
     char path[FILE_PATH_MAX], frozen[FILE_PATH_MAX];
     if (!file_is_directory(f->work) || rmdir(f->work) == 0) return STATUS_OK;
     TRY(file_join(path, f->work, marker));
-    TRY(file_join(frozen, f->work, "catalog/frozen")); /* only the final name was missing */
+    TRY(file_join(frozen, f->work, "catalog/frozen")); /* the snapshot was complete but not renamed yet */
     if (!file_exists(path) && !file_exists(frozen))
         return fail(STATUS_INVALID, "%s: exists and is not an unfinished snapshot: move it, or choose another --out",
                     f->work);
@@ -152,7 +152,7 @@ static enum status freeze_lexical(struct freeze *f) {
 /* ---- the catalog -------------------------------------------------------------------------------------------- */
 
 /* Opens the copy as a writer does. That raises it to the current format, writes its commit record, and removes the
- * journal and the lock's names. */
+ * journal and the lock files. */
 static enum status freeze_catalog(const struct freeze *f) {
     char path[FILE_PATH_MAX];
     struct store_writer *w;
@@ -188,7 +188,7 @@ static enum status freeze_publish(const struct freeze *f) {
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
 
-/* Whether `to` is this snapshot already. Fails if something else is there. */
+/* Whether `to` is this snapshot already. Fails if `to` is something else. */
 static enum status freeze_existing(struct freeze *f) {
     char folder[FILE_PATH_MAX];
     struct frozen_record found;
@@ -254,7 +254,7 @@ static enum status freeze_all(struct freeze *f, const char *to) {
     TRY(freeze_shards(f));
     TRY(freeze_index(f));
     TRY(freeze_lexical(f));
-    catalog_abort(f->t); /* does not block a commit, but the copy uses a snapshot of its own */
+    catalog_abort(f->t); /* a reader does not block a commit, but the copy makes its own snapshot */
     f->t = NULL;
     TRY(freeze_catalog(f));
     return freeze_publish(f);

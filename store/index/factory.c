@@ -1,12 +1,12 @@
-/* factory.c -- see factory_check in vectors_internal.h. FAISS also refuses strings that it cannot read, but prints a
- * line on stderr. So strings that it certainly cannot read are refused here. */
+/* factory.c -- see factory_check in vectors_internal.h. FAISS also refuses strings that it cannot parse, but prints a
+ * line on stderr. So strings that it certainly cannot parse are refused here. */
 #include "store/index/vectors_internal.h"
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts that are checked completely, and the first words of parts that are left to FAISS. */
+/* Parts that are checked completely, and the beginnings of parts that only FAISS checks. */
 static const char known[] =
     "^(OPQ[0-9]+(_[0-9]+)?|PCA(WR|W|R)?[0-9]+|RR[0-9]*|IVF[0-9]+(_HNSW[0-9]*|_NSG[0-9]+|\\(.*\\))?"
     "|Flat|SQ(4|6|8|fp16|bf16|8_direct|8_direct_signed)|PQ[0-9]+(x[0-9]+)?(np)?"
@@ -14,8 +14,8 @@ static const char known[] =
 
 static const char digits[] = "0123456789";
 
-/* Returns the first number that is 0, or 1 after a graph's name (FAISS divides by it, or does not return); NULL:
- * none. */
+/* Returns the first number that is 0, or that is 1 after a graph's name; NULL: none. FAISS divides by such numbers, or
+ * does not return. */
 static const char *number_too_small(const char *factory) {
     for (const char *p = factory + strcspn(factory, digits); *p; p += strcspn(p, digits)) {
         const char *number = p;

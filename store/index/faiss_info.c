@@ -1,6 +1,6 @@
 /* faiss_info.c -- which FAISS is linked, and how fast it scans. Debian's FAISS is built for SSE2 and 7 to 10 times
- * slower than a build for this processor. The library does not export what it was built for, so its rate is measured
- * against this program's loop. */
+ * slower than a build for this processor. The library does not export what it was built for, so its rate is compared
+ * with that of this program's loop. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -10,7 +10,7 @@
 
 enum { ROWS = 4096, DIM = 256, REPEATS = 5 };
 
-/* Values a second that this program's product computes over the same number of float32 rows. */
+/* Measures how many values per second this program's product computes over the same number of float32 rows. */
 static double own_rate(float *scores, const float *rows) {
     double best = 1e30;
     for (int i = 0; i < REPEATS; i++) {
@@ -22,7 +22,7 @@ static double own_rate(float *scores, const float *rows) {
     return (double)ROWS * DIM / best;
 }
 
-/* FAISS's rate, and the ratio to this program's rate. */
+/* Measures FAISS's rate, and its ratio to this program's rate. */
 static enum status measure(double *mb_s, double *share) {
     float *rows, *scores;
     TRY(memory_allocate_aligned(&rows, (size_t)ROWS * (DIM + 1)));
@@ -37,7 +37,7 @@ static enum status measure(double *mb_s, double *share) {
     return s;
 }
 
-/* Measured ratios: 0.1 for SSE2, 0.8 and more for AVX2. */
+/* Measured ratios are 0.1 for SSE2, and 0.8 and more for AVX2. */
 static bool share_is_wide(double share) {
     return share >= 0.4;
 }

@@ -24,8 +24,8 @@ int64_t index_build_live(const struct index_build *b) {
 
 /* ---- the template ---- */
 
-/* Trains by FAISS: the codes, and the centroids if no clustering made them. FAISS reports no progress and cannot be
- * stopped. */
+/* Trains the codes by FAISS, and also the centroids if no clustering made them. FAISS reports no progress and
+ * cannot be stopped. */
 static enum status train_rest(const struct index_build *b, struct vectors *v, const struct index_plan *plan,
                               const float *rows, int64_t n) {
     struct progress_clock *clock;
@@ -37,8 +37,8 @@ static enum status train_rest(const struct index_build *b, struct vectors *v, co
     return s;
 }
 
-/* Samples one row from each of n equal stretches, spread over the whole store, into the first n of `all` rows. The ids
- * ascend, and are the same for a seed. */
+/* Samples one row from each of n equal ranges of the whole store into the first n of `all` rows. The ids ascend. The
+ * same seed gives the same ids. */
 static enum status sample_rows(const struct index_build *b, float *rows, int64_t n, int64_t all) {
     int64_t chunks = index_build_live(b);
     size_t dim = (size_t)b->landmarks->dim;
@@ -50,12 +50,11 @@ static enum status sample_rows(const struct index_build *b, float *rows, int64_t
         TRY(landmarks_to_float(rows + (size_t)i * dim, b->landmarks, store_dropped_nth(dropped, pick), 1));
         if (high - seen < RELEASE_ROWS && i + 1 < n) continue;
         int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
-        /* mapped pages are resident too, and count under max_ram */
+        /* Mapped pages are resident memory, too, and max_ram limits it. */
         landmarks_release_pages(b->landmarks, first, end - first);
         seen = high;
     }
-    /* If there are few rows FAISS prints a warning on stderr, where a library must not write. The rows are then
-     * repeated. */
+    /* With few rows FAISS prints a warning on stderr, where a library must not write. So the rows are repeated. */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
     return STATUS_OK;
@@ -64,7 +63,7 @@ static enum status sample_rows(const struct index_build *b, float *rows, int64_t
 enum status index_build_train(const struct index_build *b, struct vectors *v, const struct index_plan *plan) {
     int64_t chunks = index_build_live(b), n = plan->sample < chunks ? plan->sample : chunks;
     int64_t all = n < plan->quiet_sample ? plan->quiet_least : plan->quiet_sample;
-    if (all < n) all = n; /* the plan counts dropped shards, which leave fewer rows */
+    if (all < n) all = n; /* the plan counts the rows of dropped shards, too */
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)all * (size_t)b->landmarks->dim));
     enum status s = sample_rows(b, rows, n, all);
@@ -99,7 +98,8 @@ int64_t index_build_block(int dim) {
 
 enum status index_build_fill(const struct index_build *b, struct vectors *v, int64_t begin, int64_t end,
                              int64_t total) {
-    const int64_t most = BLOCK_FLOATS / b->landmarks->dim; /* fewer calls wait less for their threads */
+    /* with fewer calls FAISS's threads wait less for each other */
+    const int64_t most = BLOCK_FLOATS / b->landmarks->dim;
     const int64_t block = vectors_adds_apart(v) ? most : index_build_block(b->landmarks->dim);
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)block * (size_t)b->landmarks->dim));

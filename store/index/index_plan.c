@@ -1,6 +1,6 @@
-/* index_plan.c -- see index_plan_internal.h. The rules are FAISS's recommendations: about 4 times the square root of
- * the vectors as lists, and at least 39 training vectors a list. PQ gets the suffix "np", since polysemous training
- * takes 26 times as long. */
+/* index_plan.c -- see index_plan_internal.h. The rules are FAISS's recommendations: as many lists as 4 times the square
+ * root of the number of vectors, and at least 39 training vectors per list. PQ gets the suffix "np", since polysemous
+ * training takes 26 times as long. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
 #include <math.h>
@@ -18,12 +18,14 @@ enum {
     TRAIN_MIN = 16384
 };
 
-/* Memory for training: the sample, FAISS's transformed copy of it and its residuals, the centroids and their graph. */
+/* Returns the memory for training: the sample, FAISS's transformed copy of it and its residuals, the centroids
+ * and their graph. */
 static uint64_t train_bytes(int64_t sample, int64_t lists, int dim) {
     return (uint64_t)sample * (uint64_t)dim * 12 + (uint64_t)lists * ((uint64_t)dim * 12 + 512);
 }
 
-/* Vectors that fit into one segment. Its lists grow by doubling, so twice their size is counted. */
+/* Returns the number of vectors that fit into one segment. Its lists grow by doubling, so twice their
+ * size is counted. */
 static int64_t rows_within(uint64_t max_ram, const struct index_plan *p, int dim) {
     uint64_t fixed = (uint64_t)p->lists * ((uint64_t)dim * 8 + 512) + ADD_BLOCK_BYTES;
     uint64_t code = p->code_bytes ? (uint64_t)p->code_bytes : (uint64_t)dim * 4 + 512;
@@ -95,7 +97,7 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
 }
 
 struct index_rates index_rates_of(bool faiss_is_wide, int threads, enum store_landmarks type) {
-    static const double row_rate = 10e9, row_rate_max = 60e9; /* of one thread; of a machine's memory */
+    static const double row_rate = 10e9, row_rate_max = 60e9; /* of one thread; of the memory of a machine */
     double rows = row_rate * threads;
     if (rows > row_rate_max) rows = row_rate_max;
     return (struct index_rates){.rows = rows,
@@ -105,14 +107,14 @@ struct index_rates index_rates_of(bool faiss_is_wide, int threads, enum store_la
 }
 
 struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
-    enum { LINKS = 64 }; /* links of a centroid in the graph, which are compared for every visited list */
+    enum { LINKS = 64 }; /* number of centroids in the graph that are compared for every visited list */
     double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
     return (struct index_costs){
         .exact = 1e3 * rates->number_bytes * all / rates->rows,
         .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
 }
 
-/* Whether a scan is better than an index, which can lose neighbours. Writes the reason. */
+/* Whether a scan is better than an index, which can miss neighbours. Writes the reason. */
 static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
     struct index_costs cost = index_costs_of(rates, chunks, dim);
     bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;
@@ -126,8 +128,8 @@ static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const 
     return scan;
 }
 
-/* "auto" with an old store: an index that the user chose stays; one that "auto" chose stays until the store has
- * outgrown it. */
+/* Applies "auto" to a store with an index. An index that the user chose stays. One that "auto" chose stays until the
+ * store has outgrown it. */
 static enum status decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
                           uint64_t max_ram, const struct index_rates *rates) {
     p->chosen = old->chosen;
@@ -174,8 +176,8 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
         return STATUS_OK;
     }
     p.rebuild = strcmp(p.factory, old->factory) != 0;
-    TRY(index_plan_enough(&p, chunks)); /* checked first, because FAISS would make all of the lists */
-    struct vectors *probe;              /* gets FAISS's own reason before any work */
+    TRY(index_plan_enough(&p, chunks)); /* before vectors_make, which would allocate all lists */
+    struct vectors *probe;              /* FAISS's own reason for a refusal, before any work */
     TRY(vectors_make(&probe, p.factory, dim));
     vectors_free(probe);
     TRY(size_sample(&p, chunks, dim, max_ram));

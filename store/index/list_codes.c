@@ -3,7 +3,7 @@
  * With AVX-512 VNNI one instruction multiplies 64 codes by 64 weights of 8 bits, so a weight is represented by two: 128
  * * high + low. Four rows at a time share the loaded weights. With AVX2, 16 codes at a time are widened to 16 bits and
  * multiplied by whole weights. Both are compiled under a target attribute, and called only if the processor has the
- * instructions. A single query is bound by memory: 2 instructions for 64 bytes. */
+ * instructions. A single query is bound by memory, with 2 instructions for 64 bytes. */
 #include "store/index/list_codes_internal.h"
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,7 @@ void code_query_make(struct code_query *out, void *memory, const float *query, s
     if (!isfinite(base) || !isfinite(sum)) return;
     out->base = base;
     if (most > 0) out->unit = most / WEIGHT_MOST;
-    /* Rounding adds at most half a unit to each weight. */
+    /* rounding adds at most half a unit to each weight */
     double allowed = SUM_MOST / 255 - dim;
     if (sum / out->unit > allowed) out->unit = sum / allowed;
     for (int i = 0; i < dim; i++) {
@@ -80,7 +80,7 @@ AVX2 static void sums_avx2(int32_t *out, const uint8_t *codes, int64_t n, const 
 
 /* ---- AVX-512 VNNI ---- */
 
-/* 128 * high + low: a lane may wrap around, but the sum of all lanes cannot */
+/* 128 * high + low. A lane may overflow, but the sum of all lanes cannot. */
 VNNI_INLINE __m256i lanes_of(__m512i high, __m512i low) {
     __m512i both = _mm512_add_epi32(_mm512_slli_epi32(high, 7), low);
     return _mm256_add_epi32(_mm512_castsi512_si256(both), _mm512_extracti64x4_epi64(both, 1));

@@ -2,15 +2,15 @@
  *
  * Element i of a row is low[i] + step[i] * code[i]. So q . row = base + unit * sum_i weight[i] * code[i], where
  * weight[i] is q[i] * step[i] / unit, rounded to an integer of 15 bits and a sign. `unit` is the smallest one for which
- * the largest weight fits and no sum exceeds 31 bits. A sum of integers does not depend on its order, so all processors
- * find the same rows. Rounding a weight loses 1 / 32,000 of the largest one; the codes themselves lose 1 / 510 of an
- * element's range. */
+ * the largest weight fits and no sum exceeds 31 bits. The sum of integers does not depend on their order, so all
+ * processors find the same rows. Rounding a weight loses 1 / 32,000 of the largest one; the codes themselves lose 1 /
+ * 510 of an element's range. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { CODE_PAD = 64 };                  /* zeros fill the weights up to a multiple of this */
+enum { CODE_PAD = 64 };                  /* the weights are padded with zeros to a multiple of this */
 
 struct code_range { const float *low, *step; };           /* [dim] */
 
@@ -30,8 +30,8 @@ void code_query_make(struct code_query *out, void *memory, const float *query, s
 /* out[r] = sum_i weight[i] * codes[r * dim + i] for n rows. Reads no byte outside codes[n * dim]. */
 typedef void code_sums(int32_t *out, const uint8_t *codes, int64_t n, const struct code_query *query, int dim);
 
-/* Returns the loop of this width, for tests: 0 is plain C, each further one is wider. NULL: the processor cannot run
- * it. */
+/* Returns the loop of one level, for tests: level 0 is plain C, each further level uses wider vectors. NULL: the
+ * processor cannot run it. */
 enum { CODE_SUMS_LEVELS = 3 };
 code_sums *code_sums_at(int level);
 code_sums *code_sums_best(void);

@@ -1,6 +1,6 @@
 /* list_scan.c -- see list_scan_internal.h.
  *
- *   few queries    are searched one after the other: the threads share the coded centroids, then the lists, best first
+ *   few queries    are searched one after another: the threads share the coded centroids, then the lists, best first
  *   many queries   are divided into blocks, one for a thread. Visits are ordered by list, so that a list's rows are
  *                  read once for all queries of the block. The best lists of each query are visited in a first round,
  *                  because their scores exclude most rows of the later lists.
@@ -19,11 +19,11 @@ enum {
     ROWS = 64,           /* a block of rows */
     GROUP = 16,          /* sums that one comparison can skip */
     TOGETHER = 8,        /* queries that read the coded centroids together */
-    BLOCK_QUERIES = 512, /* queries of a thread's block */
+    BLOCK_QUERIES = 512, /* queries in the block of one thread */
     VISITS = 1 << 20,    /* visits of a block, approximately */
     FIRST_VISITS = 4,    /* visits of a query in the first round */
     BUCKETS = 1024,
-    BYTES_ALONE = 1 << 19 /* with fewer bytes of codes a second thread does not pay */
+    BYTES_ALONE = 1 << 19 /* with fewer bytes of codes a second thread makes the search slower */
 };
 
 struct list_scan {
@@ -31,8 +31,8 @@ struct list_scan {
     int64_t lists;
     const float *centroids;
     struct list_scan_list *list;
-    struct code_range rows, coarse; /* how rows and centroids are coded */
-    float *ranges;                  /* memory of rows and coarse */
+    struct code_range rows, coarse; /* how rows and centroids are coded: their ranges */
+    float *ranges;                  /* the memory of `rows` and `coarse` */
     uint8_t *coded;                 /* [lists, dim]: centroids */
     bool residual;
     code_sums *sums;
@@ -101,16 +101,16 @@ void list_scan_use(struct list_scan *x, code_sums *sums) {
 
 /* ---- rows ---- */
 
-/* A query, for which rows of one list are offered to `best`. */
+/* A query and its best rows, to which rows of one list are offered. */
 struct target {
     const struct code_query *query;
     struct top_list best;
     const struct store_range *exclude; /* NULL: none */
     _Atomic float *reach;              /* lower bound of the k-th best score over all threads; NULL: one thread */
-    double bias;                       /* of the list; added to every row's score */
+    double bias;                       /* of the list; it is added to the score of every row */
 };
 
-/* The least sum whose score may enter the list. Scores are rounded to float32, so this is one step below the worst
+/* The least sum whose score may enter the list. Scores are rounded to float32, so the bound is one step below the worst
  * score in the list. */
 static int32_t least_sum(const struct target *t) {
     float worst = t->best.score[0];
@@ -188,7 +188,7 @@ static bool visits_by_codes(const struct list_scan *x, int nprobe) {
     return 2 * (int64_t)nprobe + 16 < x->lists;
 }
 
-/* Moves the numbers of at least `wanted` lists with the largest sums to the front of `sums`; returns how many. */
+/* Moves the numbers of at least `wanted` lists with the largest sums to the front of `sums`; returns their number. */
 static int64_t greatest_sums(int32_t *sums, int64_t n, int64_t wanted) {
     int32_t low = sums[0], high = sums[0], count[BUCKETS] = {0};
     for (int64_t i = 1; i < n; i++) {
@@ -209,8 +209,8 @@ static int64_t greatest_sums(int32_t *sums, int64_t n, int64_t wanted) {
     return kept;
 }
 
-/* Selects lists[nprobe], best first, and their centroids' products. sums [lists] is overwritten: the sums of the coded
- * centroids, if those are used. */
+/* Selects lists[nprobe], best first, and their centroids' products. sums [lists] is overwritten, with the sums of the
+ * coded centroids if these are used. */
 static void order_lists(const struct list_scan *x, struct top_list lists, int32_t *sums, const float *query) {
     int64_t n = x->lists;
     bool some = visits_by_codes(x, lists.k);
@@ -223,13 +223,13 @@ static void order_lists(const struct list_scan *x, struct top_list lists, int32_
     top_list_sort(lists);
 }
 
-/* Lists that others scan become -1. */
+/* Sets the lists that other slices scan to -1. */
 static void skip_lists(const struct list_scan_search *how, struct top_list lists) {
     for (int i = 0; how->lists.end > 0 && i < lists.k; i++)
         if (lists.id[i] < how->lists.begin || lists.id[i] >= how->lists.end) lists.id[i] = -1;
 }
 
-/* A list is of the slice in which its middle row is. */
+/* A list belongs to the slice that contains its middle row. */
 struct store_range list_scan_share(const struct list_scan *x, struct store_slice slice) {
     int64_t rows = 0, before = 0;
     struct store_range share = {0, 0};
@@ -340,7 +340,7 @@ static void block_round(const struct search *s, struct worker *w, int64_t first,
             struct visit v = w->visits[(int64_t)q * nprobe + j];
             if (v.list >= 0) w->ordered[w->starts[v.list]++] = v;
         }
-    for (int64_t l = 0, at = 0; l < x->lists; l++) { /* starts[l] is the end of l at this point */
+    for (int64_t l = 0, at = 0; l < x->lists; l++) { /* at this point starts[l] is the end of list l */
         int targets = 0;
         for (; at < w->starts[l]; at++) {
             const struct visit *v = &w->ordered[at];
@@ -380,7 +380,7 @@ static struct top_list own_list(const struct search *s, int worker) {
 
 static void coarse_body(void *context, int64_t begin, int64_t end, int worker) {
     struct search *s = context;
-    struct worker *w = &s->workers[0]; /* the first worker holds the query */
+    struct worker *w = &s->workers[0]; /* the state of the first worker describes the query */
     (void)worker;
     s->x->sums(w->sums + begin, s->x->coded + (size_t)begin * (size_t)s->x->dim, end - begin, &w->queries[1],
                s->x->dim);

@@ -2,10 +2,10 @@
  *
  * A query visits the nprobe lists whose centroids have the largest product with it (ties: the smaller list). The result
  * is the k rows of these lists with the largest product of query and decoded row (ties: the smaller id). The centroids
- * are coded with 8 bits, too: the codes select 2 * nprobe + 16 lists, which the float32 centroids then order. Rows are
+ * have 8-bit codes, too. The codes select 2 * nprobe + 16 lists, of which the float32 centroids select nprobe. Rows are
  * scored as list_codes_internal.h describes. Results depend neither on the threads nor on the other queries of a call.
  *
- * The file must have passed segment_check_internal.h. Ids are returned as stored in the file. */
+ * The file must have passed the check of segment_check_internal.h. Ids are returned as stored in the file. */
 #pragma once
 #include "base/system/threads.h"
 #include "store/index/list_codes_internal.h"
@@ -35,10 +35,12 @@ struct list_scan_search {
     int k, nprobe;                       /* 1 <= nprobe <= lists */
     const struct store_range *exclude;   /* [n]; NULL: none */
     struct threads *threads;
-    struct store_range lists;            /* of the lists to visit, only these are scanned; end 0: all */
+    /* range of list numbers: of the lists to visit, only those in it are scanned; end 0: all */
+    struct store_range lists;
 };
-/* Divides the lists into `of` ranges with about equal numbers of rows; the range `number`, from 0. */
+/* Divides the lists into slice.of ranges with about equal numbers of rows, and returns the range slice.number, from
+ * 0. */
 struct store_range list_scan_share(const struct list_scan *x, struct store_slice slice);
 /* Writes ids [n * k], best first (-1: fewer were found), and their scores (NULL: not wanted). Several threads may
- * search one list_scan at the same time, each with its own pool. */
+ * search one list_scan at the same time, each with its own `threads`. */
 enum status list_scan_find(const struct list_scan *x, int64_t *ids, float *scores, const struct list_scan_search *how);

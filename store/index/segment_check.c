@@ -16,7 +16,7 @@ struct walk {
     size_t size, at;
     bool ids, known;
     int64_t first_id;
-    struct segment_layout layout; /* lists > 0: it has an inverted file, of which the rest follows */
+    struct segment_layout layout; /* lists > 0: an inverted file was found; the other fields describe it */
 };
 
 struct part { /* the header of the current index */
@@ -42,7 +42,7 @@ static enum status take_flag(struct walk *w, uint8_t *out) {
     return *out > 1 ? wrong(w, "a flag is neither 0 nor 1") : STATUS_OK;
 }
 
-/* Advances past a vector; *elements lies within the file, not aligned. */
+/* Advances past a vector. *elements points into the file, and may be unaligned. */
 static enum status take_vector(struct walk *w, const uint8_t **elements, uint64_t *n, size_t element_bytes) {
     *elements = w->data;
     TRY(take(w, n, sizeof *n));
@@ -83,7 +83,7 @@ static bool is(const char type[4], const char *name) {
     return memcmp(type, name, 4) == 0;
 }
 
-/* Remembers where the header that follows has the number of rows. */
+/* Records the offset of the number of rows in the header that follows. */
 static void add_count(struct walk *w) {
     struct segment_layout *l = &w->layout;
     if (l->n_counts < (int)ARRAY_LEN(l->counts)) l->counts[l->n_counts] = w->at + sizeof(int32_t);
@@ -217,7 +217,7 @@ static enum status take_graph(struct walk *w, int64_t nodes) {
 
 /* ---- inverted lists ---- */
 
-/* Each id must be in the segment's range, and occur once: a bitmap records the ids. */
+/* Each id must be in the segment's range and occur once. A bitmap records the ids. */
 static enum status check_ids(struct walk *w, const uint8_t *sizes, uint64_t n_sizes, size_t stride, int64_t count,
                              uint64_t code_bytes) {
     uint8_t *seen;
@@ -280,7 +280,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     uint8_t residual, map;
     const uint8_t *mapped;
     struct part centroids;
-    bool outer = w->layout.lists == 0; /* centroids may be of any type */
+    bool outer = w->layout.lists == 0; /* only of the outer index: centroids may be of any type */
     if (outer) add_count(w);
     TRY(take_header(w, p));
     TRY(take(w, &lists, sizeof lists));
@@ -310,7 +310,7 @@ static enum status take_inverted_file(struct walk *w, struct part *p, const char
     return take_lists(w, lists, code_bytes, p->count);
 }
 
-/* FAISS itself compares the sizes of a linear transform. */
+/* FAISS itself compares the sizes of a linear transform with each other. */
 static enum status take_transform(struct walk *w, int32_t *d) {
     char type[4];
     int32_t sides[2];
@@ -390,7 +390,7 @@ static enum status take_index(struct walk *w, struct part *p, int depth) {
     TRY(take_rows(w, p, code_bytes));
     uint8_t settings[9], flag;
     if (scalar) return STATUS_OK;
-    TRY(take(w, settings, 4)); /* search settings: two signs and a threshold */
+    TRY(take(w, settings, 4)); /* search settings: two flags and a threshold */
     TRY(take_flag(w, &flag));
     return take(w, settings, 4);
 }
@@ -437,11 +437,12 @@ static uint8_t *put_u64(uint8_t *at, uint64_t value) {
     return at + sizeof value;
 }
 
-/* As FAISS's write_InvertedLists: where at most half of the lists have rows, their numbers and sizes are written as
- * pairs. */
+/* As FAISS's write_InvertedLists: if at most half of the lists have rows, only these are written, as pairs of
+ * number and size. */
 enum status segment_head(uint8_t **head, size_t *bytes, const uint8_t *template, const struct segment_layout *layout,
                          const uint64_t *sizes, int64_t rows) {
-    enum { TAGS = 8, NUMBERS = 3 }; /* "ilar" and the kind of the sizes; lists, bytes of a code, length of the sizes */
+    /* "ilar" and the kind of the sizes; number of lists, bytes of a code, number of sizes */
+    enum { TAGS = 8, NUMBERS = 3 };
     uint64_t filled = 0;
     for (uint64_t l = 0; l < layout->lists; l++)
         filled += sizes[l] > 0;

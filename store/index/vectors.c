@@ -1,9 +1,10 @@
 /* vectors.c -- the only C file that includes FAISS.
  *
- * It works around these properties of FAISS 1.11. The C header's FAISS_IO_FLAG_MMAP is wrong: it reads everything into
- * memory. An error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped index is refused
- * here. "x4fs" codes can neither be mapped nor filtered. Error text is valid only until the next call, so it is copied
- * at once. Only inverted files store chunk ids; other types number vectors from 0, and an offset is added here. */
+ * It works around these properties of FAISS 1.11. The value of FAISS_IO_FLAG_MMAP in the C header is wrong: it reads
+ * everything into memory. An error thrown inside an OpenMP region cannot be caught and aborts, so adding to a mapped
+ * index is refused here. "x4fs" codes can neither be mapped nor filtered. Error text is valid only until the next call,
+ * so it is copied at once. Only inverted files store chunk ids; other types number vectors from 0, and an offset is
+ * added here. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -29,18 +30,19 @@
 /* Declared here for compilers whose OpenMP header is in another package. The setting holds for this thread only. */
 int omp_get_max_threads(void);
 void omp_set_num_threads(int count);
-/* Of the BLAS that FAISS calls, if that is OpenBLAS; kernels/linear/blas_cpu.c calls it too. */
+/* A function of the BLAS that FAISS calls, if that is OpenBLAS; kernels/linear/blas_cpu.c calls it, too. */
 void openblas_set_num_threads(int count) __attribute__((weak));
 /* Exported by the library, but missing from the headers of 1.11. */
 const char *faiss_get_version(void);
 
-enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP (lists of an IVF), IO_FLAG_MMAP_IFC */
+enum { MAP_LISTS = 0x646f0008, MAP_CODES = 0x200 }; /* IO_FLAG_MMAP, for the lists of an IVF; IO_FLAG_MMAP_IFC */
 
 struct vectors {
     FaissIndex *index;
-    FaissIndexIVF *ivf;             /* the inverted file within the index, borrowed; NULL: none */
-    FaissVectorTransform *rotation; /* the transform before it, if this file made it separately; borrowed */
-    int64_t first_id;               /* id of vector 0, if the index is not an inverted file */
+    FaissIndexIVF *ivf; /* the inverted file inside the index, borrowed; NULL: none */
+    /* the transform before the inverted file, if this program made it separately; borrowed */
+    FaissVectorTransform *rotation;
+    int64_t first_id; /* id of vector 0, if the index is not an inverted file */
     bool mapped;
     struct list_scan *scan; /* of a mapped inverted file of 8-bit codes; NULL: FAISS searches */
 };
@@ -102,7 +104,7 @@ static bool starts(const char **at, const char *word) {
     return true;
 }
 
-/* Bytes of one vector under the last component of the string; 0: unknown. */
+/* Returns the bytes of one vector under the last component of the string; 0: unknown. */
 static int64_t code_bytes(const char *codec, int64_t dim) {
     int64_t m = 0, bits = 8;
     if (strcmp(codec, "Flat") == 0) return dim * 4;
@@ -133,7 +135,7 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
         } else if (p = word, (starts(&p, "PCAWR") || starts(&p, "PCAW") || starts(&p, "PCAR") || starts(&p, "PCA") ||
                               starts(&p, "RR")) &&
                                  read_number(&p, &width)) {
-            /* width is set */
+            /* this branch sets width */
         } else if (p = word, starts(&p, "IVF") && read_number(&p, &plan.lists)) {
             /* the rest of this part is the coarse quantizer */
         } else if (!comma) {
@@ -150,7 +152,7 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
 
 /* ---- making and filling ---- */
 
-/* Reads "OPQ64_256,", a rotation into so many parts and dimensions; *rest points after it. */
+/* Parses "OPQ64_256,", a rotation with a number of parts and of dimensions. *rest points after it. */
 static bool starts_with_rotation(const char **rest, const char *factory, int64_t *parts, int64_t *width, int dim) {
     *width = dim;
     if (!starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
@@ -160,7 +162,7 @@ static bool starts_with_rotation(const char **rest, const char *factory, int64_t
     return true;
 }
 
-/* Makes the same index as index_factory, but so that the rotation can be trained separately. */
+/* Makes the same index as index_factory does, but so that the rotation can be trained separately. */
 static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const char *rest, int64_t parts,
                         int64_t width, int dim) {
     FaissOPQMatrix *matrix = NULL;
@@ -307,8 +309,9 @@ static enum status add_rows(struct vectors *v, const float *rows, int64_t n, int
 
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads) {
     assert(!v->mapped && vectors_trained(v));
-    /* How OpenBLAS divides a product among threads changes its rounding, and by that the list of a row between two
-     * centroids: with one thread the processors of a machine make no difference. */
+    /* The rounding of a product depends on how OpenBLAS divides it among threads. A different rounding can move a row
+     * between two lists whose centroids are equally near. With one thread the result does not depend on the number of
+     * processors. */
     if (!vectors_adds_apart(v) && openblas_set_num_threads) openblas_set_num_threads(1);
     int before = use_threads(threads);
     enum status s = add_rows(v, rows, n, first_id);
@@ -357,7 +360,7 @@ enum status vectors_write(const struct vectors *v, const char *path) {
     return s;
 }
 
-/* Makes this program's scan of the lists that FAISS mapped, if their codes are supported. */
+/* Makes a list_scan of the lists that FAISS has mapped, if their codes are supported. */
 static enum status scan_open(struct vectors *v) {
     struct vectors_lists from;
     struct list_scan_list *list = NULL;
@@ -458,7 +461,7 @@ static enum status search_ivf(const struct vectors *v, int64_t *ids, float *scor
     return status;
 }
 
-/* Searches a type without filters: asks for as many more hits as the range can contain, then removes those in the
+/* Searches a type that has no filters: requests as many more hits as the range can contain, then removes those in the
  * range. */
 static enum status search_plain(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k,
                                 const struct store_range *exclude) {

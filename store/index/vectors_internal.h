@@ -1,8 +1,8 @@
 /* vectors_internal.h -- FAISS indexes through its C API: make, train, fill, write, map, search.
  *
- * This interface knows neither shards nor the catalog. Ids are chunk ids. FAISS uses OpenMP; `threads` limits its
- * threads for a call. FAISS aborts the process on some misuses (adding to a mapped index) and does not check its files:
- * callers must check the recorded sizes and checksums before vectors_open. */
+ * This interface does not use shards or the catalog. Ids are chunk ids. FAISS uses OpenMP; `threads` limits its threads
+ * for a call. FAISS aborts the process on some misuses (adding to a mapped index) and does not check its files: callers
+ * must check the recorded sizes and checksums before vectors_open. */
 #pragma once
 #include "store/store.h"
 
@@ -12,13 +12,13 @@ struct vectors;
 struct vectors_plan {
     int64_t lists;                       /* lists of the inverted file; 0: not an inverted file, or unknown */
     int64_t code_bytes;                  /* bytes of a vector without its id; 0: unknown */
-    /* dimensions: those that reach the codes; parts: of a product code */
+    /* width: dimensions of the coded vector; parts: number of parts of a product code */
     int64_t width, parts;
-    bool rotated;                        /* by an OPQ, which trains product codes of its own */
+    bool rotated;                        /* by an OPQ transform, whose training trains product codes, too */
 };
 struct vectors_plan vectors_plan(const char *factory, int dim);
 
-/* STATUS_INVALID, naming the part: FAISS certainly cannot read the string. */
+/* STATUS_INVALID, naming the wrong part: FAISS cannot parse the string. STATUS_OK does not mean that it can. */
 enum status factory_check(const char *factory);
 /* Makes an empty index. STATUS_INVALID: FAISS cannot make it (with FAISS's own reason), or this program cannot search
  * it. */
@@ -27,53 +27,53 @@ void vectors_free(struct vectors *v);                     /* NULL is fine */
 
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
 /* Sets the centroids of an inverted file's lists to those that clustering->fit computes from the first n of `all` rows.
- * Call it before vectors_train, which trains the rest. If an OPQ rotation comes before the lists, it is trained first,
- * with all rows. STATUS_UNSUPPORTED: there are no such lists, or another transform comes before them. */
+ * Call it before vectors_train, which trains everything else. If an OPQ rotation comes before the lists, it is trained
+ * first, with all rows. STATUS_UNSUPPORTED: there are no such lists, or another transform comes before them. */
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
                                    int64_t n, int64_t all, int threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. The list and
- * the code of a row depend on the other rows of the call, but not on `threads`; for some types (vectors_adds_apart) on
- * the row alone. */
+ * the code of a row do not depend on `threads`. They can depend on the other rows of the call, except for the types of
+ * vectors_adds_apart. */
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
-/* Whether rows that are added together do not change each other's list or code. */
+/* Whether the list and the code of a row depend on that row only. */
 bool vectors_adds_apart(const struct vectors *v);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
-int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* lists that a query visits */
+int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* number of lists that a query visits */
 
-/* One list of an inverted file: n codes of vectors_code_bytes, and ids. Borrowed until the next addition. */
+/* One list of an inverted file: n codes of vectors_code_bytes each, and n ids. Borrowed until rows are added. */
 struct vectors_list { const uint8_t *codes; const int64_t *ids; int64_t n; };
 int64_t vectors_code_bytes(const struct vectors *v);      /* 0: not an inverted file */
-/* Only of an index that is in memory. */
+/* The index must be in memory, not mapped. */
 struct vectors_list vectors_list_of(const struct vectors *v, int64_t list);
 
 /* Writes a new file, which is durable and complete when the result is OK (see file_publish). */
 enum status vectors_write(const struct vectors *v, const char *path);
-/* Reads a file of vectors_write. `mapped`: for searching only, large parts stay on disk. first_id: as it was when
- * adding. */
+/* Opens a file of vectors_write. `mapped`: for searching only; large parts stay on disk. first_id: the first id that
+ * was added. */
 enum status vectors_open(struct vectors **out, const char *path, int dim, int64_t count, int64_t first_id, bool mapped);
 
-/* ids [n * k]: -1 if fewer are found; never an id in `exclude` (NULL: none), one range for all n queries. Several
- * threads may call it at the same time. nprobe 0: twice the square root of the number of lists, at least 8. nprobe =
- * number of lists: visits all lists, also those that a graph over the centroids does not reach. */
+/* Writes ids [n * k], -1 if fewer are found. Ids in `exclude` are never found (NULL: none; one range for all n
+ * queries). Several threads may call it at the same time. nprobe 0: twice the square root of the number of lists, at
+ * least 8. nprobe = number of lists: visits all lists, also those that a graph over the centroids does not reach. */
 enum status vectors_search(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                            const struct store_range *exclude, int threads);
 
-/* Whether list_scan_internal.h can search: a mapped inverted file of 8-bit scalar codes (IVF.., SQ8). */
+/* Whether list_scan_internal.h can search it: a mapped inverted file of 8-bit scalar codes (IVF.., SQ8). */
 bool vectors_scans(const struct vectors *v);
-/* Searches as vectors_search by list_scan, with a range for each query: exclude [n], NULL: none. `threads` share the
- * work. */
+/* Searches as vectors_search does, but by list_scan, with a range for each query: exclude [n], NULL: none. `threads`
+ * share the work. */
 enum status vectors_scan(const struct vectors *v, int64_t *ids, const float *queries, int64_t n, int k, int nprobe,
                          const struct store_range *exclude, struct threads *threads);
 
-/* The same for a slice's share of the lists, with the scores of the codes. how->lists is ignored; nprobe 0: the
- * default. */
+/* Searches one slice's share of the lists, and also returns the scores of the codes. how->lists is ignored; nprobe 0:
+ * the default. */
 struct list_scan_search;
 enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *scores, const struct list_scan_search *how,
                                struct store_slice slice);
 
-/* Megabytes of 8-bit codes that one thread of FAISS scans a second. */
+/* Measures how many megabytes of 8-bit codes one thread of FAISS scans per second. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
 /* Whether the linked FAISS scans as fast as a build for AVX2 (faiss_info.c). The measurement takes 10 ms. */
 enum status faiss_is_wide(bool *out);

@@ -1,12 +1,12 @@
 // vectors_prefetch.cpp -- see vectors_prefetch_internal.h.
 //
-// Prefetching: a mapped inverted file starts 32 threads for every query, which read the lists ahead. They help one
-// query on a cold disk. For lists in memory they take many times as long as the search.
+// Prefetching: for every query, FAISS starts 32 threads that read lists of a mapped inverted file ahead. They help a
+// single query on a cold disk. If the lists are in memory, they take many times as long as the search.
 //
-// All lists: a graph over the centroids finds only those that its links reach. Where centroids are nearly equal these
-// can be few, whatever nprobe is. A search of all lists therefore compares with the centroids themselves.
+// All lists: a graph over the centroids finds only the lists that its links reach. If centroids are nearly equal these
+// can be few, for any nprobe. So a search of all lists does not use the graph.
 //
-// Lists: the C API gives no pointers to codes, and none to what they mean.
+// Lists: the C API gives no pointers to the codes or to the ranges of the codes.
 #include "store/index/vectors_prefetch_internal.h"
 #include <cstdio>
 #include <exception>
@@ -45,7 +45,7 @@ static void search_all_lists(const faiss::Index *index, faiss::idx_t *ids, float
     auto lists = static_cast<faiss::idx_t>(ivf->nlist);
     std::vector<faiss::idx_t> list(static_cast<size_t>(lists));
     std::vector<float> score(static_cast<size_t>(lists));
-    // Query by query: lists are many, and their numbers and scores for all queries together would be much memory.
+    // One query at a time: with many lists, the numbers and scores of the lists of all queries would need much memory.
     for (faiss::idx_t q = 0; q < n; q++) {
         const float *query = queries + q * ivf->d;
         centroids_of(ivf)->search(1, query, lists, score.data(), list.data());

@@ -21,18 +21,18 @@ struct vectors_lists {
     int dim;
     int64_t lists;
     const float *centroids;              /* [lists, dim] */
-    /* [dim]: a decoded number is least + range * (code + 0.5) / 255 */
+    /* [dim]: element i of a decoded row is least[i] + range[i] * (code + 0.5) / 255 */
     const float *least, *range;
     bool residual;                       /* codes are those of a row minus its list's centroid */
 };
-/* Returns false if `index` is not an inverted file of such codes, ranked by inner products, with float32 centroids. */
+/* Returns false unless `index` is an inverted file of such codes with float32 centroids, ranked by inner products. */
 bool vectors_lists_of(const void *index, struct vectors_lists *out);
 /* Gets list l of such an index: *n codes of dim bytes, and ids as int64_t, which may be unaligned. */
 void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
-/* Whether rows that are added together do not change each other's list or code: centroids in a graph, flat or scalar
- * codes, no transform before. Others are computed by BLAS. */
+/* Whether the list and the code of a row depend on that row only: centroids in a graph, flat or scalar codes, no
+ * transform before them. The other types are computed by BLAS, a block of rows at a time. */
 bool vectors_adds_rows_apart(const void *index);
-/* Bytes of a code, and list l, of any inverted file. `ivf`: as faiss_IndexIVF_cast returns it. */
+/* Return the bytes of a code, and list l, of any inverted file. `ivf`: as faiss_IndexIVF_cast returns it. */
 int64_t vectors_ivf_code_bytes(const void *ivf);
 void vectors_ivf_list(const void *ivf, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* hybrid.c -- see hybrid.h. Lists are short (some hundreds): an insertion into the sorted result is enough. */
+/* hybrid.c -- see hybrid.h. Lists have some hundreds of hits, so insertion into the sorted result is fast enough. */
 #include "store/lexical/hybrid.h"
 #include <math.h>
 #include <stdbool.h>
@@ -26,7 +26,7 @@ static bool hit_is_worse(struct store_hit a, struct store_hit b) {
     return a.score < b.score || (a.score == b.score && a.chunk > b.chunk);
 }
 
-/* hits[*n], best first, at most k. */
+/* Inserts into hits[*n], best first, at most k. */
 static void hits_insert(struct store_hit *hits, int *n, int k, struct store_hit hit) {
     if (isnan(hit.score) || (*n == k && !hit_is_worse(hits[k - 1], hit))) return;
     int i = *n < k ? (*n)++ : k - 1;

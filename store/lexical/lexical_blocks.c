@@ -165,8 +165,8 @@ static void unpack_part(uint32_t *out, const uint8_t *in, int n, int width) {
 
 /* ---- sums of steps ---- */
 
-/* Steps (each less one) become chunks, from `base`: sums within four lanes, then with the last one before them, so that
- * one addition waits for another once in four numbers. */
+/* Turns differences (each less one) into chunk numbers, from `base`. It sums within four lanes, then adds the last
+ * number before them, so that only one addition in four depends on the previous one. */
 static void sum_steps(uint32_t *steps, int n, uint32_t base) {
     const lanes zero = {0};
     lanes before = zero + (base - 1);
@@ -187,7 +187,7 @@ static void sum_steps(uint32_t *steps, int n, uint32_t base) {
 
 /* ---- blocks ---- */
 
-/* Bits of those codes that are at least `least`, among those that are at least least - 1. */
+/* Writes one bit for each code of at least least - 1: whether the code is at least `least`. */
 static size_t encode_plane(uint8_t *out, const uint8_t *codes, int n, int least) {
     int bits = 0;
     memset(out, 0, LEXICAL_BLOCK / 8);
@@ -229,14 +229,14 @@ static uint64_t low_bits(int n) {
     return n <= 0 ? 0 : n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
 }
 
-/* `bits` bits from `in`; false where a bit beyond them is set. */
+/* Reads `bits` bits from `in`. Returns false if a padding bit after them is set. */
 static bool read_plane(uint64_t out[2], const uint8_t *in, int bits) {
     out[0] = out[1] = 0;
-    memcpy(out, in, ((size_t)bits + 7) / 8); /* little-endian, as everything here */
+    memcpy(out, in, ((size_t)bits + 7) / 8); /* numbers are little-endian here, too */
     return !(out[0] & ~low_bits(bits)) && !(out[1] & ~low_bits(bits - 64));
 }
 
-/* The i-th bit of `dense` goes where the i-th set bit of `selected` is. */
+/* Moves bit i of `dense` to the position of the i-th set bit of `selected`. */
 static void deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t selected[2]) {
     int i = 0;
     for (int half = 0; half < 2; half++) {
@@ -256,7 +256,7 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
         unpack_whole(out->chunks, in, width);
     else
         unpack_part(out->chunks, in, n, width);
-    /* 128 steps below 2^24 after a base below 2^24: the sum cannot wrap, so the last is the greatest. */
+    /* 128 differences below 2^24 and a base below 2^24: the sum cannot wrap, so the last number is the greatest. */
     sum_steps(out->chunks, n, base);
     memset(out->twice, 0, sizeof out->twice);
     memset(out->thrice, 0, sizeof out->thrice);

@@ -1,5 +1,5 @@
-/* lexical_build.c -- see lexical_build.h. Occurrences go through sorted runs; the merge writes each list as it
- * comes, the dictionary and its index wait in spools until the postings are complete. */
+/* lexical_build.c -- see lexical_build.h. Occurrences are sorted in runs. The merge writes each list at once. The
+ * dictionary and its index are collected in spools until the postings are complete. */
 #include "store/lexical/lexical_build.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -21,8 +21,8 @@ struct lexical_builder {
     uint64_t *keys; /* of the current chunk */
     size_t keys_capacity;
     uint64_t last_key;
-    uint8_t *dense; /* 2 bits a chunk */
-    uint8_t *skips; /* of the current list */
+    uint8_t *dense; /* 2 bits per chunk */
+    uint8_t *skips; /* the table of blocks of the current list */
     size_t skips_capacity;
     char path[FILE_PATH_MAX];
 };
@@ -48,7 +48,7 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
     enum status s;
-    TRY_GOTO(s, file_create(&b->file, path), out); /* first: it refuses a path that is too long */
+    TRY_GOTO(s, file_create(&b->file, path), out); /* first, because it refuses a path that is too long */
     snprintf(b->path, sizeof b->path, "%s", path);
     folder_of(folder, path);
     TRY_GOTO(s, runs_create(&b->runs, folder, max_ram < RAM_MIN ? RAM_MIN : max_ram), out);
@@ -108,7 +108,7 @@ static enum status write_part(struct lexical_builder *b, enum lexical_part part,
                                     : spool_write(part == LEXICAL_INDEX ? b->index : b->dictionary, data, bytes);
 }
 
-/* A dictionary entry being composed. */
+/* A dictionary entry that is being written. */
 struct entry {
     uint8_t bytes[4 * LEXICAL_VARINT_BYTES];
     size_t n;

@@ -17,13 +17,13 @@ struct lexical_postings lexical_segment_postings(const struct lexical *x, int64_
 
 /* ---- check ---- */
 
-enum { CHECK_ENTRIES = 256 }; /* of the dictionary's index, which a thread takes at a time */
+enum { CHECK_ENTRIES = 256 }; /* entries of the dictionary's index that a thread takes at a time */
 
 struct lists_check {
     const struct lexical *x;
-    atomic_llong *postings; /* [segments] that were found */
+    atomic_llong *postings; /* [segments] number of postings that were found */
     atomic_int status;      /* of the first part that failed */
-    char message[1024];     /* of its thread */
+    char message[1024];     /* of the thread that checked that part */
 };
 
 static int64_t check_parts(const struct lexical *x, int64_t segment) {

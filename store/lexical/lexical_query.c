@@ -1,4 +1,4 @@
-/* lexical_query.c -- an index of several segments, and queries made ready for it. */
+/* lexical_query.c -- an index of several segments, and the plan of a query over it. */
 #include "base/memory.h"
 #include "store/lexical/lexical_query_internal.h"
 #include <assert.h>
@@ -59,7 +59,7 @@ struct lexical_range lexical_segment_range(const struct lexical *x, int64_t segm
 struct key {
     uint64_t key;
     double weight;  /* count, times pair_weight for pairs; then times idf */
-    int64_t chunks; /* that have it */
+    int64_t chunks; /* number of chunks that contain the key */
 };
 
 static int by_key(const void *a, const void *b) {
@@ -100,8 +100,8 @@ static int by_weight(const void *a, const void *b) {
            (x->weight[LEXICAL_CODES] > y->weight[LEXICAL_CODES]);
 }
 
-/* Weights become integers: sums do not depend on their order, and equal scores are equal. The unit is a power of two,
- * the smallest with which the sum of all weights stays below 2^30. */
+/* Rounds the weights to integers, so that sums do not depend on their order and equal scores are equal. The unit is the
+ * smallest power of two with which the sum of all weights is below 2^30. */
 static void plan_weights(struct lexical_plan *p, struct key *keys, int n, int64_t all) {
     double most = 0;
     for (int i = 0; i < n; i++) {
@@ -118,7 +118,7 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
                         const struct key *keys, int n) {
     int dense = 0;
     lists->sparse = at;
-    for (int i = 0; i < n; i++) { /* sparse ones move to the front, dense ones to the end */
+    for (int i = 0; i < n; i++) { /* sparse lists move to the front, dense ones to the end */
         struct lexical_weighted w = at[i];
         if (w.list.kind == LEXICAL_ABSENT) continue;
         for (int code = 0; code < LEXICAL_CODES; code++)

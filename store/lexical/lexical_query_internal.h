@@ -3,29 +3,29 @@
 #include "store/lexical/lexical_segment_internal.h"
 
 struct lexical {
-    struct lexical_segment *segments;    /* rising chunk ranges */
+    struct lexical_segment *segments;    /* in ascending order of their chunks */
     int64_t n;
-    int64_t chunks;                      /* of all */
+    int64_t chunks;                      /* number of chunks of all segments */
     int vocab_size;
 };
 
 struct lexical_weighted {
     struct lexical_list list;
-    int32_t weight[LEXICAL_CODES + 1];   /* by code + 1; the first is 0 */
+    int32_t weight[LEXICAL_CODES + 1];   /* by code + 1; weight[0] is 0 */
 };
-/* Lists of one segment: dense ones apart, the greatest weight first. */
+/* The lists of one segment. Dense lists are separate, the greatest weight first. */
 struct lexical_lists {
     struct lexical_weighted *sparse, *dense;
     int n_sparse, n_dense;
-    int32_t dense_most;                  /* what the dense lists can add to a chunk */
+    int32_t dense_most;                  /* the most that the dense lists can add to a chunk's score */
 };
 struct lexical_plan {
     struct lexical_lists *segments;
     struct lexical_weighted *lists;
     float unit;                          /* of the weights */
-    int sparse_most;                     /* lists of any segment */
+    int sparse_most;                     /* the largest number of sparse lists in a segment */
 };
-/* how: pair_weight and counted matter. The sum of all weights of a plan fits in 31 bits. */
+/* Only pair_weight and counted of `how` are used. The sum of all weights of a plan fits in 31 bits. */
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,
                               const struct lexical_search *how);
 void lexical_plan_free(struct lexical_plan *p);

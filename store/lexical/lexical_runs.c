@@ -1,8 +1,8 @@
 /* lexical_runs.c -- see lexical_runs_internal.h.
  *
- * Run, for each key: step from the key before, chunks that have it, then for each step * 4 + code, all as varints. Runs
- * follow one another in chunk order, so a key's postings are those of the runs one after the other. A heap holds the
- * runs by their next key. */
+ * A run has for each key: the difference from the previous key, the number of chunks, then for each chunk (difference
+ * from the previous chunk) * 4 + code. All numbers are varints. Runs are in chunk order, so a key's postings are those
+ * of the first run, then of the second, ... A heap orders the runs by their next key. */
 #include "base/memory.h"
 #include "store/lexical/lexical_format_internal.h"
 #include "store/lexical/lexical_runs_internal.h"
@@ -19,7 +19,7 @@ enum { SPOOL_BUFFER = 1 << 16 };
 
 struct spool {
     int fd;
-    uint64_t written; /* to the file: the buffer follows */
+    uint64_t written; /* bytes that are in the file; the buffer follows them */
     size_t buffered;
     char folder[FILE_PATH_MAX];
     uint8_t buffer[SPOOL_BUFFER];
@@ -32,7 +32,7 @@ enum status spool_create(struct spool **out, const char *folder) {
     s->buffered = 0;
     snprintf(s->folder, sizeof s->folder, "%s", folder);
     s->fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (s->fd < 0) { /* a file system without such files */
+    if (s->fd < 0) { /* the file system has no files without names */
         char name[FILE_PATH_MAX];
         int n = snprintf(name, sizeof name, "%s/lexical.XXXXXX", folder);
         s->fd = n < (int)sizeof name ? mkostemp(name, O_CLOEXEC) : -1;
@@ -111,9 +111,9 @@ enum status spool_copy(struct spool *s, struct file_writer *to) {
 enum { RECORD_BYTES = 2 * sizeof(uint64_t), RECORDS_MIN = 1 << 12, DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
 
 struct run {
-    uint64_t at, end;    /* in the spool: next bytes to read */
-    uint64_t key;        /* the next one */
-    uint32_t left, last; /* postings of it not read yet, chunk of the last that was */
+    uint64_t at, end;    /* in the spool: the bytes that are to be read next */
+    uint64_t key;        /* the next key */
+    uint32_t left, last; /* left: postings of the key that were not read; last: chunk of the last one that was read */
     uint8_t *buffer;
     size_t used, filled;
 };
@@ -122,13 +122,13 @@ struct runs {
     struct spool *spool;
     uint64_t *records; /* key << 24 | chunk */
     size_t n_records, capacity, records_max;
-    uint64_t max_ram, keys_or; /* bits that any key has */
+    uint64_t max_ram, keys_or; /* keys_or: the bits that any key has */
     struct run *list;
     size_t n_runs, runs_capacity, buffer_bytes;
     uint8_t *buffers;
     size_t *heap; /* of runs, by key, then by number */
     size_t n_heap;
-    size_t *current; /* runs of the current key, in order */
+    size_t *current; /* runs that have the current key, in order */
     size_t n_current, at_current;
 };
 
@@ -158,7 +158,7 @@ void runs_free(struct runs *r) {
     memory_free(r);
 }
 
-/* Stable, by key alone, lowest digit first: records came in chunk order and stay in it. */
+/* A stable radix sort by key, lowest digit first. Records were added in chunk order and keep it. */
 static enum status sort_records(struct runs *r) {
     uint64_t *from = r->records, *to = NULL;
     size_t *counts = NULL;
@@ -227,8 +227,9 @@ static enum status spill(struct runs *r) {
 
 enum status runs_add(struct runs *r, const uint64_t *keys, int n, uint32_t chunk) {
     assert(chunk < 1u << RUNS_CHUNK_BITS);
-    if (r->n_records && r->n_records + (size_t)n > r->records_max) TRY(spill(r)); /* a chunk is in one run */
-    if (r->n_records + (size_t)n > r->capacity) {                                 /* doubled, but not beyond the most */
+    /* all keys of a chunk are in one run */
+    if (r->n_records && r->n_records + (size_t)n > r->records_max) TRY(spill(r));
+    if (r->n_records + (size_t)n > r->capacity) { /* doubled, but at most to records_max */
         size_t want = r->capacity * 2 < r->records_max ? r->capacity * 2 : r->records_max;
         if (want < r->n_records + (size_t)n) want = r->n_records + (size_t)n;
         if (want < RECORDS_MIN) want = RECORDS_MIN;
@@ -292,7 +293,7 @@ static size_t heap_pop(struct runs *r) {
     return top;
 }
 
-/* Reads the run's next key and puts the run into the heap, if there is one. */
+/* Reads the run's next key. If there is one, puts the run into the heap. */
 static enum status advance(struct runs *r, size_t number) {
     struct run *run = &r->list[number];
     if (run->at == run->end && run->used == run->filled) return STATUS_OK;
@@ -312,7 +313,8 @@ enum status runs_finish(struct runs *r) {
     r->records = NULL;
     r->capacity = 0;
     size_t runs = r->n_runs ? r->n_runs : 1;
-    uint64_t each = r->max_ram / 4 / runs; /* an allocator may still hold the memory of the records */
+    /* a quarter, because the allocator may not have returned the memory of the records */
+    uint64_t each = r->max_ram / 4 / runs;
     r->buffer_bytes = each < 1 << 9 ? 1 << 9 : each > 1 << 20 ? 1 << 20 : (size_t)each;
     TRY(memory_allocate_bytes((void **)&r->buffers, runs, r->buffer_bytes));
     TRY(memory_allocate(&r->heap, runs));

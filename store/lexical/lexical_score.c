@@ -1,4 +1,4 @@
-/* lexical_score.c -- lexical scores of given chunks: each list is read once, at the blocks that the chunks are in. */
+/* lexical_score.c -- lexical scores of given chunks. Of each list, the blocks that contain the chunks are read once. */
 #include "base/memory.h"
 #include "store/lexical/lexical_query_internal.h"
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int by_chunk(const void *a, const void *b) {
     return (x->chunk > y->chunk) - (x->chunk < y->chunk);
 }
 
-/* Adds the list's weights to chunks of its segment, which rise. false: damaged. */
+/* Adds the list's weights to chunks of its segment, which must ascend. Returns false if the list is damaged. */
 static bool score_list(struct candidate *chunks, int64_t n, int64_t first, const struct lexical_weighted *w) {
     struct lexical_block block;
     uint32_t at = 0, decoded = UINT32_MAX;

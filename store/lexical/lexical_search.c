@@ -1,9 +1,9 @@
 /* lexical_search.c -- the best chunks by lexical score, exactly.
  *
- * Windows of chunks go to the threads. In a window the sparse lists are decoded once, term after term, into one sum a
- * chunk. Dense lists (tokens in an eighth of all chunks and more: low idf, most of all postings) are not decoded:
- * they can add at most dense_most, so only chunks whose sum is within that of the k-th best score so far look their
- * codes up, greatest weights first, and stop as soon as what is left cannot reach it. */
+ * Each thread takes windows of chunks. In a window the sparse lists are decoded once, list after list, into one sum per
+ * chunk. Dense lists are not decoded. They are those of tokens in an eighth of all chunks or more, with a low idf and
+ * most of all postings. They add at most dense_most to a score. So their codes are read only for chunks whose sum can
+ * still reach the k-th best score, the greatest weights first, and only as long as a chunk can reach it. */
 #include "base/memory.h"
 #include "store/lexical/lexical_query_internal.h"
 #include <assert.h>
@@ -23,15 +23,15 @@ struct found {
 
 struct cursor {
     struct lexical_block block;
-    uint32_t next; /* block to decode */
-    int at;        /* posting of the decoded one */
+    uint32_t next; /* the block to decode next */
+    int at;        /* the current posting of the decoded block */
 };
 
 struct worker {
     int32_t *sums;      /* [WINDOW] */
     uint32_t *selected; /* [WINDOW] */
     struct cursor *cursors;
-    struct found *heap; /* [k], the worst on top */
+    struct found *heap; /* [k], the worst hit first */
     int32_t *sample;    /* [k] */
     int n;
 };
@@ -43,8 +43,8 @@ struct search {
     struct store_dropped absent;
     int k;
     struct worker *workers;
-    atomic_int reach;     /* a score that k chunks have at least: less is of no use */
-    atomic_llong damaged; /* 1 + the segment */
+    atomic_int reach;     /* a score that at least k chunks have: smaller ones are not needed */
+    atomic_llong damaged; /* 1 + the number of the damaged segment */
 };
 
 /* ---- the best k ---- */
@@ -69,7 +69,7 @@ static void heap_offer(struct worker *w, int k, struct found f) {
     w->heap[i] = f;
 }
 
-/* The k-th greatest sum of a window, 1 when fewer are positive. */
+/* Returns the k-th greatest sum of a window, or 1 if fewer are positive. */
 static int32_t kth_sum(struct worker *w, int k, int n) {
     int filled = 0;
     for (int c = 0; c < n; c++) {
@@ -93,7 +93,8 @@ static int32_t kth_sum(struct worker *w, int k, int n) {
 
 /* ---- a window ---- */
 
-/* Adds the postings of a list below `end`; sums begin at chunk `begin`. false: damaged. */
+/* Adds the postings of a list below chunk `end` to the sums, which begin at chunk `begin`. Returns false if the
+ * list is damaged. */
 static bool add_list(int32_t *sums, struct cursor *c, const struct lexical_weighted *w, uint32_t begin, uint32_t end) {
     for (;;) {
         if (c->at == c->block.n) {
@@ -126,7 +127,7 @@ static bool add_list(int32_t *sums, struct cursor *c, const struct lexical_weigh
     }
 }
 
-/* Chunks with low <= sum < high. Few are, and a group is passed over at once. */
+/* Selects chunks with low <= sum < high. They are rare, so a group without any is skipped at once. */
 static int select_sums(uint32_t *out, const int32_t *sums, int n, int32_t low, int32_t high) {
     int found = 0;
     for (int c = 0; c < n; c += GROUP) { /* sums beyond n are EXCLUDED */
@@ -147,14 +148,14 @@ static void raise_reach(struct search *s, const struct worker *w) {
     }
 }
 
-/* Adds the dense lists to the selected sums, list after list: their codes of a window lie together. Chunks that can no
- * longer reach what k others have are dropped after each. */
+/* Adds the dense lists to the selected sums, list after list, because a list's codes of a window are contiguous. After
+ * each list, chunks that can no longer reach the score of k others are removed. */
 static void score_selected(struct search *s, struct worker *w, int64_t segment, uint32_t begin, int n) {
     const struct lexical_lists *l = &s->plan->segments[segment];
     int64_t first = s->x->segments[segment].frame.first_chunk + begin;
     int32_t left = l->dense_most, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     for (int d = 0; d < l->n_dense && n > 0; d++) {
-        const uint8_t *codes = l->dense[d].list.data + begin / 4; /* a window begins with a byte */
+        const uint8_t *codes = l->dense[d].list.data + begin / 4; /* a window begins at a byte */
         int32_t weight[LEXICAL_CODES + 1];
         memcpy(weight, l->dense[d].weight, sizeof weight);
         left -= weight[LEXICAL_CODES];
@@ -202,7 +203,7 @@ static void search_window(struct search *s, struct worker *w, int64_t segment, u
     for (int c = n; c % GROUP; c++)
         w->sums[c] = EXCLUDED;
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
-    if (reach <= 1) { /* those with the greatest sums first, so that what they reach spares looking at most others */
+    if (reach <= 1) { /* first the chunks with the greatest sums: the score that they reach excludes most others */
         high = kth_sum(w, s->k, n);
         score_selected(s, w, segment, begin, select_sums(w->selected, w->sums, n, high, INT_MAX));
         reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
@@ -240,7 +241,7 @@ static int by_score(const void *a, const void *b) {
     return found_is_worse(*(const struct found *)b, *(const struct found *)a) ? -1 : 1;
 }
 
-/* The heaps of all workers lie one after the other: [workers * k]. */
+/* The heaps of all workers are contiguous: [workers * k]. */
 static void collect(struct store_hit *hits, const struct search *s, int workers) {
     struct found *all = s->workers[0].heap;
     int64_t n = s->workers[0].n;
@@ -331,7 +332,8 @@ enum status lexical_search(const struct lexical *x, struct store_hit *hits, cons
                            int64_t n_queries, const struct lexical_search *how) {
     assert(how->k > 0);
     int workers = threads_count(how->threads);
-    int64_t together = workers > 1 ? n_queries / workers * workers : 0; /* one query a thread, the rest by windows */
+    /* one query per thread; the remaining queries are divided into windows */
+    int64_t together = workers > 1 ? n_queries / workers * workers : 0;
     struct batch b = {.x = x, .hits = hits, .queries = queries, .how = how, .status = STATUS_OK};
     threads_for(how->threads, together, 1, batch_body, &b);
     enum status s = (enum status)b.status;

@@ -40,7 +40,7 @@ int64_t lexical_segment_entries(const struct lexical_segment *s) {
     return (int64_t)(s->frame.bytes[LEXICAL_INDEX] / LEXICAL_INDEX_BYTES);
 }
 
-/* Points k at the index's entry; its offsets are checked where they are followed. */
+/* Sets k to the entry of the index. Its offsets are checked when they are used. */
 static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     const uint8_t *at = s->parts[LEXICAL_INDEX] + entry * LEXICAL_INDEX_BYTES;
     uint64_t dictionary = little_endian_get(at + 8, 8), bytes = s->frame.bytes[LEXICAL_DICTIONARY];
@@ -52,7 +52,7 @@ static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, i
         (struct lexical_bytes){begin + (dictionary < bytes ? dictionary : bytes), begin + bytes, dictionary > bytes};
 }
 
-/* The next key's entry; the offset moves to the end of its list. */
+/* Reads the next key's entry, and moves the offset to the end of its list. */
 static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out) {
     uint64_t step = lexical_get_varint(&k->at), n = lexical_get_varint(&k->at), all = s->frame.bytes[LEXICAL_POSTINGS];
     *out = (struct lexical_list){.n = (int64_t)n, .limit = (uint32_t)s->frame.chunks, .blocks = 1};
@@ -87,7 +87,7 @@ static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, 
 
 void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     keys_seek(s, k, entry);
-    if (entry > 0) k->key--; /* stands for the key before, which is smaller */
+    if (entry > 0) k->key--; /* a stand-in for the previous key, which is smaller */
 }
 
 static bool keys_at_one_entry(const struct lexical_keys *a, const struct lexical_keys *b) {
@@ -109,7 +109,7 @@ enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_ke
 
 enum status lexical_segment_find(const struct lexical_segment *s, struct lexical_list *out, uint64_t key) {
     *out = (struct lexical_list){.kind = LEXICAL_ABSENT};
-    int64_t low = 0, high = lexical_segment_entries(s); /* the last entry whose first key is not greater */
+    int64_t low = 0, high = lexical_segment_entries(s); /* finds the last entry whose first key is not greater */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (little_endian_get(s->parts[LEXICAL_INDEX] + middle * LEXICAL_INDEX_BYTES, 8) <= key)

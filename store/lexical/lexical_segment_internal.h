@@ -1,7 +1,7 @@
-/* lexical_segment_internal.h -- one mapped lexical segment: lists found by key and read block by block.
+/* lexical_segment_internal.h -- one mapped lexical segment, whose lists are found by key and read block by block.
  *
- * No bytes of a file make a function read outside the map or return a chunk beyond the segment's: it returns
- * STATUS_CORRUPT, or false, instead. */
+ * Whatever bytes the file contains, no function reads outside the map or returns a chunk that is not in the segment. It
+ * returns STATUS_CORRUPT, or false, instead. */
 #pragma once
 #include "base/file.h"
 #include "store/lexical/lexical.h"
@@ -18,36 +18,40 @@ void lexical_segment_close(struct lexical_segment *s);    /* a zeroed one is fin
 
 enum lexical_kind { LEXICAL_ABSENT, LEXICAL_SHORT, LEXICAL_DENSE, LEXICAL_BLOCKS };
 struct lexical_list {
-    const uint8_t *data;                 /* dense: 2 bits a chunk */
-    const uint8_t *skips;                /* of blocks */
-    uint64_t bytes;                      /* without skips */
-    int64_t n;                           /* postings */
+    const uint8_t *data;                 /* of a dense list: 2 bits per chunk */
+    const uint8_t *skips;                /* table of the blocks */
+    uint64_t bytes;                      /* without the table of the blocks */
+    int64_t n;                           /* number of postings */
     uint32_t blocks, limit;              /* limit: chunks of the segment */
     enum lexical_kind kind;
-    uint8_t form;                        /* of a short list */
+    uint8_t form;                        /* of a list of one block */
 };
 enum status lexical_segment_find(const struct lexical_segment *s, struct lexical_list *out, uint64_t key);
 
-/* Code + 1 of a chunk in a dense list, 0: absent. */
+/* Returns code + 1 of a chunk in a dense list; 0: the chunk is not in the list. */
 static inline int lexical_dense_code(const uint8_t *data, int64_t chunk) {
     return data[chunk / 4] >> (chunk % 4 * 2) & 3;
 }
 
-/* The first block whose last chunk is at least `chunk`; list->blocks: none. At most list->blocks for any skips. */
+/* Returns the first block whose last chunk is at least `chunk`; list->blocks: there is none. Never more than
+ * list->blocks, whatever the bytes of the table. */
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk);
-/* Greatest code in a block, from its form alone. */
+/* Returns the greatest code in a block, from its form only. */
 int lexical_list_code(const struct lexical_list *list, uint32_t block);
-/* false: damaged. Chunks of a block rise and lie between those of its neighbours. */
+/* Decodes a block. Its chunks ascend, and are between those of the adjacent blocks. Returns false if the block is
+ * damaged. */
 bool lexical_list_block(const struct lexical_list *list, struct lexical_block *out, uint32_t block);
 
-/* Entries of the dictionary's index, each of LEXICAL_KEYS keys but for the last. */
+/* Returns the number of entries of the dictionary's index. Each is for LEXICAL_KEYS keys, the last for at most as
+ * many. */
 int64_t lexical_segment_entries(const struct lexical_segment *s);
-/* Every list of the keys of index entries from .. end-1, at least one: adds their postings. Then the sum of all. */
+/* Checks every list of the keys of index entries from .. end-1, at least one entry, and adds their numbers of postings
+ * to *postings. The second function checks the sum over all. */
 enum status lexical_segment_check(const struct lexical_segment *s, int64_t *postings, int64_t from, int64_t end,
                                   const struct progress *progress);
 enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings);
 
-/* Walks over all keys in order, from the first of an index entry. */
+/* Walks over all keys in ascending order, from the first key of an index entry. */
 struct lexical_keys { struct lexical_bytes at; uint64_t key, offset; int64_t done; };
 void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry);
 enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out);

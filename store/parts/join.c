@@ -1,10 +1,10 @@
 /* join.c -- see parts.h.
  *
- * The joined store is written as any other: file by file of the parts, its two data files get names of their own
- * (links, or copies), durable, and one LMDB transaction records their shards and documents under new numbers. Many
- * files share a transaction. Nothing of it is published before all is there, so a kill leaves a journal; how many
- * shards that has tells where the next call continues. Headers of linked files have the numbers of their part: the
- * records of the shards say which (shard_record.foreign). */
+ * The joined store is written like any other. The data files of the parts are linked or copied under new names and made
+ * durable. Then one LMDB transaction records the shards and documents of many of these files under new numbers. Nothing
+ * is published before all parts are recorded. So a kill leaves a journal, whose number of shards tells where the next
+ * call continues. The header of a linked file has the numbers of its part. The records of the shards have them, too
+ * (shard_record.foreign). */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
@@ -24,18 +24,18 @@ struct joined_part {
     enum store_landmarks landmarks;
     struct part_record record;
     struct generation_record generation;
-    int64_t deleted; /* documents */
+    int64_t deleted; /* number of deleted documents */
 };
 
 struct join {
     const char *dir;
     const struct store_join *how;
     struct store_join_report *report;
-    struct joined_part *parts; /* by their numbers */
+    struct joined_part *parts; /* in the order of their numbers */
     struct store_writer *w;
-    bool copy; /* also: links could not be made */
+    bool copy; /* also set when links cannot be made */
 
-    /* the part that is taken over now */
+    /* the part that is being added */
     const struct joined_part *from;
     struct catalog *catalog;
     struct catalog_txn *read;
@@ -154,7 +154,8 @@ static struct joined_record describe(const struct join *j) {
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
 
-/* One that an earlier, killed call made and did not record was removed when the writer was opened. */
+/* The target does not exist: files that an earlier, killed call made and did not record were removed when the
+ * writer was opened. */
 static enum status take_file(struct join *j, enum shard_kind kind, const struct shard_record *file) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     struct stored_file recorded = kind == SHARD_TOKENS ? file->token_file : file->landmark_file;
@@ -242,7 +243,7 @@ static enum status take_shards(struct join *j, struct catalog_txn *t, const stru
     return take_documents(j, t, file);
 }
 
-/* The files of shards begin .. *end-1, in one transaction. */
+/* Records the files of shards begin .. *end-1 in one transaction. */
 static enum status take_batch(struct join *j, int64_t begin, int64_t *end) {
     int64_t documents = 0, files = 0, at = begin;
     while (at < j->from->generation.shards && documents < BATCH_DOCUMENTS && files < BATCH_FILES) {
@@ -283,7 +284,7 @@ static enum status take_part(struct join *j, int64_t done) {
     return s;
 }
 
-/* *done: shards of the joined store that are recorded already, of this part and those before it. */
+/* *done: number of shards of the joined store that are recorded already, of this part and those before it. */
 static enum status open_and_take(struct join *j, const struct joined_part *p) {
     int64_t done = j->w->sealed.shards - j->base.shards;
     if (done >= p->generation.shards) return STATUS_OK;
@@ -321,7 +322,7 @@ static enum status count_copies(struct join *j) {
     return STATUS_OK;
 }
 
-/* Makes the store, or finds what an earlier call left of it. */
+/* Makes the store, or opens what an earlier call left of it. */
 static enum status begin(struct join *j) {
     const struct store_writer_config config = {.fingerprint = j->parts[0].fingerprint,
                                                .landmarks = j->parts[0].landmarks};
@@ -355,7 +356,7 @@ static enum status publish(struct join *j) {
     j->w->loose_duplicates = j->report->copies;
     if (!how.index) how.index = "exact";
     if (j->parts[0].landmarks == STORE_LANDMARKS_NONE)
-        how.lexical = STORE_LEXICAL_ON; /* nothing else finds its chunks */
+        how.lexical = STORE_LEXICAL_ON; /* without landmarks, nothing else can find its chunks */
     return store_writer_publish(j->w, &how);
 }
 

@@ -6,7 +6,7 @@
 
 enum { COPY_BLOCK = 1 << 20 };
 
-/* Damage must not get a second name that looks sound: a copy is compared with the recorded checksum. */
+/* A copy is compared with the recorded checksum, so that damage is not copied unnoticed. */
 static enum status file_copy(const char *to, const char *from, struct stored_file recorded) {
     struct file_map map;
     struct file_writer *file;

@@ -12,9 +12,9 @@ struct drop {
     const char *dir;
     const struct store_drop *how;
     struct store_drop_report *report;
-    struct store_writer *w;    /* NULL in a dry run, */
-    struct catalog *catalog;   /* which opens this; otherwise the writer's */
-    struct shard_record *list; /* the named shards, each once */
+    struct store_writer *w;    /* NULL in a dry run */
+    struct catalog *catalog;   /* the writer's; in a dry run, opened by this call */
+    struct shard_record *list; /* the given shards, each once */
     int64_t n;
     char *text; /* source and key of a document */
     size_t text_capacity;
@@ -54,7 +54,7 @@ static enum status find_shards(struct drop *d, struct catalog_txn *t) {
     return STATUS_OK;
 }
 
-/* The named shards that were not dropped before. */
+/* Publishes a generation without the given shards that were not dropped before. */
 static enum status publish_without(struct drop *d) {
     struct shard_record *gone;
     TRY(memory_allocate(&gone, (size_t)d->n));

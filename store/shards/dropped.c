@@ -1,5 +1,5 @@
-/* dropped.c -- chunk ids that do not exist in a view. A dropped shard keeps its record without files, and a deleted
- * document keeps its records and rows, so that the ids of all others stay. */
+/* dropped.c -- the chunk ids that do not exist in a view. A dropped shard keeps its record, without files. A deleted
+ * document keeps its records and rows. So all other ids stay. */
 #include "base/memory.h"
 #include "store/catalog/records_internal.h"
 
@@ -27,7 +27,7 @@ enum status record_list_dropped(struct store_range **out, int64_t *n, const stru
     return STATUS_OK;
 }
 
-/* Adds a range that begins at or after the begin of the last one. */
+/* Appends a range that begins at or after the beginning of the last one. */
 static int64_t holes_add(struct store_hole *list, int64_t n, struct store_range r) {
     struct store_hole *last = n > 0 ? &list[n - 1] : NULL;
     if (last && r.begin <= last->end) {
@@ -48,7 +48,7 @@ enum status record_list_holes(struct store_hole **out, int64_t *n, struct store_
     return STATUS_OK;
 }
 
-/* Number of ranges that begin at or before the chunk. */
+/* Returns the number of ranges that begin at or before the chunk. */
 static int64_t holes_until(struct store_dropped d, int64_t chunk) {
     int64_t low = 0, high = d.n;
     while (low < high) {

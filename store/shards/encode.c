@@ -1,5 +1,6 @@
 /* encode.c -- computes a landmark file again from its tokens: cuts them into the same chunks, encodes these block by
- * block, and publishes the file under the same name. A kill leaves either the old file or the new one complete.
+ * block, and publishes the file under the same name. After a kill the file is either the complete old one or the
+ * complete new one.
  *
  * The rows of dropped shards in the file are computed too, so that its bytes equal the recorded ones. */
 #include "base/memory.h"
@@ -10,8 +11,8 @@ enum { BLOCK_CHUNKS = 1024 };
 
 struct encode {
     const struct store_writer *w;
-    const struct shard_record *shards; /* all shards, by number */
-    const struct shard_record *file;   /* the shards of the file, as one */
+    const struct shard_record *shards; /* all shards; the index is the shard's number */
+    const struct shard_record *file;   /* the shards of the file, described as one */
     const struct store_encoder *encoder;
     const struct progress *progress;
     struct catalog_txn *t;
@@ -19,7 +20,7 @@ struct encode {
     struct shard_writer *landmarks;
     int32_t *ids;    /* [BLOCK_CHUNKS, chunk_tokens] */
     float *rows;     /* [BLOCK_CHUNKS, dim] */
-    int64_t pending; /* chunks in ids */
+    int64_t pending; /* number of chunks in ids */
 };
 
 static enum status encode_pending(struct encode *e) {

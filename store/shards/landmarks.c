@@ -29,7 +29,8 @@ void landmarks_close(struct landmarks *l) {
     *l = (struct landmarks){0};
 }
 
-/* The shard that holds the chunk: the last that begins at or before it (empty shards share a beginning). */
+/* Returns the shard that contains the chunk: the last one that begins at or before it. (An empty shard begins at the
+ * same chunk as the next one.) */
 static int64_t shard_of(const struct landmarks *l, int64_t chunk) {
     int64_t low = 0, high = l->maps.n_shards;
     while (high - low > 1) {

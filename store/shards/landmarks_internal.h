@@ -1,16 +1,15 @@
-/* landmarks_internal.h -- access to the stored rows of a store's landmarks by chunk id. Not thread-safe: one thread at
- * a time. */
+/* landmarks_internal.h -- access to the stored rows of a store's landmarks by chunk id. For one thread at a time. */
 #pragma once
 #include "store/shards/shard_maps_internal.h"
 
 struct landmarks {
     struct shard_maps maps;
     int64_t chunks;                      /* of the view; the last file may hold more */
-    struct store_hole *missing; int64_t n_missing;        /* ids of dropped shards, which no file has */
-    struct store_hole *dropped; int64_t n_dropped;        /* the same and the ids of deleted documents */
+    struct store_hole *missing; int64_t n_missing;        /* ids of dropped shards, which are in no file */
+    struct store_hole *dropped; int64_t n_dropped;        /* the same ids, and those of deleted documents */
     int dim;
 };
-/* The files of landmarks: of all chunks, or of more. */
+/* The landmark files, which contain at least all chunks. */
 struct landmarks_list { enum store_landmarks type; const struct shard_record *shards; int64_t n_shards; };
 /* Opens without mapping a file. `store` and the shards must stay valid until landmarks_close. Rows of deleted ids can
  * be mapped; landmarks_dropped includes these ids. */
@@ -24,18 +23,18 @@ static inline struct store_dropped landmarks_missing(const struct landmarks *l) 
     return (struct store_dropped){l->missing, l->n_missing};
 }
 
-/* Maps the files of chunks first .. first + *n - 1, where *n is from 1 to `wanted`. Rows of chunks that are not in a
- * dropped shard may be read until the next call that maps files. */
+/* Maps the files of chunks first .. first + *n - 1, where *n is from 1 to `wanted`. The rows of chunks that are not in
+ * a dropped shard may be read until the next call that maps files. */
 enum status landmarks_map(struct landmarks *l, int64_t *n, int64_t first, int64_t wanted);
-/* The same for chunks in any order: maps the files of the first *n of chunks[wanted]. Ids that are outside the store or
+/* Maps the files of the first *n of chunks[wanted], which may be in any order. Ids that are outside the store or
  * dropped are ignored. */
 enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *chunks, int64_t wanted);
 
-/* Rows from a chunk that is mapped up to the end of the file, dropped ones included. Dropped chunks are never
+/* Returns the rows from a mapped chunk up to the end of its file, dropped ones included. A dropped chunk is never
  * mapped. */
 struct store_rows landmarks_rows(const struct landmarks *l, int64_t first);
 
-/* Reads rows into out [n, dim], and maps what it needs. None of the chunks may be dropped. */
+/* Reads rows into out [n, dim]. It maps the files that it needs. None of the chunks may be dropped. */
 enum status landmarks_to_float(float *out, struct landmarks *l, int64_t first, int64_t n);
 /* Releases the pages of mapped files that hold rows first .. first+n-1, so that they do not count as memory of this
  * process: for a pass over a store that is larger than the memory limit. */

@@ -13,23 +13,23 @@
 #include "base/system/fault.h"
 #include "store/writer_internal.h"
 
-enum { MERGES_MAX = 2 }; /* of a publishing: one for its own shards, and one of older shards */
+enum { MERGES_MAX = 2 }; /* in one publishing: one for its own shards, and one for older shards */
 
 struct merge {
     struct store_writer *w;
     struct shard_record *shards;  /* all published shards */
-    int64_t n_shards, begin, end; /* begin .. end-1 get common files */
+    int64_t n_shards, begin, end; /* shards begin .. end-1 get common files */
     struct stored_file token_file, landmark_file;
 };
 
-/* A file with a dropped shard is not merged, because the ids in a common file must follow one another without holes. */
+/* A file with a dropped shard is not merged, because the ids in a common file must be contiguous. */
 static bool merge_can_take(const struct merge *m, const struct shard_record *file) {
     for (int64_t i = file->first_file_shard; i <= file->last_file_shard; i++)
         if (shard_is_dropped(&m->shards[i])) return false;
     return true;
 }
 
-/* Finds the last run of files to be merged, of at most `chunks_max` chunks. */
+/* Finds the last adjacent files that can be merged, with at most `chunks_max` chunks together. */
 static bool merge_find(struct merge *m, int64_t chunks_max) {
     for (int64_t end = m->n_shards; end > 0;) {
         struct shard_record last = record_of_shard_file(m->shards, end - 1);
@@ -49,7 +49,8 @@ static bool merge_find(struct merge *m, int64_t chunks_max) {
     return false;
 }
 
-/* The copy is compared with the recorded checksum, so that damage does not get a new valid one. */
+/* Copies a file's rows and compares them with the recorded checksum. Otherwise damage would get a new,
+ * valid checksum. */
 static enum status merge_append(const struct merge *m, struct shard_writer *to, enum shard_kind kind, int64_t shard) {
     struct shard_record from = record_of_shard_file(m->shards, shard);
     struct stored_file recorded = kind == SHARD_TOKENS ? from.token_file : from.landmark_file;
@@ -85,7 +86,7 @@ static enum status merge_files(const struct merge *m, enum shard_kind kind, stru
 
 static enum status merge_record(const struct merge *m, struct catalog_txn *t) {
     for (int64_t i = m->begin; i < m->end; i++) {
-        struct shard_record r; /* with its cursor, which the list does not have */
+        struct shard_record r; /* from the catalog, because the list has no cursors */
         TRY(record_get_shard(t, m->w->catalog, &r, i));
         r.first_file_shard = m->begin;
         r.last_file_shard = m->end - 1;

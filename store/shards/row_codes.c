@@ -7,7 +7,7 @@
 enum { SCALE_BITS = 4, SCALE_EXPONENT_MIN = -24, LANES = 8 };
 static const float half_max = 65504.0f;
 
-/* The least number of four significant bits, and multiple of 2^-24, that is not less than `value`. */
+/* Returns the least number that is not less than `value`, has four significant bits and is a multiple of 2^-24. */
 static float scale_up(float value) {
     int exponent;
     frexpf(value, &exponent);
@@ -16,8 +16,8 @@ static float scale_up(float value) {
     return ldexpf(ceilf(ldexpf(value, -exponent)), exponent);
 }
 
-/* The second step matters where the largest number's code, as it is rounded, fits the next smaller scale, too: without
- * it the decoded row would get that scale. */
+/* The second step is needed if the largest number's code, after rounding, also fits the next smaller scale: without it,
+ * encoding the decoded row would give that smaller scale. */
 static float scale_of(float largest) {
     float scale = scale_up(largest / ROW_CODE_MAX);
     return scale > 0 ? scale_up(rintf(largest / scale) * scale / ROW_CODE_MAX) : 0;
@@ -32,7 +32,7 @@ void row_codes_make(int8_t *codes, float *scale, const float *row, int dim) {
         memset(codes, 0, (size_t)dim);
         return;
     }
-    float limit = floorf(half_max / *scale); /* no product is beyond fp16, even where the scale was rounded up */
+    float limit = floorf(half_max / *scale); /* keeps products in the range of fp16 if the scale was rounded up */
     if (limit > ROW_CODE_MAX) limit = ROW_CODE_MAX;
     for (int i = 0; i < dim; i++) {
         float code = rintf(row[i] / *scale);

@@ -2,13 +2,13 @@
  *
  * The codes are symmetric, -127 to 127. The scale is the least number of four significant bits that covers the row's
  * largest number, and a multiple of 2^-24. So each product has at most 11 significant bits: it is an fp16 number, and
- * is exact in fp16 and in float32. A row that was decoded gives the same codes and scale again. Codes depend on the row
- * alone. */
+ * is exact in fp16 and in float32. Encoding a decoded row gives the same codes and scale again. Codes depend only on
+ * their row. */
 #pragma once
 #include <stdint.h>
 
 enum { ROW_CODE_MAX = 127 };
 
-/* row [dim]: numbers whose fp16 is finite. A row of numbers that all round to zero gets the scale 0. */
+/* Encodes row [dim], whose numbers must be finite as fp16. If all of them round to zero, the scale is 0. */
 void row_codes_make(int8_t *codes, float *scale, const float *row, int dim);
 void row_codes_to_float(float *out, const int8_t *codes, float scale, int dim);

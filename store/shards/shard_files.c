@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum { FILE_VERSION = 1, BLOCK = 4096, ALIGN = 64 };
-static const char header_magic[][8] = {"DRTTOKEN", "DRTLANDM", "DRTLANDM"}; /* element bytes tell the types apart */
+/* the number of element bytes tells the types apart */
+static const char header_magic[][8] = {"DRTTOKEN", "DRTLANDM", "DRTLANDM"};
 static const char footer_magic[8] = "DRTSHEND";
 
 struct shard_writer {
@@ -21,7 +22,7 @@ struct shard_writer {
     uint32_t header_crc;
     char path[FILE_PATH_MAX];
     uint8_t block[BLOCK * 4];
-    /* of 8-bit landmarks: one row's codes, and the scales of all rows, which follow the codes in the file */
+    /* of 8-bit landmarks: the codes of one row, and the scales of all rows, which are written after all codes */
     int8_t *codes;
     float *scales;
     size_t n_scales, scales_capacity;
@@ -46,7 +47,7 @@ static int element_bytes(enum shard_kind kind, const struct store_fingerprint *f
     return kind == SHARD_TOKENS ? shard_token_bytes(f) : kind == SHARD_LANDMARKS_F16 ? 2 : 1;
 }
 
-/* Zeros between codes of so many bytes and the scales. */
+/* Returns the number of zeros between this many bytes of codes and the scales. */
 static size_t padding(uint64_t bytes) {
     return (size_t)(-bytes % ALIGN);
 }
@@ -72,7 +73,7 @@ static int64_t shard_first_row(enum shard_kind kind, const struct shard_record *
     return kind == SHARD_TOKENS ? r->first_token : r->first_chunk;
 }
 
-/* The numbers in the header, which are those of the store that made the file. */
+/* Returns the number in the header, which is that of the store that made the file. */
 static int64_t header_number(const struct shard_record *r) {
     return r->foreign ? r->file_number : r->number;
 }
@@ -111,7 +112,7 @@ out:
 }
 
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
-    /* all ids are checked before any is written, so that bad input does not leave half a document */
+    /* all ids are checked before any is written, so that bad input does not write part of a document */
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],

@@ -4,10 +4,10 @@
  *   landmarks/NNNNN.f16  header, one row of `dim` fp16 for each chunk, footer
  *   landmarks/NNNNN.i8   header, one row of `dim` codes for each chunk, zeros up to a multiple of 64 bytes, a float32
  *                        scale for each chunk, footer (row_codes_internal.h)
- * Merged shards share one file, NNNNN-NNNNN.tok, .f16 or .i8, named by the first and the last of them. Header (64
+ * Merged shards share one file, NNNNN-NNNNN.tok, .f16 or .i8, named after the first and the last of them. Header (64
  * bytes): magic, version, element bytes, elements a row, number of the first row in the store. Footer (32 bytes):
- * magic, rows, CRC32C of header and footer. The counts are in a footer because they are known last, and the writer
- * computes the file's CRC in the order of its bytes; so are the scales. */
+ * magic, rows, CRC32C of header and footer. Counts and scales are at the end because they are known last, and the
+ * writer computes the file's CRC in the order of its bytes. */
 #pragma once
 #include "base/file.h"
 #include "base/little_endian.h"
@@ -24,15 +24,16 @@ static inline enum shard_kind shard_file_kind(enum store_landmarks type, int fil
 }
 enum { SHARD_HEADER_BYTES = 64, SHARD_FOOTER_BYTES = 32 };
 
-/* Name of the file that holds shards first to last: "NNNNN.tok", or "NNNNN-NNNNN.tok" for several. */
+/* Makes the name of the file that contains shards first to last: "NNNNN.tok", or "NNNNN-NNNNN.tok" for several. */
 enum status shard_path(char out[FILE_PATH_MAX], const char *store, enum shard_kind kind, int64_t first, int64_t last);
-int shard_token_bytes(const struct store_fingerprint *f); /* 2 or 4, by vocabulary */
+int shard_token_bytes(const struct store_fingerprint *f); /* 2 or 4, by the size of the vocabulary */
 
 struct shard_writer;
 /* Begins a file. `r`: its shard numbers and first rows; its counts are not known yet. */
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
                          const struct shard_record *r, const struct store_fingerprint *f);
-/* Ids are checked against the vocabulary, and numbers of rows against the range of fp16, whatever the type. */
+/* Writes ids or rows. Ids must be in the vocabulary. Numbers of rows must be in the range of fp16, for either type of
+ * landmarks. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
 /* Copies ids or rows of another shard unchanged. */
@@ -52,15 +53,15 @@ struct shard_map {
 /* Maps a recorded file. Checks size, header and footer against the record (rows: tokens or chunks). */
 enum status shard_open(struct shard_map *out, const char *store, enum shard_kind kind, const struct shard_record *r,
                        const struct store_fingerprint *f);
-/* Id `row` of a token shard, not checked against the vocabulary. */
+/* Returns id `row` of a token shard. It is not checked against the vocabulary. */
 static inline uint32_t shard_id(const struct shard_map *m, int64_t row) {
     const uint8_t *p = m->rows + (size_t)row * (size_t)m->element_bytes;
     return (uint32_t)(m->element_bytes == 2 ? little_endian_get(p, 2) : little_endian_get(p, 4));
 }
-/* Rows of a landmark file, from row `first` of the file to its end. */
+/* Returns the rows of a landmark file, from row `first` of the file to its end. */
 struct store_rows shard_map_rows(const struct shard_map *m, int64_t first, int dim);
 void shard_close(struct shard_map *m);                    /* a zeroed one is fine */
-/* The remedy for a damaged or missing file: lost tokens must come from the corpus, landmarks are made from the
+/* The remedy for a damaged or missing file: tokens must be read from the corpus again; landmarks are made from the
  * tokens. */
 enum { SHARD_REMEDY_MAX = 128 };
 void shard_remedy(char out[SHARD_REMEDY_MAX], enum shard_kind kind, const struct shard_record *file);

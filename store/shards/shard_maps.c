@@ -82,7 +82,7 @@ static enum status shard_maps_reserve(struct shard_maps *m) {
     return STATUS_OK;
 }
 
-/* After a refused mapping: halves the budget, to leave address space to the rest of the process. Returns false if all
+/* Halves the budget after a refused mapping, to leave address space to the rest of the process. Returns false if all
  * mapped files were touched in this round. */
 static bool shard_maps_shrink(struct shard_maps *m) {
     int64_t before = m->mapped;
@@ -113,7 +113,7 @@ enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard) {
     enum status status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
     while (status == STATUS_NO_MEMORY && shard_maps_shrink(m))
         status = shard_open(&s->map, m->store, m->kind, &file, &m->fingerprint);
-    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* the files mapped in this round are enough to continue */
+    if (status == STATUS_NO_MEMORY && m->mapped > 0) { /* the files that are mapped in this round suffice to continue */
         *full = true;
         return STATUS_OK;
     }

@@ -4,17 +4,17 @@
  * time; the least recently touched one is unmapped first. The operating system limits a process' mappings
  * (vm.max_map_count, 65,530) and address space (ulimit -v). If it refuses a mapping, the budget is halved.
  *
- * For one thread at a time. Worker threads may read mapped files while their caller waits and touches nothing. */
+ * For one thread at a time. While that thread waits, other threads may read the mapped files. */
 #pragma once
 #include "store/shards/shard_files_internal.h"
 
-enum { SHARD_MAPS_BUDGET = 8192 };       /* for two kinds: a quarter of vm.max_map_count */
+enum { SHARD_MAPS_BUDGET = 8192 };       /* for each of two kinds: together a quarter of vm.max_map_count */
 
 struct shard_slot {
     struct shard_map map;
     int64_t first_shard;                 /* of the file */
-    uint64_t round;                      /* of its last touch */
-    int32_t newer, older;                /* -1: none; the free list uses `older` alone */
+    uint64_t round;                      /* the last round in which it was touched */
+    int32_t newer, older;                /* -1: none; the free list uses only `older` */
 };
 struct shard_maps {
     const char *store;
@@ -36,8 +36,8 @@ void shard_maps_close(struct shard_maps *m);              /* a zeroed one is fin
 
 /* Begins a round. Files that are touched in it stay mapped until the next round begins. */
 void shard_maps_begin(struct shard_maps *m);
-/* Maps the file of the shard, of which at least one shard must not be dropped. *full: the file is not mapped, because
- * the files of this round use up the budget; never for the first file of a round. */
+/* Maps the file of the shard, of which at least one shard must not be dropped. *full true: the file was not mapped,
+ * because the files of this round use the whole budget. That cannot happen to the first file of a round. */
 enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard);
 /* Whether every file is mapped, so that touching changes nothing. */
 bool shard_maps_complete(const struct shard_maps *m);

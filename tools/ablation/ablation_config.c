@@ -1,4 +1,4 @@
-/* ablation_config.c -- see ablation_config.h. One table has every key. */
+/* ablation_config.c -- see ablation_config.h. One table describes every key. */
 #include "tools/ablation/ablation_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -10,11 +10,11 @@
 
 enum key_kind { KEY_TEXT, KEY_LIST, KEY_INT, KEY_MEMBERS };
 struct config_key {
-    const char *name; /* "a.b": the key b in the object a */
+    const char *name; /* "a.b" is the key b in the object a */
     enum key_kind kind;
     size_t offset;
     int64_t least, most;
-    const char *words; /* the allowed values of a text: "self|corpus|both" */
+    const char *words; /* the allowed values of a text, for example "self|corpus|both" */
 };
 #define AT(member) offsetof(struct ablation_config, member)
 
@@ -90,7 +90,7 @@ static enum status config_read_key(struct ablation_config *c, const struct confi
     return object_read(at, c->path, value, strlen(value));
 }
 
-/* Members of an object whose keys are in the table as "prefix.key". */
+/* Reads the members of an object whose keys are in the table as "prefix.key". */
 static enum status config_read_object(struct ablation_config *c, const struct object *m, const char *prefix) {
     for (size_t i = 0; i < m->count; i++) {
         char name[128];
@@ -141,7 +141,7 @@ static enum status config_select(struct ablation_config *c) {
     return STATUS_OK;
 }
 
-/* chunk_topk and the number of groups. */
+/* Computes chunk_topk and the number of groups. */
 static enum status config_model_facts(struct ablation_config *c) {
     const char *topk = object_get(&c->model, "chunk_topk"), *layers = object_get(&c->model, "decoder_layers");
     struct json j;
@@ -164,7 +164,7 @@ static enum status config_model_facts(struct ablation_config *c) {
     return STATUS_OK;
 }
 
-/* Keys that this command sets itself. */
+/* Refuses keys that this command sets itself. */
 static enum status config_check_passed(const struct ablation_config *c) {
     static const char *const own[] = {"model", "start_from", "tokenizer", "data", "valid", "steps", "pool_data"};
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
@@ -226,8 +226,8 @@ static enum status config_defaults_set(struct ablation_config *c, const char *na
     return memory_copy_string(&c->vary_k, "evaluated");
 }
 
-/* The part of the name that distinguishes the texts: valid-books.jsonl.xz is "books" if valid-wiki.jsonl.xz is another
- * one. */
+/* Finds the part of each name that distinguishes the texts: valid-books.jsonl.xz becomes "books" if the other text is
+ * valid-wiki.jsonl.xz. */
 static enum status config_domains(struct ablation_config *c) {
     char name[FILE_PATH_MAX];
     size_t shared = 0;

@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008, TRAINING_SEQUENCES = 8 }; /* defaults of length and sequences */
-/* Sequences of Landmark Attention have at most so many ids: in training it reads all blocks before a position. */
+/* TRAINING_LENGTH, TRAINING_SEQUENCES: defaults of length and sequences */
+enum { LAYERS_MAX = 512, TRAINING_LENGTH = 1008, TRAINING_SEQUENCES = 8 };
+/* The most ids of a sequence with Landmark Attention, which in training reads all blocks before a position. */
 enum { LANDMARK_LENGTH = 1008 };
-/* As long as the number of steps is unknown: the largest that drt-train accepts, so that no other key is too large for
- * it. */
+/* Used while the number of steps is unknown: the largest number that drt-train accepts, so that no other key is
+ * too large for it. */
 static const int64_t STEPS_UNKNOWN = 1000000000000;
 
 /* ---- sizes ----------------------------------------------------------------------------------------------- */
@@ -49,7 +50,8 @@ static enum status model_layers(struct object *m, const int *layers, int n) {
     return object_set(m, "decoder_layers", text);
 }
 
-/* A trained tokenizer leaves the last three ids to the model, and ends documents with its first token. */
+/* A tokenizer that is trained has no tokens for the last three ids, which the model uses. Its first token
+ * ends documents. */
 static enum status model_ids(struct object *m, const struct ablation_config *c) {
     if (c->vocab_size == 0) return STATUS_OK;
     TRY(object_set_int(m, "vocab_size", c->vocab_size));
@@ -67,7 +69,7 @@ static enum status model_base(struct object *m, int layers) {
     return object_set_int(m, "encoder_layers", 0);
 }
 
-/* So many layers that the model has DRT's number of parameters. */
+/* Sets the number of layers with which the model has DRT's number of parameters. */
 static enum status model_deep(struct ablation_model *m, struct object *json, const struct ablation_plan *plan,
                               const struct ablation_model *drt) {
     for (int layers = model_config_layers(&drt->config); layers <= LAYERS_MAX; layers++) {
@@ -88,7 +90,7 @@ static int64_t training_whole(const struct object *t, const char *key, int64_t o
 }
 
 /* The recurrent layer is at ten twelfths of the depth, as in the paper. There are as many states as positions in a
- * block, which is the largest divisor of the training's sequences up to the window. */
+ * block. The block is the largest divisor of the length of the training's sequences that is at most the window. */
 static enum status model_recurrent(struct object *json, const struct ablation_config *c,
                                    const struct model_config *drt) {
     int64_t length = training_whole(&c->training, "length", TRAINING_LENGTH), block = drt->window;
@@ -106,7 +108,7 @@ static enum status model_recurrent(struct object *json, const struct ablation_co
     return object_set_int(json, "recurrent_block", block);
 }
 
-/* Blocks have the size of DRT's chunks, and a position reads as many of them as DRT reads chunks. */
+/* Blocks have the size of DRT's chunks, and a position reads as many blocks as DRT reads chunks. */
 static enum status model_landmark(struct object *json, const struct model_config *drt) {
     TRY(model_base(json, model_config_layers(drt)));
     TRY(object_set_int(json, "landmark_block", drt->chunk));
@@ -124,7 +126,7 @@ static enum status model_groups(struct object *json, const struct ablation_plan 
     return model_layers(json, layers, 1 + groups);
 }
 
-/* The teaching reader is a token memory of the last layer. */
+/* The token memory that teaches the retriever reads the last layer. */
 static enum status model_reader(struct object *json, const struct model_config *drt) {
     if (object_get(json, "memory_layer")) return STATUS_OK;
     TRY(object_set_int(json, "memory_layer", model_config_layers(drt)));
@@ -164,8 +166,8 @@ static enum status training_base(struct object *t) {
     return object_set_string(t, "eval_pool", "none");
 }
 
-/* The same number of tokens a step, in shorter sequences of whole blocks. A length that DRT's training would refuse is
- * kept. */
+/* Sets the same number of tokens per step, in shorter sequences of whole blocks. A length that DRT's training would
+ * refuse is not changed. */
 static enum status training_landmark(struct object *t, int64_t block) {
     const int64_t length = training_whole(t, "length", TRAINING_LENGTH), blocks = length / block;
     int64_t parts = 1;
@@ -176,7 +178,7 @@ static enum status training_landmark(struct object *t, int64_t block) {
     return object_set_int(t, "sequences", parts * training_whole(t, "sequences", TRAINING_SEQUENCES));
 }
 
-/* Keys that are the same in every run of the plan. */
+/* Sets the keys that are the same in every training of the plan. */
 static enum status training_common(struct object *t, const struct ablation_model *m, const struct ablation_config *c) {
     char suffix[8], list[64];
     snprintf(suffix, sizeof suffix, m->config.vocab_size > 65536 ? "u32" : "u16");
@@ -200,7 +202,8 @@ static enum status training_read(struct train_config *out, const struct ablation
     return s == STATUS_OK ? s : fail_context(s, "%s", name);
 }
 
-/* Steps, and the number of checkpoints of a run, which may be killed: ten, if the config does not give save_every. */
+/* Sets the steps, and the number of checkpoints of a training, which may be killed: ten, if the config
+ * has no save_every. */
 static enum status training_steps(struct ablation_model *m, struct object *t, const struct ablation_config *c) {
     struct train_config read = {0};
     TRY(object_set_int(t, "steps", c->steps > 0 ? c->steps : STEPS_UNKNOWN));
@@ -234,7 +237,7 @@ static enum status training_steps(struct ablation_model *m, struct object *t, co
     return s;
 }
 
-/* The part that a row removes must be in the config, or the row would equal DRT. */
+/* Fails if the config lacks the part that a row removes, because the row would equal DRT. */
 static enum status training_without(struct object *t, const struct ablation_model *m,
                                     const struct ablation_plan *plan) {
     struct train_config drt = {0};
@@ -269,7 +272,7 @@ static enum status training_own(struct object *t) {
     return object_set_string(t, "pool", "own");
 }
 
-/* The reader trains its own projection and not the trunk, and starts to teach after some steps. */
+/* The token memory trains only its own projection, and begins to teach after some steps. */
 static enum status training_taught(struct object *t, const struct ablation_model *drt) {
     char teach[128];
     object_remove(t, "contrastive");

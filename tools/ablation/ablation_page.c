@@ -1,4 +1,5 @@
-/* ablation_page.c -- table.html: the rows as bars with their intervals, as SVG in a page that needs no other file.
+/* ablation_page.c -- table.html: the rows as bars with their intervals. The page contains the SVG and needs no other
+ * file.
  *
  * The Base LM is the line at zero. A bar to the left is a lower perplexity. Its colour shows whether the interval is
  * below zero, above zero, or contains zero. Every text of a config is escaped. */
@@ -33,7 +34,7 @@ static const char page_head[] =
     ".key.less{background:var(--less)}.key.more{background:var(--more)}.key.even{background:var(--even)}\n"
     "</style>\n";
 
-/* Text for markup; control characters become spaces. */
+/* Writes text as markup; control characters become spaces. */
 static void page_text(FILE *f, const char *text, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char c = (unsigned char)text[i];
@@ -52,13 +53,13 @@ static void page_text(FILE *f, const char *text, size_t bytes) {
 
 /* ---- one chart ------------------------------------------------------------------------------------------- */
 
-/* The documents of a chart: all, one text, or one class of overlap. */
+/* The documents of a chart: all, those of one text, or those of one class of overlap. */
 struct chart {
     const struct ablation_table *table;
     int file, class;           /* -1: all */
-    bool small;                /* names in place of titles */
-    double low, high;          /* per cent at the ends of the axis */
-    double left, width, right; /* of the axis; columns of numbers right of it */
+    bool small;                /* short names instead of titles */
+    double low, high;          /* values in per cent at the ends of the axis */
+    double left, width, right; /* of the axis; columns of numbers are to the right of it */
 };
 enum { ROW_HEIGHT = 24, PART_HEIGHT = 30, AXIS_HEIGHT = 30 };
 
@@ -70,7 +71,7 @@ static const struct ablation_figure *chart_figure(const struct chart *c, int row
     return r->nll && f->there ? f : NULL;
 }
 
-/* 1, 2 or 5 times a power of ten. */
+/* Returns 1, 2 or 5 times a power of ten. */
 static double round_step(double step) {
     double power = pow(10, floor(log10(step))), of = step / power;
     return power * (of <= 1 ? 1 : of <= 2 ? 2 : of <= 5 ? 5 : 10);
@@ -136,7 +137,7 @@ static void draw_numbers(FILE *f, const struct chart *c, const struct ablation_f
             of->change.high);
 }
 
-/* bands: draws only the parts below the axis' lines. */
+/* bands: draws only the parts that are under the lines of the axis. */
 static void draw_rows(FILE *f, const struct chart *c, double total, bool bands) {
     const char *part = "";
     double y = AXIS_HEIGHT;

@@ -57,8 +57,8 @@ static void part_after(struct ablation_part *p, int other) {
     if (other >= 0) p->after[p->n_after++] = other;
 }
 
-/* The inputs of the result, as text: the command, a training's config, the sizes of its texts, and a checksum of the
- * inputs of the parts before it. */
+/* Writes the inputs of the result as text: the command, a training's config, the sizes of its texts, and a checksum of
+ * the inputs of the parts before it. */
 static enum status part_spec(struct ablation_plan *plan, int part, const char *config) {
     struct ablation_part *p = &plan->parts[part];
     char *text = NULL;
@@ -187,7 +187,7 @@ static enum status command_add_scope(struct ablation_part *p, const struct ablat
     return command_add_machine(p, c, true);
 }
 
-/* Each gate learns to close for random chunks, so random chunks are a part of every fit. */
+/* Random chunks are a part of every fit, so that each gate learns to close for them. */
 static enum status command_add_fit(struct ablation_part *p, const struct ablation_plan *plan,
                                    const struct ablation_score *s) {
     char memories[64] = "", file[FILE_PATH_MAX];
@@ -207,7 +207,7 @@ static enum status command_add_fit(struct ablation_part *p, const struct ablatio
     return s->how == ABLATION_FIT_GCA ? command_add(p, "--gca", "both", NULL) : STATUS_OK;
 }
 
-/* Overlap depends on the texts alone, so the stores of DRT give it for all rows. */
+/* Overlap depends only on the texts, so that of DRT's stores is valid for all rows. */
 static bool reports_overlap(const struct ablation_score *s) {
     return s->store >= 0 && s->model == 0 && s->how == ABLATION_PPL && s->what != ABLATION_STORE_EXTERNAL;
 }

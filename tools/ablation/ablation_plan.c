@@ -8,7 +8,7 @@
 
 /* ---- sizes of texts -------------------------------------------------------------------------------------- */
 
-/* Bytes of text in a file or folder; compressed files count for a multiple of their size. */
+/* Estimates the bytes of text in a file or folder. Compressed files count with a multiple of their size. */
 static int64_t text_bytes(const char *path, int depth) {
     static const struct {
         const char *end;
@@ -47,8 +47,8 @@ static int64_t list_bytes(const struct object_list *list) {
 
 /* ---- stores and evaluations ------------------------------------------------------------------------------ */
 
-/* A view has the weights of another model, and a token memory reads only the tokens of a store: both share the
- * store. */
+/* Finds the store of a model. A view has the weights of another model, and a token memory reads only the tokens of a
+ * store, so both use the other model's store. */
 static enum status store_of(int *out, struct ablation_plan *plan, int model, enum ablation_how how,
                             enum ablation_store what) {
     if (plan->models[model].view_of >= 0) model = plan->models[model].view_of;
@@ -84,14 +84,14 @@ static void score_mode(struct ablation_score *s, const char *mode) {
     s->modes[s->n_modes++] = mode;
 }
 
-/* The evaluation with a row's figure. */
+/* Finds the evaluation that has a row's figure. */
 static enum status score_of(struct ablation_plan *plan, int row) {
     const struct ablation_row *r = &ablation_rows[row];
     const char *mode = r->mode ? r->mode : plan->config->variant_mode;
     struct ablation_score want = {.how = r->how, .what = r->store, .store = -1};
     TRY(ablation_model_of(&want.model, plan, r->model, r->value));
     if (want.how == ABLATION_PPL && !ablation_mode_reads_store(mode)) want.what = ABLATION_NO_STORE;
-    /* some row of DRT always reads a store, so one evaluation has all its modes */
+    /* at least one row of DRT reads a store, so one evaluation has all of DRT's modes */
     if (want.how == ABLATION_PPL && want.what == ABLATION_NO_STORE && want.model == 0) want.what = ABLATION_STORE;
     if (want.how >= ABLATION_FIT) want.every = r->every ? r->every : (int)plan->config->memory_every;
     int at = 0;
@@ -139,7 +139,7 @@ enum status ablation_plan_make(struct ablation_plan *out, const struct ablation_
     out->train_bytes = list_bytes(&config->train);
     out->other_bytes = list_bytes(&config->other);
     out->valid_bytes = list_bytes(&config->valid);
-    TRY(ablation_model_of(&drt, out, ABLATION_DRT, 0)); /* the others follow from it */
+    TRY(ablation_model_of(&drt, out, ABLATION_DRT, 0)); /* the other models are made from this one */
     for (int row = 0; row < ABLATION_ROWS; row++) {
         out->rows[row].score = -1;
         if (config->selected[row]) TRY(score_of(out, row));

@@ -1,8 +1,8 @@
 /* ablation_plan.h -- what a config's rows need: models, stores, evaluations, and the commands that make them.
  *
- * Each part is one command of a sibling program, run in the run's folder. A part comes after all parts that it needs.
- * Making a plan reads configs and folders of models, and writes nothing. It makes every check that is possible before
- * the first training: a failure names file, key and remedy. */
+ * Each part is one command of a sibling program, which runs in the folder of the run. A part comes after all parts that
+ * it needs. Making a plan reads configs and folders of models, and writes nothing. It makes every check that is
+ * possible before the first training. A failure names file, key and remedy. */
 #pragma once
 #include "base/file.h"
 #include "model/model_config.h"
@@ -14,14 +14,14 @@ enum { ABLATION_NAME = 48, ABLATION_MODELS = 24, ABLATION_STORES = 24, ABLATION_
 struct ablation_model {
     char name[ABLATION_NAME];
     enum ablation_model_kind kind;
-    char folder[FILE_PATH_MAX];          /* of the finished model, relative to the run; absolute if it was taken */
-    char *json, *training;               /* config.json; the config of drt-train. NULL: taken */
-    int view_of;                         /* model whose weights these are, with another chunk_topk; -1: none */
+    char folder[FILE_PATH_MAX]; /* of the finished model, relative to the run; absolute for a model that is taken */
+    char *json, *training;               /* config.json; the config of drt-train. NULL: the model is taken */
+    int view_of;                         /* the model whose weights these are, with another chunk_topk; -1: none */
     struct model_config config;
     int64_t parameters, encoder_parameters, steps, step_tokens, length;
-    int64_t corpus_steps, candidates, refreshes;          /* of its training with pool corpus; else 0 */
-    int64_t passages, passage_chunks;                     /* that its training reads for each chunk; else 0 */
-    bool taken, own_past;                /* own_past: training retrieves from the text's own past alone */
+    int64_t corpus_steps, candidates, refreshes;          /* of its training with pool corpus; otherwise 0 */
+    int64_t passages, passage_chunks;                     /* that its training reads for each chunk; otherwise 0 */
+    bool taken, own_past;                /* own_past: training retrieves only from the text's own past */
 };
 struct ablation_store_use { char name[ABLATION_NAME]; int model; enum ablation_store what; };
 /* One run of drt-eval, with the modes that rows use. */
@@ -40,13 +40,13 @@ enum ablation_kind { ABLATION_PREPARE, ABLATION_TRAIN, ABLATION_VIEW, ABLATION_B
 struct ablation_part {
     char name[ABLATION_NAME];            /* as a file's name: "train-drt" */
     enum ablation_kind kind;
-    struct object_list command;          /* the program's name first. ABLATION_VIEW: none */
-    char *spec;                          /* all that its result depends on */
+    struct object_list command;          /* the program's name comes first; empty for ABLATION_VIEW */
+    char *spec;                          /* everything that its result depends on */
     int after[ABLATION_AFTER], n_after;  /* parts that must be done */
     int of;                              /* model, store or score; -1: none */
-    double work, host;                   /* floating-point operations; additional seconds, the same on every device */
+    double work, host; /* floating-point operations; additional seconds, which are the same on every device */
     bool done;
-    double seconds;                      /* that it took; only for estimates */
+    double seconds;                      /* that it took; used only for estimates */
 };
 
 struct ablation_plan {
@@ -56,17 +56,18 @@ struct ablation_plan {
     struct ablation_score scores[ABLATION_SCORES]; int n_scores;
     struct ablation_part *parts; size_t n_parts, capacity;
     struct { int score; const char *mode; } rows[ABLATION_ROWS];       /* score -1: not selected */
-    int64_t train_bytes, other_bytes, valid_bytes;                     /* of text, roughly */
+    int64_t train_bytes, other_bytes, valid_bytes;                     /* bytes of text, roughly */
 };
 /* Free *out also after a failure. Borrows config. */
 enum status ablation_plan_make(struct ablation_plan *out, const struct ablation_config *config);
 void ablation_plan_free(struct ablation_plan *plan);      /* a zeroed plan is fine */
 
-/* Estimated bytes of text in a file or a folder: compressed files count with more than their size; 0: it is missing. */
+/* Estimates the bytes of text in a file or a folder. Compressed files count with more than their size.
+ * 0: it is missing. */
 int64_t ablation_text_bytes(const char *path);
 
 /* ---- ablation_models.c, ablation_parts.c: steps of ablation_plan_make ---- */
-/* The model that a row scores; added if the plan has none. */
+/* Finds the model that a row scores. It is added if the plan lacks it. */
 enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablation_model_kind kind, int value);
 enum status ablation_parts_make(struct ablation_plan *plan);
 

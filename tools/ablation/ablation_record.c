@@ -1,4 +1,4 @@
-/* ablation_record.c -- the folder of a run: which parts are done, and the files that parts need before they start. */
+/* ablation_record.c -- the folder of a run: records of finished parts, and files that parts need before they start. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -50,8 +50,8 @@ enum status ablation_record_write(struct ablation_part *part, const char *folder
     return s;
 }
 
-/* Models and stores are too costly to be replaced without a question; an evaluation is repeated if the rows need more
- * modes of it. */
+/* Models and stores take too long to be replaced without a question. An evaluation is repeated if the rows need
+ * more modes of it. */
 static enum status record_read(struct ablation_part *part, const char *path, const struct file_map *map) {
     struct object m = {0};
     char *spec = NULL;
@@ -77,7 +77,7 @@ static enum status record_read(struct ablation_part *part, const char *path, con
     return s;
 }
 
-/* The config of a started training must equal the current one. */
+/* Checks that the config of a training that was begun equals the current one. */
 static enum status check_begun(const struct ablation_plan *plan, const struct ablation_part *part, const char *folder) {
     const struct ablation_model *m = &plan->models[part->of];
     char path[FILE_PATH_MAX], run[FILE_PATH_MAX];
@@ -130,8 +130,8 @@ static enum status link_one(const char *target, const char *path) {
     return symlink(target, path) == 0 ? STATUS_OK : fail_errno("%s", path);
 }
 
-/* A folder with another config.json and the same weights. It is made again from the start, since only the record shows
- * that it is complete. */
+/* Makes a folder with another config.json and the same weights. An existing one is made again, because only the record
+ * shows that it is complete. */
 static enum status make_view(const struct ablation_plan *plan, const struct ablation_model *m, const char *folder) {
     static const char *const files[] = {"model.safetensors", "tokenizer.json"};
     const struct ablation_model *of = &plan->models[m->view_of];

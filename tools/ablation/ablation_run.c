@@ -1,4 +1,4 @@
-/* ablation_run.c -- see ablation_run.h. Only this file starts, watches and records processes. */
+/* ablation_run.c -- see ablation_run.h. Only this file starts processes and waits for them. */
 #include "tools/ablation/ablation_run.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -31,13 +31,13 @@ struct ablation_work {
     sigset_t signals, before;
     double begin, rate;
     bool stopping, failed;
-    size_t made; /* parts that this call has finished */
+    size_t made; /* number of parts that this call has finished */
 };
 
 /* ---- one process ----------------------------------------------------------------------------------------- */
 
-/* Everything that the child needs is made before the fork: after it, only calls that are safe in a signal handler are
- * allowed. */
+/* The data that the child needs. It is made before the fork, because after it only functions that are safe in a signal
+ * handler may be called. */
 struct child {
     char program[FILE_PATH_MAX], log[FILE_PATH_MAX], out[FILE_PATH_MAX];
     char **argv, **env, visible[64];
@@ -59,7 +59,7 @@ static enum status child_argv(struct child *c, const struct ablation_part *part,
     return STATUS_OK;
 }
 
-/* The environment, with one visible GPU if the config names GPUs. */
+/* Makes the environment, with one visible GPU if the config names GPUs. */
 static enum status child_environment(struct child *c, const char *gpu) {
     size_t n = 0, kept = 0;
     while (environ[n])
@@ -78,10 +78,10 @@ static void child_free(struct child *c) {
     memory_free(c->env);
 }
 
-/* In the child. Results of evaluations are written to a file that gets its name when it is complete; all other output
- * goes to the log. */
+/* Runs in the child. The result of an evaluation is written to a temporary file, which is renamed when it is complete.
+ * All other output is written to the log. */
 static void child_execute(const struct child *c, const char *folder, const sigset_t *mask, pid_t parent) {
-    setpgid(0, 0); /* a terminal's Ctrl-C comes only through the parent */
+    setpgid(0, 0); /* so that a terminal's Ctrl-C reaches it only through the parent */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(126);
     int null = open("/dev/null", O_RDONLY);
@@ -129,10 +129,9 @@ static enum status part_start(struct ablation_work *w, int slot, size_t at) {
     return s;
 }
 
-/* ---- the end of a process
- * --------------------------------------------------------------------------------------------- */
+/* ---- the end of a process ------------------------------------------------------------------------------------ */
 
-/* The last line of the log that is not empty. */
+/* Gets the last line of the log that is not empty. */
 static void log_last_line(char out[512], const char *path) {
     char *text = NULL;
     size_t bytes = 0;
@@ -163,7 +162,7 @@ static enum status part_failed(const struct ablation_work *w, const struct ablat
     return fail(STATUS_INVALID, "%s: %s (its log: %s)", part->name, line[0] ? line : "failed", path);
 }
 
-/* The result gets its name, then the record says that the part is done. */
+/* Renames the result, then records that the part is finished. */
 static enum status part_publish(struct ablation_work *w, struct ablation_part *part) {
     const char *folder = w->options->folder;
     char path[FILE_PATH_MAX], written[FILE_PATH_MAX];
@@ -208,8 +207,8 @@ static bool part_ready(const struct ablation_work *w, size_t at) {
     return ready;
 }
 
-/* An evaluation starts again after a stop, so it is not started if the time does not suffice, unless this call has done
- * nothing yet. */
+/* An evaluation that is stopped begins again. So it is not started if the time does not suffice, unless this call has
+ * made no part yet. */
 static bool part_fits(const struct ablation_work *w, const struct ablation_part *part) {
     const double limit = w->options->max_seconds, left = limit - (clock_seconds() - w->begin);
     if (limit <= 0 || part->kind < ABLATION_SCORE || (w->made == 0 && w->running == 0)) return true;
@@ -227,7 +226,7 @@ static void say_start(const struct ablation_work *w, size_t at) {
             w->plan->n_parts, progress_time_text(all, left));
 }
 
-/* Makes parts without a command. */
+/* Makes the parts that have no command. */
 static enum status fill_slots(struct ablation_work *w) {
     for (size_t at = 0; at < w->plan->n_parts && w->running < w->n_slots; at++) {
         struct ablation_part *part = &w->plan->parts[at];
@@ -254,7 +253,7 @@ static void stop_parts(struct ablation_work *w, int signal) {
         if (w->slots[i].process > 0) kill(w->slots[i].process, signal);
 }
 
-/* Waits for a child or a signal, at most until the time is over. */
+/* Waits for a child or a signal, at most until the time limit. */
 static void wait_event(struct ablation_work *w) {
     const double limit = w->options->max_seconds;
     double left = limit > 0 && !w->stopping ? limit - (clock_seconds() - w->begin) : 3600;
@@ -306,7 +305,7 @@ static enum status parts_loop(struct ablation_work *w) {
     }
 }
 
-/* The commands of all parts, which a user can run by hand in the folder of the run. */
+/* Writes the commands of all parts, which a user can run in the folder of the run. */
 static enum status write_commands(const struct ablation_plan *plan, const char *folder) {
     char path[FILE_PATH_MAX];
     TRY(ablation_path(path, folder, "commands.txt"));
@@ -342,7 +341,8 @@ enum status ablation_run_parts(bool *finished, struct ablation_plan *plan, const
     TRY(write_commands(plan, o->folder));
     progress_line_signals(&w.signals);
     sigaddset(&w.signals, SIGCHLD);
-    signal(SIGCHLD, no_action); /* a wait would never return a signal that is ignored by default */
+    /* a handler is needed, because a wait does not return a signal whose default action is to ignore it */
+    signal(SIGCHLD, no_action);
     sigprocmask(SIG_BLOCK, &w.signals, &w.before);
     enum status s = parts_loop(&w);
     sigprocmask(SIG_SETMASK, &w.before, NULL);

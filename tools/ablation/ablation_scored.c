@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include <string.h>
 
-/* Losses of the current document: n - 1. */
+/* Reads the losses of the current document, whose index is n - 1. */
 static enum status scored_losses(struct ablation_scored *s, struct json *j, const char *const *modes, int n_modes) {
     bool found[ABLATION_MODES] = {false};
     TRY(json_expect(j, JSON_OBJECT, "the losses of a document"));
@@ -70,7 +70,7 @@ static enum status overlap_document(struct ablation_overlap *o, struct json *j) 
     return STATUS_OK;
 }
 
-/* After the key "overlap": null, or an object. */
+/* Reads the value of the key "overlap": null, or an object. */
 static enum status scored_overlap(struct ablation_scored *s, struct json *j) {
     enum json_event e = json_next(j);
     if (e == JSON_NULL) return STATUS_OK;

@@ -1,4 +1,4 @@
-/* ablation_scored.h -- what the table uses of the JSON of drt-eval ppl and drt-eval fit-memory. */
+/* ablation_scored.h -- reads from the JSON of drt-eval ppl and drt-eval fit-memory what the table needs. */
 #pragma once
 #include "tools/ablation/ablation_table.h"
 

@@ -33,7 +33,7 @@ struct ablation_overlap_sum ablation_overlap_sum(const struct ablation_table *t,
 
 /* ---- results to rows ------------------------------------------------------------------------------------- */
 
-/* The first result defines the scored documents; every other one must have the same. */
+/* The first result defines the scored documents. Every other one must have the same documents. */
 static enum status table_positions(struct ablation_table *t, struct ablation_scored *s, const char *path) {
     if (!t->documents) {
         t->documents = s->documents;
@@ -83,7 +83,7 @@ static enum status table_take(struct ablation_table *t, int score, const char *f
 
 struct subset {
     int file, class;
-}; /* -1: all */
+}; /* file, class -1: all */
 
 static bool in_subset(const struct ablation_table *t, size_t i, struct subset of) {
     if (of.file >= 0 && t->documents[i].file != of.file) return false;
@@ -100,7 +100,7 @@ static double to_bits(double nats) {
     return nats / M_LN2;
 }
 
-/* As in drt-eval: no mean loss is negative, although its interval may be. */
+/* As in drt-eval: a mean loss cannot be negative, so the interval is limited to 0 and above. */
 static struct ratio mean_loss(const double *above, const double *below, size_t n) {
     struct ratio r = ratio_of(above, below, n);
     if (r.low <= r.high) r.low = fmax(r.low, 0);
@@ -163,7 +163,7 @@ enum status ablation_table_make(struct ablation_table *out, const struct ablatio
     for (size_t i = 0; i < plan->n_parts; i++)
         if (plan->parts[i].kind >= ABLATION_SCORE && plan->parts[i].done)
             TRY(table_take(out, plan->parts[i].of, folder));
-    if (!out->rows[0].nll) out->n_rows = 0; /* nothing to compare with */
+    if (!out->rows[0].nll) out->n_rows = 0; /* there is no Base LM to compare with */
     for (size_t i = 0; i < out->n_documents && out->overlap; i++) {
         out->class_documents[ablation_class(&out->overlap[i])]++;
         out->class_tokens[ablation_class(&out->overlap[i])] += out->documents[i].tokens;

@@ -1,4 +1,4 @@
-/* ablation_text.c -- table.txt for people and table.json for programs. */
+/* ablation_text.c -- writes table.txt, and table.json for programs. */
 #include "base/formats/json.h"
 #include "tools/ablation/ablation_table.h"
 #include <math.h>
@@ -6,7 +6,7 @@
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-/* "-9.41 (-11.30 .. -7.82)"; a row against itself has no interval. */
+/* Writes "-9.41 (-11.30 .. -7.82)". The Base LM has no interval. */
 static const char *change_text(char out[64], const struct ablation_figure *f, bool base) {
     if (!f->there)
         snprintf(out, 64, "-");
@@ -64,7 +64,7 @@ static void text_rows(FILE *f, const struct ablation_table *t) {
     }
 }
 
-/* One table of changes, with a column for each subset. */
+/* Writes one table of changes, with a column for each subset. */
 static void text_subsets(FILE *f, const struct ablation_table *t, bool domains) {
     const struct ablation_config *c = t->plan->config;
     const int n = domains ? (int)c->valid.count : ABLATION_CLASSES;

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The share of the rate of one product that a kind of part reaches: measured on two CPU cores, rounded down; on an H200
- * trainings reach 0.4. */
+/* The share of the rate of one product that each kind of part reaches: measured on two CPU cores, and rounded down. On
+ * an H200 trainings reach 0.4. */
 static const double reached[ABLATION_KINDS] = {1, 0.35, 1, 0.35, 0.2, 0.15};
 
 int ablation_slots(const struct ablation_config *config) {
@@ -49,7 +49,7 @@ double ablation_seconds_left(const struct ablation_plan *plan, double rate, doub
     return sum;
 }
 
-/* A product that keeps the device busy: a GPU needs a larger one. */
+/* Returns the rows of a product that uses the whole device. A GPU needs more rows. */
 static int64_t measure_rows(const struct device *dev) {
     return dev->shares_memory ? 1024 : 16384;
 }
@@ -61,7 +61,7 @@ static void measure_products(double *rate, struct device *dev, struct mat y, str
     double start = 0;
     int64_t n = 0;
     for (int64_t batch = 1; n == 0 || clock_seconds() - start < 0.2; batch = 4) {
-        if (n == 1) start = clock_seconds(); /* the first is a warm-up */
+        if (n == 1) start = clock_seconds(); /* the first product is a warm-up */
         for (int64_t i = 0; i < batch; i++)
             dev->ops->matmul->forward(dev, y, x, w, false);
         if (device_sync(dev) != STATUS_OK) return;
@@ -95,8 +95,8 @@ out:
     return s;
 }
 
-/* In a separate process, because a GPU's context takes memory as long as its process lives, and the parts need this
- * memory. */
+/* The rate is measured in a separate process. A GPU's context takes memory as long as its process exists, and the parts
+ * need this memory. */
 struct measured {
     enum status status;
     double rate;

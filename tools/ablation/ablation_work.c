@@ -5,23 +5,24 @@
 #include "tools/ablation/ablation_plan.h"
 #include <string.h>
 
-static const double start_seconds = 2.5;      /* program, device, model */
-static const double tokenizer_seconds = 6e-8; /* a byte of text, to train a tokenizer */
-static const double encode_seconds = 1e-8;    /* a byte of text to ids */
-static const double build_seconds = 1.7e-7;   /* a token: to read, tokenize and store it */
-static const double lexical_seconds = 1.6e-7; /* a token: the lexical index */
-static const double neighbour_seconds = 1e-3; /* a chunk of the text on one core: BM25 before a training; a guess */
-static const double open_seconds = 2e-8;      /* a token of the store: landmarks to the device */
-static const double overlap_seconds = 1e-7;   /* a token of the store: its runs of 13 ids */
-static const double score_seconds = 1.2e-5;   /* a scored token of a mode */
-static const double retrieve_seconds = 5e-5;  /* the same, if chunks are retrieved */
-/* A scored token with a memory: passages are searched, read and sampled; on one core, the gates of two halves and of
- * all documents are fitted. Each has a fixed part, and a part for each chunk of a search. */
+static const double start_seconds = 2.5;      /* of the program, the device and the model */
+static const double tokenizer_seconds = 6e-8; /* per byte of text, to train a tokenizer */
+static const double encode_seconds = 1e-8;    /* per byte of text, to encode it */
+static const double build_seconds = 1.7e-7;   /* per token, to read, tokenize and store it */
+static const double lexical_seconds = 1.6e-7; /* per token, for the lexical index */
+/* per chunk of the text on one core, for BM25 before a training; not measured */
+static const double neighbour_seconds = 1e-3;
+static const double open_seconds = 2e-8;     /* per token of the store, to copy landmarks to the device */
+static const double overlap_seconds = 1e-7;  /* per token of the store, for its runs of 13 ids */
+static const double score_seconds = 1.2e-5;  /* per scored token of a mode */
+static const double retrieve_seconds = 5e-5; /* the same, with retrieval of chunks */
+/* per scored token with a memory: passages are searched, read and sampled; on one core, the gates of two halves and of
+ * all documents are fitted. The first number is a constant part, the second is per chunk of a search. */
 static const double memory_seconds[2] = {1e-4, 1e-5};
 static const double fit_seconds[2] = {2e-3, 1e-4};
 
-/* How many operations of a product take the time of one operation of attention without tensor cores on a GPU (Landmark
- * Attention, recurrent states). From the instructions of the kernels; not measured. */
+/* The number of operations of a product that take the time of one operation of attention without tensor cores on a GPU
+ * (Landmark Attention, recurrent states). It comes from the instructions of the kernels and was not measured. */
 static const double plain_attention = 80;
 
 static double cores_of(const struct ablation_config *c) {
@@ -40,9 +41,10 @@ static double store_tokens(const struct ablation_plan *plan, enum ablation_store
     return (double)(what == ABLATION_STORE_OTHER ? plan->other_bytes : plan->train_bytes) / 4;
 }
 
-/* Operations of a token forward: products, and attention over a window's positions of a text of `length`. Landmark
- * Attention has one more position a block, and reads all blocks before a position. In a recurrent layer tokens read the
- * states; at the end of each block the states read each other and the block's tokens. */
+/* Returns the operations of a forward pass per token: products, and attention over the positions of a window in a text
+ * of `length`. Landmark Attention has one more position per block, and reads all blocks before a position. In a
+ * recurrent layer tokens read the states; at the end of each block the states read each other and the block's
+ * tokens. */
 static double forward_work(const struct ablation_plan *plan, const struct ablation_model *m, double length) {
     const struct model_config *c = &m->config;
     const double hidden = c->hidden, plain = strcmp(plan->config->device, "cpu") == 0 ? 1 : plain_attention;
@@ -54,8 +56,9 @@ static double forward_work(const struct ablation_plan *plan, const struct ablati
     return products + 4 * window * hidden * layers + plain * 4 * states * hidden * (2 + states / block);
 }
 
-/* A backward pass costs two forward passes. With pool corpus each chunk's candidates are encoded with gradients, all
- * landmarks are computed every `refresh` steps, and searched exactly. Passages are encoded without gradients. */
+/* A backward pass takes as long as two forward passes. With pool corpus, the candidates of each chunk are encoded
+ * with gradients; every `refresh` steps all landmarks are computed; the search is exact. Passages are encoded
+ * without gradients. */
 void ablation_train_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_model *m) {
     const double tokens = (double)m->step_tokens, encoder = (double)m->encoder_parameters;
     const double text = (double)plan->train_bytes / 4, chunk = m->config.chunk > 0 ? m->config.chunk : 63;
@@ -68,7 +71,8 @@ void ablation_train_work(struct ablation_part *p, const struct ablation_plan *pl
     p->host = start_seconds + 1e-9 * text;
     if (m->passages == 0) return;
     p->work += forward_work(plan, m, length) * (double)(m->steps * m->passages * m->passage_chunks) * tokens;
-    p->work += 6 * encoder * (double)(2 * m->steps * m->passages) * tokens; /* as many of another sequence */
+    /* the factor 2: as many passages come from another sequence */
+    p->work += 6 * encoder * (double)(2 * m->steps * m->passages) * tokens;
     p->host += 2 * text / chunk * neighbour_seconds / cores_of(plan->config);
 }
 
@@ -86,7 +90,7 @@ void ablation_build_work(struct ablation_part *p, const struct ablation_plan *pl
     p->host = start_seconds + tokens * (build_seconds + (lexical ? lexical_seconds : 0));
 }
 
-/* Every window reads `skip` tokens without scoring them. */
+/* Returns the factor for the `skip` tokens of each window, which are read but not scored. */
 static double read_again(const struct ablation_config *c) {
     const double scored = (double)(c->context - c->skip);
     const double piece =
@@ -99,7 +103,7 @@ static double search_work(const struct ablation_plan *plan, const struct ablatio
     return 2 * (double)m->config.hidden * store_tokens(plan, s->what) / 63;
 }
 
-/* The states of a passage's chunks are computed when it is read; every second one was read before. */
+/* The states of a passage's chunks are computed when it is read. Half of the passages were read before. */
 static void fit_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s) {
     const double tokens = ablation_scored_tokens(plan), memories = s->n_modes + 1;
     const double pass =

@@ -14,7 +14,7 @@ static enum status object_copy_range(char **out, const char *text, size_t bytes)
     return STATUS_OK;
 }
 
-/* Takes the key, also if this fails. */
+/* Takes ownership of the key, also after a failure. */
 static enum status object_add(struct object *m, char *key, const char *value, size_t bytes) {
     char *copy = NULL;
     enum status s = object_copy_range(&copy, value, bytes);
@@ -28,7 +28,7 @@ static enum status object_add(struct object *m, char *key, const char *value, si
     return STATUS_OK;
 }
 
-/* The current KEY and the value after it. */
+/* Reads the current KEY and the value after it. */
 static enum status object_read_one(struct object *out, struct json *j) {
     char *key = NULL;
     size_t length = 0;

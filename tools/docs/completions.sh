@@ -4,9 +4,9 @@
 #   tools/docs/completions.sh PROGRAMS FOLDER      writes FOLDER/drt.bash and FOLDER/_drt
 #   cmake --build build --target docs              the same, with build/bin and tools/completions
 #
-# The option tables in the programs are the only source. The placeholder after an option's name shows its kind of value: a|b|c are words,
-# DIR, STORE, RUN are folders, FILE is a file. The files are committed and installed: an installation need not run the programs, and
-# tests/cli/completions.sh fails when they are not up to date.
+# The option tables in the programs are the only source. The placeholder after an option's name determines the kind of its
+# value: a|b|c are words, DIR, STORE, RUN are folders, FILE is a file. The files are committed and installed, so that an
+# installation need not run the programs. tests/cli/completions.sh fails if they are not up to date.
 set -eu
 if [ $# -ne 2 ]; then
     sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
@@ -16,7 +16,7 @@ programs=$1 folder=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# "name kind text" of each option of a help text, where kind is -, dir, file, value or the words themselves.
+# Prints "name kind text" for each option of a help text; kind is -, dir, file, value or the words.
 options() {
     awk '
         function finish() { if (name != "") print name, kind, text }
@@ -94,7 +94,7 @@ _drt() {
     if [ -n "$commands" ] && [ "$COMP_CWORD" -gt 1 ]; then
         case " $commands " in *" ${COMP_WORDS[1]} "*) key="$program ${COMP_WORDS[1]}" ;; esac
     fi
-    # "--name=value" comes as three words.
+    # bash passes "--name=value" as three words.
     [ "$word" = = ] && word=
     [ "$before" = = ] && before=${COMP_WORDS[COMP_CWORD - 2]}
     while read -r name kind; do

@@ -1,10 +1,10 @@
-# help.awk -- one --help text to Markdown or to a man page; used by tools/docs/make_docs.sh.
+# help.awk -- converts one --help text to Markdown or to a man page; used by tools/docs/make_docs.sh.
 #
 #   awk -v format=md|man -v name="drt-index build" -v what="make a store from a corpus" -v see="drt-index" -f help.awk HELP_TEXT
 #
-# what, see (names of other pages): of a man page alone.
+# what, see (names of other pages): only for a man page.
 #
-# args_help (args.c) and print_help (commands.c) write every text in one form:
+# args_help (args.c) and print_help (commands.c) write every text in this form:
 #
 #   Usage: NAME SYNOPSIS           up to the first empty line
 #   paragraphs                     lines at column 0, separated by empty lines
@@ -14,12 +14,12 @@
 #   Examples:                      indented lines, printed as they are
 { line[NR] = $0 }
 
-# In a table of GitHub's Markdown "|" ends a cell, in code too.
+# In a table of GitHub's Markdown "|" ends a cell, also in code.
 function md(text) { gsub(/[*<]/, "\\\\&", text); return text }
 function md_cell(text) { text = md(text); gsub(/\|/, "\\|", text); return text }
 function md_code(text) { gsub(/\|/, "\\|", text); return "`" text "`" }
 
-# A "-" of its own is a hyphen to groff, and "\-" what can be pasted into a shell.
+# groff prints "-" as a hyphen, and "\-" as a character that can be pasted into a shell.
 function roff(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)
@@ -27,7 +27,7 @@ function roff(text) {
     return text
 }
 function roff_heading(text) { gsub(/"/, "\\(dq", text); return toupper(roff(text)) }
-# "--out STORE", "-n, --max-tokens N": the option bold, its value in italics.
+# Prints "--out STORE" or "-n, --max-tokens N" with the option in bold and its value in italics.
 function roff_term(text,    at) {
     if (text ~ /^-[a-zA-Z], /) return "\\fB" roff(substr(text, 1, 2)) "\\fR, " roff_term(substr(text, 5))
     at = index(text, " ")
@@ -74,7 +74,7 @@ function example_end() { print format == "md" ? "```\n" : ".fi" }
 function strip(text) { sub(/^ +/, "", text); sub(/ +$/, "", text); return text }
 function is_heading(i) { return line[i] ~ /^[^ ].*:$/ && line[i + 1] ~ /^  [^ ]/ }
 
-# From the line after a heading to the end of its indented lines; returns the next line's number.
+# Converts the indented lines after a heading. Returns the number of the next line.
 function read_examples(i) {
     example_begin()
     for (; i <= NR && line[i] ~ /^ /; i++) example(substr(line[i], 3))

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# make_docs.sh -- docs/cli.md and the man pages, from the programs' --help.
+# make_docs.sh -- makes docs/cli.md and the man pages from the programs' --help.
 #
 #   tools/docs/make_docs.sh PROGRAMS CLI_MD [MAN_FOLDER [VERSION]]
 #   cmake --build build --target docs        the same, with build/bin, docs/cli.md and build/man/man1
 #
-# The option tables in the programs are the only source: --help prints them, help.awk converts the text. help2man would make man
-# pages too, but no Markdown, and is one more package to install.
+# The option tables in the programs are the only source: --help prints them, and help.awk converts the text. help2man makes
+# man pages, too, but no Markdown, and is one more package to install.
 set -eu
 if [ $# -lt 2 ]; then
     sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
@@ -19,13 +19,13 @@ trap 'rm -rf "$work"' EXIT
 convert() { # FORMAT NAME WHAT HELP_FILE SEE_ALSO
     awk -v format="$1" -v name="$2" -v what="$3" -v see="$5" -v version="${version:+drt $version}" -f "$here/help.awk" "$4"
 }
-# The commands of an overview ("  name  what"), and those that a text refers to as "(program name --help)".
+# Lists the commands of an overview ("  name  what"), and those that a text refers to as "(program name --help)".
 commands() {
     awk '/^Commands:$/ { on = 1; next } !/^ / { on = 0 } on { print $1 }' "$2"
     grep -oE "\($1 [a-z]+ --help\)" "$2" | awk '{ print $2 }' || true
 }
 what_of() { awk -v name="$2" '/^Commands:$/ { on = 1; next } on && $1 == name { sub(/^ *[^ ]+ +/, ""); print; exit }' "$1"; }
-# Of a text: the first sentence after the usage.
+# Prints the first sentence of a text after the usage.
 first_sentence() { awk '!body { if ($0 == "") body = 1; next } $0 == "" { exit } { print }' "$1" | tr '\n' ' ' | sed 's/\([^.]*\)\..*/\1/; s/ *$//'; }
 
 page() { # NAME WHAT HELP_FILE SEE_ALSO

@@ -13,10 +13,11 @@
 
 struct eval_options {
     struct device_choice where;
-    const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;     /* encoder: of an external one */
-    const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as drt-index search's */
-    struct arg_strings base;             /* folders of Base LMs, EVAL_BASES at most */
-    const char *gca, *oracle, *keep, *other, *apply;   /* --gca; --oracle; fit-memory's files; NULL: not given */
+    /* encoder: that of an external encoder */
+    const char *model, *store, *encoder, *modes, *text_field, *format, *exclude;
+    const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as in drt-index search */
+    struct arg_strings base;             /* folders of Base LMs, at most EVAL_BASES */
+    const char *gca, *oracle, *keep, *other, *apply;   /* --gca; --oracle; files of fit-memory; NULL: not given */
     const char *store_parts, *plot;      /* --store-parts LIST; --plot FILE; NULL: not given */
     struct arg_strings samples, data;
     struct memory_options memory_options;
@@ -49,38 +50,39 @@ struct memory_samples;                   /* tools/memory/memory_samples.h */
 /* base[i]: of mode EVAL_BASE + i; NULL: none */
 struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; struct memory_search *search; struct memory_config memory;
-    struct memory_knn *knn;              /* of mode memory-knn-lm (tools/memory/memory_knn.h) */
+    struct memory_knn *knn;              /* for mode memory-knn-lm (tools/memory/memory_knn.h) */
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };
-/* Allocated: several engines are too large for a small stack. */
+/* Allocated on the heap, because several engines are too large for a small stack. */
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *c, const struct eval_options *o);
 void eval_machine_close(struct eval_machine *m);         /* NULL is fine */
 
 /* ---- drt_eval_run.c ---- */
 /* Reads every file and scores its documents in every mode of result->mode, at the same positions. With `samples`,
- * memories are not mixed: their results at each temperature are collected there. */
+ * memories are not mixed. Instead their results at each temperature are collected in `samples`. */
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
                      struct memory_samples *samples, const struct progress *progress);
 
 /* ---- drt_eval_figures.c ---- */
 enum eval_per { EVAL_PER_TOKEN, EVAL_PER_BYTE };
-/* Over the documents of one file (-1: all): mode a minus mode b (-1: a itself), in nats. */
+/* Computes mode a minus mode b (-1: a itself), in nats, over the documents of one file (-1: all). */
 enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per);
-struct ratio eval_map(struct ratio r, double (*f)(double));   /* f is increasing; it maps the interval's ends too */
+/* maps the value and the ends of the interval by f, which must be increasing */
+struct ratio eval_map(struct ratio r, double (*f)(double));
 double eval_to_perplexity(double nats);
 double eval_to_percent(double nats);
 double eval_to_bits(double nats);
-/* The differences to report, if both modes were run. */
+/* The differences to report if both modes were run. */
 enum { EVAL_PAIRS = 20 }; struct eval_pair { enum eval_mode a, b; };
 extern const struct eval_pair eval_pairs[EVAL_PAIRS];
-bool eval_uses_store(const struct eval_result *r);         /* some mode retrieves from it */
+bool eval_uses_store(const struct eval_result *r);         /* whether some mode retrieves from a store */
 bool eval_has_pair(const struct eval_result *r, size_t i);
-bool eval_has_memory(const struct eval_result *r);         /* some mode mixes a token memory in */
-bool eval_is_memory(const struct eval_result *r, int mode); /* the mode was run and mixes one in */
-/* Mode a minus mode b: the mean over files of the change in nats a token, each file counted once, with a bootstrap over
- * documents. Without b (b < 0) or without tokens the value is NaN. */
+bool eval_has_memory(const struct eval_result *r);         /* whether some mode mixes a token memory */
+bool eval_is_memory(const struct eval_result *r, int mode); /* whether the mode was run and mixes a token memory */
+/* Computes mode a minus mode b: the mean over files of the change in nats per token, each file counted once, with a
+ * bootstrap over documents. Without b (b < 0) or without tokens the value is NaN. */
 enum status eval_change(struct ratio *out, const struct eval_result *r, int a, int b);
-/* the reference of gains: the mode of the first Base LM, else mode none; -1: neither was run */
+/* Returns the reference of gains: the mode of the first Base LM, otherwise mode none; -1: neither was run. */
 int eval_reference(const struct eval_result *r);
 
 /* ---- drt_eval_report.c, drt_eval_memory_report.c, drt_eval_json.c, drt_eval_memory_json.c: to standard output ---- */
@@ -91,6 +93,6 @@ enum status eval_write_memory(struct json_writer *w, const struct eval_result *r
 /* Pairs of memory modes whose paired change is reported (mean over files). */
 enum { EVAL_MEMORY_PAIRS = 12 };
 extern const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS];
-/* Prints the report as text or as JSON, and draws the picture of --plot. */
+/* Prints the report as text or as JSON, and draws the plot of --plot. */
 enum status eval_report(const struct eval_result *r, const struct engine *e, const struct eval_options *o);
 enum status eval_print_json(const struct eval_result *r, const struct engine *e, const struct eval_options *o);

@@ -1,6 +1,7 @@
-/* drt_eval_ablation.c -- drt-eval ablation: makes a table of many models and modes from a config (docs/ablation.md).
+/* drt_eval_ablation.c -- drt-eval ablation: makes a table of many models and modes, which a config lists
+ * (docs/ablation.md).
  *
- * It runs the sibling programs as separate processes (tools/ablation/ablation_run.h gives the reasons). */
+ * It runs sibling programs as separate processes, for the reasons given in tools/ablation/ablation_run.h. */
 #include "base/memory.h"
 #include "tools/ablation/ablation_run.h"
 #include "tools/ablation/ablation_table.h"
@@ -61,7 +62,8 @@ static const char *time_text(char out[32], double seconds) {
     return out;
 }
 
-/* An evaluation starts again after a stop: calls with a time limit below its duration never finish it. */
+/* Prints a note for evaluations that take longer than the time limit. An evaluation begins again after a stop, so it
+ * would never be finished. */
 static void note_long_parts(const struct ablation_plan *plan, double rate, double max_minutes) {
     double longest = 0;
     const char *name = NULL;
@@ -77,7 +79,8 @@ static void note_long_parts(const struct ablation_plan *plan, double rate, doubl
                 name, time_text(time, longest));
 }
 
-/* Prints what is left. Before anything is trained, refuses a budget of seconds that is too small. */
+/* Prints the parts that are missing and their estimated time. Before a training starts, refuses a budget of seconds
+ * that is too small. */
 static enum status estimate(double *rate, const struct ablation_plan *plan, const struct ablation_options *o) {
     const struct ablation_config *c = plan->config;
     double by_kind[ABLATION_KINDS], spent = 0;

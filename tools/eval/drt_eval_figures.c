@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Documents of one file (-1: all), mode a minus mode b (b < 0: a itself), in nats. */
+/* Computes mode a minus mode b (b < 0: a itself), in nats, over the documents of one file (-1: all). */
 enum status eval_figure(struct ratio *out, const struct eval_result *r, int file, int a, int b, enum eval_per per) {
     double *above = NULL, *below = NULL;
     size_t n = 0;
@@ -17,8 +17,7 @@ enum status eval_figure(struct ratio *out, const struct eval_result *r, int file
         below[n++] = (double)(per == EVAL_PER_TOKEN ? d->tokens : d->bytes);
     }
     if (status == STATUS_OK) *out = ratio_of(above, below, n);
-    /* No probability exceeds 1, so no mean is negative, although Student's interval over few documents may be.
-     */
+    /* A loss is never negative, but Student's interval over few documents may be. */
     if (status == STATUS_OK && b < 0 && out->low <= out->high) out->low = fmax(out->low, 0);
     memory_free(above);
     memory_free(below);

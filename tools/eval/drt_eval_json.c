@@ -1,4 +1,4 @@
-/* drt_eval_json.c -- the same figures for programs: one JSON object. */
+/* drt_eval_json.c -- the figures as one JSON object. */
 #include "base/formats/json.h"
 #include "tools/eval/drt_eval_tokens.h"
 
@@ -69,7 +69,8 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
-/* Sums over the scored tokens of each document, by which figures of several runs over the same texts can be paired. */
+/* Writes the sums over the scored tokens of each document. With these, results of several runs over the same
+ * texts can be paired. */
 static void write_documents(struct json_writer *w, const struct eval_result *r) {
     json_write_key(w, "scored");
     json_write_array(w);

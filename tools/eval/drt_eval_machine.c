@@ -5,7 +5,7 @@
 #include "tools/memory/memory_knn.h"
 #include <string.h>
 
-/* The ids of both models must mean the same text. */
+/* Checks that the ids of both models have the same text. */
 static enum status check_base(const struct engine *model, const struct engine *base) {
     uint8_t a[16], b[16];
     tokenizer_fingerprint(model->model.tokenizer, a);
@@ -16,7 +16,8 @@ static enum status check_base(const struct engine *model, const struct engine *b
                 base->model.path, model->model.path);
 }
 
-/* Random chunks need it, too, because their gate reads the scores that a search would give them. */
+/* Whether a search is needed. Random chunks need one, too, because their gate reads the scores that a search
+ * would give them. */
 static bool searches(const struct eval_options *o) {
     static const char *const modes[] = {"corpus", "both", "random"};
     bool reads = o->oracle && strcmp(o->oracle, "none") != 0;

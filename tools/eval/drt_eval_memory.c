@@ -19,7 +19,7 @@ int eval_read_of(int mode, int side) {
                                                                          : MEMORY_READ_FOUND;
 }
 
-/* Number of the temperature `tau` in the read's list, which is ascending; a new one is inserted. */
+/* Adds the temperature `tau` to the read's list, which is ascending, unless the list has it. */
 static void read_wants(struct memory_read *read, float tau) {
     int at = 0;
     while (at < read->taus && read->tau[at] < tau)
@@ -36,7 +36,7 @@ static int read_index(const struct memory_read *read, float tau) {
     return at;
 }
 
-/* Adds queries of kNN-LM, and scores nothing. */
+/* Whether this run only adds queries to kNN-LM, and scores no tokens. */
 static bool collects(const struct eval_run *r) {
     return r->engines->knn && !memory_knn_searched(r->engines->knn);
 }
@@ -48,7 +48,7 @@ static enum status memory_wants(struct eval_run *r, int mode) {
     if (!all) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
     for (int side = 0; side < MEMORY_SIDES; side++) {
         int read = eval_read_of(mode, side);
-        if (read < 0 || read == MEMORY_READ_OTHER) continue; /* comes from a file */
+        if (read < 0 || read == MEMORY_READ_OTHER) continue; /* OTHER comes from a file */
         for (int t = 0; all && t < MEMORY_TAUS; t++)
             read_wants(&r->reads_of[read], (float)memory_taus[t]);
         if (!all) read_wants(&r->reads_of[read], (float)mixture->tau[side]);
@@ -81,7 +81,7 @@ enum status eval_memory_prepare(struct eval_run *r) {
     return memory_window_create(&r->memory, &config, r->reads, n);
 }
 
-/* Sum over n scored tokens in one mode. */
+/* Adds the losses of n scored tokens in one mode. */
 static void mode_score(struct eval_run *r, struct eval_document *d, const struct memory_lm *lm, int mode, int64_t n,
                        int64_t token) {
     const struct memory_mixture *mixture = &r->engines->memory.mixture[eval_kind_of(mode)];

@@ -27,7 +27,7 @@ static enum status write_pairs(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
-/* run < 0: documents without a run of 13. */
+/* run < 0: documents without a shared run of 13. */
 static enum status write_run(struct json_writer *w, const struct eval_result *r, int run) {
     int64_t n = 0;
     json_write_object(w);

@@ -1,4 +1,5 @@
-/* drt_eval_memory_report.c -- the tables of token memories: gains, pairs, by shared run, tokens helped and hurt. */
+/* drt_eval_memory_report.c -- the tables of token memories: gains, pairs, figures by shared run, tokens
+ * improved and worsened. */
 #include "tools/eval/drt_eval_parts.h"
 #include "tools/eval/drt_eval_tokens.h"
 #include <math.h>
@@ -37,7 +38,7 @@ static enum status print_change(const struct eval_result *r, int a, int b) {
 static enum status print_gains(const struct eval_result *r, int reference) {
     printf("\n%-18s %11s  %-21s mean over files, bootstrap over documents; by file\n", "mode",
            reference == EVAL_BASE ? "to base" : "to none", "95 % interval");
-    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) { /* eval_print_parts prints the others */
+    for (int mode = 0; mode < EVAL_PART_CORPUS; mode++) { /* eval_print_parts prints the other modes */
         if (!is_shown(r, mode)) continue;
         printf("%-18s", eval_mode_names[mode]);
         TRY(print_change(r, mode, reference));

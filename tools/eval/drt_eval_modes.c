@@ -34,7 +34,7 @@ const char *const eval_mode_names[EVAL_MODES] = {"none",
                                                  "memory-both-1/64"};
 const char *const eval_part_names[EVAL_PARTS] = {"1/2", "1/4", "1/8", "1/16", "1/32", "1/64"};
 
-/* Adds the modes of a list; their names begin with `prefix`. */
+/* Adds the modes of a list, whose names begin with `prefix`. */
 static bool modes_of_list(bool mode[EVAL_MODES], const char *list, const char *prefix, int first, int end) {
     for (const char *at = list;;) {
         size_t length = strcspn(at, ","), skip = strlen(prefix);
@@ -55,7 +55,7 @@ static bool ends_in(const char *text, const char *end) {
 }
 
 /* Adds the parts of the store in a list, for the memories of the whole store that are in `mode`. The last part is the
- * whole store, which has its rows already. */
+ * whole store, whose rows exist already. */
 static bool modes_of_parts(bool mode[EVAL_MODES], const char *list) {
     if (!mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH]) return false;
     for (const char *at = list;;) {
@@ -80,7 +80,7 @@ enum eval_mode eval_gca_mode(const struct eval_options *o) {
     return (enum eval_mode)mode;
 }
 
-/* The modes that are requested, by lists or by options. */
+/* Determines the requested modes, which are given as lists or by options. */
 int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_options *o) {
     if (o->base.count > EVAL_BASES) return eval_usage(command, "--base: at most four Base LMs fit into one report");
     for (int i = 0; i < o->base.count; i++)

@@ -5,9 +5,9 @@
 #include "tools/shared/streams.h"
 #include <string.h>
 
-/* Of all documents, or of one file's. */
+/* Sums over all documents, or over those of one file. */
 struct overlap_sum {
-    int64_t documents, touched;             /* touched: have a 13-gram that the store has, too */
+    int64_t documents, touched;             /* touched: documents with a 13-gram that the store has, too */
     int64_t tokens, grams, shared, covered; /* as in struct overlap_text */
     int64_t longest, longest_document;      /* index into r->documents; -1: no document */
 };
@@ -100,10 +100,11 @@ enum status eval_find_overlap(struct eval_result *r, struct store_view *view, co
     if (s == STATUS_OK) return STATUS_OK;
     overlap_free(r->overlap);
     r->overlap = NULL;
-    return s == STATUS_INTERRUPTED ? STATUS_OK : s; /* everything is scored: the report has no overlap */
+    /* all tokens are scored, so the report is printed without the overlap */
+    return s == STATUS_INTERRUPTED ? STATUS_OK : s;
 }
 
-/* There is at least one unscored token between the scored tokens of two windows. */
+/* The scored tokens of two windows are never adjacent, because each window begins with a token that is not scored. */
 enum status eval_find_runs(struct eval_result *r, int64_t first) {
     struct eval_tokens *t = &r->tokens;
     uint8_t *reach = NULL;

@@ -1,6 +1,5 @@
-/* drt_eval_parts_plot.c -- the gain by part of the store as a picture: a line for each memory, an interval at each
- * part.
- */
+/* drt_eval_parts_plot.c -- a plot of the gain by part of the store: a line for each memory, with an
+ * interval at each part. */
 #include "base/file.h"
 #include "tools/eval/drt_eval_parts.h"
 #include "train/plot/plot_axis.h"
@@ -13,7 +12,7 @@ static const char *const colours[EVAL_PART_SERIES] = {"#2166ac", "#b2182b"};
 struct part_plot {
     FILE *f;
     struct plot_axis y;
-    int smallest; /* shift at the left end */
+    int smallest; /* shift of the part at the left end */
 };
 static double plot_x(const struct part_plot *p, int shift) {
     const double at = p->smallest > 0 ? 1 - (double)shift / p->smallest : 0.5;
@@ -54,7 +53,7 @@ static void plot_line(const struct part_plot *p, const struct eval_part_series *
     fprintf(p->f, "\"/>\n");
     for (int i = 0; i < s->n; i++) {
         const struct ratio c = s->rows[i].change;
-        const double x = plot_x(p, s->rows[i].shift) + 3 * which; /* intervals next to each other */
+        const double x = plot_x(p, s->rows[i].shift) + 3 * which; /* the memories' intervals are drawn side by side */
         fprintf(p->f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>%s: %+.2f %%</title></circle>\n", x,
                 plot_y(p, c.value), colour, s->rows[i].part, c.value);
         if (c.low > c.high) continue;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* EVAL_BASE to EVAL_BASE_4: Base LMs to compare with. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
- * memories. OTHER: chunks of a store of other text (fit-memory alone), read alone and with the text's own past. PART:
+ * memories. OTHER: chunks of a store of other text (only in fit-memory), without and with the text's own past. PART:
  * CORPUS and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
 enum { EVAL_PARTS = 6 };
 enum eval_mode {
@@ -25,14 +25,14 @@ struct eval_document { int file; int64_t number, tokens, bytes; double nll[EVAL_
 struct eval_file {
     const char *path;
     int64_t read_documents, documents, short_documents, skipped_lines, tokens, bytes;
-    int64_t stored_documents;            /* that are also in the store */
+    int64_t stored_documents;            /* of the documents, those that are also in the store */
 };
 /* Each scored token, in order; arrays of modes that are not run are NULL (drt_eval_tokens.h). */
 struct eval_tokens {
     int64_t n, capacity;
     int32_t *document;
     float *nll[EVAL_MODES];
-    uint8_t *run; int64_t *run_at;       /* class (drt_eval_tokens.h); number of the token in the overlap, -1: none */
+    uint8_t *run; int64_t *run_at;       /* class (drt_eval_tokens.h); number of the token in the overlap (-1: none) */
     bool runs_known;
 };
 struct eval_result {
@@ -40,11 +40,11 @@ struct eval_result {
     struct eval_tokens tokens;
     struct eval_document *documents; size_t n_documents, capacity;
     struct eval_file files[64]; int n_files;
-    char *names[64];                     /* paths that belong to the result */
+    char *names[64];                     /* paths, owned by the result */
     struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
     double seconds[EVAL_MODES];
     struct searcher_description memory_search;            /* the search of token memories; zeroed: none */
-    int64_t store_chunks;                /* of the store that it searches; 0: unknown */
-    bool partial;                        /* a signal stopped the run: the result is incomplete */
+    int64_t store_chunks;                /* number of chunks of the store that it searches; 0: unknown */
+    bool partial;                        /* a signal stopped the run, so the result is incomplete */
 };
 void eval_result_free(struct eval_result *r);

@@ -24,7 +24,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
     return STATUS_OK;
 }
 
-/* A document that is also in the store would find itself. */
+/* Finds the document in the store, because it would find itself. */
 static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
     uint8_t hash[16];
     int64_t stored = -1;
@@ -88,7 +88,8 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
         status = reader_next(reader, &document, &more);
         if (status != STATUS_OK || !more) break;
         status = next_document(r, file, &document);
-        r->result->partial = progress_stop_requested(r->progress); /* possibly between windows of the last document */
+        /* it may have ended between two windows of the last document */
+        r->result->partial = progress_stop_requested(r->progress);
         progress_step(r->progress, f->path, "tokens", f->tokens, o->max_tokens ? o->max_tokens : -1);
     }
     f->skipped_lines = (int64_t)reader_position(reader).skipped;
@@ -129,7 +130,8 @@ static enum status prepare(struct eval_run *r) {
     if (eval_has_memory(r->result) && eval_gca_mode(o) != EVAL_NONE)
         TRY(prepare_retriever(&r->memory_gca, r, eval_gca_mode(o)));
     TRY(eval_memory_prepare(r));
-    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn); /* else only queries are collected */
+    /* otherwise queries are only collected */
+    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn);
     r->runs = scores && eval_has_memory(r->result) && eval_uses_store(r->result);
     if (r->runs || (scores && eval_uses_store(r->result) && reports_overlap(r)))
         TRY(overlap_create(&r->result->overlap));

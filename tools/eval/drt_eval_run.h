@@ -9,33 +9,34 @@ struct eval_run {
     struct engine *engine;
     const struct eval_engines *engines;
     struct memory_window *memory; /* NULL: no mode reads one */
-    struct memory_read reads_of[MEMORY_READS], reads[MEMORY_READS]; /* the settings of each; those that are read */
+    struct memory_read reads_of[MEMORY_READS], reads[MEMORY_READS]; /* settings of each memory; those that are read */
     int read_at[MEMORY_READS];                                      /* index into reads */
     struct retriever *memory_gca;                                   /* for GCA under the memory; NULL: no GCA */
-    struct memory_samples *samples;                                 /* NULL: memories are mixed */
-    bool runs;                                                      /* classes of tokens are wanted */
+    struct memory_samples *samples;                                 /* NULL: memories are mixed, not sampled */
+    bool runs;                                                      /* whether classes of tokens are wanted */
     const struct eval_options *options;
     const struct progress *progress;
     struct retriever *retriever[EVAL_MODES];
-    struct tokenizer_scratch *scratch, *decoding; /* separate, so that decoding keeps the scored ids */
+    struct tokenizer_scratch *scratch, *decoding; /* separate, so that decoding does not overwrite the scored ids */
     int32_t *targets;
     float *nll;
     int32_t *ids;
-    size_t ids_capacity; /* of ids from token files, which are unsigned */
-    int64_t read;        /* tokens of the current document up to its last scored one */
-    int64_t stored;      /* the current document's id in the store, to exclude; -1: none, or not excluded */
+    size_t ids_capacity;                 /* capacity for ids of token files, which are unsigned */
+    int64_t read;        /* tokens of the current document up to the last one that was scored */
+    /* id of the current document in the store, which is excluded; -1: not in the store, or not excluded */
+    int64_t stored;
 };
 
-/* drt_eval_memory.c. Which memories a mode mixes: the kind of configuration, and the read of each side (-1: none).
- * Random chunks and the oracle's are mixed as if they had been found. */
+/* drt_eval_memory.c. The memories that a mode mixes: the kind of configuration, and the read of each side (-1: none).
+ * Random chunks and those of the oracle are mixed like found ones. */
 enum memory_kind eval_kind_of(int mode);
 int eval_read_of(int mode, int side);
-/* The memories that the modes need; one window in all modes that read a memory. */
+/* Makes the memories that the modes need. All modes with a memory use one window. */
 enum status eval_memory_prepare(struct eval_run *r);
 enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
-                              int64_t first, int64_t token); /* token: number of the first scored one */
+                              int64_t first, int64_t token); /* token: number of the first scored token */
 
-/* Scores the document's windows in all modes, tokens_left > 0: at most so many tokens. A stop request ends it between
+/* Scores the document's windows in all modes, at most tokens_left tokens if it is > 0. A stop request ends it between
  * two windows, so every scored token has a loss in every mode. */
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left);

@@ -49,7 +49,7 @@ bool eval_has_runs(const struct eval_result *r) {
     return r->tokens.runs_known && eval_has_memory(r) && eval_reference(r) >= 0;
 }
 
-/* For each document: the sum of a mode's differences over the tokens of a row (NULL: all), and their number. */
+/* Computes for each document the sum of a mode's differences over the tokens of a row (NULL: all), and their number. */
 static enum status by_document(struct group_sample **out, const struct eval_result *r, int mode,
                                const struct eval_run_row *row, bool files) {
     const struct eval_tokens *t = &r->tokens;

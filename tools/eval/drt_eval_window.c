@@ -1,8 +1,8 @@
 /* drt_eval_window.c -- sums of negative log-likelihoods over windows.
  *
- * A document is cut into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are read
- * but not scored: they have little context and hardly any retrieval. Each window runs once for each mode with a fresh
- * state, so every mode scores exactly the same positions with the same left context. */
+ * A document is divided into windows of `context` tokens that do not overlap. The first `skip` tokens of a window are
+ * read but not scored, because they have little context and hardly any retrieval. Each mode reads each window with a
+ * new state. So every mode scores the same positions with the same left context. */
 #include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/shared/progress_line.h"
@@ -35,7 +35,8 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     return STATUS_OK;
 }
 
-/* Bytes of the text of the tokens from `first` on. A character that is cut at an edge counts on one side. */
+/* Returns the bytes of the text of the tokens from `first` on. A character that crosses an edge is
+ * counted on one side. */
 static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t n, int64_t first, int64_t *bytes) {
     struct tokenizer_stream stream;
     const char *text = NULL;
@@ -50,8 +51,8 @@ static enum status window_bytes(struct eval_run *r, const int32_t *ids, int64_t 
     return STATUS_OK;
 }
 
-/* The future positions of the n scored tokens from `token` on in the overlap: the document is its next text, `at` a
- * token of it. */
+/* Stores the positions that the n scored tokens from `token` on will have in the overlap. The document will be the
+ * overlap's next text, and `at` is an index of its tokens. */
 static void note_tokens(struct eval_run *r, int64_t at, int64_t n, int64_t token) {
     int64_t begin = r->runs ? overlap_tokens(r->result->overlap) : 0;
     for (int64_t i = 0; r->runs && i < n; i++)
@@ -63,7 +64,7 @@ static void note_tokens(struct eval_run *r, int64_t at, int64_t n, int64_t token
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left) {
     const struct eval_options *o = r->options;
-    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context at all */
+    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context */
     for (int64_t at = 0; at < n && !progress_stop_requested(r->progress); at += o->context) {
         int64_t length = n - at < o->context ? n - at : o->context;
         if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;

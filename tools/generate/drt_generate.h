@@ -23,28 +23,29 @@ struct generate_options {
 };
 
 /* ---- drt_generate_options.c ---- */
-/* -1: continue with these options; else the exit code. `o` holds the defaults. */
+/* Returns -1 to continue with these options, otherwise the exit code. `o` has the defaults on entry. */
 int generate_options_parse(struct generate_options *o, int argc, char **argv, const char **operands);
 
 /* ---- drt_generate_stats.c: where the time went, and the text's output ---- */
-struct printer { FILE *file; bool ended; };               /* ended: the last line has its newline; true at first */
+struct printer { FILE *file; bool ended; };               /* ended: the last line has a newline; true at first */
 enum status printer_put(struct printer *p, const char *text, size_t bytes);
 enum status printer_end(struct printer *p);               /* ends the last line */
 
-struct generate_times {                  /* of one phase; seconds */
+struct generate_times {                  /* of one phase, in seconds */
     double total, layers, query, search, read, encode, fuse, head, mix;
     int64_t tokens, queries, cache_hits, cache_misses;
 };
-/* Counts and times so far, of everything that searches chunks. */
+/* Counts and times so far of everything that searches chunks. */
 struct generate_sums { struct chunk_retriever_times retriever; struct memory_text_times memory; };
-/* Returns the times since the last call. GCA's retriever and the token memory share the rows of search and encoding. */
+/* Returns the times since the last call. `search` and `encode` are sums over GCA's retriever and the token memory. */
 struct generate_times generate_times_take(struct generation *g, struct generate_sums *last, double seconds,
                                           int64_t tokens);
-/* searched_by: what searched the corpus; empty: nothing did. */
+/* searched_by: how the corpus was searched; empty: it was not. */
 void generate_times_print(FILE *file, const char *searched_by, const struct generate_times *prompt,
                           const struct generate_times *generated);
 
 /* ---- drt_generate_run.c ---- */
-/* Runs the prompt, then the token loop; prints to stdout, statistics to stderr. *interrupted: while it generated. */
+/* Reads the prompt, then generates. Prints to stdout, and statistics to stderr. *interrupted: a signal stopped
+ * the generation. */
 enum status generate_run(bool *interrupted, struct engine *e, const struct generate_options *o, const char *prompt,
                          size_t prompt_bytes, const struct progress *progress);

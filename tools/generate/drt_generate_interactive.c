@@ -1,7 +1,8 @@
 /* drt_generate_interactive.c -- one text that a user and the model write in turns.
  *
- * This file counts the limit of an answer, and the generation itself has none, so that an empty line continues the same
- * answer without a difference. Lines are read by poll and read, not stdio, so that Ctrl-C discards the line. */
+ * This file applies the limit of an answer, and the generation has no limit. So an empty line continues the same answer
+ * as if it had not been interrupted. Lines are read by poll and read, not by stdio, so that Ctrl-C discards the
+ * line. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/progress_line.h"
@@ -13,10 +14,10 @@ enum { READ_BYTES = 4096, LINE_MAX_BYTES = 1 << 24 };
 
 struct dialogue {
     struct generate_state *r;
-    bool terminal;    /* a user types */
-    bool open, ended; /* an answer may be continued; it has ended */
-    int32_t last;     /* id that was generated and is not fed yet; -1: none */
-    char *line;       /* input: a line of n bytes, then the bytes after its newline */
+    bool terminal;    /* the input is a terminal */
+    bool open, ended; /* open: an answer may be continued; ended: it has ended */
+    int32_t last;     /* an id that was generated and is not fed yet; -1: none */
+    char *line;       /* the input: a line of n bytes, then the bytes after its newline */
     size_t held, capacity;
 };
 enum line { LINE_TEXT, LINE_END, LINE_INTERRUPTED };
@@ -27,7 +28,7 @@ static const char help[] = "Type text: it joins the text on a line of its own, a
                            "  /help   this list\n"
                            "Ctrl-D ends. A line that begins with // is text that begins with /.\n";
 
-/* *line is the next line without its newline; the caller then drops `*used` bytes. */
+/* Gets the next line without its newline. Afterwards the caller removes `*used` bytes. */
 static enum status read_line(struct dialogue *d, enum line *kind, size_t *bytes, size_t *used) {
     for (size_t from = 0;;) {
         const char *newline = d->held > from ? memchr(d->line + from, '\n', d->held - from) : NULL;
@@ -51,14 +52,14 @@ static enum status read_line(struct dialogue *d, enum line *kind, size_t *bytes,
         if (n < 0) return fail_errno("standard input");
         d->held += (size_t)n;
         if (n > 0) continue;
-        *kind = d->held > 0 ? LINE_TEXT : LINE_END; /* the last line may lack its newline */
+        *kind = d->held > 0 ? LINE_TEXT : LINE_END; /* the last line may lack a newline */
         *bytes = *used = d->held;
         return STATUS_OK;
     }
 }
 
-/* Shows the end of an answer that was held back as the possible beginning of a stop string, before the text
- * continues. */
+/* Prints the end of an answer that was held back as a possible beginning of a stop string, before the
+ * text continues. */
 static enum status close_answer(struct dialogue *d) {
     const char *text;
     size_t bytes;
@@ -89,7 +90,7 @@ static enum status answer(struct dialogue *d) {
     return STATUS_OK;
 }
 
-/* The first text begins the document; a later one begins a line. */
+/* Adds text. The first one begins the document; a later one begins a new line. */
 static enum status add_text(struct dialogue *d, const char *text, size_t bytes) {
     const int32_t *ids = NULL;
     int64_t n = 0;
@@ -172,6 +173,6 @@ enum status generate_interactive(struct generate_state *r, bool *interrupted, co
     struct trace *trace = r->trace;
     if (s != STATUS_OK || !trace) return s;
     if (d.last >= 0) TRY(trace_tokens(trace, &d.last, 1, false));
-    r->trace = NULL; /* the watcher is no longer called */
+    r->trace = NULL; /* the watch is not called after this */
     return trace_end(trace, true);
 }

@@ -1,4 +1,4 @@
-/* drt_generate_run.c -- the prompt, then the token loop. */
+/* drt_generate_run.c -- reads the prompt, then generates tokens. */
 #include "base/clock.h"
 #include "tools/generate/drt_generate_state.h"
 
@@ -11,13 +11,13 @@ static enum status token_loop(struct generate_state *r, bool *interrupted, int64
         TRY(generate_trace_token(r, &token));
         if (r->options->stats) r->memory_share += generation_memory_share(r->generation, token.id);
         TRY(printer_put(&r->printer, token.text, token.bytes));
-        if (token.end == GENERATION_EOS) break; /* not counted, because it is not text */
+        if (token.end == GENERATION_EOS) break; /* it is not counted, because it is not text */
     }
     if (*interrupted) {
         TRY(generation_stop(r->generation, &token.text, &token.bytes));
         TRY(printer_put(&r->printer, token.text, token.bytes));
     }
-    /* The last token is in the text, although it was not fed. */
+    /* the last token belongs to the text, although it was not fed */
     if (*tokens > 0 && token.end != GENERATION_EOS && r->trace) TRY(trace_tokens(r->trace, &token.id, 1, false));
     return printer_end(&r->printer);
 }
@@ -40,7 +40,7 @@ static enum status work(struct generate_state *r, bool *interrupted, const char 
     TRY(token_loop(r, interrupted, &tokens));
     r->generated = take_times(r, start, tokens);
     struct trace *trace = r->trace;
-    r->trace = NULL; /* the watcher is no longer called */
+    r->trace = NULL; /* the watch is not called after this */
     TRY(trace_end(trace, true));
     if (r->options->stats) generate_times_print(stderr, r->engine->searched_by.text, &r->prompt, &r->generated);
     if (r->options->stats && r->memory)

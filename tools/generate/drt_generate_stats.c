@@ -1,4 +1,4 @@
-/* drt_generate_stats.c -- the stages of decoder and retriever as one table; and the output of the text. */
+/* drt_generate_stats.c -- prints the times of decoder and retriever as one table. Also the output of the text. */
 #include "base/memory.h"
 #include "tools/generate/drt_generate.h"
 #include "tools/shared/progress_line.h"

@@ -1,11 +1,11 @@
-/* drt_index.h -- the subcommands of drt-index and what they share. */
+/* drt_index.h -- the subcommands of drt-index, and functions for several of them. */
 #pragma once
 #include "decoder/decoder.h"
 #include "store/store.h"
 #include "session/model_folder.h"
 #include <stdio.h>
 
-/* Each takes argv[0] = its own name and an array of argc operands to fill, and returns the exit code. */
+/* Each gets argv with its own name first, and an array of argc operands to fill. It returns the exit code. */
 int drt_index_build(int argc, char **argv, const char **operands);
 int drt_index_join(int argc, char **argv, const char **operands);
 int drt_index_add(int argc, char **argv, const char **operands);
@@ -26,15 +26,15 @@ int drt_index_lexical(int argc, char **argv, const char **operands);
 int drt_index_index(int argc, char **argv, const char **operands);
 int drt_index_doctor(int argc, char **argv, const char **operands);
 
-/* Prints "drt-index: <this thread's last message>" and gives exit code 1 (0 for STATUS_OK). */
+/* Prints "drt-index: <this thread's last message>" and returns exit code 1 (0 for STATUS_OK). */
 int drt_index_exit(enum status status);
-/* A store_problem that prints a line of it, or a JSON object; context: const bool *json. */
+/* A store_problem that prints a line or a JSON object; context: const bool *json. */
 void drt_index_problem(void *context, const char *file, const char *problem, const char *remedy);
-/* The exit code of a check: 0 when the store is sound (prints `sound`), 1 when problems are left. */
+/* Returns the exit code of a check: 0 if the store is undamaged (prints `sound`), 1 if problems remain. */
 int drt_index_conclude(enum status status, const char *dir, int64_t problems, const char *sound, bool json);
-/* Prints a usage error and gives exit code 2. */
+/* Prints a usage error and returns exit code 2. */
 int drt_index_usage(const char *command, const char *what);
-/* --max-ram where none is given: three quarters of what the machine and its control groups allow, at most 4 GiB. */
+/* The default of --max-ram: three quarters of what the machine and its control groups allow, at most 4 GiB. */
 uint64_t drt_index_max_ram(void);
 /* Members of an object that are whole numbers. */
 struct json_number { const char *key; int64_t value; };
@@ -42,26 +42,27 @@ struct json_writer;
 void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n);
 const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 
-/* What a build or add did: for people, or one JSON object. */
+/* Prints the result of a build or add, as text or as one JSON object. */
 struct indexer_report;
 void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
 void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json);
 
-/* --lexical on|off; NULL: as the store is. */
+/* Parses --lexical on|off; NULL: keeps what the store has. */
 enum store_lexical_choice drt_index_lexical_choice(const char *text);
-/* build --part: `text` is as given (NULL: the whole corpus); the rest is what drt_index_part_check makes of it: -1, or
- * the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
+/* build --part. `text`: the option's value; NULL: the whole corpus. drt_index_part_check sets the other members and
+ * returns -1, or the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
 struct drt_index_part { const char *text; int part, parts; char store[FILE_PATH_MAX]; };
 int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors);
-/* "i/N", with i from 1 to N; false: it is not. */
+/* Parses "i/N", with i from 1 to N. Returns false for other texts. */
 bool drt_index_part_parse(struct drt_index_part *p);
 enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
 
-/* Documents that a command takes out: the first 10 of them, all, or JSON. _add: of store_drop and store_delete. */
+/* The documents that a command removes: prints the first 10 of them, all, or JSON. _add is the callback of store_drop
+ * and store_delete. */
 struct drt_index_listing { bool json, all; int64_t listed; };
 void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d);
 void drt_index_listing_end(const struct drt_index_listing *l, int64_t documents);
-/* The last line: on standard output, or on standard error after JSON. */
+/* Prints the last line: on standard output, or after JSON on standard error. */
 void drt_index_listing_report(const struct drt_index_listing *l, const char *text);
 
 /* A store and its newest view, opened together. */
@@ -69,7 +70,8 @@ struct opened_store { struct store *store; struct store_view *view; struct store
 enum status opened_store_open(struct opened_store *out, const char *dir);
 void opened_store_close(struct opened_store *s);          /* a zeroed struct is fine */
 
-/* A chunk with its position and text, as search and get print it. rank 0: no hit of a search, no score. */
+/* A chunk with its position and text, as search and get print it. rank 0: it is not a hit of a search,
+ * and has no score. */
 struct hit_view {
     int rank;
     float score;
@@ -77,9 +79,9 @@ struct hit_view {
     const struct store_document *document;
     const char *text; size_t bytes;
 };
-/* On stdout, for people: position, then the text on one line. */
+/* Prints it to stdout as text: the position, then the text on one line. */
 void drt_index_hit_text(const struct hit_view *h);
-/* One object. method: of the search (searcher_describe); NULL: left out. */
+/* Writes it as one object. method: of the search (searcher_describe); NULL: left out. */
 void drt_index_hit_json(struct json_writer *w, const struct hit_view *h, const char *method);
-/* The members "source", "key", "line", "offset" of a document. */
+/* Writes the members "source", "key", "line", "offset" of a document. */
 void drt_index_document_json(struct json_writer *w, const struct store_document *d);

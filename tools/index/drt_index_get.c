@@ -23,8 +23,8 @@ struct get {
     int32_t *ids; /* [chunk_tokens] */
 };
 
-/* The text depends on the tokenizer alone, so only its hash must fit: a model whose encoder was trained further still
- * reads the store's texts. */
+/* Only the hash of the tokenizer must match, because the text depends only on the tokenizer. So a model with a newer
+ * encoder can still read the store's texts. */
 static enum status get_open(struct get *g) {
     struct store_fingerprint fingerprint;
     TRY(opened_store_open(&g->store, g->o->store));
@@ -77,7 +77,7 @@ static enum status get_chunk(struct get *g) {
     return STATUS_OK;
 }
 
-/* The text comes piece by piece from a stream: a character may lie across two chunks, and a document may be large. */
+/* The text is decoded as a stream, because a character may extend over two chunks, and a document may be large. */
 static enum status write_document(struct get *g, const struct store_document *d, FILE *out) {
     struct tokenizer_stream stream;
     const char *text;
@@ -126,7 +126,7 @@ static enum status get_document(struct get *g) {
         return no_such(g, "document", g->o->document, g->store.info.documents);
     TRY(store_view_document(g->store.view, &d, g->o->document));
     if (g->o->json) return document_json(g, &d);
-    /* The source is printed on standard error: standard output has only the text. */
+    /* The source is printed on standard error, so that standard output has only the text. */
     streams_printf(stderr, "%s%s%s%s", d.source, d.key[0] ? "  [" : "", d.key, d.key[0] ? "]" : "");
     if (d.line) fprintf(stderr, "  line %llu", (unsigned long long)d.line);
     fprintf(stderr, "  byte %llu, document %lld: %lld tokens in chunks %lld to %lld\n", (unsigned long long)d.offset,

@@ -1,11 +1,11 @@
-/* drt_index_landmarks.c -- see drt_index_landmarks.h. Rows of a file are taken in the order of the store's chunks: one
- * row for each chunk of each document that is neither empty nor a copy of an earlier one. */
+/* drt_index_landmarks.c -- see drt_index_landmarks.h. Rows of a file are used in the order of the store's chunks: one
+ * row for each chunk of each document, except documents that are empty or copies of earlier ones. */
 #include "tools/index/drt_index_landmarks.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
+#define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
 #include <xxhash.h>
 
 enum { BATCH = 256, SAMPLE_BYTES = 1 << 16 };
@@ -62,10 +62,10 @@ static enum status vectors_finish(void *context) {
                     "%s: has %lld vectors, but the corpus has %lld chunks (empty and repeated documents have none): "
                     "nothing was published",
                     s->path, (long long)query_file_total(s->file), (long long)s->used);
-    return query_file_rows(s->file, s->skipped, 1, &got); /* that nothing follows */
+    return query_file_rows(s->file, s->skipped, 1, &got); /* checks that no row follows */
 }
 
-/* Identifies a file without reading all of it: by its size, its beginning and its end. */
+/* Identifies a file by its size, its beginning and its end, without reading all of it. */
 static enum status sample_file(uint8_t out[16], const char *path) {
     struct file_map map;
     XXH3_state_t state;

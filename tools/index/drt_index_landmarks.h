@@ -1,4 +1,4 @@
-/* drt_index_landmarks.h -- landmarks of a build that the model does not make: of an external encoder, or of a file. */
+/* drt_index_landmarks.h -- landmarks of a build that the model does not make, but an external encoder or a file. */
 #pragma once
 #include "indexer/build/external_encoder.h"
 #include "indexer/build/indexer.h"
@@ -15,10 +15,10 @@ struct landmark_maker {
     struct external_encoder *external;   /* of --encoder */
     struct query_file *file;             /* of --vectors */
     const char *path;
-    int64_t used;                        /* rows of the file so far */
+    int64_t used;                        /* number of rows of the file that were used */
     float *skipped;
 };
-/* Where the options that end in these names are: an entry of a table of struct arg_option each. */
+/* The variables of these options. Each macro is one entry of a table of struct arg_option. */
 #define OPTIONS_OF_ENCODER(o)                                                                                          \
     {"encoder", ARG_PATH, &(o).encoder, "DIR",                                                                         \
      "external encoder in place of the model's: the Hugging Face folder of a BERT-type encoder "                       \
@@ -37,11 +37,12 @@ struct landmark_maker {
     {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                    \
      "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
 
-bool landmark_options_none(const struct landmark_options *o);     /* --landmarks none */
+bool landmark_options_none(const struct landmark_options *o);     /* whether --landmarks none was given */
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */
-/* Without options *out is zeroed, and the model makes the landmarks. `append`: `store` exists, and has what it has. */
+/* Opens the maker. Without options *out is zeroed, and the model makes the landmarks. `append`: `store` exists, and its
+ * kind of landmarks is used. */
 enum status landmark_maker_open(struct landmark_maker *out, const struct landmark_options *o,
                                  const struct external_encoder_config *config, const char *store, bool append);
-void landmark_maker_close(struct landmark_maker *s);    /* before the device is closed; a zeroed one is fine */
-/* -1, or the exit code for options that do not fit together. */
+void landmark_maker_close(struct landmark_maker *s);    /* call before the device is closed; a zeroed one is fine */
+/* Returns -1, or the exit code if the options contradict each other. */
 int landmark_options_check(const char *command, const struct landmark_options *o, bool append);

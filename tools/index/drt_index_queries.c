@@ -1,8 +1,8 @@
 /* drt_index_queries.c -- drt-index search --queries: many queries in one process.
  *
- * A text's vector costs a pass of the decoder, one text at a time; vectors are then searched in batches, because FAISS
- * and the exact scan share the rows that they read among the queries of a batch. Hits are printed in the order of the
- * queries, before the next batch is read: memory depends on the batch alone. */
+ * The decoder computes the vectors, one text at a time. They are then searched in batches, because FAISS and the exact
+ * scan read rows once for all queries of a batch. Hits are printed in the order of the queries before the next batch is
+ * read, so memory depends only on the size of a batch. */
 #include "base/clock.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -18,13 +18,13 @@ struct queries {
     struct search s;
     struct query_file *file;
     const struct progress *progress;
-    int64_t done, n, live;       /* queries printed; of the batch; those of them that are searched */
-    float *vectors;              /* [BATCH, dim] */
+    int64_t done, n, live; /* done: queries that were printed; n: queries of the batch; live: those that are searched */
+    float *vectors;        /* [BATCH, dim] */
     struct store_hit *hits;      /* [BATCH * k] */
     struct lexical_query *token; /* [BATCH] */
     int32_t *ids;                /* [BATCH * tokens] */
-    bool empty[BATCH];           /* an empty text finds nothing */
-    char *titles;                /* of the texts, for people: [BATCH * TITLE_BYTES] */
+    bool empty[BATCH];           /* an empty text, which finds nothing */
+    char *titles;                /* the beginnings of the texts, which are printed: [BATCH * TITLE_BYTES] */
     double encode, search;       /* seconds */
 };
 enum { TITLE_BYTES = 4 * TITLE_CHARACTERS + 1 };
@@ -56,7 +56,7 @@ static enum status queries_open(struct queries *q) {
     return memory_allocate(&q->ids, (size_t)BATCH * (size_t)max_i64(tokens, 1));
 }
 
-/* Fills row `live` of the vectors and of the tokens from the text. */
+/* Sets row `live` of the vectors and of the tokens, from the text. */
 static void keep_query(struct queries *q) {
     const struct search *s = &q->s;
     const int dim = s->store.info.fingerprint.dim;

@@ -1,4 +1,4 @@
-/* drt_index_recall.c -- drt-index recall: the loss of the index against exact search, and its time. */
+/* drt_index_recall.c -- drt-index recall: measures the loss of the index against exact search, and its time. */
 #include "tools/index/drt_index_recall.h"
 #include "base/formats/json.h"
 #include "session/corpus_search.h"
@@ -17,7 +17,7 @@ struct options {
     const char *store, *exclude, *nprobe, *device;
     int64_t k, queries, threads, seed;
     bool json;
-    int64_t rule; /* what `exclude` says */
+    int64_t rule; /* the value of `exclude` */
     int sweep[SWEEP_MAX], n_sweep;
 };
 
@@ -72,7 +72,7 @@ static enum status sweep(struct recall *r, const struct options *o, struct searc
     return STATUS_OK;
 }
 
-/* Searches all landmarks on the fastest device: the hits that the others are compared with. */
+/* Searches all landmarks on the fastest device. The other searches are compared with these hits. */
 static enum status search_exact(struct recall *r, struct recall_times *ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(&searcher,
@@ -83,7 +83,7 @@ static enum status search_exact(struct recall *r, struct recall_times *ms) {
     return status;
 }
 
-/* Measures one kind. If it is not available, this is reported; the store's own kind was measured before. */
+/* Measures one kind. If it is not available, that is printed; the store's own kind was measured before. */
 static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind,
                            struct recall_times exact_ms) {
     struct searcher *searcher;
@@ -113,7 +113,7 @@ static enum status recall_run(struct recall *r, const struct options *o) {
     return r->device->shares_memory ? STATUS_OK : measure(r, o, SEARCHER_LISTS, exact_ms);
 }
 
-/* "1,4,16" */
+/* Parses "1,4,16". */
 static bool parse_sweep(struct options *o) {
     char *end;
     for (const char *at = o->nprobe; o->n_sweep < SWEEP_MAX; at = end + 1) {

@@ -16,15 +16,15 @@ struct recall {
 };
 struct recall_figures { double recall, gap, mass; };
 
-/* Landmarks of n random chunks as queries; `exclude` as in tools/shared/exclude.h. */
+/* Selects the landmarks of n random chunks as queries; `exclude` as in tools/shared/exclude.h. */
 enum status recall_prepare(struct recall *r, uint64_t seed, int64_t exclude);
 void recall_free(struct recall *r);                       /* frees what recall_prepare allocated */
 
 /* Milliseconds of a call: mean, median and 99th percentile. */
 struct recall_times { double mean, p50, p99; };
-/* Measures one query a call, as in generation. */
+/* Measures with one query per call, as in generation. */
 enum status recall_search(struct recall *r, struct store_hit *hits, struct searcher *searcher, int nprobe,
                           struct recall_times *ms);
-/* Means over the queries: the share of the exact hits that the index finds, the share of their softmax weight, and the
- * mean loss of score at a rank. */
+/* Computes means over the queries: the share of the exact hits that the index finds, the share of their softmax weight,
+ * and the mean loss of score at each rank. */
 struct recall_figures recall_compare(const struct recall *r);

@@ -69,8 +69,8 @@ enum status recall_search(struct recall *r, struct store_hit *hits, struct searc
     return STATUS_OK;
 }
 
-/* Of one query: exact hits found again, their share of the softmax over the exact scores, and the mean score lost at
- * each rank. */
+/* Computes for one query the number of exact hits that were found, their share of the softmax over the exact scores,
+ * and the mean score lost at each rank. */
 static void compare(struct recall_figures *f, const struct store_hit *exact, const struct store_hit *found, int64_t k) {
     double total = 0, kept = 0, gap = 0;
     int64_t wanted = 0, hit = 0, both = 0;

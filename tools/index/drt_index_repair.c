@@ -13,7 +13,7 @@
 #include "tools/shared/streams.h"
 #include <math.h>
 
-/* With a model, the device is opened at once; else when centroids are first needed, since most repairs need none. */
+/* With a model, the device is opened at once; otherwise when centroids are needed, because most repairs need none. */
 struct repair {
     const char *dir, *model, *index;
     struct device_choice choice;
@@ -32,7 +32,7 @@ static enum status fit_late(void *context, float *centroids, const float *rows, 
     struct repair *r = context;
     enum dtype type;
     if (!r->device && device_choose(&r->device, &type, &r->choice, (int)r->threads) != STATUS_OK) {
-        char why[300]; /* FAISS cannot replace it, whatever the error was */
+        char why[300]; /* STATUS_IO for any failure: after STATUS_NO_MEMORY FAISS would compute the centroids */
         snprintf(why, sizeof why, "%s", status_message());
         return fail(STATUS_IO, "%s", why);
     }

@@ -13,7 +13,7 @@
 #include "tools/shared/search_options.h"
 #include <string.h>
 
-/* The exit code of contradicting options; -1: they are valid. */
+/* Returns the exit code of contradicting options; -1: they are valid. */
 static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");

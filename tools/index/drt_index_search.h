@@ -10,24 +10,24 @@
 struct search_options {
     struct device_choice where;
     const char *encoder, *kind;          /* an external encoder's folder and how it is used; NULL: the model's own */
-    const char *text, *store, *model, *exclude; /* text NULL: the query is from_chunk's own */
+    const char *text, *store, *model, *exclude; /* text NULL: the query is chunk from_chunk */
     const char *searcher; /* "landmark", "lexical" or "hybrid"; NULL: landmark, or lexical if there are none */
     int64_t k, nprobe, threads, from_document, from_chunk;
-    int64_t rule; /* what `exclude` says */
+    int64_t rule;                        /* the value of `exclude` */
     const char *queries, *queries_format;       /* queries NULL: one query */
     struct workers_options workers;
     bool exact, json;
 };
 
-/* What is open during a search. */
+/* The parts that are open during a search. */
 struct search {
     const struct search_options *o;
     struct model_folder model;
     struct opened_store store;
-    bool words;                          /* the store has no landmarks: words alone, with the scores of BM25 */
+    bool words; /* the store has no landmarks: it is searched only by words, and scores are BM25's */
     struct device *device;
     struct weights weights;              /* on the device */
-    struct decoder *decoder;             /* what makes queries of texts; NULL: `external` does, or they are vectors */
+    struct decoder *decoder; /* makes the queries of texts; NULL: `external` makes them, or they are vectors */
     struct external_encoder *external;
     struct workers workers;
     struct searcher *searcher;
@@ -38,15 +38,15 @@ struct search {
     struct lexical_query tokens;         /* the last ids of the text */
     int32_t *ids;                        /* [TEXT_QUERY_CHUNKS * chunk]: of --from-chunk, then of each hit */
 };
-/* Opens store, model, device and searcher; `texts`: and what turns texts into vectors. `many`: more than one query will
- * come. */
+/* Opens store, model, device and searcher, with `texts` also what turns texts into vectors. `many`: more than one
+ * query will follow. */
 enum status drt_index_search_open(struct search *s, bool texts, bool many);
 void drt_index_search_close(struct search *s);
-/* The chunks that --exclude names. */
+/* Gets the chunks that --exclude selects. */
 enum status drt_index_search_excluded(struct search *s, struct store_range *out);
-/* s->query and s->tokens of a text (*empty: it has no ids, and there is no query). */
+/* Makes s->query and s->tokens of a text. *empty: the text has no ids, and there is no query. */
 enum status drt_index_search_text(struct search *s, const char *text, size_t bytes, bool *empty);
 
-/* Prints the hits: of one query; of --queries. */
+/* Print the hits: of one query; of --queries. */
 enum status drt_index_search_run(const struct search_options *o);
 enum status drt_index_queries_run(const struct search_options *o, const struct progress *progress);

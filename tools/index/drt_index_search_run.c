@@ -31,7 +31,7 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
     return STATUS_OK;
 }
 
-/* For one query landmarks are copied to a GPU only if all of them, or selected lists, are searched. */
+/* For one query, landmarks are copied to a GPU only if all of them, or selected lists, are searched. */
 static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
     bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
@@ -50,7 +50,7 @@ static enum status open_searcher(struct search *s, bool many) {
     return STATUS_OK;
 }
 
-/* Vectors that the user made are compared with any landmarks of their width: the tokenizer alone must fit then, as for
+/* Vectors that the user made are compared with any landmarks of their width. Then only the tokenizer must match, as for
  * an external encoder, whose own fingerprint is checked. */
 static enum status check_model(const struct search *s, bool texts) {
     const struct store_fingerprint *of = &s->store.info.fingerprint;
@@ -132,7 +132,7 @@ static enum status query_of_text(struct search *s) {
     return empty ? fail(STATUS_INVALID, "the query text is empty") : STATUS_OK;
 }
 
-/* The text of its document up to the end of the chunk. */
+/* Makes the query of the text of a document up to the end of the chunk. */
 static enum status query_of_chunk(struct search *s, int64_t chunk) {
     struct store_chunk c;
     int64_t first = chunk - TEXT_QUERY_CHUNKS + 1, n = 0;

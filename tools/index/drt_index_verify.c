@@ -1,4 +1,4 @@
-/* drt_index_verify.c -- drt-index verify: finds damage and names it. */
+/* drt_index_verify.c -- drt-index verify: finds and prints damage. */
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
@@ -30,7 +30,7 @@ void drt_index_problem(void *context, const char *file, const char *problem, con
     fputc('\n', stdout);
 }
 
-/* The last line: what was checked. A store that is too damaged to be opened has no numbers. */
+/* Prints the last line, which says what was checked. A store that is too damaged to be opened has no numbers. */
 static void print_summary(const char *dir, int64_t problems, const char *sound) {
     struct opened_store s;
     struct json_writer w;

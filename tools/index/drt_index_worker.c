@@ -1,5 +1,5 @@
-/* drt_index_worker.c -- drt-index worker: searches a slice of a store, for the process that started it or for those
- * that connect. */
+/* drt_index_worker.c -- drt-index worker: searches a slice of a store, for the process that started it or for
+ * processes that connect. */
 #include "base/system/threads.h"
 #include "indexer/search/slices/slice_server.h"
 #include "tools/index/drt_index.h"
@@ -37,7 +37,7 @@ static enum status worker_run(const struct options *o) {
         const struct slice_worker_config config = {.view = store.view, .slice = o->parsed, .threads = threads};
         s = slice_serve(STDIN_FILENO, STDOUT_FILENO, &config);
     } else {
-        slice_refuse(STDOUT_FILENO, s); /* the searching process prints it */
+        slice_refuse(STDOUT_FILENO, s); /* the searching process prints the reason */
     }
     threads_free(threads);
     opened_store_close(&store);
@@ -55,7 +55,7 @@ struct worker_server {
     struct slice_server_config config;
     pthread_t main;
     enum status status;
-    char message[1024]; /* of a failure, which is the thread's own */
+    char message[1024]; /* of a failure, copied because a message belongs to its thread */
 };
 
 static void *worker_server_body(void *context) {
@@ -63,11 +63,12 @@ static void *worker_server_body(void *context) {
     w->status = slice_server_run(&w->config);
     if (w->status == STATUS_OK) return NULL;
     snprintf(w->message, sizeof w->message, "%s", status_message());
-    (void)pthread_kill(w->main, SIGTERM); /* ends its wait */
+    (void)pthread_kill(w->main, SIGTERM); /* ends the wait of the main thread */
     return NULL;
 }
 
-/* A library starts threads before main, which block no signal. This thread gets a signal while it waits for it. */
+/* A library starts threads before main, and these do not block signals. So the signal is sent to this thread while
+ * it waits for it. */
 static enum status worker_wait(struct slice_server_config config, const sigset_t *set) {
     struct worker_server w = {.config = config, .main = pthread_self()};
     pthread_t thread;
@@ -78,7 +79,7 @@ static enum status worker_wait(struct slice_server_config config, const sigset_t
     if (started) {
         while (sigwaitinfo(set, NULL) < 0)
             continue;
-        close(ends[1]); /* which ends the server */
+        close(ends[1]); /* this ends the server */
         pthread_join(thread, NULL);
     } else {
         close(ends[1]);
@@ -116,7 +117,7 @@ static enum status worker_listen(struct options *o) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     enum status s = o->key_file ? network_key_read(o->key, o->key_file) : STATUS_OK;
     if (s == STATUS_OK) s = store_open(&store, o->store);
-    if (s == STATUS_OK) s = store_view_open(&view, store); /* finds errors of the store at once */
+    if (s == STATUS_OK) s = store_view_open(&view, store); /* opens the store at once, to find its errors */
     store_view_close(view);
     if (s == STATUS_OK) s = threads_create(&threads, (int)o->threads);
     if (s == STATUS_OK) s = worker_serve(o, store, threads, &set);
@@ -125,7 +126,7 @@ static enum status worker_listen(struct options *o) {
     return s;
 }
 
-/* -1, or the exit code for options that do not fit together. */
+/* Returns -1, or the exit code if the options contradict each other. */
 static int worker_check(struct options *o) {
     bool open = false;
     if (!o->store) return drt_index_usage("worker", "--store STORE is missing");
@@ -136,7 +137,8 @@ static int worker_check(struct options *o) {
         return drt_index_usage("worker", status_message());
     if (open && !o->key_file)
         return drt_index_usage("worker", "--listen: the address is open to other machines: give --api-key-file FILE");
-    /* Only the output may be a terminal: srun --unbuffered gives its tasks a pseudo terminal that changes no byte. */
+    /* Input and output may not both be terminals. With srun --unbuffered the output is a pseudo terminal, which
+     * changes no byte. */
     if (!o->listen && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
         return drt_index_usage("worker", "this is a terminal: drt-index search --workers starts workers, --listen "
                                          "IP:PORT makes one that others connect to");

@@ -1,5 +1,5 @@
 /* drt_index_workers.c -- the worker processes that drt-index search starts, or connects to. The standard input and
- * output of one that it starts are one socket. */
+ * output of a started worker are one socket. */
 #include "tools/index/drt_index_workers.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
@@ -39,8 +39,8 @@ int workers_options_check(struct workers_options *o) {
     return -1;
 }
 
-/* The child's end of the socket is its standard input and output; no other process keeps it, so that its closing is
- * noticed. */
+/* The child's end of the socket is its standard input and output. No other process has it open, so that this process
+ * notices when the child closes it. */
 static enum status workers_start(struct workers *w, int i, char *const *arguments) {
     int pair[2];
     posix_spawn_file_actions_t actions;
@@ -119,7 +119,7 @@ enum status workers_open(struct workers *out, const struct workers_options *o, c
     return s;
 }
 
-/* The end of their input ends them; a worker that hangs must not block this process. */
+/* Workers end when their input ends. This process does not wait for a worker that does not respond. */
 void workers_close(struct workers *w) {
     enum { STEP_US = 2000, STEPS = 500 };
     for (int i = 0; i < w->n; i++)

@@ -7,8 +7,8 @@
 struct workers_options {
     /* --workers N (processes on this host), or the addresses of running ones */
     struct worker_options link;
-    int64_t local;                       /* N, which workers_options_check sets */
-    struct arg_strings commands;         /* --worker COMMAND, one a worker */
+    int64_t local;                       /* N, set by workers_options_check */
+    struct arg_strings commands;         /* --worker COMMAND, one for each worker */
 };
 struct workers {
     struct slices *slices;               /* NULL: none were requested */
@@ -18,7 +18,7 @@ struct workers {
     int n;
 };
 /* Starts the workers, or connects to them, and waits for their greetings. `threads`: of all local workers together; 0:
- * all processors. */
+ * one per processor. */
 enum status workers_open(struct workers *out, const struct workers_options *o, const char *store,
                          struct store_view *view, int64_t threads);
 void workers_close(struct workers *w);   /* ends the processes; a zeroed one is fine */

@@ -6,23 +6,23 @@
 #include <math.h>
 
 static const double weights_tried[] = {.02, .05, .1, .15, .2, .25, .3, .4};
-/* Each is divided by the number of tokens, so that the penalty vanishes with many tokens. */
+/* each is divided by the number of tokens, so that the penalty is negligible with many tokens */
 static const double penalties_tried[] = {1, 4, 16, 64};
 enum { WEIGHTS = sizeof weights_tried / sizeof weights_tried[0] };
 enum { PENALTIES = sizeof penalties_tried / sizeof penalties_tried[0] };
 static const double negative_share = 0.5;
-/* A constant feature has no information; if it varies later, it must not drive the gate. */
+/* a feature that is constant in the fit gets a deviation that disables it, because it could vary later */
 static const double least_deviation = 1e-3, takes_no_part = 1e30;
 
 struct fit {
     const struct memory_samples *samples;
     const struct memory_part *part;
     const struct memory_fit_config *config;
-    int64_t *token;               /* of the part */
-    double *share;                /* of the mean over files */
-    int64_t n, rows_n;            /* tokens; rows: as many again for each negative */
+    int64_t *token;               /* numbers of the part's tokens */
+    double *share;                /* weights of the tokens in the mean over files */
+    int64_t n, rows_n;            /* n: tokens; rows_n: n, and n for each negative */
     int tau[MEMORY_SIDES];        /* index into memory_taus */
-    struct memory_gate_row *rows; /* of token i: row i, and row (1 + j) * n + i with negative j */
+    struct memory_gate_row *rows; /* token i has row i, and row (1 + j) * n + i with negative j */
 };
 
 static int tau_index(double tau) {
@@ -32,7 +32,7 @@ static int tau_index(double tau) {
     return at;
 }
 
-/* The gate's evidence for token i, and the log-probabilities that it mixes. corpus: the read of that side. */
+/* Gets the gate's evidence for token i, and the log-probabilities that it mixes. corpus: the read of that side. */
 static void token_evidence(const struct memory_samples *s, const struct memory_fit_config *config,
                            const int tau[MEMORY_SIDES], enum memory_reads corpus, int64_t i,
                            struct memory_evidence of[MEMORY_SIDES], double log_p[MEMORY_SIDES]) {
@@ -87,7 +87,7 @@ static enum status fit_select(struct fit *f) {
 
 /* ---- the temperatures ---- */
 
-/* The best temperature of a side alone, mixed with one weight for all tokens. */
+/* Finds the best temperature of a single side, mixed with one weight for all tokens. */
 static int fit_tau(const struct fit *f, int side) {
     const struct memory_samples *s = f->samples;
     int best = 0;
@@ -126,7 +126,8 @@ static void row_fill(const struct fit *f, struct memory_gate_row *row, int64_t t
         row->p[1 + side] = row->there[side] ? exp(log_p[side] - top) : 0;
 }
 
-/* Mean and deviation of each feature over the rows that have it; then all rows' features with them. */
+/* Computes mean and deviation of each feature over the rows that have it, then standardises the
+ * features of all rows. */
 static void fit_standardise(struct fit *f, struct memory_gate *gate) {
     for (int j = 0; j < MEMORY_FEATURES; j++) {
         int side = memory_feature_side(j);
@@ -146,7 +147,7 @@ static void fit_standardise(struct fit *f, struct memory_gate *gate) {
     }
 }
 
-/* Number of a document among the part's documents of its file. */
+/* Numbers each document among the part's documents of its file. */
 static enum status fit_ranks(const struct fit *f, int **out) {
     int *seen = NULL;
     TRY(memory_allocate_zero(&seen, (size_t)f->part->n_files));
@@ -157,7 +158,7 @@ static enum status fit_ranks(const struct fit *f, int **out) {
     return s;
 }
 
-/* Loss of documents of one parity with a gate fitted on the others, for each penalty: added to loss. */
+/* Adds to `loss`, for each penalty, the loss of documents of one parity with a gate that was fitted on the others. */
 static enum status fit_fold(struct fit *f, double loss[PENALTIES], const int *rank, int parity, double *share,
                             struct threads *threads) {
     int64_t train = 0;

@@ -1,5 +1,5 @@
-/* memory_gate_fit.c -- rows are divided into blocks of equal size; one task sums a block in order, and the sums of
- * blocks are added in order. */
+/* memory_gate_fit.c -- rows are divided into blocks of equal size. One task sums the rows of a block in order, and the
+ * sums of the blocks are then added in order. */
 #include "tools/memory/memory_gate_fit.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -16,10 +16,10 @@ struct gate_sums {
     const double *parameters;
     const struct memory_gate_row *rows;
     int64_t n;
-    double (*sums)[N + 1]; /* of each block: gradient, loss */
+    double (*sums)[N + 1]; /* of each block: gradient and loss */
 };
 
-/* Weights of the model and the sides; those of the mixture in q. */
+/* Computes the weights of the model and the sides, and in q those of the mixture. */
 static double row_weights(double g[1 + MEMORY_SIDES], double q[1 + MEMORY_SIDES], const struct memory_gate_row *row,
                           const double a[MEMORY_SIDES]) {
     double top = 0, sum = 0, mixed = 0;
@@ -39,8 +39,8 @@ static double row_weights(double g[1 + MEMORY_SIDES], double q[1 + MEMORY_SIDES]
     return log(mixed);
 }
 
-/* w1 and its gradient with the hidden units adjacent: loops over the units add no sums, so the compiler uses
- * vectors. */
+/* w1 and its gradient, with the hidden units adjacent: loops over the units then need no horizontal sums, so the
+ * compiler uses vectors. */
 struct gate_block {
     double w1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN], d1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN];
 };
@@ -131,7 +131,7 @@ enum status memory_gate_fit(struct memory_gate *gate, const struct memory_gate_r
         p[i] = i >= B2 ? bias_begin
                        : (2 * (double)rng_uniform(&rng) - 1) / sqrt(i < W2 ? MEMORY_FEATURES : MEMORY_GATE_HIDDEN);
     for (int step = 1; step <= STEPS; step++) {
-        const double now = rate * (STEPS + 1 - step) / STEPS; /* better than one rate for 300 steps */
+        const double now = rate * (STEPS + 1 - step) / STEPS; /* over 300 steps, better than a constant rate */
         (void)gate_sum(&c, d, threads);
         for (int i = 0; i < N; i++) {
             if (!is_bias(i)) d[i] += penalty * p[i];

@@ -11,7 +11,7 @@ struct memory_gate_row {
     double x[MEMORY_FEATURES];           /* standardised */
     double p[1 + MEMORY_SIDES];          /* the token's probability by the model and each side, largest 1 */
     double share;                        /* of the loss; rows of share 0 are not used */
-    bool there[MEMORY_SIDES];            /* the side has entries */
+    bool there[MEMORY_SIDES];            /* whether the side has entries */
 };
 
 /* Writes the sum over rows of share * -log(g . p) to *loss. gradient [MEMORY_GATE_PARAMETERS]; NULL: not wanted.

@@ -1,8 +1,8 @@
 /* memory_knn.c -- see memory_knn.h.
  *
  * topk finds largest products, not smallest distances. So keys get additional columns with -|k|^2 / 2, and queries get
- * ones there: the product is then (|s|^2 - d) / 2. bf16 keys have three such columns, whose sum has the 24 bits of a
- * float32. */
+ * ones in these columns. The product is then (|s|^2 - d) / 2. bf16 keys have three such columns, whose sum has the 24
+ * bits of a float32. */
 #include "tools/memory/memory_knn.h"
 #include "base/half.h"
 #include "base/memory.h"
@@ -14,34 +14,35 @@
 #include <math.h>
 #include <string.h>
 
-/* Columns that are added, of which bf16 uses the first three; queries that are searched for at once; chunks of a block;
- * hits of a query in a block after the first, unless they turn out to be too few. */
+/* EXTRA: columns that are added, of which bf16 uses the first SPLIT. GROUP: queries that are searched together. BLOCK:
+ * chunks of a block. HITS: hits of a query in each block after the first, unless these are too few. */
 enum { EXTRA = 16, SPLIT = 3, GROUP = 4096, BLOCK = 256, BLOCK_GPU = 2048, HITS = 64 };
 /* Replaces -|k|^2 / 2 if there is no value. */
 static const float no_entry = -1e30F;
 
 struct memory_knn {
     struct memory_knn_config config;
-    int64_t n, next, block, length; /* queries; the next to be read; chunks of a block; tokens of a chunk */
-    size_t bytes;                   /* of a number of the decoder's type */
-    unsigned char *states;          /* [n, d] */
-    int32_t (*barred)[2];           /* [n] the excluded document, twice; -2: none */
-    float *square;                  /* [n] |s|^2, as the two before: capacities */
+    /* number of queries; the next one to be read; chunks of a block; tokens of a chunk */
+    int64_t n, next, block, length;
+    size_t bytes;          /* of a number of the decoder's type */
+    unsigned char *states; /* [n, d] */
+    int32_t (*barred)[2];  /* [n]: the excluded document, stored twice; -2: none */
+    float *square;         /* [n]: |s|^2; this and the two members before have this many entries allocated */
     size_t states_capacity, barred_capacity, square_capacity;
     float *distance; /* [n, m] */
     int32_t *value;
     bool searched;
     /* of a search */
     struct decoder_passages *passages;
-    struct mat keys, extra, entries; /* [block*length, d], .. [EXTRA], both beside each other; memory of the device */
+    struct mat keys, extra, entries; /* [block*length, d], .. [EXTRA]; entries: both beside each other; device memory */
     struct mat queries;              /* [n, d + EXTRA] the same */
-    int32_t *zero, *end;             /* [GROUP] the same, as the four that follow */
+    int32_t *zero, *end;             /* [GROUP], device memory, as are the four members that follow */
     int32_t (*barred_there)[2], (*of_there)[2]; /* [n], [block*length] */
     float *square_there;                        /* [block*length] */
     int64_t *index_there;                       /* [GROUP, m] */
     float *score_there;
-    int32_t *ids, *values, (*of)[2]; /* [block*length] in host memory, as the following */
-    int32_t *after;                  /* [length] the chunk after the block */
+    int32_t *ids, *values, (*of)[2]; /* [block*length], host memory, as are the following members */
+    int32_t *after;                  /* [length]: the chunk after the block */
     float *key_square;
     unsigned char *extra_here;
     int64_t *index;
@@ -129,7 +130,7 @@ enum status memory_knn_add(struct memory_knn *k, struct mat states, int64_t docu
     return STATUS_OK;
 }
 
-/* Queries with ones in the columns of the keys' squares. */
+/* Uploads queries, with ones in the columns of the keys' squares. */
 static enum status knn_upload_queries(struct memory_knn *k) {
     struct device *dev = k->config.engine->device;
     const int64_t d = k->config.engine->model.config.hidden;
@@ -190,7 +191,8 @@ static enum status knn_allocate(struct memory_knn *k) {
 
 /* ---- entries ---- */
 
-/* ids [length] and the document of a chunk; all are -1 if the chunk was dropped or is beyond the store. */
+/* Gets the ids [length] and the document of a chunk. All are -1 if the chunk was dropped or is beyond the
+ * end of the store. */
 static enum status knn_chunk(struct memory_knn *k, int32_t *ids, int64_t *document, int64_t chunk) {
     struct store_chunk c;
     *document = -1;
@@ -203,7 +205,7 @@ static enum status knn_chunk(struct memory_knn *k, int32_t *ids, int64_t *docume
     return STATUS_OK;
 }
 
-/* Ids, values and documents of a block of n chunks. */
+/* Reads ids, values and documents of a block of n chunks. */
 static enum status knn_read_block(struct memory_knn *k, int64_t first, int64_t n) {
     int64_t document, next;
     TRY(knn_chunk(k, k->ids, &document, first));
@@ -220,7 +222,7 @@ static enum status knn_read_block(struct memory_knn *k, int64_t first, int64_t n
     return STATUS_OK;
 }
 
-/* Keys of the block with the columns of their squares, on the device. */
+/* Makes the keys of the block, with the columns of their squares, on the device. */
 static enum status knn_encode_block(struct memory_knn *k, int64_t n) {
     struct engine *e = k->config.engine;
     struct device *dev = e->device;
@@ -251,9 +253,9 @@ static enum status knn_encode_block(struct memory_knn *k, int64_t n) {
 
 struct knn_merge {
     struct memory_knn *k;
-    int64_t first;   /* query of the group */
-    int hits;        /* of each query in index and score */
-    float *distance; /* [workers, m] scratch, as the next */
+    int64_t first;   /* first query of the group */
+    int hits;        /* number of hits of each query in index and score */
+    float *distance; /* [workers, m] scratch, as is the next */
     int32_t *value;
 };
 
@@ -262,7 +264,7 @@ static float knn_distance(const struct memory_knn *k, int64_t query, float score
     return fmaxf(k->square[query] - 2 * score * scale, 0);
 }
 
-/* Adds the hits of one query to its list; of equal distances the older one stays first. */
+/* Merges the hits of one query into its list. Of equal distances the earlier entry stays first. */
 static void knn_merge_query(const struct knn_merge *t, int64_t i, float *distance, int32_t *value) {
     const struct memory_knn *k = t->k;
     const int m = k->config.m;
@@ -294,7 +296,7 @@ static void knn_merge_body(void *context, int64_t begin, int64_t end, int worker
         knn_merge_query(t, i, t->distance + at, t->value + at);
 }
 
-/* Whether the last hit of some query would still enter its list, so that more hits may be missing. */
+/* Whether the last hit of some query would enter its list, so that there may be more hits for the list. */
 static bool knn_too_few(const struct memory_knn *k, int64_t first, int64_t n, int hits) {
     for (int64_t i = 0; i < n; i++) {
         const int64_t last = i * hits + hits - 1;

@@ -27,7 +27,7 @@ static enum memory_searcher parse_searcher(const char *name) {
     return (enum memory_searcher)at;
 }
 
-/* The setting of a fitted gate cannot be changed. */
+/* Checks that no option changes the setting of a fitted gate. */
 static enum status agree(const struct memory_options *o, const struct memory_config *fitted,
                          const struct memory_config *wanted) {
     const struct {

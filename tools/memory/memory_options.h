@@ -9,8 +9,8 @@ struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND; NULL: not given */
     const char *config, *span, *searcher;
     int64_t k, every, layer;             /* 0: not given */
-    double tau, weight;                  /* for all kinds without a configuration; 0: not given */
-    bool unfitted;                       /* do not read the model's memory.json */
+    double tau, weight;                  /* for all kinds, without a configuration; 0: not given */
+    bool unfitted;                       /* ignores the model's memory.json */
 };
 /* The rows of a program's table of options; `o` is a struct memory_options. */
 #define MEMORY_SEARCH_OPTIONS(o)                                                                                    \
@@ -35,11 +35,11 @@ struct memory_options {
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
-/* The configuration that the options name or make, or the model's own (session/memory_folder.h). STATUS_INVALID: an
- * option contradicts the file or the model. */
+/* Gets the configuration that the options name or make, or the model's own (session/memory_folder.h). STATUS_INVALID:
+ * an option contradicts the file or the model. */
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
                                   const struct model_folder *model, bool on_cpu);
-/* STATUS_INVALID: nothing was fitted for the kind. */
+/* STATUS_INVALID: the configuration has no fit for the kind. */
 enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
 /* Whether an option of the memory was given. */
 bool memory_options_given(const struct memory_options *o);

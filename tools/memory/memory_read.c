@@ -1,9 +1,9 @@
 /* memory_read.c -- the results of one memory for rows of a window, at several temperatures.
  *
  * The op gives the weights at the largest temperature. Those of another temperature are powers of them, w^(largest /
- * tau), normalised again, so distances are computed once. If the temperature halves, the power is a square. The rest
- * runs on the host, one row for each thread: on a GPU, the copies of each temperature's weights and distributions took
- * longer than the additions. */
+ * tau), normalised again, so distances are computed once. If the temperature halves, the power is a square. The rest is
+ * computed on the host, one row per thread. On a GPU it was slower, because copying the weights and distributions of
+ * each temperature took longer than the additions. */
 #include "base/memory.h"
 #include "kernels/ops.h"
 #include "tools/memory/memory_window_internal.h"
@@ -23,7 +23,7 @@ struct read_rows {
 enum { LANES = 16 };
 static const float negligible = 1e-18F; /* squares of smaller numbers may be denormal, which is slow */
 
-/* Sums of x and of its squares; lanes, so that the order of the sums allows vectors. */
+/* Sums x and its squares, in several lanes, so that the order of the sums allows vector code. */
 static void row_sums(const float *x, int64_t n, double *sum, double *squares) {
     float a[LANES] = {0}, b[LANES] = {0};
     int64_t i = 0;
@@ -54,7 +54,7 @@ static int64_t row_largest(const float *x, int64_t n) {
     return at;
 }
 
-/* p [vocab] = the sums of scale * x over the entries of row r by value. */
+/* Computes p [vocab]: for each value, the sum of scale * x over the entries of row r. */
 static void row_spread(const struct read_rows *c, float *p, const float *x, float scale, int64_t r) {
     const struct memory_slots *slots = &c->memory->slots;
     memset(p, 0, (size_t)c->vocab * sizeof *p);
@@ -72,7 +72,7 @@ static void row_spread(const struct read_rows *c, float *p, const float *x, floa
         p[c->w->next[at - 1 - j]] += scale * x[j];
 }
 
-/* The results of the distribution p of row r. */
+/* Writes the results of the distribution p of row r. */
 static void row_columns(const struct read_rows *c, const float *p, int t, int64_t r) {
     const struct memory_window *w = c->w;
     const float *logits = w->logits + (c->row + r) * c->vocab;
@@ -86,7 +86,8 @@ static void row_columns(const struct read_rows *c, const float *p, int t, int64_
     out[MEMORY_TOKEN][to] = empty ? -1 : (float)best;
 }
 
-/* x [columns]: turns weights at the temperature before t, whose largest is 1, into those at t. */
+/* x [columns]: converts the weights at the previous temperature, the largest of which is 1, to those
+ * at temperature t. */
 static void row_cool(const struct read_rows *c, float *x, int t, int64_t r) {
     const struct memory_read *read = c->read;
     const float *from = c->w->weights + r * c->columns;
@@ -104,7 +105,7 @@ static void row_cool(const struct read_rows *c, float *x, int t, int64_t r) {
     }
 }
 
-/* All temperatures of row r, the largest first. */
+/* Reads row r at all temperatures, the largest first. */
 static void read_row(const struct read_rows *c, float *x, float *p, int64_t r) {
     for (int t = c->read->taus - 1; t >= 0; t--) {
         float *const *out = c->read->column[t];
@@ -124,7 +125,7 @@ static void read_body(void *context, int64_t begin, int64_t end, int worker) {
         read_row(c, c->w->scaled + worker * c->columns, c->w->spread + worker * c->vocab, r);
 }
 
-/* Memory for weights of some rows, and for a row of each thread. */
+/* Allocates memory for the weights of some rows, and for one row per thread. */
 static enum status read_reserve(struct memory_window *w, size_t weights, size_t columns) {
     struct device *dev = w->config.engine->device;
     const size_t threads = (size_t)threads_count(dev->threads),
@@ -179,7 +180,7 @@ struct nearest_rows {
     int t;
 };
 
-/* Row r at temperature t: the distribution of its entries, its lse and sum of squares. */
+/* Computes row r at temperature t: the distribution of its entries, its lse and its sum of squares. */
 static void nearest_row(const struct nearest_rows *c, float *p, int64_t r) {
     const struct read_rows *rows = &c->rows;
     const float tau = rows->read->tau[c->t], *distance = c->of.distance + r * c->of.m;

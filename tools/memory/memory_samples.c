@@ -11,7 +11,7 @@ const char *const memory_read_names[MEMORY_READS] = {"own",        "corpus",    
 
 enum { ARRAYS = 3 + MEMORY_READS * (MEMORY_MARKS + MEMORY_TAUS * MEMORY_COLUMNS) };
 
-/* Every array of floats that is kept; the first three are the model's. */
+/* Lists every array of floats that is kept. The first three are the model's. */
 static int samples_arrays(struct memory_samples *s, float **all[ARRAYS]) {
     int n = 0;
     all[n++] = &s->log_lm;
@@ -54,7 +54,7 @@ enum status memory_samples_reserve(struct memory_samples *s, int64_t n) {
     return STATUS_OK;
 }
 
-/* The tokens of the last addition. */
+/* Copies values for the tokens that were added last. */
 static void put(float *to, const struct memory_samples *s, const float *from) {
     memcpy(to + s->first, from, (size_t)(s->n - s->first) * sizeof *to);
 }
@@ -95,7 +95,7 @@ enum status memory_samples_other(struct memory_samples *to, struct memory_sample
     assert(!to->has[MEMORY_READ_OTHER]);
     to->of[MEMORY_READ_OTHER] = from->of[MEMORY_READ_FOUND];
     to->has[MEMORY_READ_OTHER] = true;
-    from->has[MEMORY_READ_FOUND] = false; /* the arrays now belong to the other one */
+    from->has[MEMORY_READ_FOUND] = false; /* the arrays now belong to `to` */
     return STATUS_OK;
 }
 

@@ -23,7 +23,7 @@ struct sample_arrays {
     int n;
 };
 
-/* Names and arrays of the tables that exist (or will exist). */
+/* Lists the names and arrays of the tables that exist or will exist. */
 static void arrays_list(struct sample_arrays *a, struct memory_samples *s) {
     float **lm[LM] = {&s->log_lm, &s->entropy, &s->largest};
     static const char *const lm_names[LM] = {"log_lm", "entropy", "largest"};
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* The tensor, which must have n elements; else an error names it. */
+/* Finds the tensor, which must have n elements. Otherwise an error names it. */
 static enum status tensor_of(const struct tensor_view **out, const struct safetensors *file, const char *name,
                              int64_t n) {
     *out = safetensors_find(file, name);
@@ -79,7 +79,8 @@ static enum status tensor_of(const struct tensor_view **out, const struct safete
                 safetensors_path(file), name);
 }
 
-/* Infinities are valid: a memory without the token gives them. A NaN would make the fit NaN. */
+/* Infinities are valid, because a memory without the token gives them. A NaN is refused, because the
+ * fit would be NaN. */
 static enum status check_numbers(const struct safetensors *file, const char *name, const float *values, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (isnan(values[i]))

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Largest number of rows in a group of searches; number of searches with the same random chunks. */
+/* GROUP_ROWS: the most rows of a group of searches. DRAWN_ROWS: searches with the same random chunks. */
 enum { GROUP_ROWS = 256, DRAWN_ROWS = 256 };
 
 /* ---- start and end ---- */
@@ -116,7 +116,7 @@ struct memory_source_stats memory_window_stats(const struct memory_window *w) {
 
 struct lm_rows {
     struct memory_window *w;
-    int64_t row, first; /* the pass' first row; the first scored token */
+    int64_t row, first; /* first row of the pass; first scored token */
 };
 
 static void lm_row(struct memory_window *w, int64_t row, int64_t to) {
@@ -144,7 +144,7 @@ static void lm_body(void *context, int64_t begin, int64_t end, int worker) {
         if (t->row + i >= t->first - 1) lm_row(t->w, t->row + i, t->row + i - (t->first - 1));
 }
 
-/* Key states of ids 0 .. n-2, and the model's results for tokens first .. n-1. */
+/* Computes the key states of ids 0 .. n-2, and the model's results for tokens first .. n-1. */
 static enum status window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first) {
     struct engine *e = w->config.engine;
     const int64_t pass = engine_pass(e);
@@ -166,7 +166,7 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
 
 /* ---- the chunks ---- */
 
-/* A number of the text, so that texts do not share random chunks. */
+/* Returns a number that depends on the text, so that texts have different random chunks. */
 static uint64_t text_number(const int32_t *ids, int64_t n) {
     uint64_t h = 0xcbf29ce484222325u;
     for (int64_t i = 0; i < n; i++)
@@ -174,13 +174,13 @@ static uint64_t text_number(const int32_t *ids, int64_t n) {
     return h;
 }
 
-/* Chunks of a read's part of the store; 0: all. */
+/* Returns the number of chunks of a read's part of the store; 0: all. */
 static int64_t window_part(const struct memory_window *w, enum memory_reads what) {
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
-/* Chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens, because encoding is
- * the largest cost. They get the scores of the query that they replace. */
+/* Finds the chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens, because
+ * encoding takes most of the time. They get the scores of the query that they replace. */
 static enum status window_search(struct memory_window *w, enum memory_reads what, const int32_t *ids, int64_t n,
                                  int64_t searches, int64_t document) {
     struct memory_scope scope = {.end = window_part(w, what)};
@@ -196,7 +196,7 @@ static enum status window_search(struct memory_window *w, enum memory_reads what
     return memory_source_score(w->source, w->scores, w->chunks, ids, w->at, searches);
 }
 
-/* The gate's evidence of search i, for rows begin .. end-1 of the results. */
+/* Writes the gate's evidence of search i for rows begin .. end-1 of the results. */
 static void window_marks(struct memory_window *w, struct memory_read *read, int64_t i, int64_t n, int64_t begin,
                          int64_t end) {
     const int k = w->config.memory->k;
@@ -212,7 +212,7 @@ static void window_marks(struct memory_window *w, struct memory_read *read, int6
     }
 }
 
-/* All searches of the window, in groups. */
+/* Reads the chunks of all searches of the window, in groups. */
 static enum status window_slots(struct memory_window *w, struct memory_read *read, const int32_t *ids, int64_t n,
                                 int64_t first, int64_t document) {
     const int k = w->config.memory->k, every = w->config.memory->every;
@@ -241,7 +241,7 @@ static enum status window_slots(struct memory_window *w, struct memory_read *rea
 
 /* ---- the window ---- */
 
-/* Rows that are read together: memory holds their weights over all positions before the last. */
+/* Rows that are read together. Memory has their weights over all positions before the last one. */
 enum { PAST_ROWS = 64 };
 
 static enum status window_past(struct memory_window *w, struct memory_read *read, int64_t n, int64_t first) {
@@ -261,7 +261,7 @@ static enum status window_past(struct memory_window *w, struct memory_read *read
     return STATUS_OK;
 }
 
-/* The nearest of all entries of the store. */
+/* Reads the nearest entries of the whole store. */
 static enum status window_knn(struct memory_window *w, struct memory_read *read, int64_t n, int64_t first,
                               int64_t document) {
     struct memory_knn *knn = w->config.knn;

@@ -1,9 +1,9 @@
-/* memory_window_internal.h -- shared by memory_window.c (the trunk, the searches) and memory_read.c (a memory's results
- * for rows). */
+/* memory_window_internal.h -- for memory_window.c (the model, the searches) and memory_read.c (a memory's
+ * results for rows). */
 #pragma once
 #include "tools/memory/memory_window.h"
 
-enum { MEMORY_STATS = 5 };               /* members of struct token_memory_stats */
+enum { MEMORY_STATS = 5 };               /* number of members of struct token_memory_stats */
 
 struct memory_window {
     struct memory_window_config config;
@@ -15,7 +15,7 @@ struct memory_window {
     float *square;                       /* [context] in memory of the device, like the next two */
     float *stats_there;                  /* [MEMORY_STATS * context] */
     float *tau_there;                    /* [n_reads] the largest of each */
-    float *nearest;                      /* [context] this process's side */
+    float *nearest;                      /* [context], in memory of this process */
     float *logits;                       /* [context, vocabulary] */
     float *log_p, *entropy, *largest;    /* of scored tokens, like the next two */
     double *log_sum;                     /* log of the sum of exponentials */
@@ -28,10 +28,10 @@ struct memory_window {
     size_t weights_capacity, scaled_capacity, spread_capacity;
 };
 
-/* Rows begin .. end-1 of the window through one memory (its tau is set here): columns of the scored tokens, and the
+/* Reads rows begin .. end-1 of the window with one memory, whose tau it sets: columns of the scored tokens, and the
  * nearest distance. */
 enum status memory_window_read(struct memory_window *w, struct memory_read *read, struct token_memory *memory,
                                int64_t first, int64_t begin, int64_t end);
-/* The same from entries that were found, [end - begin, of.m]. */
+/* The same from entries that were found before, [end - begin, of.m]. */
 enum status memory_window_nearest(struct memory_window *w, struct memory_read *read, struct memory_nearest of,
                                   int64_t first, int64_t begin, int64_t end);

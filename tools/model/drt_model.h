@@ -16,8 +16,8 @@ int model_failed(void);
 /* "f32", "bf16", "f16". */
 enum safetensors_dtype model_dtype(const char *name);
 
-/* A new model folder: it is written as `<folder>.tmp` and then renamed, so that no program sees half a model. lock: on
- * the temporary folder, until the process ends; 0: the folder is not this process's. */
+/* A new model folder. It is written as `<folder>.tmp` and then renamed, so that no program sees an incomplete model.
+ * lock: of the temporary folder, until the process ends; 0: the folder does not belong to this process. */
 struct new_folder { char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX]; bool replace; int lock; };
 /* Begins a folder. An existing folder is an error; with `force` it is replaced, if it contains only files of a
  * model. */
@@ -28,9 +28,9 @@ enum status new_folder_tokenizer(const struct new_folder *f, const char *path, c
 enum status new_folder_publish(struct new_folder *f);
 void new_folder_discard(struct new_folder *f);            /* call it after a failure */
 
-/* An open checkpoint: its model's tensors. Names are cleaned and owned; data is borrowed from the open file. */
+/* The tensors of an open checkpoint. Names are cleaned and owned; data is borrowed from the open file. */
 struct model_source {
-    struct torch_checkpoint *torch;      /* one of the two is open */
+    struct torch_checkpoint *torch;      /* one of these two is open */
     struct safetensors *safetensors;
     struct tensor_view *tensors;
     int count, left_out;                 /* left_out: tensors that do not belong to the model, such as an optimiser's */
@@ -39,7 +39,8 @@ struct model_source {
 enum status model_source_open(struct model_source *s, const char *path);
 void model_source_close(struct model_source *s);
 
-/* Makes a config.json for tensors of these names and shapes, as the released trainer names them. Values that shapes do
- * not determine are assumed to be those of the released models, and printed on `notes`. *json is freed with free. */
+/* Makes a config.json for tensors of these names and shapes. The names are those of the released trainer. Values that
+ * shapes do not determine are assumed to be those of the released models, and printed on `notes`. *json is freed with
+ * free. */
 enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count,
                                const char *path, FILE *notes);

@@ -1,7 +1,7 @@
 /* drt_model_convert.c -- drt-model convert: makes a model folder from a checkpoint with the published tensor names.
  *
- * The reader of all programs checks everything against the config: the tensors go through a temporary safetensors file
- * in the new folder. */
+ * The tensors are first written to a temporary safetensors file in the new folder, so that the reader of all programs
+ * checks them against the config. */
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
@@ -37,7 +37,8 @@ out:
     return status;
 }
 
-/* The type of all tensors; F32, which loses nothing, if they have several types (a BF16 embedding beside F32 norms). */
+/* Returns the type in which all tensors are stored. If they have several types (a BF16 embedding beside F32 norms),
+ * that is F32, which represents all exactly. */
 static enum safetensors_dtype stored_type(const struct model_source *s) {
     for (int i = 1; i < s->count; i++)
         if (s->tensors[i].dtype != s->tensors[0].dtype) return SAFETENSORS_F32;

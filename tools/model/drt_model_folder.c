@@ -1,7 +1,8 @@
-/* drt_model_folder.c -- a new model folder appears whole or not at all.
+/* drt_model_folder.c -- makes a new model folder under a temporary name, and then renames it.
  *
- * Replacing exchanges two names in one step if the file system can (RENAME_EXCHANGE). The old folder is then removed
- * file by file, and only files that a model folder has, so that `--out ~ --force` cannot destroy anything. */
+ * If the file system can, an existing folder is replaced by exchanging two names in one step (RENAME_EXCHANGE). The old
+ * folder is then removed file by file. Only files that a model folder has are removed, so that `--out ~ --force` does
+ * not delete other files. */
 #include "base/file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "tools/model/drt_model.h"
@@ -122,6 +123,6 @@ enum status new_folder_publish(struct new_folder *f) {
 }
 
 void new_folder_discard(struct new_folder *f) {
-    /* A failure here would hide the first one; the next run removes what is left. */
+    /* An error message here would replace the first one. The next run removes what remains. */
     if (f->lock && remove_folder(f->temporary) != STATUS_OK) return;
 }

@@ -1,9 +1,9 @@
 /* drt_model_guess.c -- makes a config.json from the tensors' names and shapes.
  *
- * Shapes determine every size but the head count. Only the ALiBi buffers contain that, and the caller may have dropped
- * them, so it is assumed to be hidden / 64. The weights do not show chunk length, top-k, window and special ids: the
- * released values are assumed. Each assumption is printed, because a model with a wrong value runs and gives wrong
- * results. */
+ * Shapes determine every size except the number of heads. Only the ALiBi buffers have it, and the caller may have
+ * removed them, so hidden / 64 is assumed. Chunk length, top-k, window and special ids cannot be read from the weights,
+ * so the released values are assumed. Each assumption is printed, because a model with a wrong value runs and gives
+ * wrong results. */
 #include "base/formats/json.h"
 #include "tools/model/drt_model.h"
 

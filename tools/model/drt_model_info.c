@@ -1,4 +1,4 @@
-/* drt_model_info.c -- drt-model info: facts about a model folder, for people and as JSON. */
+/* drt_model_info.c -- drt-model info: facts about a model folder, as text and as JSON. */
 #include "tools/model/drt_model_info.h"
 #include "session/model_folder.h"
 #include "tools/shared/args.h"
@@ -76,7 +76,7 @@ const char *facts_hex(char out[33], const uint8_t bytes[16]) {
     return out;
 }
 
-/* 25477632 -> 25,477,632 */
+/* Writes 25477632 as 25,477,632. */
 static const char *grouped(char out[32], int64_t value) {
     char digits[24];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value), at = 0;

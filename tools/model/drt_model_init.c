@@ -1,4 +1,4 @@
-/* drt_model_init.c -- drt-model init: a model with random weights, for tests and as the start of a training. */
+/* drt_model_init.c -- drt-model init: a model with random weights, for tests and as the beginning of a training. */
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"

@@ -23,7 +23,7 @@ static const struct tensor_view *input_at(const struct model_source *s, int i) {
     return s->torch ? torch_checkpoint_at(s->torch, i) : safetensors_at(s->safetensors, i);
 }
 
-/* Removes every "module.", like the trainer's own loader. */
+/* Removes every "module.", as the released trainer's loader does. */
 static void strip_module(char *name) {
     for (char *found; (found = strstr(name, "module."));)
         memmove(found, found + 7, strlen(found + 7) + 1);
@@ -34,7 +34,8 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Length of the wrapper before all names ("state_dict."), found by the embedding's name; -1: there is no embedding. */
+/* Returns the length of the wrapper before all names ("state_dict."), found by the embedding's name; -1: there
+ * is no embedding. */
 static int64_t wrapper_length(const struct model_source *s) {
     static const char *const ROOTS[] = {"language_model.model.embed_tokens.weight", "model.embed_tokens.weight"};
     for (size_t r = 0; r < ARRAY_LEN(ROOTS); r++)
@@ -44,8 +45,8 @@ static int64_t wrapper_length(const struct model_source *s) {
     return -1;
 }
 
-/* Takes the input's tensors under their cleaned names, without ALiBi slopes (the head count gives them) and without
- * tensors outside of the wrapper (optimiser state). */
+/* Keeps the tensors of the input under their cleaned names, without ALiBi slopes (they follow from the number of heads)
+ * and without tensors outside of the wrapper (optimiser state). */
 static enum status clean(struct model_source *s, const char *path) {
     TRY(memory_allocate_zero(&s->tensors, (size_t)input_count(s)));
     for (int i = 0; i < input_count(s); i++) {
@@ -96,7 +97,7 @@ static struct tensor_view *find(const struct model_source *s, const char *name) 
     return NULL;
 }
 
-/* Drops the head after checking that it equals the embedding byte by byte. */
+/* Removes the head after checking that it equals the embedding byte by byte. */
 static enum status drop_head(struct model_source *s, const char *path) {
     static const char *const PAIRS[][2] = {
         {"lm_head.weight", "model.embed_tokens.weight"},

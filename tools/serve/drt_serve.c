@@ -1,4 +1,4 @@
-/* drt_serve.c -- drt-serve: an HTTP server of a model and its store, with OpenAI's completions. */
+/* drt_serve.c -- drt-serve: an HTTP server for a model and its store, with OpenAI's completions API. */
 #include "base/clock.h"
 #include "base/system/threads.h"
 #include "tools/serve/serve.h"
@@ -123,7 +123,8 @@ static int serve(int argc, char **argv, const char **operands) {
     }
     serve.limits = (struct request_limits){
         .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
-    /* A session's buffers go back to the system when it ends. glibc would raise this threshold with the first one. */
+    /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
+     * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);

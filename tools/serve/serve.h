@@ -1,4 +1,5 @@
-/* serve.h -- what all parts of drt-serve share: options, the model with its store, and one request at work (a job).
+/* serve.h -- for all parts of drt-serve: options, the model with its store, and one request that is being answered (a
+ * job).
  *
  * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and writes answers
  * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes
@@ -16,8 +17,8 @@
 
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
-    const char *memory_config, *retrieval;                /* retrieval: for requests that name none */
-    const char *memory_searcher;         /* NULL: as memory.json says */
+    const char *memory_config, *retrieval;                /* retrieval: of requests that do not name one */
+    const char *memory_searcher;         /* NULL: that of memory.json */
     struct worker_options workers;
     bool exact;
     int64_t nprobe, threads;
@@ -34,7 +35,7 @@ struct serve_model {
     struct drt_model *model;
     struct drt_store *store;             /* NULL: none */
     struct drt_tokenizer *tokenizer;     /* borrowed from the model */
-    /* LANDMARK at the start, LEXICAL with its first use, HYBRID at either: see serve_model_open */
+    /* LANDMARK is opened at the start, LEXICAL at its first use, HYBRID at either; see serve_model_open */
     struct drt_searcher *searchers[SEARCH_KINDS];
     const struct serve_options *options;
     char worker_key[NETWORK_KEY_MAX];
@@ -44,13 +45,14 @@ struct serve_model {
     char eos_text[64];                   /* "": none */
     int64_t opened;                      /* seconds since 1970 */
 };
-/* The messages of libdrt become those of base/status.h. */
+/* Converts a failure of libdrt, with its message, to base/status.h. */
 enum status serve_status(enum drt_status status);
-/* The HTTP status of a failure: 400 if the client can correct the request, 404, 503 if memory is short, else 500. */
+/* Returns the HTTP status of a failure: 400 if the client can correct the request, 404, 503 if memory is
+ * short, otherwise 500. */
 int serve_http_status(enum status status);
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
 void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
-/* Call it from the computing thread only. STATUS_NOT_FOUND: there is no store. */
+/* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 
 struct serve_queue;
@@ -61,12 +63,12 @@ struct serve {
     struct serve_queue *queue;
     struct request_limits limits;
     char key[NETWORK_KEY_MAX];             /* "": none */
-    enum retrieval_source source;        /* for requests that name none */
+    enum retrieval_source source;        /* of requests that do not name one */
     double started;                      /* clock_seconds */
     atomic_bool stopping;                /* new work is refused */
     atomic_bool cancel;                  /* all jobs end at their next step */
 };
 
 /* ---- serve_run.c: opens all parts, waits for signals, closes them ---- */
-/* `set`: the signals that stop it, blocked. */
+/* `set`: the signals that stop it; they must be blocked. */
 enum status serve_run(struct serve *serve, const sigset_t *set);

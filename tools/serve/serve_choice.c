@@ -1,4 +1,4 @@
-/* serve_choice.c -- collects a completion's tokens and writes them as OpenAI's "choice", with the chunks that each
+/* serve_choice.c -- collects the tokens of a completion and writes them as OpenAI's "choice", with the chunks that each
  * token could read. */
 #include "tools/serve/serve_choice.h"
 #include "base/memory.h"
@@ -62,7 +62,7 @@ static bool choice_same_neighbours(const struct choice *c, const struct drt_toke
     return true;
 }
 
-/* A record begins with the token whose neighbours differ from those of the token before. */
+/* A record begins with the first token whose neighbours differ from those of the previous token. */
 static enum status choice_neighbours(struct choice *c, const struct drt_token *token) {
     const size_t n = (size_t)token->n_neighbours;
     if (choice_same_neighbours(c, token)) return STATUS_OK;
@@ -100,7 +100,7 @@ static void choice_write_name(struct serve_model *m, struct reply *reply, int32_
     reply_token_text(reply, data, bytes, key);
 }
 
-/* The alternatives, and the token itself if it is not one of them. */
+/* Writes the alternatives, and the token itself if it is not one of them. */
 static void choice_write_top(const struct choice *c, struct serve_model *m, struct reply *reply,
                              const struct choice_token *token) {
     struct json_writer *w = &reply->json;

@@ -1,15 +1,15 @@
-/* serve_choice.h -- the part of a completion that is not written yet, as a "choice" of OpenAI's API. Computing thread
- * only. Offsets count characters of the answer's text; neighbours are those that a token could read. */
+/* serve_choice.h -- the part of a completion that is not written yet, as a "choice" of OpenAI's API. Only the computing
+ * thread uses it. Offsets count characters of the answer's text. Neighbours are those that a token could read. */
 #pragma once
 #include "tools/serve/serve.h"
 
-struct choice_token { int64_t offset; float logprob; int32_t id, first, n; };          /* alternatives first .. */
-struct choice_record { int64_t position; int32_t first, n; };                          /* neighbours first .. */
+struct choice_token { int64_t offset; float logprob; int32_t id, first, n; };          /* first, n: its alternatives */
+struct choice_record { int64_t position; int32_t first, n; };                          /* first, n: its neighbours */
 struct choice {
     int index;
-    bool logprobs, retrieval;            /* optional members that the request asks for */
+    bool logprobs, retrieval;            /* optional members that the request wants */
     int show;                            /* neighbours of each group */
-    int64_t offset;                      /* characters of all tokens so far */
+    int64_t offset;                      /* number of characters of all tokens so far */
     char *text; size_t bytes, text_capacity;
     struct choice_token *tokens; size_t n_tokens, tokens_capacity;
     struct drt_alternative *alternatives; size_t n_alternatives, alternatives_capacity;
@@ -17,10 +17,10 @@ struct choice {
     struct drt_neighbour *neighbours; size_t n_neighbours, neighbours_capacity;
     int64_t read;                        /* tokens generated; their sum of memory_share */
     double memory_share;
-    struct drt_neighbour *last; size_t n_last, last_capacity;   /* of the token before */
+    struct drt_neighbour *last; size_t n_last, last_capacity;   /* of the previous token */
 };
 void choice_free(struct choice *c);
-void choice_begin(struct choice *c, int index);           /* begins another text */
+void choice_begin(struct choice *c, int index);           /* starts another text */
 void choice_written(struct choice *c);                    /* discards the written part */
 enum status choice_text(struct choice *c, const char *text, size_t bytes);
 enum status choice_scored(struct choice *c, struct serve_model *m, int32_t id, float logprob,

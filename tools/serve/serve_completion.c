@@ -1,5 +1,5 @@
-/* serve_completion.c -- a completion as steps: a pass of a prompt, or one token. The text of a request does not depend
- * on other requests: each prompt has a session of its own, and its passes are cut at the same ids. */
+/* serve_completion.c -- computes a completion in steps: a pass of a prompt, or one token. The answer to a request does
+ * not depend on other requests: each prompt has its own session, and its passes always have the same ids. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "tools/serve/serve_choice.h"
@@ -13,16 +13,16 @@
 
 enum {
     UNSENT_MAX = 256 * 1024,       /* bytes of a stream that wait for a slow client before its session pauses */
-    ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is not a stream, before its next choice */
+    ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is not a stream, checked before its next choice */
 };
 
 struct completion {
     struct drt_session *session;
     struct choice choice;
     struct reply reply;
-    int prompt; /* the current one */
+    int prompt; /* index of the current prompt */
     bool begun; /* whether the current prompt has begun */
-    size_t fed; /* of its ids */
+    size_t fed; /* number of its ids that were fed */
     double start, last_token, prompt_seconds, generate_seconds;
     int64_t created;
     char id[32];
@@ -41,7 +41,7 @@ static enum retrieval_source completion_source(const struct serve *serve, const 
     return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
 }
 
-/* The searcher of a token memory; NULL: the session opens the one that memory.json names. */
+/* Gets the searcher of a token memory; NULL: the session opens the one that memory.json names. */
 static enum status completion_memory_searcher(struct drt_searcher **out, struct serve *serve, bool searches) {
     const char *name = serve->options.memory_searcher;
     int kind = 0;
@@ -156,7 +156,7 @@ static void completion_timings(struct completion *c, const struct job *job) {
     json_write_object_end(w);
 }
 
-/* One event of a stream: the contents of the choice. */
+/* Writes one event of a stream: the contents of the choice. */
 static enum status completion_event(struct serve *serve, struct job *job, struct completion *c, const char *finish) {
     struct json_writer *w = &c->reply.json;
     reply_event_begin(&c->reply);
@@ -226,7 +226,7 @@ static enum status completion_echo(struct serve *serve, const struct job *job, s
     return STATUS_OK;
 }
 
-/* At most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
+/* Feeds at most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
 static enum status completion_feed(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
     const int32_t *ids = job->prompt_ids[c->prompt] + c->fed;
@@ -320,7 +320,8 @@ enum completion_step completion_step(struct serve *serve, struct job *job) {
     if (completion_waits(job)) return COMPLETION_PAUSED;
     enum status status = completion_work(serve, job, &done);
     if (status != STATUS_OK) {
-        int code = serve_http_status(status); /* a missing file is not a path of the client's */
+        /* a 404 would be wrong: a missing file is not a path that the client named */
+        int code = serve_http_status(status);
         job_fail(job, code == 404 ? 400 : code, status_message());
         return COMPLETION_DONE;
     }

@@ -15,7 +15,7 @@ enum { LOOK_MS = 200 };
 struct connection {
     struct connection *next, **link;
     int fd;
-    bool answering, gone; /* gone: at the last check its client had left, and there was nothing more to read */
+    bool answering, gone; /* gone: at the last check the client had closed its side, and no byte was unread */
     double since;
     struct job *job;
     char peer[INET6_ADDRSTRLEN];
@@ -36,14 +36,15 @@ static bool connection_left(const struct connection *c) {
     return poll(&state, 1, 0) > 0;
 }
 
-/* With the lock held. A shutdown socket gives the HTTP library an end of file, and the library closes it. */
+/* Call it with the lock held. After a shutdown of the socket, the HTTP library reads an end of file and closes
+ * the connection. */
 static void connection_look(struct connections *t, struct connection *c, double now) {
     const bool left = connection_left(c);
     int unread = 0;
     bool over = now - c->since > (c->answering ? t->answer : t->receive);
     if (left && c->job) atomic_store(&c->job->cancelled, true);
-    /* The library waits for edges: an end of file that came together with the last bytes is not a new edge, so it would
-     * wait. */
+    /* The library uses edge-triggered events. If an end of file arrives together with the last bytes, there is no
+     * new event for it. */
     if (left && !c->answering && ioctl(c->fd, FIONREAD, &unread) == 0 && unread == 0) {
         over = over || c->gone;
         c->gone = true;

@@ -72,7 +72,7 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes) {
     const uint64_t limit = e->serve->options.max_body;
     if (e->bytes + bytes > limit || e->refusal) {
         if (!e->refusal) exchange_refuse(e, 413, "the body is larger than this server takes (--max-body)");
-        e->bytes += bytes; /* counted, not kept: the answer must follow the body */
+        e->bytes += bytes; /* only counted, because the answer must follow the body */
         return e->bytes <= 2 * limit;
     }
     if (!e->route.posts || bytes == 0) return true;
@@ -82,7 +82,7 @@ bool exchange_body(struct exchange *e, const char *data, size_t bytes) {
     return true;
 }
 
-/* The body; "" where there was none. */
+/* Returns the body, or "" if there is none. */
 static const char *exchange_text(const struct exchange *e) {
     return e->body ? e->body : "";
 }
@@ -248,7 +248,7 @@ static void exchange_tokens(struct exchange *e) {
 
 /* ---- answers of the queue ---- */
 
-/* A prompt's ids; an empty one begins a document. */
+/* Makes the ids of a prompt. An empty prompt begins a document. */
 static enum status exchange_prompt_ids(struct exchange *e, struct job *job, int i) {
     struct request_text *prompt = &job->completion.prompts[i];
     const int32_t eos = e->serve->model.info.eos_id;
@@ -277,7 +277,7 @@ static enum status exchange_prompt_ids(struct exchange *e, struct job *job, int 
     return status;
 }
 
-/* Without a store, or for a Base LM, some requests can be refused before they wait. */
+/* Refuses requests that need a store, or a model with retrieval, before they wait in the queue. */
 static enum status exchange_check_retrieval(const struct serve *serve, struct completion_request *r) {
     const bool corpus = r->source == RETRIEVAL_CORPUS || r->source == RETRIEVAL_BOTH;
     snprintf(r->param, sizeof r->param, "retrieval");
@@ -340,7 +340,7 @@ static void exchange_queue(struct exchange *e) {
     if (status != STATUS_OK) job_release(job);
 }
 
-/* A request that passed all checks of its head. */
+/* Handles a request that passed all checks of its head. */
 static void exchange_serve(struct exchange *e) {
     switch (e->route.endpoint) {
     case ENDPOINT_MODELS:

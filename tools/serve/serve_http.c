@@ -1,4 +1,4 @@
-/* serve_http.c -- libmicrohttpd: one thread with epoll; connections whose job is at work are suspended. */
+/* serve_http.c -- libmicrohttpd: one thread with epoll. Connections whose job is being computed are suspended. */
 #include "tools/serve/serve_http.h"
 #include "base/memory.h"
 #include "tools/serve/serve_connections.h"
@@ -17,14 +17,14 @@ enum {
     ANSWER_GRACE = 60, /* seconds to send an answer after the longest time of a request */
     DISCARD_MAX = 64 * 1024,
     BACKLOG = 128,
-    STREAM_LOW = 64 * 1024, /* bytes left of a stream when its session is woken */
+    STREAM_LOW = 64 * 1024, /* unsent bytes of a stream at which its session is woken */
 };
 
 struct serve_http {
     struct serve *serve;
     struct MHD_Daemon *daemon;
     struct connections *connections;
-    int listener; /* after quiesce: the former listening socket; else -1 */
+    int listener; /* after quiesce: the former listening socket; otherwise -1 */
 };
 
 static void http_resume(void *connection) {
@@ -79,7 +79,7 @@ static enum MHD_Result http_answer(struct exchange *e, struct MHD_Connection *co
     return result;
 }
 
-/* The next part of a stream; without one the connection is suspended. */
+/* Returns the next part of a stream. If there is none, the connection is suspended. */
 static ssize_t http_stream_read(void *context, uint64_t position, char *out, size_t capacity) {
     struct exchange *e = context;
     struct job *job = e->job;
@@ -105,7 +105,7 @@ static ssize_t http_stream_read(void *context, uint64_t position, char *out, siz
     return n;
 }
 
-/* A job's answer so far; without one the connection waits. */
+/* Sends the answer of a job as far as it exists. If it has not begun, the connection waits. */
 static enum MHD_Result http_job_answer(struct exchange *e, struct MHD_Connection *connection) {
     struct job *job = e->job;
     pthread_mutex_lock(&job->lock);
@@ -212,7 +212,7 @@ static void http_connected(void *context, struct MHD_Connection *connection, voi
     *socket = fd >= 0 ? connection_open(h->connections, fd, info ? info->client_addr : NULL) : NULL;
 }
 
-/* A client's error is not an event of the server. */
+/* Errors of a client are not logged. */
 static void http_quiet(void *context, const char *format, va_list arguments) {
     (void)context;
     (void)format;
@@ -280,7 +280,8 @@ enum status serve_http_open(struct serve_http **out, struct serve *serve, int *p
 }
 
 void serve_http_quiesce(struct serve_http *h) {
-    /* The port is free at once. The descriptor stays: the library's thread may still take it out of its epoll set. */
+    /* The port can be used at once by another process. The descriptor stays open, because the library's thread may
+     * still remove it from its epoll set. */
     h->listener = MHD_quiesce_daemon(h->daemon);
     if (h->listener >= 0) (void)shutdown(h->listener, SHUT_RDWR);
 }

@@ -1,15 +1,15 @@
-/* serve_http.h -- the HTTP server: libmicrohttpd's daemon, limits, answers. Only one file uses that library. */
+/* serve_http.h -- the HTTP server: libmicrohttpd's daemon, limits, answers. Only serve_http.c uses that library. */
 #pragma once
 #include "tools/serve/serve.h"
 
 struct serve_http;
 /* Listens, and answers from a separate thread. *port: the port in use, also if the options have 0. */
 enum status serve_http_open(struct serve_http **out, struct serve *serve, int *port);
-/* No new connections. */
+/* Stops accepting connections. */
 void serve_http_quiesce(struct serve_http *h);
-/* Requests whose answers have not been sent. */
+/* Returns the number of requests whose answers have not been sent. */
 int64_t serve_http_pending(struct serve_http *h);
-/* All jobs must have ended. NULL is fine. */
+/* All jobs must have ended before. NULL is fine. */
 void serve_http_close(struct serve_http *h);
 
 /* ---- serve_exchange.c: one request and its answer, without the HTTP library ---- */
@@ -29,7 +29,7 @@ struct exchange {
     double start;
     uint64_t sent;
 };
-/* Contents of a request's head; a string is NULL if the head lacks it. */
+/* The parts of a request's head; a string is NULL if the head lacks it. */
 struct exchange_head {
     const char *method, *path, *host, *origin, *authorization, *length, *first, *chunks;
 };
@@ -37,9 +37,9 @@ enum status exchange_create(struct exchange **out, struct serve *serve, const st
 /* Writes the log and counts the metrics. complete: the whole answer was sent. */
 void exchange_free(struct exchange *e, const char *peer, bool complete);
 void exchange_refuse(struct exchange *e, int status, const char *why);
-/* A part of the body; false: end the connection. */
+/* Adds a part of the body. Returns false to end the connection. */
 bool exchange_body(struct exchange *e, const char *data, size_t bytes);
-/* The request is complete: answers in reply, or makes a job. */
+/* Call it when the request is complete. It writes the answer into `reply`, or makes a job. */
 void exchange_run(struct exchange *e);
 
 /* ---- serve_log.c: lines on standard error, as text or JSON; requests as JSON alone ---- */

@@ -1,4 +1,4 @@
-/* serve_job.c -- a job's answer passes from the computing thread to the HTTP thread under the job's lock. */
+/* serve_job.c -- a job's answer is passed from the computing thread to the HTTP thread under the job's lock. */
 #include "tools/serve/serve_job.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -36,14 +36,14 @@ void job_release(struct job *job) {
     memory_free(job);
 }
 
-/* With the lock held: makes the connection's thread check the job again. */
+/* Call it with the lock held. Makes the connection's thread check the job again. */
 static void job_wake(struct job *job) {
     if (!job->waiting || !job->connection) return;
     job->waiting = false;
     job->resume(job->connection);
 }
 
-/* With the lock held. Drops the sent bytes first, so that a long stream's memory stays small. */
+/* Call it with the lock held. Removes the sent bytes first, so that a long stream needs little memory. */
 static enum status job_append(struct job *job, struct reply *reply) {
     if (job->sent > 0) {
         memmove(job->out.data, job->out.data + job->sent, job->out.bytes - job->sent);

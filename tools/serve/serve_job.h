@@ -13,55 +13,55 @@ struct job {
     int64_t document, first_chunk, chunks;
     double submitted, deadline;          /* clock_seconds */
     bool streams;
-    atomic_bool cancelled;               /* the client has disconnected or the server stops: end at the next step */
+    atomic_bool cancelled; /* the client has disconnected or the server stops: the job ends at its next step */
 
-    pthread_mutex_t lock;                /* of the members below, up to the next empty line */
-    struct reply out;                    /* of streams: [sent, bytes) is still to be sent */
+    pthread_mutex_t lock;                /* protects the members below, up to the next empty line */
+    struct reply out;                    /* for streams: bytes [sent, bytes) are not sent yet */
     size_t sent;
-    bool started, finished;              /* the answer has begun; it is complete */
-    int status;                          /* HTTP status; with started */
+    bool started, finished;              /* started: the answer has begun; finished: it is complete */
+    int status;                          /* HTTP status; valid after `started` */
     bool waiting;                        /* its connection is suspended, and `resume` wakes it */
     void (*resume)(void *connection);
-    void *connection;                    /* NULL: gone */
+    void *connection;                    /* NULL: it is closed */
 
-    int64_t prompt_tokens, tokens;       /* read by the HTTP thread after finished */
-    double queued;                       /* seconds before it was begun; the same */
-    struct completion *work;             /* the computing thread's */
+    int64_t prompt_tokens, tokens;       /* the HTTP thread reads these after `finished` */
+    double queued;                       /* seconds before it was begun; read in the same way */
+    struct completion *work;             /* used by the computing thread */
     struct job *next;
     atomic_int references;
 };
 enum status job_create(struct job **out, enum endpoint kind);
-void job_release(struct job *job);                        /* frees it with the last reference; NULL is fine */
-/* Computing thread: the next part of a stream. The contents of `reply` are moved out of it. */
+void job_release(struct job *job);                        /* the last reference frees it; NULL is fine */
+/* Adds the next part of a stream. The contents of `reply` are moved. Only the computing thread calls it. */
 enum status job_put(struct job *job, struct reply *reply);
-/* The whole answer, or the last part of a stream; nothing follows. */
+/* Adds the whole answer, or the last part of a stream. */
 void job_finish(struct job *job, int status, struct reply *reply);
-/* An error object. If a stream has begun, it is the stream's last event. */
+/* Adds an error object. If a stream has begun, it is the stream's last event. */
 void job_fail(struct job *job, int status, const char *message);
 size_t job_unsent(struct job *job);
 bool job_cancelled(const struct serve *serve, const struct job *job);
 
 /* ---- serve_queue.c ---- */
 enum status serve_queue_create(struct serve_queue **out, struct serve *serve);
-/* STATUS_BUSY: the queue is full. Takes a reference. */
+/* STATUS_BUSY: the queue is full. It takes a reference. */
 enum status serve_queue_submit(struct serve_queue *q, struct job *job);
-/* Wakes the computing thread: bytes of a stream were sent, or a job was cancelled. */
+/* Wakes the computing thread after bytes of a stream were sent or a job was cancelled. */
 void serve_queue_wake(struct serve_queue *q);
 void serve_queue_counts(struct serve_queue *q, int64_t *waiting, int64_t *running);
-void serve_queue_free(struct serve_queue *q);             /* waits for all jobs and the thread; NULL is fine */
+void serve_queue_free(struct serve_queue *q);             /* waits for all jobs and ends the thread; NULL is fine */
 
 /* ---- serve_completion.c: a completion, one step at a time, on the computing thread ---- */
 enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
-/* One pass of a prompt or one token. PAUSED: the client reads more slowly than tokens come. */
+/* Computes one pass of a prompt or one token. PAUSED: the client reads more slowly than tokens are generated. */
 enum completion_step completion_step(struct serve *serve, struct job *job);
-/* The session whose next step is a token; NULL: the next step is something else. */
+/* Returns the session if its next step is a token; NULL: the next step is another one. */
 struct drt_session *completion_session(const struct serve *serve, struct job *job);
-/* Counts the time of a batch that contained this completion. */
+/* Adds the time of a batch that contained this completion. */
 void completion_spent(struct job *job, double seconds);
 void completion_free(struct completion *c);               /* NULL is fine */
 
 /* ---- serve_lookup.c: search and documents, on the computing thread ---- */
 void lookup_run(struct serve *serve, struct job *job);
-/* Members "document", "name" and "key" of a document; the name is the path or URL that it came from. */
+/* Writes the members "document", "name" and "key" of a document; the name is the path or URL that it came from. */
 void lookup_write_document(struct serve_model *m, struct json_writer *w, int64_t document);
-void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk); /* member "text" */
+void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk); /* writes the member "text" */

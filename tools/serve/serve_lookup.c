@@ -83,7 +83,7 @@ static enum status lookup_search(struct serve_model *m, struct reply *reply, con
     return status;
 }
 
-/* The text of consecutive chunks: their ids are joined first, since a character may span two chunks. */
+/* Writes the text of consecutive chunks. Their ids are joined first, because a character may extend over two chunks. */
 static enum status lookup_text(struct serve_model *m, struct json_writer *w, int64_t first, int64_t n) {
     int64_t *chunks = NULL;
     int32_t *ids = NULL;

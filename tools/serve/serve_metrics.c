@@ -7,7 +7,7 @@
 #include <malloc.h>
 #include <pthread.h>
 
-/* Statuses of this server; others (the HTTP library's own) count as the last. */
+/* Statuses of this server. Others, which the HTTP library sets, are counted as the last one. */
 static const int codes[] = {200, 204, 400, 401, 403, 404, 405, 413, 500, 503, 504, 0};
 static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
 static const double sessions[] = {1, 2, 4, 8, 16, 32, 64};

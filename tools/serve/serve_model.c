@@ -38,7 +38,7 @@ static enum status serve_model_open_searcher(struct serve_model *m, enum request
     return serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config));
 }
 
-/* Workers connect to the newest generation; if the store has changed meanwhile, it is not this view's. */
+/* Workers open the newest generation. If the store has changed meanwhile, that is not this view's generation. */
 static enum status serve_model_store(struct serve_model *m, const struct serve_options *o) {
     TRY(serve_status(drt_store_open(&m->store, o->store)));
     m->store_info.size = sizeof m->store_info;

@@ -1,6 +1,6 @@
-/* serve_queue.c -- the computing thread: in each round every completion takes one step, a part of its prompt or a
- * token; searches and documents come between two rounds. The tokens of a round are computed in batches, which read the
- * weights once for all of their sessions. Completions join with any round and leave with any. */
+/* serve_queue.c -- the computing thread. In each round every completion takes one step, a part of its prompt or a
+ * token. Searches and documents are answered between two rounds. The tokens of a round are computed in batches, which
+ * read the weights once for all of their sessions. A completion can begin and end in any round. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-enum { LOOKUPS = 4 }; /* between two rounds */
+enum { LOOKUPS = 4 }; /* lookups between two rounds */
 
 struct job_list {
     struct job *first, **last;
@@ -19,12 +19,12 @@ struct serve_queue {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct job_list waiting, lookups; /* under the lock */
-    int64_t running;                  /* the same */
+    struct job_list waiting, lookups; /* protected by the lock */
+    int64_t running;                  /* protected by the lock */
     bool ending;
-    struct job **active; /* the thread's: [sessions] */
+    struct job **active; /* [sessions], used only by the thread */
     int64_t n_active;
-    struct drt_session **batch; /* the thread's: [sessions], of the jobs in `batched` */
+    struct drt_session **batch; /* [sessions], used only by the thread: the sessions of the jobs in `batched` */
     struct job **batched;
 };
 
@@ -44,7 +44,7 @@ static struct job *job_list_take(struct job_list *list) {
     return job;
 }
 
-/* Ends waiting jobs whose clients have left or whose time is over. */
+/* Ends waiting jobs whose clients have disconnected or whose time has passed. */
 static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
     struct job_list kept = {0};
     const double now = clock_seconds();
@@ -54,7 +54,8 @@ static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
 }
 
 static void queue_end_job(struct job *job) {
-    completion_free(job->work); /* frees the session's memory now, not when the client has read the answer */
+    /* frees the session's memory at once, and not only after the client has read the answer */
+    completion_free(job->work);
     job->work = NULL;
     job_release(job);
 }
@@ -71,7 +72,7 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from) {
         q->batched[n] = q->active[end];
         q->batch[n++] = session;
     }
-    /* Without enough memory each session computes its token alone, and reports the error. */
+    /* Without enough memory, each session computes its token separately and reports the error. */
     if (n < 2 || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0) return end;
     metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
@@ -80,7 +81,7 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from) {
     return end;
 }
 
-/* A round: one step for each session. True: at least one made progress. */
+/* Runs a round: one step of each session. Returns true if at least one made progress. */
 static bool queue_round(struct serve_queue *q) {
     bool progress = false;
     int64_t kept = 0, batched = 0;
@@ -98,7 +99,8 @@ static bool queue_round(struct serve_queue *q) {
     return progress;
 }
 
-/* With the lock held: waits while there is nothing to do. paused: until a client has read, or for a short time. */
+/* Call it with the lock held. Waits while there is nothing to compute. paused: waits until a client has read, or
+ * for a short time. */
 static void queue_wait(struct serve_queue *q, bool paused) {
     if (q->lookups.first || (q->waiting.first && q->n_active < q->serve->options.sessions)) return;
     if (q->n_active > 0 && !paused) return;
@@ -133,7 +135,7 @@ static void *queue_thread(void *context) {
         q->running = q->n_active + lookups.n;
         pthread_mutex_unlock(&q->lock);
         for (struct job *job; (job = job_list_take(&gone));) {
-            (void)completion_step(q->serve, job); /* answers the job, which is cancelled or late */
+            (void)completion_step(q->serve, job); /* ends the job, which is cancelled or late */
             queue_end_job(job);
         }
         for (struct job *job; (job = job_list_take(&lookups));) {

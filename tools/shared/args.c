@@ -48,11 +48,11 @@ static char option_letter(const struct arg_program *program, const struct arg_op
     return 0;
 }
 
-/* Options of every program. */
+/* Options that every program has. */
 static const char *const common[] = {"help", "version"};
 
-/* Number of edits (insert, delete, replace, swap of neighbours) that turn a into b: the optimal string alignment
- * distance. */
+/* Returns the number of edits (insert, delete, replace, swap of adjacent characters) that turn a into b: the optimal
+ * string alignment distance. */
 static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
     int row[3][NAME_MAX_COMPARED + 1];
     if (n > NAME_MAX_COMPARED || m > NAME_MAX_COMPARED) return NAME_MAX_COMPARED;
@@ -73,7 +73,7 @@ static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
     return row[n % 3][m];
 }
 
-/* Suggests an option: one that is a few typing errors away, or that contains the typed text. */
+/* Suggests an option that differs by a few typing errors, or that contains the typed text. */
 static const char *option_guess(const struct arg_program *program, const char *name, size_t length) {
     const char *guess = NULL;
     int best = (int)length / 3 + 1;
@@ -213,7 +213,7 @@ static int unknown_option(const struct arg_program *program, const char *argumen
     return usage_error(program, "unknown option --%.*s", (int)length, name);
 }
 
-/* Finds the option that an argument names, and the value in it ("--name=value"; NULL: none). */
+/* Finds the option that an argument names, and the value in the argument ("--name=value"; NULL: none). */
 static const struct arg_option *option_of(const struct arg_program *program, const char *argument, const char **value) {
     *value = NULL;
     if (argument[1] != '-') return argument[2] ? NULL : option_of_letter(program, argument[1]);
@@ -243,7 +243,7 @@ static bool wants(const char *argument, const char *name, const char *letter) {
 
 enum walk { WALK_CONTINUE = -1, WALK_HELP = -2, WALK_VERSION = -3 };
 
-/* One pass over argv. Returns WALK_... or an exit code. `look_only`: stores and refuses nothing. */
+/* Reads argv once. Returns WALK_... or an exit code. `look_only`: neither stores nor refuses anything. */
 static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
                 bool look_only) {
     bool only_operands = false;
@@ -308,7 +308,7 @@ int args_parse(const struct arg_program *program, int argc, char **argv, const c
 
 /* ---- help ---------------------------------------------------------------------------------------------- */
 
-/* Length up to the next space. Text in brackets (a group of a synopsis, a default) stays on one line. */
+/* Returns the length up to the next space. Text in brackets (a group of a synopsis, a default) stays on one line. */
 static int word_length(const char *text) {
     if (text[0] == '[' || strncmp(text, "(default: ", 10) == 0) {
         const char *end = strchr(text, text[0] == '[' ? ']' : ')');
@@ -317,8 +317,8 @@ static int word_length(const char *text) {
     return (int)strcspn(text, " \n");
 }
 
-/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline counts as a space; an empty
- * line begins a new paragraph. Returns the column reached. */
+/* Prints words from column `at`, wrapped at HELP_WIDTH and indented by `indent`. A newline is printed as a space; an
+ * empty line begins a new paragraph. Returns the column after the last word. */
 static int print_wrapped(FILE *out, const char *text, int at, int indent) {
     bool line_begins = true;
     while (*text) {
@@ -353,8 +353,8 @@ static void format_bytes(char *out, size_t size, uint64_t bytes) {
     snprintf(out, size, "%llu%.1s", (unsigned long long)bytes, &units[unit]);
 }
 
-/* The default as text; "" if there is none, or if the help text states it. A number outside of the option's limits
- * means "not given". */
+/* Writes the default as text; "" if there is none, or if the help text states it. A number outside of the option's
+ * limits means "not given". */
 static void format_default(char *out, size_t size, const struct arg_option *o) {
     char value[256] = "";
     out[0] = 0;

@@ -11,8 +11,9 @@
 #include <stdio.h>
 
 /* ARG_CHOICE: a string that is one of the words of its placeholder, as "auto|cpu|cuda". ARG_PATH: a string that is not
- * empty (an unset variable of a script gives an empty one). ARG_BYTES: 8G, 512M, 100k; powers of 1024. ARG_REMOVED: an
- * option of earlier versions, which is not in the help text and gives a usage error with the text `help`. */
+ * empty (an empty one usually comes from an unset variable of a script). ARG_BYTES: 8G, 512M, 100k; powers of 1024.
+ * ARG_REMOVED: an option of earlier versions, which is not in the help text and gives a usage error with the text
+ * `help`. */
 enum arg_kind { ARG_FLAG, ARG_STRING, ARG_PATH, ARG_STRINGS, ARG_CHOICE, ARG_INT, ARG_DOUBLE, ARG_BYTES,
                 ARG_REMOVED };
 struct arg_strings { const char *items[64]; int count; };   /* a repeated option, in order */

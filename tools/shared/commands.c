@@ -20,9 +20,9 @@ static void print_help(FILE *out, const struct command_program *p) {
             p->examples ? p->examples : "", p->name, p->name);
 }
 
-/* Fails if standard output could not be written; a command that failed has already printed its error. Under `ulimit -v`
- * OpenBLAS' idle threads may retry an allocation for ever, and its exit handler waits for them: with such a limit the
- * program exits without the handlers. */
+/* Returns the exit code: a failure if standard output could not be written. A command that failed has already printed
+ * its error. Under `ulimit -v` idle threads of OpenBLAS may repeat an allocation for ever, and OpenBLAS' exit handler
+ * waits for them. So with such a limit the program exits without exit handlers. */
 static int end(const char *program, int code) {
     struct rlimit space;
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* larger than any document; small enough that sums with chunk ids cannot overflow */
+/* larger than any document, and small enough that sums with chunk ids cannot overflow */
 static const int64_t window_max = INT64_C(1) << 40;
 
 bool exclude_parse(int64_t *out, const char *text) {

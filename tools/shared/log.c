@@ -1,5 +1,5 @@
-/* log.c -- see log.h. An object is first written to a separate stream: standard error has no buffer, and a line written
- * piece by piece would mix with lines of other processes in the same file. */
+/* log.c -- see log.h. An object is first written to a separate stream. Standard error has no buffer, so a line that is
+ * written piece by piece would be mixed with lines of other processes in the same file. */
 #include "tools/shared/log.h"
 #include "base/printable.h"
 #include "tools/shared/streams.h"
@@ -16,7 +16,7 @@ enum { LINE_BYTES = 1 << 16, TEXT_BYTES = 4096 };
 
 static struct {
     bool json;
-    FILE *file; /* opened by the first line; stays open */
+    FILE *file; /* opened by the first line, and not closed */
     struct json_writer writer;
 } the_log;
 /* protects the members except `json`; not stderr's own lock, which ThreadSanitizer does not see */
@@ -101,8 +101,8 @@ void log_line(enum log_level level, const char *event, const char *from, const c
     log_end();
 }
 
-/* Splits a message. It begins with a path, which ":3", "line 3, column 5" or "byte 17" may follow. An end "run drt-..."
- * is the remedy. */
+/* Splits a message. It begins with a path, after which ":3", "line 3, column 5" or "byte 17" may follow. An end of the
+ * form "run drt-..." is the remedy. */
 static void log_position(struct json_writer *w, const char *message) {
     char path[TEXT_BYTES];
     struct stat facts;

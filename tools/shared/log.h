@@ -1,9 +1,9 @@
-/* log.h -- lines on standard error: text for people or, with --log-json, one JSON object a line (docs/logs.md).
+/* log.h -- lines on standard error: text or, with --log-json, one JSON object per line (docs/logs.md).
  *
  * Every object has time (ISO 8601, UTC, milliseconds), level, program and event; the other members depend on the event.
- * Any thread may write: each line is written at once. The switch is a mutable global of the programs, like the counts
- * of signals, because the code that prints a failure cannot reach the options. It is set while options are parsed,
- * before threads start. */
+ * Any thread may write, because each line is written at once. The switch is a mutable global of the programs, like the
+ * counts of signals, because code that prints a failure has no access to the options. It is set while options are
+ * parsed, before threads start. */
 #pragma once
 #include "base/formats/json.h"
 
@@ -16,7 +16,7 @@ bool *log_json(void);
      "standard error gets one JSON object a line (docs/logs.md), and no line that is rewritten", 0, 0}
 
 /* Writes a line "from: text", or with --log-json an object whose member "message" is the text. from NULL: only the
- * text. Control characters are escaped in both. */
+ * text. Control characters are escaped. */
 void log_line(enum log_level level, const char *event, const char *from, const char *format, ...) PRINTF_LIKE(4, 5);
 /* Writes this thread's last message: "from: message", or an object with "status" and, if the message has them, "file",
  * "line", "column", "byte" and "remedy". */

@@ -1,17 +1,18 @@
-/* network.h -- what programs that listen or connect share: keys in files, the file that names a port, and the options
- * of searches by workers. */
+/* network.h -- for programs that listen or connect: keys in files, the file with a port's number, and the options of
+ * searches by workers. */
 #pragma once
 #include "base/status.h"
 #include "indexer/search/slices/slices.h"
 #include "tools/shared/args.h"
 
 enum { NETWORK_KEY_MAX = SLICES_KEY_MAX };
-/* The file's first line, 16 bytes at least. STATUS_INVALID: it is too short or too long, or others can read it. */
+/* Reads the file's first line, of at least 16 bytes. STATUS_INVALID: it is too short or too long, or other users
+ * can read the file. */
 enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path);
-/* The number and a newline, in a file that appears whole. */
+/* Writes the number and a newline to a file, which is written under a temporary name and renamed. */
 enum status network_port_write(const char *path, int port);
 
-/* ---- --workers and what belongs to it */
+/* ---- --workers and its options */
 struct worker_options {
     const char *addresses, *key_file;    /* NULL: not given */
     int64_t timeout;                     /* seconds; 0: SLICES_TIMEOUT */
@@ -27,7 +28,7 @@ struct worker_options {
      0, 1e6}
 #define OPTIONS_OF_WORKERS(o) OPTION_WORKER_ADDRESSES(o), OPTIONS_OF_WORKER_LINK(o)
 
-/* What is wrong with them together; NULL: nothing. */
+/* Returns the error of a wrong combination; NULL: the options are valid. */
 const char *worker_options_wrong(const struct worker_options *o);
 /* Reads the key's file into `key`. *out borrows both; addresses NULL: there are no workers. */
 enum status worker_options_remote(struct slices_remote *out, char key[NETWORK_KEY_MAX], const struct worker_options *o);

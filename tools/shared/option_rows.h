@@ -1,4 +1,5 @@
-/* option_rows.h -- options that several programs have, as rows of their tables: one name, one range and one text each.
+/* option_rows.h -- options that several programs have, as rows of their tables, with one name, one range and one help
+ * text.
  *
  * A macro is one or more initialisers of struct arg_option. Its arguments are the variables that get the values. Rows
  * for searching are in search_options.h, for token memories in tools/memory/memory_options.h, for external encoders in
@@ -33,7 +34,7 @@
      "the first",                                                                                                      \
      0, 0},                                                                                                            \
     {"no-follow", ARG_FLAG, &(o).no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0}
-/* Of token files that are read. */
+/* For token files that are read. */
 #define OPTION_EOD_ID(id)                                                                                              \
     {"eod-id", ARG_INT, &(id), "N", "u16, u32, megatron: the id between documents; -1: the model's eos_id, -2: none",  \
      -2, 4294967295.0}

@@ -1,8 +1,8 @@
 /* progress_line.c -- see progress_line.h.
  *
  * A handler counts the signals that request a stop. Blocking them and waiting in a separate thread would not work:
- * OpenBLAS starts threads before main, and a signal that one of those receives would end the process. The counts are
- * mutable globals, because a handler can write to nothing else. */
+ * OpenBLAS starts threads before main, and a signal to one of these would end the process. The counts are mutable
+ * globals, because a handler has no other data. */
 #include "tools/shared/progress_line.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -66,7 +66,7 @@ const char *progress_time_text(char out[32], double seconds) {
     return out;
 }
 
-/* "1.2 MB" when the unit is bytes, else "12345 chunks". */
+/* Writes "1.2 MB" if the unit is bytes, otherwise "12345 chunks". */
 static void quantity(char out[64], const char *unit, double value) {
     char bytes[32];
     if (strcmp(unit, "bytes") == 0)
@@ -124,7 +124,7 @@ static void draw(struct progress_line *line, double now) {
 }
 
 static void close_line(struct progress_line *line) {
-    /* A log gets the last count of every stage. On a terminal a very short stage is not shown. */
+    /* A log gets the last count of every stage. On a terminal a very short stage is not printed. */
     if (line->dirty && (*log_json() || line->drawn > line->stage_start)) draw(line, clock_seconds());
     if (line->open_line) fputc('\n', stderr);
     line->open_line = false;
@@ -157,11 +157,13 @@ static void report(void *context, const struct progress_event *e) {
     if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
 }
 
-static volatile sig_atomic_t signals_seen, interrupts_seen; /* to end the program; to stop the running work */
+/* signals that end the program; signals that stop the running work */
+static volatile sig_atomic_t signals_seen, interrupts_seen;
 static atomic_bool stop_logged;
-static volatile sig_atomic_t wake = -1; /* an eventfd: a signal ends progress_line_wait_input */
+static volatile sig_atomic_t wake = -1; /* an eventfd, by which a signal ends progress_line_wait_input */
 
-/* A signal may arrive in any thread, also between a test of the counts and a read; so the reader needs a descriptor. */
+/* A signal may arrive in any thread, also between a test of the counts and a read. So the reader waits for a
+ * descriptor, too. */
 static void wake_reader(void) {
     const uint64_t one = 1;
     int error = errno;
@@ -179,7 +181,7 @@ static void count_signal(int signal) {
     }
     static const char text[] = "\nstopping at the next safe point; a second signal exits at once\n";
     int error = errno;
-    /* with --log-json stop_requested writes the line, because it needs the time, which a handler cannot format */
+    /* with --log-json stop_requested writes the line, because a handler cannot format the time */
     if (!*log_json()) {
         ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
         (void)ignored;

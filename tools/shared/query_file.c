@@ -18,7 +18,7 @@ struct query_file {
     enum query_format format;
     int dim;
     bool half;
-    int64_t rows, read; /* rows of vectors in the file; lines or rows read so far */
+    int64_t rows, read; /* rows: of the file, if it has vectors; read: lines or rows so far */
     char *line, *field;
     size_t line_capacity, field_capacity;
     unsigned char *raw; /* [ROWS_AT_ONCE * dim * 4] */

@@ -1,6 +1,6 @@
-/* query_file.h -- reads queries for a search one after the other from a file or a pipe: texts or vectors.
+/* query_file.h -- reads queries for a search one after another from a file or a pipe: texts or vectors.
  *
- * It holds one line, or the rows that the caller requests, so memory does not grow with the file. One thread at a
+ * Memory has one line, or the rows that the caller requests, so it does not grow with the file. For one thread at a
  * time. */
 #pragma once
 #include "base/status.h"
@@ -8,16 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* TXT: a query a line. JSONL: an object a line, whose string "text" or "query" is the query. NPY: NumPy's float32 or
- * float16, C order, [n, dim] or [dim]. FBIN: int32 n, int32 dim, float32 [n, dim]. All numbers are little-endian. */
+/* TXT: one query per line. JSONL: one object per line, whose string "text" or "query" is the query. NPY:
+ * NumPy's float32 or float16, C order, [n, dim] or [dim]. FBIN: int32 n, int32 dim, float32 [n, dim]. All
+ * numbers are little-endian. */
 enum query_format { QUERY_AUTO, QUERY_TXT, QUERY_JSONL, QUERY_NPY, QUERY_FBIN };
 enum { QUERY_LINE_MAX = 4 << 20 };       /* bytes */
 enum { QUERY_DIM_MAX = 1 << 16 };
 
 struct query_file;
-/* path "-": standard input. QUERY_AUTO: selected by the suffix (.jsonl, .npy, .fbin), else TXT. `dim`: dimensions that
- * vectors must have; 0: any, from 1 to QUERY_DIM_MAX. STATUS_INVALID, here and below: names the file and the position
- * of what cannot be read. */
+/* path "-": standard input. QUERY_AUTO: selected by the suffix (.jsonl, .npy, .fbin), otherwise TXT. `dim`: dimensions
+ * that vectors must have; 0: any, from 1 to QUERY_DIM_MAX. STATUS_INVALID, here and below: the message names the file
+ * and the position that cannot be read. */
 enum status query_file_open(struct query_file **out, const char *path, enum query_format format, int dim);
 void query_file_close(struct query_file *q);              /* NULL is fine */
 int query_file_dim(const struct query_file *q);           /* dimensions of its vectors */

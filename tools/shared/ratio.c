@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Student's 97.5 % quantile by Cornish and Fisher's expansion. It is exact to 1 % from 3 degrees of freedom on; the
- * first two come from the table. */
+/* Computes Student's 97.5 % quantile by Cornish and Fisher's expansion. It is exact to 1 % from 3 degrees of freedom
+ * on; the first two come from a table. */
 static double student(size_t degrees) {
     static const double FEW[] = {12.706, 4.303};
     if (degrees <= 2) return FEW[degrees - 1];
@@ -41,7 +41,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Samples of group g are first[g] .. first[g+1]-1. rng NULL: each once; else as many draws from them. */
+/* Samples of group g are first[g] .. first[g+1]-1. rng NULL: each is used once; otherwise as many are drawn. */
 static double mean_of_ratios(const struct group_sample *samples, const size_t *first, int groups, struct rng *rng) {
     double sum = 0;
     int counted = 0;

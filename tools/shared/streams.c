@@ -65,7 +65,7 @@ enum status streams_read(char **text, size_t *bytes, int fd, const char *name) {
     }
 }
 
-/* Read, not mapped, because a shell may pass a pipe as a file. */
+/* The file is read and not mapped, because a shell may pass a pipe as a file. */
 enum status streams_read_file(char **text, size_t *bytes, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);

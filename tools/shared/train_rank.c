@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads a number from the environment; -1: another text, or a number that is too large. */
+/* Reads a number from the environment; -1: it is missing, not a number, or too large. */
 static int number_of(const char *name) {
     const char *text = getenv(name);
     char *end;

@@ -1,4 +1,4 @@
-/* train_rank.h -- the number of this process among those that train one model together, and its GPU. */
+/* train_rank.h -- the number of this process among the processes that train one model together, and its GPU. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* needle.c -- see needle.h. A statement, a question and an answer are lists of ids that parts are added to: text, which
- * the tokenizer encodes, or the ids of a key or a value. */
+/* needle.c -- see needle.h. Statements, questions and answers are lists of ids. They are made from text, which the
+ * tokenizer encodes, and from the ids of keys and values. */
 #include "tools/tasks/needle.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -12,7 +12,7 @@ enum { RANDOM_IDS = 5, LIST_MAX = 256, SYLLABLES = 3 };
 struct id_list {
     int32_t id[LIST_MAX];
     int n;
-    struct needle_span value; /* ids of the symbol that the statement assigns */
+    struct needle_span value; /* ids of the value that the statement gives */
 };
 /* A key or a value: ids (papers) or text (RULER). */
 struct symbol {
@@ -23,10 +23,10 @@ struct symbol {
 struct needle_maker {
     struct needle_config config;
     struct tokenizer_scratch *scratch;
-    int32_t *ordinary; /* ids that may stand for a key: they have bytes and are not special */
+    int32_t *ordinary; /* ids that keys and values are drawn from: they have bytes and are not special */
     int64_t n_ordinary;
     int32_t *prompt, *document;
-    int64_t n_prompt; /* ids of every prompt */
+    int64_t n_prompt; /* number of ids of every prompt */
     struct riddle *riddle;
     struct rng rng;
 };
@@ -89,7 +89,7 @@ static void needle_symbol(struct needle_maker *m, struct symbol *s, bool value) 
     snprintf(s->text, sizeof s->text, "%s-%s", word[0], word[1]);
 }
 
-/* Turns a range of bytes of a list's text into the ids that have a byte of it. */
+/* Converts a range of bytes of a list's text to the range of ids that have a byte in it. */
 static void needle_value_ids(struct needle_maker *m, struct id_list *list, size_t from, size_t to) {
     size_t at = 0, bytes;
     list->value = (struct needle_span){list->n, list->n};
@@ -103,11 +103,11 @@ static void needle_value_ids(struct needle_maker *m, struct id_list *list, size_
     }
 }
 
-/* Adds text in which %1 and %2 stand for two symbols. A statement assigns the last one of them. */
+/* Adds a text in which %1 and %2 are replaced by two symbols. A statement gives the value of the last one. */
 static enum status needle_add(struct needle_maker *m, struct id_list *to, const char *pattern, const struct symbol *a,
                               const struct symbol *b) {
     char text[512];
-    size_t n = 0, from = 0, end = 0; /* bytes of the value, in RULER's wording */
+    size_t n = 0, from = 0, end = 0; /* range of bytes of the value, in RULER's wording */
     for (const char *p = pattern; *p; p++) {
         const struct symbol *s = p[0] == '%' ? p[1] == '1' ? a : b : NULL;
         if (!s) {
@@ -137,12 +137,12 @@ static enum status needle_add(struct needle_maker *m, struct id_list *to, const 
 
 struct riddle {
     struct id_list statement[NEEDLE_STATEMENTS], question, answer;
-    int n, first; /* statements; the first one that the answer needs */
+    int n, first; /* number of statements; index of the first one that the answer needs */
     int scored;
     char outputs[NEEDLE_STATEMENTS][48]; /* texts of the values in the answer */
     int n_outputs;
 };
-/* A value that the answer holds. */
+/* Adds a value to the answer. */
 static enum status riddle_answer(struct needle_maker *m, struct riddle *r, const char *pattern,
                                  const struct symbol *value) {
     memcpy(r->outputs[r->n_outputs++], value->text, sizeof value->text);
@@ -237,7 +237,8 @@ static enum status needle_riddle(struct needle_maker *m, struct riddle *r) {
 
 /* ---- the text -------------------------------------------------------------------------------------------- */
 
-/* Statements go between ids of the haystack, in random order but for the values of one key. */
+/* Statements are inserted between ids of the haystack, in random order, except that the values of one
+ * key stay in order. */
 struct spot {
     int64_t at;
     int statement;
@@ -275,8 +276,8 @@ static int64_t needle_hay(struct needle_maker *m, int32_t *out, int64_t *from, i
     return n;
 }
 
-/* hay ids of the haystack with the riddle's statements among them (but for the last `tail`, after which none stands).
- */
+/* Writes `hay` ids of the haystack, with the riddle's statements inserted. No statement is inserted into the
+ * last `tail` ids. */
 static int64_t needle_fill(struct needle_maker *m, int32_t *out, const struct riddle *r, int64_t hay, int64_t tail,
                            int64_t from, struct needle_sample *sample) {
     struct spot spot[NEEDLE_STATEMENTS];
@@ -317,7 +318,7 @@ static enum status needle_compose(struct needle_maker *m, struct riddle *r, stru
             (long long)m->config.context, (long long)(stated + r->question.n), m->config.chunk);
     *out = (struct needle_sample){.prompt = m->prompt, .n_prompt = m->n_prompt, .scored = r->scored};
     if (m->config.elsewhere) {
-        /* hidden in four chunks of other text */
+        /* the document consists of the statements and four chunks of other text */
         const int64_t length = riddle_length(r);
         TRY(memory_allocate(&m->document, (size_t)(4 * chunk + length)));
         out->document = m->document;
@@ -347,7 +348,7 @@ enum status needle_make(struct needle_maker *m, int64_t number, struct needle_sa
 static enum status needle_prepare(struct needle_maker *m) {
     const struct tokenizer *t = m->config.tokenizer;
     const int vocab = tokenizer_vocab_size(t);
-    /* whole chunks, then the question's last id: a model retrieves at the end of a chunk */
+    /* whole chunks, then the question's last id, because a model retrieves at the end of a chunk */
     const int64_t chunks = (m->config.context - 1) / m->config.chunk;
     if (m->config.n_haystack <= 0) return fail(STATUS_INVALID, "the files of --data hold no text");
     m->n_prompt = max_i64(chunks * m->config.chunk + 1, 1);

@@ -1,4 +1,5 @@
-/* rouge.c -- see rouge.h. Words become numbers once; n-grams of two words are then 64-bit keys, counted by sorting. */
+/* rouge.c -- see rouge.h. Words are numbered once. N-grams of two words are then 64-bit keys, which are
+ * counted by sorting. */
 #include "tools/tasks/rouge.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -25,8 +26,8 @@ static void rouge_text_free(struct rouge_text *t) {
     memory_free(t->ids);
 }
 
-/* The two characters beyond ASCII whose lower case is a letter of ASCII (and a mark, which separates words): U+0130, a
- * capital i with a dot, and U+212A, the sign of the kelvin. *used: their bytes. */
+/* Handles the two characters beyond ASCII whose lower case begins with an ASCII letter: U+0130, a capital i with a dot,
+ * whose lower case also has a mark, and U+212A, the kelvin sign. *used: their bytes. */
 static char rouge_fold(const char *text, size_t bytes, size_t *used) {
     const unsigned char c = (unsigned char)text[0];
     *used = 1;
@@ -53,7 +54,7 @@ static enum status rouge_read(struct rouge_text *t, const char *text, size_t byt
         size_t used = 1;
         char c = at < bytes ? rouge_fold(text + at, bytes - at, &used) : 0;
         if (c) t->lower[n++] = c;
-        /* the dot that the lower case of U+0130 has is a mark of its own, and ends the word */
+        /* the mark in the lower case of U+0130 separates words */
         if ((!c || used == 2) && n > start) {
             t->words[t->n] =
                 (struct rouge_word){.text = t->lower + start, .bytes = (uint32_t)(n - start), .number = (uint32_t)t->n};
@@ -71,7 +72,7 @@ static int rouge_compare_words(const void *a, const void *b) {
     return order ? order : ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes);
 }
 
-/* Equal words of both texts get equal ids, below 2^32. */
+/* Gives equal words of both texts equal ids, below 2^32. */
 static enum status rouge_number(struct rouge_text *a, struct rouge_text *b) {
     const size_t n = a->n + b->n;
     const struct rouge_word **all;
@@ -129,7 +130,7 @@ static enum status rouge_ngrams(struct rouge_score *out, const struct rouge_text
     return STATUS_OK;
 }
 
-/* Longest common subsequence, one row of the table at a time. */
+/* Finds the longest common subsequence, one row of the table at a time. */
 static enum status rouge_longest(struct rouge_score *out, const struct rouge_text *target,
                                  const struct rouge_text *answer) {
     uint32_t *row;

@@ -1,4 +1,4 @@
-/* task_file.c -- see task_file.h. One line is held at a time; its strings are unescaped into one buffer. */
+/* task_file.c -- see task_file.h. Memory has one line at a time, whose strings are unescaped into one buffer. */
 #include "tools/tasks/task_file.h"
 #include "base/file.h"
 #include "base/formats/json.h"
@@ -12,13 +12,13 @@ enum member { MEMBER_INPUT, MEMBER_PREFIX, MEMBER_DOCUMENT, MEMBER_SUMMARY, MEMB
 struct task_file {
     struct stream *stream;
     const char *path;
-    char *data; /* [held]: what was read; the current line begins at `at` */
+    char *data; /* [held]: bytes that were read; the current line begins at `at` */
     size_t at, held, capacity;
     bool ended;
     int64_t line;
-    char *text; /* the unescaped strings of the line, each with its NUL */
+    char *text; /* the unescaped strings of the line, each with a NUL */
     size_t text_used, text_capacity;
-    size_t member[MEMBERS], member_bytes[MEMBERS]; /* in text; member_bytes SIZE_MAX: absent */
+    size_t member[MEMBERS], member_bytes[MEMBERS]; /* position and length in `text`; member_bytes SIZE_MAX: absent */
     size_t *output_at;
     const char **outputs;
     int n_outputs;
@@ -127,7 +127,7 @@ static enum status task_members(struct task_file *f, struct json *j) {
     return json_next(j) == JSON_END ? STATUS_OK : json_fail(j, "the end of the line");
 }
 
-/* The prompt's parts go one after the other at the end of the text. */
+/* Appends the parts of the prompt to `text`, one after another. */
 static enum status task_join(struct task_file *f, struct task_sample *out, enum member first, const char *then,
                              size_t then_bytes) {
     const size_t bytes = f->member_bytes[first] + then_bytes;

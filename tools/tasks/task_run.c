@@ -47,7 +47,7 @@ void task_run_close(struct task_run *r) {
     *r = (struct task_run){0};
 }
 
-/* Feeds the pads before a prompt of n ids. */
+/* Feeds the padding ids before a prompt of n ids. */
 static enum status task_run_pads(struct task_run *r, int64_t n) {
     const struct model_config *model = &r->engine.model.config;
     int32_t *pads = NULL;
@@ -71,7 +71,8 @@ enum status task_run_answer(struct task_run *r, const char *prompt, size_t promp
     TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes));
     if (r->align) {
         TRY(task_run_pads(r, n));
-        TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes)); /* the ids were the last call's */
+        /* encoded again, because the pads have overwritten the ids */
+        TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes));
     }
     TRY(generation_feed(r->generation, ids, n, NULL));
     do {

@@ -1,4 +1,4 @@
-/* task_run.h -- what drt-eval tasks and drt-eval niah share: a model that continues prompts, each a text of its own. */
+/* task_run.h -- continues prompts by a model, each as a separate text. For drt-eval tasks and drt-eval niah. */
 #pragma once
 #include "session/generation.h"
 #include "tools/shared/option_rows.h"
@@ -18,21 +18,22 @@ struct task_run_options {
     OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
     OPTIONS_OF_MACHINE((o).where, (o).threads), OPTION_JSON((o).json, "print one JSON object instead of a table")
 
-/* What is wrong with the options; NULL: nothing. */
+/* Returns the error of wrong options; NULL: they are valid. */
 const char *task_run_usage(const struct task_run_options *o);
 
 struct task_run {
     struct engine engine;
     struct generation *generation;
-    /* Pads precede each prompt, so that it ends with the first id of a chunk: a query has then read all but that id, as
-     * in the training with `align` (docs/training-keys.md). Set it after task_run_open; not for a Base LM. */
+    /* Padding ids precede each prompt, so that it ends with the first id of a chunk. A query has then read
+     * everything except that id, as in a training with `align` (docs/training-keys.md). Set it after task_run_open;
+     * not for a Base LM. */
     bool align;
 };
-/* Greedy, at most max_tokens ids (-1: no limit) an answer, which ends before a stop string. */
+/* Opens a model for greedy answers of at most max_tokens ids (-1: no limit). An answer ends before a stop string. */
 enum status task_run_open(struct task_run *out, const struct task_run_options *o, int64_t max_tokens,
                           const struct arg_strings *stops, const struct progress *progress);
 void task_run_close(struct task_run *r);                  /* a zeroed struct is fine */
 
-/* Continues the prompt in a text of its own. *answer grows as memory_grow has it; *bytes: its length, without a NUL. */
+/* Continues the prompt as a separate text. *answer grows as in memory_grow; *bytes: its length, without a NUL. */
 enum status task_run_answer(struct task_run *r, const char *prompt, size_t prompt_bytes, char **answer,
                             size_t *capacity, size_t *bytes, const struct progress *progress);

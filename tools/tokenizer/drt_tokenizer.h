@@ -1,4 +1,4 @@
-/* drt_tokenizer.h -- the subcommands of drt-tokenizer and what they share. */
+/* drt_tokenizer.h -- the subcommands of drt-tokenizer, and functions for several of them. */
 #pragma once
 #include "base/status.h"
 #include "data/readers/reader.h"
@@ -27,7 +27,7 @@ typedef enum status drt_tokenizer_work(const void *options, const char *const *i
                                        const struct progress *progress);
 int drt_tokenizer_run(drt_tokenizer_work *work, const void *options, const char *const *inputs, int n);
 
-/* How the text of a corpus is read: options that encode and train share. */
+/* How the text of a corpus is read: options of encode and train. */
 struct corpus_options {
     const char *format, *text_field;
     bool skip_bad_lines, no_follow;
@@ -35,10 +35,10 @@ struct corpus_options {
 enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,
                                  const struct progress *progress);
 
-/* The id that ends a document: `wanted` (>= 0), else the tokenizer's token of such a name ("<|endoftext|>", "</s>",
- * ...). */
+/* Gets the id that ends a document: `wanted` if it is >= 0, otherwise the token with such a spelling
+ * ("<|endoftext|>", "</s>", ...). */
 enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const char *path, int64_t wanted);
-/* 2 or 4, by the suffix .u16 or .u32. */
+/* Gets the width of ids, 2 or 4, by the suffix .u16 or .u32. */
 enum status drt_tokenizer_width(int *out, const char *path);
 
 /* Opens the tokenizer `path`, and determines how its ids are written to the file `out`. */

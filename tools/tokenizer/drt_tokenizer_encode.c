@@ -21,14 +21,14 @@ struct options {
 
 struct item {
     size_t begin, bytes; /* range of batch.text */
-    uint8_t *ids;        /* as written, end-of-document id included */
+    uint8_t *ids;        /* in the format of the file, including the end-of-document id */
     size_t n_ids, capacity;
 };
 
 struct work {
     struct token_output output;
     struct threads *threads;
-    struct tokenizer_scratch **scratch; /* per worker */
+    struct tokenizer_scratch **scratch; /* one per worker */
     struct item *items;
     int n_items;
     char *text;
@@ -62,7 +62,7 @@ static void encode_body(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++) {
         enum status s = encode_one(w, &w->items[i], worker), none = STATUS_OK;
         if (s == STATUS_OK) continue;
-        /* A message belongs to its thread, so the first thread to fail copies its own. */
+        /* The first thread that fails copies its message, because a message belongs to its thread. */
         if (__atomic_compare_exchange_n(&w->failed, &none, s, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             snprintf(w->message, sizeof w->message, "%s", status_message());
     }

@@ -1,6 +1,6 @@
-/* drt_tokenizer_samples.c -- drt-tokenizer samples: writes prompts and answers of jsonl files to a token file, and to a
- * second file where each answer begins. The prompt equals that of drt-eval tasks, id by id. The answer is encoded
- * separately, because a model continues a prompt that is encoded already. */
+/* drt_tokenizer_samples.c -- drt-tokenizer samples: writes the prompts and answers of jsonl files to a token file, and
+ * the position at which each answer begins to a second file. The prompt has the same ids as in drt-eval tasks. The
+ * answer is encoded separately, because a model continues a prompt that is encoded already. */
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -22,7 +22,7 @@ struct samples_work {
     struct token_output output;
     struct tokenizer_scratch *scratch;
     struct file_writer *file;
-    const char *path; /* of the samples */
+    const char *path; /* of the file of samples */
     int32_t *suffix;  /* of TASK_SUMMARY */
     int64_t n_suffix;
     int32_t *ids; /* of the prompt, then of the answer */
@@ -43,7 +43,8 @@ static enum status samples_encode(struct samples_work *w, int64_t *n, const char
     return STATUS_OK;
 }
 
-/* Appends " a summary", or " 1, 2" of RULER's outputs: with the space that the prompt does not end with. */
+/* Appends " a summary", or " 1, 2" of RULER's outputs. The space is part of the answer, because the prompt does
+ * not end with one. */
 static enum status samples_answer(struct samples_work *w, size_t *bytes, const struct task_sample *s) {
     *bytes = 0;
     for (int i = 0; i < s->n_outputs; i++) {
@@ -55,8 +56,8 @@ static enum status samples_answer(struct samples_work *w, size_t *bytes, const s
     return STATUS_OK;
 }
 
-/* Shortens a prompt of n ids that is too long with its answer of n_answer ids: a document loses its end, other prompts
- * cannot be shortened. */
+/* Shortens a prompt of n ids if it is too long together with its answer of n_answer ids. A document is shortened at its
+ * end; other prompts cannot be shortened. */
 static enum status samples_cut(struct samples_work *w, int64_t *n, const struct task_sample *s, int64_t n_answer) {
     const int64_t most = w->options->max_tokens - n_answer;
     if (w->options->max_tokens == 0 || *n <= most) return STATUS_OK;
@@ -136,7 +137,7 @@ static enum status samples_run(const void *options, const char *const *inputs, i
     for (int i = 0; i < n && s == STATUS_OK; i++)
         s = samples_file(&w, inputs[i], progress);
     if (s == STATUS_OK && w.samples == 0) s = fail(STATUS_INVALID, "%s: has no samples", inputs[0]);
-    /* Answers are written first, so that existing tokens always have theirs. */
+    /* answers are written first, so that a file of tokens always has its answers */
     if (s == STATUS_OK) s = answers_write(o->out, w.prompts, w.samples, w.tokens);
     if (s == STATUS_OK) s = file_publish(w.file), w.file = NULL;
     if (s == STATUS_OK)

@@ -1,4 +1,4 @@
-/* trace.c -- stores the reports of the decoder's watcher until the chunk that used them is complete. Then it looks up
+/* trace.c -- keeps the neighbours that the decoder reports until the chunk that read them is complete. Then it looks up
  * documents and texts, and passes one record to every sink. */
 #include "tools/trace/trace.h"
 #include "base/arena.h"
@@ -10,16 +10,16 @@
 struct list_head {
     int64_t chunk;
     int group, first, count;
-}; /* the list found by `chunk`'s query: entries[first..] */
+}; /* the list that the query of `chunk` found: entries[first..] */
 struct entry {
     float weight, score;
     int64_t id;
     int8_t source;
 };
 
-/* A token of the chunk to come, and the entries that contributed to it: contributors[first..]. */
+/* A token of the next record, and the entries that contributed to it: contributors[first..]. */
 struct given {
-    int64_t position, begin, end; /* position in the text; characters within the chunk's text */
+    int64_t position, begin, end; /* position in the text; range of characters in the chunk's text */
     float share;
     int first, count;
 };
@@ -29,23 +29,23 @@ struct trace {
     struct tokenizer_scratch *scratch;
     struct tokenizer_stream stream;
     int32_t *ids;
-    size_t n_ids, ids_capacity; /* of the whole running text, because own chunks are shown again */
+    size_t n_ids, ids_capacity; /* ids of the whole running text, because its own chunks can be neighbours */
     size_t n_prompt;
-    int64_t next; /* number of the next chunk to pass on */
+    int64_t next; /* number of the next chunk to be recorded */
     char *text;
-    size_t text_bytes, prompt_text_bytes, text_capacity; /* lengths of that chunk's text, as streamed */
+    size_t text_bytes, prompt_text_bytes, text_capacity; /* lengths of that chunk's text */
     struct list_head *lists;
     size_t n_lists, lists_capacity;
     struct entry *entries;
     size_t n_entries, entries_capacity;
-    struct given *given; /* tokens of the chunk to come, and of the next id */
+    struct given *given; /* tokens of the next record, and the next id */
     size_t n_given, given_capacity;
     struct memory_contributor *contributors;
     size_t n_contributors, contributors_capacity;
-    bool awaited;        /* the last of `given` is of an id that has not arrived yet */
+    bool awaited;        /* whether the last of `given` is for an id that was not added yet */
     struct arena *arena; /* memory of one record */
     int32_t *chunk_ids;
-    enum status failed; /* failure of the watcher, which cannot return it */
+    enum status failed; /* a failure of the watch function, which cannot return it */
 };
 
 enum status trace_create(struct trace **out, const struct trace_config *config) {
@@ -152,7 +152,7 @@ static int64_t characters(const char *text, size_t bytes) {
 enum status trace_memory(struct trace *t, double share, const struct memory_contributor *from, int n) {
     TRY(memory_grow(&t->given, &t->given_capacity, t->n_given + 1));
     TRY(memory_grow(&t->contributors, &t->contributors_capacity, t->n_contributors + (size_t)n));
-    t->n_given -= t->awaited; /* removes an entry whose id was never fed */
+    t->n_given -= t->awaited; /* removes an entry whose id was never added */
     t->given[t->n_given++] = (struct given){
         .position = (int64_t)t->n_ids, .share = (float)share, .first = (int)t->n_contributors, .count = n};
     for (int i = 0; i < n; i++)
@@ -161,7 +161,7 @@ enum status trace_memory(struct trace *t, double share, const struct memory_cont
     return STATUS_OK;
 }
 
-/* Finds the passage of an entry among those of the record, and adds it if it is new. */
+/* Finds the passage of an entry among those of the record. It is added if it is new. */
 static enum status find_passage(struct trace *t, int *out, struct trace_hit *passages, int *n,
                                 const struct memory_contributor *from) {
     struct entry entry = {.id = from->own ? from->offset / t->config.chunk : from->chunk,
@@ -173,7 +173,7 @@ static enum status find_passage(struct trace *t, int *out, struct trace_hit *pas
     return STATUS_OK;
 }
 
-/* The characters of one token in its passage: the difference between the texts before and after it. */
+/* Finds the characters of one token in its passage: the difference between the texts before and after it. */
 static enum status find_token(struct trace *t, struct trace_part *part, const struct trace_hit *passage) {
     const int32_t *ids = t->ids + passage->token_offset;
     int64_t at = part->offset - passage->token_offset;
@@ -255,7 +255,7 @@ static enum status give_out(struct trace *t, int n_ids) {
     return STATUS_OK;
 }
 
-/* A list is kept until the chunk after its own is written. */
+/* A list is kept until the record of the next chunk is written. */
 static void drop_old_lists(struct trace *t) {
     size_t kept = 0, kept_entries = 0;
     for (size_t i = 0; i < t->n_lists; i++) {
@@ -308,7 +308,7 @@ enum status trace_end(struct trace *t, bool keep) {
         int rest = (int)(t->n_ids % (size_t)t->config.chunk);
         status = tokenizer_stream_flush(&t->stream, t->scratch, &text, &bytes);
         if (status == STATUS_OK && rest > 0) status = add_text(t, text, bytes);
-        t->n_given -= t->awaited; /* an id that was never fed */
+        t->n_given -= t->awaited; /* removes an entry whose id was never added */
         if (status == STATUS_OK && rest > 0) status = give_out(t, rest);
     }
     for (int i = 0; i < t->config.n_sinks; i++) {

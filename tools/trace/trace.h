@@ -1,8 +1,9 @@
-/* trace.h -- records what was retrieved while a text was generated: collected chunk by chunk, and passed to sinks.
+/* trace.h -- records what was retrieved while a text was generated. Records are made chunk by chunk and passed to
+ * sinks.
  *
- * The record of a chunk has the lists that its tokens could read: those found by the query at the end of the chunk
- * before. The first chunk has none. Records come in order, the last one (a part of a chunk) when the trace ends. One
- * thread at a time. */
+ * The record of a chunk has the lists that its tokens could read. The query at the end of the previous chunk found
+ * them, so the first chunk has none. Records are passed in order, the last one (a part of a chunk) when the trace ends.
+ * For one thread at a time. */
 #pragma once
 #include "base/status.h"
 #include "data/tokenizer/tokenizer.h"
@@ -38,21 +39,21 @@ struct trace_given {
 struct trace_chunk {
     int64_t number, first_token;
     const int32_t *ids; int n_ids;
-    int n_prompt;                        /* number of ids that belong to the prompt */
+    int n_prompt;                        /* number of its ids that belong to the prompt */
     const char *text; size_t text_bytes, prompt_text_bytes;
     const struct trace_group *groups; int n_groups;
     const struct trace_given *given; int n_given;         /* in the order of the text; 0: no token memory */
     const struct trace_hit *passages; int n_passages;     /* score and weight are 0 */
 };
 
-/* Destination of records. `end` is called once. keep: publishes the output, otherwise removes it. Both free nothing
- * else. */
+/* A destination of records. `end` is called once. keep: it publishes the output, otherwise it removes the output. It
+ * frees nothing else. */
 struct trace_sink {
     enum status (*chunk)(struct trace_sink *sink, const struct trace_chunk *chunk);
     enum status (*end)(struct trace_sink *sink, bool keep);
 };
-/* Make a sink: JSON lines, one object a chunk; one self-contained HTML page with `title`; readable lines on `file`,
- * with the `most` best chunks of each list. */
+/* Make a sink: JSON lines, one object per chunk; one HTML page with `title` that needs no other file; lines of text on
+ * `file`, with the `most` best chunks of each list. */
 enum status trace_jsonl(struct trace_sink **out, const char *path);
 enum status trace_html(struct trace_sink **out, const char *path, const char *title);
 enum status trace_lines(struct trace_sink **out, FILE *file, int most);
@@ -67,16 +68,16 @@ struct trace_config {
     const struct tokenizer *tokenizer;
     struct store_view *view;             /* NULL: only the text's own past */
     int chunk, groups;
-    struct trace_sink *sinks[4]; int n_sinks;             /* owned by the trace from now on, also if create fails */
+    struct trace_sink *sinks[4]; int n_sinks;             /* owned by the trace after create, also if create fails */
 };
 enum status trace_create(struct trace **out, const struct trace_config *config);
-/* For decoder_state_watch; the trace must live longer than the state. */
+/* Returns the watch for decoder_state_watch. The trace must live longer than the state. */
 struct decoder_watch trace_watch(struct trace *t);
-/* Adds ids that were fed (or, at the very end, picked). Call it right after each decoder_forward. */
+/* Adds ids that were fed, or for the last one sampled. Call it directly after each decoder_forward. */
 enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool prompt);
 /* Adds the token memory's contribution to the next id: its share, and the entries with the largest parts. Call it
  * before the trace_tokens of that id. */
 struct memory_contributor;
 enum status trace_memory(struct trace *t, double share, const struct memory_contributor *from, int n);
-/* Passes the last record on if `keep`, ends the sinks, and frees the trace. NULL is fine. */
+/* With `keep` passes the last record to the sinks. Ends the sinks and frees the trace. NULL is fine. */
 enum status trace_end(struct trace *t, bool keep);

@@ -1,8 +1,8 @@
-/* trace_html.c -- a trace as one page without outside resources: the records as JSON, and the script that shows them.
+/* trace_html.c -- a trace as one page that needs no other resources: the records as JSON, and a script that shows them.
  *
  * The JSON is inside a <script>, where only the texts "</script>" and "<!--" would be harmful. So every '<' is written
- * as \u003c, which JSON allows in strings, and '<' occurs nowhere else. The script inserts texts with textContent only,
- * so nothing in a document can become markup. */
+ * as \u003c, which JSON allows in strings, and '<' occurs nowhere else. The script inserts texts only as textContent,
+ * so no text of a document becomes markup. */
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"

@@ -74,7 +74,7 @@ static void write_given(struct json_writer *w, const struct trace_given *g) {
     json_write_object_end(w);
 }
 
-/* Writes each passage once for a record, because many tokens come from the same few. */
+/* Writes each passage once per record, because many tokens come from the same few passages. */
 static void write_memory(struct json_writer *w, const struct trace_chunk *chunk) {
     json_write_key(w, "memory");
     json_write_array(w);

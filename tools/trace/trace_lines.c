@@ -1,4 +1,4 @@
-/* trace_lines.c -- a trace for people at a terminal: a few lines for each chunk that had a retrieval. */
+/* trace_lines.c -- a trace as text: a few lines for each chunk that had a retrieval. */
 #include "base/memory.h"
 #include "tools/shared/streams.h"
 #include "tools/trace/trace.h"
@@ -10,7 +10,7 @@ enum { SNIPPET_CHARACTERS = 150 };
 struct terminal {
     struct trace_sink sink;
     FILE *file;
-    int most; /* chunks shown of a list */
+    int most; /* the most chunks of a list that are printed */
 };
 
 static void print_place(FILE *file, const struct trace_hit *hit) {

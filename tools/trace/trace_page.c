@@ -1,4 +1,5 @@
-/* trace_page.c -- markup, style and script of the trace page, as text. No outside resources; colours follow the system.
+/* trace_page.c -- markup, style and script of the trace page, as text. It needs no other resources. Colours follow the
+ * system's setting.
  *
  * The page is a C string, so that a program needs no file beside it. To try a change, edit a page that drt-generate
  * --trace x.html has written. */
@@ -46,7 +47,7 @@ const char trace_page_style[] =
     ".chunk::before { content: attr(data-n); font-size: .65rem; color: var(--faint); vertical-align: .45em; margin: 0 "
     ".25em 0 .1em;\n"
     "  user-select: none; }\n"
-    /* A text's direction, and direction marks that it leaves open, end with the text. */
+    /* The direction of a text, and its unclosed direction marks, end with the text. */
     ".chunk, .where b, .what { unicode-bidi: plaintext; }\n"
     ".chunk .made { color: var(--accent); }\n"
     ".tok { border-radius: 2px; background: hsl(152 62% 42% / calc(var(--share) * .85)); }\n"

@@ -36,7 +36,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
     return code >= 0 ? code : drt_train_exit(plot(operands, n_runs, out, title, along));
 }
 
-/* Any other first argument is a run. */
+/* With any other first argument, drt-train trains. */
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv, const char **operands);

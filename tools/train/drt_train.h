@@ -1,5 +1,5 @@
-/* drt_train.h -- the parts of drt-train. Each takes argv from its own name on and an array of argc operands to fill,
- * and returns the exit code. */
+/* drt_train.h -- the parts of drt-train. Each gets argv with its own name first, and an array of argc operands to fill.
+ * It returns the exit code. */
 #pragma once
 #include "base/status.h"
 #include <stdio.h>

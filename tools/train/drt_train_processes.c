@@ -12,9 +12,9 @@ static void signal_all(const pid_t *children, int n, int signal) {
         if (children[i] > 0) kill(children[i], signal);
 }
 
-/* Waits for children and for signals in one call, so that no work happens in a signal handler. When a child fails, the
- * others would wait for it in a collective sum for ever: they are killed. The first signal stops all children after the
- * same step, and rank 0 may finish writing; the second signal kills them. */
+/* Waits for children and for signals in one call, so that no work happens in a signal handler. If a child fails, the
+ * others would wait for it in a collective sum for ever, so they are killed. The first signal stops all children after
+ * the same step, and rank 0 may finish writing. The second signal kills them. */
 static int wait_all(pid_t *children, int n, const sigset_t *signals) {
     int code = 0;
     bool stopping = false;
@@ -44,7 +44,7 @@ enum status train_processes_start(struct train_rank *out, int *code, int process
     *out = (struct train_rank){.world = processes};
     *code = -1;
     train_rank_set_rendezvous(out, parent);
-    progress_line_signals(&signals); /* without the ignored signals, which would be delivered if they were blocked */
+    progress_line_signals(&signals); /* except the ignored signals, which would be delivered if they were blocked */
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, &before);
     for (int i = 0; i < processes; i++) {
@@ -55,8 +55,8 @@ enum status train_processes_start(struct train_rank *out, int *code, int process
             return s;
         }
         if (children[i] > 0) continue;
-        setpgid(0, 0);                    /* a terminal's Ctrl-C comes only through the parent */
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* the kernel ends the children if the parent is killed */
+        setpgid(0, 0);                    /* so that a terminal's Ctrl-C reaches it only through the parent */
+        prctl(PR_SET_PDEATHSIG, SIGTERM); /* the kernel ends the child if the parent is killed */
         if (getppid() != parent) _exit(1);
         sigprocmask(SIG_SETMASK, &before, NULL);
         out->rank = out->local = i;

@@ -49,7 +49,7 @@ static void print_report(const struct options *o, const struct run_report *r) {
     if (r->step > 0) printf("%s/checkpoints/step-%lld\n", o->out, (long long)r->step);
 }
 
-/* The processes divide the processors. */
+/* Divides the processors among the processes. */
 static int threads_of(const struct options *o, const struct train_rank *rank) {
     if (o->threads > 0 || rank->world == 1) return (int)o->threads;
     int each = processors_available() / rank->world;
@@ -87,7 +87,7 @@ out:
     return s;
 }
 
-/* The end of --help: examples, and the table of the config's keys. Free with free. */
+/* Makes the end of --help: examples, and the table of the config's keys. Free it with free. */
 static char *help_end(void) {
     char *text = NULL;
     size_t bytes = 0;

@@ -11,9 +11,9 @@
 struct arrow_leaf {
     bool present, view;                      /* view: the texts are in any of several data buffers */
     int width;                               /* bytes of an offset, of a view, or of a number */
-    size_t node, buffer;                     /* of the validity buffer, which offsets and data, or numbers, follow */
+    size_t node, buffer; /* of the validity buffer; the buffers of offsets and data, or of numbers, follow it */
     size_t parents[COLUMNAR_DEPTH_MAX]; int n_parents;       /* validity buffers of the structs */
-    size_t views;                            /* columns before it whose number of buffers differs from batch to batch */
+    size_t views; /* number of columns before it whose number of buffers differs from batch to batch */
 };
 struct arrow_schema {
     struct arrow_leaf leaves[COLUMNAR_COLUMNS];
@@ -29,7 +29,7 @@ struct arrow_buffer { uint64_t at, size; bool loaded; struct reader_buffer bytes
 struct arrow_column {
     struct arrow_buffer valid[COLUMNAR_DEPTH_MAX + 1]; int n_valid;
     struct arrow_buffer offsets, data;       /* offsets: also views */
-    /* data buffers of a view column, in the metadata; the open one */
+    /* of a view column: its data buffers, in the metadata; the one that is open */
     const uint8_t *entries; uint64_t n_entries, entry;
 };
 /* The body of a record batch, and the compression of its buffers. */

@@ -30,7 +30,7 @@ struct arrow_walk {
     struct flat *flat;
     struct columnar_choice *choice;
     int version, n_leaves;
-    size_t fields_left; /* limits the walk: tables can be shared, so its length could be exponential */
+    size_t fields_left; /* limits the walk: tables can be shared, so its length could grow exponentially */
     size_t parents[COLUMNAR_DEPTH_MAX];
     char path[COLUMNAR_PATH_MAX];
 };
@@ -72,7 +72,7 @@ static const char *type_name(uint64_t type) {
     return type < TYPES ? names[type] : "an unknown type";
 }
 
-/* Number of buffers of the type itself. A view has more; each batch tells how many. */
+/* Returns the number of buffers of the type itself. A view has more, whose number is in each batch. */
 static size_t type_buffers(const struct arrow_walk *w, uint64_t type, bool dense) {
     switch (type) {
     case TYPE_NULL:

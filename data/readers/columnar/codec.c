@@ -1,4 +1,4 @@
-/* codec.c -- see codec.h. Each library checks its input; the size of the output is compared with the announced one. */
+/* codec.c -- see codec.h. Each library checks its input. The size of the output is compared with the expected one. */
 #include "data/readers/columnar/codec.h"
 #include <brotli/decode.h>
 #include <limits.h>

@@ -11,8 +11,9 @@ enum codec {
     CODEC_LZ4_FRAME
 };
 const char *codec_name(enum codec codec);
-/* Whether the codec can be decompressed; lzo and the old framing of lz4 cannot. */
+/* Whether the codec is supported; lzo and the old framing of lz4 are not. */
 bool codec_known(int64_t codec);
 
-/* Decompresses exactly out_bytes bytes; false: the block is damaged, or has more or fewer. Not for CODEC_NONE. */
+/* Decompresses exactly out_bytes bytes. Returns false if the block is damaged, or has more or fewer bytes. Not
+ * for CODEC_NONE. */
 bool codec_decompress(enum codec codec, uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_bytes);

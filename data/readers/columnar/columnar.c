@@ -60,7 +60,7 @@ static void name_add(char names[COLUMNAR_NAMES_MAX], size_t *size, const char *n
         return;
     }
     if (*size + 6 < COLUMNAR_NAMES_MAX) memcpy(names + *size, ", ...", 6);
-    *size = COLUMNAR_NAMES_MAX - 1; /* full */
+    *size = COLUMNAR_NAMES_MAX - 1; /* the list is full */
 }
 
 void columnar_choice_add(struct columnar_choice *c, const char *path, enum columnar_kind kind, const char *type,

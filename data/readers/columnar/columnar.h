@@ -1,8 +1,8 @@
-/* columnar.h -- shared by the readers of parquet and arrow: a file read at positions, the columns that form a document,
- * and a row of them as a document.
+/* columnar.h -- for the readers of parquet and arrow: a file that is read at positions, the columns that form a
+ * document, and a row of them as a document.
  *
- * The text is the column named by --text-field (members of structs with dots: a.b). The key is the column "id", else
- * "meta.id": text or a whole number. Internal to data/readers. */
+ * The text is the column named by --text-field (members of structs with dots: a.b). The key is the column "id",
+ * otherwise "meta.id": text or a whole number. Only data/readers includes it. */
 #pragma once
 #include "data/readers/reader_internal.h"
 
@@ -16,8 +16,8 @@ enum status arrow_next(struct reader *r, struct document *d, int *more);
 void arrow_close(struct reader *r);
 uint64_t arrow_done(const struct reader *r);
 
-/* A file that is read at positions. It is not mapped, because a file that another program cuts short would then raise a
- * signal instead of an error. */
+/* A file that is read at positions. It is not mapped, because a mapping raises a signal instead of an error if another
+ * program truncates the file. */
 struct columnar_file { int fd; uint64_t size; const char *path; };
 /* path is borrowed until columnar_file_close */
 enum status columnar_file_open(struct columnar_file *out, const char *path);
@@ -25,7 +25,7 @@ void columnar_file_close(struct columnar_file *f);                             /
 /* Reads exactly this many bytes; the range must be within the file. */
 enum status columnar_file_read(const struct columnar_file *f, void *data, uint64_t at, size_t bytes);
 
-/* Largest block (page, buffer, footer) that may be held in memory. */
+/* Returns the size of the largest block (page, buffer, footer) that may be in memory. */
 uint64_t columnar_block_max(const struct reader *r);
 
 enum columnar_kind { COLUMN_OTHER, COLUMN_TEXT, COLUMN_SIGNED, COLUMN_UNSIGNED };
@@ -35,33 +35,33 @@ enum { COLUMNAR_NAMES_MAX = 400, COLUMNAR_PATH_MAX = 1024, COLUMNAR_DEPTH_MAX = 
 /* The columns that form a document, found while the schema is read. */
 struct columnar_choice {
     const char *text_field;
-    const char *text_type;                   /* type of the column with that name; NULL: there is none. Static */
+    const char *text_type; /* type of the column with that name, a constant string; NULL: there is no such column */
     int number[COLUMNAR_COLUMNS];            /* their numbers, as passed to columnar_choice_add; -1: none */
     enum columnar_kind kind[COLUMNAR_COLUMNS];
     bool key_is_meta;
-    char names[COLUMNAR_NAMES_MAX];          /* names of the text columns, or of all columns if none is text */
+    char names[COLUMNAR_NAMES_MAX];      /* names of the text columns, or of all columns if there is no text column */
     size_t names_size;
     char others[COLUMNAR_NAMES_MAX];
     size_t others_size;
 };
 void columnar_choice_begin(struct columnar_choice *c, const char *text_field);
-/* Adds a column: its dotted path, its contents (COLUMN_OTHER: also lists of texts), the name of its type, and its
- * number. */
+/* Adds a column: its dotted path, its contents (COLUMN_OTHER, also for lists of texts), the name of its type,
+ * and its number. */
 void columnar_choice_add(struct columnar_choice *c, const char *path, enum columnar_kind kind, const char *type,
                          int number);
-/* STATUS_INVALID: no column of texts has the name; the message lists the text columns. */
+/* STATUS_INVALID: there is no text column of that name; the message lists the text columns. */
 enum status columnar_choice_check(const struct columnar_choice *c, const char *path);
 
 /* Appends a member's name to a dotted path, which is cut if it does not fit. Returns the new length. */
 size_t columnar_path_add(char path[COLUMNAR_PATH_MAX], size_t length, const void *name, size_t bytes);
 
 struct columnar_value { const uint8_t *data; size_t size; bool null; };
-/* Position of a row: number of its row group or record batch, from 0, and the name of such a part. */
+/* The part of the file that a row is in: "row group" or "record batch", and its number, from 0. */
 struct columnar_part { const char *name; uint64_t number; };
 /* Makes a document from one row: the text's bytes (not read if there are more than r->max_bytes, which is an error) and
  * the key's (numbers: little-endian). Adds the row to the part's hash, and moves r->position by one row. *skipped: the
- * text is null and such rows are skipped: the row was counted, and d is unset. It is also noted, unless `passing`: an
- * earlier run has read the row. */
+ * text is null and such rows are skipped. The row was counted, and d is unset. A note is written, unless `passing`,
+ * when an earlier run has read the row. */
 enum status columnar_row(struct reader *r, struct document *d, bool *skipped,
                          const struct columnar_value values[COLUMNAR_COLUMNS],
                          const enum columnar_kind kinds[COLUMNAR_COLUMNS], struct columnar_part part);

@@ -1,4 +1,4 @@
-/* flatbuffer.c -- see flatbuffer.h. A table starts with the distance back to its list of fields. The list has its own
+/* flatbuffer.c -- see flatbuffer.h. A table begins with the distance back to its list of fields. The list has its own
  * size, the table's size, and the position of each field in the table (0: absent). */
 #include "data/readers/columnar/flatbuffer.h"
 #include "base/little_endian.h"
@@ -28,7 +28,7 @@ static struct flat_table table_at(struct flat *f, size_t at) {
     return (struct flat_table){at, (size_t)fields, size};
 }
 
-/* Position of the field's value; 0: absent. */
+/* Returns the position of the field's value; 0: absent. */
 static size_t field_at(struct flat *f, struct flat_table t, int field) {
     size_t entry = 4 + 2 * (size_t)field;
     if (entry + 2 > t.fields_size) return 0;
@@ -36,7 +36,7 @@ static size_t field_at(struct flat *f, struct flat_table t, int field) {
     return offset ? t.at + offset : 0;
 }
 
-/* Target of the offset at this position; offsets always point forward. */
+/* Returns the target of the offset at this position. Offsets always point forward. */
 static size_t follow(struct flat *f, size_t at) {
     uint64_t offset = number_at(f, at, 4);
     if (offset == 0 || !inside(f, at, offset)) f->bad = true;

@@ -53,7 +53,7 @@ static void read_page_body(struct thrift *t, struct thrift_field in, struct parq
                       : v2 && f.id == 5      ? &p->level_bytes
                       : v2 && f.id == 6      ? &p->repetition_bytes
                                              : NULL;
-        if (in.id == 7 && f.id == 3) to = NULL; /* whether the dictionary is sorted */
+        if (in.id == 7 && f.id == 3) to = NULL; /* this member tells whether the dictionary is sorted */
         if (to)
             *to = thrift_int(t, f);
         else if (v2 && f.id == 7)
@@ -161,7 +161,7 @@ static enum status read_dictionary(struct parquet_column *c, const struct parque
     return STATUS_OK;
 }
 
-/* Opens a page's definition levels and values; every value is a row. */
+/* Opens a page's definition levels and values. Each value is a row. */
 static enum status read_data(struct parquet_column *c, const struct parquet_page *p) {
     bool v2 = p->type == PAGE_DATA_V2;
     size_t apart = 0, levels = 0;
@@ -204,7 +204,7 @@ static enum status next_page(struct parquet_column *c) {
     TRY(next_header(c, &p));
     if (p.type == PAGE_DICTIONARY) return read_dictionary(c, &p);
     if (p.type == PAGE_DATA || p.type == PAGE_DATA_V2) return read_data(c, &p);
-    c->at += (uint64_t)p.bytes; /* an index, or a kind of page that is newer than this program and has no rows */
+    c->at += (uint64_t)p.bytes; /* the page is an index, or of a newer kind without rows */
     return STATUS_OK;
 }
 

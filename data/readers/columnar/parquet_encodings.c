@@ -5,7 +5,7 @@
 
 enum { PER_MINIBLOCK_MAX = 1 << 20 };
 
-/* Bits [bit, bit + width) of a little-endian stream, width 0 to 64. All of these bytes must exist. */
+/* Returns bits [bit, bit + width) of a little-endian stream, width 0 to 64. All of their bytes must exist. */
 static uint64_t unpack(const uint8_t *bytes, uint64_t bit, int width) {
     uint64_t value = 0;
     const uint8_t *at = bytes + bit / 8;
@@ -82,7 +82,7 @@ bool parquet_deltas_begin(struct parquet_deltas *d, const uint8_t *at, const uin
         return false;
     if (d->miniblocks == 0 || block % d->miniblocks != 0 || d->left > most) return false;
     d->per_miniblock = block / d->miniblocks;
-    d->miniblock = d->miniblocks; /* the value after the header's begins a block */
+    d->miniblock = d->miniblocks; /* the next value is the first of a block */
     d->value = zigzag(first);
     return d->per_miniblock % 8 == 0 && d->per_miniblock > 0 && d->per_miniblock <= PER_MINIBLOCK_MAX;
 }

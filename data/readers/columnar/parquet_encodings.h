@@ -1,7 +1,7 @@
 /* parquet_encodings.h -- decodes the number streams in parquet's pages value by value, so that memory does not depend
  * on the counts that a file states (github.com/apache/parquet-format, Data encodings).
  *
- * A `next` returns false if the bytes end or are malformed. Nothing is allocated. */
+ * A `next` function returns false if the bytes end or are malformed. No memory is allocated. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,12 +24,12 @@ struct parquet_deltas {
     uint64_t left;                           /* values left */
     uint64_t miniblocks, per_miniblock;
     uint64_t value, min_delta;               /* sums wrap around, as the format requires */
-    bool first;                              /* whether the next value is the header's */
+    bool first;                              /* whether the next value is that of the header */
     const uint8_t *widths; uint64_t miniblock, in_miniblock;
     const uint8_t *packed;
 };
 /* Returns false if the header is malformed or announces more than `most` values. */
 bool parquet_deltas_begin(struct parquet_deltas *d, const uint8_t *at, const uint8_t *end, uint64_t most);
 bool parquet_deltas_next(struct parquet_deltas *d, int64_t *value);
-/* Returns the end of the stream that begins at d; NULL: it is cut short. */
+/* Returns the end of the stream that begins at d; NULL: the stream is incomplete. */
 const uint8_t *parquet_deltas_end(const struct parquet_deltas *d);

@@ -116,7 +116,7 @@ static void add_leaf(struct schema_walk *w, const struct element *e, int levels,
     w->n_leaves++;
 }
 
-/* Reads one element below the root; false: the tree is malformed. */
+/* Reads one element below the root. Returns false if the tree is malformed. */
 static bool walk_element(struct schema_walk *w, const struct element *e) {
     while (w->depth > 0 && w->open[w->depth - 1].left == 0)
         w->depth--;
@@ -131,7 +131,7 @@ static bool walk_element(struct schema_walk *w, const struct element *e) {
         return true;
     }
     if (w->depth == COLUMNAR_DEPTH_MAX) return false;
-    /* a struct or a list with that name: no leaf has that path */
+    /* whether a struct or a list has that name, which is not the path of a leaf */
     bool named = strcmp(w->path, w->choice->text_field) == 0;
     if (named) columnar_choice_add(w->choice, w->path, COLUMN_OTHER, "a list or a struct", -1);
     w->open[w->depth].path = path;

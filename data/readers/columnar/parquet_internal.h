@@ -14,7 +14,7 @@ enum parquet_encoding {
 };
 
 struct parquet_leaf { int number; enum parquet_type type; int levels; };   /* number < 0: none */
-/* range of a column of a row group in the file */
+/* codec of a column of a row group, and its range in the file */
 struct parquet_chunk { enum codec codec; uint64_t at, end; };
 struct parquet_group { uint64_t rows; struct parquet_chunk chunks[COLUMNAR_COLUMNS]; };
 
@@ -41,7 +41,7 @@ struct parquet_column {
     enum parquet_type type;
     int levels;
     enum codec codec;
-    uint64_t at, end;                        /* of the next page; end of the chunk */
+    uint64_t at, end;                        /* of the next page; of the end of the chunk */
     uint64_t rows_left, in_page;             /* of the row group, including the open page; of the open page */
     uint64_t page_at;
     struct reader_buffer raw, plain, dictionary, whole;
@@ -59,9 +59,10 @@ void parquet_column_begin(struct parquet_column *c, const struct parquet_footer 
 enum status parquet_column_next(struct parquet_column *c, struct columnar_value *value);
 void parquet_column_free(struct parquet_column *c);
 
-/* In parquet_values.c: the values of a page, whose bytes are c->value to c->value_end. false: they are damaged. */
+/* In parquet_values.c: the values of a page, whose bytes are c->value to c->value_end. They return false if the
+ * values are damaged. */
 bool parquet_values_begin(struct parquet_column *c, uint64_t rows);
 bool parquet_values_next(struct parquet_column *c, struct columnar_value *value);
 bool parquet_encoding_known(const struct parquet_column *c, int64_t encoding);
-/* c->dictionary is a page of `count` plain values: finds the start of each. */
+/* Finds the beginning of each value in c->dictionary, a page of `count` plain values. */
 enum status parquet_dictionary_begin(struct parquet_column *c, uint64_t count, bool *good);

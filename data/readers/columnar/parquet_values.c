@@ -58,7 +58,7 @@ bool parquet_values_begin(struct parquet_column *c, uint64_t rows) {
     switch (c->encoding) {
     case PARQUET_PLAIN_DICTIONARY:
     case PARQUET_RLE_DICTIONARY:
-        if (at == end) { /* a page of nulls may lack it */
+        if (at == end) { /* a page of nulls may lack the number */
             c->indices = parquet_runs_begin(at, end, 0);
             return true;
         }
@@ -94,7 +94,7 @@ static bool next_entry(struct parquet_column *c, struct columnar_value *v) {
     return true;
 }
 
-/* Returns the bytes of the next length. */
+/* Gets the bytes of the next length. */
 static bool next_length(struct parquet_column *c, struct columnar_value *v) {
     int64_t length;
     if (!parquet_deltas_next(&c->lengths, &length) || length < 0 || length > c->value_end - c->value) return false;
@@ -103,7 +103,7 @@ static bool next_length(struct parquet_column *c, struct columnar_value *v) {
     return true;
 }
 
-/* A text is a prefix of the one before it, of stated length, and a suffix. */
+/* A text is a prefix of the previous text, of stated length, and a suffix. */
 static bool next_prefixed(struct parquet_column *c, struct columnar_value *v) {
     int64_t prefix;
     if (!parquet_deltas_next(&c->prefixes, &prefix) || prefix < 0 || (uint64_t)prefix > c->whole.size) return false;

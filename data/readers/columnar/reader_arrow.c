@@ -1,5 +1,4 @@
-/* reader_arrow.c -- documents from an arrow IPC file or stream: a document for each row, record batch by record
- * batch. */
+/* reader_arrow.c -- documents from an arrow IPC file or stream: one document per row, record batch by record batch. */
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "data/readers/columnar/arrow_internal.h"
@@ -33,7 +32,7 @@ static enum status damaged(const struct arrow *a, const char *what) {
 
 /* ---- messages --------------------------------------------------------------------------------------------------- */
 
-/* Reads the length of the next message's metadata and moves a->at to it; 0: the end. */
+/* Reads the length of the next message's metadata and moves a->at to it. Length 0: the end. */
 static enum status next_length(struct arrow *a, uint64_t *bytes) {
     uint8_t head[4];
     *bytes = 0;
@@ -133,7 +132,7 @@ static enum status open_column(struct arrow *a, int column, struct flat_vector n
                                struct flat_vector views) {
     const struct arrow_leaf *leaf = &a->schema.leaves[column];
     struct arrow_column *c = &a->columns[column];
-    uint64_t shift = 0; /* buffers of the views before it */
+    uint64_t shift = 0; /* number of buffers of the views before this column */
     for (size_t i = 0; i < leaf->views; i++)
         shift += little_endian_get(views.data + 8 * i, 8);
     if (little_endian_get(nodes.data + NODE * leaf->node, 8) != a->rows)
@@ -242,7 +241,7 @@ enum status arrow_next(struct reader *r, struct document *d, int *more) {
             TRY(next_batch(r, &open));
         *more = open;
         if (!open) {
-            a->at = a->end; /* what follows the end mark does not belong to the stream */
+            a->at = a->end; /* bytes after the end mark do not belong to the stream */
             return STATUS_OK;
         }
         struct columnar_value values[COLUMNAR_COLUMNS] = {[COLUMNAR_KEY] = {.null = true}};

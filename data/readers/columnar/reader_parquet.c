@@ -1,4 +1,4 @@
-/* reader_parquet.c -- documents from a parquet file: a document for each row, row group by row group, page by page. */
+/* reader_parquet.c -- documents from a parquet file: one document per row, row group by row group, page by page. */
 #include "base/memory.h"
 #include "data/readers/columnar/parquet_internal.h"
 

@@ -1,7 +1,7 @@
 /* fill.c -- store_index_fill of index_parts.h: the lists of one part, in files of which each fits in memory.
  *
- * A file holds a run of chunks without dropped ones. Runs follow each other; so those of an earlier, killed call are
- * found by their numbers, and the next one begins where the last sound one ends. */
+ * A file contains a range of chunks without dropped ones, called a run. Runs are numbered in order. So the runs of an
+ * earlier, killed call are found by their numbers, and the next run begins at the end of the last valid one. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/index/parts/index_parts_internal.h"
@@ -17,7 +17,7 @@ struct filling {
     struct index_parts_store store;
     int part, parts;
     struct store_range range;
-    int64_t most; /* rows of a file */
+    int64_t most; /* the most rows of a file */
     int64_t run;  /* number of the next file */
 };
 
@@ -45,7 +45,7 @@ static struct list_file_head head_of(const struct filling *f, struct store_range
     };
 }
 
-/* Whether the file holds what this call would write. *current false: it does not, and the message states why. */
+/* Whether the file contains what this call would write. If not, *current is false and the message states why. */
 static enum status check_run(struct filling *f, const struct list_file_head *h, struct store_range there,
                              const char *path, bool *current) {
     const struct store_range rows = {h->first_chunk, h->first_chunk + h->rows};
@@ -61,7 +61,7 @@ static enum status check_run(struct filling *f, const struct list_file_head *h, 
     return STATUS_OK;
 }
 
-/* Whether a sound file of an earlier call holds rows from `there.begin` on. *end: of its rows. */
+/* Whether an earlier call left a valid file whose rows begin at `there.begin`. *end: the end of its rows. */
 static enum status find_run(struct filling *f, struct store_range there, int64_t *end, bool *found) {
     char path[FILE_PATH_MAX];
     struct list_file file;
@@ -96,7 +96,7 @@ static enum status make_run(struct filling *f, struct store_range rows) {
     return s;
 }
 
-/* Cuts at the end of a block, so that no block is added in two pieces. */
+/* Ends a file at the end of a block, so that a block is added as a whole. */
 static struct store_range next_rows(const struct filling *f, struct store_range there) {
     if (there.end - there.begin <= f->most) return there;
     const int64_t block = index_build_block(f->store.fingerprint.dim);
@@ -104,7 +104,7 @@ static struct store_range next_rows(const struct filling *f, struct store_range 
     return (struct store_range){there.begin, cut > there.begin ? cut : there.begin + f->most};
 }
 
-/* Files that an earlier call with less memory made after the last one of this call. */
+/* Removes the files after the last one of this call, which an earlier call with less memory made. */
 static enum status remove_later(const struct filling *f) {
     char path[FILE_PATH_MAX];
     for (int64_t run = f->run;; run++) {
@@ -151,8 +151,8 @@ static enum status check_plan(struct filling *f) {
     return STATUS_OK;
 }
 
-/* Two processes of one part would write the same names. The lock's file stays: removing it would let a third process
- * lock another file of the name. */
+/* Two processes that fill one part would write files of the same names, so a lock excludes the second. The lock file is
+ * not removed: otherwise a third process could lock a new file of the same name. */
 static enum status fill_locked(struct filling *f) {
     char path[FILE_PATH_MAX], name[64];
     int lock;

@@ -94,7 +94,7 @@ static uint64_t section_at(const struct list_file_head *h, enum list_section sec
 /* ---- writing ---- */
 
 static enum status write_part(struct file_writer *w, uint32_t *crc, const void *data, size_t bytes) {
-    if (bytes == 0) return STATUS_OK; /* of an empty list there is no pointer */
+    if (bytes == 0) return STATUS_OK; /* an empty list has no pointer */
     *crc = crc32c(*crc, data, bytes);
     return file_write(w, data, bytes);
 }
@@ -137,7 +137,7 @@ enum status list_file_write(const char *path, const struct list_file_head *head,
 
 /* ---- reading ---- */
 
-/* Reads exactly `bytes` at `at`. */
+/* Reads exactly `bytes` bytes at offset `at`. */
 static enum status read_at(const char *path, void *out, size_t bytes, uint64_t at) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);

@@ -1,11 +1,12 @@
 /* merge_parts.c -- store_index_merge of index_parts.h.
  *
- * The files of all parts are read once, side by side: for list 0 the codes of the first file, of the second, ..., then
- * their ids; then list 1. Files ascend by their chunks, and so do the ids of the merged list. What is written is an
- * inverted file as FAISS writes it. Memory is one number a list, and three buffers for each file of a part.
+ * The files of all parts are read once and at the same time: for list 0 the codes of the first file, of the second,
+ * ..., then their ids; then the same for list 1. Files ascend by their chunks, and so do the ids of the merged list.
+ * The result is an inverted file as FAISS writes it. Memory is one number per list, and three buffers for each file of
+ * a part.
  *
- * Dropped chunks are in no segment, so there is one segment for each run of chunks between them. The new files become
- * visible by publish_generation. A kill before that leaves files without a record, which the next writer removes. */
+ * Dropped chunks are in no segment, so each range of chunks between them gets a segment. publish_generation makes the
+ * new files visible. A kill before that leaves files without a record, which the next writer removes. */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
@@ -42,14 +43,14 @@ struct merging {
     struct publish_made made;
     struct segment_record *segments;
     size_t segments_capacity;
-    int64_t rows;                    /* written so far */
-    const struct part_file *current; /* which is read, for messages */
+    int64_t rows;                    /* rows that were written */
+    const struct part_file *current; /* the file that is being read, for messages */
 
-    /* the segment that is written now */
+    /* the segment that is being written */
     struct source *sources;
     int64_t n_sources;
     uint8_t *buffers;
-    size_t buffer;   /* bytes of one */
+    size_t buffer;   /* bytes of one buffer */
     uint64_t *sizes; /* [lists] */
 };
 
@@ -103,7 +104,8 @@ static enum status next_size(struct merging *m, struct source *s) {
     const uint8_t *bytes;
     size_t n;
     TRY(source_path(path, m, s));
-    TRY(list_stream_read(&s->streams[LIST_SIZES], &bytes, &n, 8, path)); /* the buffer holds whole numbers */
+    /* the size of the buffer is a multiple of the numbers' size */
+    TRY(list_stream_read(&s->streams[LIST_SIZES], &bytes, &n, 8, path));
     s->n = little_endian_get(bytes, 8);
     return s->n <= (uint64_t)s->file->file.head.rows
                ? STATUS_OK
@@ -128,7 +130,7 @@ static enum status add_sizes(struct merging *m) {
     return STATUS_OK;
 }
 
-/* Ids must be of the file's chunks, and ascend within a list. */
+/* Checks that the ids are of the file's chunks, and ascend within a list. */
 static enum status check_ids(const struct source *s, const char *path, const uint8_t *bytes, size_t n,
                              int64_t *before) {
     const struct list_file_head *h = &s->file->file.head;
@@ -202,7 +204,7 @@ static enum status write_segment(struct merging *m, struct segment_record *r, st
     return s;
 }
 
-/* Merges files first .. first+n-1, which hold one run of chunks. */
+/* Merges files first .. first+n-1, which contain one range of chunks without dropped ones. */
 static enum status merge_files(struct merging *m, int64_t first, int64_t n, struct store_range chunks) {
     char path[FILE_PATH_MAX];
     struct file_writer *out;
@@ -220,7 +222,7 @@ static enum status merge_files(struct merging *m, int64_t first, int64_t n, stru
     }
     m->current = NULL;
     TRY(file_publish(out));
-    /* FAISS's reader must agree with what was put together here. */
+    /* the assembled file must pass the check that runs before FAISS reads a segment */
     TRY(segment_check_file(path, &(struct segment_shape){m->plan.fingerprint.dim, r.chunks, r.first_chunk}, false,
                            NULL));
     m->segments[m->made.n++] = r;
@@ -242,7 +244,7 @@ static enum status merge_all(struct merging *m) {
 
 /* ---- all of it ---- */
 
-/* The template gets a name in the store, since later segments are filled from it. */
+/* Copies the template into the store, because later segments are filled from it. */
 static enum status take_template(struct merging *m) {
     char from[FILE_PATH_MAX], to[FILE_PATH_MAX];
     struct segment_shape shape = {.dim = m->plan.fingerprint.dim};
@@ -264,7 +266,7 @@ static enum status take_template(struct merging *m) {
     return fault_point("store:parts:template-taken");
 }
 
-/* Before anything is written: a disk that is too small should not fail after hours. */
+/* Checks the free space before anything is written, because a disk that is too small would fail after hours. */
 static enum status check_space(const struct merging *m) {
     char folder[FILE_PATH_MAX];
     uint64_t left, wanted = (uint64_t)m->files.rows * (m->layout.code_bytes + 8) + 2 * m->template.size;
@@ -276,7 +278,7 @@ static enum status check_space(const struct merging *m) {
                 folder, (unsigned long long)(wanted >> 20) + 1, (unsigned long long)(left >> 20));
 }
 
-/* Whether this plan's index is the store's already. */
+/* *already: whether the store has this plan's index. */
 static enum status read_store(struct merging *m, bool *already) {
     struct store_writer *w = m->w;
     struct indexed_record before;
@@ -314,7 +316,7 @@ static enum status write_files(struct merging *m, const struct part_files_of *of
     return s == STATUS_CORRUPT && m->current ? part_files_remedy(s, of, m->current->part, m->files.parts) : s;
 }
 
-/* What was written before a failure. The next writer would remove it, too; until then it takes space. */
+/* Removes what was written before a failure. The next writer would remove it, too, but until then it uses space. */
 static void remove_files(const struct merging *m, int64_t first) {
     char path[FILE_PATH_MAX];
     for (int64_t i = first; i < m->made.index.next_number; i++)

@@ -1,4 +1,4 @@
-/* part_files.c -- see part_files_internal.h; and store_index_parts_remove of index_parts.h. */
+/* part_files.c -- see part_files_internal.h. Also store_index_parts_remove of index_parts.h. */
 #include "base/memory.h"
 #include "store/index/parts/part_files_internal.h"
 #include <dirent.h>
@@ -18,7 +18,7 @@ enum status part_files_remedy(enum status s, const struct part_files_of *of, int
                 parts);
 }
 
-/* Finds the number of parts: that of all files of lists in the folder. */
+/* Finds the number of parts, which must be the same in the names of all files of lists in the folder. */
 static enum status find_parts(struct part_files *f, const struct part_files_of *of) {
     DIR *folder = opendir(of->work);
     if (!folder) return fail_errno("%s", of->work);
@@ -42,7 +42,7 @@ static enum status find_parts(struct part_files *f, const struct part_files_of *
     return s;
 }
 
-/* `there`: the chunks that the part continues with, up to the next dropped one. */
+/* `there`: the chunks with which the part continues, up to the next dropped one. */
 static enum status check_head(const struct list_file_head *h, const struct part_files_of *of, const char *path,
                               const struct part_file *file, int parts, struct store_range there) {
     const struct store_range rows = {h->first_chunk, h->first_chunk + h->rows};
@@ -153,6 +153,6 @@ enum status store_index_parts_remove(const char *work, const char *index) {
     closedir(folder);
     if (s == STATUS_OK) s = file_join(path, work, "plan"); /* last, so that a killed call can be repeated */
     if (s == STATUS_OK) s = file_remove(path);
-    if (s == STATUS_OK) (void)rmdir(work); /* what else is there is the user's */
+    if (s == STATUS_OK) (void)rmdir(work); /* the folder stays if the user has other files in it */
     return s;
 }

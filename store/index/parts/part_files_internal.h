@@ -15,12 +15,12 @@ struct part_files_of {
     struct index_parts_rows rows;
     struct store_dropped dropped;        /* chunks that no file may have */
 };
-/* Reads the headers of all files. The statuses are those of store_index_merge. */
+/* Reads the headers of all files. Statuses as store_index_merge. */
 enum status part_files_find(struct part_files *out, const struct part_files_of *of);
 void part_files_free(struct part_files *f);               /* a zeroed struct is fine */
-/* STATUS_MISMATCH: a file has other lists or codes than the template. */
+/* STATUS_MISMATCH: the lists or codes of a file are not those of the template. */
 enum status part_files_check_lists(const struct part_files *f, const struct part_files_of *of, int64_t lists,
                                    int64_t code_bytes);
 enum status part_file_path(char out[FILE_PATH_MAX], const char *work, int parts, const struct part_file *file);
-/* Appends to this thread's message the command that makes a part again; returns s. */
+/* Appends to this thread's message the command that makes a part again. Returns s. */
 enum status part_files_remedy(enum status s, const struct part_files_of *of, int part, int parts);

@@ -1,4 +1,5 @@
-/* plan.c -- see index_parts_internal.h. The file `plan` is written last by the training, so that it is whole or absent:
+/* plan.c -- see index_parts_internal.h. The training writes the file `plan` last, so that the folder has a complete
+ * plan or none:
  *
  * bytes     content (numbers little-endian)
  * 0-11      "drtiplan", version 1
@@ -6,7 +7,7 @@
  * 60-83     generation, chunks, documents
  * 84-87     CRC32C of a sample of the documents' records
  * 88-99     bytes and CRC32C of template.faiss
- * 100, 101  1: the user chose the factory string; its length
+ * 100, 101  1 if the user chose the factory string; the length of the string
  * then      the factory string; CRC32C of all bytes before */
 #include "base/crc32c.h"
 #include "base/little_endian.h"

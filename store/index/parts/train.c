@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Finds the type before any work, so that one that cannot be filled in parts is refused at once. */
+/* Selects the type before any work, so that a type that cannot be filled in parts is refused at once. */
 static enum status make_plan(struct index_plan *out, struct index_parts_store *s, const struct store_publish *how) {
     struct index_record old;
     bool wide = false;
@@ -28,7 +28,7 @@ static enum status make_plan(struct index_plan *out, struct index_parts_store *s
                 out->factory);
 }
 
-/* What FAISS wrote must be of a layout that merging knows. */
+/* Checks that FAISS wrote a layout that merging can write, too. */
 static enum status check_template(const char *path, int dim) {
     struct segment_layout layout;
     struct file_map map;
@@ -55,7 +55,7 @@ static enum status make_template(struct index_parts_plan *p, struct index_parts_
     return status;
 }
 
-/* Whether the folder has the plan of this index and store already. Fails if it has another. */
+/* Whether the folder has the plan of this index and store already. Fails if it has another plan. */
 static enum status train_existing(struct index_parts_plan *p, struct index_parts_store *s, const char *work,
                                   const struct store_publish *how, bool *there) {
     char path[FILE_PATH_MAX];
@@ -71,7 +71,7 @@ static enum status train_existing(struct index_parts_plan *p, struct index_parts
     return stored_file_check(path, p->template_file, "remove this folder, and train again");
 }
 
-/* Refuses a folder that has other things, which merging or a user might take for files of the index. */
+/* Refuses a folder with other files, because merging or a user might confuse them with files of the index. */
 static enum status check_folder(const char *work) {
     DIR *folder = opendir(work);
     if (!folder) return errno == ENOENT ? STATUS_OK : fail_errno("%s", work);

@@ -10,11 +10,11 @@ struct fit_modes {
     struct eval_result *result;
     const struct memory_samples *samples;
     struct threads *threads;
-    bool *use; /* [documents], as the next */
+    bool *use; /* [documents], as is the next */
     int *file;
 };
 
-/* How a mode's mixture is fitted; the oracle's and kNN-LM's have no negatives. */
+/* Returns how a mode's mixture is fitted. Those of the oracle and of kNN-LM have no negatives. */
 static struct memory_fit_config fit_of(const struct memory_samples *s, int mode) {
     struct memory_fit_config c = {.kind = eval_kind_of(mode)};
     for (int side = 0; side < MEMORY_SIDES; side++)
@@ -26,7 +26,7 @@ static struct memory_fit_config fit_of(const struct memory_samples *s, int mode)
     return c;
 }
 
-/* Losses with a mixture, of the tokens of documents that are in use (or of the others). */
+/* Computes the losses with a mixture, for the tokens of documents that are in use, or of the other documents. */
 static void score(const struct fit_modes *f, const struct memory_mixture *m, int mode, bool in_use) {
     const struct memory_fit_config c = fit_of(f->samples, mode);
     for (int64_t i = 0; i < f->samples->n; i++) {
@@ -65,7 +65,7 @@ static enum status fit_part(struct fit_modes *f, struct memory_mixture *out, int
     return STATUS_OK;
 }
 
-/* The mode whose fit scores a mode: its own, except for modes whose chunks are not found in the store. */
+/* Returns the mode whose fit is used to score a mode: its own, unless its chunks are not found in the store. */
 static int fitted_as(int mode) {
     switch (mode) {
     case EVAL_MEMORY_RANDOM:
@@ -85,7 +85,7 @@ static enum status fit_mode(struct fit_modes *f, int mode) {
         for (int scored = 0; scored < EVAL_MODES; scored++)
             if (f->result->mode[scored] && fitted_as(scored) == mode) score(f, &m, scored, false);
     }
-    if (mode >= EVAL_MEMORY_ORACLE) return STATUS_OK; /* only reported: no program reads it */
+    if (mode >= EVAL_MEMORY_ORACLE) return STATUS_OK; /* it is only reported, and no program reads it */
     return fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
 }
 

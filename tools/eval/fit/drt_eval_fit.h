@@ -2,10 +2,10 @@
 #pragma once
 #include "tools/eval/drt_eval_run.h"
 
-/* Computes the losses of mode none and of each memory mode of result->mode: odd documents with a fit to the even ones,
- * and the reverse. Then fits the mixtures of *config to all documents. */
+/* Computes the losses of mode none and of each memory mode of result->mode: those of odd documents with a fit to the
+ * even ones, and the reverse. Then fits the mixtures of *config to all documents. */
 enum status eval_fit_crossed(struct memory_config *config, struct eval_result *result,
                              const struct memory_samples *samples, struct threads *threads);
-/* The same losses with the mixtures of *config. */
+/* Computes the same losses with the mixtures of *config. */
 enum status eval_fit_apply(struct eval_result *result, const struct memory_config *config,
                            const struct memory_samples *samples, const struct eval_options *o);

@@ -80,8 +80,8 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     return args_parse(&program, argc, argv, operands, &n_operands);
 }
 
-/* Collects the texts' states, then finds the nearest entries of the store to each; eval_run reads the texts again with
- * these. */
+/* Collects the states of the texts, then finds the nearest entries of the store for each. eval_run reads the texts
+ * again with these entries. */
 static enum status search_knn(struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
     const struct memory_knn_config config = {
         .engine = &m->model, .key_layer = m->engines.memory.key_layer, .m = (int)o->knn_entries};
@@ -96,7 +96,7 @@ static enum status search_knn(struct eval_machine *m, const struct eval_options 
     return s == STATUS_OK ? memory_knn_search(m->engines.knn, progress) : s;
 }
 
-/* The samples, of texts or of files; *config gets their setting. */
+/* Gets the samples from texts or from files, and sets *config to their setting. */
 static enum status collect(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
                            struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
     *config = m->engines.memory;
@@ -159,7 +159,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     const char *out = NULL;
     int code = parse(&o, &out, argc, argv, operands);
     if (code < 0) code = eval_modes("fit-memory", result.mode, &o);
-    result.mode[EVAL_NONE] = false; /* the samples have its losses */
+    result.mode[EVAL_NONE] = false; /* the samples contain its losses */
     result.mode[EVAL_MEMORY_OTHER] = o.other && result.mode[EVAL_MEMORY_CORPUS];
     result.mode[EVAL_MEMORY_OTHER_BOTH] = o.other && result.mode[EVAL_MEMORY_BOTH];
     if (code < 0) code = check(&o, &result, out);

@@ -10,13 +10,13 @@
 enum { TABLES = 5, DOCUMENT_TABLES = 4, NAME = 32 };
 static const char *const table_names[TABLES] = {"doc.file", "doc.number", "doc.tokens", "doc.bytes", "run"};
 
-/* The setting that must be equal in all files, as one line of text. */
+/* Writes the setting that must be the same in all files, as one line of text. */
 static void setting_text(char *out, size_t size, const struct memory_config *c) {
     char prints[65];
     for (size_t i = 0; i < 32; i++)
         snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
     int n = snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
-    if (c->searcher != MEMORY_LEXICAL) /* missing in files from before there were other kinds */
+    if (c->searcher != MEMORY_LEXICAL) /* files that were written before there were other kinds lack it */
         snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
 }
 
@@ -90,7 +90,7 @@ static enum status bad_file(const struct safetensors *f, const char *what) {
                 safetensors_path(f), what);
 }
 
-/* NULL if the file has no such table. */
+/* *out is NULL if the file has no such table. */
 static enum status table_read(int32_t **out, int64_t *n, const struct safetensors *f, const char *name) {
     const struct tensor_view *t = safetensors_find(f, name);
     *out = NULL;
@@ -117,7 +117,8 @@ static enum status check_tables(const struct safetensors *f, int32_t *const tabl
     return tokens == s->n && s->n > 0 ? STATUS_OK : bad_file(f, "has not the tokens of its documents");
 }
 
-/* The result's number of text `local` of the file: that of the same name, so that a text may be collected in parts. */
+/* Finds the result's number of text `local` of the file. Texts are matched by name, so several files may have
+ * parts of one text. */
 static enum status text_number(int *out, struct eval_result *r, const struct safetensors *f, int local) {
     char key[NAME];
     snprintf(key, sizeof key, "file%d", local);

@@ -1,5 +1,5 @@
-/* drt_eval_niah.c -- drt-eval niah: needles in a text's own past or in a store. Options; the rest is in
- * drt_eval_niah_run.c and drt_eval_niah_report.c. */
+/* drt_eval_niah.c -- drt-eval niah: needles in a text's own past or in a store. This file has the options;
+ * drt_eval_niah_run.c runs the trials, and drt_eval_niah_report.c prints the results. */
 #include "tools/eval/tasks/drt_eval_niah.h"
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/option_rows.h"

@@ -1,4 +1,4 @@
-/* drt_eval_niah.h -- the parts of drt-eval niah: samples, their trials, and what is shown of them. */
+/* drt_eval_niah.h -- the parts of drt-eval niah: samples, their trials, and the reports. */
 #pragma once
 #include "base/progress.h"
 #include "tools/tasks/needle.h"
@@ -11,36 +11,38 @@ struct niah_options {
     const char *format, *text_field, *tasks, *contexts, *wording, *write, *write_documents, *heat_map, *plot, *answers;
     const char *trials;
     int64_t value_ids;
-    enum needle_task task[NEEDLE_TASKS]; int n_tasks;     /* what `tasks` says */
-    int64_t context[NIAH_CONTEXTS]; int n_contexts;       /* what `contexts` says: ids, rising */
-    int64_t n_trials[NIAH_CONTEXTS];                      /* what `trials` says, of each context */
+    enum needle_task task[NEEDLE_TASKS]; int n_tasks;     /* from the option `tasks` */
+    int64_t context[NIAH_CONTEXTS]; int n_contexts;       /* from the option `contexts`: numbers of ids, ascending */
+    int64_t n_trials[NIAH_CONTEXTS];                      /* from the option `trials`: for each context */
 };
 
-/* Of one task at one context. depth_whole: whole answers of samples whose needle lies in that tenth of the text. */
+/* The results of one task at one context. depth_whole: complete answers of samples whose needle is in that
+ * tenth of the text. */
 struct niah_cell {
     int64_t trials;
-    int64_t whole, scored;               /* each id of the answer was the likeliest; the papers' one id was */
-    int64_t retrieved;                   /* every chunk with an id of a requested value was a neighbour of the answer */
+    /* whole: each id of the answer was the most probable; scored: the id that the papers score was */
+    int64_t whole, scored;
+    int64_t retrieved; /* every chunk that contains an id of a requested value was a neighbour of the answer */
     int64_t depth_trials[NIAH_DEPTHS], depth_whole[NIAH_DEPTHS];
     double seconds;
-    int64_t tokens;                      /* read in that time */
+    int64_t tokens;                      /* tokens that were read in `seconds` */
     int64_t past_bytes;                  /* of one text's own past: landmarks and ids of its chunks */
-    size_t resident;                     /* bytes of this process after it, at their peak */
+    size_t resident;                     /* peak of the process's resident bytes after this cell */
 };
 struct niah_result { struct niah_cell cell[NEEDLE_TASKS][NIAH_CONTEXTS]; };
 
-/* drt_eval_niah_run.c: with --write or --write-documents, samples are written and no model is asked. */
+/* drt_eval_niah_run.c. With --write or --write-documents, samples are written and no model is run. */
 enum status niah_run(struct niah_result *out, const struct niah_options *o, const struct progress *progress);
 
 /* drt_eval_niah_report.c */
 void niah_print(const struct niah_result *r, const struct niah_options *o);
 void niah_print_json(const struct niah_result *r, const struct niah_options *o);
-/* An SVG picture: a map for each task, contexts across, depths down, the share of whole answers as colour and as
- * number. */
+/* Draws an SVG plot: a heat map for each task, with contexts across and depths down. The share of complete answers is
+ * shown as a colour and as a number. */
 enum status niah_draw(const struct niah_result *r, const struct niah_options *o);
-double niah_bytes(const struct niah_cell *cell);          /* of its own past, for each token of a text */
-/* drt_eval_niah_plot.c: seconds and bytes a token against the context, a line for each task; an SVG picture. */
+double niah_bytes(const struct niah_cell *cell);          /* bytes of the own past per token of a text */
+/* drt_eval_niah_plot.c: an SVG plot of seconds and bytes per token against the context, with a line for each task. */
 enum status niah_plot(const struct niah_result *r, const struct niah_options *o);
-/* An SVG picture's first line, for text of 12 pixels on white. */
+/* Writes the first line of an SVG plot, for text of 12 pixels on white. */
 void niah_svg_begin(FILE *f, int width, int height);
 void niah_context_text(char out[24], int64_t n);          /* "4K", "1M", "1000" */

@@ -1,4 +1,4 @@
-/* drt_eval_niah_plot.c -- what a token costs against the context: seconds, and bytes of the own past, side by side. */
+/* drt_eval_niah_plot.c -- a plot of seconds and bytes of the own past per token, against the context, side by side. */
 #include "tools/eval/tasks/drt_eval_niah.h"
 #include "train/plot/plot_axis.h"
 
@@ -10,7 +10,7 @@ static const char *const colours[NEEDLE_TASKS] = {"#2166ac", "#b2182b", "#1b7837
 struct cost_panel {
     const char *title;
     double (*cost)(const struct niah_cell *cell);
-    double left; /* of the picture */
+    double left; /* of one of the two plots */
     struct plot_axis x, y;
 };
 

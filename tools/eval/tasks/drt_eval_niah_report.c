@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* Wilson's score interval of a share, 95 %. */
+/* Computes Wilson's 95 % score interval of a share. */
 static void niah_interval(int64_t found, int64_t n, double *low, double *high) {
     const double z = 1.959963985, p = (double)found / (double)n, m = (double)n;
     const double centre = p + z * z / (2 * m), spread = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m));
@@ -83,7 +83,7 @@ void niah_print_json(const struct niah_result *r, const struct niah_options *o) 
 
 enum { CELL_W = 56, CELL_H = 22, LEFT = 76, TOP = 44, GAP = 56 };
 
-/* From dark orange (0) by a pale yellow to dark blue (1), which a colour-blind reader tells apart, too. */
+/* From dark orange (0) by a pale yellow to dark blue (1), which colour-blind readers can distinguish, too. */
 static void niah_colour(double share, int rgb[3]) {
     static const int ends[3][3] = {{179, 88, 6}, {247, 240, 210}, {33, 102, 172}};
     const int from = share < 0.5 ? 0 : 1;

@@ -1,4 +1,5 @@
-/* drt_eval_niah_run.c -- the haystack's ids, then each sample: written, or read by the model with its answer. */
+/* drt_eval_niah_run.c -- reads the ids of the haystack, then for each sample writes it, or reads it with the model and
+ * checks the answer. */
 #include "base/clock.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
@@ -11,26 +12,26 @@
 #include <math.h>
 #include <string.h>
 
-enum { HAYSTACK_MORE = 1 << 20 }; /* ids beyond the longest text, so that texts differ */
+enum { HAYSTACK_MORE = 1 << 20 }; /* ids in addition to the longest text, so that texts differ */
 
 struct niah_state {
     const struct niah_options *options;
     struct task_run run;
-    struct model_folder folder; /* where no model is asked */
+    struct model_folder folder; /* used if no model is run */
     const struct tokenizer *tokenizer;
     int chunk;
     int32_t eos;
     int32_t *haystack;
     int64_t n_haystack;
     size_t capacity;
-    FILE *file, *answers; /* of --write or --write-documents; of --answers. NULL: not wanted */
+    FILE *file, *answers; /* of --write or --write-documents; of --answers. NULL: not given */
     const char *path;
-    uint32_t *prompts; /* of the samples that were written as ids: where their answers begin */
+    uint32_t *prompts; /* for each sample that was written as ids: where its answer begins */
     size_t prompts_capacity;
     int64_t written, tokens;
-    enum needle_task task; /* of the sample that is asked, and its number */
+    enum needle_task task; /* task of the current sample, and its number */
     int64_t number;
-    int64_t *neighbour; /* what each group's newest query retrieved: chunks of the own past, or of the store */
+    int64_t *neighbour; /* the chunks that the newest query of each group retrieved, of the own past or of the store */
     int n_neighbours;
     int32_t *chunk_ids; /* of one chunk of the store */
     struct tokenizer_scratch *scratch;
@@ -87,7 +88,7 @@ static enum status niah_write_ids(struct niah_state *s, const int32_t *ids, int6
     return STATUS_OK;
 }
 
-/* A text, its answer and an end of document (ids), or a line in RULER's layout. */
+/* Writes a text, its answer and an end of document (ids), or a line in RULER's layout. */
 static enum status niah_write(struct niah_state *s, const struct needle_sample *sample) {
     struct json_writer w;
     const char *text;
@@ -130,7 +131,7 @@ static void niah_watch(void *context, int group, int64_t first_chunk, const stru
         if (newest[i] >= 0) s->neighbour[s->n_neighbours++] = newest[i];
 }
 
-/* Whether a neighbour is the chunk c of the text, or in a store the same ids as that chunk of the document. */
+/* *is: whether a neighbour is chunk c of the text, or in a store a chunk with the ids of chunk c of the document. */
 static enum status niah_is_neighbour(struct niah_state *s, bool *is, const struct needle_sample *sample, int64_t c) {
     *is = false;
     for (int i = 0; i < s->n_neighbours && !*is; i++) {
@@ -160,7 +161,7 @@ static void niah_write_number(struct json_writer *w, const char *key, int64_t va
     json_write_int(w, value);
 }
 
-/* A line of --answers. best [n_answer]: the likeliest ids. */
+/* Writes a line of --answers. best [n_answer]: the most probable ids. */
 static enum status niah_write_answer(struct niah_state *s, const struct needle_sample *sample,
                                      const struct generation_alternative *best, bool retrieved, bool found) {
     struct json_writer w;
@@ -210,7 +211,7 @@ static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const 
     TRY(generation_reset(s->run.generation, 0));
     decoder_state_watch(generation_state(s->run.generation), &watch);
     TRY(generation_feed(s->run.generation, sample->prompt, sample->n_prompt, NULL));
-    TRY(niah_retrieved(s, &retrieved, sample)); /* before the answer, which may complete another chunk */
+    TRY(niah_retrieved(s, &retrieved, sample)); /* before the answer, because the answer may complete another chunk */
     TRY(generation_feed(s->run.generation, sample->answer, sample->n_answer, &scores));
     cell->seconds += clock_seconds() - start;
     cell->tokens += sample->n_prompt + sample->n_answer;

@@ -1,4 +1,5 @@
-/* drt_eval_tasks.c -- drt-eval tasks: answers to the prompts of files, scored by what they contain or by ROUGE. */
+/* drt_eval_tasks.c -- drt-eval tasks: answers to the prompts of files, scored by the outputs that they
+ * contain, or by ROUGE. */
 #include "tools/eval/tasks/drt_eval_tasks.h"
 #include "base/clock.h"
 #include "base/formats/json.h"
@@ -14,7 +15,7 @@
 struct tasks_state {
     const struct tasks_options *options;
     struct task_run run;
-    FILE *answers; /* NULL: not wanted */
+    FILE *answers; /* NULL: not given */
     char *answer;
     size_t capacity;
     bool rouge;
@@ -113,7 +114,7 @@ static enum status tasks_samples(struct tasks_state *s, struct tasks_file_result
     return status;
 }
 
-/* auto: by the first file's first sample. */
+/* Determines the metric `auto` by the first sample of the first file. */
 static enum status tasks_metric(struct tasks_state *s, const char *path) {
     struct task_file *file;
     struct task_sample sample;
@@ -166,7 +167,7 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     progress_line_end(line);
     if (s.answers && fclose(s.answers) != 0 && status == STATUS_OK) status = fail_errno("%s", o.answers);
     report_missing("drt-eval", &s.run.engine, o.run.exact_fallback);
-    /* What was scored before a signal or a bad line is shown. */
+    /* the samples that were scored before a signal or a bad line are reported */
     if (status == STATUS_OK || results[0].n > 0) (o.run.json ? tasks_print_json : tasks_print)(results, n, s.rouge);
     task_run_close(&s.run);
     memory_free(s.answer);

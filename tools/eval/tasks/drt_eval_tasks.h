@@ -1,4 +1,4 @@
-/* drt_eval_tasks.h -- the parts of drt-eval tasks: options, figures, what is shown of them. */
+/* drt_eval_tasks.h -- the parts of drt-eval tasks: options, figures, reports. */
 #pragma once
 #include "tools/eval/drt_eval.h"
 #include "tools/tasks/rouge.h"
@@ -11,7 +11,7 @@ struct tasks_options {
     int64_t max_samples, max_tokens;
     bool align;
 };
-/* A figure a sample: RULER's score, or F of each kind of ROUGE. */
+/* One figure per sample: RULER's score, or F of each kind of ROUGE. */
 struct tasks_file_result {
     const char *path;
     double *scores[ROUGE_KINDS];
@@ -19,6 +19,7 @@ struct tasks_file_result {
     double seconds;
 };
 
-/* drt_eval_tasks_report.c: to standard output; `rouge`: the figures are those of ROUGE, else RULER's alone. */
+/* drt_eval_tasks_report.c: print to standard output. `rouge`: the figures are those of ROUGE,
+ * otherwise only RULER's. */
 void tasks_print(const struct tasks_file_result *results, int n, bool rouge);
 void tasks_print_json(const struct tasks_file_result *results, int n, bool rouge);

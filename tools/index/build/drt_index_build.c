@@ -185,7 +185,8 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
 
 static const struct {
     const char *name, *synopsis, *store_missing, *about, *examples;
-    int first_option, last_options; /* numbers of table rows that it lacks at the beginning and the end */
+    /* numbers of rows of the table that the command lacks, at the beginning and at the end */
+    int first_option, last_options;
 } programs[] = {
     [COMMAND_BUILD] = {"drt-index build", "CORPUS... --out STORE [options]", "--out STORE is missing",
                        BUILD_ABOUT

@@ -1,4 +1,5 @@
-/* drt_index_index.c -- drt-index index: trains the index of a store, fills its parts, merges them; or all of it. */
+/* drt_index_index.c -- drt-index index: trains the index of a store, fills its parts, merges them; or
+ * does all of this. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "indexer/search/clustering.h"
@@ -97,11 +98,12 @@ static enum status train(const struct options *o, struct store_index_parts_repor
     return s;
 }
 
-/* Whether the store has this index in one segment, so that nothing is left to do. */
+/* Whether the store already has this index in one segment. */
 static enum status is_made(const struct options *o, struct store_index_parts_report *r) {
     struct opened_store s;
     if (!o->index || strcmp(o->index, "auto") == 0) return STATUS_OK;
-    if (opened_store_open(&s, o->store) != STATUS_OK) return STATUS_OK; /* also where the old index is damaged */
+    /* the old index may be damaged, which is no failure here */
+    if (opened_store_open(&s, o->store) != STATUS_OK) return STATUS_OK;
     r->already = s.info.segments == 1 && strcmp(s.info.index, o->index) == 0;
     r->generation = s.info.generation;
     r->chunks = s.info.chunks;
@@ -110,7 +112,7 @@ static enum status is_made(const struct options *o, struct store_index_parts_rep
     return STATUS_OK;
 }
 
-/* A snapshot is refused before the work, and not at its end. */
+/* A snapshot is refused before the work, not after it. */
 static enum status all_steps(const struct options *o, struct store_index_parts_report *r,
                              const struct store_publish *how) {
     TRY(store_index_check_writable(o->store));

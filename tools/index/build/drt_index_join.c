@@ -1,5 +1,5 @@
-/* drt_index_join.c -- drt-index join: makes one store of the separately built parts of a corpus; and the options of
- * build --part. */
+/* drt_index_join.c -- drt-index join: makes one store of the separately built parts of a corpus. Also the options
+ * of build --part. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "store/parts/parts.h"
@@ -32,7 +32,8 @@ int drt_index_part_check(struct drt_index_part *p, const char *index, const char
     return -1;
 }
 
-/* The folder of a part's store is named by the part, so parts of one build can share a folder. */
+/* The folder of a part's store has a name with the part's number, so that the parts of one build can
+ * be in one folder. */
 enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
     char name[64];
     if (p->parts == 0) return STATUS_OK;

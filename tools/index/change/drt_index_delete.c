@@ -1,5 +1,5 @@
-/* drt_index_delete.c -- drt-index delete: removes documents from a store by number or by source; and the list of such
- * documents, which drop also prints. */
+/* drt_index_delete.c -- drt-index delete: removes documents from a store by number or by source. Also the list of such
+ * documents, which drop prints, too. */
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { LISTED = 10 }; /* documents named without --all */
+enum { LISTED = 10 }; /* documents that are printed without --all */
 
 void drt_index_listing_add(void *context, int64_t shard, const struct store_document *d) {
     struct drt_index_listing *l = context;

@@ -1,4 +1,4 @@
-/* drt_index_drop.c -- drt-index drop: removes shards whose tokens are lost from a store. */
+/* drt_index_drop.c -- drt-index drop: removes shards with lost tokens from a store. */
 #include "base/memory.h"
 #include "base/system/processors.h"
 #include "tools/index/drt_index.h"
@@ -55,7 +55,7 @@ static bool parse_number(int64_t *out, const char **text) {
     return *out < INT64_MAX;
 }
 
-/* "N", or "N-M" with both. */
+/* Parses "N", or "N-M", which includes both. */
 static bool parse_shards(struct options *o) {
     for (int i = 0; i < o->shards.count; i++) {
         const char *text = o->shards.items[i];

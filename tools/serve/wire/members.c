@@ -131,7 +131,7 @@ enum status members_text(struct members *m, struct request_text *out) {
     return json_string(&m->json, out->data, m->json.length + 1, &out->bytes);
 }
 
-/* entered: the event of the first id, or of the end, was read already. */
+/* entered: the event of the first id, or of the end, has been read. */
 enum status members_ids(struct members *m, struct request_text *out, bool entered) {
     size_t capacity = (size_t)out->n_ids;
     enum json_event event = entered ? JSON_NUMBER : json_next(&m->json);

@@ -10,7 +10,7 @@ const char *const retrieval_source_names[RETRIEVAL_SOURCES] = {"none", "self", "
 const char *const retrieval_memory_names[RETRIEVAL_MEMORIES] = {"none", "own", "corpus", "both"};
 const char *const request_searcher_names[SEARCH_KINDS] = {"landmark", "lexical", "hybrid"};
 
-#define EXACT_MAX 9007199254740992.0 /* 2^53: whole numbers that JSON readers agree on */
+#define EXACT_MAX 9007199254740992.0 /* 2^53: up to here all JSON readers read whole numbers exactly */
 
 /* Fails for a combination of several members. */
 static enum status request_wrong(char param[REQUEST_PARAM], const char *name, const char *message) {
@@ -138,7 +138,7 @@ static enum status model_read(struct members *m, enum json_event event) {
     return STATUS_OK;
 }
 
-/* OpenAI's chat clients send true. */
+/* OpenAI's chat clients send true */
 static enum status logprobs_read(struct members *m, enum json_event event) {
     struct completion_request *r = m->request;
     int64_t n = -1;
@@ -151,7 +151,7 @@ static enum status logprobs_read(struct members *m, enum json_event event) {
     return STATUS_OK;
 }
 
-/* Has no effect here. */
+/* Reads a member that has no effect. */
 static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }
@@ -270,7 +270,7 @@ enum status tokenize_request_parse(struct token_request *out, const char *body, 
     const struct member table[] = {
         {.name = "prompt", .kind = MEMBER_READ, .read = tokenize_prompt_read},
         {.name = "literal", .kind = MEMBER_BOOL, .value = &out->literal},
-        {.name = "add_special_tokens", .kind = MEMBER_BOOL, .value = &add}, /* no model here adds any */
+        {.name = "add_special_tokens", .kind = MEMBER_BOOL, .value = &add}, /* no supported model adds any */
         {.name = "model", .kind = MEMBER_READ, .read = ignored_text_read},
     };
     struct members m = {.param = out->param, .prefix = "", .request = out};

@@ -1,9 +1,9 @@
-/* request.h -- JSON bodies to requests: every member checked by name, type and range. Pure functions.
+/* request.h -- parses JSON bodies to requests. Every member is checked by name, type and range. Pure functions.
  *
- * A parse function fails with STATUS_INVALID and one line for the client; `param` of the request names the member at
- * fault ("": the whole body). A request owns its memory; free it also after a failure. Members that OpenAI's
- * clients send and that cannot be served are accepted with their neutral value only. Unknown members are refused,
- * because a misspelt one would otherwise change the result silently. */
+ * A parse function fails with STATUS_INVALID and one line for the client. `param` of the request names the wrong member
+ * ("": the whole body). A request owns its memory; free it also after a failure. Members of OpenAI's clients that are
+ * not supported are accepted only with their neutral value. Unknown members are refused, because a misspelt one would
+ * otherwise change the result silently. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -15,7 +15,7 @@ enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_M
 struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
-    int64_t max_prompt_tokens;           /* of one prompt; for a text it is checked after tokenizing */
+    int64_t max_prompt_tokens;           /* of one prompt; that of a text is checked after it is tokenized */
     int max_prompts;                     /* of one request */
 };
 
@@ -32,7 +32,7 @@ struct completion_request {
     char param[REQUEST_PARAM], model[REQUEST_NAME];       /* model "": not given */
     struct request_text *prompts; int n_prompts;
     int64_t max_tokens, top_k;
-    double temperature, top_p, min_p, repeat_penalty;     /* min_p, repeat_penalty 0: off */
+    double temperature, top_p, min_p, repeat_penalty;     /* min_p, repeat_penalty: 0 is off */
     uint64_t seed; bool seed_given;
     char *stops[REQUEST_STOPS]; int n_stops;
     int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
@@ -40,7 +40,7 @@ struct completion_request {
     bool source_given;
     enum retrieval_source source;
     enum retrieval_memory memory;
-    int64_t show;                        /* retrieval.k: neighbours of each group that the answer names */
+    int64_t show;                        /* retrieval.k: number of neighbours of each group in the answer */
 };
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,
                                      const struct request_limits *limits);
@@ -58,7 +58,7 @@ enum status search_request_parse(struct search_request *out, const char *body, s
                                  const struct request_limits *limits);
 void search_request_free(struct search_request *r);
 
-/* /tokenize {"prompt": text} (bare: special tokens are ordinary text) and /detokenize {"tokens": ids}. */
+/* /tokenize {"prompt": text} (literal: special tokens are ordinary text) and /detokenize {"tokens": ids}. */
 struct token_request { char param[REQUEST_PARAM]; struct request_text text; bool literal; };
 enum status tokenize_request_parse(struct token_request *out, const char *body, size_t bytes);
 enum status detokenize_request_parse(struct token_request *out, const char *body, size_t bytes,

@@ -73,7 +73,7 @@ struct route route_find(const char *method, const char *path) {
     return r;
 }
 
-/* Length of the name in "name", "name:port" or "[::1]:port"; 0: it has none of these forms. */
+/* Returns the length of the name in "name", "name:port" or "[::1]:port"; 0: the text has another form. */
 static size_t host_name(const char *host) {
     size_t name = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
     if (host[0] == '[' && host[name - 1] != ']') return 0;
@@ -115,6 +115,6 @@ bool route_key_matches(const char *authorization, const char *key) {
     memcpy(wanted, key, want);
     for (size_t i = 0; i < ROUTE_KEY_MAX; i++)
         different |= (unsigned char)(given[i] ^ wanted[i]);
-    __asm__ volatile("" : "+r"(different)); /* keeps the compiler from leaving the loop early */
+    __asm__ volatile("" : "+r"(different)); /* prevents the compiler from ending the loop early */
     return different == 0;
 }
