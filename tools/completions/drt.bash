@@ -58,6 +58,7 @@ _drt_options() {
 --wording papers|ruler
 --trials value
 --value-ids value
+--keys value
 --seed value
 --write file
 --write-documents file
@@ -543,7 +544,7 @@ _drt() {
     if [ -n "$commands" ] && [ "$COMP_CWORD" -gt 1 ]; then
         case " $commands " in *" ${COMP_WORDS[1]} "*) key="$program ${COMP_WORDS[1]}" ;; esac
     fi
-    # "--name=value" comes as three words.
+    # bash passes "--name=value" as three words.
     [ "$word" = = ] && word=
     [ "$before" = = ] && before=${COMP_WORDS[COMP_CWORD - 2]}
     while read -r name kind; do

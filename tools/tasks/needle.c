@@ -139,7 +139,7 @@ struct riddle {
     struct id_list statement[NEEDLE_STATEMENTS], question, answer;
     int n, first; /* number of statements; index of the first one that the answer needs */
     int scored;
-    char outputs[NEEDLE_STATEMENTS][48]; /* texts of the values in the answer */
+    char outputs[NEEDLE_KEYS][48]; /* texts of the values in the answer */
     int n_outputs;
 };
 /* Adds a value to the answer. */
@@ -212,9 +212,10 @@ static enum status riddle_hops(struct needle_maker *m, struct riddle *r) {
 }
 
 static enum status needle_riddle(struct needle_maker *m, struct riddle *r) {
-    static const int statements[NEEDLE_TASKS] = {1, 6, 4, 4};
+    static const int statements[NEEDLE_TASKS] = {1, NEEDLE_KEYS, 4, 4};
     memset(r, 0, sizeof *r);
     r->n = statements[m->config.task];
+    if (m->config.task == NEEDLE_MULTI_KEY && m->config.keys > 0) r->n = m->config.keys;
     if (m->config.task == NEEDLE_TWO_HOP) {
         TRY(riddle_hops(m, r));
     } else if (m->config.task == NEEDLE_MULTI_VALUE) {

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "data/tokenizer/tokenizer.h"
 
-/* Single: one statement. Multi-key: six statements with different keys, one of which is requested. Multi-value: four
+/* Single: one statement. Multi-key: statements with different keys, one of which is requested. Multi-value: four
  * statements with the same key; all values are requested, in the order of the text. Two-hop: two chains a -> b -> c; b
  * and c of one chain are requested. */
 enum needle_task { NEEDLE_SINGLE, NEEDLE_MULTI_KEY, NEEDLE_MULTI_VALUE, NEEDLE_TWO_HOP, NEEDLE_TASKS };
@@ -25,10 +25,11 @@ struct needle_config {
     int chunk;                           /* ids of a chunk, without its landmark */
     bool elsewhere;                      /* the statements are in a separate document, not in the prompt */
     int value_ids;                       /* NEEDLE_PAPERS: number of random ids of a value; 0: five, as in the papers */
+    int keys;                            /* statements of multi-key, at most NEEDLE_STATEMENTS; 0: NEEDLE_KEYS */
     uint64_t seed;
 };
 
-enum { NEEDLE_STATEMENTS = 6, NEEDLE_ANSWER_MAX = 64 };
+enum { NEEDLE_KEYS = 6, NEEDLE_STATEMENTS = 256, NEEDLE_ANSWER_MAX = 64 };
 struct needle_span { int64_t from, to; };                 /* ids from .. to-1 */
 /* Owned by the maker, and valid until the next call. */
 struct needle_sample {
@@ -36,10 +37,10 @@ struct needle_sample {
     const int32_t *document; int64_t n_document;          /* with `elsewhere`; otherwise NULL */
     int32_t answer[NEEDLE_ANSWER_MAX]; int n_answer;
     /* RULER's wording: the strings of the answer */
-    const char *outputs[NEEDLE_STATEMENTS]; int n_outputs;
+    const char *outputs[NEEDLE_KEYS]; int n_outputs;
     int scored;                          /* index of the id of the answer that the papers' code scores */
     /* where the values of the answer are: with `elsewhere` in the document, otherwise in the prompt */
-    struct needle_span value[NEEDLE_STATEMENTS]; int n_values;
+    struct needle_span value[NEEDLE_KEYS]; int n_values;
     double depth; /* position in the text, 0 .. 1, of the first statement that the answer needs */
 };
 

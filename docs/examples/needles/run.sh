@@ -57,23 +57,21 @@ gpu)
     samples valid-keys.u32 "$text" 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
     train gpu-read "$model" read
     samples retrieve.u32 "$text" 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
+    samples retrieve-keys.u32 "$text" 2008 --context 4K --trials 6000 --tasks multi-key --keys 32
     samples valid-retrieve.u32 "$text" 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
     train gpu-retrieve read/model retrieve
     niah --model retrieve/model --self-retrieval --context 4K,8K,16K,32K,64K,128K,256K,1M,4M,16M \
         --trials 200,200,200,200,200,200,200,50,10,3 --answers gpu-answers.jsonl --heat-map gpu-depth.svg --plot gpu-cost.svg
     ;;
 store)
-    samples corpus-keys.u32 "$text" 2008 --context 512 --trials 9000 --tasks multi-key
-    samples valid-keys.u32 "$text" 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
-    train gpu-corpus retrieve/model corpus
     # shellcheck disable=SC2086 # files separated by spaces
-    [ -e needles.store ] || drt-index build $last --model corpus/model --out needles.store
+    [ -e needles.store ] || drt-index build $last --model retrieve/model --out needles.store
     if [ ! -e needles-added ]; then
-        niah --model corpus/model --tasks multi-key --context 512 --trials 100 --write-documents needles.u32
-        drt-index add needles.u32 --store needles.store --model corpus/model
+        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --write-documents needles.u32
+        drt-index add needles.u32 --store needles.store --model retrieve/model
         touch needles-added
     fi
-    niah --model corpus/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --exact --answers store-answers.jsonl
+    niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --exact --answers store-answers.jsonl
     ;;
 ruler)
     for part in ruler:2009 valid-ruler:2010; do

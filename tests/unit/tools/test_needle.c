@@ -125,6 +125,32 @@ static void test_long_values(void) {
     needle_maker_free(m);
 }
 
+/* Many keys: each statement is there once, and one value is requested. */
+static void test_many_keys(void) {
+    enum { KEYS = 40 };
+    struct needle_sample s;
+    const struct needle_config config = {.tokenizer = tokenizer,
+                                         .haystack = hay,
+                                         .n_haystack = HAY,
+                                         .task = NEEDLE_MULTI_KEY,
+                                         .context = 4000,
+                                         .chunk = CHUNK,
+                                         .keys = KEYS,
+                                         .seed = test_seed()};
+    struct needle_maker *m;
+    const int32_t *start;
+    size_t n;
+    CHECK_OK(tokenizer_encode(tokenizer, scratch, "|One of the special", 19, TOKENIZER_LITERAL, &start, &n));
+    CHECK_OK(needle_maker_create(&m, &config));
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(needle_make(m, i, &s));
+        CHECK_EQ(occurs(s.prompt, s.n_prompt, start, (int64_t)n), KEYS);
+        CHECK_EQ(s.n_values, 1);
+        CHECK(memcmp(s.prompt + s.value[0].from, s.answer, 5 * sizeof *s.answer) == 0);
+    }
+    needle_maker_free(m);
+}
+
 static void test_refused(void) {
     struct needle_sample s;
     struct needle_maker *m = make(NEEDLE_MULTI_KEY, NEEDLE_PAPERS, 256, false);
@@ -151,6 +177,7 @@ int main(int argc, char **argv) {
         test_ruler((enum needle_task)task);
     }
     test_long_values();
+    test_many_keys();
     test_refused();
     tokenizer_scratch_free(scratch);
     tokenizer_free(tokenizer);

@@ -25,6 +25,8 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         {"value-ids", ARG_INT, &o->value_ids, "N",
          "wording papers: random ids of a value; samples with long values teach more in the same time", 1,
          NEEDLE_ANSWER_MAX},
+        {"keys", ARG_INT, &o->keys, "N", "statements of a multi-key sample, each with a key of its own", 2,
+         NEEDLE_STATEMENTS},
         {"seed", ARG_INT, &o->run.seed, "N", "seed of the samples", 0, INFINITY},
         {"write", ARG_PATH, &o->write, "FILE",
          "write the samples with their answers to FILE and ask no model: .u32 (token ids, for drt-train) or .jsonl "
@@ -147,7 +149,8 @@ int eval_niah(int argc, char **argv, const char **operands) {
                              .contexts = "4K",
                              .wording = "papers",
                              .trials = "20",
-                             .value_ids = 5};
+                             .value_ids = 5,
+                             .keys = NEEDLE_KEYS};
     struct niah_result result = {0};
     struct progress_line *line = NULL;
     int code = parse(&o, argc, argv, operands);

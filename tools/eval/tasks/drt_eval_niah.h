@@ -10,7 +10,7 @@ struct niah_options {
     struct arg_strings data;
     const char *format, *text_field, *tasks, *contexts, *wording, *write, *write_documents, *heat_map, *plot, *answers;
     const char *trials;
-    int64_t value_ids;
+    int64_t value_ids, keys;
     enum needle_task task[NEEDLE_TASKS]; int n_tasks;     /* from the option `tasks` */
     int64_t context[NIAH_CONTEXTS]; int n_contexts;       /* from the option `contexts`: numbers of ids, ascending */
     int64_t n_trials[NIAH_CONTEXTS];                      /* from the option `trials`: for each context */

@@ -243,6 +243,7 @@ static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enu
                                          .chunk = s->chunk,
                                          .elsewhere = s->options->run.corpus || s->options->write_documents,
                                          .value_ids = (int)s->options->value_ids,
+                                         .keys = (int)s->options->keys,
                                          .seed = (uint64_t)s->options->run.seed};
     struct needle_maker *maker;
     char stage[64];
