@@ -6,8 +6,8 @@
  *   pass 3   weights of the entries; every block computes the gate, a warp for each hidden unit; p of each side and
  *            log p of its share of the vocabulary
  *
- * The gate needs each side's likeliest token. An addition returns the sum before it, so the thread that adds a token's last
- * exponential sees its whole sum, and no sum seen is greater. The greatest sum seen is the greatest of all.
+ * The gate needs each side's likeliest token. An addition returns the sum before it, so the thread that adds a token's
+ * last exponential sees its whole sum, and no sum seen is greater. The greatest sum seen is the greatest of all.
  *
  * Columns of both sides are one range. With few entries the time is that of chains of loads, barriers and logarithms;
  * with many, that of reading the keys once. H200, d 768, 2,048 entries of the text's own past: 29 us with 1,016
