@@ -543,7 +543,7 @@ _drt() {
     if [ -n "$commands" ] && [ "$COMP_CWORD" -gt 1 ]; then
         case " $commands " in *" ${COMP_WORDS[1]} "*) key="$program ${COMP_WORDS[1]}" ;; esac
     fi
-    # "--name=value" comes as three words.
+    # bash passes "--name=value" as three words.
     [ "$word" = = ] && word=
     [ "$before" = = ] && before=${COMP_WORDS[COMP_CWORD - 2]}
     while read -r name kind; do
