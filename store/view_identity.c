@@ -1,4 +1,4 @@
-/* view_identity.c -- one number that two processes compare, to know that they read the same store. */
+/* view_identity.c -- one number that two processes compare, to check that they read the same store. */
 #include "base/crc32c.h"
 #include "store/view_internal.h"
 #include <string.h>

@@ -28,7 +28,7 @@ enum status record_put_checked(struct catalog_txn *t, const char *name, uint8_t 
     return catalog_put(t, TABLE_META, name, strlen(name), value, bytes + CRC_BYTES);
 }
 
-/* The version comes first, so that an older program can report a version that it does not know. */
+/* The version comes first, so that an older program can report a newer version. */
 enum status record_put_format(struct catalog_txn *t, enum store_landmarks type) {
     uint8_t format[FORMAT_BYTES + CRC_BYTES], value[TYPE_BYTES + CRC_BYTES];
     value[0] = type == STORE_LANDMARKS_I8 ? TYPE_I8 : TYPE_NONE;

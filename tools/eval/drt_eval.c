@@ -15,8 +15,8 @@ static const struct command commands[] = {
     {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", eval_ppl},
     {"fit-memory", "fit temperature and gate of a token memory to held-out text", eval_fit_memory},
     {"tasks", "answers to the prompts of files: RULER's score, ROUGE", eval_tasks},
-    {"ablation", "many models, stores and modes beside a Base LM, from one config to one table", eval_ablation},
-    {"niah", "needles hidden in a text or in a store: found at which length and depth", eval_niah},
+    {"ablation", "a table of many models, stores and modes against a Base LM, from one config", eval_ablation},
+    {"niah", "needles in a text or in a store: how many are found, by length and depth", eval_niah},
 };
 static const struct command_program program = {
     .name = "drt-eval", .about = "Measures models.\n", .commands = commands, .n_commands = ARRAY_LEN(commands)};

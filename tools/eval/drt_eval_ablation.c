@@ -19,10 +19,10 @@ struct ablation_options {
 
 static int parse(struct ablation_options *o, const char **operands, int argc, char **argv) {
     const struct arg_option options[] = {
-        {"out", ARG_PATH, &o->out, "RUN", "the run's folder; made where it is missing (required)", 0, 0},
+        {"out", ARG_PATH, &o->out, "RUN", "the run's folder; made if it is missing (required)", 0, 0},
         {"corpus", ARG_PATH, &o->corpus, "DIR",
          "folder that the files of the config are relative to (default: the config's own)", 0, 0},
-        {"estimate", ARG_FLAG, &o->estimate, NULL, "check the config, print how long what is left takes, and end", 0,
+        {"estimate", ARG_FLAG, &o->estimate, NULL, "check the config, print the time of the missing parts, and end", 0,
          0},
         {"max-minutes", ARG_DOUBLE, &o->max_minutes, "T", "stop cleanly after T minutes; 0: no limit", 0, 1e7},
         {"list-rows", ARG_FLAG, &o->list_rows, NULL, "print the rows that a config may select, and end", 0, 0},
@@ -31,10 +31,11 @@ static int parse(struct ablation_options *o, const char **operands, int argc, ch
         .name = "drt-eval ablation",
         .synopsis = "CONFIG --out RUN [options]",
         .about =
-            "Trains or takes models, builds their stores, scores all rows that CONFIG selects on the same positions, "
-            "and writes RUN/table.txt, table.json and table.html: every row beside the Base LM, with 95 % intervals, "
-            "by text and by overlap with the store. Stopped (Ctrl-C, --max-minutes) or killed, the same command "
-            "continues, and the table is the same. docs/ablation.md has the rows and the keys of CONFIG.",
+            "Trains models or uses finished ones, builds their stores, scores all rows that CONFIG selects on the "
+            "same positions, and writes RUN/table.txt, table.json and table.html: the change of every row against the "
+            "Base LM, with 95 % intervals, by text and by overlap with the store. A run that was stopped (Ctrl-C, "
+            "--max-minutes) or killed continues when the same command is run again, and gives the same table. "
+            "docs/ablation.md has the rows and the keys of CONFIG.",
         .examples = "  drt-eval ablation docs/examples/ablation/small.json --out run --estimate\n"
                     "  drt-eval ablation docs/examples/ablation/small.json --out run --max-minutes 10\n",
         .options = options,

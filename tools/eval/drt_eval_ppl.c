@@ -25,22 +25,21 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "base-2 and so on)",
          0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
-         "also mix token memories in: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0,
-         0},
+         "also mix token memories: any of own,corpus,both,random (modes memory-own and so on; none: no memory)", 0, 0},
         {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
-         "also read chunks that are found with the words of the chunk to come, with the gate of corpus (mode "
+         "also read chunks that are found by the words of the chunk to come, with the gate of corpus (mode "
          "memory-oracle)",
          0, 0},
         {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both", "what GCA reads under the token memory", 0, 0},
         {"store-parts", ARG_STRING, &o->store_parts, "LIST",
-         "also read the first parts of the store alone: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (mixed with the gates of "
-         "the whole)",
+         "also read only a first part of the store: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (with the gates of the whole "
+         "store)",
          0, 0},
         {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {"exclude", ARG_STRING, &o->exclude, "doc|window=N|none",
-         "chunks that a query must not find where its document is also in the store: the whole document, the chunks "
+         "chunks that a query must not find if its document is also in the store: the whole document, the chunks "
          "at most N away from the query's own, or none",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
@@ -55,7 +54,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         OPTIONS_OF_WORKERS(o->workers),
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
         OPTIONS_OF_MACHINE(o->where, o->threads),
-        {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out what the documents share with the store", 0, 0},
+        {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out the overlap of the documents with the store", 0, 0},
         OPTION_JSON_TABLES(o->json),
     };
     const struct arg_program program = {

@@ -8,17 +8,17 @@
 
 static const struct command commands[] = {
     {"build", "make a store from a corpus", drt_index_build},
-    {"join", "make one store of parts that were built apart", drt_index_join},
+    {"join", "make one store of parts that were built separately", drt_index_join},
     {"index", "make the index of a store, in one process or in many", drt_index_index},
     {"add", "add documents to a store", drt_index_add},
     {"update", "replace the documents of a store that have changed", drt_index_update},
     {"search", "find the chunks that the model would retrieve after a text", drt_index_search},
     {"get", "print a chunk or a document by its id", drt_index_get},
-    {"stats", "show what a store holds", drt_index_stats},
+    {"stats", "show the contents of a store in numbers", drt_index_stats},
     {"verify", "check for missing, truncated or damaged files", drt_index_verify},
     {"repair", "rebuild derived files: indexes, landmarks, hashes", drt_index_repair},
-    {"delete", "take documents out by number or source", drt_index_delete},
-    {"compact", "make a new store of the documents that are left", drt_index_compact},
+    {"delete", "delete documents by number or source", drt_index_delete},
+    {"compact", "make a new store of the remaining documents", drt_index_compact},
     {"freeze", "make a snapshot for readers on many hosts", drt_index_freeze},
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
@@ -31,7 +31,7 @@ static const struct command commands[] = {
 static const struct command_program program = {
     .name = "drt-index",
     .about = "Builds, searches and maintains chunk stores for retrieval language models. A store is one folder. It\n"
-             "holds a corpus cut into chunks, one landmark vector for each chunk, and an index over the vectors.\n"
+             "has a corpus divided into chunks, one landmark vector per chunk, and an index over the vectors.\n"
              "One process may write to a store while any number of processes read it.\n",
     .examples = "Examples:\n"
                 "  drt-index build corpus/ more.jsonl.zst --out store\n"

@@ -26,16 +26,16 @@ struct landmark_maker {
      0, 0},                                                                                                            \
     {"encoder-kind", ARG_CHOICE, &(o).kind, "auto|cosine|dot|e5",                                                      \
      "how its vectors are compared: cosine; dot: inner products; e5: cosine, with \"query: \" and \"passage: \" "      \
-     "before the texts; auto: as the store has it, cosine for a new store (default: auto)",                            \
+     "before the texts; auto: that of the store, cosine for a new store (default: auto)",                              \
      0, 0}
 
 #define OPTIONS_OF_VECTORS(o)                                                                                          \
     {"vectors", ARG_PATH, &(o).vectors, "FILE",                                                                        \
-     "landmarks that were made elsewhere: a row for each chunk of the corpus, in the order of drt-index export; "      \
+     "landmarks that another program made: a row for each chunk of the corpus, in the order of drt-index export; "     \
      ".npy (float32 or float16) or .fbin",                                                                             \
      0, 0},                                                                                                            \
     {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                    \
-     "what made the vectors; a store takes more vectors of the same name only (default: of this file alone)", 0, 0}
+     "name of their encoder; a store accepts more vectors only under the same name (default: only this file)", 0, 0}
 
 bool landmark_options_none(const struct landmark_options *o);     /* whether --landmarks none was given */
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */

@@ -101,12 +101,12 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index repair",
         .synopsis = "--store STORE [--model DIR] [options]",
-        .about = "Makes again what follows from the rest: the index and its template from the landmarks, the lexical "
-                 "index from the tokens, the table of "
-                 "document hashes from the documents, and with --model damaged landmarks from their tokens. Removes "
-                 "files that no record names. Prints what is left, with what helps, and leaves with exit code 1 then: "
-                 "lost tokens follow from nothing (see drt-index drop).\n\n"
-                 "A run that was stopped or killed leaves a store that the same command repairs.",
+        .about =
+            "Makes derived data again: the index and its template from the landmarks, the lexical index from the "
+            "tokens, the table of document hashes from the documents, and with --model damaged landmarks from "
+            "their tokens. Removes files that no record names. If problems remain, prints them with their remedies "
+            "and ends with exit code 1: lost tokens cannot be made again (see drt-index drop).\n\n"
+            "A run that was stopped or killed leaves a store that the same command repairs.",
         .examples = "  drt-index repair --store store\n"
                     "  drt-index repair --store store --model model\n",
         .options = options,

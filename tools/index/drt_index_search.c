@@ -107,12 +107,12 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         .name = "drt-index search",
         .synopsis = "TEXT|--from-chunk ID|--queries FILE --store STORE [options]",
         .about =
-            "Prints the chunks that the model would retrieve after TEXT. The query is the one that generation "
-            "uses: TEXT runs through the decoder, whose state at the landmark after the last chunk (normed) is the "
-            "query vector. TEXT's last whole chunks count, at most 8; a TEXT shorter than one chunk is repeated in "
-            "front of itself until it fills one: a passage of a few chunks finds much better than a lone question "
-            "does. Scores are query . landmark / sqrt(dimensions), computed exactly; they may be negative. "
-            "With --searcher lexical or hybrid the order is that searcher's, the scores are still those.",
+            "Prints the chunks that the model would retrieve after TEXT. The query is that of generation: the decoder "
+            "reads TEXT, and its normed state at the landmark after the last chunk is the query vector. Only the last "
+            "whole chunks of TEXT are used, at most 8. A TEXT shorter than one chunk is repeated until it fills one; a "
+            "passage of a few chunks gives much better results than a single question. Scores are query . landmark / "
+            "sqrt(dimensions), computed exactly; they may be negative. With --searcher lexical or hybrid that searcher "
+            "determines the order, and the scores are the same.",
         .examples = "  drt-index search \"The treaty was signed in\" --store store --k 3\n"
                     "  drt-index search \"RCU grace period\" --store store --searcher hybrid\n"
                     "  drt-index search --from-chunk 1234 --exclude window=4 --store store\n"

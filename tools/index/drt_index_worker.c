@@ -152,7 +152,8 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
          0},
         {"slice", ARG_STRING, &o.slice, "i/N", "which of N slices this worker searches, from 1 to N", 0, 0},
         {"listen", ARG_STRING, &o.listen, "IP:PORT",
-         "serve all who connect, until SIGTERM; port 0: any free one; others than loopback need --api-key-file", 0, 0},
+         "serve all connections until SIGTERM; port 0: any free one; addresses other than loopback need --api-key-file",
+         0, 0},
         {"port-file", ARG_PATH, &o.port_file, "FILE", "the port is written there once the worker listens", 0, 0},
         {"api-key-file", ARG_PATH, &o.key_file, "FILE", "its first line is the key that connections must have", 0, 0},
         {"threads", ARG_INT, &o.threads, "N",
@@ -163,10 +164,10 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
         .name = "drt-index worker",
         .synopsis = "--store STORE --slice i/N [--listen IP:PORT] [options]",
         .about = "Searches a slice of a store for other processes. A slice has 1/N of the chunks, and the segments of "
-                 "the index that lie in it. Requests and hits have a binary form.\n\n"
+                 "the index in it. Requests and hits have a binary form.\n\n"
                  "With --listen it serves any number of programs that connect to it with their option --workers: "
-                 "drt-index search, drt-eval, drt-generate and drt-serve. Without, requests come on standard input "
-                 "from drt-index search --worker, which starts it, and it ends when its input does.",
+                 "drt-index search, drt-eval, drt-generate and drt-serve. Without --listen it reads requests of "
+                 "drt-index search --worker, which starts it, on standard input, and ends with this input.",
         .examples = "  drt-index worker --store /nfs/store --slice 1/2 --listen 127.0.0.1:7001\n"
                     "  drt-index search --queries q.npy --store /nfs/store \\\n"
                     "      --worker 'ssh a drt-index worker --store /nfs/store --slice 1/2' \\\n"

@@ -12,7 +12,7 @@
 static void print_help(FILE *out, const struct command_program *p) {
     fprintf(out, "Usage: %s COMMAND ...\n\n%s\nCommands:\n", p->name, p->about);
     for (size_t i = 0; i < p->n_commands; i++)
-        fprintf(out, "  %-8s %s\n", p->commands[i].name, p->commands[i].what);
+        fprintf(out, "  %-10s  %s\n", p->commands[i].name, p->commands[i].what);
     fprintf(out,
             "\n%sResults go to standard output, progress and errors to standard error. Exit code: 0 done, 1 failed\n"
             "(or stopped, or problems found), 2 wrong usage. %s COMMAND --help describes a command,\n"

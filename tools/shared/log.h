@@ -13,7 +13,7 @@ enum log_level { LOG_INFO, LOG_WARNING, LOG_ERROR };
 bool *log_json(void);
 #define OPTION_LOG_JSON                                                                                                \
     {"log-json", ARG_FLAG, log_json(), NULL,                                                                           \
-     "standard error gets one JSON object a line (docs/logs.md), and no line that is rewritten", 0, 0}
+     "write one JSON object per line to standard error (docs/logs.md), and rewrite no line", 0, 0}
 
 /* Writes a line "from: text", or with --log-json an object whose member "message" is the text. from NULL: only the
  * text. Control characters are escaped. */

@@ -23,8 +23,8 @@ struct worker_options {
      "are the same",                                                                                                   \
      0, 0}
 #define OPTIONS_OF_WORKER_LINK(o)                                                                                      \
-    {"worker-key-file", ARG_PATH, &(o).key_file, "FILE", "its first line is the key that the workers want", 0, 0},     \
-    {"worker-timeout", ARG_INT, &(o).timeout, "SECONDS", "a worker that does not answer for so long is lost; 0: 60",   \
+    {"worker-key-file", ARG_PATH, &(o).key_file, "FILE", "its first line is the key that the workers require", 0, 0},  \
+    {"worker-timeout", ARG_INT, &(o).timeout, "SECONDS", "time that a worker has for an answer; 0: 60",                \
      0, 1e6}
 #define OPTIONS_OF_WORKERS(o) OPTION_WORKER_ADDRESSES(o), OPTIONS_OF_WORKER_LINK(o)
 

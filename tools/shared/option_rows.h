@@ -30,7 +30,7 @@
 #define OPTIONS_OF_TEXTS(o)                                                                                            \
     OPTION_TEXT_FIELD((o).text_field),                                                                                 \
     {"skip-bad-lines", ARG_FLAG, &(o).skip_bad_lines, NULL,                                                            \
-     "skip and count jsonl lines that hold no document (not JSON, no text) and rows without text; default: stop at "   \
+     "skip and count jsonl lines that are not documents (not JSON, no text) and rows without text; default: stop at "  \
      "the first",                                                                                                      \
      0, 0},                                                                                                            \
     {"no-follow", ARG_FLAG, &(o).no_follow, NULL, "skip symbolic links in folders; default: follow them", 0, 0}

@@ -13,7 +13,7 @@
 #define OPTION_NPROBE(count)                                                                                           \
     {"nprobe", ARG_INT, &(count), "N",                                                                                 \
      "IVF lists to scan, of the store's index or of gpu-ivf on a GPU; 0: the index's default, and on a GPU exact "     \
-     "search where the landmarks take at most 2 GiB",                                                                  \
+     "search if the landmarks take at most 2 GiB",                                                                     \
      0, 1 << 20}
 #define OPTIONS_OF_SEARCH(o)                                                                                           \
     {"searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                       \

@@ -89,15 +89,15 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
         {"documents", ARG_INT, &o.documents, "N", "only the first N; 0: all", 0, 1e15},
         OPTION_JSON(o.json, "count: one line of JSON"),
     };
-    const struct arg_program program = {.name = print ? "drt-tokenizer decode" : "drt-tokenizer count",
-                                        .synopsis = "FILE.u16|FILE.u32... --tokenizer FILE [options]",
-                                        .about =
-                                            print ? "Prints the text of a token file, documents apart by an empty line."
-                                                  : "Counts documents, tokens and bytes of text, and checks every id.",
-                                        .options = options,
-                                        .n_options = print ? ARRAY_LEN(options) - 1 : ARRAY_LEN(options),
-                                        .min_operands = 1,
-                                        .max_operands = -1};
+    const struct arg_program program = {
+        .name = print ? "drt-tokenizer decode" : "drt-tokenizer count",
+        .synopsis = "FILE.u16|FILE.u32... --tokenizer FILE [options]",
+        .about = print ? "Prints the text of a token file, with an empty line between documents."
+                       : "Counts documents, tokens and bytes of text, and checks every id.",
+        .options = options,
+        .n_options = print ? ARRAY_LEN(options) - 1 : ARRAY_LEN(options),
+        .min_operands = 1,
+        .max_operands = -1};
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.tokenizer) return drt_tokenizer_usage(name, "--tokenizer is missing");

@@ -61,7 +61,7 @@ expect_usage "as many as --context" niah --context 1K,4K,8K --trials 3,2
 expect_usage "--trials takes" niah --trials 3x
 expect_usage "--plot FILE ends in .svg" niah --plot p.png
 expect_usage "needs --wording ruler" niah --write "$TMP/x.jsonl"
-expect_usage "ask no model" niah --write "$TMP/x.u32" --self-retrieval
+expect_usage "run no model" niah --write "$TMP/x.u32" --self-retrieval
 expect_usage "one kind of retrieval" niah --self-retrieval --corpus-retrieval --store "$TMP/s"
 
 # Samples of every task, with the model's own past, and the picture.

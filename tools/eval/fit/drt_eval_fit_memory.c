@@ -15,44 +15,41 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
     const struct arg_option options[] = {
         OPTION_MODEL(o->model),
         {"data", ARG_STRINGS, &o->data, "FILE",
-         "held-out texts (required but with --samples; may be given several times)", 0, 0},
+         "held-out texts (required unless --samples is given; may be given several times)", 0, 0},
         {"out", ARG_PATH, out, "FILE",
-         "configuration to write, memory.json of a model's folder, say (required but with --apply)", 0, 0},
+         "configuration to write, such as memory.json of a model's folder (required unless --apply is given)", 0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
-         "memories to fit: any of own,corpus,both; random: teach the gates of corpus and both to close on random "
-         "chunks, and "
-         "report these with corpus' gate",
+         "memories to fit: any of own,corpus,both; random: fit the gates of corpus and both to close on random chunks, "
+         "too, and report these with corpus' gate",
          0, 0},
         {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
-         "also report chunks that are found with the words of the chunk to come, with a gate of their own", 0, 0},
+         "also report chunks that are found by the words of the chunk to come, with their own gate", 0, 0},
         {"knn-lm", ARG_FLAG, &o->knn_lm, NULL,
-         "also report kNN-LM over every token of the store, exactly, with a gate of its own: texts are read twice, the "
-         "store is encoded once",
+         "also report exact kNN-LM over every token of the store, with its own gate: texts are read twice, the store "
+         "is encoded once",
          0, 0},
-        {"knn-entries", ARG_INT, &o->knn_entries, "N", "entries that kNN-LM mixes of a token", 1, TOPK_SAMPLE_MAX},
-        {"keep", ARG_PATH, &o->keep, "FILE", "also write what was collected of the texts, for --samples", 0, 0},
+        {"knn-entries", ARG_INT, &o->knn_entries, "N", "entries that kNN-LM mixes for each token", 1, TOPK_SAMPLE_MAX},
+        {"keep", ARG_PATH, &o->keep, "FILE", "also write the samples of the texts, for --samples", 0, 0},
         {"samples", ARG_STRINGS, &o->samples, "FILE",
-         "fit to what --keep wrote, instead of reading texts (may be given several times)", 0, 0},
+         "fit to samples that --keep wrote, instead of reading texts (may be given several times)", 0, 0},
         {"other", ARG_PATH, &o->other, "FILE",
-         "what --keep wrote of the same texts with a store of other text: teach the gates of corpus and both to close "
-         "on its chunks too, and report these (modes memory-other, memory-other-both)",
+         "samples that --keep wrote of the same texts with a store of other text: fit the gates of corpus and both to "
+         "close on its chunks, too, and report these (modes memory-other, memory-other-both)",
          0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
-        {"store", ARG_PATH, &o->store, "DIR", "store of a tokenizer and a chunk size like the model's", 0, 0},
+        {"store", ARG_PATH, &o->store, "DIR", "store with the model's tokenizer and chunk size", 0, 0},
         {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both",
          "what GCA reads under the token memory while it is fitted and reported: mode none is then the model with that "
          "retrieval",
          0, 0},
         {"store-parts", ARG_STRING, &o->store_parts, "LIST",
-         "also read the first parts of the store alone: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (each with a fit of its "
-         "own)",
-         0, 0},
+         "also read only a first part of the store: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (each with its own fit)", 0, 0},
         {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         OPTIONS_OF_WORKERS(o->workers),
         {"base", ARG_STRINGS, &o->base, "DIR",
-         "a Base LM of the same tokenizer, reported beside (mode base; several: base-2 and so on)", 0, 0},
-        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is in the store too may find itself", 0,
+         "a Base LM of the same tokenizer, also reported (mode base; several: base-2 and so on)", 0, 0},
+        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is also in the store may find itself", 0,
          0},
         OPTIONS_OF_WINDOWS(*o),
         OPTION_FORMAT(o->format, "--data"),
@@ -66,12 +63,10 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         .synopsis = "--data FILE --out FILE [--model DIR] [--store DIR] [options]",
         .about =
             "Fits how a model's distribution is mixed with those of token memories: temperatures and a small gate for "
-            "each choice of memories. No weight of the model changes, and a Base LM will do.\n\n"
-            "The figures are of the odd documents of each file (counted from 0) with a fit to the even ones, and of "
-            "the "
-            "even ones with a fit to the odd ones: no text is scored with a gate that saw it. The configuration that "
-            "is "
-            "written is fitted on all.",
+            "each choice of memories. No weight of the model changes, and the model may be a Base LM.\n\n"
+            "In the figures, odd documents of each file (counted from 0) are scored with a fit to the even ones, and "
+            "even ones with a fit to the odd ones: no text is scored with a gate that was fitted on it. The "
+            "configuration is fitted on all documents.",
         .examples = "  drt-eval fit-memory --data valid.jsonl.xz --store docs.store \\\n"
                     "    --memory own,corpus,both,random --model base-lm --out base-lm/memory.json\n",
         .options = options,

@@ -23,34 +23,33 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         {"trials", ARG_STRING, &o->trials, "LIST",
          "samples of each task and context: one number, or one for each context: 200,200,50", 0, 0},
         {"value-ids", ARG_INT, &o->value_ids, "N",
-         "wording papers: random ids of a value; samples with long values teach more in the same time", 1,
+         "wording papers: random ids of a value; a model learns more from long values in the same time", 1,
          NEEDLE_ANSWER_MAX},
         {"keys", ARG_INT, &o->keys, "N", "statements of a multi-key sample, each with a key of its own", 2,
          NEEDLE_STATEMENTS},
         {"seed", ARG_INT, &o->run.seed, "N", "seed of the samples", 0, INFINITY},
         {"write", ARG_PATH, &o->write, "FILE",
-         "write the samples with their answers to FILE and ask no model: .u32 (token ids, for drt-train) or .jsonl "
-         "(text "
-         "in RULER's layout; with --wording ruler)",
+         "write the samples with their answers to FILE and run no model: .u32 (token ids, for drt-train) or .jsonl "
+         "(text in RULER's layout; with --wording ruler)",
          0, 0},
         {"write-documents", ARG_PATH, &o->write_documents, "FILE",
-         "write a document with the needles of each sample to FILE (.u32, for drt-index add) and ask no model; then "
-         "--corpus-retrieval looks for them in the store",
+         "write a document with the needles of each sample to FILE (.u32, for drt-index add) and run no model; then "
+         "--corpus-retrieval retrieves them from the store",
          0, 0},
         {"answers", ARG_PATH, &o->answers, "FILE",
-         "write an object a line for each sample: where its values stand, what was read, its answer", 0, 0},
+         "write one object per line for each sample: positions of its values, chunks read, its answer", 0, 0},
         {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
-        {"plot", ARG_PATH, &o->plot, "FILE", "draw seconds and bytes a token against the context (.svg)", 0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw seconds and bytes per token against the context (.svg)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),
     };
     const struct arg_program program = {
         .name = "drt-eval niah",
         .synopsis = "--data FILE [--model DIR] --self-retrieval | --store DIR --corpus-retrieval [options]",
-        .about = "Hides statements in a long text and asks for one (needle in a haystack). An answer counts as found "
-                 "when each of its ids is the likeliest one, given the text and the answer before it. With "
+        .about = "Inserts statements into a long text and asks for one of them (needle in a haystack). An answer is "
+                 "found if each of its ids is the most probable one, given the text and the answer before it. With "
                  "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
-                 "text; single has no key, so it cannot tell which of several passkeys in a store is meant.",
+                 "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
         .examples =
             "  drt-eval niah --data books.jsonl.xz --self-retrieval --context 4K,16K,64K --trials 50 --heat-map n.svg\n"
             "  drt-eval niah --data books.jsonl.xz --tasks multi-key --write-documents needles.u32 --trials 100\n"
@@ -129,7 +128,7 @@ static const char *niah_usage(struct niah_options *o) {
     if (o->data.count == 0) return "--data FILE is missing";
     if (o->write && o->write_documents) return "only one of --write and --write-documents can be given";
     if (writes && (o->run.corpus || o->run.self || o->heat_map || o->plot || o->answers))
-        return "--write and --write-documents ask no model: leave out retrieval, --answers, --heat-map and --plot";
+        return "--write and --write-documents run no model: leave out retrieval, --answers, --heat-map and --plot";
     if (o->write && !niah_ends(o->write, ".u32") && !niah_ends(o->write, ".jsonl"))
         return "--write FILE ends in .u32 or .jsonl";
     if (o->write && niah_ends(o->write, ".jsonl") && strcmp(o->wording, "ruler") != 0)

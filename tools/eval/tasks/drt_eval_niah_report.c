@@ -32,9 +32,9 @@ void niah_print(const struct niah_result *r, const struct niah_options *o) {
                    (double)cell->retrieved / (double)cell->trials, (double)cell->scored / (double)cell->trials,
                    cell->seconds * 1e6 / (double)cell->tokens, niah_bytes(cell), cell->resident >> 20);
         }
-    printf("found: every id of the answer is the likeliest; retrieved: each chunk with an id of a requested value was "
-           "read;\none id: the one that the papers' code scores is the likeliest; B/token: bytes of the own past's "
-           "landmarks and ids\n");
+    printf("found: every id of the answer is the most probable one; retrieved: each chunk with an id of a requested\n"
+           "value was read; one id: the id that the papers' code scores is the most probable one; B/token: bytes of\n"
+           "the own past's landmarks and ids\n");
 }
 
 void niah_print_json(const struct niah_result *r, const struct niah_options *o) {

@@ -27,16 +27,15 @@ static int parse(struct tasks_options *o, int argc, char **argv, const char **op
         {NULL, ARG_FLAG, NULL, NULL, "Task", 0, 0},
         {"metric", ARG_CHOICE, &o->metric, "auto|ruler|rouge",
          "ruler: share of the outputs that the answer contains; rouge: ROUGE-1, -2 and -L of the answer against the "
-         "first output; auto: ruler where a sample has \"outputs\", else rouge",
+         "first output; auto: ruler if a sample has \"outputs\", otherwise rouge",
          0, 0},
-        {"answers", ARG_PATH, &o->answers, "FILE", "write each answer to FILE, an object a line", 0, 0},
+        {"answers", ARG_PATH, &o->answers, "FILE", "write each answer to FILE, one object per line", 0, 0},
         {"max-samples", ARG_INT, &o->max_samples, "N", "samples of each file at most; 0: all", 0, INFINITY},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "tokens of an answer at most", 1, 1 << 20},
         {"stop", ARG_STRINGS, &o->stops, "STR", "an answer ends before this string; may be given several times", 0, 0},
         {"align", ARG_FLAG, &o->align, NULL,
-         "put pads before a prompt, so that a query has read all of it but its last token (for a model that was "
-         "trained "
-         "with the key align)",
+         "put padding before a prompt, so that a query has read all of it except its last token (for a model that was "
+         "trained with the key align)",
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),

@@ -158,27 +158,25 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     "allows, at most 4 GiB)"
 
 #define PART_HELP                                                                                                      \
-    "build part i of N alone, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "    \
-    "i-th share of the corpus in bytes; compressed and text files are not cut"
+    "build only part i of N, into STORE/part-i-of-N; drt-index join makes one store of all parts. A part has the "     \
+    "i-th share of the corpus in bytes; compressed and text files are not divided"
 #define TYPE_HELP                                                                                                      \
     "how landmarks are stored: f16, numbers of 16 bits; i8, codes of 8 bits and a scale for each chunk, which take "   \
     "half the bytes and lose some precision (docs/store-format.md); none: no chunk is encoded, and chunks are found "  \
-    "by words alone, which is what a token memory needs (default: f16)"
+    "only by words, as a token memory does (default: f16)"
 #define UPDATE_SOURCE_HELP                                                                                             \
-    "the source of all these documents, in place of the path of their file: as the store has it (drt-index get)"
+    "the source of all these documents in the store (drt-index get), instead of the path of their file"
 #define BUILD_ABOUT                                                                                                    \
-    "Reads documents, cuts them into chunks, encodes each chunk into a landmark vector, and publishes all of it at "   \
-    "once.\n\nCORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow, "        \
-    "folders "                                                                                                         \
-    "of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes them. "
+    "Reads documents, divides them into chunks, encodes each chunk into a landmark vector, and publishes all chunks "  \
+    "at once.\n\nCORPUS is a file, a folder, or - for standard input: jsonl (also .gz .zst .xz), parquet, arrow, "     \
+    "folders of text files, raw u16 or u32 token files, Megatron .bin/.idx. docs/inputs.md describes them. "
 #define UPDATE_ABOUT                                                                                                   \
-    "Puts a corpus into a store that has an older state of it. A document is found in the store by its source (the "   \
-    "path of its file as it was given) and its id. Where the text is the same, it stays; where it changed, the new "   \
-    "document replaces the old one under new ids; what the store does not have is added. All of it is one "            \
-    "transaction: a program sees the old documents or the new ones. Documents of the store that the corpus does not "  \
-    "have stay (drt-index delete).\n\nCORPUS is as in drt-index build, but for standard input: it is read twice. "     \
-    "Documents of one source need ids that differ. A text that another document has, byte for byte, is skipped and "   \
-    "counted.\n\n"
+    "Updates a store to a newer state of its corpus. A document is identified by its source (the path of its file as " \
+    "it was given) and its id. Unchanged documents stay. Changed documents are replaced and get new ids. Documents "   \
+    "that the store lacks are added. Documents that the corpus lacks stay (drt-index delete). All of it is one "       \
+    "transaction: a program sees either the old documents or the new ones.\n\n"                                        \
+    "CORPUS is as in drt-index build, except for standard input, because it is read twice. Documents of one source "   \
+    "need different ids. Exact copies of other documents are skipped and counted.\n\n"
 #define RESUME_ABOUT                                                                                                   \
     "A run that was stopped (Ctrl-C, SIGTERM, SIGHUP) or killed continues when the same command is run again, if the " \
     "documents read so far are unchanged. Readers see nothing of a run before it is complete."
@@ -189,16 +187,14 @@ static const struct {
     int first_option, last_options;
 } programs[] = {
     [COMMAND_BUILD] = {"drt-index build", "CORPUS... --out STORE [options]", "--out STORE is missing",
-                       BUILD_ABOUT
-                       "Documents that were seen before, byte for byte, are skipped and counted.\n\n" RESUME_ABOUT,
+                       BUILD_ABOUT "Exact copies of earlier documents are skipped and counted.\n\n" RESUME_ABOUT,
                        "  drt-index build corpus/ --out store\n"
                        "  drt-index build data/train-*.parquet --text-field text --out store\n"
                        "  drt-index build pile.jsonl.zst --out store --index IVF4096_HNSW32,SQ8 --max-ram 16G\n"
                        "  zcat x.gz | drt-index build - --format jsonl --out store\n",
                        2, 0},
     [COMMAND_ADD] = {"drt-index add", "CORPUS... --store STORE [options]", "--store STORE is missing",
-                     BUILD_ABOUT
-                     "Documents that were seen before, byte for byte, are skipped and counted.\n\n" RESUME_ABOUT,
+                     BUILD_ABOUT "Exact copies of earlier documents are skipped and counted.\n\n" RESUME_ABOUT,
                      "  drt-index add new.jsonl --store store\n", 2, 2},
     [COMMAND_UPDATE] = {"drt-index update", "CORPUS... --store STORE [options]", "--store STORE is missing",
                         UPDATE_ABOUT RESUME_ABOUT,
@@ -219,7 +215,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
                         .append = append};
     const struct arg_option options[] = {
         {"source", ARG_STRING, &o.source, "NAME", UPDATE_SOURCE_HELP, 0, 0},
-        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "count what would change, and change nothing", 0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "only count the changes, and make none", 0, 0},
         {append ? "store" : "out", ARG_PATH, &o.store, "STORE",
          append ? "the store to change" : "the store's folder; made if it is missing", 0, 0},
         OPTION_MODEL(o.model),
@@ -230,8 +226,8 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
                   "auto: exact until an IVF index is estimated to be three times faster (default: auto)",
          0, 0},
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
-         append ? "whether the store has an index of its chunks by their tokens, for all of them (default: as it is)"
-                : "make an index of the chunks by their tokens, too, about 200 bytes a chunk (default: on)",
+         append ? "whether the store has an index of all its chunks by their tokens (default: as before)"
+                : "make an index of the chunks by their tokens, too, about 200 bytes per chunk (default: on)",
          0, 0},
         OPTION_MAX_RAM(o.max_ram, MAX_RAM_HELP),
         OPTION_FORMAT(o.format, "the corpus"),

@@ -194,10 +194,10 @@ int drt_index_index(int argc, char **argv, const char **operands) {
             "which only read the store, or a snapshot of it (drt-index freeze). merge writes the lists of all parts "
             "into one file and publishes it in one transaction. Without a step, one process does all three and removes "
             "DIR.\n\n"
-            "The index is, byte for byte, the one that a single process makes with the same template, whatever N. "
-            "Memory is limited by --max-ram, whatever the number of chunks. A step that was stopped or killed "
-            "continues when the same command is run again; one that is done says so. Readers see nothing before the "
-            "end. Documents that are added meanwhile get a segment of their own.",
+            "For any N the index has the bytes that a single process makes with the same template. --max-ram limits "
+            "the memory for any number of chunks. A step that was stopped or killed continues when the same command "
+            "is run again; a step that is done already prints that. Readers see nothing before the end. Documents "
+            "that are added meanwhile get a separate segment.",
         .examples = "  drt-index index --store store --index IVF4096_HNSW32,SQ8\n"
                     "  drt-index index train --store store --index IVF65536_HNSW32,SQ8\n"
                     "  drt-index index fill --store store --part 3/8\n"

@@ -112,7 +112,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
-         "copy the parts' files and check their bytes, instead of giving them a second name (a hard link)", 0, 0},
+         "copy the parts' files and check their bytes, instead of linking them (hard links)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          "index to make over all chunks, as in build (default: exact, none)", 0, 0},
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
@@ -126,7 +126,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
         .name = "drt-index join",
         .synopsis = "PART... --out STORE [options]",
         .about = "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
-                 "follow the numbers of the parts; of documents that several parts have, the first one is in view.\n\n"
+                 "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
                  "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
                  "the parts, which may "
                  "be removed afterwards. On another file system they are copied. A join that was stopped or killed "

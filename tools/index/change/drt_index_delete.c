@@ -95,7 +95,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
          "all documents whose source (the input file's path as it was given) matches: * any characters, ? one, [...] "
          "one of; may be repeated",
          0, 0},
-        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "only print the documents, and delete nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
         OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
         OPTION_LOG_JSON,
@@ -104,7 +104,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
         .name = "drt-index delete",
         .synopsis = "--store STORE --document ID [--document ID ...] | --source PATTERN [options]",
         .about = "Deletes documents: no program that opens the store from then on finds them or their chunks. Programs "
-                 "that have it open keep what they see. Ids of all other chunks and documents stay, and the files keep "
+                 "that have it open keep them. Ids of all other chunks and documents stay, and the files keep "
                  "their sizes. The same text may be added again, under new ids.",
         .examples = "  drt-index delete --store store --source 'corpus/old/*' --dry-run\n"
                     "  drt-index delete --store store --document 17 --document 18\n",

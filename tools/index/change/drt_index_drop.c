@@ -83,7 +83,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         OPTION_STORE(o.store),
         {"shard", ARG_STRINGS, &o.shards, "N",
          "number of a shard, as in tokens/0000N.tok, or N-M of those in one file; may be repeated", 0, 0},
-        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "print what would go, and change nothing", 0, 0},
+        {"dry-run", ARG_FLAG, &o.dry_run, NULL, "only print the documents, and drop nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for filling the index (default: as in build)"),
         OPTION_THREADS(o.threads),
@@ -93,11 +93,10 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index drop",
         .synopsis = "--store STORE --shard N [--shard N ...] [options]",
-        .about = "Takes shards out of a store whose tokens are lost (drt-index verify names them), and prints their "
-                 "documents, which drt-index add then takes again. Ids of all other chunks and documents stay; those "
-                 "of the shard are not used again. Readers see all of the change or nothing.\n\n"
-                 "Where the tokens are sound and landmarks are damaged, drt-index repair --model mends the shard "
-                 "instead.",
+        .about = "Removes shards with lost tokens from a store (drt-index verify names them), and prints their "
+                 "documents, which drt-index add can add again. Ids of all other chunks and documents stay; those of "
+                 "the shard are not used again. The change is one transaction.\n\n"
+                 "If the tokens are undamaged and landmarks are damaged, use drt-index repair --model instead.",
         .examples = "  drt-index drop --store store --shard 3 --dry-run\n"
                     "  drt-index drop --store store --shard 3\n",
         .options = options,

@@ -41,10 +41,10 @@ static void freeze_print(const struct options *o, const struct store_freeze_repo
 int drt_index_freeze(int argc, char **argv, const char **operands) {
     struct options o = {0};
     const struct arg_option options[] = {
-        {"store", ARG_PATH, &o.store, "STORE", "the store's folder; it stays as it is", 0, 0},
+        {"store", ARG_PATH, &o.store, "STORE", "the store's folder; it is not changed", 0, 0},
         {"out", ARG_PATH, &o.out, "DIR", "folder of the snapshot; made by this command", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
-         "copy the data files and check their bytes, instead of giving them a second name (a hard link)", 0, 0},
+         "copy the data files and check their bytes, instead of linking them (hard links)", 0, 0},
         {"json", ARG_FLAG, &o.json, NULL, "print the report as one line of JSON", 0, 0},
         OPTION_LOG_JSON,
     };
@@ -52,12 +52,12 @@ int drt_index_freeze(int argc, char **argv, const char **operands) {
         .name = "drt-index freeze",
         .synopsis = "--store STORE --out DIR [options]",
         .about =
-            "Makes a snapshot of a store's newest generation, which nothing changes from then on. Programs read it "
-            "as any store, but take no lock and write nothing, so it may lie on a network file system or on "
-            "read-only media and be read by many hosts at once. Commands that write refuse it.\n\n"
+            "Makes a snapshot of a store's newest generation, which is never changed. Programs read it like any "
+            "store, but take no lock and write nothing. So it may be on a network file system or on read-only "
+            "media, and many hosts may read it at the same time. Commands that write refuse it.\n\n"
             "Data files are shared with the store by hard links, so a snapshot takes the space of a catalog; on "
-            "another file system they are copied. The store may be written to afterwards. DIR appears whole or not "
-            "at all; a killed run leaves DIR.partial, which the same command removes.",
+            "another file system they are copied. The store may be written to afterwards. DIR is made as DIR.partial "
+            "and then renamed. A killed run leaves DIR.partial, which the same command removes.",
         .examples = "  drt-index freeze --store store --out snapshots/2026-11-23\n"
                     "  drt-index freeze --store store --out /nfs/store --copy\n",
         .options = options,
