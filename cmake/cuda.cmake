@@ -33,12 +33,27 @@ if(drt_cuda_on)
 endif()
 message(STATUS "CUDA twins: ${drt_cuda_on}")
 
+# Code of compute_80 is valid on every later GPU. What a GPU after Hopper compiles otherwise is in a few files: `./check`
+# names its architecture here, in place of compiling all files once more.
+set(DRT_CUDA_BRANCHES "" CACHE STRING "an architecture (100) that only the files with branches for it are compiled for, in addition")
+function(drt_cuda_branches)
+  foreach(source ${ARGN})
+    file(STRINGS ${source} branches REGEX "__CUDA_ARCH__|launch_wait")
+    if(branches)
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS --generate-code=arch=compute_${DRT_CUDA_BRANCHES},code=sm_${DRT_CUDA_BRANCHES})
+    endif()
+  endforeach()
+endfunction()
+
 # Adds the .cu files of a folder, or removes files that only a CUDA build has.
 function(drt_cuda_sources list folder)
   set(sources ${${list}})
   if(drt_cuda_on)
     file(GLOB_RECURSE cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
     list(APPEND sources ${cuda})
+    if(DRT_CUDA_BRANCHES)
+      drt_cuda_branches(${cuda})
+    endif()
     list(FILTER sources EXCLUDE REGEX "_nocuda\\.c$")
     if(DRT_NCCL_INCLUDE)
       list(FILTER sources EXCLUDE REGEX "_nonccl\\.c$")

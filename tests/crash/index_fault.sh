@@ -26,43 +26,51 @@ sound() { # STORE WHAT: verify --deep finds nothing, or there is no store yet
     tail -n 1 "$ERR" | grep -qE "no contents yet|no store here" || die "verify after $2"
 }
 
-# One fault point of one command. $1 kill or fail, $2 number of the pass, $3 its name, $4 build or add. Sets `passed` if the command has no
-# such pass.
-try() {
-    local mode=$1 n="$2 of $3" command=$4 where="--out" from="" want=$TMP/a.export corpus=$TMP/a.jsonl
-    local options=("${options[@]}")
+begin() { # build or add
     rm -rf "$TMP/s"
-    if [ "$command" = add ]; then
-        options=("${add_options[@]}")
-        where="--store" want=$TMP/b.export corpus=$TMP/b.jsonl from=$TMP/a.export
+    case $1 in
+    build) command=("$FAULT" build "$TMP/a.jsonl" --out "$TMP/s" "${options[@]}") ;;
+    add)
         cp -r "$TMP/whole-a" "$TMP/s"
+        command=("$FAULT" add "$TMP/b.jsonl" --store "$TMP/s" "${add_options[@]}") ;;
+    esac
+}
+# One fault point of one command. $1 kill or fail, $2 number of the pass, $3 its name, $4 build or add. Sets `passed` if the command ends as
+# without a fault.
+try() {
+    local what="$4 at fault point $2 of $3 ($1)" want=$TMP/a.export
+    begin "$4"
+    faulty $1 $2:$3 "${command[@]}"
+    sound "$TMP/s" "$what"
+    if [ "$4" = add ]; then
+        want=$TMP/b.export
+        if equals "$TMP/s" "$want"; then return; fi
+        cmp -s "$TMP/.now" "$TMP/a.export" || die "$what: neither the old generation nor the new one"
+    elif "$INDEX" stats --store "$TMP/s" >/dev/null 2>&1 && equals "$TMP/s" "$want"; then
+        return
     fi
-    faulty $mode $2:$3 "$FAULT" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}"
-    sound "$TMP/s" "$mode $n of $command"
-    if [ -n "$from" ] && ! equals "$TMP/s" "$from" && ! equals "$TMP/s" "$want"; then
-        die "$command at fault point $n ($mode): neither the old generation nor the new one"
-    fi
-    if "$INDEX" stats --store "$TMP/s" >/dev/null 2>&1 && equals "$TMP/s" "$want"; then return; fi
-    expect 0 "$INDEX" "$command" "$corpus" "$where" "$TMP/s" "${options[@]}"
-    equals "$TMP/s" "$want" || die "$command at fault point $n ($mode): the resumed store differs"
+    expect 0 "$INDEX" "${command[@]:1}"
+    equals "$TMP/s" "$want" || die "$what: the resumed store differs"
 }
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store data indexer | sed 's/.*"\(.*\)"/\1/' | sort -u)
 [ "$(wc -w <<<"$names")" -gt 10 ] || die "few fault points: $names"
 stride=${1:-15}
 tried=0 unreached=""
-for command in build add; do
+for job in build add; do
+    begin $job
+    count_passes "${command[@]}"
     for name in $names; do
         step=$stride
         [ "$name" = memory:allocate ] && step=$((stride * 40 + 1))
         for mode in kill fail; do
-            passed=0
-            for ((i = 1; passed == 0; i += step)); do
-                try $mode $i "$name" $command
+            for ((i = 1; i <= ${passes[$name]:-0}; i += step)); do
+                try $mode $i "$name" $job
                 tried=$((tried + 1 - passed))
             done
-            [ $i -gt $((step + 1)) ] || unreached="$unreached $command/$name"
         done
+        [ -n "${passes[$name]:-}" ] || unreached="$unreached $job/$name"
     done
 done
+[ $tried -ge 80 ] || [ $stride -gt 15 ] || die "only $tried fault points fired"
 echo "ok: $tried points tried; not reached by these commands:$(tr ' ' '\n' <<<"$unreached" | sort -u | tr '\n' ' ')"

@@ -33,13 +33,17 @@ cmp -s "$TMP/freeze.export" "$TMP/delete.export" || die "a snapshot differs from
 
 equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
+begin() { # JOB
+    rm -rf "$TMP/s" "$TMP/s.partial"
+    [ "$1" != delete ] || cp -r "$TMP/join" "$TMP/s"
+    command_of "$1" "$TMP/s"
+    command=("$FAULT" "${command[@]}")
+}
 # One pass of one fault point. Sets `passed` to 1 if the command has no such pass.
 try() { # MODE PASS POINT JOB
     local what="$4 at pass $2 of $3 ($1)"
-    rm -rf "$TMP/s" "$TMP/s.partial"
-    [ "$4" != delete ] || cp -r "$TMP/join" "$TMP/s"
-    command_of "$4" "$TMP/s"
-    faulty $1 $2:$3 "$FAULT" "${command[@]}"
+    begin "$4"
+    faulty $1 $2:$3 "${command[@]}"
     [ $passed = 0 ] || return 0
     tried=$((tried + 1))
     if "$INDEX" stats --store "$TMP/s" >/dev/null 2>"$ERR"; then
@@ -49,7 +53,7 @@ try() { # MODE PASS POINT JOB
         [ "$4" != delete ] || die "$what: the store does not open"
         tail -n 1 "$ERR" | grep -qE "no contents yet|no store here|nothing is published" || die "$what: a reader sees something else"
     fi
-    expect 0 "$INDEX" "${command[@]}"
+    expect 0 "$INDEX" "${command[@]:1}"
     equals "$TMP/s" "$TMP/$4.export" || die "$what: the store of the second call differs"
     [ ! -e "$TMP/s.partial" ] || die "$what: s.partial is left"
     expect 0 "$INDEX" verify --store "$TMP/s" --deep

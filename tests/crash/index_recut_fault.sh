@@ -63,16 +63,20 @@ for job in "${jobs[@]}"; do
 done
 for job in merge added all; do cmp -s "$TMP/$job.before" "$TMP/$job.after" && die "$job changed nothing"; done
 
+begin() { # JOB
+    command_of "$1"
+    command=("$FAULT" "${command[@]}")
+}
 try() { # MODE PASS POINT JOB. Sets `passed` to 1 when the command has no such pass.
     local what="$4 at pass $2 of $3 ($1)"
-    command_of "$4"
-    faulty $1 $2:$3 "$FAULT" "${command[@]}"
+    begin "$4"
+    faulty $1 $2:$3 "${command[@]}"
     [ $passed = 0 ] || return 0
     tried=$((tried + 1))
     describe "$S" >"$TMP/.now"
     cmp -s "$TMP/.now" "$TMP/$4.before" || cmp -s "$TMP/.now" "$TMP/$4.after" || die "$what: neither the store before nor after it"
     expect 0 "$INDEX" verify --store "$S" --deep
-    expect 0 "$INDEX" "${command[@]}"
+    expect 0 "$INDEX" "${command[@]:1}"
     describe "$S" >"$TMP/.now"
     cmp -s "$TMP/.now" "$TMP/$4.after" || die "$what: the same command did not end"
     result >"$TMP/.now"

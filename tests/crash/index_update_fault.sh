@@ -24,12 +24,16 @@ expect 0 "$INDEX" verify --store "$TMP/after" --deep
 
 equals() { export_store "$1" "$TMP/.now"; cmp -s "$TMP/.now" "$2"; }
 
+begin() {
+    rm -rf "$TMP/s"
+    cp -r "$TMP/before" "$TMP/s"
+    command=("$FAULT" "${update[@]}" --store "$TMP/s")
+}
 # One pass of one fault point. Sets `passed` to 1 if the command has no such pass.
 try() { # MODE PASS POINT
     local what="update at pass $2 of $3 ($1)"
-    rm -rf "$TMP/s"
-    cp -r "$TMP/before" "$TMP/s"
-    faulty $1 $2:$3 "$FAULT" "${update[@]}" --store "$TMP/s"
+    begin
+    faulty $1 $2:$3 "${command[@]}"
     [ $passed = 0 ] || return 0
     tried=$((tried + 1))
     expect 0 "$INDEX" verify --store "$TMP/s" --deep
@@ -49,13 +53,7 @@ try() { # MODE PASS POINT
 
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store data indexer | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
 tried=0
-for name in $names; do
-    for mode in kill fail; do
-        passed=0
-        for ((n = 1; n <= 3 && !passed; n++)); do try $mode $n "$name"; done
-    done
-done
-[ $tried -ge 40 ] || die "only $tried fault points fired"
+each_fault_point 40 update "$names"
 
 # Killed after two shards: the commands that may continue it, and those that may not.
 rm -rf "$TMP/s"

@@ -65,11 +65,12 @@ static void search(double recall[2], struct store_hit *hits, const char *dir, in
     store_close(store);
 }
 
-static void test_index(const char *name, struct device *dev, const char *index, int lists, int width, double least) {
-    struct store_hit hits[2][QUERIES * K];
+static void test_index(const char *name, struct device *dev, const char *index, int runs, int lists, int width,
+                       double least) {
+    static struct store_hit hits[2][QUERIES * K];
     char dir[600];
     double recall[2];
-    for (int again = 0; again < 2; again++) {
+    for (int again = 0; again < runs; again++) {
         struct spy spy = {.real = clustering_on(dev)};
         snprintf(dir, sizeof dir, "%s/%s-%d", test_folder(), name, again);
         CHECK_OK(make(dir, &spy, index, NULL));
@@ -82,7 +83,7 @@ static void test_index(const char *name, struct device *dev, const char *index, 
             fprintf(stderr, "%s: recall %.3f, %.3f in a quarter of the lists\n", index, recall[0], recall[1]);
         CHECK(recall[0] >= 0.99 && recall[1] >= least);
     }
-    CHECK(fixture_same_hits(hits[0], hits[1], QUERIES * K));
+    CHECK(runs == 1 || fixture_same_hits(hits[0], hits[1], QUERIES * K));
 }
 
 static void test_refused(struct device *dev) {
@@ -177,11 +178,12 @@ static void test_device(const char *kind) {
     }
     CHECK_OK(status);
     snprintf(name, sizeof name, "%s-flat", kind);
-    test_index(name, dev, "IVF40,SQ8", 40, DIM, 0.8);
+    test_index(name, dev, "IVF40,SQ8", 2, 40, DIM, 0.8);
     snprintf(name, sizeof name, "%s-hnsw", kind);
-    test_index(name, dev, "IVF24_HNSW32,SQ8", 24, DIM, 0.8);
+    test_index(name, dev, "IVF24_HNSW32,SQ8", 2, 24, DIM, 0.8);
     snprintf(name, sizeof name, "%s-rotated", kind);
-    test_index(name, dev, "OPQ4_8,IVF16,SQ8", 16, 8, 0.5);
+    /* FAISS trains a rotation for seconds; test_index_parts compares two such indexes byte by byte. */
+    test_index(name, dev, "OPQ4_8,IVF16,SQ8", 1, 16, 8, 0.5);
     if (strcmp(kind, "cpu") == 0) {
         test_refused(dev);
         test_progress(dev);

@@ -44,19 +44,32 @@ static void spill(const char *path, const uint8_t *bytes, size_t size) {
     CHECK(fclose(f) == 0);
 }
 
-static const char *segment_of(const char *factory, int64_t rows) {
+static const char *segment_path(size_t number, int64_t rows) {
     static char path[700];
+    snprintf(path, sizeof path, "%s/segment-%zu-%lld.faiss", test_folder(), number, (long long)rows);
+    return path;
+}
+
+/* The file of an index with no row or all of them. A type is trained once. */
+static const char *segment_of(const char *factory, int64_t rows) {
+    static const char *made[ARRAY_LEN(checked) + 1];
     static float data[ROWS * DIM];
     struct vectors *v;
-    snprintf(path, sizeof path, "%s/segment.faiss", test_folder());
-    for (int64_t i = 0; i < ROWS; i++)
-        fixture_vector(data + i * DIM, DIM, (uint64_t)i, 0.5f);
+    size_t i = 0;
+    while (i < ARRAY_LEN(made) && made[i] && strcmp(made[i], factory) != 0)
+        i++;
+    CHECK(i < ARRAY_LEN(made) && (rows == 0 || rows == ROWS));
+    if (made[i]) return segment_path(i, rows);
+    made[i] = factory;
+    for (int64_t row = 0; row < ROWS; row++)
+        fixture_vector(data + row * DIM, DIM, (uint64_t)row, 0.5f);
     CHECK_OK(vectors_make(&v, factory, DIM));
     CHECK_OK(vectors_train(v, data, ROWS, 1));
-    if (rows > 0) CHECK_OK(vectors_add(v, data, rows, FIRST, 1));
-    CHECK_OK(vectors_write(v, path));
+    CHECK_OK(vectors_write(v, segment_path(i, 0)));
+    CHECK_OK(vectors_add(v, data, ROWS, FIRST, 1));
+    CHECK_OK(vectors_write(v, segment_path(i, ROWS)));
     vectors_free(v);
-    return path;
+    return segment_path(i, rows);
 }
 
 /* Files of FAISS are accepted: with and without rows, to the last byte and the last id. */
@@ -309,7 +322,7 @@ static void test_head(const char *factory) {
     }
     CHECK_OK(segment_layout(&layout, "template", &none, empty, empty_size));
     uint8_t *full = slurp(segment_of(factory, ROWS), &full_size), *head;
-    CHECK_OK(vectors_open(&v, test_path("segment.faiss"), DIM, ROWS, FIRST, false));
+    CHECK_OK(vectors_open(&v, segment_of(factory, ROWS), DIM, ROWS, FIRST, false));
     CHECK_EQ(vectors_lists(v), layout.lists);
     CHECK_EQ(vectors_code_bytes(v), layout.code_bytes);
     uint64_t sizes[512];
