@@ -1,10 +1,10 @@
 /* sampler.c -- one draw from the logits.
  *
- * Few ids are sorted: those that top-k, top-p or min-p can keep, if they are at most LOGIT_BEST_MAX. They are drawn
- * from best first. From more ids, and from all, the draw is by id: it finds a block in the running sums of weights.
- * Top-p then needs no order of all ids. A draw from all ids is in the set of top-p if the ids before it have less than
- * the goal; if not, the next draw is from those, so that each id of the set keeps its share. That takes about 1 / p
- * draws. */
+ * Few ids are sorted: those that top-k and min-p keep, up to LOGIT_BEST_MAX, or top-p, up to TOP_P_SORTED_MAX. They are
+ * drawn from best first. From more ids, and from all, the draw is by id: it finds a block in the running sums of
+ * weights. Top-p then needs no order of all ids. A draw from all ids is in the set of top-p if the ids before it have
+ * less than the goal. If not, the next draw is from those, so that each id of the set keeps its share. That takes about
+ * 1 / p draws. */
 #include "decoder/sampler.h"
 #include "base/memory.h"
 #include "decoder/logits/logit_scan.h"
@@ -14,6 +14,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* To sort more takes longer than the draws by id that replace it. */
+enum { TOP_P_SORTED_MAX = 128 };
 
 struct sampler {
     struct sampler_config config;
@@ -177,14 +180,15 @@ static int64_t sampler_candidates(struct sampler *s, double goal) {
     static const struct {
         float below, weight; /* e^-below, or somewhat more */
     } levels[] = {{3, 0.0498F}, {5, 0.00674F}, {7, 0.000912F}, {10, 4.55e-5F}, {14, 8.4e-7F}, {INFINITY, 0}};
+    const int64_t most = goal == INFINITY ? LOGIT_BEST_MAX : TOP_P_SORTED_MAX;
     double found = 0, each = 1; /* weight of those found; the most that another one can have */
     int64_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
         const bool all = levels[i].below == INFINITY || levels[i].weight < s->config.min_p;
         if (!all && goal == INFINITY) continue;
-        if (!all && (double)n + (goal - found) / each > LOGIT_BEST_MAX) return -1;
+        if (!all && (double)n + (goal - found) / each > (double)most) return -1;
         const float least = s->scan.top - levels[i].below * s->config.temperature;
-        n = logit_scan_gather(&s->scan, least > -FLT_MAX ? least : -FLT_MAX);
+        n = logit_scan_gather(&s->scan, least > -FLT_MAX ? least : -FLT_MAX, most);
         if (n < 0) return -1;
         found = sampler_candidate_weights(s, n);
         each = (double)levels[i].weight;

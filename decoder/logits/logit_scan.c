@@ -21,6 +21,7 @@ enum { LANES = 4 };
 enum { VECTORS = LOGIT_BLOCK / LANES, PARTS = 16 / LANES };
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
 typedef float vf_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float v_four __attribute__((vector_size(16)));
 typedef int32_t v_mask __attribute__((vector_size(16)));
@@ -36,17 +37,31 @@ LOGIT_VECTOR vf logit_greater(vf a, vf b) {
     return (vf)((mask & (vi)a) | (~mask & (vi)b));
 }
 
-/* No lane is NaN. */
-LOGIT_VECTOR float logit_largest(vf x) {
+LOGIT_VECTOR v_four logit_greater_four(v_four a, v_four b) {
+    v_mask mask = a > b;
+    return (v_four)((mask & (v_mask)a) | (~mask & (v_mask)b));
+}
+
+/* The largest logits of a block, lanes of 4. NaN is none of them. */
+LOGIT_VECTOR v_four logit_block_top(const float *x) {
+    vf top = (vf){0} - INFINITY;
+    for (int i = 0; i < VECTORS; i++)
+        top = logit_greater(logit_load(x + i * LANES), top);
     v_four four[LANES / 4], most;
-    memcpy(four, &x, sizeof four);
+    memcpy(four, &top, sizeof four);
     most = four[0];
-    for (int i = 1; i < LANES / 4; i++) {
-        v_mask mask = most > four[i];
-        most = (v_four)((mask & (v_mask)most) | (~mask & (v_mask)four[i]));
-    }
-    float a = most[0] > most[1] ? most[0] : most[1], b = most[2] > most[3] ? most[2] : most[3];
-    return a > b ? a : b;
+    for (int i = 1; i < LANES / 4; i++)
+        most = logit_greater_four(most, four[i]);
+    return most;
+}
+
+/* The largest lane of each of four. */
+LOGIT_VECTOR v_four logit_largest(v_four a, v_four b, v_four c, v_four d) {
+    v_four ab =
+        logit_greater_four(__builtin_shufflevector(a, b, 0, 4, 1, 5), __builtin_shufflevector(a, b, 2, 6, 3, 7));
+    v_four cd =
+        logit_greater_four(__builtin_shufflevector(c, d, 0, 4, 1, 5), __builtin_shufflevector(c, d, 2, 6, 3, 7));
+    return logit_greater_four(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
 }
 
 /* Lanes i and i + 8, then i and i + 4, then i and i + 2, then the two: whatever a vector's width is. */
@@ -68,7 +83,7 @@ LOGIT_VECTOR vf logit_exp2(vf t) {
     p = p * f + 2.402224242687225e-1F;
     p = p * f + 6.931470036506653e-1F;
     p = p * f + 1.0F;
-    return (vf)(((vi)p + ((vi)shifted << 23)) & (t >= -125.5F));
+    return (vf)(((vu)p + ((vu)shifted << 23)) & (vu)(t >= -125.5F)); /* unsigned: where t is less, it overflows */
 }
 
 /* ---- set-up ---- */
@@ -80,7 +95,7 @@ enum status logit_scan_create(struct logit_scan *out, int64_t n) {
     assert(n > 0);
     TRY_GOTO(status, memory_allocate(&s.is_own, blocks), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.own, blocks * LOGIT_BLOCK), out);
-    TRY_GOTO(status, memory_allocate_aligned(&s.tops, blocks), out);
+    TRY_GOTO(status, memory_allocate_aligned(&s.tops, blocks + 3), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.weights, blocks * LOGIT_BLOCK), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.sums, blocks), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.keys, (size_t)2 * LOGIT_BEST_MAX), out);
@@ -133,17 +148,16 @@ float logit_scan_at(const struct logit_scan *s, int64_t id) {
 }
 
 void logit_scan_tops(struct logit_scan *s) {
-    const vf lowest = (vf){0} - INFINITY;
-    vf all = lowest;
-    for (int64_t b = 0; b < s->blocks; b++) {
-        const float *x = logit_block(s, b);
-        vf top = lowest;
-        for (int i = 0; i < VECTORS; i++)
-            top = logit_greater(logit_load(x + i * LANES), top);
-        s->tops[b] = logit_largest(top);
-        all = logit_greater(top, all);
+    v_four all = (v_four){0} - INFINITY;
+    for (int64_t b = 0; b < s->blocks; b += 4) {
+        v_four top[4];
+        for (int i = 0; i < 4; i++)
+            top[i] = logit_block_top(logit_block(s, b + i < s->blocks ? b + i : s->blocks - 1));
+        const v_four tops = logit_largest(top[0], top[1], top[2], top[3]);
+        memcpy(s->tops + b, &tops, sizeof tops);
+        all = logit_greater_four(tops, all);
     }
-    s->top = logit_largest(all);
+    s->top = logit_largest(all, all, all, all)[0];
 }
 
 int64_t logit_scan_first_top(const struct logit_scan *s) {
@@ -258,7 +272,7 @@ float logit_key_logit(int64_t key) {
     return logit_of_order(~(int32_t)(key >> 32));
 }
 
-int64_t logit_scan_gather(struct logit_scan *s, float least) {
+int64_t logit_scan_gather(struct logit_scan *s, float least, int64_t most) {
     int64_t n = 0;
     for (int64_t b = 0; b < s->blocks; b++) {
         if (!(s->tops[b] >= least)) continue;
@@ -271,7 +285,7 @@ int64_t logit_scan_gather(struct logit_scan *s, float least) {
             memcpy(&eight, is_one + i, sizeof eight);
             for (; eight; eight &= eight - 1) {
                 int at = i + __builtin_ctzll(eight) / 8;
-                if (n == LOGIT_BEST_MAX) return -1;
+                if (n == most) return -1;
                 s->keys[n++] = logit_key(x[at], b * LOGIT_BLOCK + at);
             }
         }
@@ -369,8 +383,8 @@ float logit_scan_kth(struct logit_scan *s, int64_t k) {
 int64_t logit_scan_best(struct logit_scan *s, int64_t k) {
     assert(k > 0 && k <= LOGIT_BEST_MAX);
     /* If k blocks have a logit that reaches some value, k ids do. */
-    int64_t n = k <= s->blocks ? logit_scan_gather(s, logit_bisect(s, logit_count_tops, k, k / 4)) : -1;
-    if (n < 0) n = logit_scan_gather(s, logit_scan_kth(s, k));
+    int64_t n = k <= s->blocks ? logit_scan_gather(s, logit_bisect(s, logit_count_tops, k, k / 4), LOGIT_BEST_MAX) : -1;
+    if (n < 0) n = logit_scan_gather(s, logit_scan_kth(s, k), LOGIT_BEST_MAX);
     assert(n >= 0);
     logit_keys_sort(s->keys, s->keys + LOGIT_BEST_MAX, n);
     return n < k ? n : k;

@@ -20,7 +20,7 @@ struct logit_scan {
     const float *logits;                 /* [n] of logit_scan_begin */
     uint8_t *is_own;                     /* [blocks] */
     float *own;                          /* [blocks, LOGIT_BLOCK]; only blocks with is_own are set */
-    float *tops; float top;              /* [blocks], of logit_scan_tops */
+    float *tops; float top;              /* [blocks + 3], of logit_scan_tops */
     float *weights;                      /* [blocks, LOGIT_BLOCK], of logit_scan_weigh */
     double *sums;                        /* [blocks] running sums of weights, of logit_scan_weigh and _narrow */
     struct logit_counted counted;
@@ -53,8 +53,9 @@ double logit_scan_narrow(struct logit_scan *s, float logit, int64_t id, float le
 /* The id at which the running sums exceed `draw`, 0 <= draw < total; its weight is not 0. */
 int64_t logit_scan_find(const struct logit_scan *s, double draw);
 
-/* Keys of the ids with logits >= `least`, ascending by id; -1 if they are more than LOGIT_BEST_MAX. After _tops. */
-int64_t logit_scan_gather(struct logit_scan *s, float least);
+/* Keys of the ids with logits >= `least`, ascending by id; -1 if they are more than `most` <= LOGIT_BEST_MAX. After
+ * _tops. */
+int64_t logit_scan_gather(struct logit_scan *s, float least, int64_t most);
 /* Keys sort as ids do: larger logits first, equal ones by id. -0 is 0. */
 void logit_keys_sort(int64_t *keys, int64_t *scratch, int64_t n);
 static inline int32_t logit_key_id(int64_t key) { return (int32_t)(uint32_t)((uint64_t)key & UINT32_MAX); }

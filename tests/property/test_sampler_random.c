@@ -8,7 +8,7 @@
 #include "decoder/sampler.h"
 #include "tests/test.h"
 
-enum { CASES = 4000, PICKS = 5, VOCAB_MAX = 50265, BANNED_MAX = 40 };
+enum { CASES = 4000, PICKS = 5, VOCAB_MAX = 50265, BANNED_MAX = 40, SORTED = 128 };
 static const double rounding = 4e-6; /* of sums, relative to the total */
 
 struct entry {
@@ -81,7 +81,7 @@ static struct reference refer(struct world *w, const struct sampler_config *c) {
             r.kept = i + 1;
         sum += w->order[i].weight;
     }
-    r.sorted = (some && c->top_k <= LOGIT_BEST_MAX) || (w->vocab <= LOGIT_BEST_MAX && (c->top_p < 1 || c->min_p > 0));
+    r.sorted = (some && c->top_k <= LOGIT_BEST_MAX) || (w->vocab <= SORTED && (c->top_p < 1 || c->min_p > 0));
     return r;
 }
 
@@ -161,7 +161,7 @@ static struct sampler_config make_config(struct world *w) {
 }
 
 static void run_case(struct world *w) {
-    static const int vocabs[] = {1, 2, 15, 16, 17, 63, 64, 65, 130, 511, 512, 513, 1000, 4000};
+    static const int vocabs[] = {1, 2, 15, 16, 17, 63, 64, 65, 128, 130, 300, 511, 512, 513, 1000, 4000};
     struct sampler *s;
     w->vocab = rng_below(&w->rng, 200) ? vocabs[rng_below(&w->rng, ARRAY_LEN(vocabs))] : VOCAB_MAX;
     const struct sampler_config c = make_config(w);
@@ -229,7 +229,7 @@ static void test_frequencies(struct world *w) {
     const int32_t banned[] = {0, 70, 71, 999};
     check_frequencies(w, (struct sampler_config){.temperature = 0.8F, .top_p = 1, .seed = 1}, 1, 1000);
     check_frequencies(w, (struct sampler_config){.temperature = 0.8F, .top_p = 0.95F, .seed = 2}, 2, 1000);
-    /* more than LOGIT_BEST_MAX ids: several draws */
+    /* more than SORTED ids: several draws */
     check_frequencies(w, (struct sampler_config){.temperature = 0.8F, .top_p = 0.95F, .seed = 3}, 0.3F, 1000);
     check_frequencies(w, (struct sampler_config){.temperature = 1, .top_p = 0.3F, .seed = 4}, 0.3F, 4000);
     check_frequencies(w, (struct sampler_config){.temperature = 1, .top_p = 0.9F, .min_p = 0.3F, .seed = 5}, 0.4F,

@@ -92,6 +92,9 @@ static void test_min_p(void) {
                  (double[]){0, 0.625, 0, 0.375}, 4);
     check_shares((struct sampler_config){.temperature = 1, .top_k = 3, .top_p = 1, .min_p = 1, .seed = 1}, logits,
                  (double[]){0, 1, 0, 0}, 4);
+    /* An id of exactly that fraction is kept. */
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 1, .min_p = 1, .seed = 1}, (float[]){2, 1, 2},
+                 (double[]){0.5, 0, 0.5}, 3);
     /* top-p counts shares of all ids: .5 + .3 reach .8, whatever min-p keeps. */
     check_shares((struct sampler_config){.temperature = 1, .top_p = 0.79F, .min_p = 0.01F, .seed = 1}, logits,
                  (double[]){0, 0.625, 0, 0.375}, 4);
