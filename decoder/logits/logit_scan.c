@@ -78,12 +78,11 @@ LOGIT_VECTOR vf logit_exp2(vf t) {
     const float shift = 12582912.0F; /* 1.5 * 2^23 rounds to integer */
     vf shifted = t + shift;
     vf f = t - (shifted - shift);
-    vf p = f * 1.326472032815218e-3F + 9.671512991189957e-3F;
-    p = p * f + 5.550733953714371e-2F;
-    p = p * f + 2.402224242687225e-1F;
-    p = p * f + 6.931470036506653e-1F;
-    p = p * f + 1.0F;
-    return (vf)(((vu)p + ((vu)shifted << 23)) & (vu)(t >= -125.5F)); /* unsigned: where t is less, it overflows */
+    vf square = f * f; /* pairs of terms: shorter chains than Horner's */
+    vf high = f * 1.326472032815218e-3F + 9.671512991189957e-3F,
+       middle = f * 5.550733953714371e-2F + 2.402224242687225e-1F;
+    vf p = (high * square + middle) * square + (f * 6.931470036506653e-1F + 1.0F);
+    return (vf)((vi)((vu)p + ((vu)shifted << 23)) & (t >= -125.5F)); /* unsigned: where t is less, it overflows */
 }
 
 /* ---- set-up ---- */

@@ -172,12 +172,40 @@ static void test_sort(struct rng *rng) {
     }
 }
 
+/* Bits of all weights and running sums, the same on every target and with every width of vectors. Logits are integers
+ * times a power of two, since a compiler may contract what makes other ones. */
+static void test_targets(struct world *w) {
+    const uint64_t expected = 0x5E33890D7FB5C2C0U;
+    uint64_t hash = 0xCBF29CE484222325U;
+    struct rng rng = rng_make(7, 0);
+    make(w, 1000, false);
+    for (int64_t i = 0; i < w->n; i++)
+        w->logits[i] = (float)((int32_t)(rng_u32(&rng) >> 8) - (1 << 23)) * 0x1p-18F;
+    logit_scan_begin(&w->scan, w->logits);
+    logit_scan_tops(&w->scan);
+    (void)logit_scan_weigh(&w->scan, 0.75F);
+    for (int64_t i = 0; i < w->n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &w->scan.weights[i], sizeof bits);
+        hash = (hash ^ bits) * 0x100000001B3U;
+    }
+    for (int64_t b = 0; b < w->scan.blocks; b++) {
+        uint64_t bits;
+        memcpy(&bits, &w->scan.sums[b], sizeof bits);
+        hash = (hash ^ bits) * 0x100000001B3U;
+    }
+    if (hash != expected) fprintf(stderr, "hash 0x%016llX\n", (unsigned long long)hash);
+    CHECK(hash == expected);
+    drop(w);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 192, 257, 1000, N_MAX};
     struct world w = {.rng = rng_make(test_seed(), 0)};
     test_exp();
     test_sort(&w.rng);
+    test_targets(&w);
     for (size_t i = 0; i < 3 * ARRAY_LEN(sizes); i++) {
         make(&w, sizes[i / 3], i % 3 == 1);
         logit_scan_tops(&w.scan);
