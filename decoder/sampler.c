@@ -1,30 +1,31 @@
 /* sampler.c -- one draw from the logits.
  *
- * The vocabulary is sorted only as far as needed: greedy and a draw from all ids scan it, top-k keeps a heap of k, and
- * top-p sorts only ids that can be in its set. Weights are summed in double, so that 100,000 small ones sum to one.
- */
+ * Few ids are sorted: those that top-k and min-p keep, up to LOGIT_BEST_MAX, or top-p, up to TOP_P_SORTED_MAX. They are
+ * drawn from best first. From more ids, and from all, the draw is by id: it finds a block in the running sums of
+ * weights. Top-p then needs no order of all ids. A draw from all ids is in the set of top-p if the ids before it have
+ * less than the goal. If not, the next draw is from those, so that each id of the set keeps its share. That takes about
+ * 1 / p draws. */
 #include "decoder/sampler.h"
 #include "base/memory.h"
+#include "decoder/logits/logit_scan.h"
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct sampler_candidate {
-    float logit;
-    int32_t id;
-};
+/* To sort more takes longer than the draws by id that replace it. */
+enum { TOP_P_SORTED_MAX = 128 };
 
 struct sampler {
     struct sampler_config config;
     struct rng rng;
-    int vocab_size;
-    struct sampler_candidate *candidates; /* [vocab_size] */
-    double *weights;                      /* [vocab_size] */
-    float *penalised;                     /* [vocab_size]; this and the next NULL: no penalty */
-    int32_t *seen;                        /* [repeat_last], a ring */
-    int64_t n_seen;                       /* ever */
+    struct logit_scan scan;
+    int32_t *banned;   /* [n_banned], ascending */
+    float *candidates; /* [2, LOGIT_BEST_MAX] logits, then weights, of the scan's keys */
+    int32_t *seen;     /* [repeat_last], a ring; NULL: no penalty */
+    int64_t n_seen;    /* ever */
 };
 
 static enum status sampler_check_config(const struct sampler_config *config) {
@@ -42,141 +43,46 @@ static enum status sampler_check_config(const struct sampler_config *config) {
     return STATUS_OK;
 }
 
-static enum status sampler_allocate_penalty(struct sampler *s) {
+static int sampler_compare_ids(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static enum status sampler_allocate(struct sampler *s, int vocab_size) {
     const struct sampler_config *c = &s->config;
+    TRY(logit_scan_create(&s->scan, vocab_size));
+    TRY(memory_allocate_aligned(&s->candidates, (size_t)2 * LOGIT_BEST_MAX));
+    TRY(memory_allocate(&s->banned, (size_t)c->n_banned));
+    if (c->n_banned) memcpy(s->banned, c->banned, (size_t)c->n_banned * sizeof *s->banned);
+    qsort(s->banned, (size_t)c->n_banned, sizeof *s->banned, sampler_compare_ids);
+    s->config.banned = s->banned;
     if (c->repeat_penalty == 0 || c->repeat_penalty == 1 || c->repeat_last == 0) return STATUS_OK;
-    TRY(memory_allocate(&s->penalised, (size_t)s->vocab_size));
-    TRY(memory_allocate(&s->seen, (size_t)c->repeat_last));
-    return STATUS_OK;
+    return memory_allocate(&s->seen, (size_t)c->repeat_last);
 }
 
 enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size) {
-    assert(vocab_size > 0 && config->n_banned >= 0 && (size_t)config->n_banned <= ARRAY_LEN(config->banned));
+    assert(vocab_size > 0 && config->n_banned >= 0);
     TRY(sampler_check_config(config));
     struct sampler *s;
     TRY(memory_allocate_zero(&s, 1));
     s->config = *config;
     s->rng = rng_make(config->seed, 0);
-    s->vocab_size = vocab_size;
-    enum status status;
-    TRY_GOTO(status, memory_allocate(&s->candidates, (size_t)vocab_size), out);
-    TRY_GOTO(status, memory_allocate(&s->weights, (size_t)vocab_size), out);
-    TRY_GOTO(status, sampler_allocate_penalty(s), out);
+    enum status status = sampler_allocate(s, vocab_size);
+    if (status != STATUS_OK) {
+        sampler_free(s);
+        return status;
+    }
     *out = s;
     return STATUS_OK;
-out:
-    sampler_free(s);
-    return status;
 }
 
 void sampler_free(struct sampler *s) {
     if (!s) return;
+    logit_scan_release(&s->scan);
     memory_free(s->candidates);
-    memory_free(s->weights);
-    memory_free(s->penalised);
+    memory_free(s->banned);
     memory_free(s->seen);
     memory_free(s);
-}
-
-static bool sampler_is_banned(const struct sampler *s, int32_t id) {
-    for (int i = 0; i < s->config.n_banned; i++)
-        if (s->config.banned[i] == id) return true;
-    return false;
-}
-
-/* NaN ranks below all numbers: it is picked only when every logit is NaN. */
-static bool sampler_is_better(struct sampler_candidate a, struct sampler_candidate b) {
-    if (isnan(a.logit) || isnan(b.logit)) return isnan(b.logit) && (!isnan(a.logit) || a.id < b.id);
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
-
-static int sampler_compare(const void *a, const void *b) {
-    const struct sampler_candidate *x = a, *y = b;
-    return sampler_is_better(*x, *y) ? -1 : sampler_is_better(*y, *x) ? 1 : 0;
-}
-
-/* Restores the heap from `at` down; the root is the worst candidate kept. */
-static void sampler_sift_down(struct sampler_candidate *heap, int64_t n, int64_t at) {
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && sampler_is_better(heap[child], heap[child + 1])) child++;
-        if (!sampler_is_better(heap[at], heap[child])) return;
-        struct sampler_candidate swap = heap[at];
-        heap[at] = heap[child];
-        heap[child] = swap;
-    }
-}
-
-/* The `keep` best ids that are not banned, best first, into s->candidates. Returns how many there are. */
-static int64_t sampler_top_k(struct sampler *s, const float *logits, int64_t keep) {
-    struct sampler_candidate *c = s->candidates;
-    int64_t n = 0;
-    for (int32_t id = 0; id < s->vocab_size; id++) {
-        if (sampler_is_banned(s, id)) continue;
-        struct sampler_candidate next = {.logit = logits[id], .id = id};
-        if (n < keep) {
-            c[n++] = next;
-            if (n == keep && keep < s->vocab_size)
-                for (int64_t i = n / 2; i-- > 0;)
-                    sampler_sift_down(c, n, i);
-        } else if (sampler_is_better(next, c[0])) {
-            c[0] = next;
-            sampler_sift_down(c, n, 0);
-        }
-    }
-    qsort(c, (size_t)n, sizeof *c, sampler_compare);
-    return n;
-}
-
-static int32_t sampler_greedy(const struct sampler *s, const float *logits) {
-    struct sampler_candidate best = {.id = -1};
-    for (int32_t id = 0; id < s->vocab_size; id++) {
-        struct sampler_candidate next = {.logit = logits[id], .id = id};
-        if (!sampler_is_banned(s, id) && (best.id < 0 || sampler_is_better(next, best))) best = next;
-    }
-    return best.id;
-}
-
-/* Weight relative to the best; NaN and -inf have weight 0. Where the best is infinite all other weights are 0. */
-static double sampler_weight(const struct sampler *s, float logit, float best) {
-    float weight = logit == best ? 1 : expf((logit - best) / s->config.temperature);
-    return weight > 0 ? (double)weight : 0;
-}
-
-/* The weight of every id into s->weights. Returns their sum. */
-static double sampler_all_weights(struct sampler *s, const float *logits, int32_t best) {
-    double sum = 0;
-    for (int32_t id = 0; id < s->vocab_size; id++) {
-        s->weights[id] = sampler_is_banned(s, id) ? 0 : sampler_weight(s, logits[id], logits[best]);
-        sum += s->weights[id];
-    }
-    return sum;
-}
-
-static int32_t sampler_draw_from_all(struct sampler *s, const float *logits) {
-    int32_t best = sampler_greedy(s, logits);
-    double draw = (double)rng_uniform(&s->rng) * sampler_all_weights(s, logits, best);
-    for (int32_t id = 0; id < s->vocab_size; id++) {
-        draw -= s->weights[id];
-        if (draw < 0) return id;
-    }
-    return best; /* rounding: the draw was not below the sum */
-}
-
-/* Every id that may be in the set of top-p, best first; *total is the weight of all ids. An id lighter than the share
- * (1 - p) / n of the total is in no smallest set: the sum of all such ids is less than 1 - p of it. Ids that min-p
- * excludes are left out as well: they rank below all that it keeps. */
-static int64_t sampler_top_p_candidates(struct sampler *s, const float *logits, double *total) {
-    struct sampler_candidate *c = s->candidates;
-    int32_t best = sampler_greedy(s, logits);
-    double sum = sampler_all_weights(s, logits, best), least = (1 - (double)s->config.top_p) * sum / s->vocab_size;
-    if (least < (double)s->config.min_p) least = (double)s->config.min_p;
-    int64_t n = 0;
-    for (int32_t id = 0; id < s->vocab_size; id++)
-        if (id == best || (s->weights[id] >= least && !sampler_is_banned(s, id)))
-            c[n++] = (struct sampler_candidate){.logit = logits[id], .id = id};
-    qsort(c, (size_t)n, sizeof *c, sampler_compare);
-    *total = sum;
-    return n;
 }
 
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n) {
@@ -186,49 +92,164 @@ void sampler_see(struct sampler *s, const int32_t *ids, int64_t n) {
 
 /* An id that was seen twice is penalised once: after the first time its logit differs (or the penalty does not change
  * it). */
-static const float *sampler_penalise(struct sampler *s, const float *logits) {
-    float by = s->config.repeat_penalty;
-    if (!s->seen) return logits;
-    memcpy(s->penalised, logits, (size_t)s->vocab_size * sizeof *logits);
+static void sampler_penalise(struct sampler *s, const float *logits) {
+    const float by = s->config.repeat_penalty;
     int64_t n = s->n_seen < s->config.repeat_last ? s->n_seen : s->config.repeat_last;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t id = s->seen[i];
-        assert(id >= 0 && id < s->vocab_size);
-        if (s->penalised[id] == logits[id]) s->penalised[id] = logits[id] > 0 ? logits[id] / by : logits[id] * by;
+    for (int64_t i = 0; s->seen && i < n; i++) {
+        const int32_t id = s->seen[i];
+        assert(id >= 0 && id < s->scan.n);
+        float *logit = &logit_scan_change(&s->scan, id / LOGIT_BLOCK)[id % LOGIT_BLOCK];
+        if (*logit == logits[id]) *logit = *logit > 0 ? *logit / by : *logit * by;
     }
-    return s->penalised;
 }
 
-static int32_t sampler_draw(struct sampler *s, const float *logits) {
-    double total = 0;
-    bool some = s->config.top_k > 0 && s->config.top_k < s->vocab_size;
-    if (!some && s->config.top_p == 1 && s->config.min_p == 0) return sampler_draw_from_all(s, logits);
-    int64_t n = some ? sampler_top_k(s, logits, s->config.top_k) : sampler_top_p_candidates(s, logits, &total);
-    assert(n > 0);
-    for (int64_t i = 0; i < n; i++)
-        s->weights[i] = sampler_weight(s, s->candidates[i].logit, s->candidates[0].logit);
-    if (some)
-        for (int64_t i = 0; i < n; i++)
-            total += s->weights[i];
-    /* The smallest set of best ids whose share reaches top_p. */
-    double sum = 0, goal = (double)s->config.top_p * total;
-    int64_t kept = 0;
-    while (kept < n && (kept == 0 || (s->config.top_p < 1 ? sum < goal : true)))
-        sum += s->weights[kept++];
-    while (kept > 1 && s->weights[kept - 1] < (double)s->config.min_p) /* the best has weight 1 */
-        sum -= s->weights[--kept];
+/* The logits as they count, and the largest of each block. */
+static void sampler_begin(struct sampler *s, const float *logits) {
+    logit_scan_begin(&s->scan, logits);
+    sampler_penalise(s, logits);
+    for (int64_t i = 0; i < s->config.n_banned; i++)
+        logit_scan_hide(&s->scan, s->banned[i]);
+    logit_scan_tops(&s->scan);
+}
 
+/* ---- logits without a finite best ---- */
+
+/* The id at `index` of those that are not banned and have this logit, or are NaN if `logit` is; -1 if there are fewer,
+ * and then *count is how many there are. */
+static int32_t sampler_nth(const struct sampler *s, float logit, int64_t index, int64_t *count) {
+    int64_t n = 0, at = 0;
+    for (int64_t id = 0; id < s->scan.n; id++) {
+        while (at < s->config.n_banned && s->banned[at] < id)
+            at++;
+        if (at < s->config.n_banned && s->banned[at] == id) continue;
+        const float x = logit_scan_at(&s->scan, id);
+        if (x != logit && !(isnan(x) && isnan(logit))) continue;
+        if (n++ == index) return (int32_t)id;
+    }
+    *count = n;
+    return -1;
+}
+
+/* The ids that share an infinite best are equally likely; the others have no weight. If all are NaN: the first id. */
+static int32_t sampler_draw_infinite(struct sampler *s, double draw) {
+    int64_t n = 0;
+    (void)sampler_nth(s, s->scan.top, INT64_MAX, &n);
+    if (n == 0) return sampler_nth(s, NAN, 0, &n);
+    if (s->config.top_k > 0 && s->config.top_k < n) n = s->config.top_k;
+    int64_t kept = s->config.top_p < 1 ? (int64_t)ceil((double)s->config.top_p * (double)n) : n;
+    if (s->config.temperature == 0 || kept < 1) kept = 1;
+    return sampler_nth(s, s->scan.top, (int64_t)(draw * (double)kept), &n);
+}
+
+/* ---- few ids, sorted ---- */
+
+/* Weights of the scan's n keys. Returns their sum. */
+static double sampler_candidate_weights(struct sampler *s, int64_t n) {
+    const int64_t end = (n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * LOGIT_BLOCK;
+    float *logits = s->candidates, *weights = s->candidates + LOGIT_BEST_MAX;
+    double sum = 0;
+    for (int64_t i = 0; i < end; i++)
+        logits[i] = i < n ? logit_key_logit(s->scan.keys[i]) : -INFINITY;
+    logit_weights(weights, logits, end, s->scan.top, s->config.temperature);
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)weights[i];
+    return sum;
+}
+
+/* The smallest set of best ids whose share of `total` reaches top_p, without those that min-p excludes; one of it. */
+static int32_t sampler_draw_sorted(struct sampler *s, int64_t n, double total) {
+    const int64_t *keys = s->scan.keys;
+    const float *weights = s->candidates + LOGIT_BEST_MAX;
+    double sum = 0, goal = s->config.top_p < 1 ? (double)s->config.top_p * total : INFINITY;
+    int64_t kept = 0;
+    while (kept < n && (kept == 0 || sum < goal))
+        sum += (double)weights[kept++];
+    while (kept > 1 && weights[kept - 1] < s->config.min_p) /* the best has weight 1 */
+        sum -= (double)weights[--kept];
     double left = (double)rng_uniform(&s->rng) * sum;
     for (int64_t i = 0; i < kept; i++) {
-        left -= s->weights[i];
-        if (left < 0) return s->candidates[i].id;
+        left -= (double)weights[i];
+        if (left < 0) return logit_key_id(keys[i]);
     }
-    return s->candidates[0].id; /* rounding: the draw was not below the sum */
+    return logit_key_id(keys[0]); /* rounding: the draw was not below the sum */
+}
+
+/* Sorts every id that top-p and min-p can keep, and maybe more, into the scan's keys, with weights. -1: too many.
+ * `goal` is the weight that top-p needs, INFINITY without it. Levels are in units of the temperature below the best. */
+static int64_t sampler_candidates(struct sampler *s, double goal) {
+    static const struct {
+        float below, weight; /* e^-below, or somewhat more */
+    } levels[] = {{3, 0.0498F}, {5, 0.00674F}, {7, 0.000912F}, {10, 4.55e-5F}, {14, 8.4e-7F}, {INFINITY, 0}};
+    const int64_t most = goal == INFINITY ? LOGIT_BEST_MAX : TOP_P_SORTED_MAX;
+    double found = 0, each = 1; /* weight of those found; the most that another one can have */
+    int64_t n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
+        const bool all = levels[i].below == INFINITY || levels[i].weight < s->config.min_p;
+        if (!all && goal == INFINITY) continue;
+        if (!all && (double)n + (goal - found) / each > (double)most) return -1;
+        const float least = s->scan.top - levels[i].below * s->config.temperature;
+        n = logit_scan_gather(&s->scan, least > -FLT_MAX ? least : -FLT_MAX, most);
+        if (n < 0) return -1;
+        found = sampler_candidate_weights(s, n);
+        each = (double)levels[i].weight;
+        if (!all && found < goal) continue;
+        logit_keys_sort(s->scan.keys, s->scan.keys + LOGIT_BEST_MAX, n);
+        (void)sampler_candidate_weights(s, n);
+        return n;
+    }
+    return -1;
+}
+
+/* ---- many ids, by running sums ---- */
+
+/* One of the ids that the scan's sums are of, or of the smallest set of best ones whose weight reaches `goal`. */
+static int32_t sampler_draw_by_id(struct sampler *s, double total, double goal, float least) {
+    for (;;) {
+        const int64_t id = logit_scan_find(&s->scan, (double)rng_uniform(&s->rng) * total);
+        if (goal == INFINITY) return (int32_t)id;
+        /* Those before it: greater logits, and equal ones of smaller ids. */
+        const float logit = logit_scan_at(&s->scan, id);
+        for (int64_t after = id; after < s->scan.n && after / LOGIT_BLOCK == id / LOGIT_BLOCK; after++)
+            if (logit_scan_at(&s->scan, after) == logit) logit_scan_hide(&s->scan, after);
+        total = logit_scan_narrow(&s->scan, logit, id, least);
+        if (total < goal) return (int32_t)id;
+    }
+}
+
+static int32_t sampler_draw_from_many(struct sampler *s) {
+    const struct sampler_config *c = &s->config;
+    const bool some = c->top_k > 0 && c->top_k < s->scan.n;
+    if (!some && c->top_p == 1) {
+        int64_t n = c->min_p > 0 ? sampler_candidates(s, INFINITY) : -1;
+        if (n > 0) return sampler_draw_sorted(s, n, INFINITY);
+    }
+    const float kth = some ? logit_scan_kth(&s->scan, c->top_k) : -FLT_MAX;
+    double total = logit_scan_weigh(&s->scan, c->temperature);
+    if (some) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, 0);
+    const double goal = c->top_p < 1 ? (double)c->top_p * total : INFINITY;
+    if (!some && c->top_p < 1) {
+        int64_t n = sampler_candidates(s, goal);
+        if (n > 0) return sampler_draw_sorted(s, n, total);
+    }
+    if (c->min_p > 0) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, c->min_p);
+    return sampler_draw_by_id(s, total, goal, c->min_p);
 }
 
 int32_t sampler_pick(struct sampler *s, const float *logits) {
-    const float *penalised = sampler_penalise(s, logits);
-    int32_t id = s->config.temperature == 0 ? sampler_greedy(s, penalised) : sampler_draw(s, penalised);
+    const struct sampler_config *c = &s->config;
+    int32_t id;
+    sampler_begin(s, logits);
+    if (!isfinite(s->scan.top)) {
+        id = sampler_draw_infinite(s, c->temperature == 0 ? 0 : (double)rng_uniform(&s->rng));
+    } else if (c->temperature == 0) {
+        id = (int32_t)logit_scan_first_top(&s->scan);
+    } else if (c->top_k > 0 && c->top_k <= LOGIT_BEST_MAX && c->top_k < s->scan.n) {
+        int64_t n = logit_scan_best(&s->scan, c->top_k);
+        id = sampler_draw_sorted(s, n, sampler_candidate_weights(s, n));
+    } else {
+        id = sampler_draw_from_many(s);
+    }
+    assert(id >= 0);
     sampler_see(s, &id, 1);
     return id;
 }

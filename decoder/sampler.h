@@ -1,8 +1,9 @@
 /* sampler.h -- logits to the next id: greedy, or temperature with top-k, top-p and min-p, from a seeded stream.
  *
  * Order as in Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. Ties
- * at the edge of top-k go to smaller ids. Banned ids (landmark, pad, mask) are never picked. One thread at a time
- * per sampler. */
+ * at the edge of top-k go to smaller ids. Banned ids (landmark, pad, mask, those without text) are never picked.
+ * NaN ranks below all numbers, and -infinity is picked only when no logit is above it. The same logits and seed give
+ * the same ids on every target. One thread at a time per sampler. */
 #pragma once
 #include "base/rng.h"
 #include "base/status.h"
@@ -19,7 +20,7 @@ struct sampler_config {
     float repeat_penalty;
     int repeat_last;
     uint64_t seed;
-    int32_t banned[4]; int n_banned;
+    const int32_t *banned; int64_t n_banned;              /* below vocab_size, not all ids of it; copied */
 };
 struct sampler;
 enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size);

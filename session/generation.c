@@ -13,20 +13,24 @@ enum { PROGRESS_FROM = 16 }; /* texts of fewer passes are read without progress 
 
 static enum status generation_find_unspoken(struct generation *g) {
     const struct engine *e = g->config.engine;
-    TRY(memory_allocate(&g->unspoken, (size_t)e->model.config.vocab_size));
-    for (int32_t id = 0; id < e->model.config.vocab_size; id++)
-        if (!tokenizer_token(e->model.tokenizer, id)) g->unspoken[g->n_unspoken++] = id;
+    const struct model_config *model = &e->model.config;
+    const int32_t marks[] = {model->landmark_id, model->pad_id, model->mask_id};
+    TRY(memory_allocate(&g->unspoken, (size_t)model->vocab_size));
+    for (int32_t id = 0; id < model->vocab_size; id++) {
+        bool unspoken = !tokenizer_token(e->model.tokenizer, id);
+        for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+            if (id == marks[i] && id != model->eos_id) unspoken = true;
+        if (unspoken) g->unspoken[g->n_unspoken++] = id;
+    }
     return STATUS_OK;
 }
 
 static enum status generation_sampler(struct generation *g, uint64_t seed) {
     const struct model_config *model = &g->config.engine->model.config;
     struct sampler_config sampler = g->config.sampler;
-    const int32_t banned[] = {model->landmark_id, model->pad_id, model->mask_id};
-    sampler.n_banned = 0;
+    sampler.banned = g->unspoken;
+    sampler.n_banned = g->n_unspoken;
     sampler.seed = seed;
-    for (size_t i = 0; i < ARRAY_LEN(banned); i++)
-        if (banned[i] >= 0 && banned[i] != model->eos_id) sampler.banned[sampler.n_banned++] = banned[i];
     return sampler_create(&g->sampler, &sampler, model->vocab_size);
 }
 
@@ -56,6 +60,7 @@ static enum status generation_prepare(struct generation *g) {
     struct engine *e = g->config.engine;
     TRY(tokenizer_scratch_create(&g->scratch, e->model.tokenizer));
     TRY(generation_find_unspoken(g));
+    TRY(logit_scan_create(&g->scan, e->model.config.vocab_size));
     TRY(stop_text_create(&g->stop, g->config.stops, g->config.n_stops));
     TRY(device_allocate_host(e->device, &g->logits, (size_t)e->model.config.vocab_size));
     TRY(engine_retriever(&g->retriever, e, &g->config.retrieval));
@@ -86,6 +91,7 @@ void generation_free(struct generation *g) {
     engine_retriever_free(g->retriever);
     stop_text_free(g->stop);
     tokenizer_scratch_free(g->scratch);
+    logit_scan_release(&g->scan);
     device_release_host(dev, g->logits);
     device_release_host(dev, g->rows);
     memory_free(g->targets);
@@ -105,21 +111,18 @@ enum status generation_reset(struct generation *g, uint64_t seed) {
 
 /* ---- logits ---------------------------------------------------------------------------------------------- */
 
-double generation_normaliser(const float *logits, int64_t n, float *top) {
-    double sum = 0;
-    *top = logits[0];
-    for (int64_t v = 1; v < n; v++)
-        *top = logits[v] > *top ? logits[v] : *top;
-    for (int64_t v = 0; v < n; v++)
-        sum += (double)expf(logits[v] - *top);
-    return sum;
+double generation_normaliser(struct logit_scan *scan, const float *logits, float *top) {
+    logit_scan_begin(scan, logits);
+    logit_scan_tops(scan);
+    *top = scan->top;
+    return isfinite(scan->top) ? logit_scan_weigh(scan, 1) : (double)NAN;
 }
 
-void generation_alternatives(struct generation_alternative *out, int n, const float *logits, int64_t vocab) {
+/* With -infinity among the best, which a scan leaves out. */
+static void generation_rare_alternatives(struct generation_alternative *out, int n, const float *logits, int64_t vocab,
+                                         double log_sum, float top) {
     int64_t id[GENERATION_TOP_MAX];
-    float score[GENERATION_TOP_MAX], top;
-    if (n == 0) return;
-    const double log_sum = log(generation_normaliser(logits, vocab, &top));
+    float score[GENERATION_TOP_MAX];
     struct top_list list = {.id = id, .score = score, .k = n};
     top_list_clear(list);
     for (int64_t v = 0; v < vocab; v++)
@@ -130,11 +133,23 @@ void generation_alternatives(struct generation_alternative *out, int n, const fl
             .id = (int32_t)id[i], .logprob = id[i] < 0 ? -INFINITY : (float)((double)(score[i] - top) - log_sum)};
 }
 
+void generation_alternatives(struct generation_alternative *out, int n, struct logit_scan *scan, double log_sum) {
+    if (n == 0) return;
+    if (logit_scan_best(scan, n) < n) {
+        generation_rare_alternatives(out, n, scan->logits, scan->n, log_sum, scan->top);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        out[i] = (struct generation_alternative){
+            .id = logit_key_id(scan->keys[i]),
+            .logprob = (float)((double)(logit_key_logit(scan->keys[i]) - scan->top) - log_sum)};
+}
+
 enum status generation_logprobs(struct generation *g, float *out) {
     const int64_t vocab = g->config.engine->model.config.vocab_size;
     TRY(generation_ready(g));
     float top;
-    const double log_sum = log(generation_normaliser(g->logits, vocab, &top));
+    const double log_sum = log(generation_normaliser(&g->scan, g->logits, &top));
     for (int64_t v = 0; v < vocab; v++)
         out[v] = (float)((double)(g->logits[v] - top) - log_sum);
     return STATUS_OK;
@@ -257,20 +272,16 @@ static enum status generation_put(struct generation *g, struct generation_token 
     return STATUS_OK;
 }
 
-/* Ids without text never come out. */
 static void generation_pick(struct generation *g, struct generation_token *out) {
-    const int64_t vocab = g->config.engine->model.config.vocab_size;
     float top = 0;
-    double sum = 1;
+    double log_sum = 0;
     *out = (struct generation_token){.position = decoder_state_tokens(g->state), .alternatives = g->alternatives};
-    if (g->config.logprobs) sum = generation_normaliser(g->logits, vocab, &top);
-    generation_alternatives(g->alternatives, g->config.top, g->logits, vocab);
+    if (g->config.logprobs || g->config.top > 0) log_sum = log(generation_normaliser(&g->scan, g->logits, &top));
+    generation_alternatives(g->alternatives, g->config.top, &g->scan, log_sum);
     while (out->n_alternatives < g->config.top && g->alternatives[out->n_alternatives].id >= 0)
         out->n_alternatives++;
-    for (int i = 0; i < g->n_unspoken; i++)
-        g->logits[g->unspoken[i]] = -INFINITY;
     out->id = sampler_pick(g->sampler, g->logits);
-    if (g->config.logprobs) out->logprob = (float)((double)(g->logits[out->id] - top) - log(sum));
+    if (g->config.logprobs) out->logprob = (float)((double)(g->logits[out->id] - top) - log_sum);
 }
 
 enum status generation_next(struct generation *g, struct generation_token *out) {

@@ -1,5 +1,6 @@
 /* generation_internal.h -- what a generation is made of, for generation.c and generation_scores.c. */
 #pragma once
+#include "decoder/logits/logit_scan.h"
 #include "session/generation.h"
 #include "session/stop_text.h"
 
@@ -21,7 +22,8 @@ struct generation {
     bool speaking;                       /* the text has a token that is not special */
     int32_t pending;                     /* generated and not fed yet; -1: none */
     int64_t generated;                   /* since the last feed */
-    int32_t *unspoken; int n_unspoken;   /* ids of the model that the tokenizer has no text for */
+    int32_t *unspoken; int n_unspoken;   /* ids that are never picked: without text, landmark, pad and mask */
+    struct logit_scan scan;              /* for log-probabilities */
     int32_t *ids; size_t ids_capacity;   /* of generation_encode */
     struct generation_alternative alternatives[GENERATION_TOP_MAX];
     float *rows; int64_t n_rows;         /* [n_rows, vocab_size] logits of a pass; NULL: not needed yet */
@@ -33,10 +35,11 @@ enum status generation_pass(struct generation *g, const struct decoder_output *o
                             bool prompt);
 /* Makes logits those after the last id. */
 enum status generation_ready(struct generation *g);
-/* The sum of exp(logits - *top), and the largest logit. */
-double generation_normaliser(const float *logits, int64_t n, float *top);
-/* The n best of logits, best first, with log-probabilities; id -1 fills. */
-void generation_alternatives(struct generation_alternative *out, int n, const float *logits, int64_t vocab);
+/* The sum of exp(logits - *top), and the largest logit. NaN counts as -infinity; NaN where the largest is infinite. */
+double generation_normaliser(struct logit_scan *scan, const float *logits, float *top);
+/* After generation_normaliser, of which log_sum is the logarithm: the n best of those logits, best first, with
+ * log-probabilities; id -1 fills. */
+void generation_alternatives(struct generation_alternative *out, int n, struct logit_scan *scan, double log_sum);
 
 /* generation_scores.c: generation_feed with scores; the caller has checked all and fed what was pending. */
 enum status generation_feed_scored(struct generation *g, const int32_t *ids, int64_t n,

@@ -14,17 +14,17 @@ static int64_t generation_vocab(const struct generation *g) {
 }
 
 /* Id i of a call by the logits before it. */
-static void generation_score(const struct generation_scores *scores, int64_t i, int32_t id, const float *logits,
-                             int64_t vocab) {
+static void generation_score(struct generation *g, const struct generation_scores *scores, int64_t i, int32_t id,
+                             const float *logits) {
     float top;
-    const double log_sum = log(generation_normaliser(logits, vocab, &top));
+    const double log_sum = log(generation_normaliser(&g->scan, logits, &top));
     scores->logprob[i] = (float)((double)(logits[id] - top) - log_sum);
-    generation_alternatives(scores->alternatives + i * scores->top, scores->top, logits, vocab);
+    generation_alternatives(scores->alternatives + i * scores->top, scores->top, &g->scan, log_sum);
 }
 
 static void generation_score_first(struct generation *g, const struct generation_scores *scores, int32_t id) {
     if (g->has_logits) {
-        generation_score(scores, 0, id, g->logits, generation_vocab(g));
+        generation_score(g, scores, 0, id, g->logits);
         if (scores->memory_share) scores->memory_share[0] = (float)generation_memory_share(g, id);
         return;
     }
@@ -56,7 +56,7 @@ static enum status generation_rows(struct generation *g, const int32_t *ids, int
     const struct decoder_output out = {.logits = g->rows, .logits_all = true};
     TRY(generation_pass(g, &out, ids + at, n, true));
     for (int64_t i = 0; i < n && at + i + 1 < total; i++)
-        generation_score(scores, at + i + 1, ids[at + i + 1], g->rows + i * vocab, vocab);
+        generation_score(g, scores, at + i + 1, ids[at + i + 1], g->rows + i * vocab);
     if (at + n == total) memcpy(g->logits, g->rows + (n - 1) * vocab, (size_t)vocab * sizeof *g->logits);
     return STATUS_OK;
 }
@@ -66,7 +66,7 @@ static enum status generation_mixed(struct generation *g, const int32_t *ids, in
     const struct decoder_output out = {.logits = g->logits};
     TRY(generation_pass(g, &out, ids + at, 1, true));
     if (at + 1 == total) return STATUS_OK;
-    generation_score(scores, at + 1, ids[at + 1], g->logits, generation_vocab(g));
+    generation_score(g, scores, at + 1, ids[at + 1], g->logits);
     if (scores->memory_share) scores->memory_share[at + 1] = (float)memory_text_share(g->memory, ids[at + 1]);
     return STATUS_OK;
 }

@@ -57,9 +57,11 @@ static enum status sample_write_one(struct sample *s, struct file_writer *file, 
 static enum status sample_open(struct sample *s, struct device *cpu, const struct params *params) {
     const struct model_config *model = &s->config->model;
     struct sampler_config how = {.temperature = 0.8f, .top_p = 0.95f, .seed = (uint64_t)s->config->seed};
-    const int32_t banned[] = {model->landmark_id, model->pad_id, model->mask_id};
-    for (size_t i = 0; i < ARRAY_LEN(banned); i++)
-        if (banned[i] >= 0) how.banned[how.n_banned++] = banned[i];
+    const int32_t marks[] = {model->landmark_id, model->pad_id, model->mask_id};
+    int32_t banned[ARRAY_LEN(marks)];
+    how.banned = banned;
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+        if (marks[i] >= 0) banned[how.n_banned++] = marks[i];
     TRY(tokenizer_scratch_create(&s->scratch, s->tokenizer));
     TRY(sampler_create(&s->sampler, &how, model->vocab_size));
     TRY(memory_allocate_aligned(&s->logits, (size_t)model->vocab_size));

@@ -15,7 +15,7 @@ static void test_greedy(void) {
     logits[4] = -3;
     CHECK_EQ(sampler_pick(s, logits), 1); /* of equal logits the smaller id */
     sampler_free(s);
-    s = make((struct sampler_config){.top_p = 1, .banned = {1, 2}, .n_banned = 2}, 5);
+    s = make((struct sampler_config){.top_p = 1, .banned = (int32_t[]){1, 2}, .n_banned = 2}, 5);
     CHECK_EQ(sampler_pick(s, logits), 3);
     sampler_free(s);
 }
@@ -60,11 +60,12 @@ static void test_shares(void) {
     check_shares((struct sampler_config){.temperature = 1, .top_k = 2, .top_p = 1, .seed = 5}, logits, expected, 8);
     softmax(expected, logits, (int[]){1, 0, 0, 1, 0, 1, 0, 1}, 8, 0.7); /* the next id replaces a banned one */
     check_shares(
-        (struct sampler_config){.temperature = 0.7F, .top_k = 4, .top_p = 1, .seed = 6, .banned = {1}, .n_banned = 1},
+        (struct sampler_config){
+            .temperature = 0.7F, .top_k = 4, .top_p = 1, .seed = 6, .banned = (int32_t[]){1}, .n_banned = 1},
         logits, expected, 8);
     check_shares(
         (struct sampler_config){
-            .temperature = 1, .top_k = 100, .top_p = 1, .seed = 7, .banned = {0, 1, 2, 3}, .n_banned = 4},
+            .temperature = 1, .top_k = 100, .top_p = 1, .seed = 7, .banned = (int32_t[]){0, 1, 2, 3}, .n_banned = 4},
         (float[]){9, 9, 9, 9, 0, 0, 0, 0}, (double[]){0, 0, 0, 0, 0.25, 0.25, 0.25, 0.25}, 8);
 }
 
@@ -91,6 +92,9 @@ static void test_min_p(void) {
                  (double[]){0, 0.625, 0, 0.375}, 4);
     check_shares((struct sampler_config){.temperature = 1, .top_k = 3, .top_p = 1, .min_p = 1, .seed = 1}, logits,
                  (double[]){0, 1, 0, 0}, 4);
+    /* An id of exactly that fraction is kept. */
+    check_shares((struct sampler_config){.temperature = 1, .top_p = 1, .min_p = 1, .seed = 1}, (float[]){2, 1, 2},
+                 (double[]){0.5, 0, 0.5}, 3);
     /* top-p counts shares of all ids: .5 + .3 reach .8, whatever min-p keeps. */
     check_shares((struct sampler_config){.temperature = 1, .top_p = 0.79F, .min_p = 0.01F, .seed = 1}, logits,
                  (double[]){0, 0.625, 0, 0.375}, 4);
