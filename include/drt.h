@@ -515,10 +515,12 @@ struct drt_token {
  * DRT_INVALID: nothing was fed, or the generation has ended (feed more, or reset). */
 DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
 /* Computes for n <= 256 sessions of one model, each there once, what the next drt_session_next of each needs, in one
- * pass over the weights; that call then samples alone. On a CPU, where a token costs reading the weights, several texts
- * so cost little more than one. Tokens and log-probabilities are the same, bit for bit, with this call and without it,
- * in whatever company. A session for which it can do nothing is left to drt_session_next: at the last id of a chunk
- * (where it retrieves), with a token memory, at its end, on a GPU. *computed: for how many it did; may be NULL. */
+ * pass over the weights; that call then samples alone, and several threads may make it at the same time, each for
+ * another session. Several texts so cost little more than one. On a CPU tokens and log-probabilities are the same, bit
+ * for bit, with this call and without it, in whatever company. On a GPU they are the same in whatever company of two
+ * sessions or more; a session alone is computed by another kernel, which rounds differently. A session for which it can
+ * do nothing is left to drt_session_next: with a token memory, at its end, at the last id of a chunk (on a CPU), alone
+ * (on a GPU). *computed: for how many it did; may be NULL. Where a session's retrieval fails, so does its next call. */
 DRT_CALL drt_session_prepare(struct drt_session *const *sessions, int n, int *computed);
 /* drt_session_next until the end. True from the callback stops: *end is DRT_END_CALLBACK, and a further call continues
  * (or drt_session_stop ends it). The token is borrowed. end may be NULL. */
