@@ -5,7 +5,7 @@
  * query of landmark t is computed from the group's input. So a pass retrieves for all its chunks at once. */
 #include "decoder/decoder.h"
 #include "base/memory.h"
-#include "decoder/decoder_keys_internal.h"
+#include "decoder/decoder_pass_internal.h"
 #include <assert.h>
 #include <string.h>
 
@@ -89,6 +89,8 @@ void decoder_free(struct decoder *d) {
     device_release(d->dev, s->nll_device);
     device_release(d->dev, s->logits_device);
     decode_step_weights_free(d->step_weights);
+    decode_rows_free(d->rows);
+    decoder_rows_free(d);
     decoder_batch_free(d);
     decoder_packed_free(d);
     memory_free(d->weights.layers);
@@ -352,6 +354,7 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     assert(n >= 1 && !s->spent);
     assert(!out->nll == !out->targets);
     bool step = false;
+    TRY(decoder_rows_settle(s));
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = decoder_make_pass(s, n - done);
         if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);

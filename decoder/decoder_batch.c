@@ -1,4 +1,4 @@
-/* decoder_batch.c -- see decoder_batch.h.
+/* decoder_batch.c -- see decoder_batch.h. On a GPU: decoder_rows.c.
  *
  * Row i of each activation belongs to text order[i]: texts whose chunk reads neighbours come first, so that GCA's rows
  * are contiguous. What works on one text's own memory (the ring, the pool) runs as a loop over texts, a text a thread;
@@ -6,7 +6,7 @@
 #include "decoder/decoder_batch.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_pass_internal.h"
 #include <assert.h>
 #include <string.h>
 
@@ -28,12 +28,17 @@ struct decoder_batch {
 
 bool decoder_batch_takes(const struct decoder_state *s) {
     const struct decoder *d = s->decoder;
-    if (!d->dev->shares_memory || s->spent || s->watch.rows) return false;
+    if (!d->dev->shares_memory) return decoder_rows_takes(s);
+    if (s->spent || s->watch.rows) return false;
     if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return false;
     if (d->config.base_lm) return true;
     for (int g = 1; g < d->config.groups; g++)
         if ((s->current[g].k > 0) != (s->current[0].k > 0)) return false;
     return s->tokens % d->config.chunk + 1 < d->config.chunk;
+}
+
+bool decoder_state_spent(const struct decoder_state *s) {
+    return s->spent;
 }
 
 static struct decoder_state *decoder_batch_state(const struct decoder_batch *b, int64_t row) {
@@ -224,6 +229,7 @@ enum status decoder_batch_forward(struct decoder_state *const *states, float *co
     assert(n >= 1 && n <= DECODER_BATCH_MAX);
     for (int i = 0; i < n; i++)
         assert(states[i]->decoder == d && decoder_batch_takes(states[i]) && ids[i] < d->config.vocab_size);
+    if (!d->dev->shares_memory) return decoder_rows_forward(states, logits, ids, n);
     TRY(decoder_batch_reserve(d));
     for (int i = 0; i < n; i++)
         TRY(decoder_batch_blocks_of(states[i]));

@@ -1,12 +1,16 @@
 /* decoder_batch.h -- the next id of several running texts in one pass over the weights.
  *
- * What a single id costs on a CPU is reading the weights. A batch reads them once for all of its texts; each text keeps
- * its own position, rings, neighbours and retriever. The numbers are those of decoder_forward, bit for bit: products
- * sum as for one row (matmul.h, forward_each), all else works on rows alone.
+ * What a single id costs is reading the weights, on a GPU also the time from kernel to kernel. A batch reads them once
+ * for all of its texts; each text keeps its own position, rings, neighbours and retriever.
  *
- * Not in a batch: an id that completes a chunk, since its landmark and retrieval follow at once (decoder_forward, one
- * of `chunk` ids); texts on a GPU, where one kernel decodes one text's id (kernels/decode_step) and a batch would need
- * attention and GCA over rows of different rings and pools. */
+ * CPU: the numbers are those of decoder_forward, bit for bit: products sum as for one row (matmul.h, forward_each), all
+ * else works on rows alone. An id that completes a chunk is not in a batch, since its landmark and retrieval follow at
+ * once (decoder_forward, one of `chunk` ids).
+ *
+ * GPU (bf16; kernels/decode_rows/decode_rows.h): the numbers do not depend on the batch's other texts, their number and
+ * their order, bit for bit. They differ from those of decoder_forward by rounding: sums have another order. An id
+ * that completes a chunk is in the batch. Its landmark runs after the pass, text by text, and its retrieval when the
+ * text's next call begins. */
 #pragma once
 #include "decoder/decoder.h"
 
@@ -15,6 +19,10 @@ enum { DECODER_BATCH_MAX = 64 };
 /* Whether the state's next id may be in a batch. */
 bool decoder_batch_takes(const struct decoder_state *s);
 /* Feeds ids[i] to states[i] for 1 <= n <= DECODER_BATCH_MAX states of one decoder, each there once and each one that
- * decoder_batch_takes. logits[i] [vocab_size]: after that id. Fails for lack of memory alone; no state has changed
- * then. Not two at a time, as all calls of one decoder. */
+ * decoder_batch_takes. logits[i] [vocab_size]: after that id; on a GPU memory of device_allocate_host is faster. Fails
+ * for lack of memory; no state has changed then. On a GPU also when a retriever fails: that state cannot be used again
+ * (decoder_state_spent) and has neither id nor logits, the others have them. Not two at a time, as all calls of one
+ * decoder. */
 enum status decoder_batch_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids, int n);
+/* Whether a retriever failed inside a call: the state can only be freed. */
+bool decoder_state_spent(const struct decoder_state *s);

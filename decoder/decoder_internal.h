@@ -2,7 +2,8 @@
  *
  * decoder_weights.c finds the weights. decoder_state.c has the state of one text between calls. decoder_fuse.c builds
  * the GCA blocks: which rows read which retrieved chunks. decoder_head.c computes logits and losses. decoder_step.c
- * decodes a single id in one kernel, decoder_batch.c one id of each of many texts. decoder.c has the loops.
+ * decodes a single id in one kernel, decoder_batch.c one id of each of many texts (on a GPU decoder_rows.c). decoder.c has
+ * the loops.
  *
  * *_device: the device's buffer for the host memory of the same name (device_buffer); NULL if they share memory. */
 #pragma once
@@ -10,7 +11,7 @@
 #include "decoder/decoder.h"
 #include "model/recurrent.h"
 #include "kernels/ops.h"
-#include "kernels/decode_step/decode_step.h"
+#include "kernels/decode_rows/decode_rows.h"
 
 enum { DECODER_TILE = 64 }; /* keys of one tile of a GPU's attention; no tile extends over the end of a ring */
 struct decoder_weights {
@@ -37,8 +38,10 @@ struct decoder {
     struct decoder_weights weights;
     struct decoder_scratch scratch;
     struct decode_step_weights *step_weights;             /* of the kernel for a single id; NULL: the device has none */
+    struct decode_rows *rows;                             /* for ids of several texts on a GPU; NULL: it has none */
     struct decoder_packed *packed;                        /* of decoder_passages.c; NULL: none was needed so far */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: no batch was computed so far */
+    struct decoder_rows *rows_batch;                      /* of decoder_rows.c; NULL: the same */
     enum dtype type;                                      /* of weights and activations */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* rows of one head product */
@@ -69,6 +72,7 @@ struct decoder_state {
     struct decoder_times times;
     int64_t tokens;
     bool spent;                          /* a retriever failed during a call, so the state cannot be used */
+    bool owes;                           /* retrieval after a chunk's end is still to be done: decoder_rows_settle */
     struct decoder_ring *rings; void *ring_memory; int64_t ring_rows;     /* [layers] */
     int32_t *chunk_ids;                                   /* of the current chunk */
     struct mat chunk_rows;                                /* its lower outputs; data NULL if the encoder reads ids */
@@ -110,11 +114,6 @@ enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, 
 /* Computes logits and losses of the pass, whose first id is number `offset` of the call's `total` ids. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
-
-/* decoder_step.c: computes one id in one kernel (two positions at a chunk's end). *done false: the device cannot. */
-enum status decoder_step_weights(struct decoder *d), decoder_step_create(struct decoder_state *s);
-enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out,
-                         const struct decoder_pass *p, const int32_t *ids);
 
 void decoder_batch_free(struct decoder *d);               /* frees what decoder_batch.c allocated */
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

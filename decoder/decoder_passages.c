@@ -4,7 +4,7 @@
 #include "decoder/decoder_passages.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "decoder/decoder_keys_internal.h"
+#include "decoder/decoder_pass_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
 

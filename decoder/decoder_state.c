@@ -5,7 +5,7 @@
  * Attention) grow by doubling. */
 #include "base/half.h"
 #include "base/memory.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_pass_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
 

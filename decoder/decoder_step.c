@@ -11,7 +11,7 @@
  * and V of missing chunks need the search. The next id's upper layers need K and V. Its lower layers do not, but one
  * kernel computes all layers. */
 #include "base/memory.h"
-#include "decoder/decoder_internal.h"
+#include "decoder/decoder_pass_internal.h"
 #include <assert.h>
 #include <string.h>
 
@@ -54,6 +54,7 @@ enum status decoder_step_weights(struct decoder *d) {
                                               .window = d->config.window,
                                               .eps = d->config.rms_eps};
     enum status status = decode_step_weights_create(&d->step_weights, d->dev, &config);
+    if (status == STATUS_OK) status = decode_rows_create(&d->rows, d->dev, &config);
     memory_free(layers);
     return status;
 }
@@ -88,23 +89,37 @@ static void decoder_step_keep_hidden(struct decoder_state *s, int64_t row) {
         device_copy_rows(s->decoder->dev, mat_rows(s->chunk_rows, row, 1), mat_rows(s->inputs, 0, 1));
 }
 
-/* Computes the landmark's position, and retrieves for the next chunk. */
-static enum status decoder_step_end_chunk(struct decoder_state *s, const struct decoder_pass *p,
-                                          const struct decode_step_fusion *fusions) {
+void decoder_step_landmark(struct decoder_state *s, const struct decoder_pass *p,
+                           const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
     double start = clock_seconds();
     const struct decode_step_output out = {.inputs = s->inputs.data};
     decode_step_run(s->step, &out, d->config.landmark_id, p->first + 1, fusions);
     s->times.layers += clock_seconds() - start;
-    if (!s->retriever) return STATUS_OK;
     decoder_step_keep_hidden(s, d->config.chunk);
-    start = clock_seconds();
+}
+
+enum status decoder_step_retrieve(struct decoder_state *s, const struct decoder_pass *p) {
+    struct decoder *d = s->decoder;
+    if (!s->retriever) return STATUS_OK;
+    double start = clock_seconds();
     TRY(s->retriever->append(s->retriever, p->first_chunk, s->chunk_ids, s->chunk_rows, 1));
     s->times.retrieve += clock_seconds() - start;
     for (int g = 0; g < d->config.groups; g++) {
         struct neighbours found;
         TRY(decoder_retrieve(s, &found, g, mat_rows(s->inputs, g, 1), p));
         TRY(decoder_current_set(s, g, &found));
+    }
+    return STATUS_OK;
+}
+
+enum status decoder_step_fusions(struct decode_step_fusion *out, struct decoder_state *s,
+                                 const struct decoder_pass *p) {
+    const struct neighbours none = {0};
+    for (int g = 0; s->retriever && g < s->decoder->config.groups; g++) {
+        struct decoder_fusion f;
+        TRY(decoder_blocks_build(&f, s, g, p, &none));
+        out[g] = (struct decode_step_fusion){.pool = f.pool, .blocks = f.blocks};
     }
     return STATUS_OK;
 }
@@ -116,12 +131,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     if (!*done) return STATUS_OK;
     double start = clock_seconds();
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
-    const struct neighbours none = {0};
-    for (int g = 0; s->retriever && g < d->config.groups; g++) {
-        struct decoder_fusion f;
-        TRY(decoder_blocks_build(&f, s, g, p, &none));
-        fusions[g] = (struct decode_step_fusion){.pool = f.pool, .blocks = f.blocks};
-    }
+    TRY(decoder_step_fusions(fusions, s, p));
     int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     /* If the kernel can write to the caller's memory, no copy is needed. */
     float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
@@ -137,7 +147,10 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
     decoder_step_keep_hidden(s, p->in_chunk);
     s->times.layers += clock_seconds() - start;
-    if (p->completed > 0) TRY(decoder_step_end_chunk(s, p, fusions));
+    if (p->completed > 0) {
+        decoder_step_landmark(s, p, fusions);
+        TRY(decoder_step_retrieve(s, p));
+    }
     if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
     start = clock_seconds();
     if (logits) device_fetch_wait(d->dev);

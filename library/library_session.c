@@ -5,11 +5,13 @@
 #include "session/memory_folder.h"
 #include "session/memory_search.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, PREPARE_MAX = 256 };
 
 struct drt_session {
+    pthread_mutex_t lock; /* taken before the model's, and that one before a store's */
     struct drt_model *model;
     struct drt_store *store;       /* NULL: none */
     struct drt_searcher *searcher; /* the caller's; NULL: none */
@@ -27,6 +29,7 @@ struct drt_session {
 };
 
 static void library_session_lock(struct drt_session *s) {
+    library_lock(&s->lock);
     library_lock(&s->model->lock);
     if (s->store) library_lock(&s->store->lock);
 }
@@ -34,6 +37,7 @@ static void library_session_lock(struct drt_session *s) {
 static void library_session_unlock(struct drt_session *s) {
     if (s->store) library_unlock(&s->store->lock);
     library_unlock(&s->model->lock);
+    library_unlock(&s->lock);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------------------------- */
@@ -154,6 +158,7 @@ static void library_session_free(struct drt_session *s) {
     library_searcher_release(s->searcher);
     library_store_release(s->store);
     library_model_release(s->model);
+    pthread_mutex_destroy(&s->lock);
     memory_free(s);
 }
 
@@ -164,6 +169,7 @@ static enum status library_session_create(struct drt_session **out, struct drt_m
     TRY(library_take(&c, sizeof c, config, "struct drt_session_config"));
     TRY(library_session_numbers(&c));
     TRY(memory_allocate_zero(&s, 1));
+    pthread_mutex_init(&s->lock, NULL);
     s->model = library_model_use(model);
     s->store = library_store_use(c.searcher && !c.store ? c.searcher->store : c.store);
     s->searcher = library_searcher_use(c.searcher);
@@ -355,16 +361,29 @@ static enum status library_next(struct drt_session *s, struct drt_token *out) {
                               .n_alternatives = token.n_alternatives};
     out->raw = tokenizer_bytes(s->engine.model.tokenizer, token.id, &out->raw_bytes);
     if (s->memory && token.end != GENERATION_EOS) TRY(library_contributors(s, out));
-    if (!s->provenance) return STATUS_OK;
-    return library_provenance_list(s->provenance, &out->neighbours, &out->n_neighbours, token.position, s->engine.view);
+    return STATUS_OK;
 }
 
+/* The chunks that the token could read; asks the store for their documents. */
+static enum status library_next_neighbours(struct drt_session *s, struct drt_token *out) {
+    if (!s->provenance) return STATUS_OK;
+    return library_provenance_list(s->provenance, &out->neighbours, &out->n_neighbours, out->position, s->engine.view);
+}
+
+/* A session whose next token is computed already only samples: other sessions of the model can do so meanwhile. */
 static enum status library_next_locked(struct drt_session *s, struct drt_token *out) {
-    library_session_lock(s);
+    library_lock(&s->lock);
+    const bool shared = !generation_has_next(s->generation);
+    if (shared) library_lock(&s->model->lock);
+    if (shared && s->store) library_lock(&s->store->lock);
     const double start = clock_seconds();
     enum status status = library_next(s, out);
+    if (!shared && s->store) library_lock(&s->store->lock);
+    if (status == STATUS_OK) status = library_next_neighbours(s, out);
     s->seconds += clock_seconds() - start;
-    library_session_unlock(s);
+    if (s->store) library_unlock(&s->store->lock);
+    if (shared) library_unlock(&s->model->lock);
+    library_unlock(&s->lock);
     return status;
 }
 
@@ -377,18 +396,46 @@ enum drt_status drt_session_next(struct drt_session *session, struct drt_token *
     return (enum drt_status)library_fill(out, &token, sizeof token, "struct drt_token");
 }
 
-/* The locks of stores are not needed, because nothing is retrieved inside a chunk. */
+static int library_compare_locks(const void *a, const void *b) {
+    const uintptr_t x = (uintptr_t) * (pthread_mutex_t *const *)a, y = (uintptr_t) * (pthread_mutex_t *const *)b;
+    return (x > y) - (x < y);
+}
+/* In the order of their addresses, so that two calls with locks in common do not wait for each other. */
+static int library_lock_all(pthread_mutex_t **locks, int n) {
+    int kept = 0;
+    qsort(locks, (size_t)n, sizeof *locks, library_compare_locks);
+    for (int i = 0; i < n; i++)
+        if (kept == 0 || locks[i] != locks[kept - 1]) locks[kept++] = locks[i];
+    for (int i = 0; i < kept; i++)
+        library_lock(locks[i]);
+    return kept;
+}
+static void library_unlock_all(pthread_mutex_t **locks, int n) {
+    for (int i = 0; i < n; i++)
+        library_unlock(locks[i]);
+}
+
+/* With the stores' locks: on a GPU the end of a chunk retrieves. */
 static enum status library_prepare(struct drt_session *const *sessions, int n, int *computed) {
     struct generation *generations[PREPARE_MAX];
-    for (int i = 0; i < n; i++)
+    pthread_mutex_t *own[PREPARE_MAX], *stores[PREPARE_MAX];
+    int n_stores = 0;
+    for (int i = 0; i < n; i++) {
         generations[i] = sessions[i]->generation;
+        own[i] = &sessions[i]->lock;
+        if (sessions[i]->store) stores[n_stores++] = &sessions[i]->store->lock;
+    }
+    const int n_own = library_lock_all(own, n);
     library_lock(&sessions[0]->model->lock);
+    n_stores = library_lock_all(stores, n_stores);
     const double start = clock_seconds();
     enum status status = generation_batch(generations, n, computed);
     const double each = (clock_seconds() - start) / n;
     for (int i = 0; i < n; i++)
         sessions[i]->seconds += each;
+    library_unlock_all(stores, n_stores);
     library_unlock(&sessions[0]->model->lock);
+    library_unlock_all(own, n_own);
     return status;
 }
 

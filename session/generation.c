@@ -42,6 +42,7 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     if (g->config.watch) decoder_state_watch(g->state, &g->watch);
     stop_text_reset(g->stop);
     g->has_logits = g->broken = g->ended = g->speaking = false;
+    g->failure[0] = '\0';
     g->pending = -1;
     g->generated = 0;
     return STATUS_OK;
@@ -168,6 +169,7 @@ enum status generation_pass(struct generation *g, const struct decoder_output *o
 
 static enum status generation_check(const struct generation *g) {
     if (!g->broken) return STATUS_OK;
+    if (g->failure[0]) return fail(g->failed, "%s", g->failure);
     return fail(STATUS_INVALID, "an earlier call on this text failed: reset it");
 }
 

@@ -60,10 +60,14 @@ struct generation_token {
 /* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. */
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights, so that the next
- * generation_next of each finds its logits computed; the tokens have the same bits with and without it. All of one
- * decoder, each there once. Those that cannot be batched (decoder/decoder_batch.h), have a token memory, or have ended
- * are left to generation_next. *computed: how many were not. */
+ * generation_next of each finds its logits computed. On a CPU tokens have the same bits with and without it, on a GPU
+ * the same bits whatever generations are fed together (decoder/decoder_batch.h). All of one decoder, each there once.
+ * Those that cannot be batched, have a token memory, or have ended are left to generation_next; on a GPU also one that
+ * is alone. *computed: how many were not. If one's retriever fails, its generation_next reports that. */
 enum status generation_batch(struct generation *const *gs, int n, int *computed);
+/* Whether generation_next would only sample: it then uses nothing that generations share, and several threads may call
+ * it for different generations at the same time. */
+bool generation_has_next(const struct generation *g);
 /* Ends a generation before its end: *text is what was held back. Borrowed until the next call. */
 enum status generation_stop(struct generation *g, const char **text, size_t *bytes);
 /* log-probabilities [vocab_size] of the next id; the id of the last generation_next joins the text first. */

@@ -28,6 +28,7 @@ struct generation {
     struct generation_alternative alternatives[GENERATION_TOP_MAX];
     float *rows; int64_t n_rows;         /* [n_rows, vocab_size] logits of a pass; NULL: not needed yet */
     int32_t *targets; float *nll;        /* [engine_pass] */
+    enum status failed; char failure[1024]; /* why a batch broke it; "": none did */
 };
 
 /* decoder_forward of at most engine_pass ids, with what follows it. out: as decoder_forward's. */

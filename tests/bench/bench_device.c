@@ -1,7 +1,7 @@
 /* bench_device.c -- decoding, prefill and encoding at published sizes on any device; models are made here, at random.
  *
- *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] [--json FILE]
- * decode|prefill|encode...
+ *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] [--batch N,N,...] [--json FILE]
+ * decode|batch|prefill|encode...
  *
  * decode   microseconds a token of a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and of a DRT ([6,
  * 6]) without retrieval and with its own past; logits in this process's memory, chunk ends included. limit: all weights
@@ -11,17 +11,23 @@
  * tokens/s of one call of 8064 ids. encode: chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024),
  * landmarks in this process's memory.
  *
+ * batch    tokens/s of each number of --batch texts (1,8,32), computed together (decoder/decoder_batch.h) and one by
+ * one,
+ * --tokens each after prompts of about 100 and of about 1000 ids, chunk ends included; logits in this process's memory.
+ * A third figure has a token of each text sampled (temperature 1) after each pass, on up to 16 threads.
+ *
  * CSV, a row a case. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "decoder/decoder.h"
+#include "decoder/decoder_batch.h"
+#include "decoder/sampler.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
 
 struct options {
-    const char *device;
+    const char *device, *batch;
     enum dtype type;
     int64_t tokens, chunks;
 };
@@ -194,7 +200,134 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
     free(ids), free(logits);
 }
 
-/* rate 0: prefill. */
+/* ---- several texts ---- */
+
+enum batch_kind { BATCH_APART, BATCH_TOGETHER, BATCH_SAMPLED, BATCH_KINDS };
+
+struct batch {
+    const struct model *m;
+    struct encoder *encoder; /* NULL: without retrieval */
+    struct decoder *decoder;
+    struct threads *samplers;
+    int n, fed; /* texts; those of the round that were computed together */
+    struct decoder_state *state[DECODER_BATCH_MAX];
+    struct retriever *retriever[DECODER_BATCH_MAX];
+    struct sampler *sampler[DECODER_BATCH_MAX];
+    float *logits[DECODER_BATCH_MAX];
+    int32_t next[DECODER_BATCH_MAX];
+};
+
+static void batch_begin(struct batch *b, int64_t prompt) {
+    const struct model *m = b->m;
+    const struct chunk_retriever_config how = {.device = m->dev,
+                                               .model = &m->config,
+                                               .encoder = b->encoder,
+                                               .self = true,
+                                               .exclude_document = -1,
+                                               .max_queries = 1,
+                                               .cache_chunks = 64};
+    const struct sampler_config sampler = {.temperature = 1, .top_p = 1, .seed = 7};
+    struct rng rng = rng_make(5, 0);
+    int32_t *ids = malloc((size_t)(prompt + 2 * DECODER_BATCH_MAX) * sizeof *ids);
+    CHECK(ids);
+    for (int64_t i = 0; i < prompt + 2 * DECODER_BATCH_MAX; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
+    for (int i = 0; i < b->n; i++) { /* of different lengths, so that chunks do not end together */
+        b->retriever[i] = NULL;
+        if (b->encoder) CHECK_OK(chunk_retriever_create(&b->retriever[i], &how));
+        CHECK_OK(decoder_state_create(&b->state[i], b->decoder, b->retriever[i]));
+        CHECK_OK(sampler_create(&b->sampler[i], &sampler, m->config.vocab_size));
+        CHECK_OK(device_allocate_host(m->dev, &b->logits[i], (size_t)m->config.vocab_size));
+        b->next[i] = ids[i];
+        CHECK_OK(decoder_forward(b->state[i], &(struct decoder_output){0}, ids, prompt + 2 * i));
+    }
+    free(ids);
+}
+
+static void batch_end(struct batch *b) {
+    for (int i = 0; i < b->n; i++) {
+        decoder_state_free(b->state[i]);
+        if (b->retriever[i]) b->retriever[i]->free(b->retriever[i]);
+        sampler_free(b->sampler[i]);
+        device_release_host(b->m->dev, b->logits[i]);
+    }
+}
+
+static void batch_sample(void *context, int64_t begin, int64_t end, int worker) {
+    struct batch *b = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        b->next[i] = sampler_pick(b->sampler[i], b->logits[i]);
+}
+
+static void batch_round(struct batch *b, enum batch_kind kind) {
+    struct decoder_state *states[DECODER_BATCH_MAX];
+    float *logits[DECODER_BATCH_MAX];
+    int32_t ids[DECODER_BATCH_MAX];
+    int in = 0;
+    const bool alone = b->n == 1 && !b->m->dev->shares_memory; /* as generation_batch does it */
+    for (int i = 0; i < b->n; i++)
+        if (kind != BATCH_APART && !alone && decoder_batch_takes(b->state[i]))
+            states[in] = b->state[i], logits[in] = b->logits[i], ids[in++] = b->next[i];
+        else
+            CHECK_OK(decoder_forward(b->state[i], &(struct decoder_output){.logits = b->logits[i]}, &b->next[i], 1));
+    if (in > 0) CHECK_OK(decoder_batch_forward(states, logits, ids, in));
+    b->fed += in;
+    if (kind == BATCH_SAMPLED) threads_for(b->samplers, b->n, 1, batch_sample, b);
+}
+
+static void batch_run(struct batch *b, const struct options *o, int64_t prompt, const char *what) {
+    static const char *const names[BATCH_KINDS] = {"one by one", "together", "together and sampled"};
+    double rate[BATCH_KINDS], *took = malloc((size_t)o->tokens * sizeof *took);
+    CHECK(took);
+    printf("batch,%s,%d texts after %lld ids", what, b->n, (long long)prompt);
+    for (enum batch_kind kind = 0; kind < BATCH_KINDS; kind++) {
+        batch_begin(b, prompt);
+        for (int i = 0; i < 4; i++) /* kernels are recorded with their second use */
+            batch_round(b, kind);
+        b->fed = 0;
+        const double start = clock_seconds();
+        for (int64_t i = 0; i < o->tokens; i++) {
+            const double before = clock_seconds();
+            batch_round(b, kind);
+            took[i] = clock_seconds() - before;
+        }
+        rate[kind] = (double)o->tokens * b->n / (clock_seconds() - start);
+        result_figure(&(struct figure){.unit = "us", .values = took, .count = o->tokens, .scale = 1e6},
+                      "a token of each of %d texts after %lld ids, %s, %s", b->n, (long long)prompt, names[kind], what);
+        qsort(took, (size_t)o->tokens, sizeof *took, compare);
+        printf(",%s %.0f tokens/s (%.1f us median %.1f best)", names[kind], rate[kind], took[o->tokens / 2] * 1e6,
+               took[0] * 1e6);
+        fflush(stdout);
+        batch_end(b);
+    }
+    printf(",%.2f times,%.0f %% in batches\n", rate[BATCH_TOGETHER] / rate[BATCH_APART],
+           100.0 * b->fed / (double)(o->tokens * b->n));
+    result_value("tokens/s", rate[BATCH_SAMPLED], "%d texts after %lld ids, %s, sampled", b->n, (long long)prompt,
+                 what);
+    free(took);
+}
+
+static void batch_runs(const struct model *m, struct decoder *d, struct encoder *e, const struct options *o,
+                       const char *what) {
+    struct batch *b = calloc(1, sizeof *b);
+    const int processors = threads_count(m->dev->threads);
+    CHECK(b);
+    b->m = m, b->decoder = d, b->encoder = e;
+    CHECK_OK(threads_create(&b->samplers, processors < 16 ? processors : 16));
+    for (const char *at = o->batch; *at; at += *at == ',') {
+        char *end;
+        b->n = (int)strtol(at, &end, 10);
+        CHECK(end > at && b->n >= 1 && b->n <= DECODER_BATCH_MAX);
+        at = end;
+        batch_run(b, o, 100, what);
+        batch_run(b, o, 1000, what);
+    }
+    threads_free(b->samplers);
+    free(b);
+}
+
+/* rate 0: prefill; below: batches. */
 static void decode_base(struct device *dev, const struct options *o, double rate) {
     struct model m;
     struct decoder *d;
@@ -205,6 +338,8 @@ static void decode_base(struct device *dev, const struct options *o, double rate
     if (rate > 0) {
         decode_run(&m, o, d, "warm-up", NULL, 16, rate);
         decode_run(&m, o, d, "base", NULL, 16, rate);
+    } else if (rate < 0) {
+        batch_runs(&m, d, NULL, o, "base");
     } else {
         prefill_run(&m, d, NULL, "base");
     }
@@ -226,6 +361,8 @@ static void decode_drt(struct device *dev, const struct options *o, double rate)
     CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 256));
     if (rate > 0)
         decode_run(&m, o, d, "drt without retrieval", NULL, 16, rate);
+    else if (rate < 0)
+        batch_runs(&m, d, e, o, "drt own past");
     else
         prefill_run(&m, d, e, "drt own past");
     static const char *const names[] = {"warm-up", "drt own past", "drt own past, few slots"};
@@ -298,13 +435,14 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
 }
 
 int main(int argc, char **argv) {
-    struct options o = {.device = "cpu", .tokens = 252, .chunks = 0};
+    struct options o = {.device = "cpu", .batch = "1,8,32", .tokens = 252, .chunks = 0};
     bool typed = false;
     int first = 1;
     result_begin("bench_device", &argc, argv);
     for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
         const char *value = argv[first + 1];
         if (strcmp(argv[first], "--device") == 0) o.device = value;
+        if (strcmp(argv[first], "--batch") == 0) o.batch = value;
         if (strcmp(argv[first], "--dtype") == 0)
             o.type = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32, typed = true;
         if (strcmp(argv[first], "--tokens") == 0) o.tokens = strtoll(value, NULL, 10);
@@ -312,7 +450,7 @@ int main(int argc, char **argv) {
     }
     if (first >= argc || o.tokens < 1) {
         fprintf(stderr, "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] "
-                        "[--json FILE] decode|prefill|encode...\n");
+                        "[--batch N,N,...] [--json FILE] decode|batch|prefill|encode...\n");
         return 2;
     }
     struct device *dev;
@@ -330,6 +468,9 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "decode") == 0) {
             decode_base(dev, &o, rate);
             decode_drt(dev, &o, rate);
+        } else if (strcmp(argv[i], "batch") == 0) {
+            decode_base(dev, &o, -1);
+            decode_drt(dev, &o, -1);
         } else if (strcmp(argv[i], "prefill") == 0) {
             decode_base(dev, &o, 0);
             decode_drt(dev, &o, 0);

@@ -12,6 +12,7 @@ kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machi
 kernels/pointwise/norm_cuda.cu           norm_backward_rows has nine parameters for the same reason
 kernels/attention/attention.c            the one formula that the code of the CPU and of CUDA share
 kernels/decode_step/decode_step_nocuda.c in place of decode_step_cuda.cu in a build without CUDA
+kernels/decode_rows/decode_rows_nocuda.c in place of decode_rows_cuda.cu, likewise
 kernels/device/device_nocuda.c           in place of device_cuda.cu
 kernels/device/collective_nonccl.c       in place of collective_cuda.cu in a build without NCCL
 kernels/linear/matmul_noamx.c            in place of matmul_amx.c where the compiler has no AMX

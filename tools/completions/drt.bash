@@ -447,6 +447,7 @@ _drt_options() {
 --api-key-file file
 --sessions value
 --batch value
+--sample-threads value
 --queue value
 --connections value
 --max-body value

@@ -3,7 +3,8 @@
  *
  * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and writes answers
  * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes
- * from the HTTP thread to the computing thread and back through its lock. */
+ * from the HTTP thread to the computing thread and back through its lock. The computing thread may take the steps of a
+ * batch's jobs with helpers, a job a thread. */
 #pragma once
 #include "tools/serve/serve_metrics.h"
 #include "tools/serve/wire/reply.h"
@@ -25,7 +26,7 @@ struct serve_options {
     const char *address, *key_file, *cors_origin, *port_file;
     struct arg_strings hosts;
     int64_t port;
-    int64_t sessions, batch, queue, connections, prefill_chunks;
+    int64_t sessions, batch, sample_threads, queue, connections, prefill_chunks;
     int64_t max_tokens, max_prompt_tokens, max_prompts, request_seconds, receive_seconds;
     uint64_t max_body;
 };

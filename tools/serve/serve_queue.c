@@ -1,14 +1,17 @@
 /* serve_queue.c -- the computing thread. In each round every completion takes one step, a part of its prompt or a
  * token. Searches and documents are answered between two rounds. The tokens of a round are computed in batches, which
- * read the weights once for all of their sessions. A completion can begin and end in any round. */
+ * read the weights once for all of their sessions. A completion can begin and end in any round. On a GPU, where a batch
+ * takes some hundred microseconds, several threads sample its tokens and write them into the answers. */
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/system/processors.h"
 #include "base/system/threads.h"
 #include "tools/serve/serve_job.h"
 
 #include <errno.h>
+#include <string.h>
 
-enum { LOOKUPS = 4 }; /* lookups between two rounds */
+enum { LOOKUPS = 4 /* between two rounds */, SAMPLERS = 16 };
 
 struct job_list {
     struct job *first, **last;
@@ -24,8 +27,10 @@ struct serve_queue {
     bool ending;
     struct job **active; /* [sessions], used only by the thread */
     int64_t n_active;
-    struct drt_session **batch; /* [sessions], used only by the thread: the sessions of the jobs in `batched` */
-    struct job **batched;
+    struct drt_session **batch; /* [sessions], used only by the thread: the sessions of active[batched[0 ..]] */
+    int64_t *batched;
+    enum completion_step *steps; /* [sessions]: of the jobs in `active` */
+    struct threads *samplers;    /* take the steps of a batch; NULL: the computing thread alone */
 };
 
 static void job_list_add(struct job_list *list, struct job *job) {
@@ -60,8 +65,9 @@ static void queue_end_job(struct job *job) {
     job_release(job);
 }
 
-/* Prepares the tokens of active[from ..] together, at most --batch of them. Returns the end of their range. */
-static int64_t queue_batch(struct serve_queue *q, int64_t from) {
+/* Prepares the tokens of active[from ..] together, at most --batch of them: *taken, listed in q->batched. Returns the
+ * end of their range. */
+static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
     const int64_t most = q->serve->options.batch;
     const double start = clock_seconds();
     int64_t end = from;
@@ -69,31 +75,47 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from) {
     for (; end < q->n_active && n < most; end++) {
         struct drt_session *session = completion_session(q->serve, q->active[end]);
         if (!session) continue;
-        q->batched[n] = q->active[end];
+        q->batched[n] = end;
         q->batch[n++] = session;
     }
+    *taken = n;
     /* Without enough memory, each session computes its token separately and reports the error. */
     if (n < 2 || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0) return end;
     metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
     for (int i = 0; i < n; i++)
-        completion_spent(q->batched[i], seconds);
+        completion_spent(q->active[q->batched[i]], seconds);
     return end;
+}
+
+/* What the steps of different jobs share has its own locks. */
+static void queue_steps(void *context, int64_t begin, int64_t end, int worker) {
+    struct serve_queue *q = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        q->steps[q->batched[i]] = completion_step(q->serve, q->active[q->batched[i]]);
 }
 
 /* Runs a round: one step of each session. Returns true if at least one made progress. */
 static bool queue_round(struct serve_queue *q) {
     bool progress = false;
-    int64_t kept = 0, batched = 0;
-    for (int64_t i = 0; i < q->n_active; i++) {
-        struct job *job = q->active[i];
-        if (i == batched) batched = queue_batch(q, i);
-        enum completion_step step = completion_step(q->serve, job);
-        progress = progress || step != COMPLETION_PAUSED;
-        if (step == COMPLETION_DONE)
-            queue_end_job(job);
-        else
-            q->active[kept++] = job;
+    int64_t kept = 0;
+    for (int64_t i = 0, end; i < q->n_active; i = end) {
+        int taken = 0;
+        end = queue_batch(q, i, &taken);
+        threads_for(q->samplers, taken, 1, queue_steps, q);
+        for (int64_t j = i, next = 0; j < end; j++) {
+            const bool stepped = next < taken && q->batched[next] == j;
+            if (stepped)
+                next++;
+            else
+                q->steps[j] = completion_step(q->serve, q->active[j]);
+            progress = progress || q->steps[j] != COMPLETION_PAUSED;
+            if (q->steps[j] == COMPLETION_DONE)
+                queue_end_job(q->active[j]);
+            else
+                q->active[kept++] = q->active[j];
+        }
     }
     q->n_active = kept;
     return progress;
@@ -151,6 +173,23 @@ static void *queue_thread(void *context) {
     return NULL;
 }
 
+static void queue_release(struct serve_queue *q) {
+    threads_free(q->samplers);
+    memory_free(q->active);
+    memory_free(q->batch);
+    memory_free(q->batched);
+    memory_free(q->steps);
+    memory_free(q);
+}
+
+/* A CPU is busy with the batches, so that more threads there would only take turns with them. */
+static enum status queue_samplers(struct serve_queue *q) {
+    int64_t n = q->serve->options.sample_threads;
+    if (n == 0) n = strcmp(q->serve->model.info.device, "cpu") == 0 ? 1 : SAMPLERS;
+    if (n > processors_available() && q->serve->options.sample_threads == 0) n = processors_available();
+    return n > 1 ? threads_create(&q->samplers, (int)n) : STATUS_OK;
+}
+
 enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
     struct serve_queue *q = NULL;
     TRY(memory_allocate_zero(&q, 1));
@@ -160,13 +199,12 @@ enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
     enum status status = memory_allocate(&q->active, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = memory_allocate(&q->batch, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = memory_allocate(&q->batched, (size_t)serve->options.sessions);
+    if (status == STATUS_OK) status = memory_allocate(&q->steps, (size_t)serve->options.sessions);
+    if (status == STATUS_OK) status = queue_samplers(q);
     if (status == STATUS_OK && !threads_start(&q->thread, queue_thread, q))
         status = fail(STATUS_NO_MEMORY, "the computing thread cannot be started");
     if (status != STATUS_OK) {
-        memory_free(q->active);
-        memory_free(q->batch);
-        memory_free(q->batched);
-        memory_free(q);
+        queue_release(q);
         return status;
     }
     *out = q;
@@ -210,8 +248,5 @@ void serve_queue_free(struct serve_queue *q) {
     pthread_join(q->thread, NULL);
     pthread_cond_destroy(&q->changed);
     pthread_mutex_destroy(&q->lock);
-    memory_free(q->active);
-    memory_free(q->batch);
-    memory_free(q->batched);
-    memory_free(q);
+    queue_release(q);
 }

@@ -1,6 +1,7 @@
 /* test_library_batch.c -- drt.h: sessions whose tokens are computed together give, bit for bit, what each gives alone:
- * ids, log-probabilities, texts, neighbours and ends, with and without retrieval, greedy and sampled, of any lengths.
- */
+ * ids, log-probabilities, texts, neighbours and ends, with and without retrieval, greedy and sampled, of any lengths,
+ * also where several threads sample their tokens at the same time. */
+#include "base/system/threads.h"
 #include "tests/library_fixture.h"
 
 enum { SESSIONS = 12, TOKENS = 150 };
@@ -58,16 +59,32 @@ static bool next(struct drt_session *s, struct record *r) {
 
 static struct record alone[SESSIONS], together[SESSIONS];
 
-/* Each round has the sessions that have not ended; session i joins in round 3 * i. */
-static void rounds(void) {
-    struct drt_session *all[SESSIONS] = {0}, *now[SESSIONS];
-    int done[SESSIONS] = {0}, ended = 0;
+struct round {
+    struct drt_session *all[SESSIONS];
+    bool done[SESSIONS];
+};
+
+static void round_next(void *context, int64_t from, int64_t to, int worker) {
+    struct round *r = context;
+    (void)worker;
+    for (int64_t i = from; i < to; i++)
+        if (r->all[i] && !r->done[i]) r->done[i] = !next(r->all[i], &together[i]);
+}
+
+/* Each round has the sessions that have not ended; session i joins in round 3 * i. The threads of the pool generate
+ * their tokens at the same time. */
+static void rounds(struct threads *pool) {
+    struct round r = {0};
+    struct drt_session *now[SESSIONS];
+    int ended = 0;
     int64_t computed = 0, tokens = 0;
+    memset(together, 0, sizeof together);
     for (int round = 0; ended < SESSIONS; round++) {
+        bool before[SESSIONS];
         int n = 0, c = -1;
-        if (round % 3 == 0 && round / 3 < SESSIONS) all[round / 3] = begin(round / 3);
+        if (round % 3 == 0 && round / 3 < SESSIONS) r.all[round / 3] = begin(round / 3);
         for (int i = 0; i < SESSIONS; i++)
-            if (all[i] && !done[i]) now[n++] = all[i];
+            if (r.all[i] && !r.done[i]) now[n++] = r.all[i];
         CALL_OK(drt_session_prepare(now, n, &c));
         CHECK(c >= 0 && c <= n);
         computed += c;
@@ -75,15 +92,15 @@ static void rounds(void) {
             CALL_OK(drt_session_prepare(now, n, &c));
             CHECK_EQ(c, 0);
         }
-        for (int i = SESSIONS - 1; i >= 0; i--) {
-            if (!all[i] || done[i]) continue;
-            done[i] = !next(all[i], &together[i]);
-            ended += done[i];
-            tokens++;
-            if (!done[i]) continue;
-            CALL_OK(drt_session_prepare(&all[i], 1, &c)); /* ended: skipped */
+        tokens += n;
+        memcpy(before, r.done, sizeof before);
+        threads_for(pool, SESSIONS, 1, round_next, &r);
+        for (int i = 0; i < SESSIONS; i++) {
+            if (!r.done[i] || before[i]) continue;
+            ended++;
+            CALL_OK(drt_session_prepare(&r.all[i], 1, &c)); /* ended: skipped */
             CHECK_EQ(c, 0);
-            drt_session_close(all[i]);
+            drt_session_close(r.all[i]);
         }
     }
     CHECK(computed > tokens * 8 / 10);
@@ -129,9 +146,14 @@ int main(int argc, char **argv) {
             continue;
         drt_session_close(s);
     }
-    rounds();
-    for (int i = 0; i < SESSIONS; i++)
-        CHECK(memcmp(&alone[i], &together[i], sizeof alone[i]) == 0);
+    struct threads *pool = NULL;
+    CHECK_OK(threads_create(&pool, 4));
+    for (int threads = 0; threads < 2; threads++) {
+        rounds(threads ? pool : NULL);
+        for (int i = 0; i < SESSIONS; i++)
+            CHECK(memcmp(&alone[i], &together[i], sizeof alone[i]) == 0);
+    }
+    threads_free(pool);
     misused();
     library_world_close(&w);
     return test_done();

@@ -1,0 +1,305 @@
+/* decode_rows_cuda.cu -- decode_rows.h: a pass of five kernels a layer (eight where a layer reads chunks), recorded as
+ * one graph for each number of rows (8, 16, 32, 64).
+ *
+ *   qkv      norm, product                     decode_rows_product.cuh
+ *   window   attention; the new key and value  decode_rows_attention.cuh
+ *   output   product, added to the stream
+ *   (query, chunks, output of GCA: added to the stream into a second buffer, which the MLP's norm reads)
+ *   gate, up norm, product, SwiGLU
+ *   down     product, added to the stream
+ *
+ * All that changes from pass to pass lies in an array of struct decode_row on the device. Rows without a text are
+ * computed as zeros, so a pass of 20 costs what one of 32 does. Each kernel is a dependent launch: the next kernel's
+ * blocks start, and read weights, keys and values, while the last blocks of the previous one still run. */
+#include "kernels/decode_rows/decode_rows_attention.cuh"
+#include <string.h>
+extern "C" {
+#include "base/memory.h"
+#include "kernels/decode_rows/decode_rows_internal.h"
+#include "kernels/device/carve.h"
+}
+
+enum { ROWS_SIZES = 4, ROWS_FUSED = 1, ROWS_KEPT = 2, ROWS_KINDS = 4, ROWS_NARROW = 768 };
+
+struct decode_rows {
+    struct device *dev;
+    struct decode_step_layer *layers;
+    int n_layers, d, f, heads, window;
+    float eps;
+    struct mat embed, final_norm;
+    void *memory;
+    size_t bytes;
+    float *x, *sum, *qkv;
+    bf16 *att, *act;
+    struct decode_row *texts, *staging; /* on the device; pinned */
+    struct device_replay *replays[ROWS_SIZES][ROWS_KINDS];
+};
+
+/* ---- launches ---- */
+
+template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE>
+static void rows_launch(struct device *dev, const char *op, const rows_product &p, int rows) {
+    constexpr int STEP = rows_block<NT, GROUPS, T, NORM, EPILOGUE>::STEP;
+    int tiles = (p.out + STEP - 1) / STEP, parts = rows / (8 * NT), most = device_cuda_processors(dev);
+    launch_dependent(dev, op, decode_rows_product<NT, GROUPS, T, NORM, EPILOGUE>,
+                     dim3((unsigned)(tiles < most ? tiles : most), (unsigned)parts), ROWS_THREADS, 0, p);
+}
+/* Wide rows take fewer of them in a block, since they lie in registers. Each block reads all of its rows, so blocks of
+ * many rows have two matrices of A: half as many blocks read the rows. */
+template <int T, rows_epilogue EPILOGUE>
+static void rows_launch_norm(struct device *dev, const char *op, const rows_product &p, int rows) {
+    if (p.k <= ROWS_NARROW) {
+        if (rows == 8)
+            rows_launch<1, 3, T, true, EPILOGUE>(dev, op, p, rows);
+        else if (rows == 16)
+            rows_launch<2, 3, T, true, EPILOGUE>(dev, op, p, rows);
+        else
+            rows_launch<4, 3, 2, true, EPILOGUE>(dev, op, p, rows);
+    } else if (rows == 8) {
+        rows_launch<1, 4, T, true, EPILOGUE>(dev, op, p, rows);
+    } else {
+        rows_launch<2, 4, T, true, EPILOGUE>(dev, op, p, rows);
+    }
+}
+static void rows_launch_add(struct device *dev, const char *op, const rows_product &p, int rows) {
+    const int groups = (p.k + ROWS_WARPS * ROWS_GROUP - 1) / (ROWS_WARPS * ROWS_GROUP); /* of a warp */
+    if (rows < 32 && groups <= 4)
+        rows_launch<1, 4, 1, false, ROWS_ADD>(dev, op, p, rows);
+    else if (rows < 32)
+        rows_launch<1, 12, 1, false, ROWS_ADD>(dev, op, p, rows);
+    else if (groups <= 4)
+        rows_launch<2, 4, 1, false, ROWS_ADD>(dev, op, p, rows);
+    else if (groups <= 8)
+        rows_launch<2, 8, 1, false, ROWS_ADD>(dev, op, p, rows);
+    else
+        rows_launch<2, 12, 1, false, ROWS_ADD>(dev, op, p, rows);
+}
+
+template <int DIM> static void rows_launch_attention(struct device *dev, rows_attention p, int rows, bool chunks) {
+    dim3 grid((unsigned)p.heads, (unsigned)rows);
+    p.scale = ROWS_LOG2E / sqrtf((float)DIM);
+    if (chunks)
+        launch_dependent(dev, "decode_rows.chunks", decode_rows_attend_chunks<DIM>, grid, ROWS_THREADS, 0, p);
+    else
+        launch_dependent(dev, "decode_rows.window", decode_rows_attend<DIM>, grid, ROWS_THREADS, 0, p);
+}
+static void rows_attend(struct device *dev, const rows_attention &p, int rows, bool chunks) {
+    if (p.d / p.heads == 64)
+        rows_launch_attention<64>(dev, p, rows, chunks);
+    else
+        rows_launch_attention<128>(dev, p, rows, chunks);
+}
+
+static __global__ void __launch_bounds__(ROWS_THREADS)
+    decode_rows_embed(float *x, const bf16 *table, const struct decode_row *texts, int d) {
+    launch_next();
+    const struct decode_row &text = texts[blockIdx.x];
+    const bool is = text.position >= 0;
+    const int64_t id = text.id;
+    for (int i = threadIdx.x; i < d; i += ROWS_THREADS)
+        x[(int64_t)blockIdx.x * d + i] = is ? to_float(table[id * d + i]) : 0.0f;
+}
+static __global__ void __launch_bounds__(ROWS_THREADS)
+    decode_rows_keep(const float *x, const struct decode_row *texts, int d) {
+    launch_next();
+    launch_wait();
+    bf16 *to = (bf16 *)texts[blockIdx.x].lower;
+    for (int i = threadIdx.x; i < d && to; i += ROWS_THREADS)
+        to[i] = from_float<bf16>(x[(int64_t)blockIdx.x * d + i]);
+}
+
+/* ---- a pass ---- */
+
+struct rows_pass {
+    struct decode_rows *r;
+    int rows, kind;
+};
+
+static rows_product rows_product_of(struct mat w, const void *x, struct mat norm, float eps) {
+    rows_product p = {};
+    p.x = x, p.w = (const bf16 *)w.data, p.norm = (const bf16 *)norm.data;
+    p.k = (int)w.cols, p.out = (int)w.rows, p.eps = eps;
+    return p;
+}
+
+static void rows_issue_store(struct decode_rows *r, int rows, struct mat w, const float *x, struct mat norm) {
+    rows_product p = rows_product_of(w, x, norm, r->eps);
+    p.y = r->qkv;
+    rows_launch_norm<1, ROWS_STORE>(r->dev, "decode_rows.norm_product", p, rows);
+}
+static void rows_issue_add(struct decode_rows *r, int rows, float *y, const float *base, const bf16 *x, struct mat w) {
+    rows_product p = rows_product_of(w, x, {}, 0.0f);
+    p.y = y, p.base = base;
+    rows_launch_add(r->dev, "decode_rows.add_product", p, rows);
+}
+static void rows_issue_attend(struct decode_rows *r, int rows, int layer, int group, bool chunks) {
+    rows_attention p = {};
+    p.o = r->att, p.q = r->qkv, p.texts = r->texts;
+    p.d = r->d, p.heads = r->heads, p.window = r->window, p.layer = layer, p.group = group;
+    rows_attend(r->dev, p, rows, chunks);
+}
+
+static void rows_issue_layer(struct decode_rows *r, const struct rows_pass *pass, int layer) {
+    const struct decode_step_layer *l = &r->layers[layer];
+    const int rows = pass->rows;
+    float *in = r->x;
+    rows_issue_store(r, rows, l->qkv, r->x, l->input_norm);
+    rows_issue_attend(r, rows, layer, 0, false);
+    rows_issue_add(r, rows, r->x, r->x, r->att, l->o);
+    /* GCA reaches the stream through the MLP alone (model.md §5.1). */
+    if (l->group >= 0 && (pass->kind & ROWS_FUSED)) {
+        rows_issue_store(r, rows, l->gca_q, r->x, l->gca_norm);
+        rows_issue_attend(r, rows, layer, l->group, true);
+        rows_issue_add(r, rows, r->sum, r->x, r->att, l->gca_o);
+        in = r->sum;
+    }
+    rows_product p = rows_product_of(l->gate_up, in, l->post_norm, r->eps);
+    p.out = r->f, p.act = r->act;
+    rows_launch_norm<1, ROWS_SWIGLU>(r->dev, "decode_rows.swiglu", p, rows);
+    rows_issue_add(r, rows, r->x, r->x, r->act, l->down);
+}
+
+static void rows_issue(void *context, struct device *dev) {
+    const struct rows_pass *pass = (const struct rows_pass *)context;
+    struct decode_rows *r = pass->r;
+    launch(dev, "decode_rows.embed", decode_rows_embed, (unsigned)pass->rows, ROWS_THREADS, 0, r->x,
+           (const bf16 *)r->embed.data, r->texts, r->d);
+    bool kept = !(pass->kind & ROWS_KEPT);
+    for (int i = 0; i < r->n_layers; i++) {
+        if (!kept && r->layers[i].group >= 0) {
+            kept = true;
+            launch_dependent(dev, "decode_rows.keep", decode_rows_keep, (unsigned)pass->rows, ROWS_THREADS, 0, r->x,
+                             r->texts, r->d);
+        }
+        rows_issue_layer(r, pass, i);
+    }
+    rows_product p = rows_product_of(r->embed, r->x, r->final_norm, r->eps);
+    p.texts = r->texts;
+    rows_launch_norm<2, ROWS_LOGITS>(dev, "decode_rows.head", p, pass->rows);
+}
+
+void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n) {
+    struct rows_pass pass = {r, 8, 0};
+    int size = 0;
+    assert(n >= 1 && n <= DECODE_ROWS_MAX);
+    for (; pass.rows < n; pass.rows *= 2)
+        size++;
+    memcpy(r->staging, rows, (size_t)n * sizeof *rows);
+    for (int i = n; i < pass.rows; i++) {
+        r->staging[i] = {};
+        r->staging[i].position = -1;
+    }
+    for (int i = 0; i < n; i++) {
+        assert(rows[i].position < 0 || rows[i].ring_rows > r->window);
+        if (rows[i].lower) pass.kind |= ROWS_KEPT;
+        for (int g = 0; g < DECODE_STEP_GROUPS_MAX; g++)
+            if (rows[i].chunks[g].k > 0) pass.kind |= ROWS_FUSED;
+    }
+    (void)cudaMemcpyAsync(r->texts, r->staging, (size_t)pass.rows * sizeof *rows, cudaMemcpyHostToDevice,
+                          device_cuda_stream(r->dev));
+    device_cuda_check(r->dev, "decode_rows.upload");
+    device_replay_run(r->dev, &r->replays[size][pass.kind], rows_issue, &pass);
+}
+
+/* ---- memory ---- */
+
+static bool rows_dense(struct mat m) {
+    return m.type == DTYPE_BF16 && m.stride == m.cols && m.cols % 8 == 0 && (uintptr_t)m.data % 16 == 0 &&
+           m.rows <= INT32_MAX && m.cols <= INT32_MAX;
+}
+static bool rows_fit(struct device *dev, const struct decode_step_config *c) {
+    if (dev->shares_memory || c->embed.type != DTYPE_BF16 || device_cuda_architecture(dev) < 80) return false;
+    const int64_t d = c->embed.cols;
+    if (c->heads <= 0 || (d != c->heads * 64 && d != c->heads * 128) || !rows_dense(c->embed) ||
+        !rows_dense(c->final_norm))
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        const struct decode_step_layer *l = &c->layers[i];
+        const struct mat all[] = {l->input_norm, l->qkv, l->o, l->post_norm, l->gate_up, l->down};
+        const struct mat gca[] = {l->gca_norm, l->gca_q, l->gca_o};
+        for (size_t j = 0; j < ARRAY_LEN(all); j++)
+            if (!rows_dense(all[j])) return false;
+        for (size_t j = 0; j < ARRAY_LEN(gca) && l->group >= 0; j++)
+            if (!rows_dense(gca[j])) return false;
+    }
+    return true;
+}
+
+static void rows_layout(void *of, struct carve *c) {
+    struct decode_rows *r = (struct decode_rows *)of;
+    const int64_t n = DECODE_ROWS_MAX;
+    r->x = (float *)carve_bytes(c, n * r->d, sizeof(float));
+    r->sum = (float *)carve_bytes(c, n * r->d, sizeof(float));
+    r->qkv = (float *)carve_bytes(c, 3 * n * r->d, sizeof(float));
+    r->att = (bf16 *)carve_bytes(c, n * r->d, sizeof(bf16));
+    r->act = (bf16 *)carve_bytes(c, n * r->f, sizeof(bf16));
+    r->texts = (struct decode_row *)carve_bytes(c, n, sizeof(struct decode_row));
+}
+
+static enum status rows_prepare(struct decode_rows *r, const struct decode_step_config *c) {
+    TRY(memory_allocate(&r->layers, (size_t)c->n_layers));
+    memcpy(r->layers, c->layers, (size_t)c->n_layers * sizeof *c->layers);
+    r->n_layers = c->n_layers, r->heads = c->heads, r->window = c->window, r->eps = c->eps;
+    r->embed = c->embed, r->final_norm = c->final_norm;
+    r->d = (int)c->embed.cols, r->f = (int)c->layers[0].down.cols;
+    TRY(carve_device(r->dev, &r->memory, &r->bytes, rows_layout, r));
+    return device_allocate_host(r->dev, &r->staging, DECODE_ROWS_MAX);
+}
+
+enum status decode_rows_create(struct decode_rows **out, struct device *dev, const struct decode_step_config *config) {
+    struct decode_rows *r = NULL;
+    *out = NULL;
+    if (!rows_fit(dev, config)) return STATUS_OK;
+    TRY(memory_allocate_zero(&r, 1));
+    r->dev = dev;
+    enum status status = rows_prepare(r, config);
+    if (status == STATUS_OK)
+        *out = r;
+    else
+        decode_rows_free(r);
+    return status;
+}
+
+void decode_rows_free(struct decode_rows *r) {
+    if (!r) return;
+    for (int i = 0; i < ROWS_SIZES; i++)
+        for (int j = 0; j < ROWS_KINDS; j++)
+            device_replay_free(r->dev, r->replays[i][j]);
+    if (r->staging) device_release_host(r->dev, r->staging);
+    device_release(r->dev, r->memory);
+    memory_free(r->layers);
+    memory_free(r);
+}
+
+/* ---- single kernels, for tests ---- */
+
+static rows_attention rows_attention_of(const struct decode_rows_attention *a) {
+    rows_attention p = {};
+    p.o = (bf16 *)a->o, p.q = a->q, p.texts = a->texts;
+    p.d = a->d, p.heads = a->heads, p.window = a->window, p.layer = a->layer, p.group = a->group;
+    return p;
+}
+void decode_rows_run_window(struct device *dev, const struct decode_rows_attention *a) {
+    rows_attend(dev, rows_attention_of(a), a->rows, false);
+}
+void decode_rows_run_chunks(struct device *dev, const struct decode_rows_attention *a) {
+    rows_attend(dev, rows_attention_of(a), a->rows, true);
+}
+
+static rows_product rows_product_of_call(const struct decode_rows_product_call *c) {
+    rows_product p = {};
+    p.x = c->x, p.norm = (const bf16 *)c->norm, p.w = (const bf16 *)c->w;
+    p.k = c->k, p.out = c->out, p.eps = c->eps, p.base = c->base, p.y = c->y;
+    return p;
+}
+void decode_rows_run_product(struct device *dev, const struct decode_rows_product_call *c) {
+    if (c->norm)
+        rows_launch_norm<1, ROWS_STORE>(dev, "decode_rows.norm_product", rows_product_of_call(c), c->rows);
+    else
+        rows_launch_add(dev, "decode_rows.add_product", rows_product_of_call(c), c->rows);
+}
+void decode_rows_run_swiglu(struct device *dev, void *y, const struct decode_rows_product_call *c) {
+    rows_product p = rows_product_of_call(c);
+    p.act = (bf16 *)y;
+    rows_launch_norm<1, ROWS_SWIGLU>(dev, "decode_rows.swiglu", p, c->rows);
+}
