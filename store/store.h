@@ -247,6 +247,7 @@ enum status store_shard_begin(struct store_writer *w);
  * result is STATUS_OK. */
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate);
 int64_t store_shard_chunks(const struct store_writer *w); /* number of chunks of the open shard */
+/* Another thread may call this while documents are added. */
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 void store_shard_discard(struct store_writer *w);
