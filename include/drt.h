@@ -387,6 +387,9 @@ struct drt_searcher_config {
     const char *workers;
     const char *worker_key;              /* that they want; NULL: none */
     int worker_timeout;                  /* seconds that an answer may take; 0: 60 */
+    /* Landmarks are searched by so many GPUs, from GPU 0 on, each with a slice of them, where the model is on a GPU:
+     * the same hits. -1: by all GPUs; 0, 1: by the model's alone. DRT_INVALID: there are fewer. */
+    int devices;
 };
 /* model: what texts become queries with, and its device searches; DRT_MISMATCH when the store is of another model.
  * NULL: vectors only, on the CPU. A search takes its turn at the store and at the model. */

@@ -2,8 +2,8 @@
  * batches.
  *
  * Each lane has a thread, which takes the batch with the lowest number that no lane has. One more thread gives the
- * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no result
- * if they are of one kind. Memory: 2 * lanes + 2 batches of ids and landmarks (encode_pool_bytes).
+ * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no
+ * result if they are of one kind. Memory: 2 * lanes + 2 batches of ids and landmarks (encode_pool_bytes).
  *
  * The first failure, of a lane or of `store`, is returned by each later call; no batch after it is stored. One thread
  * makes the calls. */

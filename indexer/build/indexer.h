@@ -8,8 +8,8 @@
  * published store already holds the same inputs; with other inputs it is refused.
  *
  * The same inputs give the same store (chunks, landmarks, search results), however often the build was interrupted, on
- * any number of devices of one kind. Landmarks of another kind differ in their last bits (docs/store-format.md); both may be in one
- * store. */
+ * any number of devices of one kind. Landmarks of another kind differ in their last bits (docs/store-format.md); both
+ * may be in one store. */
 #pragma once
 #include "base/progress.h"
 #include "data/readers/ids_check.h"

@@ -23,9 +23,9 @@ enum part {
 
 /* The rows that each part of a batch searches. */
 struct ranges {
-    int64_t below, above; /* where the last range begins, and ends */
+    int64_t below, above; /* the beginning and the end of the last range */
     int64_t begin[BATCH]; /* BETWEEN: the end of the query's own range */
-    int64_t parts;        /* up to the last that is not empty */
+    int64_t parts;        /* the number of parts, up to the last one that is not empty */
 };
 
 struct flat_index {

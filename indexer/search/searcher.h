@@ -38,7 +38,8 @@ struct searcher_config {
     uint64_t reserve;                    /* bytes of device memory that copies of the store leave free */
     struct slices *slices; /* STORE (AUTO then is STORE): these processes search; borrowed; NULL: this process */
     struct flat_index *flat;             /* FLAT: uses this index, borrowed; NULL: makes one */
-    const struct device_group *group;    /* FLAT: a slice on each device, `device` being the first, borrowed; NULL: one */
+    /* FLAT: a slice on each device, the first of which is `device`, borrowed; NULL: one */
+    const struct device_group *group;
     struct list_index *lists;            /* LISTS: the same */
     /* LEXICAL and HYBRID: searches words with this copy, borrowed; NULL: makes one on a GPU, otherwise uses the CPU */
     struct device_lexical *lexical;

@@ -1,7 +1,8 @@
 /* device_group.h -- the GPUs of a host that one process uses together.
  *
- * CUDA has a current GPU for each thread, which is GPU 0 at the start of a thread. A thread that uses a device of another
- * GPU calls device_enter first, and again for the device that it uses next. On the CPU device_enter does nothing. */
+ * CUDA has a current GPU for each thread, which is GPU 0 at the start of a thread. A thread that uses a device of
+ * another GPU calls device_enter first, and again for the device that it uses next. On the CPU device_enter does
+ * nothing. */
 #pragma once
 #include "kernels/device/device.h"
 
