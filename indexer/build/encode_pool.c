@@ -13,12 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_MAX = 1024, BUFFERS = 2 };
+enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 4 };
 
 struct slot {
     int32_t *ids;
     float *rows; /* host memory of the first device, which all others can write */
-    int64_t n;
+    int64_t n;   /* 0: a mark */
+    void *target;
     bool encoded;
 };
 struct lane {
@@ -42,7 +43,8 @@ struct encode_pool {
     enum status status; /* the first failure */
     char message[MESSAGE_MAX];
     pthread_t writer;
-    bool writing;
+    bool writing; /* there is that thread */
+    bool storing; /* it calls `store` */
 };
 
 /* The caller holds the lock; the message is this thread's. */
@@ -120,9 +122,9 @@ static void *lane_body(void *context) {
         struct slot *slot = lane_take(l, !l->running);
         if (!slot && !l->running) break;
         const double start = clock_seconds();
-        const enum status status = slot ? lane_issue(l, slot) : STATUS_OK;
+        const enum status status = slot && slot->n > 0 ? lane_issue(l, slot) : STATUS_OK;
         lane_finish(l);
-        if (slot && later && status == STATUS_OK)
+        if (slot && slot->n > 0 && later && status == STATUS_OK)
             lane_fetch(l, slot);
         else if (slot)
             lane_done(l, slot, status == STATUS_OK ? device_sync(l->is.device) : status);
@@ -144,9 +146,11 @@ static void *writer_body(void *context) {
         while (!pool_ended(p) && !(p->stored < p->taken && slot->encoded))
             pthread_cond_wait(&p->encoded, &p->lock);
         if (pool_ended(p)) break;
+        p->storing = true;
         pthread_mutex_unlock(&p->lock);
-        const enum status status = p->config.store(p->config.context, slot->rows, slot->n);
+        const enum status status = p->config.store(slot->target, slot->rows, slot->n);
         pthread_mutex_lock(&p->lock);
+        p->storing = false;
         if (status != STATUS_OK) pool_fail(p, status);
         slot->encoded = false;
         p->stored += status == STATUS_OK;
@@ -159,7 +163,7 @@ static void *writer_body(void *context) {
 /* ---- calls ---- */
 
 uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
-    const uint64_t slots = 2 * (uint64_t)c->n_lanes + 2, chunk = (uint64_t)c->chunk * sizeof(int32_t),
+    const uint64_t slots = 2 * (uint64_t)c->n_lanes + SPARE, chunk = (uint64_t)c->chunk * sizeof(int32_t),
                    row = (uint64_t)c->dim * sizeof(float);
     return slots * (uint64_t)c->batch * (chunk + row);
 }
@@ -193,7 +197,7 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     assert(config->n_lanes > 0 && config->batch > 0);
     TRY(memory_allocate_zero(&p, 1));
     p->config = *config;
-    p->n_slots = 2 * config->n_lanes + 2;
+    p->n_slots = 2 * config->n_lanes + SPARE;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->submitted, NULL);
     pthread_cond_init(&p->encoded, NULL);
@@ -260,16 +264,33 @@ enum status encode_pool_ids(struct encode_pool *p, int32_t **ids) {
     return STATUS_OK;
 }
 
-void encode_pool_submit(struct encode_pool *p, int64_t n) {
-    assert(n > 0 && n <= p->config.batch);
+static void pool_add(struct encode_pool *p, int64_t n, void *target) {
     pthread_mutex_lock(&p->lock);
-    p->slots[p->filled++ % p->n_slots].n = n;
+    struct slot *slot = &p->slots[p->filled++ % p->n_slots];
+    slot->n = n;
+    slot->target = target;
     pthread_cond_signal(&p->submitted);
     pthread_mutex_unlock(&p->lock);
 }
 
+void encode_pool_submit(struct encode_pool *p, int64_t n, void *target) {
+    assert(n > 0 && n <= p->config.batch);
+    pool_add(p, n, target);
+}
+
+enum status encode_pool_mark(struct encode_pool *p, void *target) {
+    TRY(pool_wait(p, p->n_slots - 1));
+    pool_add(p, 0, target);
+    return STATUS_OK;
+}
+
 enum status encode_pool_drain(struct encode_pool *p) {
-    return pool_wait(p, 0);
+    const enum status status = pool_wait(p, 0);
+    pthread_mutex_lock(&p->lock);
+    while (p->storing)
+        pthread_cond_wait(&p->freed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return status;
 }
 
 double encode_pool_seconds(struct encode_pool *p) {

@@ -3,7 +3,7 @@
  *
  * Each lane has a thread, which takes the batch with the lowest number that no lane has. One more thread gives the
  * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no
- * result if they are of one kind. Memory: 2 * lanes + 2 batches of ids and landmarks (encode_pool_bytes).
+ * result if they are of one kind. Memory: 2 * lanes + 4 batches of ids and landmarks (encode_pool_bytes).
  *
  * The first failure, of a lane or of `store`, is returned by each later call; no batch after it is stored. One thread
  * makes the calls. */
@@ -24,9 +24,8 @@ struct encode_pool_config {
     const struct encode_lane *lanes; int n_lanes;         /* copied */
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
-    /* landmarks [n, dim] of the next batch, in host memory; called by one thread */
-    enum status (*store)(void *context, const float *rows, int64_t n);
-    void *context;
+    /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one thread. */
+    enum status (*store)(void *target, const float *rows, int64_t n);
 };
 struct encode_pool;
 enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_config *config);
@@ -37,8 +36,10 @@ uint64_t encode_pool_bytes(const struct encode_pool_config *config);
 /* Memory for the ids of the next batch [batch, chunk]; waits until a batch is stored, if all of it is used. */
 enum status encode_pool_ids(struct encode_pool *p, int32_t **ids);
 /* The first n chunks of these ids are the next batch. */
-void encode_pool_submit(struct encode_pool *p, int64_t n);
-/* Waits until every batch is stored. */
+void encode_pool_submit(struct encode_pool *p, int64_t n, void *target);
+/* `store` is called with this target, and no rows, after the batches so far. */
+enum status encode_pool_mark(struct encode_pool *p, void *target);
+/* Waits until every batch is stored, or `store` has failed or a lane has; `store` does not run then. */
 enum status encode_pool_drain(struct encode_pool *p);
 /* Seconds during which a lane encoded, the mean over lanes. */
 double encode_pool_seconds(struct encode_pool *p);

@@ -82,18 +82,14 @@ struct ids_rules indexer_ids_rules(const struct model_config *model, const struc
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
 /* Of the pool's thread that stores. */
-static enum status store_landmarks(void *context, const float *rows, int64_t n) {
-    const struct build *b = context;
-    return store_shard_landmarks(b->writer, rows, n);
+static enum status store_landmarks(void *shard, const float *rows, int64_t n) {
+    return n > 0 ? store_shard_rows(shard, rows, n) : store_shard_complete(shard);
 }
 
-/* Gives the pending chunks to the lanes, as one batch. With `all` the landmarks of all batches are then stored. */
-static enum status flush(struct build *b, bool all) {
-    if (b->pending > 0) {
-        encode_pool_submit(b->pool, b->pending);
-        b->pending = 0;
-    }
-    return all ? encode_pool_drain(b->pool) : STATUS_OK;
+/* Gives the pending chunks to the lanes, as one batch. */
+static void flush(struct build *b) {
+    if (b->pending > 0) encode_pool_submit(b->pool, b->pending, store_shard_open(b->writer));
+    b->pending = 0;
 }
 
 static void report_step(struct build *b, const struct feed_item *item, int64_t chunk, int64_t chunks) {
@@ -115,7 +111,7 @@ static enum status encode_document(struct build *b, const struct feed_item *item
         for (int64_t j = have; j < size; j++)
             out[j] = -1;
         if (++b->pending < b->batch) continue;
-        TRY(flush(b, false));
+        flush(b);
         report_step(b, item, i + 1, chunks);
         if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
     }
@@ -136,12 +132,14 @@ static void drop_shard(struct build *b) {
 /* Seals the open shard. `regular`: at a boundary that every run of this build has. Otherwise a stop request ended the
  * shard early; the next run's first shard is shorter by as many chunks, so that later boundaries stay the same. */
 static enum status seal(struct build *b, bool regular) {
-    TRY(flush(b, true));
+    flush(b);
+    struct store_shard *shard = store_shard_open(b->writer);
     int64_t chunks = store_shard_chunks(b->writer);
     struct cursor cursor = b->cursor;
     cursor.since_boundary = regular ? 0 : cursor.since_boundary + chunks;
     uint8_t packed[CURSOR_BYTES_MAX];
-    TRY(store_shard_seal(b->writer, packed, cursor_pack(packed, &cursor)));
+    TRY(store_shard_end(b->writer, packed, cursor_pack(packed, &cursor)));
+    TRY(encode_pool_mark(b->pool, shard));
     b->cursor = cursor;
     b->shard_open = false;
     b->sealed_chunks += chunks;
@@ -200,7 +198,14 @@ static enum status take_document(struct build *b, struct feed_item *item) {
     return STATUS_OK;
 }
 
+/* Waits until all shards that were ended are sealed. */
+static enum status settle(struct build *b) {
+    TRY(encode_pool_drain(b->pool));
+    return b->writer ? store_writer_wait(b->writer) : STATUS_OK;
+}
+
 static enum status interrupted(struct build *b) {
+    TRY(settle(b));
     if (b->sealed_chunks == 0)
         return fail(STATUS_INTERRUPTED, "stopped before a shard was done: run the same command again");
     return fail(STATUS_INTERRUPTED,
@@ -405,8 +410,7 @@ static enum status open_pool(struct build *b) {
                                               .batch = b->batch,
                                               .chunk = c->model->chunk,
                                               .dim = b->fingerprint.dim,
-                                              .store = store_landmarks,
-                                              .context = b};
+                                              .store = store_landmarks};
     const uint64_t bytes = encode_pool_bytes(&config);
     if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one lane: within OVERHEAD_BYTES */
     const enum status s = encode_pool_open(&b->pool, &config);
@@ -525,6 +529,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
+    if (s == STATUS_OK) s = settle(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
     report->encode_seconds = encode_pool_seconds(b.pool);
     feed_close(b.feed); /* its memory is now free for the index */

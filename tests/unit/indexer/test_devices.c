@@ -32,11 +32,12 @@ static enum status fake_encode(void *context, float *rows, const int32_t *ids, i
 }
 
 struct stored {
-    int64_t next, fail_at;
+    int64_t next, marks, fail_at;
 };
 
 static enum status store_rows(void *context, const float *rows, int64_t n) {
     struct stored *s = context;
+    s->marks += n == 0;
     for (int64_t i = 0; i < n; i++)
         CHECK_EQ((int64_t)rows[i * DIM], s->next++);
     return s->fail_at && s->next >= s->fail_at ? fail(STATUS_NO_SPACE, "the disk is full") : STATUS_OK;
@@ -64,14 +65,9 @@ static void test_pool_case(const struct pool_case *c) {
         encoders[i] = (struct store_encoder){.encode = fake_encode, .context = &fakes[i]};
         lanes[i] = (struct encode_lane){.device = device, .external = &encoders[i]};
     }
-    const struct encode_pool_config config = {.lanes = lanes,
-                                              .n_lanes = c->lanes,
-                                              .batch = BATCH,
-                                              .chunk = CHUNK,
-                                              .dim = DIM,
-                                              .store = store_rows,
-                                              .context = &stored};
-    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->lanes + 2) * BATCH * (CHUNK * 4 + DIM * 4));
+    const struct encode_pool_config config = {
+        .lanes = lanes, .n_lanes = c->lanes, .batch = BATCH, .chunk = CHUNK, .dim = DIM, .store = store_rows};
+    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->lanes + 4) * BATCH * (CHUNK * 4 + DIM * 4));
     CHECK_OK(encode_pool_open(&pool, &config));
     enum status status = STATUS_OK;
     int32_t next = 0;
@@ -82,8 +78,9 @@ static void test_pool_case(const struct pool_case *c) {
         const int64_t n = 1 + (int64_t)rng_below(&rng, BATCH);
         for (int64_t i = 0; i < n; i++)
             ids[i * CHUNK] = next++;
-        encode_pool_submit(pool, n);
-        if (batch % 50 == 49) status = encode_pool_drain(pool);
+        encode_pool_submit(pool, n, &stored);
+        if (batch % 20 == 19) status = encode_pool_mark(pool, &stored);
+        if (status == STATUS_OK && batch % 50 == 49) status = encode_pool_drain(pool);
         if (status == STATUS_OK && batch % 50 == 49) CHECK_EQ(stored.next, next);
     }
     CHECK_EQ(status, c->wanted);
@@ -92,7 +89,8 @@ static void test_pool_case(const struct pool_case *c) {
     int calls = 0;
     for (int i = 0; i < LANES; i++)
         calls += atomic_load(&fakes[i].calls);
-    if (c->wanted == STATUS_OK) CHECK(calls == BATCHES && encode_pool_seconds(pool) > 0);
+    if (c->wanted == STATUS_OK)
+        CHECK(calls == BATCHES && stored.marks == BATCHES / 20 && encode_pool_seconds(pool) > 0);
     encode_pool_close(pool);
     encode_pool_close(NULL);
     device_close(device);
