@@ -250,12 +250,12 @@ int64_t store_shard_chunks(const struct store_writer *w); /* number of chunks of
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 
-/* Sealing beside the making of later shards: store_shard_end in place of store_shard_seal ends the open shard, which the
- * handle of store_shard_open still names; store_shard_rows adds landmarks, before the end or after it; after the last
- * ones store_shard_complete lets threads of the writer seal it. Shards are journaled in the order of their ends. Another
- * thread than that of all other calls may call store_shard_rows and store_shard_complete, in the order of the shards; it
- * waits in store_shard_complete while several shards are being sealed. The first failure to seal is returned by each
- * later call of store_shard_end, store_shard_complete and store_writer_wait. */
+/* Sealing beside the making of later shards: store_shard_end in place of store_shard_seal ends the open shard, which
+ * the handle of store_shard_open still names; store_shard_rows adds landmarks, before the end or after it; after the
+ * last ones store_shard_complete lets threads of the writer seal it. Shards are journaled in the order of their ends.
+ * Another thread than that of all other calls may call store_shard_rows and store_shard_complete, in the order of the
+ * shards. It waits in store_shard_complete while several shards are being sealed. The first failure to seal is returned
+ * by each later call of store_shard_end, store_shard_complete and store_writer_wait. */
 struct store_shard;
 struct store_shard *store_shard_open(struct store_writer *w);
 enum status store_shard_end(struct store_writer *w, const void *cursor, size_t cursor_bytes);

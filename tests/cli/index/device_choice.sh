@@ -31,7 +31,7 @@ refused "$index" search "the river" --store "$TMP/s" --model "$TMP/m"
 chosen "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --exact --json
 same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/chosen")" "hits"
 refused "$index" recall --store "$TMP/s" --queries 2
-# --devices means --device cuda, and never leaves a store behind.
+# --devices means --device cuda, and leaves no store.
 expect_error "use --device cpu" "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/all" --devices all
 [ ! -e "$TMP/all" ] || die "a refused build left a store"
 expect_error "use --device cpu" "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --devices 0,1
