@@ -408,6 +408,9 @@ struct drt_searcher_config {
     const char *workers;
     const char *worker_key;              /* the key that the workers require; NULL: none */
     int worker_timeout;                  /* seconds to wait for an answer; 0: 60 */
+    /* GPUs that search landmarks, from GPU 0 on, each a slice of them, if the model is on a GPU. The hits are the same.
+     * -1: all GPUs; 0, 1: the model's. DRT_INVALID: there are fewer. */
+    int devices;
 };
 /* model: makes queries of texts, and its device searches. DRT_MISMATCH: the store is of another model. NULL: only
  * vectors can be searched, on the CPU. A search waits for other calls that use the store or the model. */

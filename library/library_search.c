@@ -17,6 +17,7 @@ void library_searcher_release(struct drt_searcher *s) {
     if (!s || atomic_fetch_sub(&s->users, 1) > 1) return;
     searcher_close(s->searcher);
     slices_close(s->slices);
+    device_group_close(&s->group);
     device_close(s->device);
     library_store_release(s->store);
     library_model_release(s->model);
@@ -57,6 +58,9 @@ static enum status library_searcher_prepare(struct drt_searcher *s, const struct
     library_searcher_lock(s);
     enum status status = c->workers ? slices_connect(&s->slices, s->store->view, &workers) : STATUS_OK;
     config.slices = s->slices;
+    const struct device_choice devices = {.devices = c->devices};
+    if (status == STATUS_OK) status = device_choose_group(&s->group, config.device, &devices);
+    config.group = s->group.n > 1 ? &s->group : NULL;
     if (status == STATUS_OK) status = corpus_search_open(&s->searcher, &config, NULL);
     library_searcher_unlock(s);
     return status;
@@ -73,6 +77,10 @@ static enum status library_searcher_check(const struct drt_searcher_config *c, c
         return fail(STATUS_INVALID, "landmark_weight %g: must not be negative", (double)c->landmark_weight);
     if (c->worker_timeout < 0)
         return fail(STATUS_INVALID, "worker_timeout %d: must not be negative", c->worker_timeout);
+    if (c->devices < -1) return fail(STATUS_INVALID, "devices %d: must be -1, 0 or more", c->devices);
+    if (c->devices && (c->workers || !model))
+        return fail(STATUS_INVALID, "devices %d: GPUs search where there is a model and there are no workers",
+                    c->devices);
     if (c->workers && c->kind == DRT_SEARCH_LEXICAL)
         return fail(STATUS_INVALID, "a lexical search is made by this process: leave workers NULL");
     if (c->kind != DRT_SEARCH_AUTO && !model)

@@ -42,3 +42,12 @@ enum status device_choose(struct device **out, enum dtype *type, const struct de
     *out = dev;
     return STATUS_OK;
 }
+
+enum status device_choose_group(struct device_group *out, struct device *first, const struct device_choice *choice) {
+    *out = (struct device_group){0};
+    if (choice->devices == 0) return STATUS_OK;
+    if (first->shares_memory)
+        return fail(STATUS_INVALID, "several devices are GPUs, and this program computes on the CPU: choose the device "
+                                    "cuda, or one device");
+    return device_group_open(out, first, choice->devices, 1);
+}

@@ -1,6 +1,7 @@
 /* device_choice.h -- selects the device and the type of the weights by the names that programs and the
  * library accept. */
 #pragma once
+#include "kernels/device/device_group.h"
 #include "model/weights.h"
 
 /* Receives one line (without a newline) for the user. */
@@ -13,5 +14,9 @@ typedef void report_line(const char *line);
 struct device_choice {
     const char *device, *dtype;
     report_line *report;                 /* NULL: no reports */
+    int devices;                         /* GPUs that work together, from GPU 0 on; 0: one; -1: all */
 };
 enum status device_choose(struct device **out, enum dtype *type, const struct device_choice *choice, int threads);
+/* The group of choice->devices devices with `first`, which device_choose gave; 0: a zeroed one. STATUS_INVALID: `first`
+ * is the CPU, or there are fewer GPUs. */
+enum status device_choose_group(struct device_group *out, struct device *first, const struct device_choice *choice);

@@ -84,6 +84,7 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
 enum status engine_open(struct engine *out, const struct engine_config *config) {
     memset(out, 0, sizeof *out);
     out->report = config->where.report;
+    out->devices = config->where.devices;
     enum status status = open_parts(out, config);
     if (status != STATUS_OK) engine_close(out);
     return status;
@@ -91,6 +92,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
 
 void engine_close(struct engine *e) {
     searcher_close(e->searcher);
+    device_group_close(&e->group);
     slices_close(e->slices);
     if (!e->of) external_encoder_close(e->external);
     decoder_free(e->decoder);
@@ -142,13 +144,16 @@ void engine_text_close(struct engine *e, const struct searcher *searcher) {
 
 static enum status open_searcher(struct engine *e, const struct engine_retrieval *how) {
     if (e->searcher) return STATUS_OK;
+    const struct device_choice where = {.devices = e->devices};
+    if (e->group.n == 0) TRY(device_choose_group(&e->group, e->device, &where));
     const struct searcher_config config = {.kind = how->searcher,
                                            .device = e->device,
                                            .view = e->view,
                                            .exact = how->exact,
                                            .exact_fallback = how->exact_fallback,
                                            .nprobe = how->nprobe,
-                                           .slices = e->slices};
+                                           .slices = e->slices,
+                                           .group = e->group.n > 1 ? &e->group : NULL};
     TRY(corpus_search_open(&e->searcher, &config, e->report));
     e->searched_by = searcher_describe(e->searcher, e->model.config.topk, 0);
     return STATUS_OK;

@@ -37,6 +37,8 @@ struct engine {
     struct searcher *searcher;           /* of the store; opened by the first retriever, and used by all of them */
     struct searcher_description searched_by;              /* how it searches; zeroed: there is none */
     report_line *report;                 /* NULL: no reports */
+    int devices;                         /* of engine_config.where */
+    struct device_group group;           /* the GPUs that search together; opened with the searcher */
     const struct engine *of;             /* the engine whose model and weights these are; NULL: its own */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);

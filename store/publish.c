@@ -301,7 +301,8 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
 }
 
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how) {
-    assert(!w->open);
+    assert(!w->shard);
+    TRY(store_writer_wait(w));
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;

@@ -109,7 +109,8 @@ static enum status make_segment(struct lexical_make *m, int64_t begin, int64_t e
     const struct lexical_build how = {.vocab_size = m->w->fingerprint.vocab_size,
                                       .first_chunk = begin,
                                       .max_ram = sorting_bytes(m, end - begin),
-                                      .progress = m->how->progress};
+                                      .progress = m->how->progress,
+                                      .threads = m->how->threads};
     TRY(memory_grow(&m->out.list, &m->capacity, (size_t)m->out.n + 1));
     TRY(lexical_path(path, m->w->dir, r.number));
     TRY(lexical_builder_create(&b, path, &how));

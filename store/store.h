@@ -249,6 +249,20 @@ enum status store_shard_document(struct store_writer *w, const struct store_new_
 int64_t store_shard_chunks(const struct store_writer *w); /* number of chunks of the open shard */
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
+
+/* Sealing beside the making of later shards: store_shard_end in place of store_shard_seal ends the open shard, which
+ * the handle of store_shard_open still names; store_shard_rows adds landmarks, before the end or after it; after the
+ * last ones store_shard_complete lets threads of the writer seal it. Shards are journaled in the order of their ends.
+ * Another thread than that of all other calls may call store_shard_rows and store_shard_complete, in the order of the
+ * shards. It waits in store_shard_complete while several shards are being sealed. The first failure to seal is returned
+ * by each later call of store_shard_end, store_shard_complete and store_writer_wait. */
+struct store_shard;
+struct store_shard *store_shard_open(struct store_writer *w);
+enum status store_shard_end(struct store_writer *w, const void *cursor, size_t cursor_bytes);
+enum status store_shard_rows(struct store_shard *s, const float *rows, int64_t n);
+enum status store_shard_complete(struct store_shard *s);
+/* Waits until every ended shard is sealed; each must be complete, or about to be completed by the other thread. */
+enum status store_writer_wait(struct store_writer *w);
 void store_shard_discard(struct store_writer *w);
 /* Discards an open shard in which all documents were duplicates. The next published generation counts them. */
 void store_shard_discard_duplicates(struct store_writer *w);

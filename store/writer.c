@@ -192,13 +192,11 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 
 void store_writer_close(struct store_writer *w) {
     if (!w) return;
+    seal_queue_free(w->queue);
     store_shard_discard(w);
     catalog_abort(w->lookup);
     catalog_close(w->catalog);
     if (w->lock >= 0) close(w->lock); /* releases the flock */
-    memory_free(w->documents);
-    memory_free(w->text);
-    memory_free(w->slots);
     memory_free(w);
 }
 
@@ -263,7 +261,7 @@ static enum status remove_shard_files(const struct store_writer *w, int64_t begi
 }
 
 enum status store_writer_drop_journal(struct store_writer *w) {
-    assert(!w->open);
+    assert(!w->shard);
     if (w->sealed.shards == w->published.shards) return STATUS_OK;
     struct catalog_txn *t;
     TRY(catalog_begin(&t, w->catalog, true));
@@ -292,69 +290,90 @@ static struct shard_record open_record(const struct store_writer *w) {
                                  .first_token = w->sealed.tokens};
 }
 
+static void shard_close_files(struct store_shard *s) {
+    shard_discard(s->tokens);
+    shard_discard(s->landmarks);
+    s->tokens = s->landmarks = NULL;
+}
+
+void shard_free(struct store_shard *s) {
+    if (!s) return;
+    shard_close_files(s);
+    memory_free(s->documents);
+    memory_free(s->text);
+    memory_free(s->slots);
+    memory_free(s);
+}
+
 enum status store_shard_begin(struct store_writer *w) {
-    assert(!w->open);
+    struct store_shard *shard;
+    assert(!w->shard);
     TRY(catalog_check_writable(w->catalog)); /* otherwise this shard's files would replace those of a recorded shard */
-    w->open = true;
-    w->n_documents = w->text_used = 0;
-    w->chunks = w->duplicates = 0;
-    for (size_t i = 0; i < w->n_slots; i++)
-        w->slots[i] = -1;
+    TRY(memory_allocate_zero(&shard, 1));
+    shard->writer = w;
     const struct shard_record r = open_record(w);
-    enum status s = shard_create(&w->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
+    enum status s = shard_create(&shard->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
     const enum shard_kind kind = shard_landmark_kind(w->landmark_type);
-    if (s == STATUS_OK) s = shard_create(&w->landmarks, w->dir, kind, &r, &w->fingerprint);
+    if (s == STATUS_OK) s = shard_create(&shard->landmarks, w->dir, kind, &r, &w->fingerprint);
     if (s == STATUS_OK) s = fault_point("store:shard:begun");
-    if (s != STATUS_OK) store_shard_discard(w);
+    if (s == STATUS_OK)
+        w->shard = shard;
+    else
+        shard_free(shard);
     return s;
 }
 
+struct store_shard *store_shard_open(struct store_writer *w) {
+    return w->shard;
+}
+
 void store_shard_discard(struct store_writer *w) {
-    shard_discard(w->tokens);
-    shard_discard(w->landmarks);
-    w->tokens = w->landmarks = NULL;
-    w->open = false;
-    w->chunks = 0;
+    shard_free(w->shard);
+    w->shard = NULL;
 }
 
 void store_shard_discard_duplicates(struct store_writer *w) {
-    assert(w->open && w->n_documents == 0);
-    w->loose_duplicates += w->duplicates;
+    assert(w->shard && w->shard->n_documents == 0);
+    w->loose_duplicates += w->shard->duplicates;
     store_shard_discard(w);
 }
 
 int64_t store_shard_chunks(const struct store_writer *w) {
-    return w->chunks;
+    return w->shard ? w->shard->chunks : 0;
 }
 
 /* Returns the slot of this hash, or the free slot for it. The bits of the hash are random enough to select a slot. */
-static size_t slot_of(const struct store_writer *w, const uint8_t hash[16]) {
+static size_t slot_of(const struct store_shard *s, const uint8_t hash[16]) {
     uint64_t h;
     memcpy(&h, hash, sizeof h);
-    size_t i = (size_t)h & (w->n_slots - 1);
-    while (w->slots[i] >= 0 && memcmp(w->documents[w->slots[i]].record.hash, hash, 16) != 0)
-        i = (i + 1) & (w->n_slots - 1);
+    size_t i = (size_t)h & (s->n_slots - 1);
+    while (s->slots[i] >= 0 && memcmp(s->documents[s->slots[i]].record.hash, hash, 16) != 0)
+        i = (i + 1) & (s->n_slots - 1);
     return i;
 }
 
-static enum status grow_slots(struct store_writer *w) {
-    if (w->n_slots > 2 * w->n_documents) return STATUS_OK;
-    size_t n = w->n_slots ? 2 * w->n_slots : 64;
+bool shard_has(const struct store_shard *s, const uint8_t hash[16]) {
+    return s->n_slots > 0 && s->slots[slot_of(s, hash)] >= 0;
+}
+
+static enum status grow_slots(struct store_shard *s) {
+    if (s->n_slots > 2 * s->n_documents) return STATUS_OK;
+    size_t n = s->n_slots ? 2 * s->n_slots : 64;
     int64_t *slots;
     TRY(memory_allocate(&slots, n));
-    memory_free(w->slots);
-    w->slots = slots;
-    w->n_slots = n;
+    memory_free(s->slots);
+    s->slots = slots;
+    s->n_slots = n;
     for (size_t i = 0; i < n; i++)
         slots[i] = -1;
-    for (size_t d = 0; d < w->n_documents; d++)
-        slots[slot_of(w, w->documents[d].record.hash)] = (int64_t)d;
+    for (size_t d = 0; d < s->n_documents; d++)
+        slots[slot_of(s, s->documents[d].record.hash)] = (int64_t)d;
     return STATUS_OK;
 }
 
+/* A shard leaves the queue after it is recorded: so the queue is asked first. */
 static enum status known(struct store_writer *w, const uint8_t hash[16], bool *found) {
-    TRY(grow_slots(w));
-    *found = w->slots[slot_of(w, hash)] >= 0;
+    *found = shard_has(w->shard, hash) || seal_queue_has(w->queue, hash);
     if (*found) return STATUS_OK;
     TRY(catalog_renew(w->lookup));
     int64_t document;
@@ -364,121 +383,156 @@ static enum status known(struct store_writer *w, const uint8_t hash[16], bool *f
 }
 
 /* All memory is allocated before the ids are written, so that a failure adds nothing. */
-static enum status reserve(struct store_writer *w, const struct store_new_document *d) {
-    TRY(memory_grow(&w->documents, &w->documents_capacity, w->n_documents + 1));
-    return memory_grow(&w->text, &w->text_capacity, w->text_used + strlen(d->source) + strlen(d->key));
+static enum status reserve(struct store_shard *s, const struct store_new_document *d) {
+    TRY(grow_slots(s));
+    TRY(memory_grow(&s->documents, &s->documents_capacity, s->n_documents + 1));
+    return memory_grow(&s->text, &s->text_capacity, s->text_used + strlen(d->source) + strlen(d->key));
 }
 
 enum status store_shard_document(struct store_writer *w, const struct store_new_document *d, bool *duplicate) {
-    assert(w->open);
+    struct store_shard *s = w->shard;
+    assert(s);
     *duplicate = false;
     if (d->n_ids == 0)
         return fail(STATUS_INVALID, "%s: %s: a document without tokens cannot be stored, skip it", d->source, d->key);
-    if (d->unchecked)
-        TRY(grow_slots(w));
-    else
-        TRY(known(w, d->hash, duplicate));
+    if (!d->unchecked) TRY(known(w, d->hash, duplicate));
     if (*duplicate) {
-        w->duplicates++;
+        s->duplicates++;
         return STATUS_OK;
     }
-    TRY(reserve(w, d));
+    TRY(reserve(s, d));
     int64_t chunk_tokens = w->fingerprint.chunk_tokens;
-    struct pending_document *p = &w->documents[w->n_documents];
+    struct pending_document *p = &s->documents[s->n_documents];
     *p = (struct pending_document){
-        .record = {.first_chunk = w->sealed.chunks + w->chunks,
+        .record = {.first_chunk = w->sealed.chunks + s->chunks,
                    .tokens = (int64_t)d->n_ids,
                    .shard = w->sealed.shards,
-                   .token_offset = shard_rows(w->tokens),
+                   .token_offset = shard_rows(s->tokens),
                    .offset = d->offset,
                    .line = d->line,
                    .bytes = d->bytes,
                    .source_bytes = strlen(d->source),
                    .key_bytes = strlen(d->key)},
-        .source_at = w->text_used,
-        .key_at = w->text_used + strlen(d->source),
+        .source_at = s->text_used,
+        .key_at = s->text_used + strlen(d->source),
     };
     p->record.chunks = ((int64_t)d->n_ids + chunk_tokens - 1) / chunk_tokens;
     memcpy(p->record.hash, d->hash, 16);
-    TRY(shard_write_ids(w->tokens, d->ids, d->n_ids));
-    memcpy(w->text + p->source_at, d->source, p->record.source_bytes);
-    memcpy(w->text + p->key_at, d->key, p->record.key_bytes);
-    w->text_used += p->record.source_bytes + p->record.key_bytes;
-    w->slots[slot_of(w, d->hash)] = (int64_t)w->n_documents++;
-    w->chunks += p->record.chunks;
+    TRY(shard_write_ids(s->tokens, d->ids, d->n_ids));
+    memcpy(s->text + p->source_at, d->source, p->record.source_bytes);
+    memcpy(s->text + p->key_at, d->key, p->record.key_bytes);
+    s->text_used += p->record.source_bytes + p->record.key_bytes;
+    s->slots[slot_of(s, d->hash)] = (int64_t)s->n_documents++;
+    s->chunks += p->record.chunks;
     return STATUS_OK;
 }
 
+enum status store_shard_rows(struct store_shard *s, const float *rows, int64_t n) {
+    return shard_write_rows(s->landmarks, rows, n);
+}
+
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n) {
-    assert(w->open && shard_rows(w->landmarks) + n <= w->chunks);
-    return shard_write_rows(w->landmarks, rows, n);
+    assert(w->shard && shard_rows(w->shard->landmarks) + n <= w->shard->chunks);
+    return store_shard_rows(w->shard, rows, n);
 }
 
 /* ---- sealing ---- */
 
-static enum status record_shard(struct store_writer *w, struct catalog_txn *t, const struct shard_record *r) {
-    for (size_t i = 0; i < w->n_documents; i++) {
-        struct pending_document *p = &w->documents[i];
-        struct document_record *d = &p->record;
-        d->source = w->text + p->source_at;
-        d->key = w->text + p->key_at;
+static enum status record_shard(const struct store_shard *s, struct catalog_txn *t, const struct shard_record *r) {
+    for (size_t i = 0; i < s->n_documents; i++) {
+        struct pending_document *p = &s->documents[i];
+        struct document_record d = p->record;
+        d.source = s->text + p->source_at;
+        d.key = s->text + p->key_at;
         int64_t number = r->first_document + (int64_t)i;
-        TRY(record_append_document(t, number, d));
-        struct run_record run = {number, d->shard, d->token_offset, d->tokens, d->chunks};
-        TRY(record_append_run(t, d->first_chunk, &run));
+        TRY(record_append_document(t, number, &d));
+        struct run_record run = {number, d.shard, d.token_offset, d.tokens, d.chunks};
+        TRY(record_append_run(t, d.first_chunk, &run));
         /* while the document that will be replaced exists, it keeps the hash */
-        TRY(record_add_hash(t, d->hash, number));
+        TRY(record_add_hash(t, d.hash, number));
     }
     TRY(record_put_shard(t, r));
     return fault_point("store:seal:before-commit");
 }
 
-static enum status publish_files(struct store_writer *w, struct shard_record *r) {
+static enum status publish_files(struct store_shard *s, struct shard_record *r) {
     TRY(fault_point("store:seal:begin"));
-    struct shard_writer *file = w->tokens;
-    w->tokens = NULL;
+    struct shard_writer *file = s->tokens;
+    s->tokens = NULL;
     TRY(shard_publish(file, &r->token_file));
     TRY(fault_point("store:seal:tokens-written"));
-    file = w->landmarks;
-    w->landmarks = NULL;
+    file = s->landmarks;
+    s->landmarks = NULL;
     TRY(shard_publish(file, &r->landmark_file));
     return fault_point("store:seal:landmarks-written");
 }
 
-static enum status seal(struct store_writer *w, struct shard_record *r) {
-    TRY(publish_files(w, r));
+static enum status record_in_catalog(const struct store_shard *s, const struct shard_record *r) {
     struct catalog_txn *t;
-    TRY(catalog_begin(&t, w->catalog, true));
-    enum status s = record_shard(w, t, r);
-    if (s != STATUS_OK) {
+    TRY(catalog_begin(&t, s->writer->catalog, true));
+    enum status status = record_shard(s, t, r);
+    if (status != STATUS_OK) {
         catalog_abort(t);
-        return s;
+        return status;
     }
     return catalog_commit(t);
 }
 
-enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
-    assert(w->open && cursor_bytes <= STORE_CURSOR_MAX);
-    struct shard_record r = open_record(w);
-    r.chunks = w->chunks;
-    r.documents = (int64_t)w->n_documents;
-    r.tokens = shard_rows(w->tokens);
-    r.duplicates = w->duplicates;
-    r.cursor = cursor;
-    r.cursor_bytes = cursor_bytes;
-    enum status s = shard_rows(w->landmarks) == w->chunks
-                        ? seal(w, &r)
-                        : fail(STATUS_INVALID, "%s: shard %lld has %lld chunks but %lld landmarks", w->dir,
-                               (long long)r.number, (long long)w->chunks, (long long)shard_rows(w->landmarks));
-    store_shard_discard(w);
-    if (s == STATUS_NO_SPACE)
-        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
-    TRY(s);
+enum status shard_seal(struct store_shard *s, enum status (*turn)(void *context), void *context) {
+    struct shard_record *r = &s->record;
+    const long long rows = shard_rows(s->landmarks);
+    enum status status = rows == s->chunks ? STATUS_OK
+                                           : fail(STATUS_INVALID, "%s: shard %lld has %lld chunks but %lld landmarks",
+                                                  s->writer->dir, (long long)r->number, (long long)s->chunks, rows);
+    if (status == STATUS_OK) status = publish_files(s, r);
+    if (status == STATUS_OK && turn) status = turn(context);
+    if (status == STATUS_OK) status = record_in_catalog(s, r);
+    shard_close_files(s);
+    if (status == STATUS_NO_SPACE)
+        return fail(status, "%s; sealed shards are kept: free disk space and run the command again", status_message());
+    return status;
+}
+
+static void end_record(const struct store_writer *w, const void *cursor, size_t cursor_bytes) {
+    struct store_shard *s = w->shard;
+    assert(s && cursor_bytes <= STORE_CURSOR_MAX);
+    s->record = open_record(w);
+    s->record.chunks = s->chunks;
+    s->record.documents = (int64_t)s->n_documents;
+    s->record.tokens = shard_rows(s->tokens);
+    s->record.duplicates = s->duplicates;
+    if (cursor_bytes) memcpy(s->cursor, cursor, cursor_bytes);
+    s->record.cursor = s->cursor;
+    s->record.cursor_bytes = cursor_bytes;
+}
+
+static void count_shard(struct store_writer *w, const struct shard_record *r) {
     w->sealed.shards++;
     w->sealed.number = w->sealed.shards;
-    w->sealed.chunks += r.chunks;
-    w->sealed.documents += r.documents;
-    w->sealed.tokens += r.tokens;
-    w->sealed.duplicates += r.duplicates;
-    return fault_point("store:seal:committed");
+    w->sealed.chunks += r->chunks;
+    w->sealed.documents += r->documents;
+    w->sealed.tokens += r->tokens;
+    w->sealed.duplicates += r->duplicates;
+}
+
+enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
+    TRY(store_writer_wait(w));
+    end_record(w, cursor, cursor_bytes);
+    enum status s = shard_seal(w->shard, NULL, NULL);
+    if (s == STATUS_OK) count_shard(w, &w->shard->record);
+    store_shard_discard(w);
+    return s == STATUS_OK ? fault_point("store:seal:committed") : s;
+}
+
+enum status store_shard_end(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
+    end_record(w, cursor, cursor_bytes);
+    struct store_shard *s = w->shard;
+    TRY(seal_queue_add(w, s));
+    count_shard(w, &s->record);
+    w->shard = NULL;
+    return STATUS_OK;
+}
+
+enum status store_writer_wait(struct store_writer *w) {
+    return seal_queue_wait(w->queue);
 }

@@ -8,6 +8,20 @@ struct pending_document {
     struct document_record record;
     size_t source_at, key_at;
 };
+/* A shard that is made. Of the thread that adds documents until it is ended, but for `landmarks`; then nothing changes
+ * but `landmarks`, and once it is complete the shard is of the thread that seals it. */
+struct store_shard {
+    struct store_writer *writer;
+    struct shard_writer *tokens, *landmarks;
+    struct pending_document *documents; size_t n_documents, documents_capacity;
+    char *text; size_t text_used, text_capacity;
+    int64_t *slots; size_t n_slots;      /* hashes of its documents: open addressing; index of a document, or -1 */
+    int64_t chunks, duplicates;
+    struct shard_record record;          /* from the end on; its cursor is in `cursor` */
+    uint8_t cursor[STORE_CURSOR_MAX];
+    bool complete, taken;                /* in the queue: all landmarks are there; a thread seals it */
+    struct store_shard *next;            /* in the queue: the shard after it */
+};
 struct store_writer {
     struct catalog *catalog;
     struct catalog_txn *lookup;          /* a read transaction, paused between calls */
@@ -19,13 +33,8 @@ struct store_writer {
     int lock;
     char dir[FILE_PATH_MAX];
 
-    /* the open shard */
-    bool open;
-    struct shard_writer *tokens, *landmarks;
-    struct pending_document *documents; size_t n_documents, documents_capacity;
-    char *text; size_t text_used, text_capacity;
-    int64_t *slots; size_t n_slots; /* hash table of the open shard (open addressing): the index of a document, or -1 */
-    int64_t chunks, duplicates;
+    struct store_shard *shard;           /* the open one; NULL: none */
+    struct seal_queue *queue;            /* shards that were ended; NULL: none was */
 
     int64_t loose_duplicates; /* duplicates after the last shard, which the next published generation counts */
     struct store_part part;              /* the part that the next publishing finishes; parts 0: none */
@@ -65,6 +74,18 @@ enum status publish_delete(const struct catalog *c, struct catalog_txn *t, const
 enum status shard_encode(struct stored_file *out, const struct store_writer *w, const struct shard_record *shards,
                          const struct shard_record *file, const struct store_encoder *encoder,
                          const struct progress *progress);
+
+/* Syncs and renames both files, and records the shard in one transaction. Before the transaction it calls `turn`, if
+ * there is one: shards are recorded in order. The files are closed, also after a failure. */
+enum status shard_seal(struct store_shard *s, enum status (*turn)(void *context), void *context);
+bool shard_has(const struct store_shard *s, const uint8_t hash[16]);      /* a document with this hash */
+void shard_free(struct store_shard *s);                   /* discards files that are not sealed; NULL is fine */
+/* store/shards/seal_queue.c. add: of the ended shard, which the queue owns then. has: a document with this hash is in a
+ * shard that is not recorded yet. wait: until all are sealed. free: first seals what is complete. */
+enum status seal_queue_add(struct store_writer *w, struct store_shard *s);
+bool seal_queue_has(struct seal_queue *q, const uint8_t hash[16]);
+enum status seal_queue_wait(struct seal_queue *q);        /* NULL is fine, also below */
+void seal_queue_free(struct seal_queue *q);
 
 /* Copies small adjacent published shards into common files of at most `chunks_max` chunks (0: does not merge). A
  * failure does not change the published store; it is only noted. */

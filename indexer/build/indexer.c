@@ -1,9 +1,10 @@
 /* indexer.c -- see indexer.h.
  *
- * One thread, the caller's, takes documents from the feed in input order. It writes their ids into the open shard,
- * fills batches of chunks across documents, encodes the batches on the device, and appends the landmarks. A batch never
- * crosses the end of a shard. So the batches of a shard do not depend on whether the build was interrupted before it,
- * and an interrupted build is bit-equal to an uninterrupted one. */
+ * One thread, the caller's, takes documents from the feed in input order. It writes their ids into the open shard, and
+ * fills batches of chunks across documents. The pool encodes them, and appends the landmarks in the order of the
+ * batches, while later documents are taken. A batch never crosses the end of a shard. So the batches of a shard do not
+ * depend on whether the build was interrupted before it, and an interrupted build is bit-equal to an uninterrupted one.
+ */
 #include "indexer/build/indexer.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -36,16 +37,15 @@ struct build {
     enum store_landmarks type; /* the config's; of landmarks without dimensions NONE */
     enum store_lexical_choice lexical;
     bool shard_open;
-    struct store_part part;    /* parts 0: the whole corpus */
-    struct update_plan *plan;  /* NULL: no update */
-    int64_t batch;             /* chunks encoded at once */
-    int32_t *ids;              /* [batch, chunk] */
-    float *rows, *device_rows; /* [batch, dim]: host memory, and device memory */
-    int64_t pending;           /* chunks in `ids` that are not yet encoded */
-    int64_t encoding;          /* chunks that the device is encoding: their landmarks are fetched with the next batch */
-    struct cursor cursor;      /* position after the last document taken */
-    int64_t sealed_chunks;     /* unpublished, of this run and of the runs that it resumes */
-    int64_t read_before;       /* input bytes at the end of the last document, for progress */
+    struct store_part part;   /* parts 0: the whole corpus */
+    struct update_plan *plan; /* NULL: no update */
+    struct encode_pool *pool;
+    int64_t batch;         /* most chunks of a batch */
+    int32_t *ids;          /* [batch, chunk]: of the pool's next batch */
+    int64_t pending;       /* chunks in `ids` */
+    struct cursor cursor;  /* position after the last document taken */
+    int64_t sealed_chunks; /* unpublished, of this run and of the runs that it resumes */
+    int64_t read_before;   /* input bytes at the end of the last document, for progress */
 };
 
 enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
@@ -81,66 +81,15 @@ struct ids_rules indexer_ids_rules(const struct model_config *model, const struc
 
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
-/* Waits for the batch that the device is encoding. Its landmarks are then in b->rows; *n is the number of its chunks,
- * or 0. */
-static enum status fetch(struct build *b, int64_t *n) {
-    struct device *dev = b->config->device;
-    double start = clock_seconds();
-    *n = b->encoding;
-    b->encoding = 0;
-    if (*n == 0) return STATUS_OK;
-    float *there = device_side(dev, b->rows, b->device_rows);
-    device_download(dev, b->rows, there, (size_t)(*n * b->fingerprint.dim) * sizeof *there);
-    enum status status = device_sync(dev);
-    b->report->encode_seconds += clock_seconds() - start;
-    return status;
+/* Of the pool's thread that stores. */
+static enum status store_landmarks(void *shard, const float *rows, int64_t n) {
+    return n > 0 ? store_shard_rows(shard, rows, n) : store_shard_complete(shard);
 }
 
-/* Makes the landmarks of the pending chunks at once, without the device. */
-static enum status flush_landmarks(struct build *b) {
-    const struct store_encoder *e = &b->config->landmarks->encoder;
-    double start = clock_seconds();
-    int64_t n = b->pending;
+/* Gives the pending chunks to the lanes, as one batch. */
+static void flush(struct build *b) {
+    if (b->pending > 0) encode_pool_submit(b->pool, b->pending, store_shard_open(b->writer));
     b->pending = 0;
-    if (n == 0) return STATUS_OK;
-    TRY(e->encode(e->context, b->rows, b->ids, n));
-    b->report->encode_seconds += clock_seconds() - start;
-    return store_shard_landmarks(b->writer, b->rows, n);
-}
-
-/* Starts encoding the pending chunks. A Base LM's landmarks are made in host memory, and uploaded so that the fetch is
- * the same for both. */
-static enum status issue(struct build *b) {
-    struct device *dev = b->config->device;
-    const struct encoder_output out = {.landmarks = device_side(dev, b->rows, b->device_rows)};
-    if (b->config->encoder) {
-        encoder_encode(b->config->encoder, &out, b->ids, b->pending);
-        return STATUS_OK;
-    }
-    TRY(state_landmarks_make(b->config->states, b->rows, b->ids, b->pending));
-    if (dev->shares_memory) return STATUS_OK;
-    device_upload(dev, out.landmarks, b->rows, (size_t)(b->pending * b->config->model->hidden) * sizeof *b->rows);
-    return device_sync(dev);
-}
-
-/* Starts the pending batch. A GPU then works on it while the batch before is stored and the next one is read. With
- * `all` the function waits for the landmarks of both. */
-static enum status flush(struct build *b, bool all) {
-    struct device *dev = b->config->device;
-    int64_t n;
-    if (b->config->landmarks) return flush_landmarks(b);
-    TRY(fetch(b, &n));
-    if (b->pending > 0) {
-        double start = clock_seconds();
-        TRY(issue(b));
-        b->report->encode_seconds += clock_seconds() - start;
-        b->encoding = b->pending;
-        b->pending = 0;
-    }
-    if (n > 0) TRY(store_shard_landmarks(b->writer, b->rows, n));
-    if (!all && !dev->shares_memory) return STATUS_OK;
-    TRY(fetch(b, &n));
-    return n > 0 ? store_shard_landmarks(b->writer, b->rows, n) : STATUS_OK;
 }
 
 static void report_step(struct build *b, const struct feed_item *item, int64_t chunk, int64_t chunks) {
@@ -156,12 +105,13 @@ static enum status encode_document(struct build *b, const struct feed_item *item
     int64_t chunks = (n_ids + size - 1) / size;
     for (int64_t i = 0; i < chunks; i++) {
         int64_t have = n_ids - i * size < size ? n_ids - i * size : size;
+        if (b->pending == 0) TRY(encode_pool_ids(b->pool, &b->ids));
         int32_t *out = b->ids + b->pending * size;
         memcpy(out, d->ids + i * size, (size_t)have * sizeof *out);
         for (int64_t j = have; j < size; j++)
             out[j] = -1;
         if (++b->pending < b->batch) continue;
-        TRY(flush(b, false));
+        flush(b);
         report_step(b, item, i + 1, chunks);
         if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
     }
@@ -173,21 +123,23 @@ static enum status encode_document(struct build *b, const struct feed_item *item
 /* ---- shards --------------------------------------------------------------------------------------------- */
 
 static void drop_shard(struct build *b) {
+    if (b->pool) (void)encode_pool_drain(b->pool); /* no landmark is stored after this */
     if (b->shard_open) store_shard_discard(b->writer);
     b->shard_open = false;
     b->pending = 0;
-    b->encoding = 0;
 }
 
 /* Seals the open shard. `regular`: at a boundary that every run of this build has. Otherwise a stop request ended the
  * shard early; the next run's first shard is shorter by as many chunks, so that later boundaries stay the same. */
 static enum status seal(struct build *b, bool regular) {
-    TRY(flush(b, true));
+    flush(b);
+    struct store_shard *shard = store_shard_open(b->writer);
     int64_t chunks = store_shard_chunks(b->writer);
     struct cursor cursor = b->cursor;
     cursor.since_boundary = regular ? 0 : cursor.since_boundary + chunks;
     uint8_t packed[CURSOR_BYTES_MAX];
-    TRY(store_shard_seal(b->writer, packed, cursor_pack(packed, &cursor)));
+    TRY(store_shard_end(b->writer, packed, cursor_pack(packed, &cursor)));
+    TRY(encode_pool_mark(b->pool, shard));
     b->cursor = cursor;
     b->shard_open = false;
     b->sealed_chunks += chunks;
@@ -246,7 +198,14 @@ static enum status take_document(struct build *b, struct feed_item *item) {
     return STATUS_OK;
 }
 
+/* Waits until all shards that were ended are sealed. */
+static enum status settle(struct build *b) {
+    TRY(encode_pool_drain(b->pool));
+    return b->writer ? store_writer_wait(b->writer) : STATUS_OK;
+}
+
 static enum status interrupted(struct build *b) {
+    TRY(settle(b));
     if (b->sealed_chunks == 0)
         return fail(STATUS_INTERRUPTED, "stopped before a shard was done: run the same command again");
     return fail(STATUS_INTERRUPTED,
@@ -433,20 +392,30 @@ static enum status open_input(struct build *b) {
     return feed_open(&b->feed, &feed);
 }
 
-static enum status allocate_batch(struct build *b) {
-    void *memory;
+/* The lanes of the pool: one by landmarks that others make, or one a device. */
+static enum status open_pool(struct build *b) {
     const struct indexer_config *c = b->config;
+    struct encode_lane *lanes;
+    const int n = c->landmarks ? 1 : 1 + c->n_more;
+    TRY(memory_allocate_zero(&lanes, (size_t)n));
+    lanes[0] = (struct encode_lane){.device = c->device, .encoder = c->encoder, .states = c->states};
+    if (c->landmarks) lanes[0] = (struct encode_lane){.device = c->device, .external = &c->landmarks->encoder};
+    for (int i = 1; i < n; i++)
+        lanes[i] = c->more[i - 1];
     b->batch = c->landmarks                              ? c->landmarks->batch
                : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
                                                          : encoder_batch(c->encoder);
-    size_t floats = (size_t)b->batch * (size_t)max_i64(b->fingerprint.dim, 1);
-    TRY(memory_allocate_bytes(&memory, (size_t)b->batch * (size_t)b->config->model->chunk, sizeof(int32_t)));
-    b->ids = memory;
-    TRY(device_allocate_host(b->config->device, &memory, floats * sizeof(float)));
-    b->rows = memory;
-    TRY(device_buffer(b->config->device, &memory, floats * sizeof(float)));
-    b->device_rows = memory;
-    return STATUS_OK;
+    const struct encode_pool_config config = {.lanes = lanes,
+                                              .n_lanes = n,
+                                              .batch = b->batch,
+                                              .chunk = c->model->chunk,
+                                              .dim = b->fingerprint.dim,
+                                              .store = store_landmarks};
+    const uint64_t bytes = encode_pool_bytes(&config);
+    if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one lane: within OVERHEAD_BYTES */
+    const enum status s = encode_pool_open(&b->pool, &config);
+    memory_free(lanes);
+    return s;
 }
 
 static enum status publish(struct build *b) {
@@ -552,7 +521,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
     TRY_GOTO(s, describe(&b), out);
-    TRY_GOTO(s, allocate_batch(&b), out);
+    TRY_GOTO(s, open_pool(&b), out);
     TRY_GOTO(s, describe_part(&b), out);
     TRY_GOTO(s, make_plan(&b), out);
     if (config->update && config->dry_run) goto out;
@@ -560,7 +529,9 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
+    if (s == STATUS_OK) s = settle(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
+    report->encode_seconds = encode_pool_seconds(b.pool);
     feed_close(b.feed); /* its memory is now free for the index */
     b.feed = NULL;
     report->passed_over = reader_passed_over(b.reader);
@@ -572,13 +543,11 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
 out:
     feed_close(b.feed);
     drop_shard(&b);
+    encode_pool_close(b.pool);
     reader_close(b.reader);
     store_writer_close(b.writer); /* before reading, because LMDB allows one environment a process */
     if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
     update_plan_free(b.plan);
-    device_release(config->device, b.device_rows);
-    device_release_host(config->device, b.rows);
-    memory_free(b.ids);
     report->seconds = clock_seconds() - start;
     return s;
 }

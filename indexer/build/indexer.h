@@ -8,15 +8,14 @@
  * published store already holds the same inputs; with other inputs it is refused.
  *
  * The same inputs give the same store (chunks, landmarks, search results), however often the build was interrupted, on
- * one kind of device. Landmarks of another kind differ in their last bits (docs/store-format.md); both may be in one
- * store. */
+ * any number of devices of one kind. Landmarks of another kind differ in their last bits (docs/store-format.md); both
+ * may be in one store. */
 #pragma once
 #include "base/progress.h"
 #include "data/readers/ids_check.h"
 #include "data/readers/reader.h"
 #include "data/tokenizer/tokenizer.h"
-#include "encoder/encoder.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/build/encode_pool.h"
 #include "indexer/build/update.h"
 #include "store/store.h"
 
@@ -45,6 +44,7 @@ struct indexer_config {
     struct device *device;
     struct encoder *encoder;        /* NULL for a Base LM */
     struct state_landmarks *states; /* makes the landmarks of a Base LM instead of the encoder */
+    const struct encode_lane *more; int n_more;  /* the same model on further devices, which share the batches */
     const struct indexer_landmarks *landmarks; /* makes the landmarks instead of `encoder`; NULL: `encoder` does */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */

@@ -48,6 +48,14 @@ struct landmark_source landmark_source_of(struct store_view *view) {
                                     .dropped = store_view_dropped(view)};
 }
 
+struct landmark_source landmark_source_slice(const struct landmark_source *s, int i, int n) {
+    struct landmark_source out = *s;
+    const int64_t begin = (int64_t)((__int128)s->rows * i / n), end = (int64_t)((__int128)s->rows * (i + 1) / n);
+    out.first = s->first + begin;
+    out.rows = end - begin;
+    return out;
+}
+
 enum status landmark_source_allocate(struct mat *out, const struct landmark_source *s, struct device *dev,
                                      uint64_t reserve) {
     void *rows, *spare = NULL;

@@ -13,13 +13,20 @@
 #include <math.h>
 #include <string.h>
 
-enum { BATCH = 1024 }; /* queries at a time: with so many, arithmetic is already the limit */
+enum { BATCH = FLAT_INDEX_BATCH }; /* with so many queries, arithmetic is already the limit */
 enum part {
     BELOW,
     BETWEEN,
     ABOVE,
     PARTS
 }; /* in the order of ids: the merge prefers earlier parts, so ties are ordered by id */
+
+/* The rows that each part of a batch searches. */
+struct ranges {
+    int64_t below, above; /* the beginning and the end of the last range */
+    int64_t begin[BATCH]; /* BETWEEN: the end of the query's own range */
+    int64_t parts;        /* the number of parts, up to the last one that is not empty */
+};
 
 struct flat_index {
     struct device *dev;
@@ -31,6 +38,10 @@ struct flat_index {
     void *visible_device;
     bool unlimited;       /* visible_device[BELOW] is the number of all rows, for every query */
     void *queries_device; /* [BATCH, dim] */
+    int64_t first;        /* rows of the source before these */
+    struct ranges now;    /* of the batch that is being searched: of n queries, for k hits each */
+    int64_t n;
+    int k;
 };
 
 static enum status flat_copy_dropped(struct flat_index *f, struct store_dropped from) {
@@ -49,10 +60,11 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
                     (double)config->max_bytes / (1 << 30));
     TRY(memory_allocate_zero(&f, 1));
     f->dev = config->device;
+    f->first = config->source.first;
     enum status s;
     TRY_GOTO(s, landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve), out);
     TRY_GOTO(s, flat_copy_dropped(f, config->source.dropped), out);
-    TRY_GOTO(s, config->source.read(config->source.context, f->dev, f->rows, 0), out);
+    TRY_GOTO(s, landmark_source_rows(&config->source, f->dev, f->rows, 0), out);
     TRY_GOTO(s, device_sync(f->dev), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->visible_device, sizeof f->visible), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float)), out);
@@ -72,21 +84,14 @@ void flat_index_free(struct flat_index *f) {
     memory_free(f);
 }
 
-/* The rows that each part of a batch searches. */
-struct ranges {
-    int64_t below, above; /* the beginning and the end of the last range */
-    int64_t begin[BATCH]; /* BETWEEN: the end of the query's own range */
-    int64_t parts;        /* the number of parts, up to the last one that is not empty */
-};
-
 static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
     int64_t rows = f->rows.rows;
     r->below = 0;
     r->above = -1;
     for (int64_t i = 0; i < n; i++) {
         struct store_range skip = exclude ? exclude[i] : (struct store_range){0};
-        skip.begin = store_dropped_rank(f->dropped, skip.begin);
-        skip.end = store_dropped_rank(f->dropped, skip.end);
+        skip.begin = store_dropped_rank(f->dropped, skip.begin) - f->first;
+        skip.end = store_dropped_rank(f->dropped, skip.end) - f->first;
         if (skip.begin < 0) skip.begin = 0;
         if (skip.end > rows) skip.end = rows;
         /* an empty range is moved to the end, so that all rows are below it */
@@ -140,54 +145,66 @@ static void flat_merge(const struct flat_index *f, struct store_hit *hits, struc
             if (f->visible[p][i] <= 0 || at[p] >= k || here.index[at_hit] < 0) continue;
             if (best >= 0 && !(here.score[at_hit] > hits[j].score)) continue;
             best = p;
-            hits[j] = (struct store_hit){.chunk = store_dropped_nth(f->dropped, first[p] + here.index[at_hit]),
-                                         .score = here.score[at_hit]};
+            hits[j] =
+                (struct store_hit){.chunk = store_dropped_nth(f->dropped, f->first + first[p] + here.index[at_hit]),
+                                   .score = here.score[at_hit]};
         }
         if (best >= 0) at[best]++;
     }
 }
 
-static enum status flat_search_batch(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
-                                     const struct store_range *exclude) {
-    struct ranges r;
-    int64_t n = queries.rows;
-    flat_find_ranges(f, &r, exclude, exclude ? n : BATCH);
-    flat_upload_visible(f, exclude, r.parts, exclude ? n : BATCH);
-    int64_t count = r.parts * n * k;
-    struct hit_list here = hit_buffer_host(&f->found, count), there = hit_buffer_device(&f->found, f->dev, count);
-    flat_search_part(f, there, BELOW, queries, 0, n, (struct store_range){0, r.below}, k);
+enum status flat_index_begin(struct flat_index *f, struct mat queries, int k, const struct store_range *exclude) {
+    struct ranges *r = &f->now;
+    const int64_t n = queries.rows;
+    assert(k > 0 && n <= BATCH && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
+    TRY(hit_buffer_reserve(&f->found, f->dev, PARTS * n * k));
+    f->n = n;
+    f->k = k;
+    flat_find_ranges(f, r, exclude, exclude ? n : BATCH);
+    flat_upload_visible(f, exclude, r->parts, exclude ? n : BATCH);
+    struct hit_list there = hit_buffer_device(&f->found, f->dev, r->parts * n * k);
+    flat_search_part(f, there, BELOW, queries, 0, n, (struct store_range){0, r->below}, k);
     for (int64_t i = 0; i < n; i++)
         if (f->visible[BETWEEN][i] > 0)
-            flat_search_part(f, there, BETWEEN, queries, i, 1, (struct store_range){r.begin[i], r.above}, k);
-    if (r.above < f->rows.rows)
-        flat_search_part(f, there, ABOVE, queries, 0, n, (struct store_range){r.above, f->rows.rows}, k);
+            flat_search_part(f, there, BETWEEN, queries, i, 1, (struct store_range){r->begin[i], r->above}, k);
+    if (r->above < f->rows.rows)
+        flat_search_part(f, there, ABOVE, queries, 0, n, (struct store_range){r->above, f->rows.rows}, k);
+    return STATUS_OK;
+}
+
+enum status flat_index_begin_host(struct flat_index *f, const float *queries, int64_t n, int k,
+                                  const struct store_range *exclude) {
+    float *to = f->queries_device;
+    if (to) device_upload(f->dev, to, queries, (size_t)(n * f->rows.cols) * sizeof *to);
+    return flat_index_begin(f, mat_f32(to ? to : queries, n, f->rows.cols), k, exclude);
+}
+
+enum status flat_index_end(struct flat_index *f, struct store_hit *hits) {
+    const int64_t n = f->n, count = f->now.parts * n * f->k;
+    struct hit_list here = hit_buffer_host(&f->found, count), there = hit_buffer_device(&f->found, f->dev, count);
     device_download(f->dev, here.index, there.index, hit_list_bytes(count));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
-        flat_merge(f, hits + i * k, here, &r, i, n, k);
+        flat_merge(f, hits + i * f->k, here, &f->now, i, n, f->k);
     return STATUS_OK;
 }
 
 enum status flat_index_search(struct flat_index *f, struct store_hit *hits, struct mat queries, int k,
                               const struct store_range *exclude) {
-    assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(hit_buffer_reserve(&f->found, f->dev, PARTS * (queries.rows < BATCH ? queries.rows : BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH) {
         int64_t n = queries.rows - i < BATCH ? queries.rows - i : BATCH;
-        TRY(flat_search_batch(f, hits + i * k, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));
+        TRY(flat_index_begin(f, mat_rows(queries, i, n), k, exclude ? exclude + i : NULL));
+        TRY(flat_index_end(f, hits + i * k));
     }
     return STATUS_OK;
 }
 
 enum status flat_index_search_host(struct flat_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    const struct store_range *exclude) {
-    int64_t dim = f->rows.cols;
     for (int64_t i = 0; i < n; i += BATCH) {
         int64_t batch = n - i < BATCH ? n - i : BATCH;
-        const float *from = queries + i * dim;
-        float *to = f->queries_device;
-        if (to) device_upload(f->dev, to, from, (size_t)(batch * dim) * sizeof *to);
-        TRY(flat_index_search(f, hits + i * k, mat_f32(to ? to : from, batch, dim), k, exclude ? exclude + i : NULL));
+        TRY(flat_index_begin_host(f, queries + i * f->rows.cols, batch, k, exclude ? exclude + i : NULL));
+        TRY(flat_index_end(f, hits + i * k));
     }
     return STATUS_OK;
 }

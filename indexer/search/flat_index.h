@@ -21,3 +21,12 @@ enum status flat_index_search(struct flat_index *f, struct store_hit *hits, stru
 /* The same for queries in memory of this process. */
 enum status flat_index_search_host(struct flat_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    const struct store_range *exclude);
+
+/* A search in two steps, between which the device computes: the caller may begin the searches of other devices
+ * meanwhile. One search of an index at a time, of at most FLAT_INDEX_BATCH queries. A matrix of queries must stay until
+ * the end, queries in memory of this process need not. */
+enum { FLAT_INDEX_BATCH = 1024 };
+enum status flat_index_begin(struct flat_index *f, struct mat queries, int k, const struct store_range *exclude);
+enum status flat_index_begin_host(struct flat_index *f, const float *queries, int64_t n, int k,
+                                  const struct store_range *exclude);
+enum status flat_index_end(struct flat_index *f, struct store_hit *hits);

@@ -112,7 +112,7 @@ static enum status list_find_centroids(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
     for (int64_t at = 0; at < from->rows; at += BLOCK) {
-        TRY(from->read(from->context, f->dev, mat_rows(f->rows, at, list_min(from->rows - at, BLOCK)), at));
+        TRY(landmark_source_rows(from, f->dev, mat_rows(f->rows, at, list_min(from->rows - at, BLOCK)), at));
         TRY(list_check_stop(m));
     }
     int64_t wanted = f->centroids.rows * SAMPLE, step = from->rows > wanted ? from->rows / wanted : 1;
@@ -161,9 +161,9 @@ static enum status list_write_rows(struct making *m) {
         int64_t n = list_min(from->rows - at, BLOCK);
         for (int64_t i = 0; i < n; i++) {
             m->wide[i] = m->next[m->list[at + i]]++;
-            m->id[m->wide[i]] = (int32_t)store_dropped_nth(from->dropped, at + i);
+            m->id[m->wide[i]] = (int32_t)store_dropped_nth(from->dropped, from->first + at + i);
         }
-        TRY(from->read(from->context, f->dev, mat_rows(m->block, 0, n), at));
+        TRY(landmark_source_rows(from, f->dev, mat_rows(m->block, 0, n), at));
         device_upload(f->dev, m->list_device, m->wide, (size_t)n * sizeof *m->wide);
         f->dev->ops->kmeans_assign->scatter_rows(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_device);
         TRY(list_check_stop(m));

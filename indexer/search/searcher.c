@@ -8,7 +8,8 @@
 static enum searcher_kind searcher_auto_kind(const struct searcher_config *c) {
     const struct landmark_source source = landmark_source_of(c->view);
     if (c->device->shares_memory || source.rows == 0 || c->slices) return SEARCHER_STORE;
-    bool lists = c->nprobe > 0 || landmark_source_bytes(&source, c->device) > SEARCHER_FLAT_BYTES;
+    const uint64_t devices = c->group ? (uint64_t)c->group->n : 1;
+    bool lists = c->nprobe > 0 || landmark_source_bytes(&source, c->device) > devices * SEARCHER_FLAT_BYTES;
     return lists && !c->exact ? SEARCHER_LISTS : SEARCHER_FLAT;
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 #include "base/formats/json.h"
 #include "indexer/search/device_lexical.h"
-#include "indexer/search/flat_index.h"
+#include "indexer/search/flat_slices.h"
 #include "indexer/search/list_index.h"
 #include "indexer/search/slices/slices.h"
 #include "store/lexical/lexical.h"
@@ -15,7 +15,7 @@
 #define SEARCHER_FLAT_BYTES (UINT64_C(2) << 30)
 
 enum searcher_kind {
-    /* on a GPU: FLAT, or LISTS if nprobe > 0 or the landmarks have more bytes; otherwise STORE */
+    /* on GPUs: FLAT, or LISTS if nprobe > 0 or the landmarks have more bytes for each GPU; otherwise STORE */
     SEARCHER_AUTO,
     SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
     SEARCHER_FLAT,                       /* all landmarks in device memory ("gpu-flat") */
@@ -38,6 +38,8 @@ struct searcher_config {
     uint64_t reserve;                    /* bytes of device memory that copies of the store leave free */
     struct slices *slices; /* STORE (AUTO then is STORE): these processes search; borrowed; NULL: this process */
     struct flat_index *flat;             /* FLAT: uses this index, borrowed; NULL: makes one */
+    /* FLAT: a slice on each device, the first of which is `device`, borrowed; NULL: one */
+    const struct device_group *group;
     struct list_index *lists;            /* LISTS: the same */
     /* LEXICAL and HYBRID: searches words with this copy, borrowed; NULL: makes one on a GPU, otherwise uses the CPU */
     struct device_lexical *lexical;

@@ -63,27 +63,38 @@ enum status searcher_store_open(struct searcher **out, const struct searcher_con
 
 struct searcher_flat {
     struct searcher base;
-    struct flat_index *own; /* NULL: config.flat */
+    struct flat_index *own; /* NULL: config.flat, or `slices` */
+    struct flat_slices *slices;
     uint64_t bytes;
 };
 
 static enum status searcher_flat_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct searcher_flat *f = (struct searcher_flat *)s;
     struct flat_index *index = f->own ? f->own : s->config.flat;
+    const float *vectors;
+    if (f->slices) {
+        TRY(searcher_vectors(s, &vectors, q));
+        return flat_slices_search(f->slices, hits, vectors, q->n, q->k, q->exclude);
+    }
     if (!q->device_vectors.data) return flat_index_search_host(index, hits, q->vectors, q->n, q->k, q->exclude);
     return flat_index_search(index, hits, mat_rows(q->device_vectors, 0, q->n), q->k, q->exclude);
 }
 
 static void searcher_flat_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
+    const struct searcher_flat *f = (const struct searcher_flat *)s;
     (void)k, (void)nprobe;
     out->kind = "gpu-flat";
     out->exact = true;
-    out->device_bytes = ((const struct searcher_flat *)s)->bytes;
-    snprintf(out->text, sizeof out->text, "gpu-flat, exact");
+    out->device_bytes = f->bytes;
+    if (f->slices)
+        snprintf(out->text, sizeof out->text, "gpu-flat, exact, slices on %d GPUs", flat_slices_count(f->slices));
+    else
+        snprintf(out->text, sizeof out->text, "gpu-flat, exact");
 }
 
 static void searcher_flat_close(struct searcher *s) {
     flat_index_free(((struct searcher_flat *)s)->own);
+    flat_slices_free(((struct searcher_flat *)s)->slices);
     memory_free(s);
 }
 
@@ -96,7 +107,11 @@ enum status searcher_flat_open(struct searcher **out, const struct searcher_conf
     TRY(memory_allocate_zero(&f, 1));
     f->base.ops = &ops;
     f->bytes = landmark_source_bytes(&how.source, config->device);
-    enum status status = config->flat ? STATUS_OK : flat_index_create(&f->own, &how);
+    enum status status = STATUS_OK;
+    if (!config->flat && config->group && config->group->n > 1)
+        status = flat_slices_create(&f->slices, config->group, &how.source, how.reserve);
+    else if (!config->flat)
+        status = flat_index_create(&f->own, &how);
     if (status == STATUS_OK)
         *out = &f->base;
     else

@@ -55,7 +55,7 @@ struct device_cuda {
     void *scratch;
     struct blas_cuda *blas;
     struct device_rope rope;
-    int processors, shared_bytes, checked;
+    int gpu, processors, shared_bytes, checked;
     struct code_kind code;
     char fault[256]; /* "": none yet */
     enum status fault_status;
@@ -116,7 +116,10 @@ static void keep_fault(struct device *dev, enum status status, const char *op, c
     struct device_cuda *s = state_of(dev);
     if (s->fault[0]) return;
     s->fault_status = status;
-    snprintf(s->fault, sizeof s->fault, "GPU: %s: %s", op, what);
+    if (s->gpu > 0)
+        snprintf(s->fault, sizeof s->fault, "GPU %d: %s: %s", s->gpu, op, what);
+    else
+        snprintf(s->fault, sizeof s->fault, "GPU: %s: %s", op, what);
 }
 
 static void keep_error(struct device *dev, const char *op, cudaError_t error) {
@@ -287,6 +290,10 @@ static struct device *cuda_worker(struct device *dev, int worker) {
     return dev;
 }
 
+static void cuda_enter(struct device *dev) {
+    keep_error(dev, "selection of the GPU", cudaSetDevice(state_of(dev)->gpu));
+}
+
 static void cuda_close(struct device *dev) {
     struct device_cuda *s = state_of(dev);
     if (s->stream) (void)cudaStreamSynchronize(s->stream);
@@ -319,6 +326,7 @@ static const struct device_runtime runtime = {
     .replay = cuda_replay,
     .replay_free = cuda_replay_free,
     .worker = cuda_worker,
+    .enter = cuda_enter,
     .peers = &device_peers_cuda,
 };
 
@@ -337,6 +345,7 @@ static enum status find_gpu(struct device_cuda *s) {
     if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&s->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU %d: %s", gpu, cudaGetErrorString(error));
+    s->gpu = gpu;
     if (major < 8)
         return fail(STATUS_UNSUPPORTED, "no GPU that serves: compute capability %d.%d, 8.0 or newer is needed: use "
                                         "--device cpu", major, minor);
@@ -390,4 +399,24 @@ enum status device_open_cuda(struct device **out, int threads) {
 
 bool device_built_cuda(void) {
     return true;
+}
+
+int device_count_cuda(void) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+enum status device_open_cuda_number(struct device **out, int number, int threads) {
+    int before = 0;
+    cudaError_t error = cudaGetDevice(&before);
+    if (error == cudaSuccess) error = cudaSetDevice(number);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return fail(STATUS_UNSUPPORTED, "GPU %d: %s", number, cudaGetErrorString(error));
+    }
+    enum status status = device_open_cuda(out, threads);
+    (void)cudaSetDevice(before);
+    return status;
 }

@@ -33,11 +33,14 @@ struct device_runtime {
     void (*replay)(struct device *dev, struct device_replay **replay, device_ops *body, void *context);
     void (*replay_free)(struct device_replay *replay);
     struct device *(*worker)(struct device *dev, int worker);
+    void (*enter)(struct device *dev);   /* NULL: nothing to do */
     const struct device_peers *peers;    /* NULL: processes sum through shared memory */
 };
 enum status device_open_cpu(struct device **out, int threads);
 enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
 bool device_built_cuda(void);
+enum status device_open_cuda_number(struct device **out, int number, int threads); /* the current GPU stays */
+int device_count_cuda(void);
 
 /* Scratch of one worker. Ops divide their work so that this is enough for all shapes, and never allocate. Pages that no
  * op touches need no memory. */

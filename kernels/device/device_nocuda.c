@@ -11,3 +11,12 @@ enum status device_open_cuda(struct device **out, int threads) {
 bool device_built_cuda(void) {
     return false;
 }
+
+enum status device_open_cuda_number(struct device **out, int number, int threads) {
+    (void)number;
+    return device_open_cuda(out, threads);
+}
+
+int device_count_cuda(void) {
+    return 0;
+}

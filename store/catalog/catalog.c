@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <lmdb.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -37,10 +38,10 @@ struct catalog {
     bool fixed;      /* the caller set `wanted`; otherwise the map has at least twice the file's size */
     bool narrow;     /* the address space is smaller than `wanted` */
     pthread_mutex_t lock;
-    int active;        /* active transactions; protected by `lock` */
-    bool record_found; /* catalog/commit existed when the catalog was opened */
-    bool frozen;       /* the store is a snapshot: there is no lock file, and nothing is written */
-    bool unrecorded;   /* the last commit succeeded, but writing its record failed */
+    int active;             /* active transactions; protected by `lock` */
+    bool record_found;      /* catalog/commit existed when the catalog was opened */
+    bool frozen;            /* the store is a snapshot: there is no lock file, and nothing is written */
+    atomic_bool unrecorded; /* the last commit succeeded, but writing its record failed */
     char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
 };
 struct catalog_txn {

@@ -1,30 +1,47 @@
-/* lexical_build.c -- see lexical_build.h. Occurrences are sorted in runs. The merge writes each list at once. The
- * dictionary and its index are collected in spools until the postings are complete. */
+/* lexical_build.c -- see lexical_build.h.
+ *
+ * Chunks are collected in a block. Threads then add the block to their shares of the ids (lexical_share_internal.h). At
+ * the end they sort and make the lists of their shares. One thread puts the shares together: it copies the postings,
+ * and writes the dictionary and its index, which are collected in spools until the postings are complete. */
 #include "store/lexical/lexical_build.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/lexical/lexical_format_internal.h"
 #include "store/lexical/lexical_runs_internal.h"
+#include "store/lexical/lexical_share_internal.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { KEYS_A_STEP = 1 << 16, RAM_MIN = 1 << 20 };
-static const uint64_t max_ram_default = UINT64_C(1) << 30;
+enum {
+    KEYS_A_STEP = 1 << 16,
+    RAM_MIN = 1 << 20,
+    SHARES_MAX = 32,
+    BLOCK_IDS = 1 << 18, /* ids that the shares take at once */
+    COPY_BYTES = 1 << 18,
+    ENTRY_BYTES = 6 * LEXICAL_VARINT_BYTES,
+    MESSAGE_MAX = 1024
+};
+static const uint64_t max_ram_default = UINT64_C(1) << 30, share_ram_min = UINT64_C(16) << 20;
 
 struct lexical_builder {
     struct file_writer *file;
-    struct runs *runs;
+    struct lexical_share *shares[SHARES_MAX];
+    int n_shares;
+    struct threads *threads;
+    uint64_t max_ram;
     struct spool *dictionary, *index;
     struct lexical_frame frame;
     const struct progress *progress;
-    uint64_t *keys; /* of the current chunk */
-    size_t keys_capacity;
-    uint64_t last_key;
-    uint8_t *dense; /* 2 bits per chunk */
-    uint8_t *skips; /* the table of blocks of the current list */
-    size_t skips_capacity;
-    char path[FILE_PATH_MAX];
+    int32_t *ids; /* [BLOCK_IDS], and more for a chunk that is longer: of the chunks in the block */
+    size_t ids_capacity, n_ids;
+    int32_t *lengths; /* of these chunks */
+    size_t lengths_capacity, n_lengths;
+    uint8_t *copy;                  /* [COPY_BYTES] */
+    uint64_t last_key;              /* in the dictionary */
+    enum status status[SHARES_MAX]; /* of the shares' threads */
+    char messages[SHARES_MAX][MESSAGE_MAX];
+    char path[FILE_PATH_MAX], folder[FILE_PATH_MAX];
 };
 
 static void folder_of(char out[FILE_PATH_MAX], const char *path) {
@@ -42,18 +59,18 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
                     path, LEXICAL_VOCAB_MAX, how->vocab_size);
     struct lexical_builder *b = NULL;
     TRY(memory_allocate_zero(&b, 1));
-    uint64_t max_ram = how->max_ram ? how->max_ram : max_ram_default;
     uint8_t header[LEXICAL_HEADER_BYTES];
-    char folder[FILE_PATH_MAX];
+    b->max_ram = how->max_ram ? how->max_ram : max_ram_default;
+    b->threads = how->threads;
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
     enum status s;
     TRY_GOTO(s, file_create(&b->file, path), out); /* first, because it refuses a path that is too long */
     snprintf(b->path, sizeof b->path, "%s", path);
-    folder_of(folder, path);
-    TRY_GOTO(s, runs_create(&b->runs, folder, max_ram < RAM_MIN ? RAM_MIN : max_ram), out);
-    TRY_GOTO(s, spool_create(&b->dictionary, folder), out);
-    TRY_GOTO(s, spool_create(&b->index, folder), out);
+    folder_of(b->folder, path);
+    TRY_GOTO(s, spool_create(&b->dictionary, b->folder), out);
+    TRY_GOTO(s, spool_create(&b->index, b->folder), out);
+    TRY_GOTO(s, memory_allocate(&b->copy, COPY_BYTES), out);
     lexical_header_make(header, &b->frame);
     TRY_GOTO(s, file_write(b->file, header, sizeof header), out);
     *out = b;
@@ -65,17 +82,83 @@ out:
 void lexical_builder_discard(struct lexical_builder *b) {
     if (!b) return;
     file_discard(b->file);
-    runs_free(b->runs);
+    for (int i = 0; i < b->n_shares; i++)
+        lexical_share_free(b->shares[i]);
     spool_free(b->dictionary);
     spool_free(b->index);
-    memory_free(b->keys);
-    memory_free(b->dense);
-    memory_free(b->skips);
+    memory_free(b->ids);
+    memory_free(b->lengths);
+    memory_free(b->copy);
     memory_free(b);
 }
 
 int64_t lexical_builder_chunks(const struct lexical_builder *b) {
     return b->frame.chunks;
+}
+
+/* ---- shares ---- */
+
+/* Divides the ids so that the shares have about as many of the ids in the block each. What is divided how changes no
+ * byte of the segment. */
+static enum status make_shares(struct lexical_builder *b) {
+    const int64_t vocab = b->frame.vocab_size;
+    const uint64_t fit = b->max_ram / share_ram_min;
+    int64_t wanted = threads_count(b->threads), seen = 0;
+    if (wanted > SHARES_MAX) wanted = SHARES_MAX;
+    if ((uint64_t)wanted > fit) wanted = fit > 1 ? (int64_t)fit : 1;
+    uint64_t each = b->max_ram / (uint64_t)wanted;
+    int64_t *counts;
+    TRY(memory_allocate_zero(&counts, (size_t)vocab));
+    for (size_t i = 0; i < b->n_ids; i++)
+        counts[b->ids[i]]++;
+    struct lexical_share_range range = {0, 0};
+    enum status s = STATUS_OK;
+    for (int64_t i = 0; i < wanted && s == STATUS_OK; i++) {
+        const int64_t goal = (int64_t)b->n_ids * (i + 1) / wanted;
+        while (range.end < vocab && (seen < goal || i == wanted - 1))
+            seen += counts[range.end++];
+        s = lexical_share_create(&b->shares[i], b->folder, vocab, range, each < RAM_MIN ? RAM_MIN : each);
+        if (s == STATUS_OK) b->n_shares++;
+        range.begin = range.end;
+    }
+    memory_free(counts);
+    return s;
+}
+
+/* Of one thread: each share keeps its failure, since messages belong to threads. */
+static void keep(struct lexical_builder *b, int64_t share, enum status status) {
+    b->status[share] = status;
+    if (status != STATUS_OK) snprintf(b->messages[share], MESSAGE_MAX, "%s", status_message());
+}
+
+static enum status shares_status(const struct lexical_builder *b) {
+    for (int i = 0; i < b->n_shares; i++)
+        if (b->status[i] != STATUS_OK) return fail(b->status[i], "%s", b->messages[i]);
+    return STATUS_OK;
+}
+
+static void add_block(void *context, int64_t begin, int64_t end, int worker) {
+    struct lexical_builder *b = context;
+    (void)worker;
+    for (int64_t share = begin; share < end; share++) {
+        const int32_t *ids = b->ids;
+        uint32_t chunk = (uint32_t)(b->frame.chunks - (int64_t)b->n_lengths);
+        enum status s = STATUS_OK;
+        for (size_t i = 0; i < b->n_lengths && s == STATUS_OK; i++) {
+            s = lexical_share_add(b->shares[share], ids, b->lengths[i], chunk++);
+            ids += b->lengths[i];
+        }
+        keep(b, share, s);
+    }
+}
+
+/* Adds the chunks of the block to all shares. */
+static enum status flush_block(struct lexical_builder *b) {
+    if (b->n_shares == 0) TRY(make_shares(b));
+    if (b->n_lengths == 0) return STATUS_OK;
+    threads_for(b->threads, b->n_shares, 1, add_block, b);
+    b->n_ids = b->n_lengths = 0;
+    return shares_status(b);
 }
 
 enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n) {
@@ -87,19 +170,25 @@ enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, i
                         (long long)vocab);
     if (b->frame.chunks == LEXICAL_CHUNKS_MAX)
         return fail(STATUS_INVALID, "%s: a lexical segment has at most %d chunks", b->path, LEXICAL_CHUNKS_MAX);
-    TRY(memory_grow(&b->keys, &b->keys_capacity, 2 * (size_t)n));
-    int keys = 0;
-    for (int i = 0; i < n; i++)
-        b->keys[keys++] = (uint64_t)ids[i];
-    for (int i = 0; i + 1 < n; i++)
-        b->keys[keys++] = (uint64_t)(vocab + ids[i] * vocab + ids[i + 1]);
-    TRY(runs_add(b->runs, b->keys, keys, (uint32_t)b->frame.chunks));
+    if (b->n_ids > 0 && b->n_ids + (size_t)n > BLOCK_IDS) TRY(flush_block(b));
+    TRY(memory_grow(&b->ids, &b->ids_capacity, b->n_ids + (size_t)n));
+    TRY(memory_grow(&b->lengths, &b->lengths_capacity, b->n_lengths + 1));
+    memcpy(b->ids + b->n_ids, ids, (size_t)n * sizeof *ids);
+    b->n_ids += (size_t)n;
+    b->lengths[b->n_lengths++] = n;
     b->frame.chunks++;
     b->frame.tokens += n;
     return STATUS_OK;
 }
 
-/* ---- lists ---- */
+static void finish_shares(void *context, int64_t begin, int64_t end, int worker) {
+    struct lexical_builder *b = context;
+    (void)worker;
+    for (int64_t share = begin; share < end; share++)
+        keep(b, share, lexical_share_finish(b->shares[share], b->frame.chunks));
+}
+
+/* ---- putting the shares together ---- */
 
 static enum status write_part(struct lexical_builder *b, enum lexical_part part, const void *data, size_t bytes) {
     b->frame.bytes[part] += bytes;
@@ -108,106 +197,102 @@ static enum status write_part(struct lexical_builder *b, enum lexical_part part,
                                     : spool_write(part == LEXICAL_INDEX ? b->index : b->dictionary, data, bytes);
 }
 
-/* A dictionary entry that is being written. */
-struct entry {
-    uint8_t bytes[4 * LEXICAL_VARINT_BYTES];
-    size_t n;
+/* The entries of a share, from its first key on. */
+struct entries {
+    struct lexical_share *share;
+    uint8_t *memory; /* [COPY_BYTES] */
+    uint64_t next;   /* byte of the entries that follows those in memory */
+    struct lexical_bytes left;
+    uint64_t key;
 };
 
-static void entry_number(struct entry *e, uint64_t value) {
-    e->n += (size_t)lexical_put_varint(e->bytes + e->n, value);
-}
-
-static enum status write_short(struct lexical_builder *b, struct entry *e, int64_t n) {
-    uint32_t chunks[LEXICAL_BLOCK];
-    uint8_t codes[LEXICAL_BLOCK], block[LEXICAL_BLOCK_BYTES];
-    int got;
-    unsigned form;
-    TRY(runs_next_postings(b->runs, chunks, codes, LEXICAL_BLOCK, &got));
-    assert(got == n);
-    size_t bytes = lexical_block_encode(block, &form, chunks, codes, got, 0);
-    entry_number(e, form);
-    if (lexical_form_code(form) > 0) entry_number(e, bytes - lexical_packed_bytes(got, lexical_form_width(form)));
-    return write_part(b, LEXICAL_POSTINGS, block, bytes);
-}
-
-static enum status write_dense(struct lexical_builder *b, struct entry *e) {
-    size_t bytes = ((size_t)b->frame.chunks + 3) / 4;
-    if (!b->dense) TRY(memory_allocate(&b->dense, bytes));
-    memset(b->dense, 0, bytes);
-    uint32_t chunks[LEXICAL_BLOCK];
-    uint8_t codes[LEXICAL_BLOCK];
-    for (int n = 1; n > 0;) {
-        TRY(runs_next_postings(b->runs, chunks, codes, LEXICAL_BLOCK, &n));
-        for (int i = 0; i < n; i++)
-            b->dense[chunks[i] / 4] = (uint8_t)(b->dense[chunks[i] / 4] | (codes[i] + 1) << (chunks[i] % 4 * 2));
-    }
-    entry_number(e, 0);
-    return write_part(b, LEXICAL_POSTINGS, b->dense, bytes);
-}
-
-static enum status write_blocks(struct lexical_builder *b, struct entry *e) {
-    uint32_t chunks[LEXICAL_BLOCK], base = 0;
-    uint8_t codes[LEXICAL_BLOCK], block[LEXICAL_BLOCK_BYTES];
-    uint64_t begin = b->frame.bytes[LEXICAL_POSTINGS];
-    size_t skips = 0;
-    for (;;) {
-        int n;
-        unsigned form;
-        TRY(runs_next_postings(b->runs, chunks, codes, LEXICAL_BLOCK, &n));
-        if (n == 0) break;
-        size_t bytes = lexical_block_encode(block, &form, chunks, codes, n, base);
-        TRY(write_part(b, LEXICAL_POSTINGS, block, bytes));
-        TRY(memory_grow(&b->skips, &b->skips_capacity, skips + LEXICAL_SKIP_BYTES));
-        little_endian_put(b->skips + skips, chunks[n - 1] | form << RUNS_CHUNK_BITS, 4);
-        little_endian_put(b->skips + skips + 4, b->frame.bytes[LEXICAL_POSTINGS] - begin, 4);
-        skips += LEXICAL_SKIP_BYTES;
-        base = chunks[n - 1] + 1;
-    }
-    TRY(write_part(b, LEXICAL_POSTINGS, b->skips, skips));
-    entry_number(e, b->frame.bytes[LEXICAL_POSTINGS] - begin);
+/* Makes at least one whole entry available, if there is one. */
+static enum status entries_fill(struct entries *e) {
+    size_t kept = (size_t)(e->left.end - e->left.at), got;
+    if (kept >= 2 * ENTRY_BYTES) return STATUS_OK;
+    if (kept) memmove(e->memory, e->left.at, kept);
+    TRY(lexical_share_entries(e->share, e->memory + kept, COPY_BYTES - kept, e->next, &got));
+    e->next += got;
+    e->left = (struct lexical_bytes){e->memory, e->memory + kept + got, false};
     return STATUS_OK;
 }
 
-static enum status write_list(struct lexical_builder *b, uint64_t key, int64_t n) {
-    struct entry e = {.n = 0};
+static enum status copy_lists(struct lexical_builder *b, struct lexical_share *share, uint64_t at, uint64_t bytes) {
+    for (uint64_t end = at + bytes, n; at < end; at += n) {
+        n = end - at < COPY_BYTES ? end - at : COPY_BYTES;
+        TRY(lexical_share_lists(share, b->copy, (size_t)n, at));
+        TRY(write_part(b, LEXICAL_POSTINGS, b->copy, (size_t)n));
+    }
+    return STATUS_OK;
+}
+
+/* list_at: where the list begins in the postings. */
+static enum status write_entry(struct lexical_builder *b, struct entries *e, uint64_t *list_at) {
+    uint8_t out[ENTRY_BYTES];
+    TRY(entries_fill(e));
+    e->key += lexical_get_varint(&e->left);
+    const uint64_t n = lexical_get_varint(&e->left), list = lexical_get_varint(&e->left),
+                   tail = lexical_get_varint(&e->left);
+    assert(!e->left.bad && tail <= 4 * LEXICAL_VARINT_BYTES);
     if (b->frame.keys % LEXICAL_KEYS == 0) {
         uint8_t at[LEXICAL_INDEX_BYTES];
-        little_endian_put(at, key, 8);
+        little_endian_put(at, e->key, 8);
         little_endian_put(at + 8, b->frame.bytes[LEXICAL_DICTIONARY], 8);
-        little_endian_put(at + 16, b->frame.bytes[LEXICAL_POSTINGS], 8);
+        little_endian_put(at + 16, *list_at, 8);
         TRY(write_part(b, LEXICAL_INDEX, at, sizeof at));
-        b->last_key = key;
+        b->last_key = e->key;
     }
-    entry_number(&e, key - b->last_key);
-    entry_number(&e, (uint64_t)n);
-    b->last_key = key;
+    size_t used = (size_t)lexical_put_varint(out, e->key - b->last_key);
+    used += (size_t)lexical_put_varint(out + used, n);
+    memcpy(out + used, e->left.at, tail);
+    e->left.at += tail;
+    b->last_key = e->key;
     b->frame.keys++;
-    b->frame.postings += n;
-    if (n <= LEXICAL_BLOCK)
-        TRY(write_short(b, &e, n));
-    else if (n * LEXICAL_DENSE_SHARE >= b->frame.chunks)
-        TRY(write_dense(b, &e));
-    else
-        TRY(write_blocks(b, &e));
-    return write_part(b, LEXICAL_DICTIONARY, e.bytes, e.n);
+    *list_at += list;
+    return write_part(b, LEXICAL_DICTIONARY, out, used + tail);
+}
+
+static enum status check_stop(const struct lexical_builder *b) {
+    progress_step(b->progress, "write lexical index", "keys", b->frame.keys, -1);
+    if (!progress_stop_requested(b->progress)) return STATUS_OK;
+    return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", b->path);
+}
+
+static enum status write_share(struct lexical_builder *b, struct entries *e, int part) {
+    const struct lexical_share_part p = lexical_share_part(e->share, part);
+    const uint64_t before = part == LEXICAL_SHARE_PAIRS ? lexical_share_part(e->share, LEXICAL_SHARE_TOKENS).bytes : 0;
+    uint64_t list_at = b->frame.bytes[LEXICAL_POSTINGS];
+    TRY(copy_lists(b, e->share, before, p.bytes));
+    for (int64_t i = 0; i < p.keys; i++) {
+        if (b->frame.keys % KEYS_A_STEP == 0) TRY(check_stop(b));
+        TRY(write_entry(b, e, &list_at));
+    }
+    b->frame.postings += p.postings;
+    return STATUS_OK;
+}
+
+static enum status write_shares(struct lexical_builder *b) {
+    struct entries entries[SHARES_MAX];
+    uint8_t *memory;
+    enum status s = STATUS_OK;
+    TRY(memory_allocate(&memory, (size_t)b->n_shares * COPY_BYTES));
+    for (int i = 0; i < b->n_shares; i++) {
+        uint8_t *own = memory + (size_t)i * COPY_BYTES;
+        entries[i] = (struct entries){.share = b->shares[i], .memory = own, .left = {own, own, false}};
+    }
+    for (int part = 0; part < LEXICAL_SHARE_PARTS; part++)
+        for (int i = 0; i < b->n_shares && s == STATUS_OK; i++)
+            s = write_share(b, &entries[i], part);
+    memory_free(memory);
+    return s;
 }
 
 static enum status write_lists(struct lexical_builder *b) {
-    TRY(runs_finish(b->runs));
-    for (;;) {
-        bool more;
-        uint64_t key;
-        int64_t n;
-        TRY(runs_next_key(b->runs, &more, &key, &n));
-        if (!more) break;
-        if (b->frame.keys % KEYS_A_STEP == 0) {
-            progress_step(b->progress, "write lexical index", "keys", b->frame.keys, -1);
-            if (progress_stop_requested(b->progress))
-                return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", b->path);
-        }
-        TRY(write_list(b, key, n));
-    }
+    TRY(flush_block(b));
+    TRY(check_stop(b));
+    threads_for(b->threads, b->n_shares, 1, finish_shares, b);
+    TRY(shares_status(b));
+    TRY(write_shares(b));
     TRY(spool_copy(b->dictionary, b->file));
     TRY(spool_copy(b->index, b->file));
     uint8_t footer[LEXICAL_FOOTER_BYTES];

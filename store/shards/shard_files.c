@@ -111,16 +111,30 @@ out:
     return s;
 }
 
+/* A loop of its own, which compilers make of vectors. */
+static void put_short_ids(uint8_t *out, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = (uint8_t)ids[i];
+        out[2 * i + 1] = (uint8_t)(ids[i] >> 8);
+    }
+}
+
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
     /* all ids are checked before any is written, so that bad input does not write part of a document */
+    uint32_t largest = 0; /* a negative id is larger than all others */
     for (size_t i = 0; i < n; i++)
+        largest = (uint32_t)ids[i] > largest ? (uint32_t)ids[i] : largest;
+    for (size_t i = 0; i < n && largest >= (uint32_t)w->vocab_size; i++)
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],
                         w->vocab_size);
     for (size_t done = 0; done < n;) {
         size_t m = n - done < BLOCK ? n - done : BLOCK;
-        for (size_t i = 0; i < m; i++)
-            little_endian_put(w->block + i * (size_t)w->element_bytes, (uint64_t)ids[done + i], w->element_bytes);
+        if (w->element_bytes == 2)
+            put_short_ids(w->block, ids + done, m);
+        else
+            for (size_t i = 0; i < m; i++)
+                little_endian_put(w->block + i * 4, (uint64_t)ids[done + i], 4);
         TRY(file_write(w->file, w->block, m * (size_t)w->element_bytes));
         done += m;
     }
@@ -129,7 +143,10 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
 }
 
 static enum status check_row(const struct shard_writer *w, const float *row, int64_t number) {
+    int bad = 0;
     for (int i = 0; i < w->dim; i++)
+        bad |= !(fabsf(row[i]) < 65520.0f);
+    for (int i = 0; i < w->dim && bad; i++)
         if (!(fabsf(row[i]) < 65520.0f))
             return fail(STATUS_INVALID, "%s: row %lld: value %g does not fit fp16, the model's landmark is broken",
                         w->path, (long long)number, (double)row[i]);

@@ -7,7 +7,7 @@
  * |twin - truth| <= 2 * worst |naive - truth| + 1e-6 (more where the naive loops cancel to the last bit, see
  * cancelled()). Outputs are NaN before a call, in wider matrices whose other elements must not change; rows of slots
  * that are not live hold NaN. Backward runs twice and must give the same bits. */
-#include "tests/device/attention_device.cuh"
+#include "tests/device/bench/attention_device.cuh"
 extern "C" {
 #include "tests/ref/ref.h"
 }

@@ -13,8 +13,8 @@ forbid '\b(strcpy|strcat|sprintf|vsprintf|gets|atoi|atol|atof|rand|srand|strtok)
 forbid '\b(malloc|calloc|realloc|strdup)\(' "memory comes from base/memory.h" $libraries
 forbid '\b(printf|puts|perror|exit|abort|_exit|getenv)\(' "libraries neither print nor exit nor read the environment" base $libraries
 forbid '\bfprintf\((stderr|stdout)' "libraries do not print" base $libraries
-# mpirun and torchrun describe a process in its environment.
-forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'tools/*.[ch]' | grep -v '/train_rank.c')
+# mpirun and torchrun describe a process in its environment, and CUDA_VISIBLE_DEVICES is the list that --devices selects from.
+forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'tools/*.[ch]' | grep -vE '/(train_rank|devices).c')
 forbid '\bTODO\b|\bFIXME\b|\bXXX\b' "a TODO names an issue, and there is none open" base $libraries tools
 forbid '^(\[\[[a-z_]*\]\] *|template *<[^>]*> *)?static [^=;]*[ *](run|body|forward|backward|open|close|init)\(' \
     "stack traces and profiles need the unit's name, as in topk_forward" base $libraries tools tests

@@ -123,6 +123,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
+--devices value
 --no-overlap -
 --json -
 --help,-h -
@@ -187,6 +188,7 @@ _drt_options() {
 --trace file
 --stats -
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --help,-h -
@@ -206,6 +208,7 @@ _drt_options() {
 --eod-id value
 --shard-chunks value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --restart -
@@ -229,6 +232,7 @@ _drt_options() {
 --eod-id value
 --shard-chunks value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --restart -
@@ -361,6 +365,7 @@ _drt_options() {
 --worker-key-file file
 --worker-timeout value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --json -
@@ -387,6 +392,7 @@ _drt_options() {
 --eod-id value
 --shard-chunks value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --restart -
@@ -460,6 +466,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
+--devices value
 --log-json -
 --help,-h -
 --version,-V -' ;;

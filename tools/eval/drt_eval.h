@@ -18,6 +18,7 @@ struct eval_options {
     const char *memory, *documents, *searcher;            /* --memory LIST; all, even or odd; as in drt-index search */
     struct arg_strings base;             /* folders of Base LMs, at most EVAL_BASES */
     const char *gca, *oracle, *keep, *other, *apply;   /* --gca; --oracle; files of fit-memory; NULL: not given */
+    const char *devices;                 /* GPUs that search together; NULL: one */
     const char *store_parts, *plot;      /* --store-parts LIST; --plot FILE; NULL: not given */
     struct arg_strings samples, data;
     struct memory_options memory_options;

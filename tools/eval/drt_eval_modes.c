@@ -1,5 +1,6 @@
 /* drt_eval_modes.c -- the modes that the options of drt-eval ppl select, and checks of the options. */
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/option_rows.h"
 #include "tools/shared/search_options.h"
 #include <string.h>
 
@@ -148,6 +149,10 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command, "--searcher, --exact, --exact-fallback and --nprobe need a store and a mode that "
                                    "uses it");
     if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
+    if (o->devices && (!corpus || o->workers.addresses))
+        return eval_usage(
+            command, "--devices share the landmarks of a store: give --store and a mode that reads it, and no workers");
+    if (devices_choose(&o->where, o->devices) != STATUS_OK) return eval_usage(command, status_message());
     if (o->workers.addresses && !corpus && !memory)
         return eval_usage(command, "--workers search a store: give --store and a mode that reads it");
     if (o->workers.addresses && corpus_search_kind(o->searcher) == SEARCHER_LEXICAL)

@@ -54,6 +54,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         OPTIONS_OF_WORKERS(o->workers),
         {"seed", ARG_INT, &o->seed, "N", "seed of random retrieval", 0, INFINITY},
         OPTIONS_OF_MACHINE(o->where, o->threads),
+        OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out the overlap of the documents with the store", 0, 0},
         OPTION_JSON_TABLES(o->json),
     };

@@ -10,6 +10,7 @@
 struct generate_options {
     struct device_choice where;
     const char *encoder;                 /* folder of an external encoder; NULL: none */
+    const char *devices;                 /* GPUs that search together; NULL: one */
     const char *model, *store, *prompt, *prompt_file, *trace;
     const char *searcher;                /* landmark, lexical or hybrid */
     bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, exact_fallback, stats, interactive;

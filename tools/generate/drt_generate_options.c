@@ -68,6 +68,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {"stats", ARG_FLAG, &o->stats, NULL, "print to standard error how long each part took", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTION_DEVICE(o->where.device, "where to compute"),
+        OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
          "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
          "they are the same",
@@ -114,6 +115,8 @@ static int check(const struct generate_options *o) {
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
         return usage("--searcher, --exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval");
     if (SEARCH_OPTIONS_WRONG(*o)) return usage(SEARCH_OPTIONS_WRONG(*o));
+    if (o->devices && (!o->corpus || o->workers.addresses))
+        return usage("--devices share the landmarks of a store: give --store DIR --corpus-retrieval, and no workers");
     if (o->workers.addresses && !o->store) return usage("--workers search a store: give --store DIR");
     if (o->workers.addresses && corpus_search_kind(o->searcher) == SEARCHER_LEXICAL)
         return usage("--searcher lexical searches in this process: leave out the workers");
@@ -125,5 +128,7 @@ static int check(const struct generate_options *o) {
 
 int generate_options_parse(struct generate_options *o, int argc, char **argv, const char **operands) {
     int code = parse(o, argc, argv, operands);
-    return code < 0 ? check(o) : code;
+    if (code < 0) code = check(o);
+    if (code < 0 && devices_choose(&o->where, o->devices) != STATUS_OK) return usage(status_message());
+    return code;
 }

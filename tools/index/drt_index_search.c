@@ -13,6 +13,8 @@
 #include "tools/shared/search_options.h"
 #include <string.h>
 
+static const char device_default[] = "cpu";
+
 /* Returns the exit code of contradicting options; -1: they are valid. */
 static int check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
@@ -40,6 +42,10 @@ static int check(struct search_options *o) {
         return drt_index_usage("search", "--searcher lexical searches in this process: leave out the workers");
     if (workers_wanted(&o->workers) && strcmp(o->where.device, "cpu") != 0)
         return drt_index_usage("search", "workers search on CPUs: leave out --device");
+    if (o->devices && (workers_wanted(&o->workers) || lexical))
+        return drt_index_usage("search", "--devices share landmarks: leave out workers and --searcher lexical");
+    if (o->devices && o->where.device == device_default) o->where.device = "cuda";
+    if (devices_choose(&o->where, o->devices) != STATUS_OK) return drt_index_usage("search", status_message());
     return workers_options_check(&o->workers);
 }
 
@@ -56,7 +62,7 @@ enum status drt_index_search_excluded(struct search *s, struct store_range *out)
 }
 
 int drt_index_search(int argc, char **argv, const char **operands) {
-    struct search_options o = {.where = {.device = "cpu", .dtype = "auto", .report = report_stderr},
+    struct search_options o = {.where = {.device = device_default, .dtype = "auto", .report = report_stderr},
                                .k = 8,
                                .from_document = -1,
                                .from_chunk = -1};
@@ -97,6 +103,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         OPTIONS_OF_WORKER_LINK(o.workers.link),
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is computed and --exact, --nprobe or words search; a GPU copies what it searches", 0, 0},
+        OPTION_DEVICES(o.devices, "search by several GPUs, each with a slice of the landmarks: the same hits"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.json,

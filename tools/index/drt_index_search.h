@@ -14,6 +14,7 @@ struct search_options {
     const char *searcher; /* "landmark", "lexical" or "hybrid"; NULL: landmark, or lexical if there are none */
     int64_t k, nprobe, threads, from_document, from_chunk;
     int64_t rule;                        /* the value of `exclude` */
+    const char *devices;                 /* GPUs, each with a slice of the landmarks; NULL: one */
     const char *queries, *queries_format;       /* queries NULL: one query */
     struct workers_options workers;
     bool exact, json;
@@ -26,6 +27,7 @@ struct search {
     struct opened_store store;
     bool words; /* the store has no landmarks: it is searched only by words, and scores are BM25's */
     struct device *device;
+    struct device_group group;           /* of --devices; zeroed: one */
     struct weights weights;              /* on the device */
     struct decoder *decoder; /* makes the queries of texts; NULL: `external` makes them, or they are vectors */
     struct external_encoder *external;

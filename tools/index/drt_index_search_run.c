@@ -34,7 +34,7 @@ static enum status print_hit(struct search *s, int rank, const struct store_hit 
 /* For one query, landmarks are copied to a GPU only if all of them, or selected lists, are searched. */
 static enum status open_searcher(struct search *s, bool many) {
     const struct search_options *o = s->o;
-    bool copy = many || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
+    bool copy = many || o->where.devices != 0 || o->exact || s->store.info.segments == 0 || o->nprobe > 0;
     const char *name = o->searcher ? o->searcher : s->words ? "lexical" : "landmark";
     const enum searcher_kind kind = corpus_search_kind(name);
     struct searcher_config config = {.kind = kind == SEARCHER_AUTO && !copy ? SEARCHER_STORE : kind,
@@ -45,6 +45,8 @@ static enum status open_searcher(struct search *s, bool many) {
                                      .nprobe = (int)o->nprobe};
     TRY(workers_open(&s->workers, &o->workers, o->store, s->store.view, o->threads));
     config.slices = s->workers.slices;
+    TRY(device_choose_group(&s->group, s->device, &o->where));
+    config.group = s->group.n > 1 ? &s->group : NULL;
     TRY(corpus_search_open(&s->searcher, &config, report_stderr));
     s->searched_by = searcher_describe(s->searcher, (int)o->k, 0);
     return STATUS_OK;
@@ -178,6 +180,7 @@ void drt_index_search_close(struct search *s) {
     tokenizer_scratch_free(s->scratch);
     searcher_close(s->searcher);
     workers_close(&s->workers);
+    device_group_close(&s->group);
     external_encoder_close(s->external);
     decoder_free(s->decoder);
     if (s->device) weights_release(&s->weights, s->device);

@@ -58,6 +58,7 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTIONS_OF_MACHINE(*o, o->threads),
+        OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         OPTION_LOG_JSON,
     };
     const struct arg_program program = {
@@ -124,6 +125,18 @@ static int serve(int argc, char **argv, const char **operands) {
         log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", worker_options_wrong(&o->workers));
         return 2;
     }
+    if (o->devices && (!o->store || o->workers.addresses)) {
+        log_line(LOG_ERROR, "usage", "drt-serve",
+                 "--devices share the landmarks of a store: give --store DIR, and no workers; see drt-serve --help");
+        return 2;
+    }
+    struct device_choice where = {.device = o->device};
+    if (devices_choose(&where, o->devices) != STATUS_OK) {
+        log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", status_message());
+        return 2;
+    }
+    o->device = where.device;
+    o->n_devices = where.devices;
     serve.limits = (struct request_limits){
         .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc

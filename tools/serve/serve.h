@@ -20,6 +20,8 @@ struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
     const char *memory_config, *retrieval;                /* retrieval: of requests that do not name one */
     const char *memory_searcher;         /* NULL: that of memory.json */
+    const char *devices;                 /* --devices; NULL: one */
+    int n_devices;                       /* what it says, as in struct device_choice */
     struct worker_options workers;
     bool exact;
     int64_t nprobe, threads;

@@ -34,7 +34,8 @@ static enum status serve_model_open_searcher(struct serve_model *m, enum request
                                                .threads = landmark ? (int)o->threads : 0,
                                                .workers = workers.addresses,
                                                .worker_key = workers.key,
-                                               .worker_timeout = workers.timeout};
+                                               .worker_timeout = workers.timeout,
+                                               .devices = kind != SEARCH_LEXICAL ? o->n_devices : 0};
     return serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config));
 }
 

@@ -6,6 +6,7 @@
  * tools/index/drt_index_landmarks.h. */
 #pragma once
 #include "base/system/threads.h"
+#include "session/device_choice.h"
 #include "tools/shared/args.h"
 #include <math.h>
 
@@ -50,6 +51,20 @@
 /* `where` has device and dtype. */
 #define OPTIONS_OF_MACHINE(where, threads)                                                                             \
     OPTION_DEVICE((where).device, "where to compute"), OPTION_DTYPE((where).dtype), OPTION_THREADS(threads)
+/* The GPUs of this host that one program uses together. */
+#define OPTION_DEVICES(text, what)                                                                                     \
+    {"devices", ARG_STRING, &(text), "all|I,J,..",                                                                     \
+     what "; all GPUs that the program sees (CUDA_VISIBLE_DEVICES), or those with these numbers, from 0; means "       \
+          "--device cuda",                                                                                             \
+     0, 0}
+
+/* `what` of programs that retrieve. */
+#define DEVICES_SEARCH "search the store by several GPUs, each with a slice of the landmarks: the same hits"
+
+/* Sets where->devices to the number of GPUs (-1: all) and where->device to "cuda". A list makes those GPUs alone
+ * visible to this process, by CUDA_VISIBLE_DEVICES: call it before a GPU is used. text NULL: changes nothing.
+ * STATUS_INVALID: it is neither "all" nor a list of different numbers, or where->device is "cpu". */
+enum status devices_choose(struct device_choice *where, const char *text);
 #define OPTION_MAX_RAM(bytes, help) {"max-ram", ARG_BYTES, &(bytes), "SIZE", help, 1, INFINITY}
 
 /* ---- output */

@@ -104,7 +104,8 @@ freeze_report = _struct(
 searcher_config = _struct(
     "drt_searcher_config", ("size", size_t), ("kind", c.c_int), ("exact", boolean), ("exact_fallback", boolean),
     ("nprobe", c.c_int), ("candidates", c.c_int), ("landmark_weight", f32), ("threads", c.c_int),
-    ("workers", c.c_char_p), ("worker_key", c.c_char_p), ("worker_timeout", c.c_int))
+    ("workers", c.c_char_p), ("worker_key", c.c_char_p), ("worker_timeout", c.c_int),
+    ("devices", c.c_int))
 searcher_info = _struct(
     "drt_searcher_info", ("size", size_t), ("kind", c.c_char * 32), ("text", c.c_char * 512), ("exact", boolean),
     ("visited", i64), ("lists", i64), ("device_bytes", u64), ("queries", i64), ("missing", i64))

@@ -31,6 +31,21 @@ refused "$index" search "the river" --store "$TMP/s" --model "$TMP/m"
 chosen "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --exact --json
 same "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$OUT")" "$(sed 's/"[a-z_]*seconds":[^,}]*//g' "$TMP/chosen")" "hits"
 refused "$index" recall --store "$TMP/s" --queries 2
+# --devices means --device cuda, and leaves no store.
+expect_error "use --device cpu" "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/all" --devices all
+[ ! -e "$TMP/all" ] || die "a refused build left a store"
+expect_error "use --device cpu" "$index" search "the river" --store "$TMP/s" --model "$TMP/m" --devices 0,1
+for list in 0,0 x 0, ,1 -1 0,1x 1048576; do
+    expect_usage "--devices takes all" "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/all" --devices="$list"
+done
+CUDA_VISIBLE_DEVICES=5,7 expect_usage "GPU 2 is requested" "$index" search x --store "$TMP/s" --model "$TMP/m" --devices 0,2
+expect_usage "leave out --device cpu" "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/all" --devices all --device cpu
+expect_usage "landmarks of the model itself" "$index" build "$TMP/c.jsonl" --model "$TMP/m" --out "$TMP/all" --devices all --landmarks none
+expect_usage "leave out workers" "$index" search x --store "$TMP/s" --model "$TMP/m" --devices all --workers 2
+expect_usage "leave out workers" "$index" search x --store "$TMP/s" --model "$TMP/m" --devices all --searcher lexical
+expect_usage "share the landmarks of a store" "$GENERATE" --model "$TMP/m" --prompt x --devices all
+expect_usage "share the landmarks of a store" "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --devices all
+[ ! -x "$BIN/drt-serve" ] || expect_usage "share the landmarks of a store" "$BIN/drt-serve" --model "$TMP/m" --devices all
 cp -r "$TMP/s" "$TMP/kinds"
 refused "$index" repair --store "$TMP/kinds" --index IVF2,Flat
 expect 0 "$index" repair --store "$TMP/kinds" --index IVF2,Flat

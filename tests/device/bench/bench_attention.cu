@@ -9,7 +9,7 @@
  *
  * Inputs are random and larger than the cache. */
 #include "tests/bench/result.h"
-#include "tests/device/attention_device.cuh"
+#include "tests/device/bench/attention_device.cuh"
 #include <algorithm>
 #include <functional>
 

@@ -3,7 +3,7 @@
  *
  *   bench_ceiling [--json FILE] */
 #include "tests/bench/result.h"
-#include "tests/device/attention_device.cuh"
+#include "tests/device/bench/attention_device.cuh"
 #include <cublas_v2.h>
 
 int main(int argc, char **argv) {

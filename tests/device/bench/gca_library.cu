@@ -1,7 +1,7 @@
 /* gca_library.cu -- grouped cross-attention as two C functions of a shared library, which tests/bench/peers/gca_peer.py
  * calls on PyTorch's memory. All matrices bf16, contiguous; weights, sums of exponentials and dweight float32; keys and
  * values 64 rows a slot, the last of each the null key. */
-#include "tests/device/attention_device.cuh"
+#include "tests/device/bench/attention_device.cuh"
 
 static struct mat rows_at(void *data, enum dtype type, int64_t n, int64_t columns) {
     return {data, type, n, columns, columns};

@@ -207,6 +207,41 @@ static void test_memory(void) {
 }
 
 /* For a change of any byte, or a cut anywhere, verify finds it and a search terminates. */
+/* One thread and many make the same bytes, also with fewer ids than threads. */
+static void test_threads(void) {
+    static const int vocabs[] = {3, 2000};
+    char one[700], many[700];
+    snprintf(one, sizeof one, "%s/one.lexical", test_folder());
+    snprintf(many, sizeof many, "%s/many.lexical", test_folder());
+    for (size_t v = 0; v < ARRAY_LEN(vocabs); v++) {
+        struct lexical_corpus c;
+        uint8_t *want, *got;
+        size_t wanted, n;
+        lexical_corpus_random(&c, 30000, vocabs[v], test_seed()); /* more than one block of ids */
+        lexical_fixture_build(one, &c, 0, c.n, 0);
+        read_bytes(&want, &wanted, one);
+        for (int count = 2; count <= 40; count += 5) {
+            struct lexical_builder *b;
+            struct threads *threads;
+            uint64_t bytes;
+            uint32_t crc;
+            CHECK_OK(threads_create(&threads, count));
+            const struct lexical_build config = {.vocab_size = c.vocab, .threads = threads};
+            CHECK_OK(lexical_builder_create(&b, many, &config));
+            for (int64_t i = 0; i < c.n; i++)
+                CHECK_OK(lexical_builder_add(b, c.ids[i], c.lengths[i]));
+            CHECK_OK(lexical_builder_publish(b, &bytes, &crc));
+            threads_free(threads);
+            read_bytes(&got, &n, many);
+            CHECK_EQ(n, wanted);
+            CHECK(memcmp(got, want, n) == 0);
+            free(got);
+        }
+        free(want);
+        lexical_corpus_free(&c);
+    }
+}
+
 static void test_damage(void) {
     struct lexical_corpus c;
     char path[700];
@@ -341,6 +376,7 @@ int main(int argc, char **argv) {
     test_ties();
     test_nothing();
     test_memory();
+    test_threads();
     test_damage();
     test_forged();
     test_refusals();

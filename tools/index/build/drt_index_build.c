@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "session/device_choice.h"
+#include "tools/index/build/drt_index_lanes.h"
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -20,7 +21,7 @@ struct options {
     enum command command;
     struct device_choice where;
     struct landmark_options landmarks;
-    const char *store, *model, *index, *lexical, *format, *text_field, *source;
+    const char *store, *model, *index, *lexical, *format, *text_field, *source, *devices;
     struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
@@ -51,6 +52,7 @@ static void log_configuration(const struct options *o, const struct model_folder
     log_int(w, "max_ram", (int64_t)o->max_ram);
     log_int(w, "shard_chunks", o->shard_chunks);
     log_int(w, "threads", o->threads ? o->threads : processors_available());
+    log_string(w, "devices", o->devices);
     log_bool(w, "restart", o->restart);
     log_string(w, "encoder", o->landmarks.encoder);
     log_string(w, "vectors", o->landmarks.vectors);
@@ -75,6 +77,7 @@ static void print_configuration(const struct options *o, const struct model_fold
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
+    if (o->devices) streams_printf(stderr, "  devices %s\n", o->devices);
     if (o->landmarks.encoder) streams_printf(stderr, "  landmarks of the encoder %s\n", o->landmarks.encoder);
     if (o->landmarks.vectors) streams_printf(stderr, "  landmarks from %s\n", o->landmarks.vectors);
     if (o->landmarks.type) fprintf(stderr, "  landmarks of type %s\n", o->landmarks.type);
@@ -87,6 +90,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct weights weights = {0};
     enum dtype type;
     struct chunk_tower tower = {0};
+    struct index_lanes lanes = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
     struct indexer_report report;
@@ -123,6 +127,8 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     const bool own = !source.landmarks.encoder.encode; /* the model makes them */
     if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
     if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
+    if (own) TRY_GOTO(s, index_lanes_open(&lanes, device, &o->where, &model.config, model.params, type), out);
+    config.more = lanes.lanes, config.n_more = lanes.n;
     config.landmarks = own ? NULL : &source.landmarks;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
@@ -137,6 +143,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
         drt_index_build_report(&report, o->store, o->json);
 out:
     landmark_maker_close(&source);
+    index_lanes_close(&lanes);
     chunk_tower_close(&tower);
     if (device) weights_release(&weights, device);
     device_close(device);
@@ -238,6 +245,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
          "merged up to N chunks, or 16384",
          1, 1e9},
         OPTION_DEVICE(o.where.device, "where chunks are encoded and the index's centroids computed"),
+        OPTION_DEVICES(o.devices, "encode on several GPUs, with the same result"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
@@ -263,6 +271,11 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
     if (code < 0 && landmark_options_none(&o.landmarks) && o.lexical && strcmp(o.lexical, "off") == 0)
         code = drt_index_usage(names[command],
                                "--landmarks none: its chunks are found by words, so leave out --lexical off");
+    if (code < 0 && o.devices && (o.landmarks.encoder || o.landmarks.vectors || landmark_options_none(&o.landmarks)))
+        code = drt_index_usage(names[command],
+                               "--devices: only landmarks of the model itself are computed on several GPUs");
+    if (code < 0 && devices_choose(&o.where, o.devices) != STATUS_OK)
+        code = drt_index_usage(names[command], status_message());
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
     return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }

@@ -1,0 +1,303 @@
+/* encode_pool.c -- see encode_pool.h.
+ *
+ * Batch number b is in slot b % n_slots. Three numbers rise: `filled` (batches that were submitted), `taken` (by lanes)
+ * and `stored`. A lane on a GPU issues its next batch before it waits for the one before, whose landmarks are fetched
+ * meanwhile, so that the GPU does not wait for the host. */
+#include "indexer/build/encode_pool.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/system/threads.h"
+#include "kernels/device/device_group.h"
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 4 };
+
+struct slot {
+    int32_t *ids;
+    float *rows; /* host memory of the first device, which all others can write */
+    int64_t n;   /* 0: a mark */
+    void *target;
+    bool encoded;
+};
+struct lane {
+    struct encode_pool *pool;
+    struct encode_lane is;
+    float *device_rows[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
+    struct slot *running;        /* issued, and not complete; NULL: none */
+    int next;                    /* buffer of the next batch */
+    double seconds;
+    pthread_t thread;
+};
+struct encode_pool {
+    struct encode_pool_config config;
+    struct lane *lanes;
+    struct slot *slots;
+    int n_slots, n_threads;
+    pthread_mutex_t lock; /* of all below, and of the slots' states */
+    pthread_cond_t submitted, encoded, freed;
+    int64_t filled, taken, stored;
+    bool closing;
+    enum status status; /* the first failure */
+    char message[MESSAGE_MAX];
+    pthread_t writer;
+    bool writing; /* there is that thread */
+    bool storing; /* it calls `store` */
+};
+
+/* The caller holds the lock; the message is this thread's. */
+static void pool_fail(struct encode_pool *p, enum status status) {
+    if (p->status != STATUS_OK) return;
+    p->status = status;
+    snprintf(p->message, sizeof p->message, "%s", status_message());
+    pthread_cond_broadcast(&p->submitted);
+    pthread_cond_broadcast(&p->encoded);
+    pthread_cond_broadcast(&p->freed);
+}
+
+static bool pool_ended(const struct encode_pool *p) {
+    return p->closing || p->status != STATUS_OK;
+}
+
+/* ---- lanes ---- */
+
+/* NULL: there is none now, or, if `wait`, there will be none. */
+static struct slot *lane_take(struct lane *l, bool wait) {
+    struct encode_pool *p = l->pool;
+    struct slot *slot = NULL;
+    pthread_mutex_lock(&p->lock);
+    while (wait && !pool_ended(p) && p->taken == p->filled)
+        pthread_cond_wait(&p->submitted, &p->lock);
+    if (!pool_ended(p) && p->taken < p->filled) slot = &p->slots[p->taken++ % p->n_slots];
+    pthread_mutex_unlock(&p->lock);
+    return slot;
+}
+
+static void lane_done(struct lane *l, struct slot *slot, enum status status) {
+    struct encode_pool *p = l->pool;
+    pthread_mutex_lock(&p->lock);
+    if (status == STATUS_OK)
+        slot->encoded = true;
+    else
+        pool_fail(p, status);
+    pthread_cond_signal(&p->encoded);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Issues the batch. The landmarks are in slot->rows when the call returns, or on a GPU with an encoder in the buffer.
+ */
+static enum status lane_issue(struct lane *l, struct slot *slot) {
+    const struct encode_lane *is = &l->is;
+    if (is->external) return is->external->encode(is->external->context, slot->rows, slot->ids, slot->n);
+    if (is->states) return state_landmarks_make(is->states, slot->rows, slot->ids, slot->n);
+    const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, l->device_rows[l->next])};
+    encoder_encode(is->encoder, &out, slot->ids, slot->n);
+    return STATUS_OK;
+}
+
+/* Completes the batch that was issued before. */
+static void lane_finish(struct lane *l) {
+    struct slot *slot = l->running;
+    l->running = NULL;
+    if (!slot) return;
+    device_fetch_wait(l->is.device);
+    lane_done(l, slot, device_fault(l->is.device));
+}
+
+static void lane_fetch(struct lane *l, struct slot *slot) {
+    const size_t bytes = (size_t)(slot->n * l->pool->config.dim) * sizeof *slot->rows;
+    device_fetch(l->is.device, slot->rows, l->device_rows[l->next], bytes);
+    l->running = slot;
+    l->next = (l->next + 1) % BUFFERS;
+}
+
+static void *lane_body(void *context) {
+    struct lane *l = context;
+    struct encode_pool *p = l->pool;
+    const bool later = l->is.encoder && !l->is.device->shares_memory;
+    device_enter(l->is.device);
+    for (;;) {
+        struct slot *slot = lane_take(l, !l->running);
+        if (!slot && !l->running) break;
+        const double start = clock_seconds();
+        const enum status status = slot && slot->n > 0 ? lane_issue(l, slot) : STATUS_OK;
+        lane_finish(l);
+        if (slot && slot->n > 0 && later && status == STATUS_OK)
+            lane_fetch(l, slot);
+        else if (slot)
+            lane_done(l, slot, status == STATUS_OK ? device_sync(l->is.device) : status);
+        const double seconds = clock_seconds() - start;
+        pthread_mutex_lock(&p->lock);
+        l->seconds += seconds;
+        pthread_mutex_unlock(&p->lock);
+    }
+    return NULL;
+}
+
+/* ---- the thread that stores ---- */
+
+static void *writer_body(void *context) {
+    struct encode_pool *p = context;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        struct slot *slot = &p->slots[p->stored % p->n_slots];
+        while (!pool_ended(p) && !(p->stored < p->taken && slot->encoded))
+            pthread_cond_wait(&p->encoded, &p->lock);
+        if (pool_ended(p)) break;
+        p->storing = true;
+        pthread_mutex_unlock(&p->lock);
+        const enum status status = p->config.store(slot->target, slot->rows, slot->n);
+        pthread_mutex_lock(&p->lock);
+        p->storing = false;
+        if (status != STATUS_OK) pool_fail(p, status);
+        slot->encoded = false;
+        p->stored += status == STATUS_OK;
+        pthread_cond_signal(&p->freed);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* ---- calls ---- */
+
+uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
+    const uint64_t slots = 2 * (uint64_t)c->n_lanes + SPARE, chunk = (uint64_t)c->chunk * sizeof(int32_t),
+                   row = (uint64_t)c->dim * sizeof(float);
+    return slots * (uint64_t)c->batch * (chunk + row);
+}
+
+static enum status pool_allocate(struct encode_pool *p) {
+    const struct encode_pool_config *c = &p->config;
+    const size_t rows = (size_t)c->batch * (size_t)(c->dim > 0 ? c->dim : 1);
+    TRY(memory_allocate_zero(&p->lanes, (size_t)c->n_lanes));
+    TRY(memory_allocate_zero(&p->slots, (size_t)p->n_slots));
+    for (int i = 0; i < p->n_slots; i++) {
+        TRY(memory_allocate(&p->slots[i].ids, (size_t)c->batch * (size_t)c->chunk));
+        TRY(device_allocate_host(c->lanes[0].device, &p->slots[i].rows, rows));
+    }
+    for (int i = 0; i < c->n_lanes; i++) {
+        struct lane *l = &p->lanes[i];
+        l->pool = p;
+        l->is = c->lanes[i];
+        device_enter(l->is.device);
+        for (int j = 0; j < BUFFERS && l->is.encoder; j++) {
+            void *memory;
+            TRY(device_buffer(l->is.device, &memory, rows * sizeof(float)));
+            l->device_rows[j] = memory;
+        }
+    }
+    device_enter(c->lanes[0].device);
+    return STATUS_OK;
+}
+
+enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_config *config) {
+    struct encode_pool *p;
+    assert(config->n_lanes > 0 && config->batch > 0);
+    TRY(memory_allocate_zero(&p, 1));
+    p->config = *config;
+    p->n_slots = 2 * config->n_lanes + SPARE;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->submitted, NULL);
+    pthread_cond_init(&p->encoded, NULL);
+    pthread_cond_init(&p->freed, NULL);
+    enum status status = pool_allocate(p);
+    while (status == STATUS_OK && p->n_threads < config->n_lanes &&
+           threads_start(&p->lanes[p->n_threads].thread, lane_body, &p->lanes[p->n_threads]))
+        p->n_threads++;
+    p->writing = status == STATUS_OK && p->n_threads == config->n_lanes && threads_start(&p->writer, writer_body, p);
+    if (status == STATUS_OK && !p->writing)
+        status = fail(STATUS_NO_MEMORY, "cannot start the threads that encode %d batches at once", config->n_lanes);
+    if (status == STATUS_OK)
+        *out = p;
+    else
+        encode_pool_close(p);
+    return status;
+}
+
+void encode_pool_close(struct encode_pool *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->closing = true;
+    pthread_cond_broadcast(&p->submitted);
+    pthread_cond_broadcast(&p->encoded);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->n_threads; i++)
+        pthread_join(p->lanes[i].thread, NULL);
+    if (p->writing) pthread_join(p->writer, NULL);
+    for (int i = 0; p->lanes && i < p->config.n_lanes; i++) {
+        struct lane *l = &p->lanes[i];
+        if (!l->pool) continue;
+        device_enter(l->is.device);
+        for (int j = 0; j < BUFFERS; j++)
+            device_release(l->is.device, l->device_rows[j]);
+    }
+    struct device *first = p->lanes ? p->lanes[0].is.device : NULL;
+    if (first) device_enter(first);
+    for (int i = 0; p->slots && i < p->n_slots; i++) {
+        memory_free(p->slots[i].ids);
+        if (first) device_release_host(first, p->slots[i].rows);
+    }
+    pthread_cond_destroy(&p->freed);
+    pthread_cond_destroy(&p->encoded);
+    pthread_cond_destroy(&p->submitted);
+    pthread_mutex_destroy(&p->lock);
+    memory_free(p->slots);
+    memory_free(p->lanes);
+    memory_free(p);
+}
+
+/* Waits until at most `most` batches are not stored. */
+static enum status pool_wait(struct encode_pool *p, int64_t most) {
+    pthread_mutex_lock(&p->lock);
+    while (p->status == STATUS_OK && p->filled - p->stored > most)
+        pthread_cond_wait(&p->freed, &p->lock);
+    const enum status status = p->status;
+    pthread_mutex_unlock(&p->lock);
+    return status == STATUS_OK ? STATUS_OK : fail(status, "%s", p->message);
+}
+
+enum status encode_pool_ids(struct encode_pool *p, int32_t **ids) {
+    TRY(pool_wait(p, p->n_slots - 1));
+    *ids = p->slots[p->filled % p->n_slots].ids;
+    return STATUS_OK;
+}
+
+static void pool_add(struct encode_pool *p, int64_t n, void *target) {
+    pthread_mutex_lock(&p->lock);
+    struct slot *slot = &p->slots[p->filled++ % p->n_slots];
+    slot->n = n;
+    slot->target = target;
+    pthread_cond_signal(&p->submitted);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void encode_pool_submit(struct encode_pool *p, int64_t n, void *target) {
+    assert(n > 0 && n <= p->config.batch);
+    pool_add(p, n, target);
+}
+
+enum status encode_pool_mark(struct encode_pool *p, void *target) {
+    TRY(pool_wait(p, p->n_slots - 1));
+    pool_add(p, 0, target);
+    return STATUS_OK;
+}
+
+enum status encode_pool_drain(struct encode_pool *p) {
+    const enum status status = pool_wait(p, 0);
+    pthread_mutex_lock(&p->lock);
+    while (p->storing)
+        pthread_cond_wait(&p->freed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+double encode_pool_seconds(struct encode_pool *p) {
+    double seconds = 0;
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < p->config.n_lanes; i++)
+        seconds += p->lanes[i].seconds;
+    pthread_mutex_unlock(&p->lock);
+    return seconds / p->config.n_lanes;
+}
