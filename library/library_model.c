@@ -95,7 +95,7 @@ enum drt_status drt_model_info(struct drt_model *model, struct drt_model_info *o
                                         .encoder_layers = c->base_lm ? 0 : c->encoder_layers,
                                         .heads = c->heads,
                                         .groups = c->base_lm ? 0 : c->groups,
-                                        .chunk = c->base_lm ? 0 : c->chunk,
+                                        .chunk = c->chunk,
                                         .window = c->window,
                                         .neighbours = c->base_lm ? 0 : c->topk,
                                         .eos_id = c->eos_id,

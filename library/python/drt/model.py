@@ -326,7 +326,7 @@ class Model:
 
     def _cut(self, ids: Array) -> Array:
         """A text's ids as chunks; -1 fills the last one."""
-        chunk = max(self.info.chunk, 1)          # 0: a Base LM, which the library refuses
+        chunk = self.info.chunk
         chunks = np.full((-(-len(ids) // chunk), chunk), -1, np.int32)
         chunks.reshape(-1)[:len(ids)] = ids
         return chunks
