@@ -98,7 +98,7 @@ struct drt_searcher {
     pthread_mutex_t lock;                /* used instead of a model's lock */
     bool words; /* the store has no landmarks: it is searched only by words, and scores are BM25's */
     struct slices *slices;               /* the worker processes of the config; NULL: none */
-    struct device_group group;           /* the config's devices; zeroed: one */
+    struct device_group group;           /* the devices of the config; zeroed: only one */
     struct searcher *searcher;
 };
 struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* adds a user; NULL is fine */

@@ -11,7 +11,7 @@
 enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, PREPARE_MAX = 256 };
 
 struct drt_session {
-    pthread_mutex_t lock; /* taken before the model's, and that one before a store's */
+    pthread_mutex_t lock; /* locked before the model's lock, which is locked before a store's */
     struct drt_model *model;
     struct drt_store *store;       /* NULL: none */
     struct drt_searcher *searcher; /* the caller's; NULL: none */
@@ -364,13 +364,14 @@ static enum status library_next(struct drt_session *s, struct drt_token *out) {
     return STATUS_OK;
 }
 
-/* The chunks that the token could read; asks the store for their documents. */
+/* Lists the chunks that the token could read. Their documents are read from the store. */
 static enum status library_next_neighbours(struct drt_session *s, struct drt_token *out) {
     if (!s->provenance) return STATUS_OK;
     return library_provenance_list(s->provenance, &out->neighbours, &out->n_neighbours, out->position, s->engine.view);
 }
 
-/* A session whose next token is computed already only samples: other sessions of the model can do so meanwhile. */
+/* If a session's next token is computed already, the call only samples it, without the model's lock. So other sessions
+ * of the model can do the same meanwhile. */
 static enum status library_next_locked(struct drt_session *s, struct drt_token *out) {
     library_lock(&s->lock);
     const bool shared = !generation_has_next(s->generation);
@@ -400,7 +401,8 @@ static int library_compare_locks(const void *a, const void *b) {
     const uintptr_t x = (uintptr_t) * (pthread_mutex_t *const *)a, y = (uintptr_t) * (pthread_mutex_t *const *)b;
     return (x > y) - (x < y);
 }
-/* In the order of their addresses, so that two calls with locks in common do not wait for each other. */
+/* Locks are taken in the order of their addresses, so that two calls that need some of the same locks never wait
+ * for each other. */
 static int library_lock_all(pthread_mutex_t **locks, int n) {
     int kept = 0;
     qsort(locks, (size_t)n, sizeof *locks, library_compare_locks);
@@ -415,7 +417,7 @@ static void library_unlock_all(pthread_mutex_t **locks, int n) {
         library_unlock(locks[i]);
 }
 
-/* With the stores' locks: on a GPU the end of a chunk retrieves. */
+/* Holds the stores' locks, too: on a GPU a chunk's end starts a search. */
 static enum status library_prepare(struct drt_session *const *sessions, int n, int *computed) {
     struct generation *generations[PREPARE_MAX];
     pthread_mutex_t *own[PREPARE_MAX], *stores[PREPARE_MAX];

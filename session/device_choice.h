@@ -14,9 +14,9 @@ typedef void report_line(const char *line);
 struct device_choice {
     const char *device, *dtype;
     report_line *report;                 /* NULL: no reports */
-    int devices;                         /* GPUs that work together, from GPU 0 on; 0: one; -1: all */
+    int devices;                         /* GPUs that work together, counted from GPU 0; 0: one GPU; -1: all */
 };
 enum status device_choose(struct device **out, enum dtype *type, const struct device_choice *choice, int threads);
-/* The group of choice->devices devices with `first`, which device_choose gave; 0: a zeroed one. STATUS_INVALID: `first`
- * is the CPU, or there are fewer GPUs. */
+/* Makes the group of choice->devices devices, the first of which is `first` from device_choose. choice->devices 0: the
+ * group is zeroed. STATUS_INVALID: `first` is the CPU, or the host has fewer GPUs. */
 enum status device_choose_group(struct device_group *out, struct device *first, const struct device_choice *choice);

@@ -250,18 +250,18 @@ int64_t store_shard_chunks(const struct store_writer *w); /* number of chunks of
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n);
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 
-/* Sealing beside the making of later shards: store_shard_end in place of store_shard_seal ends the open shard, which
- * the handle of store_shard_open still names; store_shard_rows adds landmarks, before the end or after it; after the
- * last ones store_shard_complete lets threads of the writer seal it. Shards are journaled in the order of their ends.
- * Another thread than that of all other calls may call store_shard_rows and store_shard_complete, in the order of the
- * shards. It waits in store_shard_complete while several shards are being sealed. The first failure to seal is returned
- * by each later call of store_shard_end, store_shard_complete and store_writer_wait. */
+/* Sealing while later shards are made. store_shard_end, in place of store_shard_seal, ends the open shard; the pointer
+ * from store_shard_open remains valid. store_shard_rows adds landmarks before the end or after it. After the last ones
+ * store_shard_complete gives the shard to threads of the writer, which seal it. The journal has the shards in the order
+ * of their ends. store_shard_rows and store_shard_complete may be called by one other thread, in the order of the
+ * shards. store_shard_complete waits while several shards are being sealed. Each later call of store_shard_end,
+ * store_shard_complete and store_writer_wait returns the first failure to seal. */
 struct store_shard;
 struct store_shard *store_shard_open(struct store_writer *w);
 enum status store_shard_end(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 enum status store_shard_rows(struct store_shard *s, const float *rows, int64_t n);
 enum status store_shard_complete(struct store_shard *s);
-/* Waits until every ended shard is sealed; each must be complete, or about to be completed by the other thread. */
+/* Waits until every ended shard is sealed. Each must be complete, or the other thread must be about to complete it. */
 enum status store_writer_wait(struct store_writer *w);
 void store_shard_discard(struct store_writer *w);
 /* Discards an open shard in which all documents were duplicates. The next published generation counts them. */

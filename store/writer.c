@@ -371,7 +371,7 @@ static enum status grow_slots(struct store_shard *s) {
     return STATUS_OK;
 }
 
-/* A shard leaves the queue after it is recorded: so the queue is asked first. */
+/* The queue is searched first: a shard leaves it only after it is recorded, so one of the two always has it. */
 static enum status known(struct store_writer *w, const uint8_t hash[16], bool *found) {
     *found = shard_has(w->shard, hash) || seal_queue_has(w->queue, hash);
     if (*found) return STATUS_OK;

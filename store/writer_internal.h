@@ -8,19 +8,19 @@ struct pending_document {
     struct document_record record;
     size_t source_at, key_at;
 };
-/* A shard that is made. Of the thread that adds documents until it is ended, but for `landmarks`; then nothing changes
- * but `landmarks`, and once it is complete the shard is of the thread that seals it. */
+/* A shard that is being made. Only the thread that adds documents uses it until it is ended, except for `landmarks`.
+ * After that only `landmarks` changes. Once it is complete only the thread that seals it uses it. */
 struct store_shard {
     struct store_writer *writer;
     struct shard_writer *tokens, *landmarks;
     struct pending_document *documents; size_t n_documents, documents_capacity;
     char *text; size_t text_used, text_capacity;
-    int64_t *slots; size_t n_slots;      /* hashes of its documents: open addressing; index of a document, or -1 */
+    int64_t *slots; size_t n_slots; /* hash table of its documents (open addressing): the index of a document, or -1 */
     int64_t chunks, duplicates;
-    struct shard_record record;          /* from the end on; its cursor is in `cursor` */
+    struct shard_record record;          /* set when it is ended; its cursor is in `cursor` */
     uint8_t cursor[STORE_CURSOR_MAX];
-    bool complete, taken;                /* in the queue: all landmarks are there; a thread seals it */
-    struct store_shard *next;            /* in the queue: the shard after it */
+    bool complete, taken;                /* in the queue: it has all landmarks; a thread is sealing it */
+    struct store_shard *next;            /* in the queue: the next shard */
 };
 struct store_writer {
     struct catalog *catalog;
@@ -33,7 +33,7 @@ struct store_writer {
     int lock;
     char dir[FILE_PATH_MAX];
 
-    struct store_shard *shard;           /* the open one; NULL: none */
+    struct store_shard *shard;           /* the open shard; NULL: none is open */
     struct seal_queue *queue;            /* shards that were ended; NULL: none was */
 
     int64_t loose_duplicates; /* duplicates after the last shard, which the next published generation counts */
@@ -76,15 +76,16 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
                          const struct progress *progress);
 
 /* Syncs and renames both files, and records the shard in one transaction. Before the transaction it calls `turn`, if
- * there is one: shards are recorded in order. The files are closed, also after a failure. */
+ * not NULL, which waits until all earlier shards are recorded. The files are closed, also after a failure. */
 enum status shard_seal(struct store_shard *s, enum status (*turn)(void *context), void *context);
-bool shard_has(const struct store_shard *s, const uint8_t hash[16]);      /* a document with this hash */
+bool shard_has(const struct store_shard *s, const uint8_t hash[16]);      /* whether a document has this hash */
 void shard_free(struct store_shard *s);                   /* discards files that are not sealed; NULL is fine */
-/* store/shards/seal_queue.c. add: of the ended shard, which the queue owns then. has: a document with this hash is in a
- * shard that is not recorded yet. wait: until all are sealed. free: first seals what is complete. */
+/* The queue of store/shards/seal_queue.c. seal_queue_add: the shard must be ended; the queue owns it from then on.
+ * seal_queue_has: whether a shard that is not recorded yet has a document with this hash. seal_queue_wait: waits until
+ * all are sealed. seal_queue_free: seals the complete ones before. */
 enum status seal_queue_add(struct store_writer *w, struct store_shard *s);
 bool seal_queue_has(struct seal_queue *q, const uint8_t hash[16]);
-enum status seal_queue_wait(struct seal_queue *q);        /* NULL is fine, also below */
+enum status seal_queue_wait(struct seal_queue *q);        /* NULL is fine, also for seal_queue_free */
 void seal_queue_free(struct seal_queue *q);
 
 /* Copies small adjacent published shards into common files of at most `chunks_max` chunks (0: does not merge). A

@@ -5,20 +5,20 @@
 
 struct landmark_source {
     int64_t rows;
-    int64_t first;                       /* of a slice: row 0 is row `first` of what `read` reads */
+    int64_t first;                       /* for a slice: row 0 is row `first` of the rows that `read` reads */
     int dim;
     /* Copies rows first .. first + to.rows - 1 into `to`, dense device memory of landmark_source_type, in the order of
      * ops. Any rows may be read, in any order and repeatedly, and are the same each time. */
     enum status (*read)(void *context, struct device *dev, struct mat to, int64_t first);
     void *context;
-    /* ids that have no row: row r is chunk store_dropped_nth(dropped, first + r) */
+    /* ids without a row: row r is chunk store_dropped_nth(dropped, first + r) */
     struct store_dropped dropped;
 };
 /* All rows of a view, in the order of chunk ids, without dropped ones. Valid while the view is open. */
 struct landmark_source landmark_source_of(struct store_view *view);
-/* The i-th of n equal shares of the rows, from 0. */
+/* Cuts the rows into n ranges of equal size, and returns range i, counted from 0. */
 struct landmark_source landmark_source_slice(const struct landmark_source *s, int i, int n);
-/* Rows at .. at + to.rows - 1 of the source, by its `read`. */
+/* Reads rows at .. at + to.rows - 1 of the source by its function `read`. */
 static inline enum status landmark_source_rows(const struct landmark_source *s, struct device *dev, struct mat to,
                                                int64_t at) {
     return s->read(s->context, dev, to, s->first + at);

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BATCH = FLAT_INDEX_BATCH }; /* with so many queries, arithmetic is already the limit */
+enum { BATCH = FLAT_INDEX_BATCH }; /* more queries at once would not be faster: arithmetic is the limit already */
 enum part {
     BELOW,
     BETWEEN,
@@ -38,8 +38,8 @@ struct flat_index {
     void *visible_device;
     bool unlimited;       /* visible_device[BELOW] is the number of all rows, for every query */
     void *queries_device; /* [BATCH, dim] */
-    int64_t first;        /* rows of the source before these */
-    struct ranges now;    /* of the batch that is being searched: of n queries, for k hits each */
+    int64_t first;        /* rows of the source that precede these rows */
+    struct ranges now;    /* the batch that is being searched: n queries, k hits for each */
     int64_t n;
     int k;
 };

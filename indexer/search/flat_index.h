@@ -22,9 +22,9 @@ enum status flat_index_search(struct flat_index *f, struct store_hit *hits, stru
 enum status flat_index_search_host(struct flat_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    const struct store_range *exclude);
 
-/* A search in two steps, between which the device computes: the caller may begin the searches of other devices
- * meanwhile. One search of an index at a time, of at most FLAT_INDEX_BATCH queries. A matrix of queries must stay until
- * the end, queries in memory of this process need not. */
+/* A search in two steps. The device computes between them, so the caller can begin searches on other devices meanwhile.
+ * An index can have one search at a time, of at most FLAT_INDEX_BATCH queries. A matrix of queries must not change
+ * until the second step. Queries in the memory of this process may change after the first step. */
 enum { FLAT_INDEX_BATCH = 1024 };
 enum status flat_index_begin(struct flat_index *f, struct mat queries, int k, const struct store_range *exclude);
 enum status flat_index_begin_host(struct flat_index *f, const float *queries, int64_t n, int k,

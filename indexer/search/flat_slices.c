@@ -8,9 +8,9 @@ struct flat_slices {
     const struct device_group *group;
     struct flat_index **slices; /* [n] */
     int n, dim;
-    struct store_hit *found; /* [n, queries, k] of a batch */
+    struct store_hit *found; /* [n, queries, k]: the hits of all slices for a batch */
     size_t capacity;
-    int *at; /* [n]: hits of a query that are merged already */
+    int *at; /* [n]: for each slice, the number of its hits of the current query that are merged already */
 };
 
 static enum status flat_slices_fill(struct flat_slices *s, const struct landmark_source *source, uint64_t reserve) {
@@ -59,7 +59,7 @@ int flat_slices_count(const struct flat_slices *s) {
     return s->n;
 }
 
-/* Slices are in the order of ids: the earlier one wins a tie. */
+/* Slices are in the order of ids. If scores are equal, the earlier slice's hit comes first. */
 static void flat_slices_merge(struct flat_slices *s, struct store_hit *hits, int64_t query, int64_t n, int k) {
     for (int i = 0; i < s->n; i++)
         s->at[i] = 0;
@@ -77,7 +77,7 @@ static void flat_slices_merge(struct flat_slices *s, struct store_hit *hits, int
     }
 }
 
-/* Every search that began is ended, also after a failure, so that the next one finds idle devices. */
+/* Every search that was begun is also ended, even after a failure, so that the devices are idle for the next search. */
 static enum status flat_slices_batch(struct flat_slices *s, struct store_hit *hits, const float *queries, int64_t n,
                                      int k, const struct store_range *exclude) {
     enum status first = STATUS_OK;

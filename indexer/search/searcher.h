@@ -15,7 +15,8 @@
 #define SEARCHER_FLAT_BYTES (UINT64_C(2) << 30)
 
 enum searcher_kind {
-    /* on GPUs: FLAT, or LISTS if nprobe > 0 or the landmarks have more bytes for each GPU; otherwise STORE */
+    /* on GPUs: FLAT if `exact`, or if nprobe is 0 and each GPU's share of the landmarks has at most
+     * SEARCHER_FLAT_BYTES; otherwise LISTS. On the CPU: STORE */
     SEARCHER_AUTO,
     SEARCHER_STORE,                      /* on the CPU: the store's FAISS index, or a scan of all landmarks */
     SEARCHER_FLAT,                       /* all landmarks in device memory ("gpu-flat") */
@@ -38,7 +39,7 @@ struct searcher_config {
     uint64_t reserve;                    /* bytes of device memory that copies of the store leave free */
     struct slices *slices; /* STORE (AUTO then is STORE): these processes search; borrowed; NULL: this process */
     struct flat_index *flat;             /* FLAT: uses this index, borrowed; NULL: makes one */
-    /* FLAT: a slice on each device, the first of which is `device`, borrowed; NULL: one */
+    /* FLAT: each of these devices holds a slice; the first one is `device`; borrowed; NULL: `device` alone */
     const struct device_group *group;
     struct list_index *lists;            /* LISTS: the same */
     /* LEXICAL and HYBRID: searches words with this copy, borrowed; NULL: makes one on a GPU, otherwise uses the CPU */

@@ -63,7 +63,7 @@ enum status searcher_store_open(struct searcher **out, const struct searcher_con
 
 struct searcher_flat {
     struct searcher base;
-    struct flat_index *own; /* NULL: config.flat, or `slices` */
+    struct flat_index *own; /* NULL: the search uses config.flat or `slices` */
     struct flat_slices *slices;
     uint64_t bytes;
 };

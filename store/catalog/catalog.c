@@ -91,7 +91,7 @@ static bool is_at_limit(const struct catalog *c) {
     return getrlimit(RLIMIT_FSIZE, &limit) == 0 && file_size(&size, c->path) == STATUS_OK && size >= limit.rlim_cur;
 }
 
-/* Translates LMDB's codes; no other function sees them. */
+/* Translates LMDB's codes; no other function uses them. */
 static enum status translate(const struct catalog *c, int rc, const char *what) {
     if ((rc == EIO || rc == ENOSPC) && is_at_limit(c)) rc = EFBIG;
     if (rc == EIO && disk_is_full(c)) rc = ENOSPC;

@@ -22,7 +22,7 @@ enum status commit_record_check(bool *found, const char *folder);
 enum status commit_record_renew(const char *folder, uint64_t generation);
 
 /* Restores a damaged state before LMDB opens the file. Only the writer calls this. It writes the meta pages from the
- * record, or the record from the meta pages, whichever state has all of its pages undamaged. *what tells which of the
+ * record, or the record from the meta pages, whichever state has all of its pages undamaged. *what: which of the
  * two was written, for a note; NULL: nothing had to be restored. STATUS_CORRUPT: neither state is undamaged; nothing
  * was changed. */
 enum status commit_record_restore(const char **what, const char *folder);

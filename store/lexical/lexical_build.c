@@ -1,8 +1,9 @@
 /* lexical_build.c -- see lexical_build.h.
  *
- * Chunks are collected in a block. Threads then add the block to their shares of the ids (lexical_share_internal.h). At
- * the end they sort and make the lists of their shares. One thread puts the shares together: it copies the postings,
- * and writes the dictionary and its index, which are collected in spools until the postings are complete. */
+ * Chunks are collected in a block. The vocabulary is divided into shares, at most one for each thread
+ * (lexical_share_internal.h), and the threads add each block to all shares. At the end they sort the shares and make
+ * their lists. Then one thread joins the shares: it copies the postings to the file, and writes the dictionary and its
+ * index to spools, which are copied after the last postings. */
 #include "store/lexical/lexical_build.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -17,7 +18,7 @@ enum {
     KEYS_A_STEP = 1 << 16,
     RAM_MIN = 1 << 20,
     SHARES_MAX = 32,
-    BLOCK_IDS = 1 << 18, /* ids that the shares take at once */
+    BLOCK_IDS = 1 << 18, /* ids that the shares receive at once */
     COPY_BYTES = 1 << 18,
     ENTRY_BYTES = 6 * LEXICAL_VARINT_BYTES,
     MESSAGE_MAX = 1024
@@ -33,13 +34,13 @@ struct lexical_builder {
     struct spool *dictionary, *index;
     struct lexical_frame frame;
     const struct progress *progress;
-    int32_t *ids; /* [BLOCK_IDS], and more for a chunk that is longer: of the chunks in the block */
+    int32_t *ids; /* ids of the chunks in the block: [BLOCK_IDS], or more if one chunk is longer */
     size_t ids_capacity, n_ids;
-    int32_t *lengths; /* of these chunks */
+    int32_t *lengths; /* lengths of these chunks */
     size_t lengths_capacity, n_lengths;
     uint8_t *copy;                  /* [COPY_BYTES] */
-    uint64_t last_key;              /* in the dictionary */
-    enum status status[SHARES_MAX]; /* of the shares' threads */
+    uint64_t last_key;              /* the last key that the dictionary has */
+    enum status status[SHARES_MAX]; /* the results of the shares' threads */
     char messages[SHARES_MAX][MESSAGE_MAX];
     char path[FILE_PATH_MAX], folder[FILE_PATH_MAX];
 };
@@ -98,8 +99,8 @@ int64_t lexical_builder_chunks(const struct lexical_builder *b) {
 
 /* ---- shares ---- */
 
-/* Divides the ids so that the shares have about as many of the ids in the block each. What is divided how changes no
- * byte of the segment. */
+/* Divides the vocabulary so that each share has about the same number of the block's ids. The division changes no byte
+ * of the segment. */
 static enum status make_shares(struct lexical_builder *b) {
     const int64_t vocab = b->frame.vocab_size;
     const uint64_t fit = b->max_ram / share_ram_min;
@@ -125,7 +126,7 @@ static enum status make_shares(struct lexical_builder *b) {
     return s;
 }
 
-/* Of one thread: each share keeps its failure, since messages belong to threads. */
+/* Runs in one thread of several. Each share keeps its own failure, because an error message belongs to its thread. */
 static void keep(struct lexical_builder *b, int64_t share, enum status status) {
     b->status[share] = status;
     if (status != STATUS_OK) snprintf(b->messages[share], MESSAGE_MAX, "%s", status_message());
@@ -188,7 +189,7 @@ static void finish_shares(void *context, int64_t begin, int64_t end, int worker)
         keep(b, share, lexical_share_finish(b->shares[share], b->frame.chunks));
 }
 
-/* ---- putting the shares together ---- */
+/* ---- joining the shares ---- */
 
 static enum status write_part(struct lexical_builder *b, enum lexical_part part, const void *data, size_t bytes) {
     b->frame.bytes[part] += bytes;
@@ -197,16 +198,16 @@ static enum status write_part(struct lexical_builder *b, enum lexical_part part,
                                     : spool_write(part == LEXICAL_INDEX ? b->index : b->dictionary, data, bytes);
 }
 
-/* The entries of a share, from its first key on. */
+/* Reads the entries of a share, from its first key to its last. */
 struct entries {
     struct lexical_share *share;
     uint8_t *memory; /* [COPY_BYTES] */
-    uint64_t next;   /* byte of the entries that follows those in memory */
+    uint64_t next;   /* the next byte of the entries to read into memory */
     struct lexical_bytes left;
     uint64_t key;
 };
 
-/* Makes at least one whole entry available, if there is one. */
+/* Reads on, if necessary, until memory has at least one whole entry or the entries end. */
 static enum status entries_fill(struct entries *e) {
     size_t kept = (size_t)(e->left.end - e->left.at), got;
     if (kept >= 2 * ENTRY_BYTES) return STATUS_OK;

@@ -12,7 +12,7 @@ struct lexical_build {
     int64_t first_chunk;
     uint64_t max_ram;                    /* bytes for sorting; 0: 1 GiB; values below 1 MiB count as 1 MiB */
     const struct progress *progress;     /* used by lexical_builder_publish; borrowed until then */
-    struct threads *threads;             /* sort and make lists together; NULL: only the caller; borrowed */
+    struct threads *threads; /* threads that sort and make lists together; NULL: only the caller's; borrowed */
 };
 enum status lexical_builder_create(struct lexical_builder **out, const char *path, const struct lexical_build *how);
 /* Adds the next chunk, with n >= 1 ids. STATUS_INVALID: an id is outside the vocabulary, or there are more than

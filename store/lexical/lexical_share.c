@@ -1,4 +1,4 @@
-/* lexical_share.c -- the lists of a share of the ids: see lexical_share_internal.h. */
+/* lexical_share.c -- makes the lists of one share of the ids: see lexical_share_internal.h. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/lexical/lexical_format_internal.h"
@@ -11,14 +11,14 @@ enum { ENTRY_BYTES = 6 * LEXICAL_VARINT_BYTES };
 
 struct lexical_share {
     struct lexical_share_range ids;
-    int64_t vocab, chunks; /* chunks: of the segment */
+    int64_t vocab, chunks; /* chunks: those of the segment */
     struct runs *runs;
     struct spool *lists, *entries;
-    uint64_t *keys; /* of the current chunk */
+    uint64_t *keys; /* the keys of the current chunk */
     size_t keys_capacity;
-    uint64_t last_key, list_bytes; /* list_bytes: of the current list */
-    uint8_t *dense;                /* 2 bits a chunk */
-    uint8_t *skips;                /* of the current list */
+    uint64_t last_key, list_bytes; /* list_bytes: bytes of the current list so far */
+    uint8_t *dense;                /* 2 bits for each chunk */
+    uint8_t *skips;                /* skip entries of the current list */
     size_t skips_capacity;
     struct lexical_share_part parts[LEXICAL_SHARE_PARTS];
 };
@@ -129,7 +129,7 @@ static enum status write_blocks(struct lexical_share *s, struct entry *e) {
     return STATUS_OK;
 }
 
-/* What the dictionary needs, for lexical_share_next. */
+/* What lexical_share_next returns: the data that the dictionary needs. */
 static enum status write_entry(struct lexical_share *s, uint64_t key, int64_t n, const struct entry *e) {
     uint8_t bytes[ENTRY_BYTES];
     size_t used = (size_t)lexical_put_varint(bytes, key - s->last_key);

@@ -2,8 +2,8 @@
  *
  * The joined store is written like any other. The data files of the parts are linked or copied under new names and made
  * durable. Then one LMDB transaction records the shards and documents of many of these files under new numbers. Nothing
- * is published before all parts are recorded. So a kill leaves a journal, whose number of shards tells where the next
- * call continues. The header of a linked file has the numbers of its part. The records of the shards have them, too
+ * is published before all parts are recorded. So a kill leaves a journal, and the next call continues after the shards
+ * that it has. The header of a linked file has the numbers of its part. The records of the shards have them, too
  * (shard_record.foreign). */
 #include "base/crc32c.h"
 #include "base/memory.h"

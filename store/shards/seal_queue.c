@@ -1,8 +1,8 @@
-/* seal_queue.c -- seals ended shards on threads of its own (see store_shard_end).
+/* seal_queue.c -- seals the shards of store_shard_end on threads of its own.
  *
- * Sealing waits for the disk seven times. The threads sync the files of several shards at once; the transactions that
- * record them follow one another in the order of the shards, so that the journal has no gap. A failure ends the queue:
- * what is not recorded then stays unrecorded, and the next writer removes its files. */
+ * Sealing a shard waits for the disk seven times. So the threads sync the files of several shards at once. Each thread
+ * waits for its turn before it records its shard, so that the journal has the shards in order, without a gap. After a
+ * failure the queue records no more shards, and the next writer removes the files of those that are not recorded. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "base/system/threads.h"
@@ -12,10 +12,10 @@
 enum { SEAL_THREADS = 4, MESSAGE_MAX = 1024 };
 
 struct seal_queue {
-    pthread_mutex_t lock; /* of all below, and of complete, taken and next of the shards */
+    pthread_mutex_t lock; /* protects all members below, and `complete`, `taken` and `next` of the shards */
     pthread_cond_t changed;
-    struct store_shard *first, *last; /* ended, and not recorded yet */
-    int busy;                         /* shards that are taken */
+    struct store_shard *first, *last; /* shards that were ended and are not recorded yet */
+    int busy;                         /* shards that a thread is sealing */
     bool closing;
     enum status status; /* the first failure */
     char message[MESSAGE_MAX];
@@ -23,7 +23,7 @@ struct seal_queue {
     int n_threads;
 };
 
-/* What the thread of one shard waits with for its turn. */
+/* The context of seal_queue_turn, with which a thread waits until its shard is the first. */
 struct seal_turn {
     struct seal_queue *queue;
     struct store_shard *shard;
@@ -44,7 +44,7 @@ static enum status seal_queue_turn(void *context) {
     return status;
 }
 
-/* The first shard that is complete and not taken; NULL: the queue ends. The caller holds the lock. */
+/* Waits for the first shard that is complete and not taken. NULL: the queue ends. The caller holds the lock. */
 static struct store_shard *seal_queue_take(struct seal_queue *q) {
     for (;;) {
         if (q->status != STATUS_OK) return NULL;
@@ -75,7 +75,7 @@ static void *seal_queue_body(void *context) {
             q->status = status;
             snprintf(q->message, sizeof q->message, "%s", status_message());
         }
-        if (recorded) { /* it is the first */
+        if (recorded) { /* shard_seal waited until this shard was the first */
             q->first = s->next;
             if (!q->first) q->last = NULL;
             shard_free(s);

@@ -111,7 +111,7 @@ out:
     return s;
 }
 
-/* A loop of its own, which compilers make of vectors. */
+/* A function of its own, so that compilers use vector instructions for the loop. */
 static void put_short_ids(uint8_t *out, const int32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = (uint8_t)ids[i];
@@ -121,7 +121,7 @@ static void put_short_ids(uint8_t *out, const int32_t *ids, size_t n) {
 
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
     /* all ids are checked before any is written, so that bad input does not write part of a document */
-    uint32_t largest = 0; /* a negative id is larger than all others */
+    uint32_t largest = 0; /* as an unsigned number, a negative id is larger than all others */
     for (size_t i = 0; i < n; i++)
         largest = (uint32_t)ids[i] > largest ? (uint32_t)ids[i] : largest;
     for (size_t i = 0; i < n && largest >= (uint32_t)w->vocab_size; i++)

@@ -27,7 +27,7 @@ struct search {
     struct opened_store store;
     bool words; /* the store has no landmarks: it is searched only by words, and scores are BM25's */
     struct device *device;
-    struct device_group group;           /* of --devices; zeroed: one */
+    struct device_group group;           /* the GPUs of --devices; zeroed: only one */
     struct weights weights;              /* on the device */
     struct decoder *decoder; /* makes the queries of texts; NULL: `external` makes them, or they are vectors */
     struct external_encoder *external;

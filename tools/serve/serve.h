@@ -1,10 +1,10 @@
-/* serve.h -- for all parts of drt-serve: options, the model with its store, and one request that is being answered (a
- * job).
+/* serve.h -- declarations for all parts of drt-serve: the options, the model with its store, and one request that is
+ * being answered (a job).
  *
  * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and writes answers
- * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes
- * from the HTTP thread to the computing thread and back through its lock. The computing thread may take the steps of a
- * batch's jobs with helpers, a job a thread. */
+ * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes from
+ * the HTTP thread to the computing thread and back through its lock. Helper threads may take the steps of a batch's
+ * jobs, each those of one job at a time. */
 #pragma once
 #include "tools/serve/serve_metrics.h"
 #include "tools/serve/wire/reply.h"
@@ -21,7 +21,7 @@ struct serve_options {
     const char *memory_config, *retrieval;                /* retrieval: of requests that do not name one */
     const char *memory_searcher;         /* NULL: that of memory.json */
     const char *devices;                 /* --devices; NULL: one */
-    int n_devices;                       /* what it says, as in struct device_choice */
+    int n_devices;                       /* what the option selects, as in struct device_choice */
     struct worker_options workers;
     bool exact;
     int64_t nprobe, threads;

@@ -7,7 +7,7 @@ struct choice_token { int64_t offset; float logprob; int32_t id, first, n; };   
 struct choice_record { int64_t position; int32_t first, n; };                          /* first, n: its neighbours */
 struct choice {
     int index;
-    bool logprobs, retrieval;            /* optional members that the request wants */
+    bool logprobs, retrieval;            /* optional members of the answer that the request turns on */
     int show;                            /* neighbours of each group */
     int64_t offset;                      /* number of characters of all tokens so far */
     char *text; size_t bytes, text_capacity;

@@ -1,7 +1,7 @@
 /* serve_queue.c -- the computing thread. In each round every completion takes one step, a part of its prompt or a
  * token. Searches and documents are answered between two rounds. The tokens of a round are computed in batches, which
- * read the weights once for all of their sessions. A completion can begin and end in any round. On a GPU, where a batch
- * takes some hundred microseconds, several threads sample its tokens and write them into the answers. */
+ * read the weights once for all of their sessions. A completion can begin and end in any round. On a GPU a batch takes
+ * only some hundred microseconds, so several threads sample its tokens and write them into the answers. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
@@ -29,8 +29,8 @@ struct serve_queue {
     int64_t n_active;
     struct drt_session **batch; /* [sessions], used only by the thread: the sessions of active[batched[0 ..]] */
     int64_t *batched;
-    enum completion_step *steps; /* [sessions]: of the jobs in `active` */
-    struct threads *samplers;    /* take the steps of a batch; NULL: the computing thread alone */
+    enum completion_step *steps; /* [sessions]: the last steps of the jobs in `active` */
+    struct threads *samplers;    /* threads that take the steps of a batch; NULL: only the computing thread does */
 };
 
 static void job_list_add(struct job_list *list, struct job *job) {
@@ -65,8 +65,8 @@ static void queue_end_job(struct job *job) {
     job_release(job);
 }
 
-/* Prepares the tokens of active[from ..] together, at most --batch of them: *taken, listed in q->batched. Returns the
- * end of their range. */
+/* Prepares the tokens of at most --batch jobs together, from active[from] on. Sets *taken to their number, and
+ * q->batched to their indices in `active`. Returns the index after the last job that it considered. */
 static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
     const int64_t most = q->serve->options.batch;
     const double start = clock_seconds();
@@ -88,7 +88,7 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
     return end;
 }
 
-/* What the steps of different jobs share has its own locks. */
+/* Data that the steps of several jobs share has its own locks. */
 static void queue_steps(void *context, int64_t begin, int64_t end, int worker) {
     struct serve_queue *q = context;
     (void)worker;
@@ -182,7 +182,7 @@ static void queue_release(struct serve_queue *q) {
     memory_free(q);
 }
 
-/* A CPU is busy with the batches, so that more threads there would only take turns with them. */
+/* The processors of a CPU model are busy with the batches: more threads would only take turns with them. */
 static enum status queue_samplers(struct serve_queue *q) {
     int64_t n = q->serve->options.sample_threads;
     if (n == 0) n = strcmp(q->serve->model.info.device, "cpu") == 0 ? 1 : SAMPLERS;

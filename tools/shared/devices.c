@@ -7,7 +7,7 @@
 
 enum { DEVICES_MAX = 64, VISIBLE_MAX = 4096 };
 
-/* Numbers of a list; -1: it is none, or a number occurs twice. */
+/* Reads the numbers of a list, and returns how many there are; -1: it is not a list, or a number occurs twice. */
 static int devices_parse(int numbers[DEVICES_MAX], const char *text) {
     int n = 0;
     for (const char *at = text;; at++) {
@@ -24,7 +24,8 @@ static int devices_parse(int numbers[DEVICES_MAX], const char *text) {
     }
 }
 
-/* Entry `number` of the list that the process has; without one the number itself. NULL: there are fewer. */
+/* Returns the entry with this number, counted from 0, of a list that is separated by commas; NULL: the
+ * list has fewer. */
 static const char *devices_entry(const char *list, int number, int *bytes) {
     for (int i = 0; i < number && list; i++) {
         list = strchr(list, ',');

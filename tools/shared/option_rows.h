@@ -58,12 +58,13 @@
           "--device cuda",                                                                                             \
      0, 0}
 
-/* `what` of programs that retrieve. */
+/* the text `what` for programs that retrieve */
 #define DEVICES_SEARCH "search the store by several GPUs, each with a slice of the landmarks: the same hits"
 
-/* Sets where->devices to the number of GPUs (-1: all) and where->device to "cuda". A list makes those GPUs alone
- * visible to this process, by CUDA_VISIBLE_DEVICES: call it before a GPU is used. text NULL: changes nothing.
- * STATUS_INVALID: it is neither "all" nor a list of different numbers, or where->device is "cpu". */
+/* Sets where->devices to the number of GPUs (-1: all), and where->device to "cuda". For a list of numbers it sets
+ * CUDA_VISIBLE_DEVICES, so that this process sees only those GPUs; so it must be called before a GPU is used.
+ * text NULL: changes nothing. STATUS_INVALID: text is neither "all" nor a list of different numbers, or
+ * where->device is "cpu". */
 enum status devices_choose(struct device_choice *where, const char *text);
 #define OPTION_MAX_RAM(bytes, help) {"max-ram", ARG_BYTES, &(bytes), "SIZE", help, 1, INFINITY}
 

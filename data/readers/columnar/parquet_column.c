@@ -53,7 +53,7 @@ static void read_page_body(struct thrift *t, struct thrift_field in, struct parq
                       : v2 && f.id == 5      ? &p->level_bytes
                       : v2 && f.id == 6      ? &p->repetition_bytes
                                              : NULL;
-        if (in.id == 7 && f.id == 3) to = NULL; /* this member tells whether the dictionary is sorted */
+        if (in.id == 7 && f.id == 3) to = NULL; /* this member: whether the dictionary is sorted */
         if (to)
             *to = thrift_int(t, f);
         else if (v2 && f.id == 7)
