@@ -5,7 +5,7 @@
  * state and a retriever of its own. */
 #pragma once
 #include "base/progress.h"
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include "session/memory_text.h"
 
 struct generation_config {

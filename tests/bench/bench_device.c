@@ -21,7 +21,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/decoder_batch.h"
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"

@@ -5,7 +5,7 @@
  * with top-p take several; there the id must be in the reference's set, and chi-square tests compare frequencies. */
 #include "base/memory.h"
 #include "decoder/logits/logit_scan.h"
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include "tests/test.h"
 
 enum { CASES = 4000, PICKS = 5, VOCAB_MAX = 50265, BANNED_MAX = 40, SORTED = 128 };

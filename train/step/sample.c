@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "decoder/decoder.h"
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include <string.h>
 
 struct sample {

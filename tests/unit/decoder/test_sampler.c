@@ -1,5 +1,5 @@
 /* test_sampler.c -- greedy, filters, frequencies, seeds, and logits that are not numbers. */
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include "tests/test.h"
 
 static struct sampler *make(struct sampler_config config, int vocab) {

@@ -5,7 +5,7 @@
  * weights. Top-p then needs no order of all ids. A draw from all ids is in the set of top-p if the ids before it have
  * less than the goal. If not, the next draw is from those, so that each id of the set keeps its share. That takes about
  * 1 / p draws. */
-#include "decoder/sampler.h"
+#include "decoder/logits/sampler.h"
 #include "base/memory.h"
 #include "decoder/logits/logit_scan.h"
 #include <assert.h>
