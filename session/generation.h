@@ -61,9 +61,10 @@ struct generation_token {
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights, so that the next
  * generation_next of each finds its logits computed. On a CPU tokens have the same bits with and without it, on a GPU
- * the same bits whatever generations are fed together (decoder/decoder_batch.h). All of one decoder, each there once.
- * Those that cannot be batched, have a token memory, or have ended are left to generation_next; on a GPU also one that
- * is alone. *computed: how many were not. If one's retriever fails, its generation_next reports that. */
+ * the same bits whatever generations are fed together, one alone included (decoder/decoder_batch.h). There one alone is
+ * faster without it. All of one decoder, each there once. Those that cannot be batched, have a token memory, or have
+ * ended are left to generation_next. *computed: how many were not. If one's retriever fails, its generation_next
+ * reports that. */
 enum status generation_batch(struct generation *const *gs, int n, int *computed);
 /* Whether generation_next would only sample: it then uses nothing that generations share, and several threads may call
  * it for different generations at the same time. */
