@@ -1,5 +1,5 @@
 /* generation_batch.c -- the next ids of several generations in one pass over the weights. */
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "session/generation_internal.h"
 #include <assert.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * ends included, against the same texts one by one on the GPU and on the CPU. A text has the same bits in every
  * company. */
 #include "base/rng.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/decoder_pass_internal.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/test.h"
