@@ -2,7 +2,7 @@
  *
  * decoder_weights.c finds the weights. decoder_state.c has the state of one text between calls. decoder_fuse.c builds
  * the GCA blocks: which rows read which retrieved chunks. decoder_head.c computes logits and losses. decoder_step.c
- * decodes a single id in one kernel, decoder_batch.c one id of each of many texts (on a GPU decoder_rows.c does so).
+ * decodes a single id in one kernel, decoder_batch.c one id of each of many texts, decoder_rows.c the same on a GPU.
  * decoder.c has the loops.
  *
  * *_device: the device's buffer for the host memory of the same name (device_buffer); NULL if they share memory. */

@@ -548,10 +548,10 @@ DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
  * over the weights. drt_session_next then only samples, and several threads may call it at the same time, each for
  * another session. The time of a token is mostly that of reading the weights, so several texts take little longer than
  * one. On a CPU tokens and log-probabilities have the same bits with and without this call, and for any set of
- * sessions. On a GPU they have the same bits for any set of two sessions or more; a single session is computed by
- * another kernel, which rounds differently. drt_session_next computes the token of a session itself if this call
- * cannot: with a token memory, at its end, at the last id of a chunk (on a CPU), alone (on a GPU). *computed: number of
- * sessions that were computed; may be NULL. If the retrieval of a session fails, its next call fails, too. */
+ * sessions. On a GPU they have the same bits with this call for any set of sessions, also of one. Without it another
+ * kernel computes them, which is faster for one session and rounds differently. drt_session_next computes the token of
+ * a session itself if this call cannot: with a token memory, at its end, on a CPU at the last id of a chunk. *computed:
+ * number of sessions that were computed; may be NULL. If the retrieval of a session fails, its next call fails, too. */
 DRT_CALL drt_session_prepare(struct drt_session *const *sessions, int n, int *computed);
 /* Calls drt_session_next until the end. If the callback returns true, generation stops: *end is DRT_END_CALLBACK, and a
  * further call continues (or drt_session_stop ends it). The token is borrowed. end may be NULL. */

@@ -59,11 +59,12 @@ struct generation_token {
 };
 /* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. */
 enum status generation_next(struct generation *g, struct generation_token *out);
-/* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights, so that the next
- * generation_next of each finds its logits computed. On a CPU tokens have the same bits with and without it, on a GPU
- * the same bits whatever generations are fed together (decoder/decoder_batch.h). All of one decoder, each there once.
- * Those that cannot be batched, have a token memory, or have ended are left to generation_next; on a GPU also one that
- * is alone. *computed: how many were not. If one's retriever fails, its generation_next reports that. */
+/* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights. The next
+ * generation_next of each then finds its logits computed. On a CPU tokens have the same bits with and without it; on a
+ * GPU they have the same bits for any set of generations, also of one, which is faster without it
+ * (decoder/batch/decoder_batch.h). All are of one decoder, each given once. generation_next computes those that cannot
+ * be batched, have a token memory, or have ended. *computed: number of those that were fed. If the retriever of one
+ * fails, its generation_next returns that failure. */
 enum status generation_batch(struct generation *const *gs, int n, int *computed);
 /* Whether generation_next would only sample: it then uses nothing that generations share, and several threads may call
  * it for different generations at the same time. */

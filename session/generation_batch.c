@@ -1,5 +1,5 @@
 /* generation_batch.c -- the next ids of several generations in one pass over the weights. */
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "session/generation_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -52,12 +52,10 @@ enum status generation_batch(struct generation *const *gs, int n, int *computed)
     int at = 0;
     *computed = 0;
     for (int i = 0; i < n; i++) {
-        const struct engine *engine = gs[i]->config.engine;
-        assert(engine->decoder == gs[0]->config.engine->decoder);
+        assert(gs[i]->config.engine->decoder == gs[0]->config.engine->decoder);
         if (generation_batch_takes(gs[i])) part[at++] = gs[i];
         if (at == 0 || (at < DECODER_BATCH_MAX && i + 1 < n)) continue;
-        /* On a GPU one text alone is faster with its own kernel, which generation_next uses. */
-        if (at > 1 || engine->device->shares_memory) TRY(generation_batch_part(part, at, computed));
+        TRY(generation_batch_part(part, at, computed));
         at = 0;
     }
     return STATUS_OK;

@@ -80,7 +80,8 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             scales[i] = at < p.k ? *(const uint4 *)(p.norm + at) : make_uint4(0, 0, 0, 0);
         }
     }
-    /* The sum of squares, and x * scale as two bf16 numbers. */
+    /* The sum of squares, and x * scale as two bf16 numbers. The compiler must not contract them to multiply-adds: it
+     * might do so in the kernel for one number of rows and not in another. */
     static __device__ __forceinline__ void split(uint4 &rounded, uint4 &residual, float &square, const float4 (&x)[2],
                                                  uint4 by) {
         const float *in = &x[0].x;
@@ -90,9 +91,11 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
         for (int j = 0; j < 4; j++) {
             float a = in[2 * j], b = in[2 * j + 1];
             square = fmaf(a, a, square), square = fmaf(b, b, square);
-            a *= __uint_as_float(factor[j] << 16), b *= __uint_as_float(factor[j] & 0xffff0000u);
+            a = __fmul_rn(a, __uint_as_float(factor[j] << 16));
+            b = __fmul_rn(b, __uint_as_float(factor[j] & 0xffff0000u));
             to[j] = pack2(a, b);
-            rest[j] = pack2(a - __uint_as_float(to[j] << 16), b - __uint_as_float(to[j] & 0xffff0000u));
+            rest[j] = pack2(__fsub_rn(a, __uint_as_float(to[j] << 16)),
+                            __fsub_rn(b, __uint_as_float(to[j] & 0xffff0000u)));
         }
     }
     __device__ __forceinline__ void load_rows(int round) {
@@ -185,7 +188,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             if constexpr (EPILOGUE == ROWS_SWIGLU) {
                 int at = m / 8 * 16 + m % 8;
                 float gate = total(n, at), up = total(n, at + 8);
-                p.act[to] = from_float<bf16>(gate / (1.0f + expf(-gate)) * up);
+                p.act[to] = from_float<bf16>(gate / __fadd_rn(1.0f, expf(-gate)) * up);
             }
             if constexpr (EPILOGUE == ROWS_LOGITS) {
                 float *logits = p.texts[row].logits;

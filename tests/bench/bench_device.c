@@ -11,8 +11,8 @@
  * tokens/s of one call of 8064 ids. encode: chunks/s and tokens/s of the chunk encoder (2 layers, d 768 and 1024),
  * landmarks in this process's memory.
  *
- * batch    tokens/s of each number of --batch texts (1,8,32), computed together (decoder/decoder_batch.h) and one by
- * one,
+ * batch    tokens/s of each number of --batch texts (1,8,32), computed together (decoder/batch/decoder_batch.h) and one
+ * by one,
  * --tokens each after prompts of about 100 and of about 1000 ids, chunk ends included; logits in this process's memory.
  * A third figure has a token of each text sampled (temperature 1) after each pass, on up to 16 threads.
  *
@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/logits/sampler.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"

@@ -25,7 +25,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"

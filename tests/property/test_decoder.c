@@ -4,7 +4,7 @@
  * weights off 1 (model.md §6.6): a wrong window, a lost landmark or a late retrieval then moves logits by more than
  * 0.1, and the tolerance is 1e-4 of their spread. */
 #include "base/rng.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "encoder/encoder.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/model_fixture.h"

@@ -453,6 +453,7 @@ _drt_options() {
 --api-key-file file
 --sessions value
 --batch value
+--same-answers -
 --sample-threads value
 --queue value
 --connections value

@@ -23,7 +23,7 @@ struct serve_options {
     const char *devices;                 /* --devices; NULL: one */
     int n_devices;                       /* what the option selects, as in struct device_choice */
     struct worker_options workers;
-    bool exact;
+    bool exact, same_answers;
     int64_t nprobe, threads;
     const char *address, *key_file, *cors_origin, *port_file;
     struct arg_strings hosts;

@@ -79,9 +79,12 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
         q->batch[n++] = session;
     }
     *taken = n;
-    /* Without enough memory, each session computes its token separately and reports the error. */
-    if (n < 2 || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0) return end;
-    metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
+    /* A session alone is faster with drt_session_next, on a GPU with other rounding. Without enough memory, each
+     * session computes its token separately and reports the error. */
+    if (n < (q->serve->options.same_answers ? 1 : 2) || drt_session_prepare(q->batch, n, &together) != DRT_OK ||
+        together == 0)
+        return end;
+    if (together > 1) metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
     for (int i = 0; i < n; i++)
         completion_spent(q->active[q->batched[i]], seconds);

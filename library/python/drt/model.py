@@ -219,9 +219,8 @@ class Session:
         """Computes what the next `next` of each of several sessions of one model needs, in one pass over its weights.
 
         Call it before each round of `next`: several texts then cost little more than one. On a CPU tokens are the same, bit
-        for bit, with and without it; on a GPU with whatever other sessions, of which there must be one at least. Returns for
-        how many sessions it did; the others (with a token memory, ended, on a CPU at the end of a chunk, on a GPU alone) are
-        left to `next`.
+        for bit, with and without it; on a GPU with whatever other sessions, or none. Returns for how many sessions it did; the
+        others (with a token memory, ended, on a CPU at the end of a chunk) are left to `next`.
         """
         handles, done = [s._handle() for s in sessions], c.c_int()
         array = (c.c_void_p * len(handles))(*(h.value for h in handles))

