@@ -24,7 +24,8 @@ struct encode_pool_config {
     const struct encode_lane *lanes; int n_lanes;         /* copied */
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
-    /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one thread. */
+    /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one
+     * thread. */
     enum status (*store)(void *target, const float *rows, int64_t n);
 };
 struct encode_pool;
