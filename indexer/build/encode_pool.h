@@ -5,8 +5,8 @@
  * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no
  * result if they are of one kind. Memory: 2 * lanes + 4 batches of ids and landmarks (encode_pool_bytes).
  *
- * The first failure, of a lane or of `store`, is returned by each later call; no batch after it is stored. One thread
- * makes the calls. */
+ * The failure of the first batch that fails, in a lane or in `store`, is returned by each later call. All batches
+ * before it are stored, and none after it. One thread makes the calls. */
 #pragma once
 #include "encoder/encoder.h"
 #include "indexer/build/state_landmarks.h"
