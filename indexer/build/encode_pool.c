@@ -20,7 +20,8 @@ struct slot {
     float *rows; /* host memory of the first device, which all others can write */
     int64_t n;   /* 0: a mark */
     void *target;
-    bool encoded;
+    bool encoded;       /* or failed */
+    enum status status; /* of encoding */
 };
 struct lane {
     struct encode_pool *pool;
@@ -40,18 +41,19 @@ struct encode_pool {
     pthread_cond_t submitted, encoded, freed;
     int64_t filled, taken, stored;
     bool closing;
-    enum status status; /* the first failure */
+    int64_t failed;                   /* the lowest batch whose encoding failed; -1: none */
+    char failed_message[MESSAGE_MAX]; /* of it */
+    enum status status;               /* the first failure: all batches before it are stored */
     char message[MESSAGE_MAX];
     pthread_t writer;
     bool writing; /* there is that thread */
     bool storing; /* it calls `store` */
 };
 
-/* The caller holds the lock; the message is this thread's. */
-static void pool_fail(struct encode_pool *p, enum status status) {
-    if (p->status != STATUS_OK) return;
+/* The caller holds the lock. */
+static void pool_fail(struct encode_pool *p, enum status status, const char *message) {
     p->status = status;
-    snprintf(p->message, sizeof p->message, "%s", status_message());
+    snprintf(p->message, sizeof p->message, "%s", message);
     pthread_cond_broadcast(&p->submitted);
     pthread_cond_broadcast(&p->encoded);
     pthread_cond_broadcast(&p->freed);
@@ -68,9 +70,9 @@ static struct slot *lane_take(struct lane *l, bool wait) {
     struct encode_pool *p = l->pool;
     struct slot *slot = NULL;
     pthread_mutex_lock(&p->lock);
-    while (wait && !pool_ended(p) && p->taken == p->filled)
+    while (wait && !pool_ended(p) && p->failed < 0 && p->taken == p->filled)
         pthread_cond_wait(&p->submitted, &p->lock);
-    if (!pool_ended(p) && p->taken < p->filled) slot = &p->slots[p->taken++ % p->n_slots];
+    if (!pool_ended(p) && p->failed < 0 && p->taken < p->filled) slot = &p->slots[p->taken++ % p->n_slots];
     pthread_mutex_unlock(&p->lock);
     return slot;
 }
@@ -78,10 +80,15 @@ static struct slot *lane_take(struct lane *l, bool wait) {
 static void lane_done(struct lane *l, struct slot *slot, enum status status) {
     struct encode_pool *p = l->pool;
     pthread_mutex_lock(&p->lock);
-    if (status == STATUS_OK)
-        slot->encoded = true;
-    else
-        pool_fail(p, status);
+    const int64_t stored = p->stored % p->n_slots, at = slot - p->slots;
+    const int64_t number = p->stored + (at - stored + p->n_slots) % p->n_slots;
+    slot->encoded = true;
+    slot->status = status;
+    if (status != STATUS_OK && (p->failed < 0 || number < p->failed)) {
+        p->failed = number;
+        snprintf(p->failed_message, sizeof p->failed_message, "%s", status_message());
+        pthread_cond_broadcast(&p->submitted); /* no batch after it is taken */
+    }
     pthread_cond_signal(&p->encoded);
     pthread_mutex_unlock(&p->lock);
 }
@@ -127,7 +134,7 @@ static void *lane_body(void *context) {
         if (slot && slot->n > 0 && later && status == STATUS_OK)
             lane_fetch(l, slot);
         else if (slot)
-            lane_done(l, slot, status == STATUS_OK ? device_sync(l->is.device) : status);
+            lane_done(l, slot, slot->n > 0 && status == STATUS_OK ? device_sync(l->is.device) : status);
         const double seconds = clock_seconds() - start;
         pthread_mutex_lock(&p->lock);
         l->seconds += seconds;
@@ -146,12 +153,16 @@ static void *writer_body(void *context) {
         while (!pool_ended(p) && !(p->stored < p->taken && slot->encoded))
             pthread_cond_wait(&p->encoded, &p->lock);
         if (pool_ended(p)) break;
+        if (slot->status != STATUS_OK) {
+            pool_fail(p, slot->status, p->failed_message);
+            break;
+        }
         p->storing = true;
         pthread_mutex_unlock(&p->lock);
         const enum status status = p->config.store(slot->target, slot->rows, slot->n);
         pthread_mutex_lock(&p->lock);
         p->storing = false;
-        if (status != STATUS_OK) pool_fail(p, status);
+        if (status != STATUS_OK) pool_fail(p, status, status_message());
         slot->encoded = false;
         p->stored += status == STATUS_OK;
         pthread_cond_signal(&p->freed);
@@ -198,6 +209,7 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     TRY(memory_allocate_zero(&p, 1));
     p->config = *config;
     p->n_slots = 2 * config->n_lanes + SPARE;
+    p->failed = -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->submitted, NULL);
     pthread_cond_init(&p->encoded, NULL);

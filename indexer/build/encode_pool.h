@@ -5,8 +5,8 @@
  * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no
  * result if they are of one kind. Memory: 2 * lanes + 4 batches of ids and landmarks (encode_pool_bytes).
  *
- * The first failure, of a lane or of `store`, is returned by each later call; no batch after it is stored. One thread
- * makes the calls. */
+ * The failure of the first batch that fails, in a lane or in `store`, is returned by each later call. All batches
+ * before it are stored, and none after it. One thread makes the calls. */
 #pragma once
 #include "encoder/encoder.h"
 #include "indexer/build/state_landmarks.h"
@@ -24,7 +24,8 @@ struct encode_pool_config {
     const struct encode_lane *lanes; int n_lanes;         /* copied */
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
-    /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one thread. */
+    /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one
+     * thread. */
     enum status (*store)(void *target, const float *rows, int64_t n);
 };
 struct encode_pool;
