@@ -35,7 +35,7 @@ message(STATUS "CUDA twins: ${drt_cuda_on}")
 
 # Code of compute_80 is valid on every later GPU. What a GPU after Hopper compiles otherwise is in a few files: `./check`
 # names its architecture here, in place of compiling all files once more.
-set(DRT_CUDA_BRANCHES "" CACHE STRING "an architecture (100) that only the files with branches for it are compiled for, in addition")
+set(DRT_CUDA_BRANCHES "" CACHE STRING "an architecture (100) that only the files with branches for it are compiled for, in addition: to see that they compile")
 function(drt_cuda_branches)
   foreach(source ${ARGN})
     file(STRINGS ${source} branches REGEX "__CUDA_ARCH__|launch_wait")

@@ -39,58 +39,83 @@ static double row_weights(double g[1 + MEMORY_SIDES], double q[1 + MEMORY_SIDES]
     return log(mixed);
 }
 
-/* w1 and its gradient, with the hidden units adjacent: loops over the units then need no horizontal sums, so the
- * compiler uses vectors. */
+/* The hidden units are the lanes of vectors, so that loops over the features keep them in registers. Sums of a unit are
+ * added in the order of the features, and those over units in the order of the units. */
+enum { LANES = 8, VECTORS = MEMORY_GATE_HIDDEN / LANES };
+typedef double unit_lanes __attribute__((vector_size(LANES * sizeof(double))));
+struct units {
+    unit_lanes v[VECTORS];
+};
+_Static_assert(sizeof(struct units) == MEMORY_GATE_HIDDEN * sizeof(double), "whole vectors");
 struct gate_block {
-    double w1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN], d1[MEMORY_FEATURES][MEMORY_GATE_HIDDEN];
+    struct units w1[MEMORY_FEATURES], d1[MEMORY_FEATURES];
 };
 
+static struct units units_load(const double *from) {
+    struct units u;
+    memcpy(&u, from, sizeof u);
+    return u;
+}
+
+static void units_add(double *to, struct units x, double factor) {
+    struct units u = units_load(to);
+    for (int v = 0; v < VECTORS; v++)
+        u.v[v] += factor * x.v[v];
+    memcpy(to, &u, sizeof u);
+}
+
 static void gate_row(double *sums, struct gate_block *t, const double *w, const struct memory_gate_row *row) {
-    double hidden[MEMORY_GATE_HIDDEN], back[MEMORY_GATE_HIDDEN], a[MEMORY_SIDES];
-    double g[1 + MEMORY_SIDES], q[1 + MEMORY_SIDES];
-    memcpy(hidden, w + B1, sizeof hidden);
+    double value[MEMORY_GATE_HIDDEN], a[MEMORY_SIDES], g[1 + MEMORY_SIDES], q[1 + MEMORY_SIDES];
+    struct units hidden = units_load(w + B1), back = {0};
     for (int j = 0; j < MEMORY_FEATURES; j++)
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
-            hidden[h] += t->w1[j][h] * row->x[j];
+        for (int v = 0; v < VECTORS; v++)
+            hidden.v[v] += t->w1[j].v[v] * row->x[j];
+    memcpy(value, &hidden, sizeof value);
     for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
-        hidden[h] = 1 - 2 / (exp(2 * hidden[h]) + 1); /* tanh */
+        value[h] = 1 - 2 / (exp(2 * value[h]) + 1); /* tanh */
+    hidden = units_load(value);
     for (int s = 0; s < MEMORY_SIDES; s++) {
         a[s] = w[B2 + s];
         for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
-            a[s] += w[W2 + s * MEMORY_GATE_HIDDEN + h] * hidden[h];
+            a[s] += w[W2 + s * MEMORY_GATE_HIDDEN + h] * value[h];
     }
     sums[N] -= row->share * row_weights(g, q, row, a);
-    memset(back, 0, sizeof back);
     for (int s = 0; s < MEMORY_SIDES; s++) {
         double slope = row->share * (g[1 + s] - q[1 + s]);
         sums[B2 + s] += slope;
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++) {
-            sums[W2 + s * MEMORY_GATE_HIDDEN + h] += slope * hidden[h];
-            back[h] += slope * w[W2 + s * MEMORY_GATE_HIDDEN + h];
-        }
+        units_add(sums + W2 + s * MEMORY_GATE_HIDDEN, hidden, slope);
+        const struct units w2 = units_load(w + W2 + s * MEMORY_GATE_HIDDEN);
+        for (int v = 0; v < VECTORS; v++)
+            back.v[v] += slope * w2.v[v];
     }
-    for (int h = 0; h < MEMORY_GATE_HIDDEN; h++) {
-        back[h] *= 1 - hidden[h] * hidden[h];
-        sums[B1 + h] += back[h];
-    }
+    for (int v = 0; v < VECTORS; v++)
+        back.v[v] *= 1 - hidden.v[v] * hidden.v[v];
+    units_add(sums + B1, back, 1);
     for (int j = 0; j < MEMORY_FEATURES; j++)
-        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
-            t->d1[j][h] += back[h] * row->x[j];
+        for (int v = 0; v < VECTORS; v++)
+            t->d1[j].v[v] += back.v[v] * row->x[j];
 }
 
 static void gate_blocks(void *context, int64_t begin, int64_t end, int worker) {
     struct gate_sums *c = context;
     struct gate_block t;
+    double column[MEMORY_GATE_HIDDEN];
     (void)worker;
+    for (int j = 0; j < MEMORY_FEATURES; j++) {
+        for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
+            column[h] = c->parameters[h * MEMORY_FEATURES + j];
+        t.w1[j] = units_load(column);
+    }
     for (int64_t b = begin; b < end; b++) {
         memset(c->sums[b], 0, sizeof c->sums[b]);
         memset(t.d1, 0, sizeof t.d1);
-        for (int i = 0; i < B1; i++)
-            t.w1[i % MEMORY_FEATURES][i / MEMORY_FEATURES] = c->parameters[i];
         for (int64_t i = b * BLOCK; i < c->n && i < (b + 1) * BLOCK; i++)
             if (c->rows[i].share > 0) gate_row(c->sums[b], &t, c->parameters, &c->rows[i]);
-        for (int i = 0; i < B1; i++)
-            c->sums[b][i] = t.d1[i % MEMORY_FEATURES][i / MEMORY_FEATURES];
+        for (int j = 0; j < MEMORY_FEATURES; j++) {
+            memcpy(column, &t.d1[j], sizeof column);
+            for (int h = 0; h < MEMORY_GATE_HIDDEN; h++)
+                c->sums[b][h * MEMORY_FEATURES + j] = column[h];
+        }
     }
 }
 

@@ -53,10 +53,10 @@ expect 0 "$INDEX" index --store "$S/" --index $F --threads 1
 cmp "$S/index/00002.faiss" "$TMP/one/index/00002.faiss" || die "all steps: another index"
 expect 0 "$INDEX" index --store "$S" --index $F --threads 1
 out_has "has this index already"
-expect 0 "$INDEX" index --store "$S" --index OPQ4_8,IVF16,PQ4np --threads 1 --json
+expect 0 "$INDEX" index --store "$S" --index PCAR8,IVF16,PQ4np --threads 1 --json
 same "$(json_int "$OUT" segments)" 1
 expect 0 "$INDEX" stats --store "$S"
-out_has "OPQ4_8,IVF16,PQ4np"
+out_has "PCAR8,IVF16,PQ4np"
 expect 0 "$INDEX" verify --store "$S" --deep
 
 # Types whose lists BLAS computes: one process that has opened a device, as all steps do, against parts.
