@@ -11,7 +11,7 @@
 /* Rows that are computed together: of one thread's batch on a CPU, and on a GPU. */
 enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384 };
 /* A GPU replays the ops of so few passages at once: to launch them one by one takes longer than to run them. */
-enum { REPLAY_PASSAGES = 16 };
+enum { REPLAY_PASSAGES = 8 };
 
 /* ---- packed weights ---- */
 

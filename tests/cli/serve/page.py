@@ -129,7 +129,7 @@ def generate(page, folder):
     page.key("Tab", 9)
     check(page.value("document.activeElement.id") == "prompt", "Tab does not reach the prompt first")
     page.call("Input.insertText", text="The river <b>winds</b> <script>window.hacked = 1</script> " * 12)
-    page.value("document.getElementById('tokens').value = 150; document.getElementById('temperature').value = 0.8")
+    page.value("document.getElementById('tokens').value = 150; document.getElementById('temperature').value = 0")
     page.value("document.getElementById('source').value = 'both'")
     page.key("Enter", 13, "\r", modifiers=2)
     page.wait("document.querySelector('#state').textContent.includes('tokens,')")
