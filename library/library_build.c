@@ -29,6 +29,7 @@ static enum status library_build_landmarks(struct indexer_report *report, struct
     const struct engine *e = &m->engine;
     if (!e->model.config.base_lm) {
         TRY(library_model_encodes(m));
+        TRY(library_encoder(&config->encoder, m, INT64_MAX));
         return indexer_run(report, config);
     }
     struct state_landmarks *states = NULL;
@@ -56,7 +57,6 @@ static enum status library_build(struct indexer_report *report, const char *path
                                     .model = &e->model.config,
                                     .params = e->model.params,
                                     .device = e->device,
-                                    .encoder = e->encoder,
                                     .store = path,
                                     .index = c->index ? c->index : "auto",
                                     .max_ram = c->max_ram,

@@ -14,6 +14,7 @@ struct drt_model *library_model_use(struct drt_model *m) {
 void library_model_release(struct drt_model *m) {
     if (!m || atomic_fetch_sub(&m->users, 1) > 1) return;
     library_tokenizer_free(m->tokenizer);
+    encoder_free(m->many);
     engine_close(&m->engine);
     library_model_release(m->of);
     pthread_mutex_destroy(&m->lock);
@@ -119,17 +120,30 @@ enum status library_model_encodes(const struct drt_model *m) {
     return STATUS_OK;
 }
 
+/* The engine's encoder has memory for the chunks of a retrieval, which are too few to fill a GPU. An encoder for larger
+ * batches is made when it is first needed. */
+enum status library_encoder(struct encoder **out, struct drt_model *m, int64_t n) {
+    const struct engine *e = &m->engine;
+    *out = e->encoder;
+    if (e->device->shares_memory || n <= encoder_batch(e->encoder)) return STATUS_OK;
+    if (!m->many) TRY(encoder_create(&m->many, e->device, &e->model.config, &e->weights, 0));
+    *out = m->many;
+    return STATUS_OK;
+}
+
 /* Encodes as many chunks at a time as the device can use. */
 enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n) {
     struct device *dev = m->engine.device;
-    const int64_t batch = encoder_batch(m->engine.encoder), dim = m->engine.model.config.hidden,
-                  chunk = m->engine.model.config.chunk;
+    struct encoder *encoder;
     void *buffer = NULL;
+    TRY(library_encoder(&encoder, m, n));
+    const int64_t batch = encoder_batch(encoder), dim = m->engine.model.config.hidden,
+                  chunk = m->engine.model.config.chunk;
     TRY(device_buffer(dev, &buffer, (size_t)(batch * dim) * sizeof *rows));
     for (int64_t at = 0; at < n; at += batch) {
         int64_t now = n - at < batch ? n - at : batch;
         float *there = device_side(dev, rows + at * dim, buffer);
-        encoder_encode(m->engine.encoder, &(struct encoder_output){.landmarks = there}, ids + at * chunk, now);
+        encoder_encode(encoder, &(struct encoder_output){.landmarks = there}, ids + at * chunk, now);
         device_download(dev, rows + at * dim, there, (size_t)(now * dim) * sizeof *rows);
     }
     enum status status = device_sync(dev);
@@ -159,9 +173,13 @@ enum drt_status drt_model_encode_device(struct drt_model *model, void *rows, con
     LIBRARY_CHECK(n >= 0, "%s: n is %lld", __func__, (long long)n);
     LIBRARY_CHECK((rows && ids) || n == 0, "%s: rows or ids is NULL", __func__);
     LIBRARY_TRY(library_check_chunks(model, ids, n));
+    struct encoder *encoder;
     library_lock(&model->lock);
-    if (n > 0) encoder_encode(model->engine.encoder, &(struct encoder_output){.landmarks = rows}, ids, n);
-    enum status status = device_sync(model->engine.device);
+    enum status status = library_encoder(&encoder, model, n);
+    if (status == STATUS_OK && n > 0) {
+        encoder_encode(encoder, &(struct encoder_output){.landmarks = rows}, ids, n);
+        status = device_sync(model->engine.device);
+    }
     library_unlock(&model->lock);
     return (enum drt_status)status;
 }

@@ -49,13 +49,18 @@ static int sampler_compare_ids(const void *a, const void *b) {
 }
 
 static enum status sampler_allocate(struct sampler *s, int vocab_size) {
-    const struct sampler_config *c = &s->config;
-    TRY(logit_scan_create(&s->scan, vocab_size));
+    struct sampler_config *c = &s->config;
     TRY(memory_allocate_aligned(&s->candidates, (size_t)2 * LOGIT_BEST_MAX));
     TRY(memory_allocate(&s->banned, (size_t)c->n_banned));
     if (c->n_banned) memcpy(s->banned, c->banned, (size_t)c->n_banned * sizeof *s->banned);
     qsort(s->banned, (size_t)c->n_banned, sizeof *s->banned, sampler_compare_ids);
-    s->config.banned = s->banned;
+    c->banned = s->banned;
+    /* Banned ids at the end, of a vocabulary that is larger than its tokenizer, are not read at all. */
+    while (c->n_banned > 0 && vocab_size > 1 && s->banned[c->n_banned - 1] >= vocab_size - 1) {
+        if (s->banned[c->n_banned - 1] == vocab_size - 1) vocab_size--;
+        c->n_banned--;
+    }
+    TRY(logit_scan_create(&s->scan, vocab_size));
     if (c->repeat_penalty == 0 || c->repeat_penalty == 1 || c->repeat_last == 0) return STATUS_OK;
     return memory_allocate(&s->seen, (size_t)c->repeat_last);
 }
@@ -97,7 +102,8 @@ static void sampler_penalise(struct sampler *s, const float *logits) {
     int64_t n = s->n_seen < s->config.repeat_last ? s->n_seen : s->config.repeat_last;
     for (int64_t i = 0; s->seen && i < n; i++) {
         const int32_t id = s->seen[i];
-        assert(id >= 0 && id < s->scan.n);
+        assert(id >= 0);
+        if (id >= s->scan.n) continue; /* banned */
         float *logit = &logit_scan_change(&s->scan, id / LOGIT_BLOCK)[id % LOGIT_BLOCK];
         if (*logit == logits[id]) *logit = *logit > 0 ? *logit / by : *logit * by;
     }

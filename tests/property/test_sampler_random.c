@@ -59,11 +59,14 @@ static double weight(float logit, float best, float temperature) {
 
 static struct reference refer(struct world *w, const struct sampler_config *c) {
     struct reference r = {0};
+    int vocab = w->vocab; /* without the banned ids at the end, which the sampler does not read */
+    while (vocab > 1 && w->banned[vocab - 1])
+        vocab--;
     penalise(w, c);
     for (int32_t id = 0; id < w->vocab; id++)
         if (!w->banned[id]) w->order[r.n++] = (struct entry){.logit = w->penalised[id], .id = id};
     qsort(w->order, (size_t)r.n, sizeof *w->order, entry_compare);
-    const bool some = c->top_k > 0 && c->top_k < w->vocab;
+    const bool some = c->top_k > 0 && c->top_k < vocab;
     if (some && c->top_k < r.n) r.n = c->top_k;
     const float best = w->order[0].logit;
     double total = 0, sum = 0;
@@ -81,7 +84,7 @@ static struct reference refer(struct world *w, const struct sampler_config *c) {
             r.kept = i + 1;
         sum += w->order[i].weight;
     }
-    r.sorted = (some && c->top_k <= LOGIT_BEST_MAX) || (w->vocab <= SORTED && (c->top_p < 1 || c->min_p > 0));
+    r.sorted = (some && c->top_k <= LOGIT_BEST_MAX) || (vocab <= SORTED && (c->top_p < 1 || c->min_p > 0));
     return r;
 }
 
