@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { WIDTH = 400, HEIGHT = 300, LEFT = 70, RIGHT = 24, TOP = 50, BOTTOM = 50, TICKS = 6 };
+enum { TEXT_APART = 36, WIDTH = 400, HEIGHT = 300, LEFT = 70, RIGHT = 24, TOP = 50, BOTTOM = 50, TICKS = 6 };
 static const char *const colours[NEEDLE_TASKS] = {"#2166ac", "#b2182b", "#1b7837", "#762a83"};
 
 struct cost_panel {
@@ -41,11 +41,14 @@ static void cost_axes(FILE *f, struct cost_panel *p, const struct niah_result *r
                 "text-anchor=\"end\">%s</text>\n",
                 p->left + LEFT, y, p->left + WIDTH - RIGHT, y, p->left + LEFT - 8, y + 4, p->y.labels[i]);
     }
+    double last = -INFINITY; /* a context whose text would meet the one before has none */
     for (int c = 0; c < o->n_contexts; c++) {
         char text[24];
+        const double x = cost_x(p, o->context[c]);
         niah_context_text(text, o->context[c]);
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", cost_x(p, o->context[c]),
-                HEIGHT - BOTTOM + 18, text);
+        if (x - last < TEXT_APART) continue;
+        last = x;
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, HEIGHT - BOTTOM + 18, text);
     }
     fprintf(f,
             "<text x=\"%.0f\" y=\"20\" font-weight=\"bold\">%s</text><text x=\"%.0f\" y=\"%d\" "
