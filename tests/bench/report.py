@@ -52,6 +52,7 @@ CHAPTERS = [
         ("gpu-memory-124m", "Token with a token memory, 124M parameters"),
         ("gpu-memory-124m-6", "The same with keys of layer 6"),
         ("gpu-corpus", "Token with a corpus in GPU memory"),
+        ("gpu-batch", "Tokens of several texts together on a GPU"),
         ("gpu-prefill", "Prefill on a GPU"),
     ]),
     ("Search on the CPU", [
