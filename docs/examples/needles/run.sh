@@ -5,13 +5,15 @@
 #   run.sh store OUT TEXT VALID CORPUS
 #   run.sh ruler OUT TEXT VALID RULER_FOLDER
 #
-# TEXT, VALID: jsonl files of running text, for training and for measuring. MODEL: a folder, default data/models/drt-28m. cpu: two of
+# TEXT: jsonl files of running text, for training (one argument, separated by spaces); text of all kinds that a store has, if needles are to
+# be found in it. VALID: a file for measuring. MODEL: a folder, default data/models/drt-28m. cpu: two of
 # its nine lower layers, about half an hour on four cores. gpu: the whole model, some minutes; store and ruler train on from what gpu left
 # in OUT. CORPUS: jsonl files of a million chunks (one argument, separated by spaces). RULER_FOLDER has TASK-LENGTH.jsonl.xz. The
 # programs are those of $PATH. A stage whose result is there is passed over, and a training that was stopped continues.
 set -euo pipefail
 [ $# -ge 4 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-what=$1 out=$2 text=$(realpath "$3") valid=$(realpath "$4") last=${5:-}
+what=$1 out=$2 valid=$(realpath "$4") last=${5:-} text=()
+for file in $3; do text+=(--data "$(realpath "$file")"); done
 here=$(cd "$(dirname "$0")" && pwd)
 device=cuda
 [ "$what" != cpu ] || device=cpu
@@ -22,10 +24,10 @@ model=$(realpath "$model")
 mkdir -p "$out"
 cd "$out"
 
-# samples FILE.u32 TEXT SEED OPTIONS...: published whole
+# samples FILE.u32 SEED OPTIONS...: published whole
 samples() {
     [ -e "$1" ] && return
-    drt-eval niah --data "$2" --model "$model" --seed "$3" --write "part.$1" "${@:4}"
+    drt-eval niah "${text[@]}" --model "$model" --seed "$2" --write "part.$1" "${@:3}"
     mv "part.$1.answers" "$1.answers"
     mv "part.$1" "$1"
 }
@@ -43,22 +45,22 @@ niah() { drt-eval niah --data "$valid" --device "$device" --seed 3 "$@"; }
 
 case $what in
 cpu)
-    samples read-single.u32 "$text" 2001 --context 256 --trials 3000
-    samples read-long.u32 "$text" 2002 --context 256 --trials 6000 --value-ids 24
-    samples valid-single.u32 "$text" 2003 --context 256 --trials 64
+    samples read-single.u32 2001 --context 256 --trials 3000
+    samples read-long.u32 2002 --context 256 --trials 6000 --value-ids 24
+    samples valid-single.u32 2003 --context 256 --trials 64
     train cpu-read "$model" read
     niah --model read/model --self-retrieval --context 1K,4K,16K --trials 200,200,50 --answers cpu-answers.jsonl --plot cpu-cost.svg
     ;;
 gpu)
-    samples read-single.u32 "$text" 2001 --context 256,512 --trials 10000
-    samples read-long.u32 "$text" 2002 --context 256,512 --trials 10000 --value-ids 24
-    samples read-keys.u32 "$text" 2004 --context 512 --trials 15000 --tasks multi-key,multi-value,two-hop --value-ids 8
-    samples valid-single.u32 "$text" 2003 --context 512 --trials 128
-    samples valid-keys.u32 "$text" 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
+    samples read-single.u32 2001 --context 256,512 --trials 10000
+    samples read-long.u32 2002 --context 256,512 --trials 10000 --value-ids 24
+    samples read-keys.u32 2004 --context 512 --trials 15000 --tasks multi-key,multi-value,two-hop --value-ids 8
+    samples valid-single.u32 2003 --context 512 --trials 128
+    samples valid-keys.u32 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
     train gpu-read "$model" read
-    samples retrieve.u32 "$text" 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
-    samples retrieve-keys.u32 "$text" 2008 --context 4K --trials 6000 --tasks multi-key --keys 32
-    samples valid-retrieve.u32 "$text" 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
+    samples retrieve.u32 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
+    samples retrieve-keys.u32 2008 --context 4K --trials 6000 --tasks multi-key --keys 32
+    samples valid-retrieve.u32 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
     train gpu-retrieve read/model retrieve
     niah --model retrieve/model --self-retrieval --context 4K,8K,16K,32K,64K,128K,256K,1M,4M,16M \
         --trials 200,200,200,200,200,200,200,50,10,3 --answers gpu-answers.jsonl --heat-map gpu-depth.svg --plot gpu-cost.svg
@@ -79,7 +81,7 @@ ruler)
         [ "${part%:*}" = ruler ] && count=1600 || count=8
         for task in niah_single_1 niah_multikey_2 vt; do
             for characters in 3000 6000 11000; do
-                python3 "$here/ruler_samples.py" "$task" "$count" "$characters" "${part#*:}" "$text"
+                python3 "$here/ruler_samples.py" "$task" "$count" "$characters" "${part#*:}" "${text[1]}"
             done
         done >"${part%:*}.jsonl"
         drt-tokenizer samples "${part%:*}.jsonl" --tokenizer "$model/tokenizer.json" --out "${part%:*}.u16"
