@@ -65,6 +65,13 @@ static void queue_end_job(struct job *job) {
     job_release(job);
 }
 
+/* The fewest sessions of a batch. On a GPU the kernel of a session alone is faster for two in turns, too: 214 us
+ * against 245 (docs/kernels/decode_rows.md); its rounding differs, which --same-answers avoids. */
+static int queue_batch_least(const struct serve *serve) {
+    if (serve->options.same_answers) return 1;
+    return strcmp(serve->model.info.device, "cuda") == 0 ? 3 : 2;
+}
+
 /* Prepares the tokens of at most --batch jobs together, from active[from] on. Sets *taken to their number, and
  * q->batched to their indices in `active`. Returns the index after the last job that it considered. */
 static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
@@ -79,10 +86,8 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
         q->batch[n++] = session;
     }
     *taken = n;
-    /* A session alone is faster with drt_session_next, on a GPU with other rounding. Without enough memory, each
-     * session computes its token separately and reports the error. */
-    if (n < (q->serve->options.same_answers ? 1 : 2) || drt_session_prepare(q->batch, n, &together) != DRT_OK ||
-        together == 0)
+    /* Without enough memory, each session computes its token separately and reports the error. */
+    if (n < queue_batch_least(q->serve) || drt_session_prepare(q->batch, n, &together) != DRT_OK || together == 0)
         return end;
     if (together > 1) metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
