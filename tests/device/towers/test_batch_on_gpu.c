@@ -5,7 +5,7 @@
 #include "decoder/batch/decoder_batch.h"
 #include "decoder/decoder_pass_internal.h"
 #include "indexer/retrieve/retriever.h"
-#include "tests/test.h"
+#include "tests/device/towers/machine.h"
 
 enum { TEXTS = 64, STEPS = 90, LENGTH = 400, VOCAB = 203, MAX_TOKENS = 130 };
 
@@ -25,30 +25,6 @@ static const struct variant variants[] = {
     {"decoder variant", "[2, 2]", "hidden", 128, 256, 2, 1, 63, 2, 30, true},
     {"no retrieval", "[1, 2]", "tokens", 128, 256, 2, 1, 63, 2, 64, false},
 };
-
-struct machine {
-    struct device *dev;
-    struct weights weights;
-    struct encoder *encoder;
-    struct decoder *decoder;
-};
-
-static void start(struct machine *m, const struct model_config *c, const struct params *p, const char *kind,
-                  enum dtype type) {
-    CHECK_OK(device_open(&m->dev, kind, 2));
-    CHECK_OK(weights_open(&m->weights, m->dev, p, type));
-    CHECK_OK(decoder_create(&m->decoder, m->dev, c, &m->weights, MAX_TOKENS));
-    m->encoder = NULL;
-    if (!c->base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, c, &m->weights, 40));
-}
-
-static void stop(struct machine *m) {
-    CHECK_OK(device_sync(m->dev));
-    decoder_free(m->decoder);
-    encoder_free(m->encoder);
-    weights_release(&m->weights, m->dev);
-    device_close(m->dev);
-}
 
 /* Text t: its ids, and how many of them are its prompt. */
 static int32_t ids[TEXTS][LENGTH];
@@ -124,15 +100,6 @@ static void batch_run(float *out, const struct machine *m, const struct model_co
         batch_end(&all[i], m);
 }
 
-static double relative(const float *a, const float *b, int64_t n) {
-    double squares = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        squares += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        size += (double)b[i] * (double)b[i];
-    }
-    return sqrt(squares / size);
-}
-
 static float *logits_of_all(void) {
     float *out = calloc((size_t)TEXTS * STEPS * VOCAB, sizeof *out);
     CHECK(out);
@@ -163,10 +130,10 @@ static void compare(const struct machine *cpu, const struct machine *gpu, const 
     batch_run(truth, cpu, c, v, order, 7, false);
     batch_run(alone, gpu, c, v, order, TEXTS, false);
     batch_run(first, gpu, c, v, order, TEXTS, true);
-    const double step_error = relative(alone, truth, 7 * (int64_t)text),
-                 error = relative(first, truth, 7 * (int64_t)text);
+    const double step_error = relative_of(alone, truth, 7 * (int64_t)text),
+                 error = relative_of(first, truth, 7 * (int64_t)text);
     printf("%s: one by one %.5f, together %.5f; together against one by one %.6f, %d of %d best ids the same\n",
-           v->name, step_error, error, relative(first, alone, TEXTS * (int64_t)text),
+           v->name, step_error, error, relative_of(first, alone, TEXTS * (int64_t)text),
            same_best(first, alone, (int64_t)TEXTS * STEPS), TEXTS * STEPS);
     CHECK(error < 1.5 * step_error + 0.01 && step_error < 0.1);
     for (size_t s = 0; s < ARRAY_LEN(sizes); s++) {
@@ -197,8 +164,8 @@ static void check(const struct variant *v) {
         for (int64_t j = 0; t->rows > 1 && j < t->rows * t->cols; j++)
             ((float *)t->data)[j] *= t->rows == VOCAB ? 10 : 2;
     }
-    start(&cpu, &c, p, "cpu", DTYPE_F32);
-    start(&gpu, &c, p, "cuda", DTYPE_BF16);
+    start(&cpu, &c, p, "cpu", DTYPE_F32, MAX_TOKENS);
+    start(&gpu, &c, p, "cuda", DTYPE_BF16, MAX_TOKENS);
     CHECK(gpu.decoder->rows); /* else nothing is computed together */
     compare(&cpu, &gpu, &c, v);
     stop(&cpu);

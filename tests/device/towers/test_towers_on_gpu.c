@@ -7,7 +7,7 @@
 #include "decoder/decoder_internal.h"
 #include "decoder/decoder_passages.h"
 #include "indexer/retrieve/retriever.h"
-#include "tests/test.h"
+#include "tests/device/towers/machine.h"
 
 enum { LENGTH = 300, VOCAB = 200 };
 
@@ -35,30 +35,6 @@ static const struct variant variants[] = {
     {"decoder variant", "[2, 2]", "hidden", 128, 256, 2, 1, 63, 2, 30, false, true},
     {"no retrieval", "[1, 2]", "tokens", 128, 256, 2, 1, 63, 2, 64, false, false},
 };
-
-struct machine {
-    struct device *dev;
-    struct weights weights;
-    struct encoder *encoder;
-    struct decoder *decoder;
-};
-
-static void start(struct machine *m, const struct model_config *c, const struct params *p, const char *kind,
-                  enum dtype type, int max_tokens) {
-    CHECK_OK(device_open(&m->dev, kind, 2));
-    CHECK_OK(weights_open(&m->weights, m->dev, p, type));
-    CHECK_OK(decoder_create(&m->decoder, m->dev, c, &m->weights, max_tokens));
-    m->encoder = NULL;
-    if (!c->base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, c, &m->weights, 40));
-}
-
-static void stop(struct machine *m) {
-    CHECK_OK(device_sync(m->dev));
-    decoder_free(m->decoder);
-    encoder_free(m->encoder);
-    weights_release(&m->weights, m->dev);
-    device_close(m->dev);
-}
 
 /* The single kernel supports neither a recurrent state nor Landmark Attention: such models are decoded by ops alone. */
 static bool has_step(const struct model_config *c) {
@@ -98,14 +74,6 @@ static float *towers_run(struct machine *m, const struct model_config *c, const 
     return logits;
 }
 
-static double relative_of(const float *a, const float *b, int64_t n) {
-    double squares = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        squares += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        size += (double)b[i] * (double)b[i];
-    }
-    return sqrt(squares / size);
-}
 static double relative(const float *a, const float *b) {
     return relative_of(a, b, (int64_t)LENGTH * VOCAB);
 }
