@@ -1,13 +1,19 @@
-# amx.cmake -- tests whether products on AMX tiles can be compiled: x86-64, Linux, a compiler that supports them. Programs
-# test at run time whether the processor has them. The one source file that uses them sets its own target, so no flag is
-# set here.
+# amx.cmake -- tests whether products on AMX tiles, and on vectors of AVX512_BF16, can be compiled: x86-64, Linux, a
+# compiler that supports them. Programs test at run time whether the processor has them. The source files that use them
+# (matmul_amx.c, matmul_bf16.c) set their own targets, so no flag is set here.
 include(CheckCSourceCompiles)
 check_c_source_compiles("
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
-__attribute__((target(\"avx512f,avx512bw,amx-tile,amx-bf16\"))) static void multiply(void) { _tile_dpbf16ps(0, 1, 2); }
+__attribute__((target(\"avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16\"))) static void multiply(void) { _tile_dpbf16ps(0, 1, 2); }
 int main(void) { if (__builtin_cpu_supports(\"avx512bw\")) multiply(); return SYS_arch_prctl == 0; }" DRT_HAVE_AMX)
+check_c_source_compiles("
+#include <immintrin.h>
+__attribute__((target(\"avx512f,avx512bw,avx512vl,avx512bf16\"))) static void multiply(float *x) {
+    __m512 all = _mm512_loadu_ps(x);
+    _mm512_storeu_ps(x, _mm512_dpbf16_ps(all, _mm512_cvtne2ps_pbh(all, all), _mm512_cvtne2ps_pbh(all, all))); }
+int main(void) { float x[16] = {0}; if (__builtin_cpu_supports(\"avx512bf16\")) multiply(x); return x[0] > 0; }" DRT_HAVE_AVX512_BF16)
 
 function(drt_amx_sources list)
   set(sources ${${list}})
@@ -15,6 +21,11 @@ function(drt_amx_sources list)
     list(FILTER sources EXCLUDE REGEX "_noamx\\.c$")
   else()
     list(FILTER sources EXCLUDE REGEX "_amx\\.c$")
+  endif()
+  if(DRT_HAVE_AVX512_BF16)
+    list(FILTER sources EXCLUDE REGEX "_nobf16\\.c$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_bf16\\.c$")
   endif()
   set(${list} ${sources} PARENT_SCOPE)
 endfunction()

@@ -53,6 +53,7 @@ struct device_rope { int period, half; float theta; float *cosine, *sine; };
 struct device_cpu {
     int workers;                         /* of this device: 1 for a worker's own */
     bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
+    bool bf16;                           /* rounded products are rounded (matmul_bf16.h) */
     unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
     struct device_rope rope;
     struct device *serial;               /* [workers] what device_worker gives; NULL in those themselves */
@@ -64,6 +65,12 @@ static inline void device_cpu_without_amx(struct device *dev) {
     device_cpu(dev)->amx = false;
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
         device_cpu(&device_cpu(dev)->serial[w])->amx = false;
+}
+/* The same for rounded products, which are then those of float32. */
+static inline void device_cpu_without_bf16(struct device *dev) {
+    device_cpu(dev)->bf16 = false;
+    for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
+        device_cpu(&device_cpu(dev)->serial[w])->bf16 = false;
 }
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;

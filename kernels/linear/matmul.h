@@ -12,7 +12,11 @@
  * product gives a row of y the same bits whatever rows are computed with it: landmarks, which are stored, are
  * computed so.
  * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
- * matmul_amx.h. */
+ * matmul_amx.h.
+ *
+ * pack_rounded and forward_rounded are pack and forward_packed with x and w rounded to bf16 (to nearest even) before
+ * they are multiplied. Sums, y and the promise of equal bits are the same. `rounds`: whether the device does so, which
+ * is a CPU with AVX512_BF16, also with AMX (matmul_bf16.h). Elsewhere the two are pack and forward_packed. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>
@@ -31,5 +35,8 @@ struct matmul_ops {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
+    bool (*rounds)(struct device *dev);
+    void (*pack_rounded)(struct device *dev, float *packed, struct mat w);
+    void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
 };
 extern const struct matmul_ops matmul_cpu;

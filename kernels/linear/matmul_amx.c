@@ -4,7 +4,7 @@
  * each) and 16 rows of w. x and w are first packed tile by tile, 1 KiB each (x: 16 rows of 32 numbers; w: 16 pairs of
  * inputs, each with the pairs of 16 outputs side by side):
  *
- *   x   [block of 16 rows][step of 32 inputs][its 3 parts]
+ *   x   [block of 16 rows][step of 32 inputs][its 3 parts, or 1 that is rounded]
  *   w   [panel of 32 outputs][step][1 or 3 parts][2 tiles of 16 outputs]
  *
  * The inner loop has 2 x 2 tiles of sums in registers: in each step, 4 products a part for 2 tiles of x and, once, 2 of
@@ -22,8 +22,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define AMX __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), noinline))
-#define AMX_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16"), always_inline))
+#define AMX __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16"), noinline))
+#define AMX_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16"), always_inline))
 /* Not every compiler knows that the instructions that load tiles read memory. */
 #define MEMORY_IS_WRITTEN() __asm__ volatile("" ::: "memory")
 
@@ -102,15 +102,26 @@ AMX_INLINE struct floats rest_of(struct floats x) {
     return (struct floats){left_over(x.low), left_over(x.high)};
 }
 
-/* `rows` rows of `depth` numbers into blocks of 16 rows; rows and numbers past the end are zero. */
-AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t rows, int64_t depth) {
+/* To bf16 numbers, nearest even. */
+AMX_INLINE struct floats rounded(struct floats x) {
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh(x.high, x.low);
+    __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+    __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+    return (struct floats){_mm512_castsi512_ps(_mm512_slli_epi32(low, 16)),
+                           _mm512_castsi512_ps(_mm512_slli_epi32(high, 16))};
+}
+
+/* `rows` rows of `depth` numbers into blocks of 16 rows; rows and numbers past the end are zero. parts: all, or 1, of
+ * the rounded number. */
+AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t rows, int64_t depth, int parts) {
     for (int64_t block = 0; block < rows; block += SIDE)
-        for (int64_t at = 0; at < depth; at += STEP, to += PARTS * TILE)
+        for (int64_t at = 0; at < depth; at += STEP, to += parts * TILE)
             for (int64_t r = 0; r < SIDE; r++) {
                 bool there = block + r < rows;
                 const float *from = there ? x + (block + r) * stride + at : x;
                 struct floats left = load_floats(from, there ? depth - at : 0);
-                for (int part = 0; part < PARTS; part++) {
+                if (parts == 1) left = rounded(left);
+                for (int part = 0; part < parts; part++) {
                     _mm512_storeu_si512(to + part * TILE + r * STEP, first_part(left));
                     left = rest_of(left);
                 }
@@ -143,11 +154,12 @@ AMX_INLINE void transpose(__m512i row[SIDE]) {
 
 /* One step of 16 outputs (or fewer). Returns the bits in the lower halves: 0 if one part suffices. */
 AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, int64_t stride, int64_t outs,
-                             int64_t depth, int parts) {
+                             int64_t depth, int parts, bool round) {
     struct floats left[SIDE];
     __m512i lower = _mm512_setzero_si512(), row[SIDE];
     for (int64_t o = 0; o < SIDE; o++) {
         left[o] = load_floats(o < outs ? w + o * stride : w, o < outs ? depth : 0);
+        if (round) left[o] = rounded(left[o]);
         lower = _mm512_or_si512(lower,
                                 _mm512_or_si512(_mm512_castps_si512(left[o].low), _mm512_castps_si512(left[o].high)));
     }
@@ -163,32 +175,35 @@ AMX_INLINE __m512i pack_tile(uint16_t *to, int64_t part_stride, const float *w, 
     return lower;
 }
 
-/* Packs a panel whose first output is w's first row; false if its numbers need more than `parts` parts. */
-AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t depth, int parts) {
+/* Packs a panel whose first output is w's first row; false if its numbers need more than `parts` parts. round: one part
+ * is always enough. */
+AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t outs, int64_t depth, int parts,
+                           bool round) {
     __m512i lower = _mm512_setzero_si512();
     for (int64_t at = 0; at < depth; at += STEP, to += parts * 2 * TILE)
         for (int half = 0; half < 2; half++) {
             int64_t first = half * SIDE < outs ? half * SIDE : 0, n = outs - half * SIDE;
             const float *from = w + first * stride + at;
-            lower = _mm512_or_si512(lower, parts == 1
-                                               ? pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 1)
-                                               : pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 3));
+            lower = _mm512_or_si512(
+                lower, parts == 1 ? pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 1, round)
+                                  : pack_tile(to + half * TILE, 2 * TILE, from, stride, n, depth - at, 3, false));
         }
     return parts == PARTS || _mm512_test_epi32_mask(lower, _mm512_set1_epi32(0xffff)) == 0;
 }
 
-/* Sums of 32 rows (or 16: `pair` false) and a panel: 4 tiles of 16 x 16. */
-AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int parts, bool pair) {
-    const uint16_t *below = x + steps * PARTS * TILE;
+/* Sums of 32 rows (or 16: `pair` false) and a panel: 4 tiles of 16 x 16. x_parts: of a number of x. */
+AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int x_parts, int parts,
+                               bool pair) {
+    const uint16_t *below = x + steps * x_parts * TILE;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t s = 0; s < steps; s++, x += PARTS * TILE, below += PARTS * TILE)
+    for (int64_t s = 0; s < steps; s++, x += x_parts * TILE, below += x_parts * TILE)
         for (int part = 0; part < parts; part++, w += 2 * TILE) {
             _tile_loadd(4, w, 64);
             _tile_loadd(5, w + TILE, 64);
-            for (int of_x = 0; of_x < PARTS - part; of_x++) {
+            for (int of_x = 0; of_x < x_parts - part; of_x++) {
                 _tile_loadd(6, x + of_x * TILE, 64);
                 _tile_dpbf16ps(0, 6, 4);
                 _tile_dpbf16ps(1, 6, 5);
@@ -204,12 +219,16 @@ AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w
     if (pair) _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
 }
 
+AMX static void multiply_rounded(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
+    pair ? multiply_tiles(sums, x, w, steps, 1, 1, true) : multiply_tiles(sums, x, w, steps, 1, 1, false);
+}
+
 AMX static void multiply_one_part(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
-    pair ? multiply_tiles(sums, x, w, steps, 1, true) : multiply_tiles(sums, x, w, steps, 1, false);
+    pair ? multiply_tiles(sums, x, w, steps, PARTS, 1, true) : multiply_tiles(sums, x, w, steps, PARTS, 1, false);
 }
 
 AMX static void multiply_three_parts(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
-    pair ? multiply_tiles(sums, x, w, steps, 3, true) : multiply_tiles(sums, x, w, steps, 3, false);
+    pair ? multiply_tiles(sums, x, w, steps, PARTS, 3, true) : multiply_tiles(sums, x, w, steps, PARTS, 3, false);
 }
 
 AMX static void put_sums(struct mat y, const float *sums, bool accumulate) {
@@ -224,12 +243,14 @@ AMX static void put_sums(struct mat y, const float *sums, bool accumulate) {
 }
 
 /* y (+)= all rows of x, split, by one panel. */
-static void multiply_panel(struct mat y, float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int parts,
-                           bool accumulate) {
+static void multiply_panel(struct mat y, float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int x_parts,
+                           int parts, bool accumulate) {
     MEMORY_IS_WRITTEN();
-    for (int64_t r = 0; r < y.rows; r += PANEL, x += 2 * steps * PARTS * TILE) {
+    for (int64_t r = 0; r < y.rows; r += PANEL, x += 2 * steps * x_parts * TILE) {
         bool pair = y.rows - r > SIDE;
-        if (parts == 1)
+        if (x_parts == 1)
+            multiply_rounded(sums, x, w, steps, pair);
+        else if (parts == 1)
             multiply_one_part(sums, x, w, steps, pair);
         else
             multiply_three_parts(sums, x, w, steps, pair);
@@ -254,7 +275,7 @@ struct amx_task {
     struct device *dev;
     struct mat y, x, w;
     const uint16_t *packed;
-    int parts;
+    int x_parts, parts;
     bool accumulate;
     int64_t rows, cols, across; /* columns of a task; tasks in a row */
 };
@@ -270,7 +291,7 @@ static void amx_block(const struct amx_task *t, const struct amx_buffers *buffer
     int parts = t->packed ? t->parts : 1;
     for (int64_t at = 0; at < in; at += DEPTH_MAX) {
         int64_t depth = in - at < DEPTH_MAX ? in - at : DEPTH_MAX, steps = amx_steps(depth);
-        split_rows(buffers->x, mat_row(x, 0) + at, x.stride, x.rows, depth);
+        split_rows(buffers->x, mat_row(x, 0) + at, x.stride, x.rows, depth, t->x_parts);
         for (int64_t c = 0; c < y.cols; c += PANEL) {
             struct mat part = mat_cols(y, c, y.cols - c < PANEL ? y.cols - c : PANEL);
             const uint16_t *panel = buffers->panel;
@@ -280,12 +301,12 @@ static void amx_block(const struct amx_task *t, const struct amx_buffers *buffer
                 const float *w = mat_row(t->w, col + c) + at;
                 /* Once a panel needs all parts, the next ones are packed with all; parts that are zero change no sum.
                  */
-                if (!pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts)) {
+                if (!pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts, false)) {
                     parts = PARTS;
-                    pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts);
+                    pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts, false);
                 }
             }
-            multiply_panel(part, buffers->sums, buffers->x, panel, steps, parts, t->accumulate || at > 0);
+            multiply_panel(part, buffers->sums, buffers->x, panel, steps, t->x_parts, parts, t->accumulate || at > 0);
         }
     }
 }
@@ -317,7 +338,7 @@ static void amx_forward(struct device *dev, struct mat y, struct mat x, struct m
     enum { TASKS_A_THREAD = 4, COLS_LEAST = 96 };
     int64_t fit = ROWS_BYTES / (amx_steps(amx_min(x.cols, DEPTH_MAX)) * PARTS * STEP * 2) / PANEL * PANEL;
     int64_t wanted = threads_count(dev->threads) > 1 ? (int64_t)TASKS_A_THREAD * threads_count(dev->threads) : 1;
-    struct amx_task t = {.dev = dev, .y = y, .x = x, .w = w, .accumulate = accumulate, .rows = fit};
+    struct amx_task t = {.dev = dev, .y = y, .x = x, .w = w, .x_parts = PARTS, .accumulate = accumulate, .rows = fit};
     int64_t down = (y.rows + fit - 1) / fit, across = (wanted + down - 1) / down;
     t.cols = (y.cols + across - 1) / across;
     t.cols = (t.cols < COLS_LEAST ? COLS_LEAST : t.cols + PANEL - 1) / PANEL * PANEL;
@@ -328,12 +349,12 @@ static int64_t amx_packed_elements(int64_t out, int64_t in) {
     return HEADER + (out + PANEL - 1) / PANEL * amx_packed_panel(in, PARTS) / 2;
 }
 
-static void amx_pack(float *packed, struct mat w) {
+static void amx_pack_parts(float *packed, struct mat w, bool round) {
     uint32_t parts = 1;
     uint16_t *to = (uint16_t *)(void *)(packed + HEADER);
     for (int64_t o = 0; o < w.rows; o += PANEL)
         if (!pack_panel(to + o / PANEL * amx_packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
-                        amx_min(PANEL, w.rows - o), w.cols, (int)parts)) {
+                        amx_min(PANEL, w.rows - o), w.cols, (int)parts, round)) {
             assert(parts == 1);
             parts = PARTS; /* start again */
             o = -PANEL;
@@ -341,7 +362,16 @@ static void amx_pack(float *packed, struct mat w) {
     memcpy(packed, &parts, sizeof parts);
 }
 
-static void amx_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+static void amx_pack(float *packed, struct mat w) {
+    amx_pack_parts(packed, w, false);
+}
+
+static void amx_pack_rounded(float *packed, struct mat w) {
+    amx_pack_parts(packed, w, true);
+}
+
+static void amx_multiply_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate,
+                                int x_parts) {
     enum { COLS = 256 };
     uint32_t parts;
     memcpy(&parts, packed, sizeof parts);
@@ -349,6 +379,7 @@ static void amx_forward_packed(struct device *dev, struct mat y, struct mat x, c
                          .y = y,
                          .x = x,
                          .packed = (const uint16_t *)(const void *)(packed + HEADER),
+                         .x_parts = x_parts,
                          .parts = (int)parts,
                          .accumulate = accumulate,
                          .rows = PACKED_ROWS,
@@ -356,8 +387,18 @@ static void amx_forward_packed(struct device *dev, struct mat y, struct mat x, c
     amx_product(&t);
 }
 
+static void amx_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    amx_multiply_packed(dev, y, x, packed, accumulate, PARTS);
+}
+
+static void amx_forward_rounded(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    amx_multiply_packed(dev, y, x, packed, accumulate, 1);
+}
+
 const struct matmul_amx matmul_amx = {.open = amx_open,
                                       .packed_elements = amx_packed_elements,
                                       .pack = amx_pack,
                                       .forward_packed = amx_forward_packed,
+                                      .pack_rounded = amx_pack_rounded,
+                                      .forward_rounded = amx_forward_rounded,
                                       .forward = amx_forward};

@@ -20,6 +20,9 @@ struct matmul_amx {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
+    /* With x and w rounded to bf16: one product instead of three or six. Only where matmul_bf16.open is true. */
+    void (*pack_rounded)(float *packed, struct mat w);
+    void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
 };
 extern const struct matmul_amx matmul_amx;

@@ -4,6 +4,7 @@
  *   1 to 8 rows (decoding)  a task is a range of w's rows; every weight is read once, in order, and used n times
  *   each (1 to many rows)   a task is a range of w's rows, which stay in the first-level cache for groups of rows of x
  *   packed                  a task is 128 rows and 8 panels of outputs
+ *   packed, rounded to bf16 AMX, or vectors of pairs (matmul_bf16.c); as packed where the processor has neither
  *
  * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
  * rows is summed in one order whatever range it is in, so the bits of y do not depend on the number of threads.
@@ -12,6 +13,7 @@
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/linear/matmul_amx.h"
+#include "kernels/linear/matmul_bf16.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -283,7 +285,8 @@ struct matmul_packed_task {
 
 static int64_t matmul_packed_elements(int64_t out, int64_t in) {
     int64_t floats = (out + PANEL - 1) / PANEL * PANEL * in, tiles = matmul_amx.packed_elements(out, in);
-    return floats > tiles ? floats : tiles;
+    int64_t pairs = matmul_bf16.packed_elements(out, in), most = floats > tiles ? floats : tiles;
+    return most > pairs ? most : pairs;
 }
 
 static void matmul_pack(struct device *dev, float *packed, struct mat w) {
@@ -373,6 +376,30 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
+static bool matmul_rounds(struct device *dev) {
+    return device_cpu(dev)->bf16;
+}
+
+static void matmul_pack_rounded(struct device *dev, float *packed, struct mat w) {
+    if (!device_cpu(dev)->bf16)
+        matmul_pack(dev, packed, w);
+    else if (device_cpu(dev)->amx)
+        matmul_amx.pack_rounded(packed, w);
+    else
+        matmul_bf16.pack(packed, w);
+}
+
+static void matmul_forward_rounded(struct device *dev, struct mat y, struct mat x, const float *packed,
+                                   bool accumulate) {
+    assert(y.rows == x.rows && x.cols > 0);
+    if (!device_cpu(dev)->bf16)
+        matmul_forward_packed(dev, y, x, packed, accumulate);
+    else if (device_cpu(dev)->amx)
+        matmul_amx.forward_rounded(dev, y, x, packed, accumulate);
+    else
+        matmul_bf16.forward_packed(dev, y, x, packed, accumulate);
+}
+
 /* The copy takes little time compared with the product. */
 static void matmul_forward_add(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w) {
     assert(base.rows == y.rows && base.cols == y.cols);
@@ -390,4 +417,7 @@ const struct matmul_ops matmul_cpu = {
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
+    .rounds = matmul_rounds,
+    .pack_rounded = matmul_pack_rounded,
+    .forward_rounded = matmul_forward_rounded,
 };

@@ -82,6 +82,10 @@ static void matmul_forward_each(struct device *dev, struct mat y, struct mat x, 
     matmul_whatever_rows(dev, "matmul.forward_each", y, x, w, accumulate);
 }
 
+static bool matmul_rounds(struct device *) {
+    return false;
+}
+
 extern "C" const struct matmul_ops matmul_cuda = {
     .forward = matmul_forward,
     .forward_each = matmul_forward_each,
@@ -91,4 +95,7 @@ extern "C" const struct matmul_ops matmul_cuda = {
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
+    .rounds = matmul_rounds,
+    .pack_rounded = matmul_pack,
+    .forward_rounded = matmul_forward_packed,
 };

@@ -18,7 +18,7 @@ struct bench {
     struct device *dev;
     double seconds, product, copy, read; /* GFLOP/s, GB/s, GB/s of this machine */
     struct mat x, y, q, qkv, w, table, landmarks;
-    float *packed, *big, *big2, *sums;
+    float *packed, *rounded, *big, *big2, *sums;
     int32_t ids[ROWS], slot[8 * ROWS / 64];
     int64_t index[8 * ROWS], visible[ROWS], row_begin[ROWS / 64 + 1];
     float score[8 * ROWS], weight[8 * ROWS / 64];
@@ -88,6 +88,13 @@ static void many_rows(struct bench *b) {
 }
 static void packed_rows(struct bench *b) {
     b->dev->ops->matmul->forward_packed(b->dev, mat_cols(b->qkv, 0, 2 * F), b->x, b->packed, false);
+}
+static void rounded_rows(struct bench *b) {
+    b->dev->ops->matmul->forward_rounded(b->dev, mat_cols(b->qkv, 0, 2 * F), b->x, b->rounded, false);
+}
+static void rounded_passage(struct bench *b) {
+    b->dev->ops->matmul->forward_rounded(b->dev, mat_rows(mat_cols(b->qkv, 0, 2 * F), 0, 126), mat_rows(b->x, 0, 126),
+                                         b->rounded, false);
 }
 static void one_row(struct bench *b) {
     struct mat w = mat_f32(b->big, BIG / D, D);
@@ -217,6 +224,8 @@ static void setup(struct bench *b) {
     b->sums = calloc(256, sizeof *b->sums);
     b->packed = aligned_alloc(64, (size_t)matmul_cpu.packed_elements(2 * F, D) * 4);
     b->dev->ops->matmul->pack(b->dev, b->packed, b->w);
+    b->rounded = aligned_alloc(64, (size_t)matmul_cpu.packed_elements(2 * F, D) * 4);
+    b->dev->ops->matmul->pack_rounded(b->dev, b->rounded, b->w);
     for (int i = 0; i < ROWS; i++)
         b->ids[i] = i * 31 % VOCAB, b->visible[i] = 10000, b->slopes[i] = -1.0f;
     for (int i = 0; i <= ROWS / 64; i++)
@@ -247,6 +256,8 @@ int main(int argc, char **argv) {
     double rows = ROWS, d = D;
     report(&b, "matmul 512 rows", many_rows, 2 * rows * d * 2 * F, ARITHMETIC);
     report(&b, "matmul packed 512 rows", packed_rows, 2 * rows * d * 2 * F, ARITHMETIC);
+    report(&b, "matmul packed, rounded 512 rows", rounded_rows, 2 * rows * d * 2 * F, ARITHMETIC);
+    report(&b, "matmul packed, rounded 126 rows", rounded_passage, 2 * 126 * d * 2 * F, ARITHMETIC);
     report(&b, "matmul 1 row, 64 MB", one_row, 4.0 * BIG, READ);
     report(&b, "matmul 8 rows, 64 MB", eight_rows, 4.0 * BIG, READ);
     report(&b, "attention 512 rows", attention, 4 * rows * 513 * d, ARITHMETIC);

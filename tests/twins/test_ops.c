@@ -36,7 +36,7 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 8},
+    {"matmul", 11},
     {"norm", 2},
     {"rope", 2},
     {"attention", 3},

@@ -1,0 +1,222 @@
+/* matmul_bf16.c -- rounded products of packed weights on vectors of AVX512_BF16.
+ *
+ * One instruction adds to 16 sums the products of two inputs each. Weights are packed in panels of 64 outputs; a panel
+ * holds, for each pair of inputs, the pairs of its outputs side by side: 4 vectors. A task is 128 rows and 4 panels. It
+ * rounds its rows of x once, into scratch memory. The inner loop keeps 6 rows x 4 vectors of sums in registers: in each
+ * step 4 loads of weights, 6 broadcasts of a pair of x and 24 products. A slice of a panel (256 inputs, 32 KiB) stays
+ * in the first-level cache for all rows; sums wait in scratch memory between slices, so every y is one chain of
+ * products in order of `in`. Bound by arithmetic. Best measured: docs/kernels/linear.md.
+ *
+ * The instructions are compiled under a target attribute: the rest of the program runs on any processor, and calls this
+ * file only after bf16_open returned true. */
+#include "kernels/linear/matmul_bf16.h"
+#include "kernels/device/device_internal.h"
+#include <assert.h>
+#include <immintrin.h>
+
+#define BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"), noinline))
+#define BF16_INLINE static inline __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"), always_inline))
+
+enum {
+    LANES = 16,
+    VECTORS = 4,             /* of a panel */
+    PANEL = VECTORS * LANES, /* outputs */
+    ROWS = 6,                /* whose sums are in registers */
+    STEP = 32,               /* inputs that are rounded at once */
+    SLICE = 128,             /* pairs of inputs */
+    DEPTH_MAX = 4096,        /* inputs of x that are rounded at once; longer sums are computed in pieces */
+    TASK_ROWS = 128,
+    TASK_PANELS = 4,
+    PAD = 32, /* inputs between rows of x, so that rows of 2^n bytes do not share the sets of a cache */
+    X_BYTES = TASK_ROWS * (DEPTH_MAX + PAD) * 2,
+    SUMS_BYTES = TASK_ROWS * PANEL * 4
+};
+_Static_assert(X_BYTES + SUMS_BYTES <= DEVICE_SCRATCH_BYTES, "a task's scratch");
+
+static bool bf16_open(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+}
+
+static int64_t bf16_pairs(int64_t in) {
+    return (in + 1) / 2;
+}
+
+static int64_t bf16_panels(int64_t out) {
+    return (out + PANEL - 1) / PANEL;
+}
+
+static int64_t bf16_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static __mmask16 first_lanes(int64_t n) {
+    return n >= LANES ? (__mmask16)0xffff : n <= 0 ? 0 : (__mmask16)((1u << n) - 1);
+}
+
+/* The first n of 32 floats, rounded; the others are zero. */
+BF16_INLINE __m512i rounded(const float *p, int64_t n) {
+    __m512 low = _mm512_maskz_loadu_ps(first_lanes(n), p);
+    __m512 high = _mm512_maskz_loadu_ps(first_lanes(n - LANES), n > LANES ? p + LANES : p);
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+/* ---- packing ---- */
+
+/* Pairs of 32 inputs (or the first n) of 64 outputs (or `outs`): `to` is [16 pairs][64 outputs]. */
+BF16 static void pack_step(uint32_t *to, const float *w, int64_t stride, int64_t outs, int64_t n) {
+    _Alignas(64) uint32_t pairs[STEP / 2];
+    for (int64_t o = 0; o < PANEL; o++) {
+        _mm512_store_si512(pairs, rounded(o < outs ? w + o * stride : w, o < outs ? n : 0));
+        for (int64_t i = 0; i < bf16_pairs(n); i++)
+            to[i * PANEL + o] = pairs[i];
+    }
+}
+
+static int64_t bf16_packed_elements(int64_t out, int64_t in) {
+    return bf16_panels(out) * PANEL * bf16_pairs(in);
+}
+
+static void bf16_pack(float *packed, struct mat w) {
+    uint32_t *to = (uint32_t *)(void *)packed;
+    for (int64_t o = 0; o < w.rows; o += PANEL)
+        for (int64_t i = 0; i < w.cols; i += STEP) {
+            int64_t n = bf16_min(STEP, w.cols - i);
+            pack_step(to, mat_row(w, o) + i, w.stride, bf16_min(PANEL, w.rows - o), n);
+            to += bf16_pairs(n) * PANEL;
+        }
+}
+
+/* ---- products ---- */
+
+/* Rounds `depth` inputs of the rows of x from `at` on. */
+BF16 static void round_rows(uint16_t *to, int64_t to_stride, struct mat x, int64_t at, int64_t depth) {
+    for (int64_t r = 0; r < x.rows; r++)
+        for (int64_t i = 0; i < depth; i += STEP)
+            _mm512_storeu_si512(to + r * to_stride + i, rounded(mat_row(x, r) + at + i, depth - i));
+}
+
+/* x: rounded rows, `stride` pairs from one to the next. w: a slice of a panel. sums: [rows][PANEL]; `begin`: they
+ * start at zero. */
+struct slice {
+    float *sums;
+    const uint32_t *x, *w;
+    int64_t stride, pairs;
+    bool begin;
+};
+
+/* `rows` is a constant wherever this is inlined. */
+BF16_INLINE void multiply(const struct slice *s, int64_t row, int rows) {
+    __m512 sum[ROWS][VECTORS];
+    const uint32_t *x = s->x + row * s->stride, *w = s->w;
+    float *sums = s->sums + row * PANEL;
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v++)
+            sum[r][v] = s->begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + r * PANEL + v * LANES);
+    for (int64_t i = 0; i < s->pairs; i++, w += PANEL) {
+        __m512bh weight[VECTORS];
+        for (int v = 0; v < VECTORS; v++)
+            weight[v] = (__m512bh)_mm512_loadu_si512(w + v * LANES);
+        for (int r = 0; r < rows; r++) {
+            __m512bh pair = (__m512bh)_mm512_set1_epi32((int)x[r * s->stride + i]);
+            for (int v = 0; v < VECTORS; v++)
+                sum[r][v] = _mm512_dpbf16_ps(sum[r][v], pair, weight[v]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v++)
+            _mm512_storeu_ps(sums + r * PANEL + v * LANES, sum[r][v]);
+}
+
+BF16 static void multiply_rows(const struct slice *s, int64_t rows) {
+    int64_t r = 0;
+    for (; r + ROWS <= rows; r += ROWS)
+        multiply(s, r, ROWS);
+    switch (rows - r) {
+    case 5:
+        multiply(s, r, 5);
+        break;
+    case 4:
+        multiply(s, r, 4);
+        break;
+    case 3:
+        multiply(s, r, 3);
+        break;
+    case 2:
+        multiply(s, r, 2);
+        break;
+    case 1:
+        multiply(s, r, 1);
+        break;
+    default:
+        break;
+    }
+}
+
+BF16 static void put_sums(struct mat y, const float *sums, bool accumulate) {
+    for (int64_t r = 0; r < y.rows; r++)
+        for (int64_t c = 0; c < y.cols; c += LANES) {
+            float *to = mat_row(y, r) + c;
+            __mmask16 lanes = first_lanes(y.cols - c);
+            __m512 sum = _mm512_loadu_ps(sums + r * PANEL + c);
+            if (accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum);
+            _mm512_mask_storeu_ps(to, lanes, sum);
+        }
+}
+
+struct bf16_task {
+    struct device *dev;
+    struct mat y, x;
+    const uint32_t *packed;
+    bool accumulate;
+    int64_t panels, across; /* panels of a task; tasks in a row */
+};
+
+/* One task: rows of x and y, panels begin .. end-1. */
+static void bf16_block(const struct bf16_task *t, unsigned char *scratch, int64_t row, int64_t begin, int64_t end) {
+    const int64_t in = t->x.cols, pairs = bf16_pairs(in), rows = bf16_min(TASK_ROWS, t->y.rows - row);
+    uint16_t *x = (uint16_t *)(void *)scratch;
+    struct slice s = {.sums = (float *)(void *)(scratch + X_BYTES)};
+    for (int64_t at = 0; at < in; at += DEPTH_MAX) {
+        const int64_t depth = bf16_min(DEPTH_MAX, in - at), stride = (depth + STEP - 1) / STEP * STEP + PAD;
+        round_rows(x, stride, mat_rows(t->x, row, rows), at, depth);
+        s.stride = stride / 2;
+        for (int64_t p = begin; p < end; p++) {
+            for (int64_t i = 0; i < bf16_pairs(depth); i += SLICE) {
+                s.x = (const uint32_t *)(const void *)x + i;
+                s.w = t->packed + (p * pairs + at / 2 + i) * PANEL;
+                s.pairs = bf16_min(SLICE, bf16_pairs(depth) - i);
+                s.begin = i == 0;
+                multiply_rows(&s, rows);
+            }
+            int64_t cols = bf16_min(PANEL, t->y.cols - p * PANEL);
+            put_sums(mat_cols(mat_rows(t->y, row, rows), p * PANEL, cols), s.sums, t->accumulate || at > 0);
+        }
+    }
+}
+
+static void bf16_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct bf16_task *t = context;
+    const int64_t panels = bf16_panels(t->y.cols);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = i % t->across * t->panels;
+        bf16_block(t, device_scratch(t->dev, worker), i / t->across * TASK_ROWS, first,
+                   bf16_min(first + t->panels, panels));
+    }
+}
+
+static void bf16_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    struct bf16_task t = {.dev = dev,
+                          .y = y,
+                          .x = x,
+                          .packed = (const uint32_t *)(const void *)packed,
+                          .accumulate = accumulate,
+                          .panels = dev->threads ? TASK_PANELS : bf16_panels(y.cols)};
+    t.across = (bf16_panels(y.cols) + t.panels - 1) / t.panels;
+    threads_for(dev->threads, (y.rows + TASK_ROWS - 1) / TASK_ROWS * t.across, 1, bf16_blocks, &t);
+}
+
+const struct matmul_bf16 matmul_bf16 = {.open = bf16_open,
+                                        .packed_elements = bf16_packed_elements,
+                                        .pack = bf16_pack,
+                                        .forward_packed = bf16_forward_packed};
