@@ -15,19 +15,21 @@ enum { REPLAY_PASSAGES = 8 };
 
 /* ---- packed weights ---- */
 
-/* Weights in the layout of matmul->pack, on a CPU. NULL: not packed; products then read the weights themselves. */
+/* Weights in the layout of matmul->pack, or of pack_rounded, on a CPU. NULL: not packed; products then read the weights
+ * themselves. */
 struct packed_layer {
     float *qkv, *o, *gate_up, *down;
 };
 struct decoder_packed {
+    bool rounded;
     float *memory, *key_proj;
     struct packed_layer layers[];
 };
 
-/* Packs the next matrix into `memory` (NULL: only counts), beginning on a cache line. */
-static float *packed_next(struct device *dev, float *memory, size_t *used, struct mat w) {
-    float *to = memory ? memory + *used : NULL;
-    if (to) dev->ops->matmul->pack(dev, to, w);
+/* Packs the next matrix into p->memory (NULL: only counts), beginning on a cache line. */
+static float *packed_next(struct device *dev, const struct decoder_packed *p, size_t *used, struct mat w) {
+    float *to = p->memory ? p->memory + *used : NULL;
+    if (to) (p->rounded ? dev->ops->matmul->pack_rounded : dev->ops->matmul->pack)(dev, to, w);
     *used += ((size_t)dev->ops->matmul->packed_elements(w.rows, w.cols) + 15) / 16 * 16;
     return to;
 }
@@ -37,38 +39,40 @@ static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     size_t used = 0;
     for (int i = 0; i < model_config_layers(&d->config); i++) {
         const struct block_weights *w = &d->weights.layers[i];
-        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p->memory, &used, w->qkv),
-                                             .o = packed_next(d->dev, p->memory, &used, w->o),
-                                             .gate_up = packed_next(d->dev, p->memory, &used, w->gate_up),
-                                             .down = packed_next(d->dev, p->memory, &used, w->down)};
+        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p, &used, w->qkv),
+                                             .o = packed_next(d->dev, p, &used, w->o),
+                                             .gate_up = packed_next(d->dev, p, &used, w->gate_up),
+                                             .down = packed_next(d->dev, p, &used, w->down)};
     }
-    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p->memory, &used, d->scratch.key_proj);
+    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->scratch.key_proj);
     return used;
 }
 
 /* Packs the weights once for all passages of a decoder, because they do not change while passages are read. */
-static enum status decoder_pack(struct decoder *d) {
+static enum status decoder_pack(struct decoder *d, bool rounded) {
     unsigned char *memory;
     const size_t layers = (size_t)model_config_layers(&d->config);
-    if (d->packed || !d->dev->shares_memory) return STATUS_OK;
+    if (d->packed[rounded] || !d->dev->shares_memory) return STATUS_OK;
     assert(d->type == DTYPE_F32);
-    TRY(memory_allocate_zero(&memory, sizeof *d->packed + layers * sizeof d->packed->layers[0]));
+    TRY(memory_allocate_zero(&memory, sizeof(struct decoder_packed) + layers * sizeof(struct packed_layer)));
     struct decoder_packed *p = (struct decoder_packed *)(void *)memory;
+    p->rounded = rounded;
     enum status s = device_allocate(d->dev, &p->memory, packed_fill(p, d));
     if (s != STATUS_OK) {
         memory_free(memory);
         return s;
     }
     packed_fill(p, d);
-    d->packed = p;
+    d->packed[rounded] = p;
     return STATUS_OK;
 }
 
 void decoder_packed_free(struct decoder *d) {
-    if (!d->packed) return;
-    device_release(d->dev, d->packed->memory);
-    memory_free(d->packed);
-    d->packed = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (d->packed[i]) device_release(d->dev, d->packed[i]->memory);
+        memory_free(d->packed[i]);
+        d->packed[i] = NULL;
+    }
 }
 
 /* ---- start and end ---- */
@@ -81,7 +85,8 @@ struct passages_workspace {
 
 struct decoder_passages {
     struct decoder *decoder;
-    int64_t length, positions, batch; /* positions of a passage, with its landmarks; number of passages of a batch */
+    const struct decoder_packed *packed; /* NULL on a GPU */
+    int64_t length, positions, batch;    /* positions of a passage, with its landmarks; number of passages of a batch */
     int threads;
     void *memory;
     int32_t *ids, *ids_there; /* [threads][batch*positions] */
@@ -106,7 +111,7 @@ static void passages_lay(void *of, struct carve *c) {
         };
 }
 
-enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length) {
+enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
     struct decoder_passages *p = NULL;
     assert(length >= 1 && length % d->config.chunk == 0);
     if (d->config.recurrent_layer > 0)
@@ -128,7 +133,9 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
     p->batch = rows > p->positions ? rows / p->positions : 1;
     size_t bytes, numbers = (size_t)(p->batch * p->positions);
     enum status s;
-    TRY_GOTO(s, decoder_pack(d), failed);
+    rounded = rounded && d->dev->ops->matmul->rounds(d->dev);
+    TRY_GOTO(s, decoder_pack(d, rounded), failed);
+    p->packed = d->packed[rounded];
     TRY_GOTO(s, memory_allocate_zero(&p->workspaces, (size_t)p->threads), failed);
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
     TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
@@ -192,16 +199,19 @@ static void passages_stage(const struct passages_job *b, const int32_t *ids, int
     device_upload(b->dev, b->w->ids_there, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
 }
 
-static void passages_product(struct device *dev, struct mat y, struct mat x, struct mat w, const float *packed,
-                             bool accumulate) {
-    if (packed)
-        dev->ops->matmul->forward_packed(dev, y, x, packed, accumulate);
+static void passages_product(const struct passages_job *b, struct mat y, struct mat x, struct mat w,
+                             const float *packed, bool accumulate) {
+    const struct matmul_ops *ops = b->dev->ops->matmul;
+    if (!packed)
+        ops->forward(b->dev, y, x, w, accumulate);
+    else if (b->p->packed->rounded)
+        ops->forward_rounded(b->dev, y, x, packed, accumulate);
     else
-        dev->ops->matmul->forward(dev, y, x, w, accumulate);
+        ops->forward_packed(b->dev, y, x, packed, accumulate);
 }
 
-static struct packed_layer passages_packed(const struct decoder *d, int layer) {
-    return d->packed ? d->packed->layers[layer] : (struct packed_layer){0};
+static struct packed_layer passages_packed(const struct decoder_passages *p, int layer) {
+    return p->packed ? p->packed->layers[layer] : (struct packed_layer){0};
 }
 
 static void passages_norm(struct device *dev, struct mat y, struct mat x, struct mat w, float eps) {
@@ -211,11 +221,11 @@ static void passages_norm(struct device *dev, struct mat y, struct mat x, struct
 static void passages_attend(const struct passages_job *b, struct mat x, int layer) {
     const struct decoder *d = b->p->decoder;
     const struct block_weights *w = &d->weights.layers[layer];
-    const struct packed_layer packed = passages_packed(d, layer);
+    const struct packed_layer packed = passages_packed(b->p, layer);
     int64_t cols = d->config.hidden;
     struct mat qkv = mat_rows(b->w->qkv, 0, x.rows), q = mat_cols(qkv, 0, cols), norm = mat_rows(b->w->norm, 0, x.rows);
     passages_norm(b->dev, norm, x, w->input_norm, d->config.rms_eps);
-    passages_product(b->dev, qkv, norm, w->qkv, packed.qkv, false);
+    passages_product(b, qkv, norm, w->qkv, packed.qkv, false);
     const struct attention_sequences in = {.q = q,
                                            .k = mat_cols(qkv, cols, cols),
                                            .v = mat_cols(qkv, 2 * cols, cols),
@@ -223,19 +233,19 @@ static void passages_attend(const struct passages_job *b, struct mat x, int laye
                                            .heads = d->config.heads,
                                            .window = d->config.window};
     b->dev->ops->attention->forward_sequences(b->dev, norm, mat_rows(b->w->lse, 0, x.rows), &in);
-    passages_product(b->dev, x, norm, w->o, packed.o, true);
+    passages_product(b, x, norm, w->o, packed.o, true);
 }
 
 static void passages_mlp(const struct passages_job *b, struct mat x, int layer) {
     const struct decoder *d = b->p->decoder;
     const struct block_weights *w = &d->weights.layers[layer];
-    const struct packed_layer packed = passages_packed(d, layer);
+    const struct packed_layer packed = passages_packed(b->p, layer);
     struct mat norm = mat_rows(b->w->norm, 0, x.rows), gate_up = mat_rows(b->w->gate_up, 0, x.rows);
     struct mat gate = mat_cols(gate_up, 0, w->gate.rows), up = mat_cols(gate_up, w->gate.rows, w->up.rows);
     passages_norm(b->dev, norm, x, w->post_norm, d->config.rms_eps);
-    passages_product(b->dev, gate_up, norm, w->gate_up, packed.gate_up, false);
+    passages_product(b, gate_up, norm, w->gate_up, packed.gate_up, false);
     b->dev->ops->elementwise->swiglu(b->dev, gate, gate, up);
-    passages_product(b->dev, x, gate, w->down, packed.down, true);
+    passages_product(b, x, gate, w->down, packed.down, true);
 }
 
 /* Makes keys as decoder_keys_make does, with this batch's device. */
@@ -246,7 +256,7 @@ static void passages_keys(const struct passages_job *b, struct mat keys, struct 
     passages_norm(b->dev, state, x, d->weights.layers[key_layer - 1].post_norm, d->config.rms_eps);
     assert(!projected || keys.cols == d->config.hidden);
     if (projected)
-        passages_product(b->dev, keys, state, d->scratch.key_proj, d->packed ? d->packed->key_proj : NULL, false);
+        passages_product(b, keys, state, d->scratch.key_proj, b->p->packed ? b->p->packed->key_proj : NULL, false);
 }
 
 static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {

@@ -3,13 +3,17 @@
  *
  * A passage is `length` ids, a whole number of chunks. Results equal those of decoder_forward on a new state without
  * retrieval up to rounding. Their bits depend neither on which passages are encoded together nor on the number of
- * threads. For one thread at a time per decoder. */
+ * threads. For one thread at a time per decoder.
+ *
+ * rounded: on a CPU with instructions for it, products round weights and activations to bf16, as a GPU does
+ * (kernels/linear/matmul.h, `rounds`); sums and all other ops stay in float32. Keys that are stored, or compared with
+ * those of another computation, are not rounded. */
 #pragma once
 #include "decoder/decoder.h"
 
 struct decoder_passages;
 /* The decoder is borrowed until decoder_passages_free. */
-enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length);
+enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
 
 /* Writes keys [n*length, d], dense device memory in the weights' type: the key states of layer key_layer (from 1) at

@@ -58,9 +58,9 @@ static enum status open_towers(struct engine *e) {
     return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
 }
 
-static enum status open_weights(struct engine *e, enum dtype type, const char *dtype, bool decoding) {
+static enum status open_weights(struct engine *e, enum dtype type, bool decoding) {
     TRY(weights_open(&e->weights, e->device, e->model.params, type));
-    bool narrow = decoding && e->device->shares_memory && strcmp(dtype, "f32") != 0;
+    bool narrow = decoding && e->device->shares_memory && e->rounded;
     return narrow ? weights_narrow(&e->weights, e->device, decoder_reads) : STATUS_OK;
 }
 
@@ -77,7 +77,7 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
     if (config->store) TRY(open_store(e, config->store, config));
     TRY(device_choose(&e->device, &type, &config->where, config->threads));
     if (config->encoder) TRY(open_external(e, config, type));
-    TRY(open_weights(e, type, config->where.dtype, config->decoding));
+    TRY(open_weights(e, type, config->decoding));
     return open_towers(e);
 }
 
@@ -85,6 +85,7 @@ enum status engine_open(struct engine *out, const struct engine_config *config) 
     memset(out, 0, sizeof *out);
     out->report = config->where.report;
     out->devices = config->where.devices;
+    out->rounded = strcmp(config->where.dtype, "f32") != 0;
     enum status status = open_parts(out, config);
     if (status != STATUS_OK) engine_close(out);
     return status;
@@ -113,12 +114,13 @@ static enum status share_parts(struct engine *e, const struct device_choice *whe
     if (shared)
         e->weights = e->of->weights;
     else
-        TRY(open_weights(e, type, where->dtype, true));
+        TRY(open_weights(e, type, true));
     return open_towers(e);
 }
 
 enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads) {
-    *out = (struct engine){.model = of->model, .report = where->report, .of = of};
+    *out = (struct engine){
+        .model = of->model, .report = where->report, .of = of, .rounded = strcmp(where->dtype, "f32") != 0};
     enum status status = share_parts(out, where, threads);
     if (status != STATUS_OK) engine_close(out);
     return status;

@@ -27,6 +27,7 @@ struct engine {
     struct model_folder model;
     struct device *device;
     struct weights weights;              /* on the device */
+    bool rounded;                        /* passages of a token memory may be rounded to bf16: dtype is not "f32" */
     struct encoder *encoder;             /* NULL for a Base LM */
     struct external_encoder *external;   /* NULL: none is needed */
     struct decoder *decoder;

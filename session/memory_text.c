@@ -50,7 +50,8 @@ static enum status memory_text_source(struct memory_text *t) {
                                                 .k = c->k,
                                                 .before = c->before,
                                                 .after = c->after,
-                                                .key_layer = c->key_layer};
+                                                .key_layer = c->key_layer,
+                                                .rounded = e->rounded};
     TRY(memory_allocate(&t->chunks, (size_t)c->k));
     TRY(memory_allocate(&t->scores, (size_t)c->k));
     return memory_source_create(&t->source, &config);

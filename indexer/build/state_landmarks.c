@@ -69,7 +69,7 @@ static enum status states_centre(struct state_landmarks *s) {
 static enum status states_allocate(struct state_landmarks *s, struct decoder *decoder) {
     const size_t cols = (size_t)s->config->hidden;
     s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
-    TRY(decoder_passages_create(&s->passages, decoder, s->config->chunk));
+    TRY(decoder_passages_create(&s->passages, decoder, s->config->chunk, false));
     TRY(device_allocate(s->device, &s->keys.data, mat_bytes(s->keys)));
     TRY(device_allocate_host(s->device, &s->here, mat_bytes(s->keys)));
     TRY(memory_allocate(&s->row, cols));

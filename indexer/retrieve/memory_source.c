@@ -64,7 +64,7 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
-    return decoder_passages_create(&m->passages, c->decoder, m->length);
+    return decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded);
 }
 
 static enum status source_check_lexical(const struct lexical *lexical, const struct store_info *store) {

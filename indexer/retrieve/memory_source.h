@@ -33,6 +33,7 @@ struct memory_source_config {
     int k, before, after, key_layer;     /* key_layer: as in struct decoder_output */
     int look_back;                       /* number of tokens of a query; 0: MEMORY_LOOK_BACK */
     int64_t slots;                       /* of the pool, at least k; 0: a default for the device */
+    bool rounded;                        /* products of passages in bf16, as in decoder/decoder_passages.h */
 };
 struct memory_source;
 /* STATUS_MISMATCH: the searcher's lexical index is not that of this store. */

@@ -199,7 +199,7 @@ static void check_inference(const struct memory_case *of, uint64_t seed) {
     const struct decoder_output out = {.keys = mat_f32(keys, n, hidden), .key_layer = c.key_layer};
     CHECK_OK(decoder_forward(state, &out, ids, n));
     check_keys(s->mixture, rows, keys, n);
-    CHECK_OK(decoder_passages_create(&passages, decoder, length));
+    CHECK_OK(decoder_passages_create(&passages, decoder, length, false));
     for (int64_t p = 0; p < (int64_t)c.sequences * c.blocks * c.reads.passages; p++) {
         if (t.passage_documents[p] < 0 || t.passages[(p + 1) * MEMORY_NUMBERS - 2] < 0) continue;
         for (int64_t i = 0; i < length; i++)

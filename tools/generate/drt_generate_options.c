@@ -71,7 +71,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
          "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
-         "they are the same",
+         "they are the same, and rounds passages of a token memory to bf16 if it has instructions for it",
          0, 0},
         OPTION_THREADS(o->threads),
     };

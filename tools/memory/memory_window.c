@@ -27,7 +27,8 @@ static enum status window_source(struct memory_window *w) {
                                                 .k = c->k,
                                                 .before = c->before,
                                                 .after = c->after,
-                                                .key_layer = c->key_layer};
+                                                .key_layer = c->key_layer,
+                                                .rounded = e->rounded};
     return memory_source_create(&w->source, &config);
 }
 

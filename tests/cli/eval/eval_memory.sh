@@ -30,6 +30,18 @@ cmp -s "$TMP/memory.json" "$TMP/memory1.json" || die "another gate with three th
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-config "$TMP/memory.json" --documents odd --json
 both=$(figure memory-both)
 awk -v b="$both" -v n="$(figure none)" 'BEGIN { exit !(b < 0.7 * n) }' || die "a fitted memory gives $both"
+# Passages are rounded on a processor with AVX512_BF16, unless --dtype is f32. The own past is not.
+for dtype in auto f32; do
+    expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus --memory-config "$TMP/memory.json" --dtype $dtype --json
+    declare "corpus_$dtype=$(figure memory-corpus)" "own_$dtype=$(figure memory-own)"
+done
+awk -v a="$corpus_auto" -v b="$corpus_f32" 'BEGIN { exit !(a < b * 1.01 && b < a * 1.01) }' || die "rounded passages: $corpus_auto against $corpus_f32"
+[ "$own_auto" = "$own_f32" ] || die "the own past is rounded: $own_auto against $own_f32"
+if grep -q avx512_bf16 /proc/cpuinfo; then
+    [ "$corpus_auto" != "$corpus_f32" ] || die "no passage is rounded, or --dtype f32 rounds: $corpus_auto"
+else
+    [ "$corpus_auto" = "$corpus_f32" ] || die "--dtype f32 changes the corpus: $corpus_auto against $corpus_f32"
+fi
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --documents all --json
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b * 1.000001 && b < a * 1.000001) }' || die "$3: $1 against $2"; }
 near "$(figure none)" "$none" "none of ppl and of fit-memory"

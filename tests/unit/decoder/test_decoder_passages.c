@@ -1,0 +1,97 @@
+/* test_decoder_passages.c -- key states of passages: float32 products against decoder_forward; rounded products, of the
+ * same decoder at the same time, near them; the same bits in any batch and with any number of threads. */
+#include "base/rng.h"
+#include "decoder/decoder_passages.h"
+#include "kernels/device/device_internal.h"
+#include "kernels/ops.h"
+#include "model/params.h"
+#include "tests/test.h"
+#include <math.h>
+
+enum { VOCAB = 97, D = 64, LENGTH = 126, N = 11, LAYER = 3 };
+static int32_t ids[N * LENGTH];
+static float plain[N * LENGTH * D], exact[N * LENGTH * D], rounded[N * LENGTH * D], again[N * LENGTH * D];
+
+/* |a - b| / |b| */
+static double distance(const float *a, const float *b) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < N * LENGTH * D; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / size);
+}
+
+/* The first passages, then the others. */
+static void encode(float *keys, struct decoder_passages *passages, int64_t first) {
+    const int64_t numbers = first * LENGTH * D;
+    if (first) decoder_passages_encode(passages, mat_f32(keys, first * LENGTH, D), LAYER, ids, first);
+    decoder_passages_encode(passages, mat_f32(keys + numbers, (N - first) * LENGTH, D), LAYER, ids + first * LENGTH,
+                            N - first);
+}
+
+static void read_plain(struct decoder *decoder) {
+    for (int64_t i = 0; i < N; i++) {
+        struct decoder_state *state;
+        const struct decoder_output out = {.keys = mat_f32(plain + i * LENGTH * D, LENGTH, D), .key_layer = LAYER};
+        CHECK_OK(decoder_state_create(&state, decoder, NULL));
+        CHECK_OK(decoder_forward(state, &out, ids + i * LENGTH, LENGTH));
+        decoder_state_free(state);
+    }
+}
+
+static void passages_run(const struct model_config *config, const struct weights *weights, int threads, bool rounds) {
+    struct device *device;
+    struct decoder *decoder;
+    struct decoder_passages *in_float, *in_bf16;
+    CHECK_OK(device_open(&device, "cpu", threads));
+    if (!rounds) device_cpu_without_bf16(device);
+    rounds = device->ops->matmul->rounds(device);
+    CHECK_OK(decoder_create(&decoder, device, config, weights, 0));
+    CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, true));
+    CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, false));
+    if (threads == 1) {
+        read_plain(decoder);
+        encode(exact, in_float, 0);
+        encode(rounded, in_bf16, 0);
+        CHECK(distance(exact, plain) < 1e-5);
+        CHECK(rounds ? distance(rounded, exact) > 1e-4 : memcmp(rounded, exact, sizeof exact) == 0);
+        CHECK(distance(rounded, exact) < 2e-2);
+    } else {
+        encode(again, in_float, 4);
+        CHECK(memcmp(again, exact, sizeof again) == 0);
+        encode(again, in_bf16, 7);
+        CHECK(memcmp(again, rounded, sizeof again) == 0);
+    }
+    decoder_passages_free(in_float);
+    decoder_passages_free(in_bf16);
+    decoder_free(decoder);
+    device_close(device);
+}
+
+int main(void) {
+    struct model_config config;
+    struct params *params;
+    struct rng rng = rng_make(8, 0);
+    char json[400];
+    int n = snprintf(json, sizeof json,
+                     "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":96,\"num_attention_heads\":2,"
+                     "\"decoder_layers\":[%d],\"encoder_layers\":0,\"enc_chunk_size\":63,\"slide_window\":100,"
+                     "\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true}",
+                     VOCAB, D, LAYER);
+    CHECK_OK(model_config_parse(&config, "test", json, (size_t)n));
+    CHECK_OK(params_init(&params, &config, 5));
+    for (int i = 0; i < params_count(params); i++) {
+        const struct param *p = params_at(params, i);
+        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
+            ((float *)p->data)[j] *= p->rows == VOCAB ? 10 : 5;
+    }
+    for (int64_t i = 0; i < N * LENGTH; i++)
+        ids[i] = (int32_t)rng_below(&rng, VOCAB);
+    const struct weights weights = weights_of_params(params);
+    for (int rounds = 0; rounds < 2; rounds++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            passages_run(&config, &weights, threads, rounds);
+    params_free(params);
+    return 0;
+}
