@@ -141,6 +141,7 @@ void engine_text_open(struct engine *out, const struct engine *of, struct store_
 
 void engine_text_close(struct engine *e, const struct searcher *searcher) {
     if (e->searcher != searcher) searcher_close(e->searcher);
+    if (e->of && e->group.devices != e->of->group.devices) device_group_close(&e->group);
     memset(e, 0, sizeof *e);
 }
 
