@@ -23,20 +23,17 @@ static enum status library_next_document(void *context, struct source_document *
     return STATUS_OK;
 }
 
-/* Landmarks are made by the model's encoder, or of a Base LM's key states. */
+/* With a tower of its own, whose batches fill the device and whose memory is free afterwards. */
 static enum status library_build_landmarks(struct indexer_report *report, struct indexer_config *config,
                                            struct drt_model *m) {
     const struct engine *e = &m->engine;
-    if (!e->model.config.base_lm) {
-        TRY(library_model_encodes(m));
-        TRY(library_encoder(&config->encoder, m, INT64_MAX));
-        return indexer_run(report, config);
-    }
-    struct state_landmarks *states = NULL;
-    TRY(state_landmarks_create(&states, e->device, e->decoder, &e->model.config));
-    config->states = states;
-    enum status status = indexer_run(report, config);
-    state_landmarks_free(states);
+    struct chunk_tower tower = {0};
+    if (!e->model.config.base_lm) TRY(library_model_encodes(m));
+    enum status status = chunk_tower_open(&tower, e->device, &e->model.config, &e->weights);
+    config->encoder = tower.encoder;
+    config->states = tower.states;
+    if (status == STATUS_OK) status = indexer_run(report, config);
+    chunk_tower_close(&tower);
     return status;
 }
 

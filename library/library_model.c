@@ -122,7 +122,7 @@ enum status library_model_encodes(const struct drt_model *m) {
 
 /* The engine's encoder has memory for the chunks of a retrieval, which are too few to fill a GPU. An encoder for larger
  * batches is made when it is first needed. */
-enum status library_encoder(struct encoder **out, struct drt_model *m, int64_t n) {
+static enum status library_encoder(struct encoder **out, struct drt_model *m, int64_t n) {
     const struct engine *e = &m->engine;
     *out = e->encoder;
     if (e->device->shares_memory || n <= encoder_batch(e->encoder)) return STATUS_OK;

@@ -35,3 +35,19 @@ static inline void check_on(const char *file, int line, const char *what, const 
 #define CHECK_ON(what, twin, naive, ref, n, type) check_on(__FILE__, __LINE__, what, twin, naive, ref, n, type)
 #define CHECK_SAME(a, b, n) CHECK(memcmp(a, b, (size_t)(n) * sizeof *(a)) == 0)
 
+/* Each number within `part` of the greatest reference. */
+static inline void check_part(const char *what, const float *twin, const double *ref, int64_t n, double part) {
+    double largest = 0, error = 0;
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(ref[i]));
+    for (int64_t i = 0; i < n; i++) {
+        double e = fabs((double)twin[i] - ref[i]);
+        if (!(e <= error)) error = e, at = i;
+        if (isnan(e)) break;
+    }
+    if (error <= part * largest) return;
+    fprintf(stderr, "%s: index %lld of %lld: %.9g, ref %.9g, tolerance %g\n", what, (long long)at, (long long)n,
+            (double)twin[at], ref[at], part * largest);
+    test_fail(__FILE__, __LINE__, "a result differs from its reference");
+}

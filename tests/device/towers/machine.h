@@ -39,3 +39,12 @@ static inline double relative_of(const float *a, const float *b, int64_t n) {
     }
     return sqrt(squares / size);
 }
+
+/* Skips the test on a machine without a GPU. */
+static inline void need_gpu(void) {
+    struct device *gpu;
+    enum status s = device_open(&gpu, "cuda", 1);
+    if (s == STATUS_UNSUPPORTED) test_skip(status_message());
+    CHECK_OK(s);
+    device_close(gpu);
+}

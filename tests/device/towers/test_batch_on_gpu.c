@@ -174,12 +174,8 @@ static void check(const struct variant *v) {
 }
 
 int main(int argc, char **argv) {
-    struct device *gpu;
     test_start(argc, argv, 4);
-    enum status s = device_open(&gpu, "cuda", 1);
-    if (s == STATUS_UNSUPPORTED) test_skip(status_message());
-    CHECK_OK(s);
-    device_close(gpu);
+    need_gpu();
     struct rng rng = rng_make(test_seed(), 3);
     for (int i = 0; i < TEXTS; i++)
         for (int j = 0; j < LENGTH; j++)

@@ -358,12 +358,8 @@ static void check_lost(const char *name, float weight) {
 }
 
 int main(int argc, char **argv) {
-    struct device *gpu;
     test_start(argc, argv, 4);
-    enum status s = device_open(&gpu, "cuda", 1);
-    if (s == STATUS_UNSUPPORTED) test_skip(status_message());
-    CHECK_OK(s);
-    device_close(gpu);
+    need_gpu();
     for (size_t i = 0; i < ARRAY_LEN(variants); i++)
         check(&variants[i]);
     const char *added[] = {"o_proj", "down_proj"};
