@@ -69,6 +69,7 @@ _drt_options() {
 --store dir
 --corpus-retrieval -
 --self-retrieval -
+--searcher landmark|lexical|hybrid
 --exact -
 --exact-fallback -
 --nprobe value
@@ -138,6 +139,7 @@ _drt_options() {
 --store dir
 --corpus-retrieval -
 --self-retrieval -
+--searcher landmark|lexical|hybrid
 --exact -
 --exact-fallback -
 --nprobe value

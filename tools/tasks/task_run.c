@@ -7,9 +7,9 @@
 const char *task_run_usage(const struct task_run_options *o) {
     if (o->corpus && !o->store) return "--corpus-retrieval needs --store DIR";
     if (o->store && !o->corpus) return "--store needs --corpus-retrieval (without it the store is not used)";
-    if ((o->exact || o->exact_fallback || o->nprobe) && !o->corpus)
-        return "--exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval";
-    return NULL;
+    if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
+        return "--searcher, --exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval";
+    return SEARCH_OPTIONS_WRONG(*o);
 }
 
 enum status task_run_open(struct task_run *out, const struct task_run_options *o, int64_t max_tokens,
@@ -23,7 +23,8 @@ enum status task_run_open(struct task_run *out, const struct task_run_options *o
     *out = (struct task_run){0};
     TRY(engine_open(&out->engine, &config));
     const struct generation_config generation = {.engine = &out->engine,
-                                                 .retrieval = {.self = o->self,
+                                                 .retrieval = {.searcher = corpus_search_kind(o->searcher),
+                                                               .self = o->self,
                                                                .corpus = o->corpus,
                                                                .exact = o->exact,
                                                                .exact_fallback = o->exact_fallback,

@@ -6,17 +6,19 @@
 
 struct task_run_options {
     const char *model, *store;
+    const char *searcher;                /* landmark, lexical or hybrid */
     bool corpus, self, exact, exact_fallback, json;
     struct device_choice where;
     int64_t nprobe, threads, seed;
 };
+#define TASK_RUN_DEFAULT {.where = DEVICE_CHOICE_DEFAULT, .searcher = "landmark"}
 /* Rows of an option table, as in option_rows.h. o: struct task_run_options. */
 #define OPTIONS_OF_TASK_RUN(o)                                                                                         \
     OPTION_MODEL((o).model), OPTION_STORE_OF_MODEL((o).store),                                                         \
     {"corpus-retrieval", ARG_FLAG, &(o).corpus, NULL, "retrieve from the store", 0, 0},                                \
     {"self-retrieval", ARG_FLAG, &(o).self, NULL, "retrieve from the text's own past", 0, 0},                          \
-    OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
-    OPTIONS_OF_MACHINE((o).where, (o).threads), OPTION_JSON((o).json, "print one JSON object instead of a table")
+    OPTIONS_OF_SEARCH(o), OPTIONS_OF_MACHINE((o).where, (o).threads),                                                  \
+        OPTION_JSON((o).json, "print one JSON object instead of a table")
 
 /* Returns the error of wrong options; NULL: they are valid. */
 const char *task_run_usage(const struct task_run_options *o);

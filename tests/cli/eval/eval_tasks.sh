@@ -126,6 +126,16 @@ expect 0 "$BIN/drt-index" add "$TMP/needles.u32" --store "$TMP/store" --model "$
 expect 0 niah --trials 3 --context 512 --store "$TMP/store" --corpus-retrieval
 out_has "single "
 
+# By words: the key's random ids are those of few chunks. Options of a search need a store.
+expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --write-documents "$TMP/keys.u32"
+expect 0 "$BIN/drt-index" add "$TMP/keys.u32" --store "$TMP/store" --model "$TMP/model"
+for searcher in landmark hybrid lexical; do
+    expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --store "$TMP/store" --corpus-retrieval --searcher $searcher --json
+done
+[ "$(json_int "$OUT" retrieved)" -ge 5 ] || die "words retrieved few of 8 keys: $(grep retrieved "$OUT")"
+expect_usage "--searcher, --exact" niah --searcher lexical
+expect_usage "scans no landmarks" niah --store "$TMP/store" --corpus-retrieval --searcher lexical --exact
+
 # In a store of one document, the chunks that are read tell whether its value is among them.
 expect 0 niah --trials 1 --context 512 --write-documents "$TMP/one-needle.u32"
 expect 0 "$BIN/drt-index" build "$TMP/one-needle.u32" --out "$TMP/needle-store" --model "$TMP/model"

@@ -141,7 +141,7 @@ static const char *niah_usage(struct niah_options *o) {
 }
 
 int eval_niah(int argc, char **argv, const char **operands) {
-    struct niah_options o = {.run.where = DEVICE_CHOICE_DEFAULT,
+    struct niah_options o = {.run = TASK_RUN_DEFAULT,
                              .format = "auto",
                              .text_field = "text",
                              .tasks = "single",

@@ -151,7 +151,7 @@ static enum status tasks_run(struct tasks_state *s, struct tasks_file_result *re
 }
 
 int eval_tasks(int argc, char **argv, const char **operands) {
-    struct tasks_options o = {.run.where = DEVICE_CHOICE_DEFAULT, .metric = "auto", .max_tokens = 64};
+    struct tasks_options o = {.run = TASK_RUN_DEFAULT, .metric = "auto", .max_tokens = 64};
     struct tasks_state s = {.options = &o};
     struct tasks_file_result results[64] = {0};
     struct progress_line *line = NULL;
