@@ -13,7 +13,8 @@
 static int parse(struct niah_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
-        {"data", ARG_STRINGS, &o->data, "FILE", "text to hide needles in (required; may be given several times)", 0, 0},
+        {"data", ARG_STRINGS, &o->data, "FILE",
+         "text to hide needles in (required; each of several gives an equal share)", 0, 0},
         OPTION_FORMAT(o->format, "--data"),
         OPTION_TEXT_FIELD(o->text_field),
         {"tasks", ARG_STRING, &o->tasks, "LIST", "any of single,multi-key,multi-value,two-hop", 0, 0},

@@ -56,14 +56,11 @@ static enum status niah_add_document(struct niah_state *s, const struct document
     return STATUS_OK;
 }
 
-static enum status niah_haystack(struct niah_state *s) {
+/* Reads one input until the haystack has `most` ids. */
+static enum status niah_read(struct niah_state *s, const char *const *input, int64_t most) {
     const struct niah_options *o = s->options;
-    const int64_t most = o->context[o->n_contexts - 1] + HAYSTACK_MORE;
-    struct reader_config config = {.inputs = o->data.items,
-                                   .n_inputs = o->data.count,
-                                   .text_field = o->text_field,
-                                   .eod_id = s->eos,
-                                   .progress = s->progress};
+    struct reader_config config = {
+        .inputs = input, .n_inputs = 1, .text_field = o->text_field, .eod_id = s->eos, .progress = s->progress};
     struct reader *reader;
     struct document d;
     int more = 1;
@@ -79,6 +76,15 @@ static enum status niah_haystack(struct niah_state *s) {
     }
     reader_close(reader);
     return status;
+}
+
+/* Each input gives an equal share, or all it has: a text's needles then lie in every kind of text. */
+static enum status niah_haystack(struct niah_state *s) {
+    const struct niah_options *o = s->options;
+    const int64_t most = o->context[o->n_contexts - 1] + HAYSTACK_MORE;
+    for (int i = 0; i < o->data.count; i++)
+        TRY(niah_read(s, &o->data.items[i], s->n_haystack + (most - s->n_haystack) / (o->data.count - i)));
+    return STATUS_OK;
 }
 
 /* ---- samples that are written ---------------------------------------------------------------------------- */
