@@ -73,7 +73,10 @@ store)
         drt-index add needles.u32 --store needles.store --model retrieve/model
         touch needles-added
     fi
-    niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --exact --answers store-answers.jsonl
+    for searcher in hybrid lexical landmark; do
+        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --searcher $searcher \
+            --answers "store-$searcher.jsonl"
+    done
     ;;
 ruler)
     for part in ruler:2009 valid-ruler:2010; do
