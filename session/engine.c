@@ -173,6 +173,7 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
                                                   .self = how->self,
                                                   .corpus = how->corpus ? e->view : NULL,
                                                   .searcher = search ? e->searcher : NULL,
+                                                  .continuation = how->continuation,
                                                   .external = how->corpus ? e->external : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,

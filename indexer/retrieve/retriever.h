@@ -27,6 +27,9 @@ struct chunk_retriever_config {
     bool random;
     uint64_t seed;                       /* for `random` */
     int topk;                            /* 0: the model's */
+    /* corpus: up to so many chunks that follow a found chunk in its document are retrieved with it, within topk (RETRO,
+     * Borgeaud et al. 2022, reads a neighbour and its continuation); they are scored as if found; 0: none */
+    int continuation;
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */
     int64_t cache_chunks;                /* capacity of the cache; 0: as many as needed, at least 1024 */
     int64_t exclude_document;            /* corpus: chunks of this document are never retrieved; -1: no document */

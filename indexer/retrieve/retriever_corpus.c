@@ -2,6 +2,7 @@
  *
  * Random chunks depend only on seed, group and chunk number, and not on how a text is divided into calls. */
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "base/rng.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>
@@ -14,7 +15,9 @@ static enum status corpus_allocate(struct corpus_side *c, int64_t max_queries, i
     TRY(memory_allocate(&c->hits, n * (size_t)k));
     TRY(memory_allocate(&c->exclude, n));
     TRY(memory_allocate(&c->landmark, dim));
-    if (config->random && !config->device->shares_memory) TRY(memory_allocate(&c->queries, n * dim));
+    TRY(memory_allocate(&c->chunk_ids, (size_t)config->model->chunk));
+    if ((config->random || config->continuation > 0) && !config->device->shares_memory)
+        TRY(memory_allocate(&c->queries, n * dim));
     int tokens = config->random ? 0 : searcher_tokens(config->searcher);
     if (config->external) {
         TRY(memory_allocate(&c->before, n));
@@ -39,6 +42,7 @@ void corpus_side_close(struct corpus_side *c) {
     memory_free(c->hits);
     memory_free(c->exclude);
     memory_free(c->landmark);
+    memory_free(c->chunk_ids);
     memory_free(c->queries);
     memory_free(c->tail);
     memory_free(c->tokens);
@@ -145,13 +149,57 @@ static enum status corpus_random_candidates(struct corpus_side *c, struct neighb
     return STATUS_OK;
 }
 
+/* Returns the queries in host memory: [n, d]. */
+static const float *corpus_queries(struct corpus_side *c, struct mat queries, int64_t n) {
+    if (!c->queries) return queries.data;
+    device_download(c->config.device, c->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
+    return c->queries;
+}
+
 static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, int group, int64_t first,
                                  struct mat queries, int64_t n, int k) {
-    const float *rows = c->queries ? c->queries : queries.data;
-    if (c->queries) device_download(c->config.device, c->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
+    const float *rows = corpus_queries(c, queries, n);
     for (int64_t i = 0; i < n; i++)
         TRY(corpus_random_candidates(c, to.lists + i * to.stride, &to.used[i], group, first + i,
                                      rows + i * c->config.model->hidden, k));
+    return STATUS_OK;
+}
+
+/* Adds a chunk to chunks [k], if n < k and it is not among them. */
+static int corpus_put(int64_t *chunks, int n, int k, int64_t chunk) {
+    for (int i = 0; i < n; i++)
+        if (chunks[i] == chunk) return n;
+    if (n < k) chunks[n++] = chunk;
+    return n;
+}
+
+/* *end: the first chunk that does not continue `chunk`: of another document, excluded, or beyond `continuation`. */
+static enum status corpus_continues(struct corpus_side *c, int64_t *end, int64_t chunk, struct store_range exclude) {
+    struct store_chunk at;
+    struct store_document d;
+    TRY(store_view_chunk(c->view, &at, c->chunk_ids, chunk));
+    TRY(store_view_document(c->view, &d, at.document));
+    *end = min_i64(chunk + 1 + c->config.continuation, d.first_chunk + d.chunks);
+    if (exclude.begin < exclude.end && exclude.begin > chunk) *end = min_i64(*end, exclude.begin);
+    return STATUS_OK;
+}
+
+/* Adds the best hits, each followed by its continuation, to one query's list. */
+static enum status corpus_continued(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used,
+                                    const struct store_hit *hits, const float *query, struct store_range exclude,
+                                    int k) {
+    int64_t chunks[CHUNK_RETRIEVER_TOPK_MAX] = {0};
+    float scores[CHUNK_RETRIEVER_TOPK_MAX] = {0};
+    int n = 0;
+    for (int i = 0; i < k && hits[i].chunk >= 0 && n < k; i++) {
+        int64_t end;
+        TRY(corpus_continues(c, &end, hits[i].chunk, exclude));
+        for (int64_t chunk = hits[i].chunk; chunk < end; chunk++)
+            n = corpus_put(chunks, n, k, chunk);
+    }
+    if (!c->config.external) TRY(store_view_scores(c->view, scores, query, chunks, n));
+    for (int i = 0; i < n; i++)
+        list[(*used)++] = (struct neighbour_candidate){.score = scores[i], .source = NEIGHBOUR_CORPUS, .id = chunks[i]};
     return STATUS_OK;
 }
 
@@ -169,7 +217,11 @@ static enum status corpus_nearest(struct corpus_side *c, struct corpus_lists to,
                                          .tokens = c->tokens,
                                          .exclude = c->document.begin < c->document.end ? c->exclude : NULL};
     TRY(searcher_search(c->config.searcher, c->hits, &query));
-    for (int64_t i = 0; i < n; i++)
+    const float *rows = c->config.continuation > 0 ? corpus_queries(c, queries, n) : NULL;
+    for (int64_t i = 0; i < n && rows; i++)
+        TRY(corpus_continued(c, to.lists + i * to.stride, &to.used[i], c->hits + i * k,
+                             rows + i * c->config.model->hidden, c->exclude[i], k));
+    for (int64_t i = 0; i < n && !rows; i++)
         for (int64_t j = i * k; j < (i + 1) * k && c->hits[j].chunk >= 0; j++)
             to.lists[i * to.stride + to.used[i]++] = (struct neighbour_candidate){
                 .score = c->hits[j].score, .source = NEIGHBOUR_CORPUS, .id = c->hits[j].chunk};

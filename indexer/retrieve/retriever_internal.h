@@ -61,8 +61,8 @@ struct corpus_side {
     struct store_range document;         /* chunk ids of the excluded document, after they were looked up */
     bool document_known;
     int64_t chunks;
-    struct store_hit *hits; struct store_range *exclude; float *landmark;
-    /* random: [max_queries, d] copied from the device; NULL if the device shares memory */
+    struct store_hit *hits; struct store_range *exclude; float *landmark; int32_t *chunk_ids;
+    /* random, continuation: [max_queries, d] copied from the device; NULL if the device shares memory */
     float *queries;
     /* The last ids of the text, [tail_end - tail_count, tail_end), for a searcher that reads ids. */
     int32_t *tail; int64_t tail_capacity, tail_count, tail_end;

@@ -73,6 +73,7 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--continuation value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -117,6 +118,7 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--continuation value
 --workers value
 --worker-key-file file
 --worker-timeout value
@@ -143,6 +145,7 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--continuation value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16
 --threads value
@@ -158,6 +161,7 @@ _drt_options() {
 --exact -
 --exact-fallback -
 --nprobe value
+--continuation value
 --workers value
 --worker-key-file file
 --worker-timeout value

@@ -146,8 +146,9 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
                           "be used)");
     if (o->encoder && !corpus) return eval_usage(command, "--encoder needs a store and a mode that retrieves from it");
     if (SEARCH_OPTIONS_GIVEN(*o) && !corpus)
-        return eval_usage(command, "--searcher, --exact, --exact-fallback and --nprobe need a store and a mode that "
-                                   "uses it");
+        return eval_usage(
+            command, "--searcher, --exact, --exact-fallback, --nprobe and --continuation need a store and a mode that "
+                     "uses it");
     if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
     if (o->devices && (!corpus || o->workers.addresses))
         return eval_usage(

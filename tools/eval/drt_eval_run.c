@@ -118,6 +118,7 @@ static enum status prepare_retriever(struct retriever **out, const struct eval_r
                                          .exact = o->exact && mode != EVAL_RANDOM,
                                          .exact_fallback = o->exact_fallback,
                                          .nprobe = (int)o->nprobe,
+                                         .continuation = (int)o->continuation,
                                          .exclude_window = exclude_window(r),
                                          .seed = (uint64_t)o->seed};
     return engine_retriever(out, r->engine, &how);

@@ -4,7 +4,7 @@
 #include "tools/shared/args.h"
 
 /* Rows of a program's table of options, as in option_rows.h; OPTIONS_OF_SEARCH: `o` has searcher (a string, not NULL),
- * exact, exact_fallback, nprobe. */
+ * exact, exact_fallback, nprobe, continuation. */
 #define OPTION_EXACT(flag)                                                                                             \
     {"exact", ARG_FLAG, &(flag), NULL, "scan all landmarks instead of using the store's index", 0, 0}
 #define OPTION_EXACT_FALLBACK(flag)                                                                                    \
@@ -19,11 +19,14 @@
     {"searcher", ARG_CHOICE, &(o).searcher, CORPUS_SEARCH_KINDS,                                                       \
      "find chunks by landmarks, by words (BM25 over the last 128 tokens), or by both, merged by reciprocal rank",      \
      0, 0},                                                                                                            \
-    OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe)
+    OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
+    {"continuation", ARG_INT, &(o).continuation, "N",                                                                  \
+     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, 64}
 
 /* Whether any of the options differs from its default. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
-    ((o).exact || (o).exact_fallback || (o).nprobe || corpus_search_kind((o).searcher) != SEARCHER_AUTO)
+    ((o).exact || (o).exact_fallback || (o).nprobe || (o).continuation ||                                              \
+     corpus_search_kind((o).searcher) != SEARCHER_AUTO)
 /* Returns the error of a wrong combination; NULL: the options are valid. */
 #define SEARCH_OPTIONS_WRONG(o) search_options_wrong((o).searcher, (o).exact, (o).exact_fallback || (o).nprobe)
 static inline const char *search_options_wrong(const char *searcher, bool exact, bool index) {

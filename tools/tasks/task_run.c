@@ -8,7 +8,7 @@ const char *task_run_usage(const struct task_run_options *o) {
     if (o->corpus && !o->store) return "--corpus-retrieval needs --store DIR";
     if (o->store && !o->corpus) return "--store needs --corpus-retrieval (without it the store is not used)";
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
-        return "--searcher, --exact, --exact-fallback and --nprobe need --store DIR --corpus-retrieval";
+        return "--searcher, --exact, --exact-fallback, --nprobe and --continuation need --store DIR --corpus-retrieval";
     return SEARCH_OPTIONS_WRONG(*o);
 }
 
@@ -28,7 +28,8 @@ enum status task_run_open(struct task_run *out, const struct task_run_options *o
                                                                .corpus = o->corpus,
                                                                .exact = o->exact,
                                                                .exact_fallback = o->exact_fallback,
-                                                               .nprobe = (int)o->nprobe},
+                                                               .nprobe = (int)o->nprobe,
+                                                               .continuation = (int)o->continuation},
                                                  .exclude_document = -1,
                                                  .sampler = {.top_p = 1},
                                                  .stops = stops ? stops->items : NULL,

@@ -74,7 +74,7 @@ store)
         touch needles-added
     fi
     for searcher in hybrid lexical landmark; do
-        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --searcher $searcher \
+        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --searcher $searcher --continuation 1 \
             --answers "store-$searcher.jsonl"
     done
     ;;

@@ -133,6 +133,8 @@ for searcher in landmark hybrid lexical; do
     expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --store "$TMP/store" --corpus-retrieval --searcher $searcher --json
 done
 [ "$(json_int "$OUT" retrieved)" -ge 5 ] || die "words retrieved few of 8 keys: $(grep retrieved "$OUT")"
+expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --store "$TMP/store" --corpus-retrieval --searcher lexical --continuation 1 --json
+same "$(json_int "$OUT" retrieved)" 8 "with the chunk after each, a value beyond the end of its key's chunk is retrieved, too"
 expect_usage "--searcher, --exact" niah --searcher lexical
 expect_usage "scans no landmarks" niah --store "$TMP/store" --corpus-retrieval --searcher lexical --exact
 

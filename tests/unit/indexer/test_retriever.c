@@ -224,6 +224,70 @@ static void test_against_truth(struct world *w, bool self, bool corpus) {
     free(ids), free(own), free(queries);
 }
 
+static bool is_in(const int64_t *list, int n, int64_t id) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == id) return true;
+    return false;
+}
+
+/* The chunks of a row with a continuation, by brute force. Returns their number. */
+static int continued(const struct world *w, int64_t expected[K], const float *query, int continuation,
+                     struct store_range hole) {
+    int64_t ranked[200];
+    int n = 0, count = 0;
+    for (int64_t c = 0; c < w->chunks; c++) { /* insertion sort, the best first */
+        if (c >= hole.begin && c < hole.end) continue;
+        int at = count++;
+        for (; at > 0 && dot(query, w->landmarks + ranked[at - 1] * D) < dot(query, w->landmarks + c * D); at--)
+            ranked[at] = ranked[at - 1];
+        ranked[at] = c;
+    }
+    for (int i = 0; i < K && n < K; i++) {
+        int document = 0;
+        while (w->first_chunk[document + 1] <= ranked[i])
+            document++;
+        for (int64_t c = ranked[i]; c <= ranked[i] + continuation && c < w->first_chunk[document + 1]; c++) {
+            if (c >= hole.begin && c < hole.end) break;
+            if (n < K && !is_in(expected, n, c)) expected[n++] = c;
+        }
+    }
+    return n;
+}
+
+/* The best chunks with the chunks after them in their documents; none is excluded or occurs twice. */
+static void test_continuation(struct world *w) {
+    enum { N = 6, DOCUMENT = 9 };
+    struct rng rng = rng_make(21, 0);
+    float queries[N * D];
+    int beyond = 0;
+    for (int continuation = 1; continuation <= K; continuation += 1 + continuation / 2)
+        for (int64_t window = -1; window <= 0; window++) {
+            struct chunk_retriever_config config = config_of(w, false, true);
+            config.continuation = continuation, config.exclude_document = DOCUMENT, config.exclude_window = window;
+            struct retriever *r = make(&config);
+            struct neighbours found;
+            for (int i = 0; i < N * D; i++)
+                queries[i] = rng_normal(&rng);
+            CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
+            for (int64_t i = 0; i < N; i++) {
+                struct store_range hole = {w->first_chunk[DOCUMENT], w->first_chunk[DOCUMENT + 1]};
+                if (window == 0) hole.begin += i, hole.end = hole.begin + 1;
+                int64_t expected[K];
+                const int n = continued(w, expected, queries + i * D, continuation, hole);
+                for (int j = 0; j < n; j++) {
+                    const int64_t at = i * K + j;
+                    CHECK(is_in(expected, n, found.id[at]) && is_in(found.id + i * K, n, expected[j]));
+                    CHECK(fabs(dot(queries + i * D, w->landmarks + found.id[at] * D) - (double)found.score[at]) < 2e-4);
+                    CHECK(j == 0 || found.score[at] <= found.score[at - 1]);
+                    check_slot(w, &found, at, w->ids + found.id[at] * CHUNK);
+                    beyond += j > 0 && is_in(found.id + i * K, n, found.id[at] - 1);
+                }
+            }
+            r->free(r);
+        }
+    CHECK(beyond > 0);
+}
+
 static void test_exclusion(struct world *w) {
     enum { N = 5, DOCUMENT = 7 };
     struct rng rng = rng_make(6, 0);
@@ -420,6 +484,7 @@ static void test_searchers(struct world *w) {
         test_against_truth(w, false, true);
         test_against_truth(w, true, true);
         test_exclusion(w);
+        test_continuation(w);
         test_random(w);
         test_reset(w);
         searcher_close(w->searcher);
