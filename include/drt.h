@@ -480,6 +480,9 @@ struct drt_session_config {
     bool ignore_eos;                     /* an end-of-document token does not end the generation */
     int top;                             /* number of most probable ids that are returned with a token; at most 64 */
     struct drt_progress progress;        /* stop is also called between the passes of a long feed */
+    /* corpus: a found chunk is retrieved with up to so many chunks after it in its document, all within the model's
+     * number of neighbours; 0: alone; at most 64 */
+    int continuation;
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 DRT_API void drt_session_close(struct drt_session *session);

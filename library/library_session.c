@@ -51,6 +51,10 @@ static enum status library_session_sources(const struct drt_session *s, const st
         return fail(STATUS_INVALID, "a token memory is read without self and corpus");
     if (c->memory_past < 0 || c->memory_past > MEMORY_PAST_MAX)
         return fail(STATUS_INVALID, "memory_past %lld: must be 0 to %d", (long long)c->memory_past, MEMORY_PAST_MAX);
+    if (c->continuation < 0 || c->continuation > CONTINUATION_MAX)
+        return fail(STATUS_INVALID, "continuation %d: must be 0 to %d", c->continuation, CONTINUATION_MAX);
+    if (c->continuation > 0 && !c->corpus)
+        return fail(STATUS_INVALID, "continuation is of retrieval from a corpus: set corpus");
     bool found = c->memory == DRT_MEMORY_CORPUS || c->memory == DRT_MEMORY_BOTH;
     if ((c->corpus || found) && !s->store) return fail(STATUS_INVALID, "retrieval from a corpus needs a store");
     if (c->searcher && !c->corpus && !found)
@@ -132,19 +136,20 @@ static enum status library_session_generation(struct drt_session *s, const struc
         TRY(library_provenance_create(&s->provenance, &s->engine.model.config));
         watch = library_provenance_watch(s->provenance);
     }
-    const struct generation_config config = {.engine = &s->engine,
-                                             .retrieval = {.self = c->self, .corpus = c->corpus, .exclude_window = -1},
-                                             .exclude_document = c->exclude ? c->exclude_document : -1,
-                                             .memory = s->memory ? &memory : NULL,
-                                             .sampler = library_session_sampler(c),
-                                             .stops = c->stops,
-                                             .n_stops = c->n_stops,
-                                             .max_tokens = c->max_tokens ? c->max_tokens : -1,
-                                             .ignore_eos = c->ignore_eos,
-                                             .logprobs = true,
-                                             .top = c->top,
-                                             .progress = &s->progress,
-                                             .watch = s->provenance ? &watch : NULL};
+    const struct generation_config config = {
+        .engine = &s->engine,
+        .retrieval = {.self = c->self, .corpus = c->corpus, .continuation = c->continuation, .exclude_window = -1},
+        .exclude_document = c->exclude ? c->exclude_document : -1,
+        .memory = s->memory ? &memory : NULL,
+        .sampler = library_session_sampler(c),
+        .stops = c->stops,
+        .n_stops = c->n_stops,
+        .max_tokens = c->max_tokens ? c->max_tokens : -1,
+        .ignore_eos = c->ignore_eos,
+        .logprobs = true,
+        .top = c->top,
+        .progress = &s->progress,
+        .watch = s->provenance ? &watch : NULL};
     return generation_create(&s->generation, &config);
 }
 

@@ -12,6 +12,7 @@
 #include "indexer/build/external_encoder.h"
 #include "indexer/search/searcher.h"
 
+enum { CONTINUATION_MAX = 64 };
 struct chunk_retriever_config {
     struct device *device;
     const struct model_config *model;

@@ -56,7 +56,8 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
     struct serve_model *m = &serve->model;
     const enum retrieval_source source = completion_source(serve, r);
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
-    struct drt_searcher *searcher = corpus ? m->searchers[SEARCH_LANDMARK] : NULL;
+    struct drt_searcher *searcher = NULL;
+    if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
     const struct drt_session_config config = {
         .size = sizeof config,
@@ -77,6 +78,7 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .n_stops = r->n_stops,
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
+        .continuation = corpus ? (int)r->continuation : 0,
     };
     return serve_status(drt_session_open(&c->session, m->model, &config));
 }

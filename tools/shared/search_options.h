@@ -21,7 +21,7 @@
      0, 0},                                                                                                            \
     OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
     {"continuation", ARG_INT, &(o).continuation, "N",                                                                  \
-     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, 64}
+     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, CONTINUATION_MAX}
 
 /* Whether any of the options differs from its default. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \

@@ -125,12 +125,13 @@ def _text(data: int | None, size: int) -> str:
 
 def _session_config(*, store: "Store | None" = None, self_retrieval: bool = False, corpus_retrieval: bool | None = None,
                     memory: str | None = None, memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
-                    exclude_document: int | None = None, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0,
+                    exclude_document: int | None = None, continuation: int = 0, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0,
                     min_p: float = 0.0, repeat_penalty: float = 0.0, repeat_last: int = 0, seed: int = 0,
                     max_tokens: int = 0, stop: str | Sequence[str] = (), ignore_eos: bool = False, top: int = 0) -> Any:
     """The struct of a session, and what it borrows.
 
     store: read by `corpus_retrieval` (default: where a store is given and no memory) and by memory "corpus" and "both".
+    continuation: `corpus_retrieval` retrieves with each found chunk up to so many chunks after it in its document.
     """
     if memory not in _MEMORIES:
         raise ValueError(f'memory: "own", "corpus", "both" or None, not {memory!r}')
@@ -144,7 +145,8 @@ def _session_config(*, store: "Store | None" = None, self_retrieval: bool = Fals
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
         memory_config=lib.encoded(memory_config), memory_past=memory_past, temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=seed,
-        max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops))
+        max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
+        continuation=continuation)
     setattr(config, "self", self_retrieval)
     return config
 
@@ -359,7 +361,7 @@ class Model:
         """Generates a continuation, token by token.
 
         Retrieval: `store`; `corpus_retrieval` (default: on when a store is given without a memory), `self_retrieval`;
-        `memory` "own", "corpus" or "both" with `memory_config` and `memory_past`; `exclude_document`.
+        `memory` "own", "corpus" or "both" with `memory_config` and `memory_past`; `exclude_document`; `continuation`.
         Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
         (a string or several), `ignore_eos`, `top` (alternatives of each token).
         """

@@ -159,6 +159,8 @@ def test_generation_equals_the_program(model, model_folder, store, store_path):
     if wanted is not None:
         assert "".join(t.text for t in tokens).strip() == wanted.strip()
     assert any(t.neighbours for t in tokens)
+    read = {n.chunk for t in model.generate(prompt, max_tokens=2, store=store, continuation=1) for n in t.neighbours}
+    assert any(chunk + 1 in read and store.chunk(chunk).document == store.chunk(chunk + 1).document for chunk in read)
     for n in (n for t in tokens for n in t.neighbours):
         chunk = store.chunk(n.chunk)
         assert n.source == "corpus" and chunk.document == n.document and chunk.token_offset == n.token_offset

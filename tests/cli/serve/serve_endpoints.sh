@@ -75,6 +75,9 @@ for source in self corpus both; do
     out_has '"neighbours":[{"group":0,"source":"'
     [ $source = self ] || out_has '"key":"doc-'
 done
+with=$(generate --store "$TMP/store" --corpus-retrieval --searcher lexical --continuation 1 | od -An -c)
+ask 200 /v1/completions "$(body ', "retrieval": {"source": "corpus", "searcher": "lexical", "continuation": 1, "k": 2}')"
+answer_is "$with"
 for memory in own corpus both; do
     flags=(--memory $memory)
     [ $memory = own ] || flags+=(--store "$TMP/store" --memory-searcher hybrid)

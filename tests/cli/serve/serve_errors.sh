@@ -105,6 +105,8 @@ wrong stream_options.usage "unknown member" '{"prompt": "a", "stream": true, "st
 wrong retrieval "an object" '{"prompt": "a", "retrieval": "corpus"}'
 wrong retrieval.source 'one of \"none\"' '{"prompt": "a", "retrieval": {"source": "web"}}'
 wrong retrieval.k "from 0 to 64" '{"prompt": "a", "retrieval": {"source": "self", "k": 65}}'
+wrong retrieval.searcher 'one of \"landmark\"' '{"prompt": "a", "retrieval": {"source": "self", "searcher": "web"}}'
+wrong retrieval.continuation "from 0 to 64" '{"prompt": "a", "retrieval": {"source": "self", "continuation": -1}}'
 wrong retrieval.memory 'needs retrieval.source' '{"prompt": "a", "retrieval": {"source": "self", "memory": "own"}}'
 wrong n "1 (this server has no other)" '{"prompt": "a", "n": 2}'
 wrong presence_penalty "0 (this server has no other)" '{"prompt": "a", "presence_penalty": 0.5}'

@@ -272,7 +272,11 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "without self");
     c.self = false;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_NOT_FOUND, "memory.json");
-    c.memory_past = -1;
+    c.memory = DRT_MEMORY_NONE, c.continuation = 1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus");
+    c.continuation = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "continuation -1");
+    c.memory = DRT_MEMORY_OWN, c.continuation = 0, c.memory_past = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_past");
     c.memory = (enum drt_memory)7;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory 7");

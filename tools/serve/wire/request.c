@@ -105,7 +105,7 @@ static enum status stream_options_read(struct members *m, enum json_event event)
 
 static enum status retrieval_read(struct members *m, enum json_event event) {
     struct completion_request *r = m->request;
-    int source = (int)r->source, memory = (int)r->memory;
+    int source = (int)r->source, memory = (int)r->memory, searcher = (int)r->searcher;
     const struct member table[] = {
         {.name = "source",
          .kind = MEMBER_CHOICE,
@@ -118,6 +118,12 @@ static enum status retrieval_read(struct members *m, enum json_event event) {
          .value = &memory,
          .names = retrieval_memory_names,
          .n_names = RETRIEVAL_MEMORIES},
+        {.name = "searcher",
+         .kind = MEMBER_CHOICE,
+         .value = &searcher,
+         .names = request_searcher_names,
+         .n_names = SEARCH_KINDS},
+        {.name = "continuation", .kind = MEMBER_INT, .value = &r->continuation, .min = 0, .max = REQUEST_CONTINUATION},
         {.name = "k", .kind = MEMBER_INT, .value = &r->show, .min = 0, .max = REQUEST_TOP_MAX},
     };
     if (event != JSON_OBJECT) return fail(STATUS_INVALID, "retrieval must be an object");
@@ -126,6 +132,7 @@ static enum status retrieval_read(struct members *m, enum json_event event) {
     m->prefix = "";
     r->source = (enum retrieval_source)source;
     r->memory = (enum retrieval_memory)memory;
+    r->searcher = (enum request_searcher)searcher;
     return STATUS_OK;
 }
 

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000 };
+enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000,
+       REQUEST_CONTINUATION = 64 };
 
 struct request_limits {
     int vocab_size;
@@ -24,6 +25,8 @@ extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
 enum retrieval_memory { RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
                         RETRIEVAL_MEMORIES };
 extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
+enum request_searcher { SEARCH_LANDMARK, SEARCH_LEXICAL, SEARCH_HYBRID, SEARCH_KINDS };
+extern const char *const request_searcher_names[SEARCH_KINDS];
 
 /* A text, or ids; data is NULL for ids. */
 struct request_text { char *data; size_t bytes; int32_t *ids; int64_t n_ids; };
@@ -40,14 +43,14 @@ struct completion_request {
     bool source_given;
     enum retrieval_source source;
     enum retrieval_memory memory;
+    enum request_searcher searcher;      /* of the store, for `source` */
+    int64_t continuation;                /* as in drt_session_config */
     int64_t show;                        /* retrieval.k: number of neighbours of each group in the answer */
 };
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,
                                      const struct request_limits *limits);
 void completion_request_free(struct completion_request *r);
 
-enum request_searcher { SEARCH_LANDMARK, SEARCH_LEXICAL, SEARCH_HYBRID, SEARCH_KINDS };
-extern const char *const request_searcher_names[SEARCH_KINDS];
 struct search_request {
     char param[REQUEST_PARAM];
     struct request_text query;
