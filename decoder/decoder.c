@@ -220,9 +220,10 @@ static void decoder_gca(struct decoder_state *s, const struct block_weights *w, 
     ops->elementwise->add(d->dev, sum, sum, mat_rows(x, begin, n));
 }
 
-/* The time of a product of few rows is that of reading weights, so it reads the bf16 copies. */
+/* The time of a product of few rows is that of reading weights, so it reads the bf16 copies. A model of 8-bit weights
+ * is one model, so all products read them. */
 static const struct block_weights *decoder_layer_weights(const struct decoder *d, int64_t rows) {
-    return d->weights.narrow && rows <= MATMUL_FEW_ROWS ? d->weights.narrow : d->weights.layers;
+    return d->weights.narrow && rows <= d->weights.narrow_rows ? d->weights.narrow : d->weights.layers;
 }
 
 static void decoder_lower_layers(struct decoder_state *s, struct mat x, const struct decoder_pass *p) {

@@ -30,7 +30,9 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
     int32_t *device_targets = device_side(d->dev, targets, s->ids_device);
     float *device_nll = device_side(d->dev, s->nll, s->nll_device);
     device_upload(d->dev, device_targets, targets, (size_t)n * sizeof *targets);
-    d->dev->ops->loss->forward(d->dev, device_nll, mat_rows(s->h, 0, n), d->weights.embed, device_targets);
+    const bool i8 = d->weights.narrow && d->weights.narrow_embed.type == DTYPE_I8;
+    d->dev->ops->loss->forward(d->dev, device_nll, mat_rows(s->h, 0, n),
+                               i8 ? d->weights.narrow_embed : d->weights.embed, device_targets);
     device_download(d->dev, s->nll, device_nll, (size_t)n * sizeof *s->nll);
     for (int64_t i = 0; i < n; i++)
         out->nll[offset + selected[i]] = s->nll[i];
@@ -38,7 +40,7 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
 
 /* Computes logits of n rows of h into device memory. */
 static void decoder_head_product(struct decoder *d, float *there, int64_t first, int64_t n) {
-    bool narrow = d->weights.narrow && n <= MATMUL_FEW_ROWS;
+    bool narrow = d->weights.narrow && n <= d->weights.narrow_rows;
     d->dev->ops->matmul->forward(d->dev, mat_f32(there, n, d->config.vocab_size), mat_rows(d->scratch.h, first, n),
                                  narrow ? d->weights.narrow_embed : d->weights.embed, false);
 }

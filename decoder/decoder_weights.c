@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds the layers with the bf16 copies of their matrices. Norms are the float32 ones. */
+/* Finds the layers with the bf16 or 8-bit copies of their matrices. Norms are the float32 ones. */
 static enum status decoder_weights_find_narrow(struct decoder_weights *out, const struct model_config *c,
                                                const struct weights *narrow) {
     TRY(memory_allocate_zero(&out->narrow, (size_t)model_config_layers(c)));
@@ -26,6 +26,10 @@ bool decoder_reads(const char *tensor) {
     return true;
 }
 
+bool decoder_rounds(const char *tensor) {
+    return decoder_reads(tensor) && !strstr(tensor, ".recurrent.");
+}
+
 enum status decoder_weights_find(struct decoder_weights *out, const struct model_config *c,
                                  const struct weights *weights) {
     *out = (struct decoder_weights){0};
@@ -37,10 +41,11 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
     char name[96];
     snprintf(name, sizeof name, "%s.embed_tokens.weight", model);
     out->embed = weights_tensor(weights, name);
-    if (weights->narrow) {
-        const struct weights narrow = weights_narrowed(weights);
+    if (weights->narrow || weights->i8) {
+        const struct weights narrow = weights->i8 ? weights_rounded(weights) : weights_narrowed(weights);
         TRY(decoder_weights_find_narrow(out, c, &narrow));
         out->narrow_embed = weights_tensor(&narrow, name);
+        out->narrow_rows = weights->i8 ? INT64_MAX : MATMUL_FEW_ROWS;
     }
     snprintf(name, sizeof name, "%s.norm.weight", model);
     out->final_norm = weights_tensor(weights, name);

@@ -96,7 +96,8 @@ struct drt_tokenizer;
 struct drt_model_config {
     size_t size;
     const char *device;                  /* "auto" (NULL): a GPU if there is one; "cpu", "cuda" */
-    const char *dtype;                   /* "auto" (NULL): float32 on a CPU, bf16 on a GPU; "f32", "bf16" */
+    const char *dtype;                   /* "auto" (NULL): float32 on a CPU, bf16 on a GPU; "f32", "bf16"; "i8": a CPU
+                                          * with the decoder's weights rounded to 8 bits */
     int threads;                         /* of the CPU; 0: one for each processor that this process may use */
 };
 /* Opens a model. folder: has config.json, model.safetensors and tokenizer.json. NULL: the model that is installed with
@@ -110,7 +111,7 @@ DRT_API void drt_model_close(struct drt_model *model);
 struct drt_model_info {
     size_t size;
     const char *path, *variant;          /* variant: "encoder-decoder", "decoder", "base" (no retrieval) */
-    const char *device, *dtype;          /* those in use: "cpu" or "cuda", "f32" or "bf16" */
+    const char *device, *dtype;          /* those in use: "cpu" or "cuda"; "f32", "bf16" or "i8" */
     int dim, vocab_size, layers, encoder_layers, heads, groups;
     int chunk;                           /* ids of a chunk: 63 or 64 */
     int window;                          /* number of ids before a position that its attention reads */

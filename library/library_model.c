@@ -30,8 +30,8 @@ static enum status library_where(struct device_choice *out, struct drt_model_con
     *out = (struct device_choice){.device = c->device ? c->device : "auto", .dtype = c->dtype ? c->dtype : "auto"};
     if (!library_is_one_of(out->device, "auto", "cpu", "cuda"))
         return fail(STATUS_INVALID, "device %s: must be auto, cpu or cuda", out->device);
-    if (!library_is_one_of(out->dtype, "auto", "f32", "bf16"))
-        return fail(STATUS_INVALID, "dtype %s: must be auto, f32 or bf16", out->dtype);
+    if (!library_is_one_of(out->dtype, "auto", "f32", "bf16") && strcmp(out->dtype, "i8") != 0)
+        return fail(STATUS_INVALID, "dtype %s: must be auto, f32, bf16 or i8", out->dtype);
     if (c->threads < 0 || c->threads > THREADS_MAX)
         return fail(STATUS_INVALID, "threads %d: must be 0 to %d", c->threads, THREADS_MAX);
     return STATUS_OK;
@@ -85,11 +85,12 @@ enum drt_status drt_model_info(struct drt_model *model, struct drt_model_info *o
     LIBRARY_NEEDS(out);
     const struct engine *e = &model->engine;
     const struct model_config *c = &e->model.config;
+    const char *dtype = e->weights.type == DTYPE_BF16 ? "bf16" : e->weights.i8 ? "i8" : "f32";
     const char *variant = c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
     const struct drt_model_info info = {.path = e->model.path,
                                         .variant = c->base_lm ? "base" : variant,
                                         .device = e->device->name,
-                                        .dtype = e->weights.type == DTYPE_BF16 ? "bf16" : "f32",
+                                        .dtype = dtype,
                                         .dim = c->hidden,
                                         .vocab_size = c->vocab_size,
                                         .layers = model_config_layers(c),

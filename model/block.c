@@ -14,8 +14,10 @@ static struct mat layer_tensor(const struct weights *w, const char *layer, const
 
 /* Returns one view over two matrices that are adjacent in the block of parameters. */
 struct mat block_concatenated(struct mat first, struct mat second) {
-    assert((unsigned char *)first.data + mat_bytes(first) == second.data);
-    assert(first.cols == second.cols);
+    const bool i8 = first.type == DTYPE_I8;
+    const size_t bytes = i8 ? (size_t)matmul_i8_bytes(first.rows, first.cols) : mat_bytes(first);
+    assert((unsigned char *)first.data + bytes == second.data);
+    assert(first.cols == second.cols && first.type == second.type && (!i8 || first.rows % MATMUL_I8_PANEL == 0));
     return mat_dense(first.data, first.type, first.rows + second.rows, first.cols);
 }
 

@@ -2,6 +2,7 @@
 #include "model/weights.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
 
@@ -79,9 +80,74 @@ struct weights weights_narrowed(const struct weights *w) {
     return (struct weights){.table = w->table, .data = w->narrow, .type = DTYPE_BF16};
 }
 
+/* Rounded matrices one after the other. at: by tensor, where its copy begins; -1: there is none. */
+struct weights_i8 {
+    unsigned char *data;
+    int64_t *at;
+};
+
+static void weights_i8_free(struct weights_i8 *i8, struct device *dev) {
+    if (!i8) return;
+    device_release(dev, i8->data);
+    memory_free(i8->at);
+    memory_free(i8);
+}
+
+/* Determines where each copy begins, and how many bytes all have. */
+static enum status place_copies(struct weights_i8 *i8, int64_t *bytes, const struct params *table,
+                                bool (*wanted)(const char *name)) {
+    *bytes = 0;
+    for (int i = params_count(table) - 1; i >= 0; i--) {
+        const struct param *t = params_at(table, i), *next = i + 1 < params_count(table) ? t + 1 : NULL;
+        i8->at[i] = t->rows > 1 && wanted(t->name) ? 0 : -1;
+        const bool spans = next && i8->at[i] == 0 && next->rows == t->rows && next->cols == t->cols;
+        if (spans && t->rows % MATMUL_I8_PANEL != 0)
+            return fail(STATUS_UNSUPPORTED,
+                        "%s: has %lld rows, and 8-bit weights need a multiple of %d: use --dtype auto or f32", t->name,
+                        (long long)t->rows, MATMUL_I8_PANEL);
+    }
+    for (int i = 0; i < params_count(table); i++) {
+        const struct param *t = params_at(table, i);
+        if (i8->at[i] < 0) continue;
+        i8->at[i] = *bytes;
+        *bytes += matmul_i8_bytes(t->rows, t->cols);
+    }
+    return STATUS_OK;
+}
+
+enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
+    struct weights_i8 *i8;
+    const struct params *table = w->table;
+    int64_t bytes;
+    enum status status;
+    assert(dev->shares_memory && w->type == DTYPE_F32 && !w->i8);
+    TRY(memory_allocate_zero(&i8, 1));
+    TRY_GOTO(status, memory_allocate(&i8->at, (size_t)params_count(table)), out);
+    TRY_GOTO(status, place_copies(i8, &bytes, table, wanted), out);
+    TRY_GOTO(status, device_allocate(dev, &i8->data, bytes), out);
+    const float *from = w->data;
+    for (int i = 0; i < params_count(table); i++) {
+        const struct param *t = params_at(table, i);
+        if (i8->at[i] >= 0) dev->ops->matmul->pack_i8(dev, i8->data + i8->at[i], mat_f32(from, t->rows, t->cols));
+        from += t->rows * t->cols;
+    }
+    w->i8 = i8;
+    return STATUS_OK;
+out:
+    weights_i8_free(i8, dev);
+    return status;
+}
+
+struct weights weights_rounded(const struct weights *w) {
+    if (!w->i8) return (struct weights){0};
+    return (struct weights){.table = w->table, .data = w->data, .type = DTYPE_I8, .i8 = w->i8};
+}
+
 void weights_release(struct weights *w, struct device *dev) {
     device_release(dev, w->narrow);
     w->narrow = NULL;
+    weights_i8_free(w->i8, dev);
+    w->i8 = NULL;
     if (w->data && w->data != (const void *)params_at(w->table, 0)->data) device_release(dev, w->data);
     w->data = NULL;
 }
@@ -90,8 +156,12 @@ struct mat weights_tensor(const struct weights *w, const char *name) {
     int64_t at = 0;
     for (int i = 0; i < params_count(w->table); i++) {
         const struct param *t = params_at(w->table, i);
-        if (strcmp(t->name, name) == 0)
-            return mat_dense((unsigned char *)w->data + at * dtype_bytes(w->type), w->type, t->rows, t->cols);
+        if (strcmp(t->name, name) == 0) {
+            if (w->type == DTYPE_I8 && w->i8->at[i] >= 0)
+                return mat_dense(w->i8->data + w->i8->at[i], DTYPE_I8, t->rows, t->cols);
+            const enum dtype type = w->type == DTYPE_I8 ? DTYPE_F32 : w->type;
+            return mat_dense((unsigned char *)w->data + at * dtype_bytes(type), type, t->rows, t->cols);
+        }
         at += t->rows * t->cols;
     }
     assert(!"the config has such a tensor");

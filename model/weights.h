@@ -12,6 +12,7 @@ struct weights {
     void *data;
     enum dtype type;
     void *narrow;                        /* the copy of weights_narrow; NULL: none */
+    struct weights_i8 *i8;               /* the copy of weights_round; NULL: none */
 };
 
 /* Uses the params' own memory, with which the CPU computes. It need not be released. */
@@ -30,7 +31,14 @@ enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)
 /* Returns the bf16 copy as weights, borrowed; data NULL: there is none. Tensors of one row and unwanted
  * ones are not in it. */
 struct weights weights_narrowed(const struct weights *w);
-/* Releases what create, upload, open and narrow allocated. The params' own memory stays. data NULL is fine. */
+/* For float32 weights on the CPU: adds copies of the matrices whose names `wanted` accepts, rounded to 8 bits (matmul.h).
+ * STATUS_UNSUPPORTED: a matrix that one of the same shape follows, so that they may be used as one, has a number of
+ * rows that is no multiple of MATMUL_I8_PANEL. */
+enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name));
+/* Returns the weights of which weights_round made copies, borrowed: a matrix that has a copy is DTYPE_I8, others are as
+ * in `w`. data NULL: there are no copies. */
+struct weights weights_rounded(const struct weights *w);
+/* Releases what create, upload, open, narrow and round allocated. The params' own memory stays. data NULL is fine. */
 void weights_release(struct weights *w, struct device *dev);
 /* Returns a tensor as a view. Asserts that it exists. */
 struct mat weights_tensor(const struct weights *w, const char *name);

@@ -18,6 +18,8 @@ static enum status choose_type(enum dtype *out, const struct device *dev, const 
     bool automatic = strcmp(dtype, "auto") == 0, bf16 = strcmp(dtype, "bf16") == 0;
     if (bf16 && dev->shares_memory)
         return fail(STATUS_UNSUPPORTED, "bf16: the CPU computes in float32 only; use --device cuda, or f32");
+    if (strcmp(dtype, "i8") == 0 && !dev->shares_memory)
+        return fail(STATUS_UNSUPPORTED, "i8: 8-bit weights are for the CPU; use --device cpu, or bf16");
     *out = bf16 || (automatic && !dev->shares_memory) ? DTYPE_BF16 : DTYPE_F32;
     return STATUS_OK;
 }

@@ -58,8 +58,13 @@ static enum status open_towers(struct engine *e) {
     return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
 }
 
-static enum status open_weights(struct engine *e, enum dtype type, bool decoding) {
+static bool is_i8(const struct device_choice *where) {
+    return strcmp(where->dtype, "i8") == 0;
+}
+
+static enum status open_weights(struct engine *e, enum dtype type, bool decoding, bool i8) {
     TRY(weights_open(&e->weights, e->device, e->model.params, type));
+    if (i8) return weights_round(&e->weights, e->device, decoder_rounds);
     bool narrow = decoding && e->device->shares_memory && e->rounded;
     return narrow ? weights_narrow(&e->weights, e->device, decoder_reads) : STATUS_OK;
 }
@@ -77,7 +82,7 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
     if (config->store) TRY(open_store(e, config->store, config));
     TRY(device_choose(&e->device, &type, &config->where, config->threads));
     if (config->encoder) TRY(open_external(e, config, type));
-    TRY(open_weights(e, type, config->decoding));
+    TRY(open_weights(e, type, config->decoding, is_i8(&config->where)));
     return open_towers(e);
 }
 
@@ -98,7 +103,8 @@ void engine_close(struct engine *e) {
     if (!e->of) external_encoder_close(e->external);
     decoder_free(e->decoder);
     encoder_free(e->encoder);
-    bool shared = e->of && e->weights.data == e->of->weights.data;
+    const struct weights *w = &e->weights, *of = e->of ? &e->of->weights : NULL;
+    bool shared = of && w->data == of->data && w->narrow == of->narrow && w->i8 == of->i8;
     if (e->device && !shared) weights_release(&e->weights, e->device);
     store_view_close(e->view);
     store_close(e->store);
@@ -110,11 +116,12 @@ void engine_close(struct engine *e) {
 static enum status share_parts(struct engine *e, const struct device_choice *where, int threads) {
     enum dtype type;
     TRY(device_choose(&e->device, &type, where, threads));
-    bool shared = e->device->shares_memory && e->of->device->shares_memory && type == e->of->weights.type;
+    bool shared = e->device->shares_memory && e->of->device->shares_memory && type == e->of->weights.type &&
+                  is_i8(where) == (e->of->weights.i8 != NULL);
     if (shared)
         e->weights = e->of->weights;
     else
-        TRY(open_weights(e, type, true));
+        TRY(open_weights(e, type, true, is_i8(where)));
     return open_towers(e);
 }
 

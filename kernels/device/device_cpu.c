@@ -8,6 +8,7 @@
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/linear/matmul_bf16.h"
+#include "kernels/linear/matmul_i8.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
@@ -44,12 +45,13 @@ enum status device_open_cpu(struct device **out, int threads) {
     blas_cpu_open();
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
     bool amx = matmul_amx.open(), bf16 = matmul_bf16.open();
-    m->state =
-        (struct device_cpu){.workers = (int)workers, .amx = amx, .bf16 = bf16, .scratch = scratch, .serial = serial};
+    const int i8 = matmul_i8.open();
+    m->state = (struct device_cpu){
+        .workers = (int)workers, .amx = amx, .bf16 = bf16, .i8 = i8, .scratch = scratch, .serial = serial};
     rope_tables(&m->state.rope, (float *)(void *)tables);
     for (size_t w = 0; w < workers; w++) {
-        m->worker[w] =
-            (struct device_cpu){.workers = 1, .amx = amx, .bf16 = bf16, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
+        m->worker[w] = (struct device_cpu){
+            .workers = 1, .amx = amx, .bf16 = bf16, .i8 = i8, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
         rope_tables(&m->worker[w].rope, (float *)(void *)(tables + (w + 1) * table_bytes));
         serial[w] = (struct device){
             .ops = &ops_cpu, .runtime = &runtime, .state = &m->worker[w], .name = "cpu", .shares_memory = true};

@@ -54,6 +54,7 @@ struct device_cpu {
     int workers;                         /* of this device: 1 for a worker's own */
     bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
     bool bf16;                           /* rounded products are rounded (matmul_bf16.h) */
+    int i8;                              /* the path of 8-bit products (enum matmul_i8_path) */
     unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
     struct device_rope rope;
     struct device *serial;               /* [workers] what device_worker gives; NULL in those themselves */
@@ -71,6 +72,12 @@ static inline void device_cpu_without_bf16(struct device *dev) {
     device_cpu(dev)->bf16 = false;
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
         device_cpu(&device_cpu(dev)->serial[w])->bf16 = false;
+}
+/* Takes another path for 8-bit products, which the processor has. */
+static inline void device_cpu_use_i8(struct device *dev, int path) {
+    device_cpu(dev)->i8 = path;
+    for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
+        device_cpu(&device_cpu(dev)->serial[w])->i8 = path;
 }
 static inline void *device_scratch(struct device *dev, int worker) {
     return device_cpu(dev)->scratch + (size_t)worker * DEVICE_SCRATCH_BYTES;

@@ -14,6 +14,13 @@
  * Packed weights are valid on this device and its workers only. Very small numbers, infinities and NaN on AMX tiles:
  * matmul_amx.h.
  *
+ * Weights of 8 bits: pack_i8 rounds float32 weights w to DTYPE_I8, a matrix of matmul_i8_bytes(out, in) bytes, aligned
+ * to 64. A weight is an integer of at most 127, times a scale of its output and block of 64 inputs. forward,
+ * forward_each and forward_add on a CPU take such a w for any number of rows. They round x to 16 bits with a scale for
+ * each row and block, and compute the sum of a block exactly; so all three give a row the same bits, whatever rows are
+ * computed with it (matmul_i8.h). Two such matrices that are adjacent in memory are one, if the first one's number of
+ * outputs is a multiple of 16.
+ *
  * pack_rounded and forward_rounded are pack and forward_packed with x and w rounded to bf16 (to nearest even) before
  * they are multiplied. Sums, y and the promise of equal bits are the same. `rounds`: whether the device does so, which
  * is a CPU with AVX512_BF16, also with AMX (matmul_bf16.h). Elsewhere the two are pack and forward_packed. */
@@ -21,7 +28,11 @@
 #include "kernels/device/device.h"
 #include <stdbool.h>
 
-enum { MATMUL_FEW_ROWS = 8 };
+enum { MATMUL_FEW_ROWS = 8, MATMUL_I8_PANEL = 16, MATMUL_I8_BLOCK = 64 };
+static inline int64_t matmul_i8_bytes(int64_t out, int64_t in) {
+    const int64_t panels = (out + MATMUL_I8_PANEL - 1) / MATMUL_I8_PANEL;
+    return panels * ((in + MATMUL_I8_BLOCK - 1) / MATMUL_I8_BLOCK) * MATMUL_I8_PANEL * (MATMUL_I8_BLOCK + 4);
+}
 
 struct matmul_ops {
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
@@ -35,6 +46,7 @@ struct matmul_ops {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
+    void (*pack_i8)(struct device *dev, void *packed, struct mat w);           /* NULL: not a CPU */
     bool (*rounds)(struct device *dev);
     void (*pack_rounded)(struct device *dev, float *packed, struct mat w);
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);

@@ -4,6 +4,7 @@
  *   1 to 8 rows (decoding)  a task is a range of w's rows; every weight is read once, in order, and used n times
  *   each (1 to many rows)   a task is a range of w's rows, which stay in the first-level cache for groups of rows of x
  *   packed                  a task is 128 rows and 8 panels of outputs
+ *   8-bit weights           matmul_i8.c
  *   packed, rounded to bf16 AMX, or vectors of pairs (matmul_bf16.c); as packed where the processor has neither
  *
  * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
@@ -14,6 +15,7 @@
 #include "kernels/linear/matmul.h"
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/linear/matmul_bf16.h"
+#include "kernels/linear/matmul_i8.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -191,9 +193,11 @@ static int64_t outputs_at_once(const struct device *dev, struct mat w) {
 
 static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
-    assert(w.type == DTYPE_F32 || x.rows <= FEW_ROWS);
+    assert(w.type == DTYPE_F32 || w.type == DTYPE_I8 || x.rows <= FEW_ROWS);
     if (y.rows == 0 || y.cols == 0) return;
-    if (x.rows <= FEW_ROWS) {
+    if (w.type == DTYPE_I8) {
+        matmul_i8.forward(dev, y, x, w, accumulate);
+    } else if (x.rows <= FEW_ROWS) {
         struct matmul_few_task t = {y, x, w, accumulate};
         threads_for(dev->threads, y.cols, outputs_at_once(dev, w), matmul_few_columns, &t);
     } else if (device_cpu(dev)->amx) {
@@ -259,6 +263,10 @@ static void matmul_each_columns(void *context, int64_t begin, int64_t end, int w
 static void matmul_forward_each(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     assert(y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
     if (y.rows == 0 || y.cols == 0) return;
+    if (w.type == DTYPE_I8) {
+        matmul_i8.forward(dev, y, x, w, accumulate);
+        return;
+    }
     struct matmul_few_task t = {y, x, w, accumulate};
     threads_for(dev->threads, y.cols, outputs_at_once(dev, w), x.rows == 1 ? matmul_few_columns : matmul_each_columns,
                 &t);
@@ -376,6 +384,10 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
+static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {
+    matmul_i8.pack(dev, packed, w);
+}
+
 static bool matmul_rounds(struct device *dev) {
     return device_cpu(dev)->bf16;
 }
@@ -417,6 +429,7 @@ const struct matmul_ops matmul_cpu = {
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
+    .pack_i8 = matmul_pack_i8,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack_rounded,
     .forward_rounded = matmul_forward_rounded,

@@ -1,6 +1,7 @@
 /* loss.h -- negative log-likelihood of target ids under the tied head (model.md §1.7, §6.2). Logits are never all kept.
  *
- * nll[r] = log sum_v exp(x[r].table[v]) - x[r].table[target[r]];  target < 0: nll 0. x [n, d], table [V, d]. */
+ * nll[r] = log sum_v exp(x[r].table[v]) - x[r].table[target[r]];  target < 0: nll 0. x [n, d], table [V, d];
+ * on a CPU the table of forward may be DTYPE_I8 (matmul.h). */
 #pragma once
 #include "kernels/device/device.h"
 

@@ -5,6 +5,7 @@
  * number of threads. Bound by arithmetic: one product of 2 n V d (gradients: four). */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu.h"
+#include "kernels/linear/matmul_i8.h"
 #include "kernels/pointwise/loss.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
@@ -57,12 +58,24 @@ static struct loss_part loss_row_part(const float *logits, int64_t n) {
     return (struct loss_part){top, v_sum(sum) + rest};
 }
 
+/* The logits of a block of the vocabulary. A table of 8 bits needs scratch memory of its own, at the end. */
+static void loss_block_logits(const struct loss_task *t, float *logits, int worker, int64_t first, int64_t words) {
+    const struct mat to = loss_block(logits, t->x.rows, words);
+    if (t->table.type != DTYPE_I8) {
+        loss_logits(to, t->x, mat_rows(t->table, first, words), 1.0f);
+        return;
+    }
+    unsigned char *scratch = device_scratch(t->dev, worker);
+    scratch += DEVICE_SCRATCH_BYTES - matmul_i8.scratch_bytes(t->x.rows, t->x.cols);
+    matmul_i8.some((enum matmul_i8_path)device_cpu(t->dev)->i8, to, t->x, t->table, first, scratch);
+}
+
 static void loss_blocks(void *context, int64_t begin, int64_t end, int worker) {
     const struct loss_task *t = context;
     float *logits = (float *)device_scratch(t->dev, worker);
     for (int64_t block = begin; block < end; block++) {
         int64_t first = block * WORDS, words = t->table.rows - first < WORDS ? t->table.rows - first : WORDS;
-        loss_logits(loss_block(logits, t->x.rows, words), t->x, mat_rows(t->table, first, words), 1.0f);
+        loss_block_logits(t, logits, worker, first, words);
         for (int64_t r = 0; r < t->x.rows; r++) {
             t->parts[block * t->x.rows + r] = loss_row_part(logits + r * WORDS, words);
             int64_t target = t->targets[r] - first;
@@ -90,8 +103,9 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
         assert(targets[i] < table.rows);
     /* Logits of a task are at the front of a worker's scratch; the parts are at the back of the first worker's. */
     size_t logits_bytes = (size_t)ROWS * WORDS * sizeof(float);
-    int64_t rows =
-        (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / sizeof(struct loss_part)) / blocks;
+    const size_t rounded_bytes = table.type == DTYPE_I8 ? (size_t)matmul_i8.scratch_bytes(1, x.cols) : 0;
+    const size_t bytes_a_row = (size_t)blocks * sizeof(struct loss_part) + rounded_bytes;
+    int64_t rows = (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / bytes_a_row);
     if (rows > ROWS) rows = ROWS;
     assert(rows >= 1);
     float *target_logit = (float *)(void *)((unsigned char *)device_scratch(dev, 0) + logits_bytes);

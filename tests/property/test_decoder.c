@@ -318,9 +318,42 @@ static void check_narrow(struct model *m, const struct variant *v, struct device
     free_result(&results[0]), free_result(&results[1]);
 }
 
+/* Weights of 8 bits: any cut gives the numbers of one pass, which are near those of float32 weights and not equal. The
+ * order of sums in attention differs between cuts, which can move a number to the next of its 2^15 steps. */
+static void check_i8(const struct model *m, const struct variant *v, struct device *dev) {
+    int32_t ids[LENGTH], targets[LENGTH];
+    static const int longest[] = {0, 1, 7};
+    struct result exact = make_result(), whole = make_result(), cut = make_result();
+    struct rng rng = rng_make(test_seed(), 6);
+    struct machine a;
+    make_ids(ids, targets, test_seed() + 7);
+    start(&a, m, v, dev, LENGTH, 16);
+    feed(&a, &exact, ids, targets, 0, &rng);
+    stop(&a);
+    const double size = spread(exact.logits, (int64_t)LENGTH * VOCAB);
+    for (size_t i = 0; i < ARRAY_LEN(longest); i++) {
+        struct weights weights = weights_of_params(m->params);
+        CHECK_OK(weights_round(&weights, dev, decoder_rounds));
+        start_with(&a, m, v, dev, weights, i == 0 ? LENGTH : 60, 16);
+        feed(&a, i == 0 ? &whole : &cut, ids, targets, longest[i], &rng);
+        stop(&a);
+        if (i == 0) continue;
+        CHECK_CLOSE(cut.logits, whole.logits, (int64_t)LENGTH * VOCAB, 2e-3 * size);
+        CHECK_CLOSE(cut.nll, whole.nll, LENGTH, 2e-3 * size);
+    }
+    check_nll(&whole, targets);
+    double squares = 0;
+    for (int64_t i = 0; i < (int64_t)LENGTH * VOCAB; i++)
+        squares += pow((double)whole.logits[i] - (double)exact.logits[i], 2);
+    const double distance = sqrt(squares / LENGTH / VOCAB);
+    CHECK(distance > 1e-4 * size && distance < 0.1 * size);
+    free_result(&exact), free_result(&whole), free_result(&cut);
+}
+
 /* Texts of different lengths take ids in batches of random texts, where batches are allowed: each text gets the bits of
- * its own id-by-id run. `narrow`: with bf16 weights. */
+ * its own id-by-id run. */
 enum { TEXTS = 11, STEPS = 150 };
+enum copy { NO_COPY, BF16_COPY, I8_COPY }; /* of the weights */
 struct batched {
     struct retriever *retriever[TEXTS];
     struct decoder_state *state[TEXTS];
@@ -371,7 +404,7 @@ static int batched_step(struct batched *c, const int *texts, int n, bool batch) 
     return together;
 }
 
-static void check_batched(const struct model *m, const struct variant *v, struct device *dev, bool narrow) {
+static void check_batched(const struct model *m, const struct variant *v, struct device *dev, enum copy copy) {
     struct batched c = {0}, alone = {0};
     struct rng rng = rng_make(test_seed(), 21);
     struct machine a;
@@ -383,9 +416,10 @@ static void check_batched(const struct model *m, const struct variant *v, struct
     }
     memcpy(alone.ids, c.ids, sizeof c.ids), memcpy(alone.begin, c.begin, sizeof c.begin);
     struct weights weights = weights_of_params(m->params);
-    if (narrow) CHECK_OK(weights_narrow(&weights, dev, decoder_reads));
-    CHECK(!narrow || weights.narrow);
-    start_with(&a, m, v, dev, weights, narrow ? 5 : 150, 2); /* passes of 5: a batch has several parts */
+    if (copy == BF16_COPY) CHECK_OK(weights_narrow(&weights, dev, decoder_reads));
+    if (copy == I8_COPY) CHECK_OK(weights_round(&weights, dev, decoder_rounds));
+    CHECK(copy != BF16_COPY || weights.narrow);
+    start_with(&a, m, v, dev, weights, copy == BF16_COPY ? 5 : 150, 2); /* passes of 5: a batch has several parts */
     for (int t = 0; t < TEXTS; t++) {
         batched_open(&alone, &a, m, v, t, 1);
         for (int i = 0; i < STEPS; i++)
@@ -427,9 +461,11 @@ int main(int argc, char **argv) {
         check_threads(&m, v);
         check_turns(&m, v, dev);
         if (v->retrieval) check_retrieval_matters(&m, v, dev);
-        check_batched(&m, v, dev, false);
+        check_batched(&m, v, dev, NO_COPY);
+        check_i8(&m, v, dev);
+        check_batched(&m, v, dev, I8_COPY);
         check_narrow(&m, v, dev);
-        check_batched(&m, v, dev, true);
+        check_batched(&m, v, dev, BF16_COPY);
         params_free(m.params);
     }
     device_close(dev);

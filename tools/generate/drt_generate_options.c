@@ -69,9 +69,11 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTION_DEVICE(o->where.device, "where to compute"),
         OPTION_DEVICES(o->devices, DEVICES_SEARCH),
-        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16",
+        {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16|i8",
          "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
-         "they are the same, and rounds passages of a token memory to bf16 if it has instructions for it",
+         "they are the same, and rounds passages of a token memory to bf16 if it has instructions for it; i8: as auto "
+         "on a "
+         "CPU, with the decoder's weights rounded to 8 bits: less time, slightly other probabilities",
          0, 0},
         OPTION_THREADS(o->threads),
     };

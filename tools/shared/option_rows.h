@@ -45,12 +45,16 @@
     {"device", ARG_CHOICE, &(name), "auto|cpu|cuda", what "; auto: a GPU if there is one", 0, 0}
 #define OPTION_DTYPE(name)                                                                                             \
     {"dtype", ARG_CHOICE, &(name), "auto|f32|bf16", "a GPU computes in bf16 (auto) or float32", 0, 0}
+/* For programs that decode. */
+#define OPTION_DTYPE_I8(name)                                                                                          \
+    {"dtype", ARG_CHOICE, &(name), "auto|f32|bf16|i8",                                                                 \
+     "a GPU computes in bf16 (auto) or float32; i8: a CPU computes with the decoder's weights rounded to 8 bits", 0, 0}
 #define OPTION_THREADS(count)                                                                                          \
     {"threads", ARG_INT, &(count), "N",                                                                                \
      "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX}
 /* `where` has device and dtype. */
 #define OPTIONS_OF_MACHINE(where, threads)                                                                             \
-    OPTION_DEVICE((where).device, "where to compute"), OPTION_DTYPE((where).dtype), OPTION_THREADS(threads)
+    OPTION_DEVICE((where).device, "where to compute"), OPTION_DTYPE_I8((where).dtype), OPTION_THREADS(threads)
 /* The GPUs of this host that one program uses together. */
 #define OPTION_DEVICES(text, what)                                                                                     \
     {"devices", ARG_STRING, &(text), "all|I,J,..",                                                                     \
