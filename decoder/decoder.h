@@ -30,8 +30,8 @@ enum dtype decoder_type(const struct decoder *d);         /* of weights, activat
 /* Whether every token reads the tensor of this name: true for the embedding and the layers, false for tensors that make
  * chunks and queries. */
 bool decoder_reads(const char *tensor);
-/* Whether weights_round may make copies of it for a decoder, which then computes with them: as decoder_reads, except a
- * recurrent layer's own. The ids' vectors, queries, key states and passages (decoder_passages.h) keep float32 weights. */
+/* Whether weights_round may make a copy of it, with which a decoder then computes: as decoder_reads, except a recurrent
+ * layer's own. Vectors of ids, queries, key states and passages (decoder_passages.h) keep float32 weights. */
 bool decoder_rounds(const char *tensor);
 
 /* retriever NULL: no retrieval, and GCA gives zero. It is borrowed until decoder_state_free. One retriever

@@ -16,8 +16,8 @@
 enum { DECODER_TILE = 64 }; /* keys of one tile of a GPU's attention; no tile extends over the end of a ring */
 struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;
-    struct block_weights *layers, *narrow; /* lower layers, then those of each group; narrow: bf16 or 8-bit, or NULL */
-    int64_t narrow_rows;                   /* products of so many rows read `narrow`: few of bf16, any number of 8 bits */
+    struct block_weights *layers, *narrow; /* lower layers, then each group's; narrow: in bf16 or 8 bits, or NULL */
+    int64_t narrow_rows; /* products of at most so many rows read `narrow`: few in bf16, any number in 8 bits */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
     struct recurrent_weights recurrent; struct mat key_proj; /* [memory_size, d]; data NULL: none */
 };

@@ -31,7 +31,7 @@ enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)
 /* Returns the bf16 copy as weights, borrowed; data NULL: there is none. Tensors of one row and unwanted
  * ones are not in it. */
 struct weights weights_narrowed(const struct weights *w);
-/* For float32 weights on the CPU: adds copies of the matrices whose names `wanted` accepts, rounded to 8 bits (matmul.h).
+/* For float32 weights on the CPU: adds copies of the matrices whose names `wanted` accepts, in 8 bits (matmul.h).
  * STATUS_UNSUPPORTED: a matrix that one of the same shape follows, so that they may be used as one, has a number of
  * rows that is no multiple of MATMUL_I8_PANEL. */
 enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name));

@@ -3,7 +3,7 @@
  * A panel has 16 outputs. For each block of 64 inputs it holds 16 vectors of [16 outputs][4 inputs] numbers, and then
  * 16 float32 scales. A number is the rounded weight + 128, so that one instruction multiplies it with a signed number.
  *
- * x is rounded, too: a block of a row is a float32 scale and 64 integers of at most 32512. A block whose numbers are all
+ * x is rounded, too: a block of a row is a float32 scale and 64 integers up to 32512. A block whose numbers are all
  * below 1e-30 counts as zero. An infinity or NaN in a block makes every y of the row NaN; in a weight, those of its
  * output.
  *

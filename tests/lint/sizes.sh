@@ -17,6 +17,7 @@ kernels/device/device_nocuda.c           in place of device_cuda.cu
 kernels/device/collective_nonccl.c       in place of collective_cuda.cu in a build without NCCL
 kernels/linear/matmul_noamx.c            in place of matmul_amx.c where the compiler has no AMX
 kernels/linear/matmul_nobf16.c           in place of matmul_bf16.c where the compiler has no AVX512_BF16
+kernels/linear/matmul_novnni.c           in place of matmul_vnni.c where the compiler has no VNNI
 kernels/ops_cpu.c                        the table of the CPU's ops, which no single op can hold
 train/step/pool.c                        names that readers of configs and logs need without a training step
 tests/device/bench/gca_library.cu              C functions that Python calls, which passes plain arguments

@@ -3,7 +3,7 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--json FILE]
+ *                     [--dtype auto|f32|i8] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
@@ -23,7 +23,7 @@
 enum { INTERVAL = 64, LIST_MAX = 8 };
 
 struct options {
-    const char *model, *store, *text, *device, *searcher;
+    const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
         tokens[LIST_MAX];
 };
@@ -47,6 +47,7 @@ static void read_list(int64_t out[LIST_MAX], const char *text) {
 static struct options read_options(int argc, char **argv) {
     struct options o = {.device = "cpu",
                         .searcher = "lexical",
+                        .dtype = "auto",
                         .k = {8, 64},
                         .every = {16},
                         .span = {0, 1},
@@ -60,7 +61,8 @@ static struct options read_options(int argc, char **argv) {
     } names[] = {{"--model", &o.model, NULL},   {"--store", &o.store, NULL},  {"--text", &o.text, NULL},
                  {"--device", &o.device, NULL}, {"--k", NULL, o.k},           {"--every", NULL, o.every},
                  {"--span", NULL, o.span},      {"--layer", NULL, o.layer},   {"--past", NULL, o.past},
-                 {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL}};
+                 {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
+                 {"--dtype", &o.dtype, NULL}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -175,7 +177,7 @@ int main(int argc, char **argv) {
     CHECK_OK(engine_open(
         &e,
         &(struct engine_config){
-            .model = o.model, .store = o.store, .where = {o.device, "auto", NULL}, .memory = true, .decoding = true}));
+            .model = o.model, .store = o.store, .where = {o.device, o.dtype, NULL}, .memory = true, .decoding = true}));
     CHECK_OK(memory_search_open(&search, &(struct memory_search_config){
                                              .engine = &e, .kind = (enum memory_searcher)searcher, .store = o.store}));
     const struct memory_finder finder = memory_search_finder(search);
