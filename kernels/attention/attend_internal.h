@@ -27,6 +27,10 @@ struct attend {
 /* Position of the first query minus that of the first key; a query sees distances 0 .. window. */
 struct attend_bias { int64_t distance; int window; float slope; };
 
+/* Bytes of scratch memory of a tile. */
+static inline size_t attend_bytes(int dim) {
+    return ((size_t)2 * ATTEND_ROWS + (size_t)ATTEND_KEYS * ATTEND_ROWS + (size_t)3 * dim * ATTEND_ROWS) * sizeof(float);
+}
 /* Loads a tile of 1 .. ATTEND_ROWS queries and sets the total to zero. q must stay until the last attend_keys. */
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim);
 /* Begins one softmax; null_key: it already contains one key of score 0 and value 0. */

@@ -4,6 +4,8 @@
 #include "kernels/device/device_internal.h"
 #include <assert.h>
 
+enum { HEADS_AT_ONCE = 16 };
+
 struct attention_task {
     struct device *dev;
     struct mat o, q, keys, values, lse; /* lse: data NULL: it is not computed */
@@ -11,31 +13,48 @@ struct attention_task {
     int heads, dim, window;
 };
 
-static void attention_tile(const struct attention_task *t, void *scratch, int head, int64_t row) {
-    struct attend a;
+/* Heads `head` .. `head` + n - 1 of a tile of queries, run of keys by run: so the columns that are read of a row of
+ * keys, and then of values, are adjacent. */
+static void attention_heads(const struct attention_task *t, void *scratch, int head, int n_heads, int64_t row) {
+    struct attend a[HEADS_AT_ONCE];
     int64_t rows = t->q.rows - row < ATTEND_ROWS ? t->q.rows - row : ATTEND_ROWS;
-    int64_t column = (int64_t)head * t->dim, ring = t->keys.rows;
-    int64_t position = t->first + row, end = position + rows;
-    attend_begin(&a, scratch, mat_row(t->q, row) + column, t->q.stride, (int)rows, t->dim);
-    attend_softmax(&a, false);
-    struct attend_bias bias = {.window = t->window, .slope = attention_alibi_slope(head, t->heads)};
+    int64_t ring = t->keys.rows, position = t->first + row, end = position + rows;
+    for (int h = 0; h < n_heads; h++) {
+        attend_begin(&a[h], (unsigned char *)scratch + (size_t)h * attend_bytes(t->dim),
+                     mat_row(t->q, row) + (int64_t)(head + h) * t->dim, t->q.stride, (int)rows, t->dim);
+        attend_softmax(&a[h], false);
+    }
     for (int64_t key = position > t->window ? position - t->window : 0, n; key < end; key += n) {
         int64_t slot = key % ring;
         n = end - key < ATTEND_KEYS ? end - key : ATTEND_KEYS;
         if (n > ring - slot) n = ring - slot;
-        bias.distance = position - key;
-        attend_keys(&a, mat_row(t->keys, slot) + column, t->keys.stride, mat_row(t->values, slot) + column,
-                    t->values.stride, (int)n, &bias);
+        for (int h = 0; h < n_heads; h++) {
+            const struct attend_bias bias = {position - key, t->window, attention_alibi_slope(head + h, t->heads)};
+            const int64_t column = (int64_t)(head + h) * t->dim;
+            attend_keys(&a[h], mat_row(t->keys, slot) + column, t->keys.stride, mat_row(t->values, slot) + column,
+                        t->values.stride, (int)n, &bias);
+        }
     }
-    attend_add(&a, 1.0f);
-    attend_keep(&a, t->lse, row, head);
-    attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
+    for (int h = 0; h < n_heads; h++) {
+        attend_add(&a[h], 1.0f);
+        attend_keep(&a[h], t->lse, row, head + h);
+        attend_store(&a[h], mat_row(t->o, row) + (int64_t)(head + h) * t->dim, t->o.stride);
+    }
+}
+
+static void attention_tile(const struct attention_task *t, void *scratch, int head, int64_t row) {
+    attention_heads(t, scratch, head, 1, row);
 }
 
 static void attention_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct attention_task *t = context;
-    for (int64_t i = begin; i < end; i++)
-        attention_tile(t, device_scratch(t->dev, worker), (int)(i % t->heads), i / t->heads * ATTEND_ROWS);
+    const int64_t fit = (int64_t)(DEVICE_SCRATCH_BYTES / attend_bytes(t->dim));
+    const int64_t most = t->q.rows > ATTEND_SINGLE_ROWS ? 1 : fit < HEADS_AT_ONCE ? fit : HEADS_AT_ONCE;
+    for (int64_t i = begin, n; i < end; i += n) {
+        n = end - i < most ? end - i : most;
+        if (n > t->heads - i % t->heads) n = t->heads - i % t->heads;
+        attention_heads(t, device_scratch(t->dev, worker), (int)(i % t->heads), (int)n, i / t->heads * ATTEND_ROWS);
+    }
 }
 
 static void attention_forward(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values,
