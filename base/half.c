@@ -102,3 +102,8 @@ void half_from_bf16_row(float *out, const uint16_t *in, size_t n) {
     for (size_t i = 0; i < n; i++)
         out[i] = half_from_bf16(in[i]);
 }
+
+void half_to_bf16_row(uint16_t *out, const float *in, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        out[i] = half_to_bf16(in[i]);
+}

@@ -12,3 +12,4 @@ uint16_t half_to_bf16(float value);
 void half_from_f16_row(float *out, const uint16_t *in, size_t n);
 void half_to_f16_row(uint16_t *out, const float *in, size_t n);
 void half_from_bf16_row(float *out, const uint16_t *in, size_t n);
+void half_to_bf16_row(uint16_t *out, const float *in, size_t n);

@@ -29,6 +29,7 @@ static enum status decoder_create_scratch(struct decoder *d) {
     TRY(decoder_create_mat(d, &s->q, d->type, rows, cols));
     TRY(decoder_create_mat(d, &s->sum, d->type, rows, cols));
     TRY(decoder_create_mat(d, &s->gate_up, d->type, rows, 2 * (int64_t)d->config.ffn));
+    if (d->ring_type != d->type) TRY(decoder_create_mat(d, &s->kv, d->type, rows, 2 * cols));
     TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
     TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
     if (d->weights.key_proj.data) {
@@ -57,6 +58,9 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
     d->dev = dev;
     d->config = *config;
     d->type = weights->type;
+    /* the ops of these two read float32 rings */
+    const bool wide = config->recurrent_layer > 0 || config->landmark_block > 0;
+    d->ring_type = weights->i8 && !wide ? DTYPE_BF16 : d->type;
     d->max_tokens = max_tokens > 0    ? max_tokens
                     : config->base_lm ? DEFAULT_TOKENS
                                       : (int64_t)DEFAULT_CHUNKS * config->chunk;
@@ -78,7 +82,7 @@ out:
 void decoder_free(struct decoder *d) {
     if (!d) return;
     struct decoder_scratch *s = &d->scratch;
-    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->query_norm, s->query, s->key, s->key_proj};
+    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->kv, s->query_norm, s->query, s->key, s->key_proj};
     for (size_t i = 0; i < ARRAY_LEN(mats); i++)
         device_release(d->dev, mats[i].data);
     memory_free(s->ids);
@@ -158,7 +162,7 @@ static void decoder_attend(struct decoder *d, struct mat o, struct mat q, const 
 }
 
 /* Adds the attention over the window to x, or over the blocks of Landmark Attention. The product writes keys and values
- * into the ring buffer, in two pieces if it wraps. */
+ * into the ring buffer, in two pieces if it wraps; if the ring has another type, they are converted. */
 static void decoder_self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
                                    struct mat x, int64_t first) {
     const struct ops *ops = d->dev->ops;
@@ -168,7 +172,10 @@ static void decoder_self_attention(struct decoder *d, const struct block_weights
     for (int64_t row = 0, n; row < x.rows; row += n) {
         int64_t at = (first + row) % ring->both.rows, to_end = ring->both.rows - at;
         n = x.rows - row < to_end ? x.rows - row : to_end;
-        ops->matmul->forward(d->dev, mat_rows(ring->both, at, n), mat_rows(h, row, n), w->kv, false);
+        struct mat to = mat_rows(ring->both, at, n), kv = to;
+        if (to.type != d->type) kv = mat_rows(d->scratch.kv, row, n);
+        ops->matmul->forward(d->dev, kv, mat_rows(h, row, n), w->kv, false);
+        if (to.type != d->type) ops->elementwise->convert(d->dev, to, kv);
     }
     decoder_attend(d, q, q, ring, first);
     block_output(d->dev, x, q, w);

@@ -25,7 +25,7 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
 
 /* Activations of a pass. x begins with rows for a chunk that an earlier pass began: completed chunks are contiguous. */
 struct decoder_scratch {
-    struct mat x, h, q, sum, gate_up;
+    struct mat x, h, q, sum, gate_up, kv;                 /* kv: only if rings have another type */
     struct mat query_norm, query;                         /* query: float32 */
     struct mat key, key_proj;            /* key_proj: [d, d], zeros from row memory_size on; NULL: none */
     int32_t *ids, *chunk_ids, *ids_device;
@@ -43,7 +43,7 @@ struct decoder {
     struct decoder_packed *packed[2];    /* of decoder_passages.c, by `rounded`; NULL: none was needed so far */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: no batch was computed so far */
     struct decoder_rows *rows_batch;                      /* of decoder_rows.c; NULL: the same */
-    enum dtype type;                                      /* of weights and activations */
+    enum dtype type, ring_type;          /* of weights and activations; of rings: bf16 with 8-bit weights on a CPU */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* rows of one head product */
     int positions;                                        /* of a chunk, including its landmark */

@@ -14,7 +14,7 @@ static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
     for (int i = 0; i < model_config_layers(&d->config); i++)
-        s->rings[i].both = carve_mat(c, d->type, s->ring_rows, 2 * (int64_t)d->config.hidden);
+        s->rings[i].both = carve_mat(c, d->ring_type, s->ring_rows, 2 * (int64_t)d->config.hidden);
 }
 
 static enum status decoder_state_create_rings(struct decoder_state *s, int64_t rows) {

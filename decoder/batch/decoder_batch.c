@@ -70,7 +70,8 @@ static void decoder_batch_attend(void *context, int64_t begin, int64_t end, int 
     for (int64_t row = begin; row < end; row++) {
         const struct decoder_ring *ring = &decoder_batch_state(b, row)->rings[b->layer];
         struct mat q = mat_rows(b->q, row, 1);
-        device_copy_rows(dev, mat_rows(ring->both, b->first[row] % ring->both.rows, 1), mat_rows(b->kv, row, 1));
+        dev->ops->elementwise->convert(dev, mat_rows(ring->both, b->first[row] % ring->both.rows, 1),
+                                       mat_rows(b->kv, row, 1));
         dev->ops->attention->forward(dev, q, q, ring->keys, ring->values, b->first[row], d->config.heads,
                                      d->config.window);
     }

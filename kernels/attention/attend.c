@@ -3,6 +3,7 @@
  * The two products run in blocks of 4 keys (or 4 output columns) by up to AT_ONCE vectors of queries: 16 accumulators
  * in registers, or 8 if the target has 16 registers. Each scalar of K or V is broadcast from memory. Bound by
  * arithmetic. */
+#include "base/half.h"
 #include "kernels/attention/attend_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
@@ -157,18 +158,27 @@ SIMD void attend_keys_lanes(struct attend *a, const float *keys, int64_t key_str
         attend_value_block(a, values, value_stride, n, t, 1, vectors);
 }
 
+/* LANES numbers at element `at`, float32 or bf16. */
+SIMD vf attend_load(const void *p, int64_t at, bool bf16) {
+    return bf16 ? v_load_bf16((const uint16_t *)p + at) : v_load((const float *)p + at);
+}
+SIMD vf attend_load_part(const void *p, int64_t at, int64_t n, bool bf16) {
+    return bf16 ? v_load_bf16_part((const uint16_t *)p + at, n) : v_load_part((const float *)p + at, n);
+}
+
 /* out[t..] += sum_j weight[j] * values[j][t..], 4 vectors of columns at a time, then one, then the rest. */
-static void attend_value_row(float *out, const float *weight, const float *values, int64_t stride, int n, int dim) {
+SIMD void attend_value_row(float *out, const float *weight, const void *values, int64_t stride, int n, int dim,
+                           bool bf16) {
     int t = 0;
     for (; t + 4 * LANES <= dim; t += 4 * LANES) {
         vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES),
            s3 = v_load(out + t + 3 * LANES);
         for (int j = 0; j < n; j++) {
-            const float *row = values + j * stride + t;
-            s0 += weight[j] * v_load(row);
-            s1 += weight[j] * v_load(row + LANES);
-            s2 += weight[j] * v_load(row + 2 * LANES);
-            s3 += weight[j] * v_load(row + 3 * LANES);
+            const int64_t row = j * stride + t;
+            s0 += weight[j] * attend_load(values, row, bf16);
+            s1 += weight[j] * attend_load(values, row + LANES, bf16);
+            s2 += weight[j] * attend_load(values, row + 2 * LANES, bf16);
+            s3 += weight[j] * attend_load(values, row + 3 * LANES, bf16);
         }
         v_store(out + t, s0);
         v_store(out + t + LANES, s1);
@@ -179,32 +189,50 @@ static void attend_value_row(float *out, const float *weight, const float *value
         int64_t part = dim - t < LANES ? dim - t : LANES;
         vf sum = v_load_part(out + t, part);
         for (int j = 0; j < n; j++)
-            sum += weight[j] * v_load_part(values + j * stride + t, part);
+            sum += weight[j] * attend_load_part(values, j * stride + t, part, bf16);
         v_store_part(out + t, sum, part);
     }
+}
+
+/* q . key, with the order of sums of v_dot. */
+SIMD float attend_dot(const float *q, const void *key, int64_t at, int n, bool bf16) {
+    vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    int i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        s0 += v_load(q + i) * attend_load(key, at + i, bf16);
+        s1 += v_load(q + i + LANES) * attend_load(key, at + i + LANES, bf16);
+        s2 += v_load(q + i + 2 * LANES) * attend_load(key, at + i + 2 * LANES, bf16);
+        s3 += v_load(q + i + 3 * LANES) * attend_load(key, at + i + 3 * LANES, bf16);
+    }
+    for (; i + LANES <= n; i += LANES)
+        s0 += v_load(q + i) * attend_load(key, at + i, bf16);
+    if (i < n) s1 += v_load_part(q + i, n - i) * attend_load_part(key, at + i, n - i, bf16);
+    return v_sum((s0 + s1) + (s2 + s3));
 }
 
 /* Prefetches a head's columns of a later row. Rows are a whole hidden size apart, which hardware prefetchers do not
  * follow; and in decoding K and V are not in the cache, because each token reads all weights in between. In a window
  * another run follows, so the prefetch may pass the end of a run; in a chunk it may not. */
-static inline void attend_prefetch_row(const float *row, int dim) {
-    for (int t = 0; t < dim; t += LANES)
-        __builtin_prefetch(row + t, 0, 3);
+SIMD void attend_prefetch_row(const void *rows, int64_t at, int dim, bool bf16) {
+    const int64_t size = bf16 ? 2 : 4;
+    for (int64_t byte = 0; byte < dim * size; byte += LANES * 4)
+        __builtin_prefetch((const char *)rows + at * size + byte, 0, 3);
 }
 
-static void attend_keys_row(struct attend *a, int row, const float *keys, int64_t key_stride, const float *values,
-                            int64_t value_stride, int n, const struct attend_bias *bias) {
+SIMD void attend_keys_row(struct attend *a, int row, const void *keys, int64_t key_stride, const void *values,
+                          int64_t value_stride, int n, const struct attend_bias *bias, bool bf16) {
     float *score = a->scores + (int64_t)row * ATTEND_KEYS, *out = a->out + (int64_t)row * a->dim;
     const float *q = a->q + row * a->q_stride;
     vf highest = v_set(a->top[row]);
     for (int j = 0; j < ATTEND_KEYS; j++)
         score[j] = -INFINITY;
     for (int j = 0; j < n; j++) {
-        if (bias || j + PREFETCH_KEYS < n) attend_prefetch_row(keys + (j + PREFETCH_KEYS) * key_stride, a->dim);
-        attend_prefetch_row(values + j * value_stride, a->dim);
+        if (bias || j + PREFETCH_KEYS < n) attend_prefetch_row(keys, (j + PREFETCH_KEYS) * key_stride, a->dim, bf16);
+        attend_prefetch_row(values, j * value_stride, a->dim, bf16);
         int64_t distance = bias ? bias->distance + row - j : 0;
         if (bias && (distance < 0 || distance > bias->window)) continue;
-        score[j] = v_dot(q, keys + j * key_stride, a->dim) * a->scale - (bias ? bias->slope * (float)distance : 0.0f);
+        score[j] = attend_dot(q, keys, j * key_stride, a->dim, bf16) * a->scale -
+                   (bias ? bias->slope * (float)distance : 0.0f);
     }
     for (int j = 0; j < ATTEND_KEYS; j += LANES)
         highest = v_max(highest, v_load(score + j));
@@ -220,7 +248,13 @@ static void attend_keys_row(struct attend *a, int row, const float *keys, int64_
     a->top[row] = top;
     for (int t = 0; t < a->dim && shrink != 1.0f; t++)
         out[t] *= shrink;
-    attend_value_row(out, score, values, value_stride, n, a->dim);
+    attend_value_row(out, score, values, value_stride, n, a->dim, bf16);
+}
+
+static void attend_keys_rows(struct attend *a, const float *keys, int64_t key_stride, const float *values,
+                             int64_t value_stride, int n, const struct attend_bias *bias) {
+    for (int row = 0; row < a->rows; row++)
+        attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias, false);
 }
 
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
@@ -228,8 +262,7 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     assert(n >= 1 && n <= ATTEND_KEYS);
     switch (a->width / LANES) {
     case 0:
-        for (int row = 0; row < a->rows; row++)
-            attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias);
+        attend_keys_rows(a, keys, key_stride, values, value_stride, n, bias);
         break;
     case 1:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
@@ -244,6 +277,22 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, VECTORS_MAX);
         break;
     }
+}
+
+void attend_keys_bf16(struct attend *a, float *wide, const uint16_t *keys, int64_t key_stride, const uint16_t *values,
+                      int64_t value_stride, int n, const struct attend_bias *bias) {
+    assert(n >= 1 && n <= ATTEND_KEYS);
+    if (a->width == 0) {
+        for (int row = 0; row < a->rows; row++)
+            attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias, true);
+        return;
+    }
+    float *wide_values = wide + (int64_t)ATTEND_KEYS * a->dim;
+    for (int j = 0; j < n; j++) {
+        half_from_bf16_row(wide + (int64_t)j * a->dim, keys + j * key_stride, (size_t)a->dim);
+        half_from_bf16_row(wide_values + (int64_t)j * a->dim, values + j * value_stride, (size_t)a->dim);
+    }
+    attend_keys(a, wide, a->dim, wide_values, a->dim, n, bias);
 }
 
 void attend_add(struct attend *a, float weight) {

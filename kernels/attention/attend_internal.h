@@ -27,10 +27,11 @@ struct attend {
 /* Position of the first query minus that of the first key; a query sees distances 0 .. window. */
 struct attend_bias { int64_t distance; int window; float slope; };
 
-/* Bytes of scratch memory of a tile. */
+/* Bytes of scratch memory of a tile, and of the keys and values of a run. */
 static inline size_t attend_bytes(int dim) {
     return ((size_t)2 * ATTEND_ROWS + (size_t)ATTEND_KEYS * ATTEND_ROWS + (size_t)3 * dim * ATTEND_ROWS) * sizeof(float);
 }
+static inline size_t attend_wide_bytes(int dim) { return (size_t)2 * ATTEND_KEYS * (size_t)dim * sizeof(float); }
 /* Loads a tile of 1 .. ATTEND_ROWS queries and sets the total to zero. q must stay until the last attend_keys. */
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim);
 /* Begins one softmax; null_key: it already contains one key of score 0 and value 0. */
@@ -38,6 +39,9 @@ void attend_softmax(struct attend *a, bool null_key);
 /* Adds 1 .. ATTEND_KEYS keys. bias NULL: none. */
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
                  int n, const struct attend_bias *bias);
+/* The same with keys and values in bf16. wide: 2 * ATTEND_KEYS * dim floats of scratch memory. */
+void attend_keys_bf16(struct attend *a, float *wide, const uint16_t *keys, int64_t key_stride, const uint16_t *values,
+                      int64_t value_stride, int n, const struct attend_bias *bias);
 /* total += weight * result of this softmax (0 if it has no key). */
 void attend_add(struct attend *a, float weight);
 /* total = keep[r] total + weight[r] result of this softmax, of each query r < ATTEND_ROWS. */

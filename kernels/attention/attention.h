@@ -5,7 +5,7 @@
  *
  * q, o [n, h*dh]: positions first .. first+n-1. keys, values [ring, h*dh]: position p lies in row p % ring; the rows
  * of positions max(0, first - window) .. first+n-1 are filled before the call, so ring >= window + n.
- * o may be q. */
+ * o may be q. On a CPU keys and values of forward may both be bf16. */
 #pragma once
 #include "kernels/device/device.h"
 

@@ -17,6 +17,7 @@ struct attention_task {
  * keys, and then of values, are adjacent. */
 static void attention_heads(const struct attention_task *t, void *scratch, int head, int n_heads, int64_t row) {
     struct attend a[HEADS_AT_ONCE];
+    float *wide = (float *)(void *)((unsigned char *)scratch + (size_t)n_heads * attend_bytes(t->dim));
     int64_t rows = t->q.rows - row < ATTEND_ROWS ? t->q.rows - row : ATTEND_ROWS;
     int64_t ring = t->keys.rows, position = t->first + row, end = position + rows;
     for (int h = 0; h < n_heads; h++) {
@@ -31,8 +32,13 @@ static void attention_heads(const struct attention_task *t, void *scratch, int h
         for (int h = 0; h < n_heads; h++) {
             const struct attend_bias bias = {position - key, t->window, attention_alibi_slope(head + h, t->heads)};
             const int64_t column = (int64_t)(head + h) * t->dim;
-            attend_keys(&a[h], mat_row(t->keys, slot) + column, t->keys.stride, mat_row(t->values, slot) + column,
-                        t->values.stride, (int)n, &bias);
+            const int64_t key_at = slot * t->keys.stride + column, value_at = slot * t->values.stride + column;
+            if (t->keys.type == DTYPE_BF16)
+                attend_keys_bf16(&a[h], wide, (const uint16_t *)t->keys.data + key_at, t->keys.stride,
+                                 (const uint16_t *)t->values.data + value_at, t->values.stride, (int)n, &bias);
+            else
+                attend_keys(&a[h], (const float *)t->keys.data + key_at, t->keys.stride,
+                            (const float *)t->values.data + value_at, t->values.stride, (int)n, &bias);
         }
     }
     for (int h = 0; h < n_heads; h++) {
@@ -48,7 +54,7 @@ static void attention_tile(const struct attention_task *t, void *scratch, int he
 
 static void attention_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct attention_task *t = context;
-    const int64_t fit = (int64_t)(DEVICE_SCRATCH_BYTES / attend_bytes(t->dim));
+    const int64_t fit = (int64_t)((DEVICE_SCRATCH_BYTES - attend_wide_bytes(t->dim)) / attend_bytes(t->dim));
     const int64_t most = t->q.rows > ATTEND_SINGLE_ROWS ? 1 : fit < HEADS_AT_ONCE ? fit : HEADS_AT_ONCE;
     for (int64_t i = begin, n; i < end; i += n) {
         n = end - i < most ? end - i : most;
@@ -60,7 +66,7 @@ static void attention_body(void *context, int64_t begin, int64_t end, int worker
 static void attention_forward(struct device *dev, struct mat o, struct mat q, struct mat keys, struct mat values,
                               int64_t first, int heads, int window) {
     assert(heads > 0 && q.cols % heads == 0 && o.cols == q.cols && keys.cols == q.cols && values.cols == q.cols);
-    assert(o.rows == q.rows && values.rows == keys.rows && first >= 0 && window >= 0);
+    assert(o.rows == q.rows && values.rows == keys.rows && first >= 0 && window >= 0 && values.type == keys.type);
     assert(keys.rows >= window + q.rows || keys.rows >= first + q.rows);
     struct attention_task t = {.dev = dev,
                                .o = o,

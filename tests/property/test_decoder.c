@@ -319,7 +319,8 @@ static void check_narrow(struct model *m, const struct variant *v, struct device
 }
 
 /* Weights of 8 bits: any cut gives the numbers of one pass, which are near those of float32 weights and not equal. The
- * order of sums in attention differs between cuts, which can move a number to the next of its 2^15 steps. */
+ * order of sums in attention differs between cuts, which can move a number to the next of its 2^15 steps, or a key to
+ * the next number of bf16. */
 static void check_i8(const struct model *m, const struct variant *v, struct device *dev) {
     int32_t ids[LENGTH], targets[LENGTH];
     static const int longest[] = {0, 1, 7};
@@ -338,8 +339,8 @@ static void check_i8(const struct model *m, const struct variant *v, struct devi
         feed(&a, i == 0 ? &whole : &cut, ids, targets, longest[i], &rng);
         stop(&a);
         if (i == 0) continue;
-        CHECK_CLOSE(cut.logits, whole.logits, (int64_t)LENGTH * VOCAB, 2e-3 * size);
-        CHECK_CLOSE(cut.nll, whole.nll, LENGTH, 2e-3 * size);
+        CHECK_CLOSE(cut.logits, whole.logits, (int64_t)LENGTH * VOCAB, 1e-2 * size);
+        CHECK_CLOSE(cut.nll, whole.nll, LENGTH, 1e-2 * size);
     }
     check_nll(&whole, targets);
     double squares = 0;
