@@ -1,6 +1,7 @@
 /* next_token_cpu.c -- the CPU twin: ops of token_memory.h for each side, then one pass over the vocabulary.
  *
- * Exponentials and probabilities are float32, LANES at a time; only their sums and the gate are double. */
+ * Exponentials, logarithms and probabilities are float32, LANES at a time; sums of a few vectors of them, and the gate,
+ * are double. */
 #include "kernels/device/device_internal.h"
 #include "kernels/memory/next_token.h"
 #include "kernels/memory/token_memory_internal.h"
@@ -27,28 +28,52 @@ static void next_token_read(struct device *dev, struct next_stats *stats, const 
     token_memory_cpu.distribution(dev, mat_f32(side->p, 1, t->vocab), side->weights, &side->memory);
 }
 
-/* The greatest, the first of equal ones. */
+/* The greatest, the first of equal ones; 0 if none is above -infinity. */
 static int64_t largest_of(const float *x, int64_t n) {
-    int64_t best = 0;
-    for (int64_t v = 1; v < n; v++)
-        best = x[v] > x[best] ? v : best;
-    return best;
+    vf best = v_set(-INFINITY);
+    vi at = {0}, index;
+    int64_t v = 0, first = 0;
+    float most = -INFINITY;
+    for (int i = 0; i < LANES; i++)
+        index[i] = i;
+    for (; v + LANES <= n; v += LANES, index += LANES) {
+        const vf part = v_load(x + v);
+        const vi more = part > best;
+        best = v_select(more, part, best);
+        at = (more & index) | (~more & at);
+    }
+    for (int i = 0; i < LANES; i++)
+        if (best[i] > most || (best[i] == most && at[i] < first)) most = best[i], first = at[i];
+    for (; v < n; v++)
+        if (x[v] > most) most = x[v], first = v;
+    return first;
 }
 
 /* Sum of e^(logit - largest), and of that times the exponent. */
-static double next_token_sum(const struct next_token_task *t, float largest, double *moment) {
-    double sum = 0;
-    *moment = 0;
-    for (int64_t v = 0; v < t->vocab; v += LANES) {
-        const int64_t n = t->vocab - v < LANES ? t->vocab - v : LANES;
-        vf below = (n == LANES ? v_load(t->logits + v) : v_load_part(t->logits + v, n)) - largest;
-        const vf e = v_exp(below);
-        for (int64_t i = 0; i < n; i++) {
-            sum += (double)e[i];
-            *moment += e[i] > 0 ? (double)(e[i] * below[i]) : 0;
-        }
+struct next_sums {
+    double sum, moment;
+};
+
+static void next_token_add(struct next_sums *s, const struct next_token_task *t, float largest, int64_t v, int64_t n) {
+    vf sum = {0}, moment = {0};
+    for (; n >= LANES; n -= LANES, v += LANES) {
+        const vf below = v_load(t->logits + v) - largest, e = v_exp(below);
+        sum += e;
+        moment += v_select(e == 0.0f, (vf){0}, e * below); /* below may be -infinity, or NaN */
     }
-    return sum;
+    const vf below = v_load_part(t->logits + v, n) - largest, e = v_exp(below);
+    for (int64_t i = 0; i < LANES; i++) {
+        s->sum += (double)sum[i] + (i < n ? (double)e[i] : 0);
+        s->moment += (double)moment[i] + (i < n && e[i] != 0 ? (double)(e[i] * below[i]) : 0);
+    }
+}
+
+static struct next_sums next_token_sum(const struct next_token_task *t, float largest) {
+    enum { VECTORS = 8 }; /* that are added in float32 */
+    struct next_sums s = {0};
+    for (int64_t v = 0; v < t->vocab; v += VECTORS * LANES)
+        next_token_add(&s, t, largest, v, t->vocab - v < VECTORS * LANES ? t->vocab - v : VECTORS * LANES);
+    return s;
 }
 
 static struct memory_evidence next_token_evidence(const struct next_token_task *t, const struct next_token_side *side,
@@ -97,25 +122,31 @@ static void next_token_mix_range(void *context, int64_t begin, int64_t end, int 
         for (int side = 0; side < MEMORY_SIDES; side++)
             if (g[1 + side] > 0)
                 p += g[1 + side] * (n == LANES ? v_load(t->side[side].p + v) : v_load_part(t->side[side].p + v, n));
-        for (int64_t i = 0; i < n; i++)
-            c->log_p[v + i] = p[i] >= least || isnan(p[i]) ? logf(p[i]) : next_token_small(c, v + i);
+        const vf log_p = v_log(p);
+        if (n == LANES)
+            v_store(c->log_p + v, log_p);
+        else
+            v_store_part(c->log_p + v, log_p, n);
+        if (v_sum(v_select(p >= least, (vf){0}, v_set(1.0f))) == 0.0f) continue;
+        for (int64_t i = 0; i < n; i++) /* NaN is in no order */
+            if (!(p[i] >= least)) c->log_p[v + i] = isnan(p[i]) ? p[i] : next_token_small(c, v + i);
     }
 }
 
 static void next_token_mix(struct device *dev, float *log_p, double *g, const struct next_token_task *task) {
     struct next_stats stats[MEMORY_SIDES];
     struct memory_evidence of[MEMORY_SIDES];
-    double moment;
     next_token_append(task, dev);
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (task->side[side].memory.tau) next_token_read(dev, &stats[side], &task->side[side], task);
     const int64_t top = largest_of(task->logits, task->vocab);
-    const double largest = (double)task->logits[top], sum = next_token_sum(task, task->logits[top], &moment);
-    const struct memory_lm_evidence lm = {(float)(log(sum) - moment / sum), (float)-log(sum)};
+    const double largest = (double)task->logits[top];
+    const struct next_sums s = next_token_sum(task, task->logits[top]);
+    const struct memory_lm_evidence lm = {(float)(log(s.sum) - s.moment / s.sum), (float)-log(s.sum)};
     for (int side = 0; side < MEMORY_SIDES; side++)
-        of[side] = next_token_evidence(task, &task->side[side], &stats[side], top, largest + log(sum));
+        of[side] = next_token_evidence(task, &task->side[side], &stats[side], top, largest + log(s.sum));
     memory_gate_weights(g, task->gate, &lm, of);
-    struct mix_call call = {task, log_p, g, largest + log(sum)};
+    struct mix_call call = {task, log_p, g, largest + log(s.sum)};
     threads_for(dev->threads, task->vocab, SHARE, next_token_mix_range, &call);
 }
 

@@ -161,22 +161,42 @@ struct row_sums {
     double sum, squares;
 };
 
+enum { EXPONENTIALS = 4 * LANES }; /* whose sums are float32 */
+
+/* At most EXPONENTIALS distances become exponentials: 0 of an infinite one. */
+static void exponentials_add(struct row_sums *out, float *w, int64_t n, float origin, float per_tau) {
+    vf sum = {0}, squares = {0};
+    for (; n >= LANES; n -= LANES, w += LANES) {
+        const vf e = v_exp((origin - v_load(w)) * per_tau);
+        v_store(w, e);
+        sum += e, squares += e * e;
+    }
+    if (n > 0) {
+        const vf e = v_exp((origin - v_load_part(w, n)) * per_tau);
+        v_store_part(w, e, n);
+        const vf there = v_load_part(w, n);
+        sum += there, squares += there * there;
+    }
+    for (int i = 0; i < LANES; i++)
+        out->sum += (double)sum[i], out->squares += (double)squares[i];
+}
+
 /* Distances of a row become weights. */
 static struct row_sums weights_of_distances(float *w, int64_t n, float per_tau) {
     struct row_sums out = {.near = INFINITY};
-    for (int64_t i = 0; i < n; i++)
-        out.near = w[i] < out.near ? w[i] : out.near;
+    vf nearest = v_set(INFINITY);
+    int64_t at = 0;
+    for (; at + LANES <= n; at += LANES)
+        nearest = v_min(v_load(w + at), nearest); /* ignores NaN, which reaches the sum */
+    out.near = -v_largest(-nearest);
+    for (; at < n; at++)
+        out.near = w[at] < out.near ? w[at] : out.near;
     const float origin = out.near == INFINITY ? 0.0f : out.near; /* no entry: exponentials of -infinity, not of NaN */
-    for (int64_t i = 0; i < n; i += LANES) {
-        const int64_t part = min_i64(LANES, n - i);
-        const vf e = v_exp((origin - (part == LANES ? v_load(w + i) : v_load_part(w + i, part))) * per_tau);
-        for (int64_t j = 0; j < part; j++) {
-            w[i + j] = w[i + j] == INFINITY ? 0.0f : e[j];
-            out.sum += (double)w[i + j], out.squares += (double)w[i + j] * (double)w[i + j];
-        }
-    }
-    for (int64_t i = 0; out.sum != 0.0 && i < n; i++)
-        w[i] = (float)((double)w[i] / out.sum);
+    for (int64_t i = 0; i < n; i += EXPONENTIALS)
+        exponentials_add(&out, w + i, min_i64(EXPONENTIALS, n - i), origin, per_tau);
+    const float share = out.sum != 0.0 ? (float)(1.0 / out.sum) : 1.0f;
+    for (int64_t i = 0; i < n; i++)
+        w[i] *= share;
     return out;
 }
 
@@ -236,27 +256,48 @@ static int32_t column_value(const struct column_reader *p, int64_t column) {
     return at < 0 ? -1 : past->value[p->sequence * past->ring + at % past->ring];
 }
 
+/* Adds n weights to the probabilities of their values; value[i * step] is that of weight i. False: there is a NaN. */
+static bool distribution_add(float *p, int64_t words, const float *w, int64_t n, const int32_t *value, int64_t step) {
+    for (int64_t i = 0; i < n; i++) {
+        if (w[i] == 0.0f) continue;
+        if (isnan(w[i])) return false;
+        const int32_t to = value[i * step];
+        assert(to >= 0 && to < words);
+        p[to] += w[i];
+    }
+    return true;
+}
+
+/* A row's columns are the entries of its slots, one slot after the other, and then its past, newest first: in pieces
+ * that are consecutive in memory. */
+static bool distribution_row(struct mat p, const float *w, int64_t columns, int64_t row, const struct token_memory *m) {
+    const struct column_reader reader = column_reader_of(m, row);
+    const struct memory_slots *slots = &m->slots;
+    float *to = mat_row(p, row);
+    memset(to, 0, (size_t)p.cols * sizeof *to);
+    for (int64_t i = 0; i < reader.past; i += slots->slot_rows) {
+        const int32_t slot = reader.block < 0 ? -1 : slots->slot[reader.block * slots->k + i / slots->slot_rows];
+        if (slot < 0) continue; /* its weights are 0 */
+        const int32_t *value = slots->value + (int64_t)slot * slots->slot_rows;
+        if (!distribution_add(to, p.cols, w + i, slots->slot_rows, value, 1)) return false;
+    }
+    for (int64_t i = reader.past, at = reader.position - 1, n; i < columns && at >= 0; i += n, at -= n) {
+        const int64_t in_ring = at % m->past.ring;
+        n = min_i64(columns - i, in_ring + 1);
+        const int32_t *value = m->past.value + reader.sequence * m->past.ring + in_ring;
+        if (!distribution_add(to, p.cols, w + i, n, value, -1)) return false;
+    }
+    return true;
+}
+
 static void token_memory_distribution(struct device *dev, struct mat p, struct mat w,
                                       const struct token_memory *memory) {
     (void)dev;
     assert(p.type == DTYPE_F32 && p.rows == w.rows && w.cols == token_memory_columns(memory));
-    for (int64_t row = 0; row < p.rows; row++) {
-        struct column_reader reader = column_reader_of(memory, row);
-        float *to = mat_row(p, row);
-        memset(to, 0, (size_t)p.cols * sizeof *to);
-        for (int64_t i = 0; i < w.cols; i++) {
-            float weight = mat_row(w, row)[i];
-            if (weight == 0.0f) continue;
-            int32_t value = column_value(&reader, i);
-            if (isnan(weight)) {
-                for (int64_t v = 0; v < p.cols; v++)
-                    to[v] = NAN;
-                break;
-            }
-            assert(value >= 0 && value < p.cols);
-            to[value] += weight;
-        }
-    }
+    for (int64_t row = 0; row < p.rows; row++)
+        if (!distribution_row(p, mat_row(w, row), w.cols, row, memory))
+            for (int64_t v = 0; v < p.cols; v++)
+                mat_row(p, row)[v] = NAN;
 }
 
 static void token_memory_contributors(struct device *dev, int32_t *column, float *weight, struct mat w,

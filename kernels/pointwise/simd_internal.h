@@ -91,6 +91,23 @@ SIMD vf v_exp(vf x) {
     return v_select(x < lowest, (vf){0}, y);
 }
 
+/* log x within 2 ulp for normal x > 0; others: any number. x = m 2^n with m in [1/sqrt 2, sqrt 2), log m by its minimax
+ * polynomial (Cephes logf). */
+SIMD vf v_log(vf x) {
+    vi bits = (vi)x, n = (bits - 0x3f3504f3) >> 23;
+    vf r = (vf)(bits - (n << 23)) - 1.0f, e = __builtin_convertvector(n, vf), square = r * r;
+    vf p = r * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * r + 1.1676998740e-1f;
+    p = p * r - 1.2420140846e-1f;
+    p = p * r + 1.4249322787e-1f;
+    p = p * r - 1.6668057665e-1f;
+    p = p * r + 2.0000714765e-1f;
+    p = p * r - 2.4999993993e-1f;
+    p = p * r + 3.3333331174e-1f;
+    vf y = p * r * square - e * 2.12194440e-4f - 0.5f * square;
+    return r + y + e * 0.693359375f;
+}
+
 /* Sum of a[i] * b[i]: four chains, so that the adds do not wait for each other. */
 SIMD float v_dot(const float *a, const float *b, int64_t n) {
     vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
