@@ -167,14 +167,14 @@ SIMD vf attend_load_part(const void *p, int64_t at, int64_t n, bool bf16) {
 }
 
 /* out[t..] += sum_j weight[j] * values[j][t..], 4 vectors of columns at a time, then one, then the rest. */
-SIMD void attend_value_row(float *out, const float *weight, const void *values, int64_t stride, int n, int dim,
-                           bool bf16) {
+SIMD void attend_value_row(float *out, const float *weight, const void *values, int64_t at, int64_t stride, int n,
+                           int dim, bool bf16) {
     int t = 0;
     for (; t + 4 * LANES <= dim; t += 4 * LANES) {
         vf s0 = v_load(out + t), s1 = v_load(out + t + LANES), s2 = v_load(out + t + 2 * LANES),
            s3 = v_load(out + t + 3 * LANES);
         for (int j = 0; j < n; j++) {
-            const int64_t row = j * stride + t;
+            const int64_t row = at + j * stride + t;
             s0 += weight[j] * attend_load(values, row, bf16);
             s1 += weight[j] * attend_load(values, row + LANES, bf16);
             s2 += weight[j] * attend_load(values, row + 2 * LANES, bf16);
@@ -189,7 +189,7 @@ SIMD void attend_value_row(float *out, const float *weight, const void *values, 
         int64_t part = dim - t < LANES ? dim - t : LANES;
         vf sum = v_load_part(out + t, part);
         for (int j = 0; j < n; j++)
-            sum += weight[j] * attend_load_part(values, j * stride + t, part, bf16);
+            sum += weight[j] * attend_load_part(values, at + j * stride + t, part, bf16);
         v_store_part(out + t, sum, part);
     }
 }
@@ -219,21 +219,11 @@ SIMD void attend_prefetch_row(const void *rows, int64_t at, int dim, bool bf16) 
         __builtin_prefetch((const char *)rows + at * size + byte, 0, 3);
 }
 
-SIMD void attend_keys_row(struct attend *a, int row, const void *keys, int64_t key_stride, const void *values,
-                          int64_t value_stride, int n, const struct attend_bias *bias, bool bf16) {
+/* Scores of the run's keys become exp(score - top), and their values are added to the row. */
+SIMD void attend_row_values(struct attend *a, int row, const void *values, int64_t at, int64_t stride, int n,
+                            bool bf16) {
     float *score = a->scores + (int64_t)row * ATTEND_KEYS, *out = a->out + (int64_t)row * a->dim;
-    const float *q = a->q + row * a->q_stride;
     vf highest = v_set(a->top[row]);
-    for (int j = 0; j < ATTEND_KEYS; j++)
-        score[j] = -INFINITY;
-    for (int j = 0; j < n; j++) {
-        if (bias || j + PREFETCH_KEYS < n) attend_prefetch_row(keys, (j + PREFETCH_KEYS) * key_stride, a->dim, bf16);
-        attend_prefetch_row(values, j * value_stride, a->dim, bf16);
-        int64_t distance = bias ? bias->distance + row - j : 0;
-        if (bias && (distance < 0 || distance > bias->window)) continue;
-        score[j] = attend_dot(q, keys, j * key_stride, a->dim, bf16) * a->scale -
-                   (bias ? bias->slope * (float)distance : 0.0f);
-    }
     for (int j = 0; j < ATTEND_KEYS; j += LANES)
         highest = v_max(highest, v_load(score + j));
     float top = v_largest(highest), base = top == -INFINITY ? 0.0f : top;
@@ -248,13 +238,40 @@ SIMD void attend_keys_row(struct attend *a, int row, const void *keys, int64_t k
     a->top[row] = top;
     for (int t = 0; t < a->dim && shrink != 1.0f; t++)
         out[t] *= shrink;
-    attend_value_row(out, score, values, value_stride, n, a->dim, bf16);
+    attend_value_row(out, score, values, at, stride, n, a->dim, bf16);
 }
 
-static void attend_keys_rows(struct attend *a, const float *keys, int64_t key_stride, const float *values,
-                             int64_t value_stride, int n, const struct attend_bias *bias) {
+/* One row of `heads` adjacent heads: a key's columns of all heads are read together. */
+SIMD void attend_row_heads(struct attend *a, int heads, int row, struct attend_run run, bool bf16) {
+    const int dim = a->dim, n = run.n;
+    const struct attend_bias *bias = run.bias;
+    for (int h = 0; h < heads; h++)
+        for (int j = 0; j < ATTEND_KEYS; j++)
+            a[h].scores[(int64_t)row * ATTEND_KEYS + j] = -INFINITY;
+    for (int j = 0; j < n; j++) {
+        if (bias || j + PREFETCH_KEYS < n)
+            attend_prefetch_row(run.keys, (j + PREFETCH_KEYS) * run.key_stride, heads * dim, bf16);
+        attend_prefetch_row(run.values, j * run.value_stride, heads * dim, bf16);
+        const int64_t distance = bias ? bias->distance + row - j : 0;
+        if (bias && (distance < 0 || distance > bias->window)) continue;
+        for (int h = 0; h < heads; h++) {
+            const float *q = a[h].q + row * a[h].q_stride;
+            a[h].scores[(int64_t)row * ATTEND_KEYS + j] =
+                attend_dot(q, run.keys, j * run.key_stride + h * dim, dim, bf16) * a[h].scale -
+                (bias ? bias[h].slope * (float)distance : 0.0f);
+        }
+    }
+    for (int h = 0; h < heads; h++)
+        attend_row_values(&a[h], row, run.values, h * dim, run.value_stride, n, bf16);
+}
+
+void attend_keys_heads(struct attend *a, int heads, struct attend_run run) {
+    assert(run.n >= 1 && run.n <= ATTEND_KEYS && a->width == 0);
     for (int row = 0; row < a->rows; row++)
-        attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias, false);
+        if (run.bf16)
+            attend_row_heads(a, heads, row, run, true);
+        else
+            attend_row_heads(a, heads, row, run, false);
 }
 
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
@@ -262,7 +279,7 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     assert(n >= 1 && n <= ATTEND_KEYS);
     switch (a->width / LANES) {
     case 0:
-        attend_keys_rows(a, keys, key_stride, values, value_stride, n, bias);
+        attend_keys_heads(a, 1, (struct attend_run){keys, values, key_stride, value_stride, n, false, bias});
         break;
     case 1:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 1);
@@ -279,20 +296,14 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     }
 }
 
-void attend_keys_bf16(struct attend *a, float *wide, const uint16_t *keys, int64_t key_stride, const uint16_t *values,
-                      int64_t value_stride, int n, const struct attend_bias *bias) {
-    assert(n >= 1 && n <= ATTEND_KEYS);
-    if (a->width == 0) {
-        for (int row = 0; row < a->rows; row++)
-            attend_keys_row(a, row, keys, key_stride, values, value_stride, n, bias, true);
-        return;
-    }
+void attend_keys_bf16(struct attend *a, float *wide, struct attend_run run) {
+    const uint16_t *keys = run.keys, *values = run.values;
     float *wide_values = wide + (int64_t)ATTEND_KEYS * a->dim;
-    for (int j = 0; j < n; j++) {
-        half_from_bf16_row(wide + (int64_t)j * a->dim, keys + j * key_stride, (size_t)a->dim);
-        half_from_bf16_row(wide_values + (int64_t)j * a->dim, values + j * value_stride, (size_t)a->dim);
+    for (int j = 0; j < run.n; j++) {
+        half_from_bf16_row(wide + (int64_t)j * a->dim, keys + j * run.key_stride, (size_t)a->dim);
+        half_from_bf16_row(wide_values + (int64_t)j * a->dim, values + j * run.value_stride, (size_t)a->dim);
     }
-    attend_keys(a, wide, a->dim, wide_values, a->dim, n, bias);
+    attend_keys(a, wide, a->dim, wide_values, a->dim, run.n, run.bias);
 }
 
 void attend_add(struct attend *a, float weight) {

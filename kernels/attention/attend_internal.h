@@ -39,9 +39,18 @@ void attend_softmax(struct attend *a, bool null_key);
 /* Adds 1 .. ATTEND_KEYS keys. bias NULL: none. */
 void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const float *values, int64_t value_stride,
                  int n, const struct attend_bias *bias);
-/* The same with keys and values in bf16. wide: 2 * ATTEND_KEYS * dim floats of scratch memory. */
-void attend_keys_bf16(struct attend *a, float *wide, const uint16_t *keys, int64_t key_stride, const uint16_t *values,
-                      int64_t value_stride, int n, const struct attend_bias *bias);
+/* A run of keys and values, float32 or bf16. bias: of each head; they differ in the slope alone. */
+struct attend_run {
+    const void *keys, *values;
+    int64_t key_stride, value_stride;
+    int n;
+    bool bf16;
+    const struct attend_bias *bias;
+};
+/* The same for adjacent heads of at most ATTEND_SINGLE_ROWS queries: head h has the columns from h * dim on. */
+void attend_keys_heads(struct attend *a, int heads, struct attend_run run);
+/* The same as attend_keys with keys and values in bf16. wide: 2 * ATTEND_KEYS * dim floats of scratch memory. */
+void attend_keys_bf16(struct attend *a, float *wide, struct attend_run run);
 /* total += weight * result of this softmax (0 if it has no key). */
 void attend_add(struct attend *a, float weight);
 /* total = keep[r] total + weight[r] result of this softmax, of each query r < ATTEND_ROWS. */

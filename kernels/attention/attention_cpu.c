@@ -17,29 +17,34 @@ struct attention_task {
  * keys, and then of values, are adjacent. */
 static void attention_heads(const struct attention_task *t, void *scratch, int head, int n_heads, int64_t row) {
     struct attend a[HEADS_AT_ONCE];
+    struct attend_bias bias[HEADS_AT_ONCE];
     float *wide = (float *)(void *)((unsigned char *)scratch + (size_t)n_heads * attend_bytes(t->dim));
     int64_t rows = t->q.rows - row < ATTEND_ROWS ? t->q.rows - row : ATTEND_ROWS;
     int64_t ring = t->keys.rows, position = t->first + row, end = position + rows;
+    const int64_t column = (int64_t)head * t->dim, columns = (int64_t)n_heads * t->dim;
+    assert(n_heads == 1 || rows <= ATTEND_SINGLE_ROWS);
     for (int h = 0; h < n_heads; h++) {
         attend_begin(&a[h], (unsigned char *)scratch + (size_t)h * attend_bytes(t->dim),
                      mat_row(t->q, row) + (int64_t)(head + h) * t->dim, t->q.stride, (int)rows, t->dim);
         attend_softmax(&a[h], false);
+        bias[h] = (struct attend_bias){.window = t->window, .slope = attention_alibi_slope(head + h, t->heads)};
     }
     for (int64_t key = position > t->window ? position - t->window : 0, n; key < end; key += n) {
         int64_t slot = key % ring;
         n = end - key < ATTEND_KEYS ? end - key : ATTEND_KEYS;
         if (n > ring - slot) n = ring - slot;
-        for (int h = 0; h < n_heads; h++) {
-            const struct attend_bias bias = {position - key, t->window, attention_alibi_slope(head + h, t->heads)};
-            const int64_t column = (int64_t)(head + h) * t->dim;
-            const int64_t key_at = slot * t->keys.stride + column, value_at = slot * t->values.stride + column;
-            if (t->keys.type == DTYPE_BF16)
-                attend_keys_bf16(&a[h], wide, (const uint16_t *)t->keys.data + key_at, t->keys.stride,
-                                 (const uint16_t *)t->values.data + value_at, t->values.stride, (int)n, &bias);
-            else
-                attend_keys(&a[h], (const float *)t->keys.data + key_at, t->keys.stride,
-                            (const float *)t->values.data + value_at, t->values.stride, (int)n, &bias);
-        }
+        for (int h = 0; h < n_heads; h++)
+            bias[h].distance = position - key;
+        const struct mat keys = mat_rows(mat_cols(t->keys, column, columns), slot, n),
+                         values = mat_rows(mat_cols(t->values, column, columns), slot, n);
+        const struct attend_run run = {
+            keys.data, values.data, keys.stride, values.stride, (int)n, keys.type == DTYPE_BF16, bias};
+        if (rows <= ATTEND_SINGLE_ROWS)
+            attend_keys_heads(a, n_heads, run);
+        else if (run.bf16)
+            attend_keys_bf16(a, wide, run);
+        else
+            attend_keys(a, keys.data, keys.stride, values.data, values.stride, (int)n, bias);
     }
     for (int h = 0; h < n_heads; h++) {
         attend_add(&a[h], 1.0f);

@@ -10,6 +10,23 @@
 
 enum { SHARE = 2048 /* ids that a thread takes at a time */ };
 
+/* log x within 2 ulp for normal x > 0; others: any number. x = m 2^n with m in [1/sqrt 2, sqrt 2), log m by its minimax
+ * polynomial (Cephes logf). */
+SIMD vf log_lanes(vf x) {
+    vi bits = (vi)x, n = (bits - 0x3f3504f3) >> 23;
+    vf r = (vf)(bits - (n << 23)) - 1.0f, e = __builtin_convertvector(n, vf), square = r * r;
+    vf p = r * 7.0376836292e-2f - 1.1514610310e-1f;
+    p = p * r + 1.1676998740e-1f;
+    p = p * r - 1.2420140846e-1f;
+    p = p * r + 1.4249322787e-1f;
+    p = p * r - 1.6668057665e-1f;
+    p = p * r + 2.0000714765e-1f;
+    p = p * r - 2.4999993993e-1f;
+    p = p * r + 3.3333331174e-1f;
+    vf y = p * r * square - e * 2.12194440e-4f - 0.5f * square;
+    return r + y + e * 0.693359375f;
+}
+
 struct next_stats {
     float lse, nearest, squares, largest;
 };
@@ -122,7 +139,7 @@ static void next_token_mix_range(void *context, int64_t begin, int64_t end, int 
         for (int side = 0; side < MEMORY_SIDES; side++)
             if (g[1 + side] > 0)
                 p += g[1 + side] * (n == LANES ? v_load(t->side[side].p + v) : v_load_part(t->side[side].p + v, n));
-        const vf log_p = v_log(p);
+        const vf log_p = log_lanes(p);
         if (n == LANES)
             v_store(c->log_p + v, log_p);
         else

@@ -4,6 +4,9 @@
 #pragma once
 #include <stdint.h>
 #include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 /* SIMD_ROWS by SIMD_VECTORS sums fit in registers, for loops that keep a block of them: there are 32 registers of 16
@@ -24,8 +27,13 @@ typedef float vf_unaligned __attribute__((vector_size(LANES * 4), aligned(4), ma
 
 SIMD vf v_load(const float *p) { return *(const vf_unaligned *)p; }
 SIMD void v_store(float *p, vf x) { *(vf_unaligned *)p = x; }
-/* LANES bf16 numbers: the upper halves of floats. */
+/* LANES bf16 numbers: the upper halves of floats. GCC 12 would convert halves of a vector one after the other. */
 SIMD vf v_load_bf16(const uint16_t *p) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16);
+#elif defined(__AVX2__)
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16);
+#endif
     typedef uint16_t half_lanes __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
     return (vf)(__builtin_convertvector(*(const half_lanes *)p, vi) << 16);
 }
@@ -89,23 +97,6 @@ SIMD vf v_exp(vf x) {
     vi power = (vi)shifted << 23;        /* n sits in the low bits of `shifted` */
     vf y = (vf)((vi)p + power);
     return v_select(x < lowest, (vf){0}, y);
-}
-
-/* log x within 2 ulp for normal x > 0; others: any number. x = m 2^n with m in [1/sqrt 2, sqrt 2), log m by its minimax
- * polynomial (Cephes logf). */
-SIMD vf v_log(vf x) {
-    vi bits = (vi)x, n = (bits - 0x3f3504f3) >> 23;
-    vf r = (vf)(bits - (n << 23)) - 1.0f, e = __builtin_convertvector(n, vf), square = r * r;
-    vf p = r * 7.0376836292e-2f - 1.1514610310e-1f;
-    p = p * r + 1.1676998740e-1f;
-    p = p * r - 1.2420140846e-1f;
-    p = p * r + 1.4249322787e-1f;
-    p = p * r - 1.6668057665e-1f;
-    p = p * r + 2.0000714765e-1f;
-    p = p * r - 2.4999993993e-1f;
-    p = p * r + 3.3333331174e-1f;
-    vf y = p * r * square - e * 2.12194440e-4f - 0.5f * square;
-    return r + y + e * 0.693359375f;
 }
 
 /* Sum of a[i] * b[i]: four chains, so that the adds do not wait for each other. */
