@@ -29,7 +29,7 @@ static enum status decoder_create_scratch(struct decoder *d) {
     TRY(decoder_create_mat(d, &s->q, d->type, rows, cols));
     TRY(decoder_create_mat(d, &s->sum, d->type, rows, cols));
     TRY(decoder_create_mat(d, &s->gate_up, d->type, rows, 2 * (int64_t)d->config.ffn));
-    if (d->ring_type != d->type) TRY(decoder_create_mat(d, &s->kv, d->type, rows, 2 * cols));
+    if (d->dev->shares_memory) TRY(decoder_create_mat(d, &s->qkv, d->type, rows, 3 * cols));
     TRY(decoder_create_mat(d, &s->query_norm, d->type, d->max_chunks + 1, cols));
     TRY(decoder_create_mat(d, &s->query, DTYPE_F32, d->max_chunks + 1, cols));
     if (d->weights.key_proj.data) {
@@ -82,7 +82,7 @@ out:
 void decoder_free(struct decoder *d) {
     if (!d) return;
     struct decoder_scratch *s = &d->scratch;
-    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->kv, s->query_norm, s->query, s->key, s->key_proj};
+    struct mat mats[] = {s->x, s->h, s->q, s->sum, s->gate_up, s->qkv, s->query_norm, s->query, s->key, s->key_proj};
     for (size_t i = 0; i < ARRAY_LEN(mats); i++)
         device_release(d->dev, mats[i].data);
     memory_free(s->ids);
@@ -162,20 +162,28 @@ static void decoder_attend(struct decoder *d, struct mat o, struct mat q, const 
 }
 
 /* Adds the attention over the window to x, or over the blocks of Landmark Attention. The product writes keys and values
- * into the ring buffer, in two pieces if it wraps; if the ring has another type, they are converted. */
+ * into the ring buffer, in two pieces if it wraps. On a CPU one product of few rows makes all three, and it is copied
+ * there, or converted if the ring has another type. */
 static void decoder_self_attention(struct decoder *d, const struct block_weights *w, const struct decoder_ring *ring,
                                    struct mat x, int64_t first) {
     const struct ops *ops = d->dev->ops;
-    struct mat h = mat_rows(d->scratch.h, 0, x.rows), q = mat_rows(d->scratch.q, 0, x.rows);
+    const int64_t cols = d->config.hidden;
+    struct mat h = mat_rows(d->scratch.h, 0, x.rows), q = mat_rows(d->scratch.q, 0, x.rows), kv = {0};
     ops->norm->forward(d->dev, h, decoder_no_rstd(x.rows), x, w->input_norm, d->config.rms_eps);
-    ops->matmul->forward(d->dev, q, h, w->q, false);
+    if (d->scratch.qkv.data && (x.rows <= MATMUL_FEW_ROWS || ring->both.type != d->type)) {
+        const struct mat qkv = mat_rows(d->scratch.qkv, 0, x.rows);
+        q = mat_cols(qkv, 0, cols), kv = mat_cols(qkv, cols, 2 * cols);
+        ops->matmul->forward(d->dev, qkv, h, w->qkv, false);
+    } else {
+        ops->matmul->forward(d->dev, q, h, w->q, false);
+    }
     for (int64_t row = 0, n; row < x.rows; row += n) {
         int64_t at = (first + row) % ring->both.rows, to_end = ring->both.rows - at;
         n = x.rows - row < to_end ? x.rows - row : to_end;
-        struct mat to = mat_rows(ring->both, at, n), kv = to;
-        if (to.type != d->type) kv = mat_rows(d->scratch.kv, row, n);
-        ops->matmul->forward(d->dev, kv, mat_rows(h, row, n), w->kv, false);
-        if (to.type != d->type) ops->elementwise->convert(d->dev, to, kv);
+        if (kv.data)
+            ops->elementwise->convert(d->dev, mat_rows(ring->both, at, n), mat_rows(kv, row, n));
+        else
+            ops->matmul->forward(d->dev, mat_rows(ring->both, at, n), mat_rows(h, row, n), w->kv, false);
     }
     decoder_attend(d, q, q, ring, first);
     block_output(d->dev, x, q, w);

@@ -25,7 +25,7 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
 
 /* Activations of a pass. x begins with rows for a chunk that an earlier pass began: completed chunks are contiguous. */
 struct decoder_scratch {
-    struct mat x, h, q, sum, gate_up, kv;                 /* kv: only if rings have another type */
+    struct mat x, h, q, sum, gate_up, qkv;                /* qkv: on a CPU, else NULL */
     struct mat query_norm, query;                         /* query: float32 */
     struct mat key, key_proj;            /* key_proj: [d, d], zeros from row memory_size on; NULL: none */
     int32_t *ids, *chunk_ids, *ids_device;

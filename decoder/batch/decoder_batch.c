@@ -12,7 +12,7 @@
 
 /* Activations that a pass over one text has no use for. [DECODER_BATCH_MAX, ...] */
 struct decoder_batch_scratch {
-    struct mat kv, logits;
+    struct mat logits;
 };
 
 struct decoder_batch {
@@ -92,11 +92,12 @@ static void decoder_batch_fuse(void *context, int64_t begin, int64_t end, int wo
 static void decoder_batch_attention(struct decoder_batch *b, const struct block_weights *w, struct mat x) {
     const struct decoder *d = b->decoder;
     struct mat h = mat_rows(d->scratch.h, 0, x.rows);
-    b->q = mat_rows(d->scratch.q, 0, x.rows);
-    b->kv = mat_rows(d->batch->kv, 0, x.rows);
+    const int64_t cols = d->config.hidden;
+    const struct mat qkv = mat_rows(d->scratch.qkv, 0, x.rows);
+    b->q = mat_cols(qkv, 0, cols);
+    b->kv = mat_cols(qkv, cols, 2 * cols);
     d->dev->ops->norm->forward(d->dev, h, decoder_no_rstd(x.rows), x, w->input_norm, d->config.rms_eps);
-    decoder_batch_product(d, b->q, h, w->q, false);
-    decoder_batch_product(d, b->kv, h, w->kv, false);
+    decoder_batch_product(d, qkv, h, w->qkv, false);
     threads_for(d->dev->threads, x.rows, 1, decoder_batch_attend, b);
     decoder_batch_product(d, x, b->q, w->o, true);
 }
@@ -162,16 +163,13 @@ static enum status decoder_batch_reserve(struct decoder *d) {
     if (d->batch) return STATUS_OK;
     TRY(memory_allocate_zero(&made, 1));
     d->batch = made; /* decoder_batch_free frees it, also when half of it is there */
-    enum status status = decoder_create_mat(d, &made->kv, d->type, DECODER_BATCH_MAX, 2 * (int64_t)d->config.hidden);
-    if (status == STATUS_OK)
-        status = decoder_create_mat(d, &made->logits, DTYPE_F32, DECODER_BATCH_MAX, d->config.vocab_size);
+    enum status status = decoder_create_mat(d, &made->logits, DTYPE_F32, DECODER_BATCH_MAX, d->config.vocab_size);
     if (status != STATUS_OK) decoder_batch_free(d);
     return status;
 }
 
 void decoder_batch_free(struct decoder *d) {
     if (!d->batch) return;
-    device_release(d->dev, d->batch->kv.data);
     device_release(d->dev, d->batch->logits.data);
     memory_free(d->batch);
     d->batch = NULL;
