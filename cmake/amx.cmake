@@ -1,5 +1,6 @@
-# amx.cmake -- tests whether products on AMX tiles, and on vectors of AVX512_BF16 and VNNI, can be compiled: x86-64, Linux, a
-# compiler that supports them. Programs test at run time whether the processor has them. The source files that use them
+# amx.cmake -- tests whether products on AMX tiles, and on vectors of AVX512_BF16 and VNNI, can be compiled: x86-64,
+# Linux, a compiler that supports them. Programs test at run time whether the processor has them. The source files that
+# use them
 # (matmul_amx.c, matmul_bf16.c, matmul_vnni.c) set their own targets, so no flag is set here.
 include(CheckCSourceCompiles)
 check_c_source_compiles("
@@ -20,7 +21,7 @@ __attribute__((target(\"avx512f,avx512bw,avx512vl,avx512vnni\"))) static int wid
     __m512i x = _mm512_set1_epi32(1); return _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(x, x, x)); }
 __attribute__((target(\"avx2,fma,avxvnni\"))) static int half(void) {
     __m256i x = _mm256_set1_epi32(1); return _mm256_extract_epi32(_mm256_dpbusd_avx_epi32(x, x, x), 0); }
-int main(void) { return (__builtin_cpu_supports(\"avx512vnni\") ? wide() : 0) + (__builtin_cpu_supports(\"avxvnni\") ? half() : 0); }" DRT_HAVE_VNNI)
+int main(void) { return __builtin_cpu_supports(\"avx512vnni\") ? wide() + half() : 0; }" DRT_HAVE_VNNI)
 
 function(drt_amx_sources list)
   set(sources ${${list}})

@@ -9,6 +9,7 @@
  * Each is compiled under a target attribute, and called only if the processor has its instructions. Best measured:
  * docs/kernels/linear.md. */
 #include "kernels/linear/matmul_i8.h"
+#include <cpuid.h>
 #include <immintrin.h>
 #include <string.h>
 
@@ -233,13 +234,18 @@ OLD void old_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end) 
             old_block(p, row, panel);
 }
 
+/* clang 14 does not know the name of AVX-VNNI in __builtin_cpu_supports. */
+static bool has_avx_vnni(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
 struct matmul_i8_method matmul_i8_vectors(enum matmul_i8_path path) {
     const bool old = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
     if (path == I8_AVX512_VNNI && wide) return (struct matmul_i8_method){wide_panels, true};
-    if (path == I8_AVX_VNNI && old && __builtin_cpu_supports("avxvnni"))
-        return (struct matmul_i8_method){pair_panels, true};
+    if (path == I8_AVX_VNNI && old && has_avx_vnni()) return (struct matmul_i8_method){pair_panels, true};
     if (path == I8_AVX2 && old) return (struct matmul_i8_method){old_panels, false};
     return (struct matmul_i8_method){0};
 }

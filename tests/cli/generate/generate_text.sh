@@ -23,6 +23,12 @@ for how in auto f32; do
     expect 0 "$GENERATE" --model "$TMP/bf16" --prompt "the river" --max-tokens 90 --seed 4 --self-retrieval --device cpu --dtype $how && cp "$OUT" "$TMP/$how"
 done
 cmp -s "$TMP/auto" "$TMP/f32" || die "--dtype f32: another text"
+# Weights of 8 bits: the same text with any number of threads.
+for threads in 1 2 3; do
+    expect 0 "$GENERATE" --model "$TMP/bf16" --prompt "the river" --max-tokens 90 --seed 4 --self-retrieval --device cpu --dtype i8 --threads $threads && cp "$OUT" "$TMP/i8.$threads"
+    cmp -s "$TMP/i8.1" "$TMP/i8.$threads" || die "--dtype i8: another text with $threads threads"
+done
+[ -s "$TMP/i8.1" ] || die "--dtype i8: no text"
 
 # A prompt from a file and from standard input is the same prompt; a prompt that begins with - is not an option.
 printf 'the river' >"$TMP/prompt"

@@ -37,6 +37,13 @@ def test_encode_equals_the_store(model, store):
     np.testing.assert_array_equal(model.encode(ids).astype(np.float16), store.landmarks())
 
 
+def test_eight_bits_leave_the_encoder(model, model_folder):
+    i8 = drt.Model.load(model_folder, device="cpu", dtype="i8")
+    assert i8.info.dtype == "i8"
+    ids = chunks_of(model, 5)
+    np.testing.assert_array_equal(i8.encode(ids), model.encode(ids))
+
+
 def test_encode_writes_into_out(model):
     ids = chunks_of(model, 3)
     out = np.zeros((3, model.info.dim), np.float32)

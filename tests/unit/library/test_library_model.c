@@ -73,6 +73,26 @@ static void models(void) {
     drt_model_close(shared);
     CALL_OK(drt_model_info(third, &info));
     CHECK_STR(info.path, folder);
+    CHECK_STR(info.dtype, "f32");
+    drt_model_close(third);
+    config.dtype = "i8"; /* weights of 8 bits are shared with their like alone */
+    CALL_OK(drt_model_open(&m, folder, &config));
+    CALL_OK(drt_model_info(m, &info));
+    CHECK_STR(info.dtype, "i8");
+    CALL_OK(drt_model_share(&shared, m, &config));
+    config.dtype = "f32";
+    CALL_OK(drt_model_share(&third, m, &config));
+    drt_model_close(m);
+    CALL_OK(drt_model_info(shared, &info));
+    CHECK_STR(info.dtype, "i8");
+    drt_model_close(shared);
+    CALL_OK(drt_model_info(third, &info));
+    CHECK_STR(info.dtype, "f32");
+    config.dtype = "i8";
+    CALL_OK(drt_model_share(&shared, third, &config));
+    CALL_OK(drt_model_info(shared, &info));
+    CHECK_STR(info.dtype, "i8");
+    drt_model_close(shared);
     drt_model_close(third);
     drt_model_close(NULL);
     CHECK(drt_model_tokenizer(NULL) == NULL);
