@@ -13,8 +13,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
-enum { SPINS = 4000, STACK_BYTES = 2 << 20 };
+enum { SPINS = 4000, STACK_BYTES = 2 << 20, LINE = 64 };
 
 struct worker {
     struct threads *pool;
@@ -26,19 +27,21 @@ struct threads {
     int count;
     pthread_mutex_t lock;
     pthread_cond_t start;
-    atomic_ulong generation; /* number of the loop; increased under `lock` */
     atomic_bool stop;
-    /* Whether the loop may be entered. body, context, n and grain are not written while it is open or a
-     * worker is inside. */
-    atomic_bool open;
-    atomic_int inside; /* workers in the loop */
     int spins;
-    atomic_bool busy; /* whether a loop is running; nested loops run on the calling thread */
+    atomic_bool busy;    /* whether a loop is running; nested loops run on the calling thread */
+    atomic_int sleeping; /* workers that wait for `start`, or are about to */
+    /* A cache line that the loop's caller writes and the workers read: the number of the loop, and whether it may be
+     * entered. body, context, n and grain are not written while it is open or a worker is inside. */
+    _Alignas(LINE) atomic_ulong generation;
+    atomic_bool open;
     threads_body *body;
     void *context;
     int64_t n, grain;
-    atomic_llong next;
-    struct worker workers[THREADS_MAX];
+    /* A line that all write. inside: workers in the loop. */
+    _Alignas(LINE) atomic_llong next;
+    atomic_int inside;
+    _Alignas(LINE) struct worker workers[THREADS_MAX];
 };
 
 static inline void relax(void) {
@@ -67,8 +70,10 @@ static void *work(void *argument) {
             relax();
         if (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
             pthread_mutex_lock(&p->lock);
+            atomic_fetch_add(&p->sleeping, 1); /* before `generation` is read: see raise_generation */
             while (atomic_load(&p->generation) == seen)
                 pthread_cond_wait(&p->start, &p->lock);
+            atomic_fetch_sub(&p->sleeping, 1);
             pthread_mutex_unlock(&p->lock);
         }
         seen = atomic_load_explicit(&p->generation, memory_order_acquire);
@@ -94,7 +99,8 @@ enum status threads_create(struct threads **out, int count) {
     if (count <= 0) count = processors;
     if (count > THREADS_MAX) count = THREADS_MAX;
     struct threads *p;
-    TRY(memory_allocate_zero(&p, 1));
+    TRY(memory_allocate_aligned(&p, 1));
+    memset(p, 0, sizeof *p);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->start, NULL);
     p->count = 1;
@@ -112,9 +118,12 @@ enum status threads_create(struct threads **out, int count) {
     return STATUS_OK;
 }
 
+/* A worker that is not counted as sleeping yet reads the new generation before it waits. One that is counted holds the
+ * lock until it waits. */
 static void raise_generation(struct threads *p) {
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->sleeping) == 0) return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->lock);
 }
