@@ -45,7 +45,7 @@ _drt_options() {
 --text-field value
 --seed value
 --device auto|cpu|cuda
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --json -
 --help,-h -
@@ -75,7 +75,7 @@ _drt_options() {
 --nprobe value
 --continuation value
 --device auto|cpu|cuda
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --json -
 --help,-h -
@@ -124,7 +124,7 @@ _drt_options() {
 --worker-timeout value
 --seed value
 --device auto|cpu|cuda
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --devices value
 --no-overlap -
@@ -147,7 +147,7 @@ _drt_options() {
 --nprobe value
 --continuation value
 --device auto|cpu|cuda
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --json -
 --help,-h -
@@ -195,7 +195,7 @@ _drt_options() {
 --stats -
 --device auto|cpu|cuda
 --devices value
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --help,-h -
 --version,-V -' ;;
@@ -471,7 +471,7 @@ _drt_options() {
 --receive-seconds value
 --prefill-chunks value
 --device auto|cpu|cuda
---dtype auto|f32|bf16
+--dtype auto|f32|bf16|i8
 --threads value
 --devices value
 --log-json -
