@@ -29,7 +29,7 @@ struct attend_bias { int64_t distance; int window; float slope; };
 
 /* Bytes of scratch memory of a tile, and of the keys and values of a run. */
 static inline size_t attend_bytes(int dim) {
-    return ((size_t)2 * ATTEND_ROWS + (size_t)ATTEND_KEYS * ATTEND_ROWS + (size_t)3 * dim * ATTEND_ROWS) * sizeof(float);
+    return (2 + ATTEND_KEYS + 3 * (size_t)dim) * ATTEND_ROWS * sizeof(float);
 }
 static inline size_t attend_wide_bytes(int dim) { return (size_t)2 * ATTEND_KEYS * (size_t)dim * sizeof(float); }
 /* Loads a tile of 1 .. ATTEND_ROWS queries and sets the total to zero. q must stay until the last attend_keys. */
