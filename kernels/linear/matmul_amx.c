@@ -7,6 +7,8 @@
  *   x   [block of 16 rows][step of 32 inputs][its 3 parts, or 1 that is rounded]
  *   w   [panel of 32 outputs][step][1 or 3 parts][2 tiles of 16 outputs]
  *
+ * While a block of y is computed, its lines of y and the next panel of packed w are prefetched.
+ *
  * The inner loop has 2 x 2 tiles of sums in registers: in each step, 4 products a part for 2 tiles of x and, once, 2 of
  * w. Bound by arithmetic. Best measured: 2.3 times OpenBLAS on one thread, packed, weights in bf16
  * (docs/kernels/linear.md).
@@ -34,6 +36,7 @@ enum {
     TILE = SIDE * STEP, /* bf16 numbers */
     PARTS = 3,          /* of a float */
     DEPTH_MAX = 1024,   /* inputs split at once; longer sums are computed in pieces */
+    LINE = 64,          /* bytes of a cache line */
     HEADER = SIDE,      /* floats before packed weights: how many parts they have */
     PANEL_BYTES = DEPTH_MAX / STEP * PARTS * 2 * TILE * 2,
     SUMS_BYTES = 4 * SIDE * SIDE * 4,
@@ -191,15 +194,34 @@ AMX static bool pack_panel(uint16_t *to, const float *w, int64_t stride, int64_t
     return parts == PARTS || _mm512_test_epi32_mask(lower, _mm512_set1_epi32(0xffff)) == 0;
 }
 
+/* What the steps of a block prefetch: the next panel of packed weights, to the second-level cache, and the block's own
+ * lines of y, to be written. Both would else come from memory while no product is computed. w: NULL: none. */
+struct ahead {
+    const unsigned char *w;
+    int64_t lines; /* of w in a step */
+    struct mat y;
+};
+
+AMX_INLINE void prefetch_step(const struct ahead *a, int64_t step, int64_t steps) {
+    const int64_t rows = (a->y.rows + steps - 1) / steps;
+    for (int64_t i = 0; i < a->lines && a->w; i++)
+        __builtin_prefetch(a->w + (step * a->lines + i) * LINE, 0, 2);
+    for (int64_t r = step * rows; r < (step + 1) * rows && r < a->y.rows; r++) {
+        __builtin_prefetch(mat_row(a->y, r), 1, 3);
+        __builtin_prefetch(mat_row(a->y, r) + a->y.cols - 1, 1, 3);
+    }
+}
+
 /* Sums of 32 rows (or 16: `pair` false) and a panel: 4 tiles of 16 x 16. x_parts: of a number of x. */
 AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int x_parts, int parts,
-                               bool pair) {
+                               bool pair, const struct ahead *ahead) {
     const uint16_t *below = x + steps * x_parts * TILE;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t s = 0; s < steps; s++, x += x_parts * TILE, below += x_parts * TILE)
+    for (int64_t s = 0; s < steps; s++, x += x_parts * TILE, below += x_parts * TILE) {
+        prefetch_step(ahead, s, steps);
         for (int part = 0; part < parts; part++, w += 2 * TILE) {
             _tile_loadd(4, w, 64);
             _tile_loadd(5, w + TILE, 64);
@@ -213,22 +235,26 @@ AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w
                 _tile_dpbf16ps(3, 7, 5);
             }
         }
+    }
     _tile_stored(0, sums, 64);
     _tile_stored(1, sums + SIDE * SIDE, 64);
     if (pair) _tile_stored(2, sums + 2 * SIDE * SIDE, 64);
     if (pair) _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
 }
 
-AMX static void multiply_rounded(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
-    pair ? multiply_tiles(sums, x, w, steps, 1, 1, true) : multiply_tiles(sums, x, w, steps, 1, 1, false);
+AMX static void multiply_rounded(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair,
+                                 const struct ahead *a) {
+    pair ? multiply_tiles(sums, x, w, steps, 1, 1, true, a) : multiply_tiles(sums, x, w, steps, 1, 1, false, a);
 }
 
-AMX static void multiply_one_part(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
-    pair ? multiply_tiles(sums, x, w, steps, PARTS, 1, true) : multiply_tiles(sums, x, w, steps, PARTS, 1, false);
+AMX static void multiply_one_part(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair,
+                                  const struct ahead *a) {
+    pair ? multiply_tiles(sums, x, w, steps, PARTS, 1, true, a) : multiply_tiles(sums, x, w, steps, PARTS, 1, false, a);
 }
 
-AMX static void multiply_three_parts(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair) {
-    pair ? multiply_tiles(sums, x, w, steps, PARTS, 3, true) : multiply_tiles(sums, x, w, steps, PARTS, 3, false);
+AMX static void multiply_three_parts(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, bool pair,
+                                     const struct ahead *a) {
+    pair ? multiply_tiles(sums, x, w, steps, PARTS, 3, true, a) : multiply_tiles(sums, x, w, steps, PARTS, 3, false, a);
 }
 
 AMX static void put_sums(struct mat y, const float *sums, bool accumulate) {
@@ -242,20 +268,30 @@ AMX static void put_sums(struct mat y, const float *sums, bool accumulate) {
         }
 }
 
+/* A panel of weights; next: the panel that follows, NULL: none or not packed yet. */
+struct amx_panel {
+    const uint16_t *w, *next;
+    int64_t steps;
+    int x_parts, parts;
+};
+
 /* y (+)= all rows of x, split, by one panel. */
-static void multiply_panel(struct mat y, float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int x_parts,
-                           int parts, bool accumulate) {
+static void multiply_panel(struct mat y, float *sums, const uint16_t *x, struct amx_panel p, bool accumulate) {
+    const int64_t blocks = (y.rows + PANEL - 1) / PANEL, lines = p.parts * 2 * TILE * 2 / LINE;
+    struct ahead ahead = {.w = (const unsigned char *)p.next, .lines = (lines + blocks - 1) / blocks};
     MEMORY_IS_WRITTEN();
-    for (int64_t r = 0; r < y.rows; r += PANEL, x += 2 * steps * x_parts * TILE) {
+    for (int64_t r = 0; r < y.rows; r += PANEL, x += 2 * p.steps * p.x_parts * TILE) {
         bool pair = y.rows - r > SIDE;
-        if (x_parts == 1)
-            multiply_rounded(sums, x, w, steps, pair);
-        else if (parts == 1)
-            multiply_one_part(sums, x, w, steps, pair);
+        ahead.y = mat_rows(y, r, y.rows - r < PANEL ? y.rows - r : PANEL);
+        if (p.x_parts == 1)
+            multiply_rounded(sums, x, p.w, p.steps, pair, &ahead);
+        else if (p.parts == 1)
+            multiply_one_part(sums, x, p.w, p.steps, pair, &ahead);
         else
-            multiply_three_parts(sums, x, w, steps, pair);
+            multiply_three_parts(sums, x, p.w, p.steps, pair, &ahead);
         MEMORY_IS_WRITTEN();
-        put_sums(mat_rows(y, r, y.rows - r < PANEL ? y.rows - r : PANEL), sums, accumulate);
+        put_sums(ahead.y, sums, accumulate);
+        if (ahead.w) ahead.w += p.steps * ahead.lines * LINE;
     }
 }
 
@@ -294,9 +330,10 @@ static void amx_block(const struct amx_task *t, const struct amx_buffers *buffer
         split_rows(buffers->x, mat_row(x, 0) + at, x.stride, x.rows, depth, t->x_parts);
         for (int64_t c = 0; c < y.cols; c += PANEL) {
             struct mat part = mat_cols(y, c, y.cols - c < PANEL ? y.cols - c : PANEL);
-            const uint16_t *panel = buffers->panel;
+            const uint16_t *panel = buffers->panel, *next = NULL;
             if (t->packed) {
                 panel = t->packed + (col + c) / PANEL * amx_packed_panel(in, parts) + at / STEP * parts * 2 * TILE;
+                if (c + PANEL < y.cols) next = panel + amx_packed_panel(in, parts);
             } else {
                 const float *w = mat_row(t->w, col + c) + at;
                 /* Once a panel needs all parts, the next ones are packed with all; parts that are zero change no sum.
@@ -306,7 +343,8 @@ static void amx_block(const struct amx_task *t, const struct amx_buffers *buffer
                     pack_panel(buffers->panel, w, t->w.stride, part.cols, depth, parts, false);
                 }
             }
-            multiply_panel(part, buffers->sums, buffers->x, panel, steps, t->x_parts, parts, t->accumulate || at > 0);
+            multiply_panel(part, buffers->sums, buffers->x, (struct amx_panel){panel, next, steps, t->x_parts, parts},
+                           t->accumulate || at > 0);
         }
     }
 }
