@@ -56,10 +56,17 @@ struct rounded_block {
     int32_t *offset;
 };
 
-/* LANES integers of a block; v_set(12582912) is 1.5 * 2^23, which rounds to the nearest integer, halves to even. */
+/* LANES integers of a block; 1.5 * 2^23 rounds to the nearest integer, halves to even. The product is rounded before: a
+ * compiler that fuses it with the sum, or does not, would make other integers at some halves. */
 SIMD vi round_lanes(const float *x, float factor) {
     const float shift = 12582912.0f;
-    return (vi)(v_load(x) * factor + shift) - (vi)v_set(shift);
+    vf steps = v_load(x) * factor;
+#if defined(__x86_64__)
+    __asm__("" : "+v"(steps));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(steps));
+#endif
+    return (vi)(steps + shift) - (vi)v_set(shift);
 }
 
 SIMD void round_block(struct rounded_block to, const float *x, bool split) {

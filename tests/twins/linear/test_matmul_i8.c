@@ -46,16 +46,6 @@ static void use_path(enum matmul_i8_path path) {
         device_cpu_use_i8(twin_device[d], path);
 }
 
-/* A number of x in steps. Where multiply and add are one instruction, the product is not rounded before. */
-static float steps_of(float x, float factor) {
-#ifdef __FP_FAST_FMAF
-    const float shift = 12582912.0f;
-    return fmaf(x, factor, shift) - shift;
-#else
-    return nearbyintf(x * factor);
-#endif
-}
-
 /* Rounds rows to `limit` steps of each block's largest number, as the header states it. */
 static float *rounded_copy(const float *x, int64_t rows, int64_t cols, int limit) {
     float *copy = zero_array(rows * cols);
@@ -69,8 +59,7 @@ static float *rounded_copy(const float *x, int64_t rows, int64_t cols, int limit
             if (largest < 1e-30f) continue;
             const float factor = (float)limit / largest, scale = largest * (1.0f / (float)limit);
             for (int64_t i = 0; i < n; i++)
-                copy[r * cols + first + i] =
-                    (limit == 127 ? nearbyintf(from[i] * factor) : steps_of(from[i], factor)) * scale;
+                copy[r * cols + first + i] = nearbyintf(from[i] * factor) * scale;
         }
     return copy;
 }
