@@ -44,6 +44,7 @@ CHAPTERS = [
     ]),
     ("Generating", [
         ("cpu-token", "Token on the CPU, by length of the context"),
+        ("cpu-token-i8", "Token on the CPU, by type of the weights, base-28m"),
         ("cpu-retrieval", "Token on the CPU, with and without a store"),
         ("cpu-self-memory", "Memory of self retrieval"),
         ("gpu-decode", "Token on a GPU"),
