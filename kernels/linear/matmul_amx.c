@@ -37,6 +37,7 @@ enum {
     PARTS = 3,          /* of a float */
     DEPTH_MAX = 1024,   /* inputs split at once; longer sums are computed in pieces */
     LINE = 64,          /* bytes of a cache line */
+    STEPS_AHEAD = 2,    /* of which x is prefetched */
     HEADER = SIDE,      /* floats before packed weights: how many parts they have */
     PANEL_BYTES = DEPTH_MAX / STEP * PARTS * 2 * TILE * 2,
     SUMS_BYTES = 4 * SIDE * SIDE * 4,
@@ -212,6 +213,13 @@ AMX_INLINE void prefetch_step(const struct ahead *a, int64_t step, int64_t steps
     }
 }
 
+/* A tile of a later step, to the first-level cache: x and a panel fill it together, so each pass finds neither there.
+ */
+AMX_INLINE void prefetch_tile(const uint16_t *tile) {
+    for (int line = 0; line < TILE * 2 / LINE; line++)
+        __builtin_prefetch(tile + line * (LINE / 2), 0, 3);
+}
+
 /* Sums of 32 rows (or 16: `pair` false) and a panel: 4 tiles of 16 x 16. x_parts: of a number of x. */
 AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w, int64_t steps, int x_parts, int parts,
                                bool pair, const struct ahead *ahead) {
@@ -222,6 +230,10 @@ AMX_INLINE void multiply_tiles(float *sums, const uint16_t *x, const uint16_t *w
     _tile_zero(3);
     for (int64_t s = 0; s < steps; s++, x += x_parts * TILE, below += x_parts * TILE) {
         prefetch_step(ahead, s, steps);
+        if (x_parts == 1 && s + STEPS_AHEAD < steps) {
+            prefetch_tile(x + STEPS_AHEAD * TILE);
+            if (pair) prefetch_tile(below + STEPS_AHEAD * TILE);
+        }
         for (int part = 0; part < parts; part++, w += 2 * TILE) {
             _tile_loadd(4, w, 64);
             _tile_loadd(5, w + TILE, 64);
