@@ -87,3 +87,12 @@ static inline int64_t device_share(const struct device *dev, int64_t n) {
     int64_t threads = threads_count(dev->threads);
     return (n + threads - 1) / threads;
 }
+/* Panels of outputs of a task, if a product has `down` blocks of rows: at most `most`. With fewer blocks than threads,
+ * the tasks are a multiple of the threads, so that no thread waits for the last one. */
+static inline int64_t device_panels(const struct device *dev, int64_t panels, int64_t most, int64_t down) {
+    const int64_t threads = threads_count(dev->threads), least = (panels + most - 1) / most;
+    if (threads == 1 || panels == 0) return panels + (panels == 0);
+    const int64_t wanted = down < threads ? (least + threads - 1) / threads * threads : least;
+    const int64_t tasks = wanted < panels ? wanted : panels;
+    return (panels + tasks - 1) / tasks;
+}

@@ -422,7 +422,8 @@ static void amx_pack_rounded(float *packed, struct mat w) {
 
 static void amx_multiply_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate,
                                 int x_parts) {
-    enum { COLS = 256 };
+    enum { PANELS = 8 };
+    const int64_t panels = (y.cols + PANEL - 1) / PANEL, down = (y.rows + PACKED_ROWS - 1) / PACKED_ROWS;
     uint32_t parts;
     memcpy(&parts, packed, sizeof parts);
     struct amx_task t = {.dev = dev,
@@ -433,7 +434,7 @@ static void amx_multiply_packed(struct device *dev, struct mat y, struct mat x, 
                          .parts = (int)parts,
                          .accumulate = accumulate,
                          .rows = PACKED_ROWS,
-                         .cols = dev->threads ? COLS : (y.cols + PANEL - 1) / PANEL * PANEL};
+                         .cols = device_panels(dev, panels, PANELS, down) * PANEL};
     amx_product(&t);
 }
 

@@ -1,11 +1,11 @@
 /* matmul_bf16.c -- rounded products of packed weights on vectors of AVX512_BF16.
  *
  * One instruction adds to 16 sums the products of two inputs each. Weights are packed in panels of 64 outputs; a panel
- * holds, for each pair of inputs, the pairs of its outputs side by side: 4 vectors. A task is 128 rows and 4 panels. It
- * rounds its rows of x once, into scratch memory. The inner loop keeps 6 rows x 4 vectors of sums in registers: in each
- * step 4 loads of weights, 6 broadcasts of a pair of x and 24 products. A slice of a panel (256 inputs, 32 KiB) stays
- * in the first-level cache for all rows; sums wait in scratch memory between slices, so every y is one chain of
- * products in order of `in`. Bound by arithmetic. Best measured: docs/kernels/linear.md.
+ * holds, for each pair of inputs, the pairs of its outputs side by side: 4 vectors. A task is 128 rows and at most 4
+ * panels. It rounds its rows of x once, into scratch memory. The inner loop keeps 6 rows x 4 vectors of sums in
+ * registers: in each step 4 loads of weights, 6 broadcasts of a pair of x and 24 products. A slice of a panel (256
+ * inputs, 32 KiB) stays in the first-level cache for all rows; sums wait in scratch memory between slices, so every y
+ * is one chain of products in order of `in`. Bound by arithmetic. Best measured: docs/kernels/linear.md.
  *
  * The instructions are compiled under a target attribute: the rest of the program runs on any processor, and calls this
  * file only after bf16_open returned true. */
@@ -206,14 +206,15 @@ static void bf16_blocks(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 static void bf16_forward_packed(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate) {
+    const int64_t down = (y.rows + TASK_ROWS - 1) / TASK_ROWS;
     struct bf16_task t = {.dev = dev,
                           .y = y,
                           .x = x,
                           .packed = (const uint32_t *)(const void *)packed,
                           .accumulate = accumulate,
-                          .panels = dev->threads ? TASK_PANELS : bf16_panels(y.cols)};
+                          .panels = device_panels(dev, bf16_panels(y.cols), TASK_PANELS, down)};
     t.across = (bf16_panels(y.cols) + t.panels - 1) / t.panels;
-    threads_for(dev->threads, (y.rows + TASK_ROWS - 1) / TASK_ROWS * t.across, 1, bf16_blocks, &t);
+    threads_for(dev->threads, down * t.across, 1, bf16_blocks, &t);
 }
 
 const struct matmul_bf16 matmul_bf16 = {.open = bf16_open,
