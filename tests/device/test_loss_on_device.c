@@ -39,8 +39,8 @@ static void drop_results(struct results r) {
 
 /* The same rows `copies` times: every copy must have the first one's result, and dtable is `copies` times that of one
  * copy. */
-static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies) {
-    float *x = normals(n * copies * d, 1.0f, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
+static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies, float width) {
+    float *x = normals(n * copies * d, width, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
     float *base = normals(words * d, 0.1f, DTYPE_F32), *naive = zeros(n, 4), *naive_x = zeros(n * d, 4),
           *naive_t = zeros(words * d, 4);
     double *ref = zeros(n, 8), *ref_x = zeros(n * d, 8), *ref_t = zeros(words * d, 8);
@@ -141,12 +141,16 @@ int main(int argc, char **argv) {
         contrast(70, 64, 513, 0.125f, 0.01f, type);
         contrast(130, 96, 1040, 0.1f, 1.0f, type);
         contrast(33, 33, 5003, 0.17f, 0.3f, type);
-        compare(1, 64, 7, type, 1);
-        compare(70, 128, 5000, type, 1);
-        compare(33, 96, 8193, type, 1);
-        compare(40, 64, 50265, type, 1);
+        compare(1, 64, 7, type, 1, 1.0f);
+        compare(70, 128, 5000, type, 1, 1.0f);
+        compare(33, 96, 8193, type, 1, 1.0f);
+        compare(40, 64, 50265, type, 1, 1.0f);
+        compare(300, 72, 5003, type, 1, 1.0f); /* rows of three tiles, a width that is no whole tile */
+        compare(21, 64, 1000, type, 1,
+                60.0f); /* logits in the hundreds: exponentials relative to the target overflow */
+        compare(600, 64, 777, type, 1, 3.0f);
         if (on_short) continue;
-        compare(13, 16, 200003, type, 150); /* two slices: 1342 rows of 200003 words fill the scratch */
+        compare(13, 16, 200003, type, 150, 1.0f); /* two slices: 1342 rows of 200003 words fill the scratch */
     }
     return on_device_close();
 }
