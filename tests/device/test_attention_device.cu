@@ -308,7 +308,7 @@ static void test_gca(const gca_shape &s) {
     guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
             gv = guarded_make(s.type, key_rows, d, &v), gdout = guarded_make(s.type, n, d, &dout),
             o = guarded_make(s.type, n, d, NULL), kept = guarded_make(s.type, n, d, NULL),
-            lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), part = guarded_make(s.type, s.k * n, d, NULL),
+            lse = guarded_make(DTYPE_F32, s.k * s.heads, n, NULL), part = guarded_make(s.type, s.k * n, d, NULL),
             part_lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), combined = guarded_make(s.type, n, d, NULL),
             cca = guarded_make(s.type, n, d, NULL), in_place = guarded_make(s.type, n, d, &q);
     struct gca_pool pool = {gk.m, gv.m, s.slot_rows, s.live, s.null_key};
@@ -321,7 +321,12 @@ static void test_gca(const gca_shape &s) {
     compare("forward", guarded_read(o), naive.o, truth.o);
     compare("forward in place", guarded_read(in_place), naive.o, truth.o);
     compare("forward_keep", guarded_read(kept), naive.o, truth.o);
-    compare("lse", guarded_read(lse), naive.lse, truth.lse);
+    {
+        std::vector<float> planes = guarded_read(lse), kept(planes.size()); /* row head*K + k -> row k*n + r */
+        for (int64_t i = 0; i < (int64_t)planes.size(); i++)
+            kept[(i / n % s.k * n + i % n) * s.heads + i / n / s.k] = planes[i];
+        compare("lse", kept, naive.lse, truth.lse);
+    }
     compare("partial", guarded_read(part), naive.part, truth.part);
     compare("partial's lse", guarded_read(part_lse), naive.lse, truth.lse);
     compare("combine", guarded_read(combined), naive.o, truth.o);
