@@ -290,7 +290,7 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32)
     for (int i = lane; i < t.parts; i += 32)
         sum += t.part[row * t.parts + i];
     sum = warp_sum(sum);
-    if (counts && !(sum < EXPONENTIALS_MAX)) {
+    if (counts && sum >= EXPONENTIALS_MAX) {
         loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.words, t.d);
         sum = all.sum, less = loss_row_product(x[row], table[target], t.d) - all.top, own = expf(less);
     }
