@@ -80,37 +80,7 @@ static __device__ __forceinline__ chunk_sum softmax_chunk(float (&s)[32], float 
 struct online_softmax {
     float top0, top1, sum0, sum1;
 };
-/* One more tile, whose keys begin `offset` positions before the queries: s becomes p; returns the factors of earlier
- * sums. The first tile has a visible key for every row. */
-static __device__ __forceinline__ float2 softmax_window(online_softmax &a, float (&s)[32], float to_log2, float slope,
-                                                        int offset) {
-    float top0 = a.top0, top1 = a.top1, first = slope * (float)((int)(threadIdx.x % 4) * 2 - offset);
-#pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-        float bias = fmaf(slope, 2.0f * i, first), next = bias + slope;
-        s[i] = fmaf(s[i], to_log2, bias);
-        s[i + 1] = fmaf(s[i + 1], to_log2, next);
-        s[i + 2] = fmaf(s[i + 2], to_log2, bias);
-        s[i + 3] = fmaf(s[i + 3], to_log2, next);
-        top0 = fmaxf(top0, fmaxf(s[i], s[i + 1]));
-        top1 = fmaxf(top1, fmaxf(s[i + 2], s[i + 3]));
-    }
-    top0 = row_max(top0);
-    top1 = row_max(top1);
-    float2 shrink = make_float2(power2(a.top0 - top0), power2(a.top1 - top1));
-    float sum0 = 0.0f, sum1 = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 32; i += 4) {
-        s[i] = power2(s[i] - top0);
-        s[i + 1] = power2(s[i + 1] - top0);
-        s[i + 2] = power2(s[i + 2] - top1);
-        s[i + 3] = power2(s[i + 3] - top1);
-        sum0 += s[i] + s[i + 1];
-        sum1 += s[i + 2] + s[i + 3];
-    }
-    a = {top0, top1, a.sum0 * shrink.x + sum0, a.sum1 * shrink.y + sum1};
-    return shrink;
-}
+#define WINDOW_TOP_RISE 8.0f /* exponentials may be 2^8 before `top` is raised */
 
 template <int HALVES>
 static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float first, float second) {
@@ -120,6 +90,50 @@ static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float
         o[i + 1] *= first;
         o[i + 2] *= second;
         o[i + 3] *= second;
+    }
+}
+
+/* One more tile, whose keys begin `offset` positions before the queries: s becomes p. Keys come from near to far, so
+ * `top` seldom rises after the first tile; only then out and the sums are scaled. The first tile has a visible key for
+ * every row. */
+template <int HALVES>
+static __device__ __forceinline__ void softmax_window(online_softmax &a, float (&s)[32], float (&out)[32 * HALVES],
+                                                      float to_log2, float slope, int offset) {
+    float first = slope * (float)((int)(threadIdx.x % 4) * 2 - offset), first0 = first - a.top0, first1 = first - a.top1;
+    float rise0 = -INFINITY, rise1 = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        float bias0 = fmaf(slope, 2.0f * i, first0), bias1 = fmaf(slope, 2.0f * i, first1);
+        s[i] = fmaf(s[i], to_log2, bias0);
+        s[i + 1] = fmaf(s[i + 1], to_log2, bias0 + slope);
+        s[i + 2] = fmaf(s[i + 2], to_log2, bias1);
+        s[i + 3] = fmaf(s[i + 3], to_log2, bias1 + slope);
+        rise0 = fmaxf(rise0, fmaxf(s[i], s[i + 1]));
+        rise1 = fmaxf(rise1, fmaxf(s[i + 2], s[i + 3]));
+    }
+    rise0 = row_max(rise0);
+    rise1 = row_max(rise1);
+    if (offset == 0 || __any_sync(~0u, fmaxf(rise0, rise1) > WINDOW_TOP_RISE)) {
+        keep_branch();
+        if (offset > 0) {
+            rise0 = fmaxf(rise0, 0.0f), rise1 = fmaxf(rise1, 0.0f);
+            float shrink0 = power2(-rise0), shrink1 = power2(-rise1);
+            a.sum0 *= shrink0, a.sum1 *= shrink1;
+            scale_rows<HALVES>(out, shrink0, shrink1);
+        }
+        a.top0 += rise0, a.top1 += rise1;
+#pragma unroll
+        for (int i = 0; i < 32; i += 4)
+            s[i] -= rise0, s[i + 1] -= rise0, s[i + 2] -= rise1, s[i + 3] -= rise1;
+    }
+#pragma unroll
+    for (int i = 0; i < 32; i += 4) {
+        s[i] = power2(s[i]);
+        s[i + 1] = power2(s[i + 1]);
+        s[i + 2] = power2(s[i + 2]);
+        s[i + 3] = power2(s[i + 3]);
+        a.sum0 += s[i] + s[i + 1];
+        a.sum1 += s[i + 2] + s[i + 3];
     }
 }
 
@@ -165,7 +179,7 @@ template <forward_mode MODE, int DIM, int STAGES> struct forward_group {
         keeps = lse.data && threadIdx.x % 4 < 2 && kept < r.tile.rows;
         if (!WINDOW) asm volatile("" : "+l"(lse_row), "+r"(keeps)); /* else the loop computes them again */
         sum = {0.0f, 1.0f};
-        so_far = {-INFINITY, -INFINITY, 0.0f, 0.0f};
+        so_far = {0.0f, 0.0f, 0.0f, 0.0f};
         load_fragments<TILES>(q, r.queries);
         clear_out();
     }
@@ -188,8 +202,7 @@ template <forward_mode MODE, int DIM, int STAGES> struct forward_group {
         pin(s);
         if (WINDOW) {
             mask_window(s, i * TILE, t.window, r.tile.position);
-            float2 shrink = softmax_window(so_far, s, to_log2, slope, i * TILE);
-            scale_rows<TILES>(out, shrink.x, shrink.y);
+            softmax_window<TILES>(so_far, s, out, to_log2, slope, i * TILE);
         } else if (MODE == FORWARD_ZERO_ROW || MODE == FORWARD_NULL_KEY) {
             sum = softmax_chunk(s, to_log2, MODE == FORWARD_NULL_KEY, r.shared.list.weight[i]);
         } else {

@@ -95,14 +95,19 @@ static __device__ __forceinline__ void mask_keys(float (&s)[32], int live) {
 }
 /* Window: `offset` is the distance of the two tiles' first rows, `position` that of the queries'. */
 static __device__ __forceinline__ void mask_window(float (&s)[32], int offset, int window, int64_t position) {
-    int missing = offset > position ? (int)(offset - position) : 0; /* keys before position 0 */
-    if (offset > 0 && offset + TILE - 1 <= window && missing == 0) return;
+    if (offset > 0 && offset + TILE - 1 <= window && offset <= position) return;
     keep_branch();
-    int lane = threadIdx.x % 32, row = offset + threadIdx.x / 32 * 16 + lane / 4;
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, first = row + offset - lane % 4 * 2;
+    /* Keys before position 0 are farther from a row than its position. An unsigned comparison also excludes keys after
+     * the row. */
+    unsigned limit0 = (unsigned)(position + row < window ? (int)position + row : window),
+             limit1 = (unsigned)(position + row + 8 < window ? (int)position + row + 8 : window);
 #pragma unroll
-    for (int i = 0; i < 32; i++) {
-        int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = row + i / 2 % 2 * 8 - key;
-        if (distance < 0 || distance > window || key < missing) s[i] = -INFINITY;
+    for (int i = 0; i < 32; i += 4) {
+        if ((unsigned)(first - i * 2) > limit0) s[i] = -INFINITY;
+        if ((unsigned)(first - i * 2 - 1) > limit0) s[i + 1] = -INFINITY;
+        if ((unsigned)(first - i * 2 + 8) > limit1) s[i + 2] = -INFINITY;
+        if ((unsigned)(first - i * 2 + 7) > limit1) s[i + 3] = -INFINITY;
     }
 }
 
