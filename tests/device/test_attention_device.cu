@@ -521,6 +521,8 @@ static void test_all() {
         {"gca: one tile", B, F, 0, {64}, 0, 3, 1, 64, 64, 64, false, 1},
         {"gca: product shape", B, F, 5, {64, 64, 20, 64}, 2, 8, 2, 64, 63, 64, true, 1},
         {"gca: product shape, bf16 gradients", B, B, 0, {64, 64, 64, 7}, 0, 8, 3, 64, 63, 64, true, 1},
+        {"gca: 64 keys and the null key", B, F, 0, {64, 65}, 1, 3, 2, 64, 64, 64, true, 1},
+        {"gca: 64 keys and the null key, head of 128", B, B, 0, {64}, 0, 3, 2, 128, 64, 66, true, 1},
         {"gca: long and empty blocks", B, F, 0, {3, 0, 17, 200}, 0, 3, 2, 64, 64, 64, false, 1},
         {"gca: few live rows", B, F, 1, {40, 9}, 7, 1, 1, 64, 5, 9, false, 1},
         {"gca: large scores", B, F, 0, {64, 2}, 0, 4, 2, 64, 63, 64, true, 6},
