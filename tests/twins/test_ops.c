@@ -36,7 +36,7 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 11},
+    {"matmul", 12},
     {"norm", 2},
     {"rope", 2},
     {"attention", 3},

@@ -26,6 +26,20 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     drop();
 }
 
+/* The first product of a SwiGLU and its gate: in two passes, and in one. */
+static void gated(int64_t n, int64_t f, int64_t in) {
+    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, 2 * f, in, 0.02f),
+               both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), y = matrix(DTYPE_BF16, n, f, 1.0f);
+    double operations = 4.0 * (double)n * (double)f * (double)in;
+    const auto *m = dev->ops->matmul;
+    report("matmul.forward and swiglu, 65536x4096x768", 0, operations, [&] {
+        m->forward(dev, both, x, w, false);
+        dev->ops->elementwise->swiglu(dev, y, mat_cols(both, 0, f), mat_cols(both, f, f));
+    });
+    report("matmul.forward_gated, 65536x4096x768", 0, operations, [&] { m->forward_gated(dev, y, both, x, w); });
+    drop();
+}
+
 static void rowwise(int64_t n, int64_t d, int64_t f) {
     double size = (double)n * (double)d;
     struct mat x = matrix(DTYPE_BF16, n, d, 1.0f), y = matrix(DTYPE_BF16, n, d, 1.0f),
@@ -148,6 +162,7 @@ static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype que
 }
 
 static void losses() {
+    gated(65536, 2048, 768);
     tables(65520, 768, 50265);
     tables(65520, 768, 50304);
     exponentials(5632, 768, 50265);
