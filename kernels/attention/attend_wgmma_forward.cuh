@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     reader r(t, shared, raw, k_map, v_map);
     r.query_maps[0] = &q_map;
     r.start(PARTIAL || lse.data);
-    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, o, lse, PARTIAL);
+    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, o, lse, PARTIAL, r.count < t.k);
     forward_group<MODE, DIM, STAGES> g(t, r, o, lse);
     for (unsigned at = 0; at < r.query_tiles; at++) {
         g.begin(at);

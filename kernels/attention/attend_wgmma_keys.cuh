@@ -111,10 +111,11 @@ static __device__ __forceinline__ void mask_window(float (&s)[32], int offset, i
     }
 }
 
-/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of this thread block's head. */
+/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of this thread block's head. `empty`: the
+ * block may have empty entries; reading its slots again, one after the other, would delay its first tile. */
 template <int DIM>
 static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
-                                  rows<bf16> o, const attend_lse &lse, bool partial) {
+                                  rows<bf16> o, const attend_lse &lse, bool partial, bool empty) {
     auto clear = [&](int64_t first, int64_t last, int index) {
         for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || index == 0) && i < last * (DIM / 8);
              i += WARPGROUP)
@@ -122,10 +123,11 @@ static __device__ void fill_empty(const attend_task &t, int64_t block, int head,
         for (int64_t r = first + threadIdx.x; lse.data && r < last; r += WARPGROUP)
             *lse.at(index, r, head) = -INFINITY;
     };
+    if (!empty && block != 0 && block != t.blocks - 1) return;
     for (int i = 0; i < (partial || lse.data ? t.k : 1); i++) {
         if (block == 0) clear(0, begin, i);
         if (block == t.blocks - 1) clear(end, t.n, i);
-        if ((partial || lse.data) && block_slot(t, block, i) < 0) {
+        if (empty && (partial || lse.data) && block_slot(t, block, i) < 0) {
             if (partial)
                 clear(begin, end, i);
             else
