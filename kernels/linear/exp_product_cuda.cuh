@@ -73,7 +73,7 @@ static int64_t exp_product_parts(int64_t words) {
 
 /* x [n, d], table [words, d]; e [n, at least words] (columns up to its width are written; data NULL: not stored); part
  * [n, exp_product_parts], shift [n]. False: this GPU or these matrices are not taken. */
-template <int LAG = WIDE_LAG>
+template <int LAG = WIDE_LAG, bool PREFETCH = WIDE_PREFETCH != 0>
 static bool exp_product(struct device *dev, const char *op, struct mat e, float *part, const float *shift, struct mat x,
                         struct mat table) {
     wide_product_task t;
@@ -81,8 +81,8 @@ static bool exp_product(struct device *dev, const char *op, struct mat e, float 
     exp_parameters p = {{}, shift, part, (int)x.rows, (int)table.rows, (int)parts};
     if (!wide_product_plan(dev, &t, x, table, parts) || (e.data && !wide_product_map(&p.e, e))) return false;
     if (e.data)
-        wide_product_launch<exp_epilogue<true>, LAG>(dev, op, t, p);
+        wide_product_launch<exp_epilogue<true>, LAG, PREFETCH>(dev, op, t, p);
     else
-        wide_product_launch<exp_epilogue<false>, LAG>(dev, op, t, p);
+        wide_product_launch<exp_epilogue<false>, LAG, PREFETCH>(dev, op, t, p);
     return true;
 }

@@ -7,6 +7,7 @@
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
 #include "kernels/linear/exp_product_cuda.cuh"
+#include "kernels/linear/gated_product_cuda.cuh"
 #include "tests/device/bench/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
@@ -26,6 +27,14 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     drop();
 }
 
+template <int LAG, bool PREFETCH>
+static void gated_lag(struct mat y, struct mat both, struct mat x, struct mat w, double operations) {
+    char name[96];
+    snprintf(name, sizeof name, "matmul.forward_gated, lag %d%s", LAG, PREFETCH ? ", prefetch" : "");
+    report(name, 0, operations, [&] {
+        if (!gated_product<LAG, PREFETCH>(dev, "bench", y, both, x, w)) printf("not taken\n");
+    });
+}
 /* The first product of a SwiGLU and its gate: in two passes, and in one. */
 static void gated(int64_t n, int64_t f, int64_t in) {
     struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, 2 * f, in, 0.02f),
@@ -36,7 +45,12 @@ static void gated(int64_t n, int64_t f, int64_t in) {
         m->forward(dev, both, x, w, false);
         dev->ops->elementwise->swiglu(dev, y, mat_cols(both, 0, f), mat_cols(both, f, f));
     });
-    report("matmul.forward_gated, 65536x4096x768", 0, operations, [&] { m->forward_gated(dev, y, both, x, w); });
+    report("  product alone", 0, operations, [&] { m->forward(dev, both, x, w, false); });
+    gated_lag<0, false>(y, both, x, w, operations);
+    gated_lag<0, true>(y, both, x, w, operations);
+    gated_lag<1, false>(y, both, x, w, operations);
+    gated_lag<1, true>(y, both, x, w, operations);
+    gated_lag<2, true>(y, both, x, w, operations);
     drop();
 }
 
@@ -91,12 +105,14 @@ static void tables(int64_t n, int64_t d, int words) {
 }
 
 /* The parts of the loss with gradients, for the rows of a slice. */
-template <int LAG> static void exponentials_lag(struct mat e, float *part, float *shift, struct mat x, struct mat table) {
+template <int LAG, bool PREFETCH>
+static void exponentials_lag(struct mat e, float *part, float *shift, struct mat x, struct mat table) {
     char name[96];
     double operations = 2.0 * (double)x.rows * (double)x.cols * (double)table.rows;
-    snprintf(name, sizeof name, "exp_product %lld rows, lag %d%s", (long long)x.rows, LAG, e.data ? "" : ", not stored");
+    snprintf(name, sizeof name, "exp_product %lld, lag %d%s%s", (long long)x.rows, LAG, PREFETCH ? ", prefetch" : "",
+             e.data ? "" : ", not stored");
     report(name, 0, operations, [&] {
-        if (!exp_product<LAG>(dev, "bench", e, part, shift, x, table)) printf("not taken\n");
+        if (!exp_product<LAG, PREFETCH>(dev, "bench", e, part, shift, x, table)) printf("not taken\n");
     });
 }
 static void exponentials(int64_t n, int64_t d, int words) {
@@ -108,12 +124,15 @@ static void exponentials(int64_t n, int64_t d, int words) {
           *shift = (float *)matrix(DTYPE_F32, 1, n, 0.0f).data;
     double operations = 2.0 * (double)n * (double)d * (double)wide;
     const auto *m = dev->ops->matmul;
-    exponentials_lag<0>(e, part, shift, x, table);
-    exponentials_lag<1>(e, part, shift, x, table);
-    exponentials_lag<2>(e, part, shift, x, table);
-    exponentials_lag<3>(e, part, shift, x, table);
-    exponentials_lag<0>({}, part, shift, x, table);
-    exponentials_lag<2>({}, part, shift, x, table);
+    exponentials_lag<0, false>(e, part, shift, x, table);
+    exponentials_lag<0, true>(e, part, shift, x, table);
+    exponentials_lag<1, false>(e, part, shift, x, table);
+    exponentials_lag<1, true>(e, part, shift, x, table);
+    exponentials_lag<2, false>(e, part, shift, x, table);
+    exponentials_lag<2, true>(e, part, shift, x, table);
+    exponentials_lag<0, true>({}, part, shift, x, table);
+    exponentials_lag<1, true>({}, part, shift, x, table);
+    exponentials_lag<2, true>({}, part, shift, x, table);
     report("  logits float32, cuBLASLt", 0, operations,
            [&] { m->forward(dev, logits, x, mat_rows(table, 0, wide), false); });
     report("  dx, cuBLASLt", 0, operations,
