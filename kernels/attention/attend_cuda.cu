@@ -147,7 +147,8 @@ template <typename T>
 static void attend_reference(struct device *dev, const char *op, const struct attend_task *t, const attend_operands &in,
                              bool partial) {
     bool vectors = attend_head_vectors(in.k, t->dim) && attend_head_vectors(in.v, t->dim);
-    attend_views<T> m = {rows_of<T>(in.o), rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v), in.lse, partial, vectors};
+    attend_views<T> m = {rows_of<T>(in.o), rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v),
+                         in.lse,           partial,          vectors};
     assert(t->dim <= REFERENCE_DIM_MAX);
     if (t->dim <= 64)
         attend_reference_launch<T, 2>(dev, op, t, m);

@@ -201,7 +201,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     for (int i = threadIdx.x; !WINDOW && i < t.k * (WARPGROUP / 32); i += WARPGROUP)
         sums.warp[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
     r.start(true);
-    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, to.dq, attend_lse{}, false, false);
+    if (!WINDOW) fill_empty<DIM>(r, to.dq, attend_lse{}, false);
     dq_group<WINDOW, MASKS, DIM, STAGES> g(t, r, sums, lse, to.stat);
     for (unsigned at = 0; at < r.query_tiles; at++, g.stat += TILE) {
         g.begin(at, o, dout);

@@ -99,7 +99,8 @@ static __device__ __forceinline__ void scale_rows(float (&o)[32 * HALVES], float
 template <int HALVES>
 static __device__ __forceinline__ void softmax_window(online_softmax &a, float (&s)[32], float (&out)[32 * HALVES],
                                                       float to_log2, float slope, int offset) {
-    float first = slope * (float)((int)(threadIdx.x % 4) * 2 - offset), first0 = first - a.top0, first1 = first - a.top1;
+    float first = slope * (float)((int)(threadIdx.x % 4) * 2 - offset);
+    float first0 = first - a.top0, first1 = first - a.top1;
     float rise0 = -INFINITY, rise1 = -INFINITY;
 #pragma unroll
     for (int i = 0; i < 32; i += 4) {
@@ -257,7 +258,7 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     reader r(t, shared, raw, k_map, v_map);
     r.query_maps[0] = &q_map;
     r.start(PARTIAL || lse.data);
-    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, o, lse, PARTIAL, r.count < t.k);
+    if (!WINDOW) fill_empty<DIM>(r, o, lse, PARTIAL);
     forward_group<MODE, DIM, STAGES> g(t, r, o, lse);
     for (unsigned at = 0; at < r.query_tiles; at++) {
         g.begin(at);

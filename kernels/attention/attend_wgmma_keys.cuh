@@ -111,11 +111,14 @@ static __device__ __forceinline__ void mask_window(float (&s)[32], int offset, i
     }
 }
 
-/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of this thread block's head. `empty`: the
- * block may have empty entries; reading its slots again, one after the other, would delay its first tile. */
-template <int DIM>
-static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
-                                  rows<bf16> o, const attend_lse &lse, bool partial, bool empty) {
+/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of the reader's head. Reading a block's
+ * slots again, one after the other, would delay its first tile: only a block whose list is short has empty ones. */
+template <int DIM, typename READER>
+static __device__ void fill_empty(const READER &r, rows<bf16> o, const attend_lse &lse, bool partial) {
+    const attend_task &t = r.t;
+    const int64_t block = r.block, begin = r.begin, end = r.end;
+    const int head = r.head;
+    const bool empty = r.count < t.k;
     auto clear = [&](int64_t first, int64_t last, int index) {
         for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || index == 0) && i < last * (DIM / 8);
              i += WARPGROUP)
@@ -246,7 +249,9 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         __syncthreads();
         fill_queries(at + 1);
     }
-    __device__ __forceinline__ const uint8_t *keys(ring_slot<STAGES> of) const { return stages + of.stage * STAGE_BYTES; }
+    __device__ __forceinline__ const uint8_t *keys(ring_slot<STAGES> of) const {
+        return stages + of.stage * STAGE_BYTES;
+    }
     __device__ __forceinline__ const uint8_t *values(ring_slot<STAGES> of) const { return keys(of) + TILES_BYTES; }
     __device__ __forceinline__ void wait(ring_slot<STAGES> of) { barrier_wait(&shared.full[of.stage], of.phase); }
     /* The warpgroup has read the current item: its stage is filled again. */

@@ -6,16 +6,16 @@
  *     consumer warpgroups (2) 64 rows each, wgmma m64n256k16; then the epilogue
  *
  * The second consumer stays LAG stages after the first within a tile: while one computes its epilogue, the products of
- * the other run. Neighbours in time share the part of the larger matrix that they read, so that the smaller
- * one stays in the L2 cache and the larger is read once. PREFETCH: while a tile is computed, the part of the larger matrix
- * that the next one reads is loaded into the L2 cache, by one cluster of those that read it.
+ * the other run. Neighbours in time share the part of the larger matrix that they read: the smaller one stays in the L2
+ * cache, and the larger is read once. PREFETCH: while a tile is computed, the part of the larger matrix that the
+ * next one reads is loaded into the L2 cache, by one cluster of those that read it.
  *
  * An epilogue is a struct E with
  *   parameters                          what the kernel gets (tensor maps: it is a kernel parameter)
  *   w_row(parameters, tile, rank)       first of the 128 rows of w that are half `rank` of a tile's columns
  *   E(parameters, buffers)              buffers of this warp: two tiles of 16 rows of 64 numbers
  *   begin(row, tile)                    before a tile's products; row: the warp's first
- *   finish(d)                           this warp's 16 x 256 products (layout: wide_tiles.cuh); half 0 is columns 0 .. 127
+ *   finish(d)                           this warp's 16 x 256 products, half 0 first (layout: wide_tiles.cuh)
  *   end()                               after the last tile
  *
  * Bound by arithmetic, 2 n m d. wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
@@ -206,7 +206,7 @@ template <typename E, int LAG = WIDE_LAG, bool PREFETCH = WIDE_PREFETCH != 0>
 static void wide_product_launch(struct device *dev, const char *op, const wide_product_task &t,
                                 const typename E::parameters &p) {
     int64_t tiles = (int64_t)t.row_tiles * t.column_tiles, clusters = device_cuda_processors(dev) / WIDE_CLUSTER;
-    static_assert(LAG >= 0 && LAG <= WIDE_STAGES - 2); /* the second consumer has released the stage that the first needs */
+    static_assert(LAG <= WIDE_STAGES - 2); /* the second consumer has released the stage that the first needs */
     auto kernel = wide_product_kernel<E, LAG, PREFETCH>;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_BYTES);
     launch_clusters(dev, op, kernel, WIDE_CLUSTER, (unsigned)((tiles < clusters ? tiles : clusters) * WIDE_CLUSTER),

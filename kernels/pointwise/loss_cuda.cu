@@ -294,7 +294,8 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32)
         loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.words, t.d);
         sum = all.sum, less = loss_row_product(x[row], table[target], t.d) - all.top, own = expf(less);
     }
-    float scale = t.rows.weight ? t.rows.scale * t.rows.weight[row] : t.rows.scale, factor = counts ? scale / sum : 0.0f;
+    float scale = t.rows.weight ? t.rows.scale * t.rows.weight[row] : t.rows.scale;
+    float factor = counts ? scale / sum : 0.0f;
     if (lane == 0) t.nll[row] = target < 0 ? 0.0f : counts ? logf(sum) - less : NAN;
     if (!e.data) return;
     __syncwarp();

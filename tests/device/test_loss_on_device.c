@@ -1,5 +1,6 @@
 /* test_loss_on_device.c -- log-likelihood and its gradients on a GPU: odd vocabularies, targets that do not count, more
- * rows than fit a slice of the scratch. */
+ * rows than fit a slice of the scratch. And matmul.forward_gated, whose kernel differs from the loss's in its epilogue
+ * alone. */
 #include "tests/device/on_device.h"
 
 struct results {
@@ -165,10 +166,51 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
         free(ref_t), free(targets), free(excluded), free(score);
 }
 
+/* Both halves of a product, and the first gated by the second. */
+static void case_gated(int64_t n, int64_t f, int64_t in, enum dtype type) {
+    float *x = normals(n * in, 1.0f, type), *w = normals(2 * f * in, 0.3f, type), *naive[3], *got[2][2];
+    double *ref[3];
+    for (int i = 0; i < 3; i++) {
+        naive[i] = zeros(n * f, 4), ref[i] = zeros(n * f, 8);
+        if (i == 2) break;
+        ref_matmul(ref[i], x, w + i * f * in, n, f, in, NULL);
+        naive_matmul(naive[i], x, w + i * f * in, n, f, in, NULL);
+        for (int64_t j = 0; j < n * f; j++)
+            naive[i][j] = as_type(naive[i][j], type);
+    }
+    for (int64_t j = 0; j < n * f; j++) {
+        ref[2][j] = ref[0][j] / (1.0 + exp(-ref[0][j])) * ref[1][j];
+        naive[2][j] = naive[0][j] / (1.0f + expf(-naive[0][j])) * naive[1][j];
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat both = put(NULL, type, n, 2 * f, 16, 0), gated = put(NULL, type, n, f, 8, 0);
+        gpu->ops->matmul->forward_gated(gpu, gated, both, put(x, type, n, in, 8, 0), put_plain(w, type, 2 * f, in));
+        got[pass][0] = take(both), got[pass][1] = take(gated);
+        drop_all();
+    }
+    float *half = zeros(n * f, 4);
+    for (int i = 0; i < 2; i++) {
+        for (int64_t j = 0; j < n * f; j++)
+            half[j] = got[0][0][j / f * 2 * f + i * f + j % f];
+        CHECK_ON("matmul.forward_gated, both", half, naive[i], ref[i], n * f, type);
+    }
+    CHECK_ON("matmul.forward_gated", got[0][1], naive[2], ref[2], n * f, type);
+    CHECK_SAME(got[0][0], got[1][0], 2 * n * f);
+    CHECK_SAME(got[0][1], got[1][1], n * f);
+    for (int i = 0; i < 3; i++)
+        free(naive[i]), free(ref[i]);
+    for (int i = 0; i < 4; i++)
+        free(got[i / 2][i % 2]);
+    free(x), free(w), free(half);
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     for (int t = 0; t < 2; t++) {
         enum dtype type = t ? DTYPE_BF16 : DTYPE_F32;
+        case_gated(70, 40, 24, type);
+        if (!on_short) case_gated(4500, 128, 72, type); /* the gate is in the product's epilogue on Hopper */
+        if (!on_short) case_gated(4096, 384, 136, type);
         contrast(1, 16, 1, 0.25f, 1.0f, type);
         contrast(70, 64, 513, 0.125f, 0.01f, type);
         contrast(130, 96, 1040, 0.1f, 1.0f, type);

@@ -37,44 +37,6 @@ static float *transposed(const float *a, int64_t rows, int64_t cols) {
     return t;
 }
 
-/* Both halves of a product, and the first gated by the second. */
-static void case_gated(int64_t n, int64_t f, int64_t in, enum dtype type) {
-    float *x = normals(n * in, 1.0f, type), *w = normals(2 * f * in, 0.3f, type), *naive[3], *got[2][2];
-    double *ref[3];
-    for (int i = 0; i < 3; i++) {
-        naive[i] = zeros(n * f, 4), ref[i] = zeros(n * f, 8);
-        if (i == 2) break;
-        ref_matmul(ref[i], x, w + i * f * in, n, f, in, NULL);
-        naive_matmul(naive[i], x, w + i * f * in, n, f, in, NULL);
-        for (int64_t j = 0; j < n * f; j++)
-            naive[i][j] = as_type(naive[i][j], type);
-    }
-    for (int64_t j = 0; j < n * f; j++) {
-        ref[2][j] = ref[0][j] / (1.0 + exp(-ref[0][j])) * ref[1][j];
-        naive[2][j] = naive[0][j] / (1.0f + expf(-naive[0][j])) * naive[1][j];
-    }
-    for (int pass = 0; pass < 2; pass++) {
-        struct mat both = put(NULL, type, n, 2 * f, 16, 0), gated = put(NULL, type, n, f, 8, 0);
-        gpu->ops->matmul->forward_gated(gpu, gated, both, put(x, type, n, in, 8, 0), put_plain(w, type, 2 * f, in));
-        got[pass][0] = take(both), got[pass][1] = take(gated);
-        drop_all();
-    }
-    float *half = zeros(n * f, 4);
-    for (int i = 0; i < 2; i++) {
-        for (int64_t j = 0; j < n * f; j++)
-            half[j] = got[0][0][j / f * 2 * f + i * f + j % f];
-        CHECK_ON("matmul.forward_gated, both", half, naive[i], ref[i], n * f, type);
-    }
-    CHECK_ON("matmul.forward_gated", got[0][1], naive[2], ref[2], n * f, type);
-    CHECK_SAME(got[0][0], got[1][0], 2 * n * f);
-    CHECK_SAME(got[0][1], got[1][1], n * f);
-    for (int i = 0; i < 3; i++)
-        free(naive[i]), free(ref[i]);
-    for (int i = 0; i < 4; i++)
-        free(got[i / 2][i % 2]);
-    free(x), free(w), free(half);
-}
-
 static void case_matmul_backward(int64_t n, int64_t out, int64_t in, enum dtype type, int pad) {
     float *x = normals(n * in, 1.0f, type), *w = normals(out * in, 0.1f, type), *dy = normals(n * out, 1.0f, type);
     float *base = normals(out * in, 1.0f, DTYPE_F32), *wt = transposed(w, out, in), *dyt = transposed(dy, n, out),
@@ -148,9 +110,6 @@ static void matmul(void) {
         case_matmul(5, 33, 17, types[t], types[t], 3, 1);
         case_matmul(300, 768, 256, types[t], types[t], 8, 0);
         case_matmul(129, 1000, 768, types[t], DTYPE_F32, 0, 0);
-        case_gated(70, 40, 24, types[t]);
-        if (!on_short) case_gated(4500, 128, 72, types[t]); /* the gate is in the product's epilogue on Hopper */
-        if (!on_short) case_gated(4096, 384, 136, types[t]);
         case_matmul_backward(1, 40, 24, types[t], 0);
         case_matmul_backward(77, 33, 17, types[t], 3);
         case_matmul_backward(515, 256, 192, types[t], 8);
