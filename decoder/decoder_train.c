@@ -25,7 +25,7 @@ static void decoder_train_layout_gca(struct decoder_train_gca_kept *out, struct 
         .rstd = carve_mat(c, DTYPE_F32, n, 1),
         .q = carve_mat(c, t->type, n, d),
         .o = carve_mat(c, t->type, n, d),
-        .lse = carve_mat(c, DTYPE_F32, m->topk * n, m->heads),
+        .lse = carve_mat(c, DTYPE_F32, (int64_t)m->topk * m->heads, n),
         .sum = carve_mat(c, t->type, n, d),
     };
 }
@@ -120,7 +120,7 @@ struct mat decoder_train_landmark_rows(const struct decoder_train *t, struct mat
 static void decoder_train_gca(struct decoder_train *t, const struct block_weights *w, const struct block_kept *k,
                               const struct decoder_train_gca_kept *f, const struct decoder_train_group *group) {
     const struct ops *ops = t->dev->ops;
-    struct mat lse = mat_rows(f->lse, 0, group->blocks.k * t->rows);
+    struct mat lse = mat_rows(f->lse, 0, (int64_t)group->blocks.k * t->config.heads);
     ops->norm->forward(t->dev, f->norm, f->rstd, k->h, w->gca_norm, t->config.rms_eps);
     ops->matmul->forward(t->dev, f->q, f->norm, w->gca_q, false);
     ops->gca->forward_keep(t->dev, f->o, lse, f->q, group->pool, group->blocks, t->config.heads);

@@ -19,7 +19,7 @@ static void decoder_train_gca_backward(struct decoder_train *t, int layer, const
     const struct decoder_train_gca_kept *f = &t->layers[layer].gca;
     const struct block_weights *w = &t->w.layers[layer], *g = &t->g.layers[layer];
     struct mat dout = t->work.narrow, dq = block_wide(&t->work, t->rows, t->config.hidden);
-    struct mat lse = mat_rows(f->lse, 0, group->blocks.k * t->rows);
+    struct mat lse = mat_rows(f->lse, 0, (int64_t)group->blocks.k * t->config.heads);
     int64_t results = t->queries * group->blocks.k;
     ops->elementwise->add(t->dev, t->grad, t->grad, t->dsum);
     ops->matmul->backward_input(t->dev, dout, t->dsum, w->gca_o, false);

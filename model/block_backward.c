@@ -60,10 +60,8 @@ void block_keep_output(struct device *dev, const struct block_kept *k, const str
 
 void block_keep_mlp(struct device *dev, struct mat y, const struct block_kept *k, struct mat sum,
                     const struct block_weights *w, float eps) {
-    int64_t f = w->gate.rows;
     dev->ops->norm->forward(dev, k->post_norm, k->post_rstd, sum, w->post_norm, eps);
-    dev->ops->matmul->forward(dev, k->gate_up, k->post_norm, w->gate_up, false);
-    dev->ops->elementwise->swiglu(dev, k->gated, mat_cols(k->gate_up, 0, f), mat_cols(k->gate_up, f, f));
+    dev->ops->matmul->forward_gated(dev, k->gated, k->gate_up, k->post_norm, w->gate_up);
     if (y.data) dev->ops->matmul->forward_add(dev, y, k->h, k->gated, w->down);
 }
 

@@ -21,10 +21,10 @@ void recurrent_train_carve(struct recurrent_train *t, struct carve *c, const str
     t->projected = carve_mat(c, type, all, PROJECTIONS * d);
     t->attended = carve_mat(c, type, all, 2 * d);
     t->update = carve_mat(c, type, all, d);
-    t->lse = carve_mat(c, DTYPE_F32, 2 * all, t->heads);
+    t->lse = carve_mat(c, DTYPE_F32, 2 * t->blocks * t->heads, each);
     t->q = carve_mat(c, type, n, d);
     t->o = carve_mat(c, type, n, d);
-    t->token_lse = carve_mat(c, DTYPE_F32, n, t->heads);
+    t->token_lse = carve_mat(c, DTYPE_F32, t->heads, n);
     t->dprojected = carve_mat(c, type, all, PROJECTIONS * d);
     t->dattended = carve_mat(c, type, each, 2 * d);
     t->dstate = carve_mat(c, DTYPE_F32, each, d);
@@ -134,7 +134,7 @@ static struct gca_pool recurrent_tokens(const struct recurrent_train *t, struct 
 
 /* Returns lse of the states' attention: 0: to the states, 1: to the tokens. */
 static struct mat recurrent_lse(const struct recurrent_train *t, int64_t b, int which) {
-    return recurrent_rows(t, t->lse, 2 * b + which);
+    return mat_rows(t->lse, (2 * b + which) * t->heads, t->heads);
 }
 
 static void recurrent_step(struct recurrent_train *t, struct device *dev, const struct recurrent_weights *w,

@@ -38,14 +38,21 @@ static int attend_key_box(const struct attend_task *t) {
     return t->window_mode ? TILE : t->live_rows;
 }
 
-template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+template <int DIM, int STAGES, int RESIDENT>
 static void attend_wgmma_forward_launch(struct device *dev, const char *op, const struct attend_task *t,
                                         const attend_operands &m, const tile_matrix (&maps)[3], bool partial) {
-    rows<float> sums = {(float *)m.lse.data, m.lse.stride};
-    attend_wgmma_launch(dev, op, attend_wgmma_forward<WINDOW, DIM, STAGES, RESIDENT>,
-                        dim3((unsigned)attend_query_tiles(t), (unsigned)t->heads),
-                        key_reader<WINDOW, DIM, STAGES, 1>::BYTES, maps[0], maps[1], maps[2], *t, rows_of<bf16>(m.o),
-                        sums, partial);
+    auto kernel = attend_wgmma_forward<FORWARD_CHUNKS, DIM, STAGES, RESIDENT>;
+    if (t->window_mode)
+        kernel = attend_wgmma_forward<FORWARD_WINDOW, DIM, STAGES, RESIDENT>;
+    else if (partial)
+        kernel = attend_wgmma_forward<FORWARD_PARTIAL, DIM, STAGES, RESIDENT>;
+    else if (t->null_key && t->live_rows == TILE - 1)
+        kernel = attend_wgmma_forward<FORWARD_ZERO_ROW, DIM, STAGES, RESIDENT>;
+    else if (t->null_key && t->live_rows == TILE)
+        kernel = attend_wgmma_forward<FORWARD_NULL_KEY, DIM, STAGES, RESIDENT>;
+    attend_wgmma_launch(dev, op, kernel, dim3((unsigned)attend_query_tiles(t), (unsigned)t->heads),
+                        key_reader<false, DIM, STAGES, 1>::BYTES, maps[0], maps[1], maps[2], *t, rows_of<bf16>(m.o),
+                        m.lse);
 }
 
 /* False: this path does not take the call. */
@@ -53,18 +60,14 @@ static bool attend_wgmma(struct device *dev, const char *op, const struct attend
                          bool partial) {
     tile_matrix maps[3];
     bool hopper = device_cuda_hopper(dev);
-    if (!attend_wgmma_shape_fits(dev, t) || !attend_wgmma_matrix_fits(m.o) ||
+    if (!attend_wgmma_shape_fits(dev, t) || !attend_wgmma_matrix_fits(m.o) || m.lse.plane > UINT32_MAX / 4 ||
         !tile_matrix_of(&maps[0], m.q, TILE, hopper) || !tile_matrix_of(&maps[1], m.k, attend_key_box(t), hopper) ||
         !tile_matrix_of(&maps[2], m.v, attend_key_box(t), hopper))
         return false;
-    if (t->window_mode && t->dim == 64)
-        attend_wgmma_forward_launch<true, 64, 2, 4>(dev, op, t, m, maps, partial);
-    else if (t->window_mode)
-        attend_wgmma_forward_launch<true, 128, 2, 2>(dev, op, t, m, maps, partial);
-    else if (t->dim == 64)
-        attend_wgmma_forward_launch<false, 64, 2, 4>(dev, op, t, m, maps, partial);
+    if (t->dim == 64)
+        attend_wgmma_forward_launch<64, 2, 4>(dev, op, t, m, maps, partial);
     else
-        attend_wgmma_forward_launch<false, 128, 2, 2>(dev, op, t, m, maps, partial);
+        attend_wgmma_forward_launch<128, 2, 2>(dev, op, t, m, maps, partial);
     return true;
 }
 
@@ -118,7 +121,7 @@ static bool attend_decode(struct device *dev, const char *op, const struct atten
         f.rows /= 2;
     if (f.bytes(t->dim) > DECODE_BYTES_MAX) return false;
     attend_views<bf16> m = {
-        rows_of<bf16>(in.o), rows_of<bf16>(in.q), rows_of<bf16>(in.k), rows_of<bf16>(in.v), nullptr, 0, false, true};
+        rows_of<bf16>(in.o), rows_of<bf16>(in.q), rows_of<bf16>(in.k), rows_of<bf16>(in.v), {}, false, true};
     if (t->window_mode && t->dim == 64)
         attend_decode_launch<true, 64>(dev, op, t, m, f);
     else if (t->window_mode)
@@ -144,8 +147,8 @@ template <typename T>
 static void attend_reference(struct device *dev, const char *op, const struct attend_task *t, const attend_operands &in,
                              bool partial) {
     bool vectors = attend_head_vectors(in.k, t->dim) && attend_head_vectors(in.v, t->dim);
-    attend_views<T> m = {rows_of<T>(in.o),     rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v),
-                         (float *)in.lse.data, in.lse.stride,    partial,          vectors};
+    attend_views<T> m = {rows_of<T>(in.o), rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v),
+                         in.lse,           partial,          vectors};
     assert(t->dim <= REFERENCE_DIM_MAX);
     if (t->dim <= 64)
         attend_reference_launch<T, 2>(dev, op, t, m);
@@ -181,7 +184,9 @@ static __global__ void __launch_bounds__(128)
 }
 
 struct attend_backward_inputs {
-    struct mat dout, o, lse, q, k, v;
+    struct mat dout, o;
+    attend_lse lse;
+    struct mat q, k, v;
 };
 
 struct attend_backward_scratch {
@@ -204,12 +209,15 @@ static void attend_wgmma_backward_launch(struct device *dev, const char *op, con
                                          const struct attend_gradients *g, const attend_backward_inputs &in,
                                          const attend_backward_scratch &scratch, const backward_maps &maps) {
     rows<bf16> o = in.o.data ? rows_of<bf16>(in.o) : rows<bf16>{nullptr, 0};
+    bool masks = !WINDOW && t->live_rows < TILE && !t->null_key;
     attend_wgmma_launch(
-        dev, op, attend_wgmma_dq<WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>,
+        dev, op,
+        masks ? attend_wgmma_dq<WINDOW, !WINDOW, DIM, DQ_STAGES, DQ_RESIDENT>
+              : attend_wgmma_dq<WINDOW, false, DIM, DQ_STAGES, DQ_RESIDENT>,
         dim3((unsigned)attend_query_tiles(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps.q,
         maps.dout, maps.k, maps.v, *t,
         query_gradients{rows_of<bf16>(g->dq), scratch.stat, g->dweight ? scratch.part_dweight : nullptr},
-        rows_of<float>(in.lse), o, rows_of<bf16>(in.dout));
+        in.lse, o, rows_of<bf16>(in.dout));
     int64_t entries = (int64_t)t->blocks * t->k;
     if (g->dweight)
         launch(dev, op, attend_wgmma_dweight, (unsigned)blocks_for(entries, 128), 128, 0, *t, scratch.part_dweight,
@@ -239,7 +247,7 @@ static bool attend_wgmma_backward(struct device *dev, const char *op, const stru
                                   const attend_backward_scratch &scratch) {
     backward_maps maps = {};
     bool hopper = device_cuda_hopper(dev), narrow = g->dk.type == DTYPE_BF16;
-    if (!attend_wgmma_shape_fits(dev, t) || t->k * t->n * in.lse.stride > UINT32_MAX ||
+    if (!attend_wgmma_shape_fits(dev, t) || in.lse.plane > UINT32_MAX / 4 || in.lse.row > UINT32_MAX / 32 ||
         t->k * t->stat_rows > UINT32_MAX || !attend_wgmma_matrix_fits(g->dq) ||
         (in.o.data && !attend_wgmma_matrix_fits(in.o)) || !attend_pairs_fit(g->dk) || !attend_pairs_fit(g->dv) ||
         !tile_matrix_of(&maps.q, in.q, TILE, hopper) || !tile_matrix_of(&maps.dout, in.dout, TILE, hopper) ||
@@ -282,7 +290,7 @@ static void attend_reference_backward(struct device *dev, const char *op, const 
     rows<T> o = in.o.data ? rows_of<T>(in.o) : rows<T>{nullptr, 0};
     attend_backward_views<T> m = {
         rows_of<T>(g->dq),          rows_of<T>(in.dout), o,    rows_of<T>(in.q), rows_of<T>(in.k), rows_of<T>(in.v),
-        (const float *)in.lse.data, in.lse.stride,       stat, vectors};
+        in.lse, stat, vectors};
     assert(t->dim <= REFERENCE_DIM_MAX);
     if (t->window_mode && t->dim <= 128)
         attend_reference_backward_launch<true, T, 4>(dev, op, t, g, m);
@@ -340,8 +348,9 @@ void attend_cuda_backward(struct device *dev, const char *op, const struct atten
         t.heads = task->heads - first < most ? task->heads - first : most;
         auto part = [&](struct mat x) { return attend_columns(x, (int64_t)first * t.dim, (int64_t)t.heads * t.dim); };
         struct attend_gradients to = {part(g->dq), part(g->dk), part(g->dv), g->dweight, g->accumulate, g->inverse};
-        attend_backward_inputs in = {part(dout), part(m.o), attend_columns(m.lse, first, t.heads),
-                                     part(m.q),  part(m.k), part(m.v)};
+        attend_lse lse = m.lse;
+        lse.data += first * lse.head;
+        attend_backward_inputs in = {part(dout), part(m.o), lse, part(m.q), part(m.k), part(m.v)};
         attend_backward_heads(dev, op, &t, &to, in, first > 0);
     }
 }

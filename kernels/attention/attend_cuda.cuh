@@ -36,9 +36,25 @@ struct attend_task {
     int64_t stat_rows; /* wgmma backward: rows of a plane of stat, see stat_first */
 };
 
+/* Log sums: that of a query row, a head and (chunks) index 0 .. k-1 of the slot is
+ * data[index * plane + head * this->head + row * this->row]. */
+struct attend_lse {
+    float *data;
+    int64_t row, head, plane;
+    __host__ __device__ float *at(int64_t index, int64_t row_, int64_t head_) const {
+        return data + index * plane + head_ * head + row_ * row;
+    }
+};
+/* [k*n, h]: row index * n + row. */
+static inline attend_lse attend_lse_rows(struct mat m, int64_t n) {
+    return {(float *)m.data, m.stride, 1, n * m.stride};
+}
+
 /* o: the result, or with `partial` the parts [k*n, h*dh]. lse.data may be NULL. */
 struct attend_operands {
-    struct mat o, lse, q, k, v;
+    struct mat o;
+    attend_lse lse;
+    struct mat q, k, v;
 };
 /* Reads q, k, v; writes o and, unless lse.data is NULL, lse. */
 void attend_cuda_forward(struct device *dev, const char *op, const struct attend_task *t, const attend_operands &m,

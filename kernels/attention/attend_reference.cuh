@@ -107,8 +107,7 @@ template <int ACC> static __device__ void reference_gather(float *shared, const 
 
 template <typename T> struct attend_views {
     rows<T> o, q, k, v;
-    float *lse;
-    int64_t lse_stride;
+    attend_lse lse;
     bool partial, vectors;
 };
 
@@ -123,7 +122,7 @@ static __device__ void reference_chunks(const attend_task &t, const attend_views
         float weight = slot < 0 ? 0.0f : m.partial ? 1.0f : block_weight(t, block, i);
         reference_softmax<ACC> a;
         a.begin(t.null_key);
-        if (slot >= 0 && (weight != 0.0f || m.lse))
+        if (slot >= 0 && (weight != 0.0f || m.lse.data))
             for (int key = 0; key < t.live_rows; key += 32) {
                 int count = min(32, t.live_rows - key);
                 key_run run = slot_run((int64_t)slot * t.slot_rows + key);
@@ -139,8 +138,8 @@ static __device__ void reference_chunks(const attend_task &t, const attend_views
                 m.o[i * t.n + row][column + lane + 32 * c] = from_float<T>(factor * a.out[c]);
             total[c] += factor == 0.0f ? 0.0f : factor * a.out[c];
         }
-        if (m.lse && lane == 0)
-            m.lse[(i * t.n + row) * m.lse_stride + head] = slot < 0 ? -INFINITY : a.top + logf(a.sum);
+        if (m.lse.data && lane == 0)
+            *m.lse.at(i, row, head) = slot < 0 ? -INFINITY : a.top + logf(a.sum);
     }
     if (m.partial) return;
     reference_gather(share, total, t.dim);
@@ -186,7 +185,7 @@ static __device__ void reference_window_row(const attend_task &t, const attend_v
             x += natural_exp(tops[i] - top) * share[i * t.dim + c];
         m.o[row][column + c] = from_float<T>(x / sum);
     }
-    if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = top + logf(sum);
+    if (m.lse.data && threadIdx.x == 0) *m.lse.at(0, row, head) = top + logf(sum);
 }
 
 template <bool WINDOW, typename T, int ACC>
@@ -204,8 +203,7 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS) attend_reference_for
 
 template <typename T> struct attend_backward_views {
     rows<T> dq, dout, o, q, k, v;
-    const float *lse;
-    int64_t lse_stride;
+    attend_lse lse;
     float2 *stat;
     bool vectors;
 };
@@ -236,7 +234,7 @@ static __device__ void reference_dq_chunks(float (&total)[ACC], const attend_tas
         int32_t slot = block_slot(t, block, i);
         if (slot < 0) continue;
         float weight = block_weight(t, block, i), p, dp, delta = 0.0f;
-        float lse = m.lse[(i * t.n + row) * m.lse_stride + head];
+        float lse = *m.lse.at(i, row, head);
         int64_t first = (int64_t)slot * t.slot_rows;
         for (int key = 0; key < t.live_rows; key += 32) {
             reference_scores(p, dp, t, m, {query, gradient, column}, slot_run(first + key), min(32, t.live_rows - key),
@@ -260,7 +258,7 @@ static __device__ void reference_dq_window(float (&total)[ACC], const attend_tas
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t column = (int64_t)head * t.dim;
     reference_window w = reference_window_of(t, row);
-    float slope = window_slope(t, head) * ATTEND_LN2, lse = m.lse[row * m.lse_stride + head], delta = 0.0f;
+    float slope = window_slope(t, head) * ATTEND_LN2, lse = *m.lse.at(0, row, head), delta = 0.0f;
     for (int c = lane; c < t.dim; c += 32)
         delta += gradient[c] * to_float(m.o[row][column + c]);
     delta = warp_sum(delta);

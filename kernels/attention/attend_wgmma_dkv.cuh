@@ -22,6 +22,9 @@ static __device__ __forceinline__ void score_gradients_transposed(const float (&
                                                                   const float2 *stats, float to_log2, float slope,
                                                                   int window, tile_offset at) {
     int lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * 16 + lane / 4;
+    /* Window: how many positions after a key its queries end. A negative distance is large as an unsigned number. */
+    int nearest = at.offset + lane % 4 * 2 - row0, end = at.offset + at.rows - row0;
+    unsigned ends[2] = {(unsigned)max(0, min(window, end - 1) + 1), (unsigned)max(0, min(window, end - 9) + 1)};
     float first = WINDOW ? slope * (float)(row0 - at.offset - lane % 4 * 2) : 0.0f;
     uint32_t hold[2];
 #pragma unroll
@@ -37,8 +40,8 @@ static __device__ __forceinline__ void score_gradients_transposed(const float (&
         for (int j = 0; j < 4; j++) {
             bool seen = true;
             if (MASKED) {
-                int distance = at.offset + column + j % 2 - row0 - j / 2 * 8;
-                seen = column + j % 2 < at.rows && (!WINDOW || (distance >= 0 && distance <= window));
+                seen = WINDOW ? (unsigned)(nearest + i * 2 + j % 2 - j / 2 * 8) < ends[j / 2]
+                              : column + j % 2 < at.rows;
             }
             x[j] = seen ? x[j] : 0.0f;
             dp[i + j] = seen ? x[j] * (dp[i + j] - (j % 2 ? st.w : st.y)) : 0.0f;

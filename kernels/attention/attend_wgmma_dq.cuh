@@ -75,30 +75,32 @@ struct query_gradients {
     float *part_dweight;
 };
 
-/* The state of a warpgroup that computes one query tile after the other. */
-template <bool WINDOW, int DIM, int STAGES> struct dq_group {
+/* The state of a warpgroup that computes one query tile after the other. MASKS: chunks of fewer live rows than a tile,
+ * and no null key. */
+template <bool WINDOW, bool MASKS, int DIM, int STAGES> struct dq_group {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
     static constexpr int TILES = reader::TILES;
     const attend_task &t;
     reader &r;
     const uint8_t *dout_tiles;
     slot_sums &sums; /* chunks */
-    rows<float> lse;
+    const attend_lse &lse;
     int row0; /* this thread's first row; the second is 8 rows later */
     float to_log2, slope;
     float2 *stat;                   /* of row0 */
-    uint32_t lse_plane, stat_plane; /* elements of a plane; below 2^32, see attend_wgmma_backward */
-    uint32_t lse0, lse1;
+    uint32_t lse_plane, stat_plane; /* bytes, elements of a plane; below 2^32, see attend_wgmma_backward */
+    const uint8_t *lse_row;         /* of row0 */
+    uint32_t lse_next;              /* bytes to the second row */
     bool inside0, inside1;
     float2 log2_sum, now, delta; /* of the two rows: loaded for the next tile; of this tile; sum of P dP */
     float s[32], dp[32], out[32 * TILES];
     uint32_t q[16 * TILES], ds[16];
 
-    __device__ __forceinline__ dq_group(const attend_task &task, reader &from, slot_sums &in, rows<float> kept_lse,
-                                        float2 *to)
+    __device__ __forceinline__ dq_group(const attend_task &task, reader &from, slot_sums &in,
+                                        const attend_lse &kept_lse, float2 *to)
         : t(task), r(from), dout_tiles(r.queries + reader::TILES_BYTES), sums(in), lse(kept_lse),
           row0((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4), to_log2(t.scale * ATTEND_LOG2E),
-          slope(WINDOW ? window_slope(t, r.head) : 0.0f), lse_plane((uint32_t)(t.n * lse.stride)),
+          slope(WINDOW ? window_slope(t, r.head) : 0.0f), lse_plane((uint32_t)(lse.plane * sizeof(float))),
           stat_plane((uint32_t)t.stat_rows) {
         int64_t first = WINDOW ? r.tile.sequence * t.length : r.begin;
         stat = to + (int64_t)r.head * t.k * t.stat_rows + row0 +
@@ -106,14 +108,16 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
     }
 
     __device__ __forceinline__ float2 kept(int i) const {
-        uint32_t plane = WINDOW ? 0 : (uint32_t)r.shared.list.index[i] * lse_plane;
-        return make_float2(lse.data[lse0 + plane], lse.data[lse1 + plane]);
+        const uint8_t *from =
+            lse_row + (WINDOW ? (uint64_t)0 : (uint64_t)(uint32_t)r.shared.list.index[i] * lse_plane);
+        return make_float2(*(const float *)from, *(const float *)(from + lse_next));
     }
     __device__ __forceinline__ void begin(unsigned at, rows<bf16> o, rows<bf16> dout) {
         r.set_tile(at);
         inside0 = row0 < r.tile.rows, inside1 = row0 + 8 < r.tile.rows;
-        lse0 = (uint32_t)((r.tile.row + (inside0 ? row0 : 0)) * lse.stride + r.head);
-        lse1 = (uint32_t)((r.tile.row + (inside1 ? row0 + 8 : 0)) * lse.stride + r.head);
+        lse_row = (const uint8_t *)(lse.data + (r.tile.row + (inside0 ? row0 : 0)) * lse.row + r.head * lse.head);
+        lse_next = inside1 ? (uint32_t)(8 * lse.row * sizeof(float)) : 0;
+        if (!WINDOW) asm volatile("" : "+l"(lse_row), "+r"(lse_next)); /* else the loop computes them again */
         log2_sum = delta = make_float2(0.0f, 0.0f);
         if (r.count) log2_sum = kept(0);
         if (WINDOW) delta = row_products<DIM>(o, dout, r.tile.row, t.n - 1, r.head * DIM);
@@ -124,7 +128,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
             out[i] = 0.0f;
     }
     /* Issues S = Q K^T and dP = dO V^T of an item. */
-    __device__ __forceinline__ void multiply(unsigned of) {
+    __device__ __forceinline__ void multiply(ring_slot<STAGES> of) {
         r.wait(of);
         pin(s);
         pin(dp);
@@ -144,7 +148,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
          * zeros. */
         if (WINDOW)
             mask_window(s, i * TILE, t.window, r.tile.position);
-        else if (t.live_rows < TILE && !t.null_key)
+        else if (MASKS)
             mask_keys(s, t.live_rows);
         float2 shift = now;
         if (WINDOW) shift = make_float2(now.x + slope * (float)row0, now.y + slope * (float)(row0 + 8));
@@ -154,7 +158,7 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
         pin(ds);
         pin(out);
         products_begin();
-        multiply_columns<TILES>(out, ds, r.keys(r.item));
+        multiply_columns<TILES>(out, ds, r.keys(r.now));
         products_commit();
     }
     /* While the products run: stores what the second pass needs of tile i. */
@@ -181,12 +185,12 @@ template <bool WINDOW, int DIM, int STAGES> struct dq_group {
 
 /* o and dout: read in window mode only.
  * Nine parameters: with these two in a struct the compiler orders instructions differently. */
-template <bool WINDOW, int DIM, int STAGES, int RESIDENT>
+template <bool WINDOW, bool MASKS, int DIM, int STAGES, int RESIDENT>
 static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     attend_wgmma_dq(const __grid_constant__ tile_matrix q_map, const __grid_constant__ tile_matrix dout_map,
                     const __grid_constant__ tile_matrix k_map, const __grid_constant__ tile_matrix v_map,
-                    const __grid_constant__ attend_task t, query_gradients to, rows<float> lse, rows<bf16> o,
-                    rows<bf16> dout) {
+                    const __grid_constant__ attend_task t, query_gradients to, const __grid_constant__ attend_lse lse,
+                    rows<bf16> o, rows<bf16> dout) {
     using reader = key_reader<WINDOW, DIM, STAGES, 2>;
     extern __shared__ uint8_t raw[];
     __shared__ typename reader::shared_part shared;
@@ -197,15 +201,15 @@ static __global__ void __launch_bounds__(WARPGROUP, RESIDENT)
     for (int i = threadIdx.x; !WINDOW && i < t.k * (WARPGROUP / 32); i += WARPGROUP)
         sums.warp[i / (WARPGROUP / 32)][i % (WARPGROUP / 32)] = 0.0f;
     r.start(true);
-    if (!WINDOW) fill_empty<DIM>(t, r.block, r.head, r.begin, r.end, to.dq, {nullptr, 0}, false);
-    dq_group<WINDOW, DIM, STAGES> g(t, r, sums, lse, to.stat);
+    if (!WINDOW) fill_empty<DIM>(r, to.dq, attend_lse{}, false);
+    dq_group<WINDOW, MASKS, DIM, STAGES> g(t, r, sums, lse, to.stat);
     for (unsigned at = 0; at < r.query_tiles; at++, g.stat += TILE) {
         g.begin(at, o, dout);
         if (r.count) {
-            g.multiply(r.item);
+            g.multiply(r.now);
             for (int i = 0; i + 1 < r.count; i++) {
                 g.add_gradient(i);
-                g.multiply(r.item + 1);
+                g.multiply(r.now.next());
                 g.keep(i);
                 products_wait<1>();
                 g.release();

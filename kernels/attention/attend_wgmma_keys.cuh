@@ -95,40 +95,60 @@ static __device__ __forceinline__ void mask_keys(float (&s)[32], int live) {
 }
 /* Window: `offset` is the distance of the two tiles' first rows, `position` that of the queries'. */
 static __device__ __forceinline__ void mask_window(float (&s)[32], int offset, int window, int64_t position) {
-    int missing = offset > position ? (int)(offset - position) : 0; /* keys before position 0 */
-    if (offset > 0 && offset + TILE - 1 <= window && missing == 0) return;
+    if (offset > 0 && offset + TILE - 1 <= window && offset <= position) return;
     keep_branch();
-    int lane = threadIdx.x % 32, row = offset + threadIdx.x / 32 * 16 + lane / 4;
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4, first = row + offset - lane % 4 * 2;
+    /* Keys before position 0 are farther from a row than its position. An unsigned comparison also excludes keys after
+     * the row. */
+    unsigned limit0 = (unsigned)(position + row < window ? (int)position + row : window),
+             limit1 = (unsigned)(position + row + 8 < window ? (int)position + row + 8 : window);
 #pragma unroll
-    for (int i = 0; i < 32; i++) {
-        int key = i / 4 * 8 + lane % 4 * 2 + i % 2, distance = row + i / 2 % 2 * 8 - key;
-        if (distance < 0 || distance > window || key < missing) s[i] = -INFINITY;
+    for (int i = 0; i < 32; i += 4) {
+        if ((unsigned)(first - i * 2) > limit0) s[i] = -INFINITY;
+        if ((unsigned)(first - i * 2 - 1) > limit0) s[i + 1] = -INFINITY;
+        if ((unsigned)(first - i * 2 + 8) > limit1) s[i + 2] = -INFINITY;
+        if ((unsigned)(first - i * 2 + 7) > limit1) s[i + 3] = -INFINITY;
     }
 }
 
-/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of this thread block's head. */
-template <int DIM>
-static __device__ void fill_empty(const attend_task &t, int64_t block, int head, int64_t begin, int64_t end,
-                                  rows<bf16> o, rows<float> lse, bool partial) {
+/* Clears the rows outside of all blocks and (partial, lse) of empty entries, of the reader's head. Reading a block's
+ * slots again, one after the other, would delay its first tile: only a block whose list is short has empty ones. */
+template <int DIM, typename READER>
+static __device__ void fill_empty(const READER &r, rows<bf16> o, const attend_lse &lse, bool partial) {
+    const attend_task &t = r.t;
+    const int64_t block = r.block, begin = r.begin, end = r.end;
+    const int head = r.head;
+    const bool empty = r.count < t.k;
     auto clear = [&](int64_t first, int64_t last, int index) {
         for (int64_t i = first * (DIM / 8) + threadIdx.x; (partial || index == 0) && i < last * (DIM / 8);
              i += WARPGROUP)
             *(uint4 *)(o[index * t.n + i / (DIM / 8)] + head * DIM + i % (DIM / 8) * 8) = make_uint4(0, 0, 0, 0);
         for (int64_t r = first + threadIdx.x; lse.data && r < last; r += WARPGROUP)
-            lse[index * t.n + r][head] = -INFINITY;
+            *lse.at(index, r, head) = -INFINITY;
     };
+    if (!empty && block != 0 && block != t.blocks - 1) return;
     for (int i = 0; i < (partial || lse.data ? t.k : 1); i++) {
         if (block == 0) clear(0, begin, i);
         if (block == t.blocks - 1) clear(end, t.n, i);
-        if ((partial || lse.data) && block_slot(t, block, i) < 0) {
+        if (empty && (partial || lse.data) && block_slot(t, block, i) < 0) {
             if (partial)
                 clear(begin, end, i);
             else
                 for (int64_t r = begin + threadIdx.x; r < end; r += WARPGROUP)
-                    lse[i * t.n + r][head] = -INFINITY;
+                    *lse.at(i, r, head) = -INFINITY;
         }
     }
 }
+
+/* A stage of a ring, and the phase of its barrier. */
+template <int STAGES> struct ring_slot {
+    int stage;
+    uint32_t phase;
+    __device__ __forceinline__ ring_slot next() const {
+        if (STAGES == 2) return {stage ^ 1, phase ^ (uint32_t)stage};
+        return {stage + 1 == STAGES ? 0 : stage + 1, phase ^ (uint32_t)(stage + 1 == STAGES)};
+    }
+};
 
 /* The sequence of items. An item is a tile of 64 keys with its values; every query tile reads `count` of them. QUERIES:
  * number of matrices of query rows (forward 1; dQ 2). */
@@ -148,12 +168,13 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
     query_tile tile;
     int count, ahead; /* key tiles of a query tile; which of them the next copy takes */
     unsigned query_tiles, items, item;
+    ring_slot<STAGES> now; /* of the current item */
 
     __device__ __forceinline__ key_reader(const attend_task &task, shared_part &in, uint8_t *raw, const tile_matrix &k,
                                           const tile_matrix &v)
         : t(task), shared(in), k_map(k), v_map(v), queries(raw + (1024 - shared_address(raw) % 1024) % 1024),
           stages(queries + QUERIES * TILES_BYTES), head((int)blockIdx.y), block((int)blockIdx.x), begin(0), end(0),
-          ahead(0), item(0) {}
+          ahead(0), item(0), now{0, 0} {}
 
     /* Issues the first copies. `all_slots`: also slots of weight 0. */
     __device__ __forceinline__ void start(bool all_slots) {
@@ -180,7 +201,7 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         count = WINDOW ? window_tiles(t, tile) : shared.list.count;
         items = query_tiles * (unsigned)count;
         for (unsigned i = 0; i < STAGES && i < items; i++)
-            fill(i);
+            fill((int)i);
     }
     /* Copies load live rows only. The rows after them are never written, but products read them: they must be finite.
      */
@@ -200,9 +221,9 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
                       &shared.queries_full);
         fill_end(&shared.queries_full);
     }
-    __device__ __forceinline__ void fill(unsigned of) {
-        uint8_t *to = stages + of % STAGES * STAGE_BYTES;
-        uint64_t *barrier = &shared.full[of % STAGES];
+    __device__ __forceinline__ void fill(int stage) {
+        uint8_t *to = stages + stage * STAGE_BYTES;
+        uint64_t *barrier = &shared.full[stage];
         int row = WINDOW ? key_row(t, tile, ahead) : shared.list.row[ahead];
         fill_begin(barrier, 2 * TILES * (WINDOW ? TILE : t.live_rows) * 128);
         for (int i = 0; i < TILES; i++) {
@@ -228,13 +249,16 @@ template <bool WINDOW, int DIM, int STAGES, int QUERIES> struct key_reader {
         __syncthreads();
         fill_queries(at + 1);
     }
-    __device__ __forceinline__ const uint8_t *keys(unsigned of) const { return stages + of % STAGES * STAGE_BYTES; }
-    __device__ __forceinline__ const uint8_t *values(unsigned of) const { return keys(of) + TILES_BYTES; }
-    __device__ __forceinline__ void wait(unsigned of) { barrier_wait(&shared.full[of % STAGES], of / STAGES & 1); }
+    __device__ __forceinline__ const uint8_t *keys(ring_slot<STAGES> of) const {
+        return stages + of.stage * STAGE_BYTES;
+    }
+    __device__ __forceinline__ const uint8_t *values(ring_slot<STAGES> of) const { return keys(of) + TILES_BYTES; }
+    __device__ __forceinline__ void wait(ring_slot<STAGES> of) { barrier_wait(&shared.full[of.stage], of.phase); }
     /* The warpgroup has read the current item: its stage is filled again. */
     __device__ __forceinline__ void release() {
         __syncthreads();
-        if (item + STAGES < items) fill(item + STAGES);
+        if (item + STAGES < items) fill(now.stage);
         item++;
+        now = now.next();
     }
 };

@@ -42,7 +42,8 @@ static void attention_forward_sequences(struct device *dev, struct mat o, struct
     struct mat q = in->q;
     assert(o.rows == q.rows && o.cols == q.cols && lse.type == DTYPE_F32 && lse.rows == q.rows &&
            lse.cols == in->heads);
-    attend_cuda_forward(dev, "attention.forward_sequences", &t, {o, lse, q, in->k, in->v}, false);
+    attend_cuda_forward(dev, "attention.forward_sequences", &t, {o, attend_lse_rows(lse, q.rows), q, in->k, in->v},
+                        false);
 }
 
 static void attention_backward_sequences(struct device *dev, struct mat dq, struct mat dk, struct mat dv,
@@ -53,7 +54,8 @@ static void attention_backward_sequences(struct device *dev, struct mat dq, stru
     assert(dq.rows == q.rows && dk.rows == q.rows && dv.rows == q.rows && dout.rows == q.rows && o.rows == q.rows);
     assert(lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == in->heads && dk.type == dv.type);
     struct attend_gradients g = {dq, dk, dv, nullptr, false, {}};
-    attend_cuda_backward(dev, "attention.backward_sequences", &t, &g, dout, {o, lse, q, in->k, in->v});
+    attend_cuda_backward(dev, "attention.backward_sequences", &t, &g, dout,
+                         {o, attend_lse_rows(lse, q.rows), q, in->k, in->v});
 }
 
 extern "C" const struct attention_ops attention_cuda = {attention_forward, attention_forward_sequences,

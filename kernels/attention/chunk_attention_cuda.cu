@@ -27,7 +27,7 @@ static void chunk_attention_forward_keep(struct device *dev, struct mat o, struc
                                          struct mat v, int heads, int positions) {
     struct attend_task t = chunk_attention_task(q, k, v, heads, positions);
     assert(o.rows == q.rows && o.cols == q.cols && lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads);
-    attend_cuda_forward(dev, "chunk_attention.forward_keep", &t, {o, lse, q, k, v}, false);
+    attend_cuda_forward(dev, "chunk_attention.forward_keep", &t, {o, attend_lse_rows(lse, q.rows), q, k, v}, false);
 }
 
 static void chunk_attention_backward(struct device *dev, struct mat dq, struct mat dk, struct mat dv, struct mat dout,
@@ -39,7 +39,8 @@ static void chunk_attention_backward(struct device *dev, struct mat dq, struct m
     assert(lse.type == DTYPE_F32 && lse.rows == q.rows && lse.cols == heads);
     /* kept->o is not read: the sum of o * dout is computed from p * dp, in the same pass */
     struct attend_gradients g = {dq, dk, dv, nullptr, false, {}};
-    attend_cuda_backward(dev, "chunk_attention.backward", &t, &g, dout, {{}, lse, q, kept->k, kept->v});
+    attend_cuda_backward(dev, "chunk_attention.backward", &t, &g, dout,
+                         {{}, attend_lse_rows(lse, q.rows), q, kept->k, kept->v});
 }
 
 extern "C" const struct chunk_attention_ops chunk_attention_cuda = {

@@ -34,11 +34,12 @@ struct gca_ops {
     /* blocks.weight NULL: by lse. */
     void (*combine)(struct device *dev, struct mat o, struct mat part, struct mat lse, struct gca_blocks blocks,
                     int heads);
-    /* Training: forward; lse [K*n, h] float32 (row k*n + r, as partial) is kept for backward. */
+    /* Training: forward; lse [h*K, n] float32 (row head*K + k: lse_k of that head's query rows) is kept for backward. A
+     * GPU computes one head at a time, so it reads and writes whole lines. */
     void (*forward_keep)(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
                          struct gca_blocks blocks, int heads);
-    /* lse [K*n, h]: what forward_keep wrote. The inverse list gives sums a fixed order: the result has the same bits
-     * each time. Heads: lse.cols. */
+    /* lse [h*K, n]: what forward_keep wrote. The inverse list gives sums a fixed order: the result has the same bits
+     * each time. Heads: lse.rows / K; K at least 1. */
     void (*backward)(struct device *dev, const struct gca_gradients *to, struct mat dout, struct mat q,
                      struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse);
     /* Makes a gca_inverse: begin [slots+1], entry [entries] from slot [entries] (< 0: in no list). */

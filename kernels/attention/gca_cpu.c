@@ -32,6 +32,18 @@ static void gca_fill_outside(struct mat m, int64_t n, const struct gca_blocks *b
     }
 }
 
+/* lse of query rows row, row + 1, ... of one head and index i, as a column. */
+static struct mat gca_lse_column(const struct gca_task *t, int64_t i, int64_t row, int rows, int64_t head) {
+    struct mat m = t->lse;
+    if (!m.data) return m;
+    if (t->parts)
+        m.data = mat_row(m, i * t->q.rows + row) + head;
+    else
+        m.data = mat_row(m, head * t->blocks.k + i) + row, m.stride = 1;
+    m.rows = rows, m.cols = 1;
+    return m;
+}
+
 /* One softmax over the live rows of a slot. */
 static void gca_read_chunk(struct attend *a, const struct gca_task *t, int32_t slot, int64_t column) {
     int64_t row = (int64_t)slot * t->pool.slot_rows;
@@ -46,19 +58,19 @@ static void gca_read_chunk(struct attend *a, const struct gca_task *t, int32_t s
 static void gca_forward_tile(const struct gca_task *t, void *scratch, int64_t block, int64_t row, int rows,
                              int64_t column) {
     struct attend a;
-    int64_t n = t->q.rows, head = column / t->dim;
+    int64_t head = column / t->dim;
     attend_begin(&a, scratch, mat_row(t->q, row) + column, t->q.stride, rows, t->dim);
     for (int i = 0; i < t->blocks.k; i++) {
         int32_t slot = t->blocks.slot[block * t->blocks.k + i];
         float weight = t->blocks.weight[block * t->blocks.k + i];
         if (slot < 0) {
-            if (t->lse.data) gca_fill(mat_cols(t->lse, head, 1), i * n + row, i * n + row + rows, -INFINITY);
+            if (t->lse.data) gca_fill(gca_lse_column(t, i, row, rows, head), 0, rows, -INFINITY);
             continue;
         }
         if (weight == 0.0f && !t->lse.data) continue;
         gca_read_chunk(&a, t, slot, column);
         if (weight != 0.0f) attend_add(&a, weight);
-        attend_keep(&a, t->lse, i * n + row, head);
+        attend_keep(&a, gca_lse_column(t, i, row, rows, head), 0, 0);
     }
     attend_store(&a, mat_row(t->o, row) + column, t->o.stride);
 }
@@ -73,9 +85,9 @@ static void gca_partial_tile(const struct gca_task *t, void *scratch, int64_t bl
         if (slot >= 0) {
             gca_read_chunk(&a, t, slot, column);
             attend_add(&a, 1.0f);
-            attend_keep(&a, t->lse, i * n + row, head);
+            attend_keep(&a, gca_lse_column(t, i, row, rows, head), 0, 0);
         } else {
-            gca_fill(mat_cols(t->lse, head, 1), i * n + row, i * n + row + rows, -INFINITY);
+            gca_fill(gca_lse_column(t, i, row, rows, head), 0, rows, -INFINITY);
         }
         attend_store(&a, mat_row(t->o, i * n + row) + column, t->o.stride);
     }
@@ -125,9 +137,13 @@ static void gca_forward_keep(struct device *dev, struct mat o, struct mat lse, s
     gca_check_blocks(&blocks, n);
     gca_check_pool(&pool, q, heads);
     assert(o.rows == n && o.cols == q.cols && blocks.weight);
-    assert(!lse.data || (lse.rows == blocks.k * n && lse.cols == heads));
+    assert(!lse.data || (lse.rows == (int64_t)blocks.k * heads && lse.cols == n));
     gca_fill_outside(o, n, &blocks, 0.0f);
-    gca_fill_outside(lse, n, &blocks, -INFINITY);
+    int64_t first = blocks.blocks ? blocks.row_begin[0] : n, last = blocks.blocks ? blocks.row_begin[blocks.blocks] : n;
+    if (lse.data) {
+        gca_fill(mat_cols(lse, 0, first), 0, lse.rows, -INFINITY);
+        gca_fill(mat_cols(lse, last, n - last), 0, lse.rows, -INFINITY);
+    }
     struct gca_task t = {dev, o, lse, q, pool, blocks, heads, (int)(q.cols / heads), false};
     int64_t grain = blocks.blocks == 1 ? device_share(dev, heads) : 1;
     threads_for(dev->threads, (int64_t)blocks.blocks * heads, grain, gca_body, &t);
@@ -233,12 +249,12 @@ static double gca_tile_weights(const struct gca_backward_task *t, const struct a
                                int64_t entry, int64_t head, int64_t row, int rows) {
     int keys = t->pool.live_rows;
     int64_t key = (int64_t)t->blocks.slot[entry] * t->pool.slot_rows;
-    const float *lse = mat_row(t->lse, entry % t->blocks.k * t->q.rows + row) + head;
+    const float *lse = mat_row(t->lse, head * t->blocks.k + entry % t->blocks.k) + row;
     double sum = 0.0;
-    attend_grad_weights(g, row, rows, key, keys, lse, t->lse.stride, NULL);
+    attend_grad_weights(g, row, rows, key, keys, lse, 1, NULL);
     for (int r = 0; r < rows; r++) {
         float *weight = g->p + (int64_t)r * keys;
-        gca_normalise(weight, keys, t->pool.off_by_one ? expf(-lse[r * t->lse.stride]) : 0.0f);
+        gca_normalise(weight, keys, t->pool.off_by_one ? expf(-lse[r]) : 0.0f);
         delta[r] = v_dot(weight, g->dp + (int64_t)r * keys, keys);
         sum += (double)delta[r];
     }
@@ -301,12 +317,13 @@ static void gca_backward(struct device *dev, const struct gca_gradients *to, str
                          struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse) {
     struct mat dq = to->dq, dkeys = to->dkeys, dvalues = to->dvalues;
     float *dweight = to->dweight;
-    int heads = (int)lse.cols;
+    assert(blocks.k >= 1);
+    int heads = (int)lse.rows / blocks.k;
     int64_t n = q.rows;
     int64_t fits = DEVICE_SCRATCH_BYTES / (2 * (int64_t)sizeof(float) * pool.live_rows);
     gca_check_blocks(&blocks, n);
     gca_check_pool(&pool, q, heads);
-    assert(fits >= 1 && dq.rows == n && dout.rows == n && lse.rows == blocks.k * n);
+    assert(fits >= 1 && dq.rows == n && dout.rows == n && lse.cols == n);
     assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && blocks.weight);
     assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
     gca_fill_outside(dq, n, &blocks, 0.0f);

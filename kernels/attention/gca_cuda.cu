@@ -30,15 +30,21 @@ static void gca_partial(struct device *dev, struct mat part, struct mat lse, str
     struct attend_task t = gca_task(&pool, &blocks, q, heads);
     assert(part.rows == blocks.k * q.rows && lse.rows == part.rows && part.cols == q.cols && lse.cols == heads);
     assert(lse.type == DTYPE_F32);
-    attend_cuda_forward(dev, "gca.partial", &t, {part, lse, q, pool.keys, pool.values}, true);
+    attend_cuda_forward(dev, "gca.partial", &t, {part, attend_lse_rows(lse, q.rows), q, pool.keys, pool.values}, true);
+}
+
+/* lse [h*K, n]. */
+static attend_lse gca_lse_planes(struct mat lse, int k) {
+    return {(float *)lse.data, 1, k * lse.stride, lse.stride};
 }
 
 static void gca_forward_keep(struct device *dev, struct mat o, struct mat lse, struct mat q, struct gca_pool pool,
                              struct gca_blocks blocks, int heads) {
     struct attend_task t = gca_task(&pool, &blocks, q, heads);
     assert(o.rows == q.rows && o.cols == q.cols && blocks.weight && lse.type == DTYPE_F32);
-    assert(lse.rows == blocks.k * q.rows && lse.cols == heads);
-    attend_cuda_forward(dev, "gca.forward_keep", &t, {o, lse, q, pool.keys, pool.values}, false);
+    assert(lse.rows == (int64_t)blocks.k * heads && lse.cols == q.rows);
+    attend_cuda_forward(dev, "gca.forward_keep", &t, {o, gca_lse_planes(lse, blocks.k), q, pool.keys, pool.values},
+                        false);
 }
 
 static void gca_forward(struct device *dev, struct mat o, struct mat q, struct gca_pool pool, struct gca_blocks blocks,
@@ -51,13 +57,15 @@ static void gca_forward(struct device *dev, struct mat o, struct mat q, struct g
 static void gca_backward(struct device *dev, const struct gca_gradients *to, struct mat dout, struct mat q,
                          struct gca_pool pool, struct gca_blocks blocks, struct gca_inverse inverse, struct mat lse) {
     struct mat dq = to->dq, dkeys = to->dkeys, dvalues = to->dvalues;
-    struct attend_task t = gca_task(&pool, &blocks, q, (int)lse.cols);
+    assert(blocks.k >= 1);
+    struct attend_task t = gca_task(&pool, &blocks, q, (int)lse.rows / blocks.k);
     assert(dq.rows == q.rows && dq.cols == q.cols && dout.rows == q.rows && dout.cols == q.cols && blocks.weight);
     assert(dkeys.rows == pool.keys.rows && dvalues.rows == pool.keys.rows && dkeys.type == dvalues.type);
-    assert(lse.rows == blocks.k * q.rows && inverse.begin && to->dweight);
+    assert(lse.cols == q.rows && inverse.begin && to->dweight);
     assert(inverse.slots * pool.slot_rows <= pool.keys.rows);
     struct attend_gradients g = {dq, dkeys, dvalues, to->dweight, true, inverse};
-    attend_cuda_backward(dev, "gca.backward", &t, &g, dout, {{}, lse, q, pool.keys, pool.values});
+    attend_cuda_backward(dev, "gca.backward", &t, &g, dout,
+                         {{}, gca_lse_planes(lse, blocks.k), q, pool.keys, pool.values});
 }
 
 enum { GCA_INVERT_THREADS = 256, GCA_COMBINE_THREADS = 128 };

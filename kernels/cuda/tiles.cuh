@@ -150,9 +150,9 @@ static __device__ __forceinline__ void load_fragments(uint32_t (&a)[16 * TILES],
 }
 #if HOPPER
 /* The wgmma matrix descriptor of a tile: address / 16, stride of 1024 bytes between groups of 8 rows, 128-byte swizzle.
- */
+ * Addresses of shared memory have 18 bits. */
 static __device__ __forceinline__ uint64_t tile_descriptor(const void *tile) {
-    return (uint64_t)((shared_address(tile) & 0x3ffff) >> 4) | (64ull << 16) | (64ull << 32) | (1ull << 62);
+    return (uint64_t)(shared_address(tile) >> 4) | (64ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
 #define ACCUMULATOR_32                                                                                                 \

@@ -39,6 +39,8 @@ struct matmul_ops {
     void (*forward_each)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     /* y = base + x w^T, base of y's type and shape; y may be base. */
     void (*forward_add)(struct device *dev, struct mat y, struct mat base, struct mat x, struct mat w);
+    /* both = x w^T [n, 2f], w [2f, in]; gated [n, f] = silu of both's first f columns times its last f. */
+    void (*forward_gated)(struct device *dev, struct mat gated, struct mat both, struct mat x, struct mat w);
     /* dx = dy w (+ dx). */
     void (*backward_input)(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate);
     /* dw += dy^T x, dw float32. */

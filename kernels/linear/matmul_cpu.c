@@ -16,6 +16,7 @@
 #include "kernels/linear/matmul_amx.h"
 #include "kernels/linear/matmul_bf16.h"
 #include "kernels/linear/matmul_i8.h"
+#include "kernels/ops.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -420,10 +421,18 @@ static void matmul_forward_add(struct device *dev, struct mat y, struct mat base
     matmul_forward(dev, y, x, w, true);
 }
 
+static void matmul_forward_gated(struct device *dev, struct mat gated, struct mat both, struct mat x, struct mat w) {
+    int64_t f = gated.cols;
+    assert(gated.rows == both.rows && both.cols == 2 * f);
+    matmul_forward(dev, both, x, w, false);
+    dev->ops->elementwise->swiglu(dev, gated, mat_cols(both, 0, f), mat_cols(both, f, f));
+}
+
 const struct matmul_ops matmul_cpu = {
     .forward = matmul_forward,
     .forward_each = matmul_forward_each,
     .forward_add = matmul_forward_add,
+    .forward_gated = matmul_forward_gated,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
     .packed_elements = matmul_packed_elements,

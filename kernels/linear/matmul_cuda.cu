@@ -8,13 +8,15 @@
  * for every tile of cuBLASLt, so the tile is selected for the number of rows. On other GPUs one kernel serves all
  * numbers of rows. */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/linear/gated_product_cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
 }
 
 enum {
     PACKED_ROWS = 4096, /* packed products use the kernel for this number of rows */
-    FEW_ROWS = 1024     /* up to this many rows: the kernel for their own number */
+    FEW_ROWS = 1024,    /* up to this many rows: the kernel for their own number */
+    GATED_ROWS = 4096   /* from this many rows on the gate is in the product's epilogue */
 };
 
 static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
@@ -26,6 +28,14 @@ static void matmul_forward_add(struct device *dev, struct mat y, struct mat base
     assert(base.rows == y.rows && base.cols == y.cols && base.type == y.type);
     blas_cuda_product(dev, "matmul.forward_add",
                       {.y = y, .a = x, .b = w, .base = base, .b_transposed = true, .accumulate = true, .scale = 1.0f});
+}
+
+static void matmul_forward_gated(struct device *dev, struct mat gated, struct mat both, struct mat x, struct mat w) {
+    int64_t f = gated.cols;
+    assert(gated.rows == both.rows && both.cols == 2 * f && gated.type == both.type);
+    if (x.rows >= GATED_ROWS && gated_product(dev, "matmul.forward_gated", gated, both, x, w)) return;
+    matmul_forward(dev, both, x, w, false);
+    dev->ops->elementwise->swiglu(dev, gated, mat_cols(both, 0, f), mat_cols(both, f, f));
 }
 
 static void matmul_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
@@ -90,6 +100,7 @@ extern "C" const struct matmul_ops matmul_cuda = {
     .forward = matmul_forward,
     .forward_each = matmul_forward_each,
     .forward_add = matmul_forward_add,
+    .forward_gated = matmul_forward_gated,
     .backward_input = matmul_backward_input,
     .backward_weight = matmul_backward_weight,
     .packed_elements = matmul_packed_elements,

@@ -6,9 +6,20 @@
  *
  * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added
  * to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a logit
- * (bf16) besides the 4 that the product writes. Best measured (H100, 65520 x 768, 50265 words): forward 15.4 ms, with
- * gradients 31.1 ms (docs/kernels/pointwise.md). */
+ * (bf16) besides the 4 that the product writes.
+ *
+ * bf16 on Hopper takes the path of exponentials, which stores neither logits nor gradients:
+ *
+ *   a row: 1 warp   shift = the target's logit
+ *   slice           e = exp(logit - shift), bf16, and sums of e  exp_product_cuda.cuh
+ *   a row: 1 warp   nll = log S, S = sum of e; e[target] -= S; factor = scale / S; x' = factor x
+ *   slice           dx = factor (e table); dtable += e^T x'      cuBLASLt, two products
+ *
+ * So the gradient of the logits, factor e, is never computed, and a logit costs the 2 bytes that e is. A row whose
+ * target is so unlikely that e overflows (S above EXPONENTIALS_MAX) is computed again by its warp, relative to its
+ * maximum. */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/linear/exp_product_cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
 }
@@ -196,19 +207,6 @@ static struct mat loss_slice_logits(struct device *dev, const char *op, loss_sli
     return logits;
 }
 
-static void loss_forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
-    const char *op = "loss.forward";
-    assert(x.cols == table.cols && table.rows >= 1 && table.rows < 1 << 28);
-    if (x.rows == 0) return;
-    loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
-    for (int64_t first = 0; first < x.rows; first += s.rows) {
-        int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
-        struct mat logits = loss_slice_logits(dev, op, s, mat_rows(x, first, n), table);
-        launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data,
-               s.stride, loss_rows{targets + first, nullptr, 0.0f}, (int)table.rows);
-    }
-}
-
 /* dx = gradient table, dtable += gradient^T x; the remaining words first, so that dx is rounded once at its full
  * size. */
 static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable,
@@ -224,6 +222,192 @@ static void loss_backward_products(struct device *dev, const char *op, struct ma
     blas_cuda_product(
         dev, op,
         {.y = mat_rows(dtable, 0, most), .a = right, .b = x, .a_transposed = true, .accumulate = true, .scale = 1.0f});
+}
+
+/* ---- the path of exponentials ---- */
+
+enum { ROW_WARPS = 8 };                     /* rows of a block */
+#define EXPONENTIALS_MAX 1e20f
+
+/* The scratch of a slice. */
+struct loss_exponentials {
+    struct mat e, raw, scaled; /* e [rows, stride]; raw: dx without factor [rows, d] float32; scaled: x' [rows, d] */
+    float *part, *shift, *factor;
+};
+
+/* The dot product of two rows, in each lane of a warp. */
+static __device__ __forceinline__ float loss_row_product(const bf16 *a, const bf16 *b, int d) {
+    float sum = 0.0f;
+    for (int i = threadIdx.x % 32 * 8; i < d; i += 256) {
+        vec8 x = load8(a + i), y = load8(b + i);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = fmaf(x.v[j], y.v[j], sum);
+    }
+    return warp_sum(sum);
+}
+
+static __global__ void __launch_bounds__(ROW_WARPS * 32)
+    loss_exponentials_shift(float *shift, rows<const bf16> x, rows<const bf16> table, const int32_t *targets, int64_t n,
+                            int words, int d) {
+    int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32;
+    if (row >= n) return;
+    int target = targets[row];
+    float own = target >= 0 && target < words ? loss_row_product(x[row], table[target], d) : INFINITY;
+    if (threadIdx.x % 32 == 0) shift[row] = own * 1.44269504f;
+}
+
+/* A row whose exponentials overflowed, by a warp: maximum and sum, and exponentials relative to the maximum. e NULL:
+ * not stored. */
+static __device__ loss_running loss_row_again(bf16 *e, const bf16 *x, rows<const bf16> table, int words, int d) {
+    loss_running all = {-INFINITY, 0.0f};
+    for (int v = 0; v < words; v++)
+        all = loss_join(all, {loss_row_product(x, table[v], d), 1.0f});
+    for (int v = 0; e && v < words; v++) {
+        float own = expf(loss_row_product(x, table[v], d) - all.top);
+        if (threadIdx.x % 32 == 0) e[v] = from_float<bf16>(own);
+    }
+    return all;
+}
+
+struct loss_exponentials_task {
+    float *nll, *factor;
+    const float *part, *shift;
+    int64_t n;
+    int words, parts, d;
+    loss_rows rows;
+};
+
+/* A warp is a row: joins the parts of its sum. e.data NULL: only nll. */
+static __global__ void __launch_bounds__(ROW_WARPS * 32)
+    loss_exponentials_finish(loss_exponentials_task t, rows<bf16> e, rows<bf16> scaled, rows<const bf16> x,
+                             rows<const bf16> table) {
+    int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32;
+    if (row >= t.n) return;
+    int lane = threadIdx.x % 32, target = t.rows.targets[row];
+    bool counts = target >= 0 && target < t.words;
+    float sum = 0.0f, own = 1.0f, less = 0.0f; /* own: e of the target; less: log of own */
+    for (int i = lane; i < t.parts; i += 32)
+        sum += t.part[row * t.parts + i];
+    sum = warp_sum(sum);
+    if (counts && sum >= EXPONENTIALS_MAX) {
+        loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.words, t.d);
+        sum = all.sum, less = loss_row_product(x[row], table[target], t.d) - all.top, own = expf(less);
+    }
+    float scale = t.rows.weight ? t.rows.scale * t.rows.weight[row] : t.rows.scale;
+    float factor = counts ? scale / sum : 0.0f;
+    if (lane == 0) t.nll[row] = target < 0 ? 0.0f : counts ? logf(sum) - less : NAN;
+    if (!e.data) return;
+    __syncwarp();
+    if (lane == 0) {
+        t.factor[row] = factor;
+        if (counts) e[row][target] = from_float<bf16>(own - sum);
+    }
+    for (int i = lane * 8; i < t.d; i += 256) {
+        vec8 v = load8(x[row] + i);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v.v[j] *= factor;
+        store8(scaled[row] + i, v);
+    }
+}
+
+/* dx = factor raw: a thread is eight numbers. */
+static __global__ void __launch_bounds__(256)
+    loss_exponentials_scale(rows<bf16> dx, rows<const float> raw, const float *factor, int64_t n, int d) {
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, row = i / (d / 8), column = i % (d / 8) * 8;
+    if (row >= n) return;
+    vec8 v = load8(raw[row] + column);
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v.v[j] *= factor[row];
+    store8(dx[row] + column, v);
+}
+
+/* Divides the scratch; returns the rows of a slice. dx is computed in tiles of 128 x 256, so slices have so many rows
+ * that its tiles are whole waves. */
+static int64_t loss_exponentials_divide(struct device *dev, struct loss_exponentials *out, int64_t n, struct mat table,
+                                        bool gradient) {
+    int64_t stride = blocks_for(table.rows, WIDTH) * WIDTH, d = table.cols, parts = exp_product_parts(table.rows);
+    int64_t row_bytes = (parts + 2) * 4 + (gradient ? stride * 2 + d * 6 : 0);
+    int64_t most = ((int64_t)device_cuda_scratch_bytes(dev) - 8 * 256) / row_bytes, across = blocks_for(d, 256);
+    int64_t wave = device_cuda_processors(dev) / across * SLICE_STEP;
+    if (wave > 0 && most >= wave) most = most / wave * wave;
+    else if (most >= 2 * SLICE_STEP) most = most / (2 * SLICE_STEP) * (2 * SLICE_STEP);
+    if (most > n) most = n;
+    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, (size_t)(most * row_bytes) + 8 * 256);
+    auto take = [&](int64_t bytes) {
+        unsigned char *from = at;
+        at += blocks_for(bytes, 256) * 256;
+        return from;
+    };
+    *out = {};
+    out->part = (float *)take(most * parts * 4);
+    out->shift = (float *)take(most * 4);
+    out->factor = (float *)take(most * 4);
+    if (!gradient) return most;
+    out->e = {take(most * stride * 2), DTYPE_BF16, most, stride, stride};
+    out->raw = {take(most * d * 4), DTYPE_F32, most, d, d};
+    out->scaled = {take(most * d * 2), DTYPE_BF16, most, d, d};
+    return most;
+}
+
+/* What a call computes. dx.data NULL: only nll. */
+struct loss_call {
+    float *nll;
+    struct mat dx, dtable, x, table;
+    loss_rows rows;
+};
+
+/* Rows first .. first + n - 1. False: this GPU or these matrices are not taken. */
+static bool loss_exponentials_slice(struct device *dev, const char *op, const loss_call &c, loss_exponentials s,
+                                    int64_t first, int64_t n) {
+    struct mat x = mat_rows(c.x, first, n), table = c.table, e = s.e, raw = s.raw, scaled = s.scaled;
+    const rows<const bf16> xs = {(const bf16 *)x.data, x.stride}, words = {(const bf16 *)table.data, table.stride};
+    loss_rows here = {c.rows.targets + first, c.rows.weight ? c.rows.weight + first : nullptr, c.rows.scale};
+    unsigned blocks = (unsigned)blocks_for(n, ROW_WARPS);
+    int d = (int)x.cols;
+    if (e.data) e.rows = raw.rows = scaled.rows = n;
+    launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, words, here.targets, n,
+           (int)table.rows, d);
+    if (!exp_product(dev, op, e, s.part, s.shift, x, table)) return false;
+    loss_exponentials_task t = {c.nll + first,   s.factor, s.part, s.shift, n, (int)table.rows,
+                                (int)exp_product_parts(table.rows), d, here};
+    launch(dev, op, loss_exponentials_finish, blocks, ROW_WARPS * 32, 0, t, rows<bf16>{(bf16 *)e.data, e.stride},
+           rows<bf16>{(bf16 *)scaled.data, scaled.stride}, xs, words);
+    if (!e.data) return true;
+    loss_backward_products(dev, op, raw, c.dtable, mat_cols(e, 0, table.rows), scaled, table);
+    launch(dev, op, loss_exponentials_scale, (unsigned)blocks_for(n * (d / 8), 256), 256, 0,
+           rows_of<bf16>(mat_rows(c.dx, first, n)), rows<const float>{(const float *)raw.data, raw.stride}, s.factor, n,
+           d);
+    return true;
+}
+
+/* False: this GPU or these matrices are not taken, and nothing has been written. */
+static bool loss_exponentials_run(struct device *dev, const char *op, const loss_call &c) {
+    loss_exponentials s;
+    if (c.x.type != DTYPE_BF16 || !device_cuda_hopper(dev) || !vectors_fit(c.x) || !vectors_fit(c.table) ||
+        (c.dx.data && !vectors_fit(c.dx)))
+        return false;
+    int64_t most = loss_exponentials_divide(dev, &s, c.x.rows, c.table, c.dx.data != NULL);
+    for (int64_t first = 0; most > 0 && first < c.x.rows; first += most)
+        if (!loss_exponentials_slice(dev, op, c, s, first, c.x.rows - first < most ? c.x.rows - first : most))
+            return false;
+    return most > 0;
+}
+
+static void loss_forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
+    const char *op = "loss.forward";
+    assert(x.cols == table.cols && table.rows >= 1 && table.rows < 1 << 28);
+    if (x.rows == 0) return;
+    if (loss_exponentials_run(dev, op, {nll, {}, {}, x, table, {targets, nullptr, 0.0f}})) return;
+    loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
+    for (int64_t first = 0; first < x.rows; first += s.rows) {
+        int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
+        struct mat logits = loss_slice_logits(dev, op, s, mat_rows(x, first, n), table);
+        launch(dev, op, loss_softmax<float, false>, (unsigned)n, THREADS, 0, nll + first, (float *)logits.data,
+               s.stride, loss_rows{targets + first, nullptr, 0.0f}, (int)table.rows);
+    }
 }
 
 template <typename G>
@@ -245,6 +429,7 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows);
     assert(dtable.type == DTYPE_F32 && x.type == table.type && table.rows >= 1 && table.rows < 1 << 28);
     if (x.rows == 0) return;
+    if (loss_exponentials_run(dev, op, {nll, dx, dtable, x, table, rows})) return;
     loss_slices s = loss_cut_slices(dev, x.rows, table.rows);
     for (int64_t first = 0; first < x.rows; first += s.rows) {
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;

@@ -20,7 +20,7 @@
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/cuda/tile_maps.cuh"
-#include "kernels/cuda/tiles.cuh"
+#include "kernels/cuda/wide_tiles.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
 
 enum {
@@ -68,63 +68,6 @@ struct topk_tiles_task {
 };
 
 #if HOPPER
-#define TILES_REGISTERS \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define TILES_16(i) \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-        "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]), "+f"(d[i + 11]), "+f"(d[i + 12]), \
-        "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
-#define TILES_PRODUCT(type) \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n" \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" TILES_REGISTERS \
-                 "}, %128, %129, p, 1, 1, 0, 0;\n}\n" \
-                 : TILES_16(0), TILES_16(16), TILES_16(32), TILES_16(48), TILES_16(64), TILES_16(80), TILES_16(96), \
-                   TILES_16(112) \
-                 : "l"(a), "l"(b), "r"(add))
-
-/* d (+)= a b^T, 64 x 256 x 16. */
-static __device__ __forceinline__ void topk_tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, bf16) {
-    TILES_PRODUCT("bf16");
-}
-static __device__ __forceinline__ void topk_tiles_product(float (&d)[128], uint64_t a, uint64_t b, int add, __half) {
-    TILES_PRODUCT("f16");
-}
-
-/* Arrives at this barrier in each block of the cluster. It releases reads of the tensor cores that are complete, so it
- * needs no fence over the cluster, which would cost more than the stage. */
-static __device__ __forceinline__ void topk_tiles_release(uint64_t *barrier) {
-#pragma unroll
-    for (uint32_t block = 0; block < TILES_CLUSTER; block++)
-        asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                     "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(shared_address(barrier)),
-                     "r"(block) : "memory");
-}
-/* Copies to the same address of every block of the cluster; each block's own barrier is signalled. */
-static __device__ __forceinline__ void topk_tiles_copy_all(void *to, const CUtensorMap *map, int column, int row,
-                                                           uint64_t *barrier) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1, {%2, %3}], [%4], %5;"
-                 ::"r"(shared_address(to)), "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)),
-                 "h"((uint16_t)((1 << TILES_CLUSTER) - 1)) : "memory");
-}
-/* The ring of stages. */
-template <int STAGES> struct topk_tiles_ring {
-    int stage;
-    uint32_t phase;
-    __device__ __forceinline__ void next() {
-        if (++stage < STAGES) return;
-        stage = 0;
-        phase ^= 1;
-    }
-};
-
 /* One thread: fills stages as consumers release them. */
 template <typename BLOCK>
 static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own, const CUtensorMap *queries,
@@ -132,7 +75,7 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
     constexpr bool same_queries = BLOCK::GROUPS == 1;
     constexpr int half = (same_queries ? TILES_GROUP : TILES_LANDMARKS) / TILES_CLUSTER;
     int rank = (int)cluster_rank();
-    topk_tiles_ring<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
+    tile_ring<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             auto &stage = own.stage[turn.stage];
@@ -143,7 +86,7 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
             for (int part = 0; part < BLOCK::PARTS; part++) {
                 int first = part * (int)t.queries;
                 if (same_queries)
-                    topk_tiles_copy_all(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column,
+                    tensor_copy_all<TILES_CLUSTER>(stage.queries[part] + rank * half * TILES_DEEP * 2, queries, column,
                                         first + rank * half, full);
                 else
                     tensor_copy(stage.queries[part], queries, column, first + share.first_query, full);
@@ -151,7 +94,7 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
             if (same_queries)
                 tensor_copy(stage.landmarks, landmarks, column, row, full);
             else
-                topk_tiles_copy_all(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column,
+                tensor_copy_all<TILES_CLUSTER>(stage.landmarks + rank * half * TILES_DEEP * 2, landmarks, column,
                                     row + rank * half, full);
         }
 }
@@ -203,7 +146,7 @@ static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task
     int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
     const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
     float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* +-infinity at first */
-    topk_tiles_ring<BLOCK::STAGES> turn = {0, 0};
+    tile_ring<BLOCK::STAGES> turn = {0, 0};
     for (int time = 0; time < share.times; time++) {
         int before = -1;
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
@@ -216,15 +159,15 @@ static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task
                 uint64_t a = tile_descriptor(stage.queries[part] + group * TILES_GROUP * TILES_DEEP * 2);
 #pragma unroll
                 for (int s = 0; s < TILES_DEEP / 16; s++)
-                    topk_tiles_product(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
+                    product_wide(d, a + s * 2, b + s * 2, column > 0 || part > 0 || s > 0, T());
             }
             products_commit();
             products_wait<1>();
-            if (before >= 0 && lane == 0) topk_tiles_release(&own.empty[before]);
+            if (before >= 0 && lane == 0) cluster_release<TILES_CLUSTER>(&own.empty[before]);
             before = turn.stage;
         }
         products_wait<0>();
-        if (lane == 0) topk_tiles_release(&own.empty[before]);
+        if (lane == 0) cluster_release<TILES_CLUSTER>(&own.empty[before]);
         pin(d); /* nothing reads the sums before the wait */
         topk_tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
     }

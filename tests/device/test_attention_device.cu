@@ -156,8 +156,7 @@ static std::vector<float> guarded_read(const guarded &g) {
             if (inside)
                 out[(r - 1) * g.m.cols + c - 8] = all[r * g.m.stride + c];
             else if (all[r * g.m.stride + c] != guard)
-                printf("FAILED %s: wrote outside of a matrix\n", place_name), failures++, r = g.m.rows + 2,
-                                                                                          c = g.m.stride;
+                printf("FAILED %s: wrote outside of it\n", place_name), failures++, r = g.m.rows + 2, c = g.m.stride;
         }
     return out;
 }
@@ -293,7 +292,6 @@ static void test_gca(const gca_shape &s) {
         checks++;
         if (!(apart < 1e-9)) printf("FAILED %s: the oracle is %g from tests/ref\n", place_name, apart), failures++;
     }
-
     std::vector<std::vector<int>> readers(SLOTS);
     std::vector<int32_t> begin = {0}, entry;
     for (int i = 0; i < blocks * s.k; i++)
@@ -308,7 +306,7 @@ static void test_gca(const gca_shape &s) {
     guarded gq = guarded_make(s.type, n, d, &q), gk = guarded_make(s.type, key_rows, d, &k),
             gv = guarded_make(s.type, key_rows, d, &v), gdout = guarded_make(s.type, n, d, &dout),
             o = guarded_make(s.type, n, d, NULL), kept = guarded_make(s.type, n, d, NULL),
-            lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), part = guarded_make(s.type, s.k * n, d, NULL),
+            lse = guarded_make(DTYPE_F32, s.k * s.heads, n, NULL), part = guarded_make(s.type, s.k * n, d, NULL),
             part_lse = guarded_make(DTYPE_F32, s.k * n, s.heads, NULL), combined = guarded_make(s.type, n, d, NULL),
             cca = guarded_make(s.type, n, d, NULL), in_place = guarded_make(s.type, n, d, &q);
     struct gca_pool pool = {gk.m, gv.m, s.slot_rows, s.live, s.null_key};
@@ -321,7 +319,10 @@ static void test_gca(const gca_shape &s) {
     compare("forward", guarded_read(o), naive.o, truth.o);
     compare("forward in place", guarded_read(in_place), naive.o, truth.o);
     compare("forward_keep", guarded_read(kept), naive.o, truth.o);
-    compare("lse", guarded_read(lse), naive.lse, truth.lse);
+    std::vector<float> planes = guarded_read(lse), by_row(planes.size()); /* row head*K + k -> row k*n + r */
+    for (int64_t i = 0; i < (int64_t)planes.size(); i++)
+        by_row[(i / n % s.k * n + i % n) * s.heads + i / n / s.k] = planes[i];
+    compare("lse", by_row, naive.lse, truth.lse);
     compare("partial", guarded_read(part), naive.part, truth.part);
     compare("partial's lse", guarded_read(part_lse), naive.lse, truth.lse);
     compare("combine", guarded_read(combined), naive.o, truth.o);
@@ -463,8 +464,7 @@ static void test_window(const window_shape &s) {
             guarded_drop(dq), guarded_drop(dk), guarded_drop(dv);
         }
     }
-    for (guarded *g : {&gq, &gk, &gv, &gdout, &o, &lse})
-        guarded_drop(*g);
+    for (guarded *g : {&gq, &gk, &gv, &gdout, &o, &lse}) guarded_drop(*g);
 }
 
 static void test_chunks(const char *name, enum dtype type, int chunks, int positions, int heads, int dim) {
@@ -500,8 +500,7 @@ static void test_chunks(const char *name, enum dtype type, int chunks, int posit
     compare("dq", guarded_read(dq), naive.dq, truth.dq);
     compare("dk", guarded_read(dk), naive.dk, truth.dk);
     compare("dv", guarded_read(dv), naive.dv, truth.dv);
-    for (guarded *g : {&gq, &gk, &gv, &gdout, &o, &kept, &lse, &dq, &dk, &dv})
-        guarded_drop(*g);
+    for (guarded *g : {&gq, &gk, &gv, &gdout, &o, &kept, &lse, &dq, &dk, &dv}) guarded_drop(*g);
 }
 
 static void test_all() {
@@ -516,6 +515,7 @@ static void test_all() {
         {"gca: one tile", B, F, 0, {64}, 0, 3, 1, 64, 64, 64, false, 1},
         {"gca: product shape", B, F, 5, {64, 64, 20, 64}, 2, 8, 2, 64, 63, 64, true, 1},
         {"gca: product shape, bf16 gradients", B, B, 0, {64, 64, 64, 7}, 0, 8, 3, 64, 63, 64, true, 1},
+        {"gca: 64 keys and the null key", B, F, 0, {64, 65}, 1, 3, 2, 64, 64, 64, true, 1},
         {"gca: long and empty blocks", B, F, 0, {3, 0, 17, 200}, 0, 3, 2, 64, 64, 64, false, 1},
         {"gca: few live rows", B, F, 1, {40, 9}, 7, 1, 1, 64, 5, 9, false, 1},
         {"gca: large scores", B, F, 0, {64, 2}, 0, 4, 2, 64, 63, 64, true, 6},

@@ -1,5 +1,6 @@
 /* test_loss_on_device.c -- log-likelihood and its gradients on a GPU: odd vocabularies, targets that do not count, more
- * rows than fit a slice of the scratch. */
+ * rows than fit a slice of the scratch. And matmul.forward_gated, whose kernel differs from the loss's in its epilogue
+ * alone. */
 #include "tests/device/on_device.h"
 
 struct results {
@@ -37,10 +38,39 @@ static void drop_results(struct results r) {
     free(r.nll), free(r.dx), free(r.dtable), free(r.alone);
 }
 
+/* bf16: dtable is a sum over rows of products of two rounded numbers, the gradient of a logit and a number of x (which
+ * a GPU may scale by the row's factor first). Each is within 2^-9 of its own size, so an element is within 2^-8 sum |g
+ * x| of the exact sum. The naive loop rounds only the first, and in a few rows its worst error is far below that. */
+static void check_dtable(const float *twin, const double *ref, const struct inputs *in, int64_t n) {
+    int64_t d = in->d, words = in->words;
+    double *size = zeros(words * d, 8), *p = zeros(words, 8);
+    for (int64_t r = 0; r < n; r++) {
+        double top = -INFINITY, sum = 0.0, scale = in->scale * (in->weight ? in->weight[r] : 1.0);
+        if (in->targets[r] < 0) continue;
+        ref_scores(p, in->x + r * d, in->table, 1, words, d);
+        for (int64_t v = 0; v < words; v++)
+            top = fmax(top, p[v]);
+        for (int64_t v = 0; v < words; v++)
+            sum += exp(p[v] - top);
+        for (int64_t v = 0; v < words; v++) {
+            double g = scale * fabs(exp(p[v] - top) / sum - (v == in->targets[r] ? 1.0 : 0.0));
+            for (int64_t i = 0; i < d; i++)
+                size[v * d + i] += g * fabs((double)in->x[r * d + i]);
+        }
+    }
+    for (int64_t i = 0; i < words * d; i++)
+        if (!(fabs((double)twin[i] - ref[i]) <= 1.02 * 0x1p-8 * size[i] + 0x1p-20 * fabs(ref[i]) + 1e-6)) {
+            fprintf(stderr, "loss dtable: index %lld: %.9g, ref %.9g, sum of sizes %g\n", (long long)i, (double)twin[i],
+                    ref[i], size[i]);
+            test_fail(__FILE__, __LINE__, "dtable is outside of its bound");
+        }
+    free(size), free(p);
+}
+
 /* The same rows `copies` times: every copy must have the first one's result, and dtable is `copies` times that of one
  * copy. */
-static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies) {
-    float *x = normals(n * copies * d, 1.0f, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
+static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_t copies, float width) {
+    float *x = normals(n * copies * d, width, type), *table = normals(words * d, 0.2f, type), scale = 0.37f;
     float *base = normals(words * d, 0.1f, DTYPE_F32), *naive = zeros(n, 4), *naive_x = zeros(n * d, 4),
           *naive_t = zeros(words * d, 4);
     double *ref = zeros(n, 8), *ref_x = zeros(n * d, 8), *ref_t = zeros(words * d, 8);
@@ -76,7 +106,10 @@ static void compare(int64_t n, int64_t d, int64_t words, enum dtype type, int64_
     /* Sums are `copies` times as long as the naive loop's; rounding errors grow with the square root. */
     for (int64_t i = 0; i < words * d; i++)
         naive_t[i] = (float)(ref_t[i] + ((double)naive_t[i] - ref_t[i]) * sqrt((double)copies));
-    CHECK_ON("loss dtable", a.dtable, naive_t, ref_t, words * d, DTYPE_F32);
+    if (type == DTYPE_F32)
+        CHECK_ON("loss dtable", a.dtable, naive_t, ref_t, words * d, DTYPE_F32);
+    else
+        check_dtable(a.dtable, ref_t, &in, n);
     CHECK_SAME(a.nll, b.nll, n * copies);
     CHECK_SAME(a.dx, b.dx, n * copies * d);
     CHECK_SAME(a.dtable, b.dtable, words * d);
@@ -133,20 +166,65 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
         free(ref_t), free(targets), free(excluded), free(score);
 }
 
+/* Both halves of a product, and the first gated by the second. */
+static void case_gated(int64_t n, int64_t f, int64_t in, enum dtype type) {
+    float *x = normals(n * in, 1.0f, type), *w = normals(2 * f * in, 0.3f, type), *naive[3], *got[2][2];
+    double *ref[3];
+    for (int i = 0; i < 3; i++) {
+        naive[i] = zeros(n * f, 4), ref[i] = zeros(n * f, 8);
+        if (i == 2) break;
+        ref_matmul(ref[i], x, w + i * f * in, n, f, in, NULL);
+        naive_matmul(naive[i], x, w + i * f * in, n, f, in, NULL);
+        for (int64_t j = 0; j < n * f; j++)
+            naive[i][j] = as_type(naive[i][j], type);
+    }
+    for (int64_t j = 0; j < n * f; j++) {
+        ref[2][j] = ref[0][j] / (1.0 + exp(-ref[0][j])) * ref[1][j];
+        naive[2][j] = naive[0][j] / (1.0f + expf(-naive[0][j])) * naive[1][j];
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat both = put(NULL, type, n, 2 * f, 16, 0), gated = put(NULL, type, n, f, 8, 0);
+        gpu->ops->matmul->forward_gated(gpu, gated, both, put(x, type, n, in, 8, 0), put_plain(w, type, 2 * f, in));
+        got[pass][0] = take(both), got[pass][1] = take(gated);
+        drop_all();
+    }
+    float *half = zeros(n * f, 4);
+    for (int i = 0; i < 2; i++) {
+        for (int64_t j = 0; j < n * f; j++)
+            half[j] = got[0][0][j / f * 2 * f + i * f + j % f];
+        CHECK_ON("matmul.forward_gated, both", half, naive[i], ref[i], n * f, type);
+    }
+    CHECK_ON("matmul.forward_gated", got[0][1], naive[2], ref[2], n * f, type);
+    CHECK_SAME(got[0][0], got[1][0], 2 * n * f);
+    CHECK_SAME(got[0][1], got[1][1], n * f);
+    for (int i = 0; i < 3; i++)
+        free(naive[i]), free(ref[i]);
+    for (int i = 0; i < 4; i++)
+        free(got[i / 2][i % 2]);
+    free(x), free(w), free(half);
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     for (int t = 0; t < 2; t++) {
         enum dtype type = t ? DTYPE_BF16 : DTYPE_F32;
+        case_gated(70, 40, 24, type);
+        if (!on_short) case_gated(4500, 128, 72, type); /* the gate is in the product's epilogue on Hopper */
+        if (!on_short) case_gated(4096, 384, 136, type);
         contrast(1, 16, 1, 0.25f, 1.0f, type);
         contrast(70, 64, 513, 0.125f, 0.01f, type);
         contrast(130, 96, 1040, 0.1f, 1.0f, type);
         contrast(33, 33, 5003, 0.17f, 0.3f, type);
-        compare(1, 64, 7, type, 1);
-        compare(70, 128, 5000, type, 1);
-        compare(33, 96, 8193, type, 1);
-        compare(40, 64, 50265, type, 1);
+        compare(1, 64, 7, type, 1, 1.0f);
+        compare(70, 128, 5000, type, 1, 1.0f);
+        compare(33, 96, 8193, type, 1, 1.0f);
+        compare(40, 64, 50265, type, 1, 1.0f);
+        compare(300, 72, 5003, type, 1, 1.0f); /* rows of three tiles, a width that is no whole tile */
+        compare(21, 64, 1000, type, 1,
+                60.0f); /* logits in the hundreds: exponentials relative to the target overflow */
+        compare(600, 64, 777, type, 1, 3.0f);
         if (on_short) continue;
-        compare(13, 16, 200003, type, 150); /* two slices: 1342 rows of 200003 words fill the scratch */
+        compare(13, 16, 200003, type, 300, 1.0f); /* slices: some 2600 rows of 200003 words fill the scratch */
     }
     return on_device_close();
 }

@@ -113,7 +113,7 @@ static void compare_backward(struct golden *g, const struct shape *s, struct gca
     int64_t n = s->batch * s->queries, d = s->heads * s->head_dim, slots = s->batch * s->topk;
     float *dout = rows_of(g, "in.do", s, s->batch, s->queries, s->queries);
     struct mat o = golden_put(g, NULL, n, d, g->type), dq = golden_put(g, NULL, n, d, g->type);
-    struct mat lses = golden_put(g, NULL, s->topk * n, s->heads, DTYPE_F32);
+    struct mat lses = golden_put(g, NULL, s->topk * s->heads, n, DTYPE_F32);
     struct mat dk = golden_put(g, NULL, slots * 64, d, DTYPE_F32), dv = golden_put(g, NULL, slots * 64, d, DTYPE_F32);
     float *dweight = golden_zeroed(slots, sizeof *dweight), *dweight_there;
     int32_t *begin = golden_zeroed(slots + 1, sizeof *begin);

@@ -105,7 +105,7 @@ static void bench_gca(const char *name, int sequences, int chunks, int k, int he
     struct gca_blocks of = {upload(row_begin), upload(slot), upload(weight), blocks, k};
     struct gca_inverse inverse = {upload(begin), upload(position), blocks};
     struct mat q = random_mat(n, d), keys = random_mat(n, d), values = random_mat(n, d), dout = random_mat(n, d),
-               o = zero_mat(DTYPE_BF16, n, d), dq = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, k * n, heads),
+               o = zero_mat(DTYPE_BF16, n, d), dq = zero_mat(DTYPE_BF16, n, d), lse = zero_mat(DTYPE_F32, k * heads, n),
                dk = zero_mat(DTYPE_BF16, n, d), dv = zero_mat(DTYPE_BF16, n, d),
                dw = zero_mat(DTYPE_F32, 1, (int64_t)blocks * k);
     struct gca_pool pool = {keys, values, 64, 63, true};

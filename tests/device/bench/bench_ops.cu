@@ -1,11 +1,13 @@
 /* bench_ops.cu -- ops of one training step and of search, timed by events, as a share of ceilings measured in the same
  * run: a device copy (bytes read and written) and a bfloat16 product of 8192^3, both on random numbers.
  *
- *   bench_ops [--landmarks N] [--best K,K,...] [--search] [--json FILE]
+ *   bench_ops [--landmarks N] [--best K,K,...] [--search] [--loss] [--json FILE]
  *
- * N: millions of landmarks for search, 20; K: results of a query, 8; --search: search alone
+ * N: millions of landmarks for search, 20; K: results of a query, 8; --search: search alone; --loss: the loss alone
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
+#include "kernels/linear/exp_product_cuda.cuh"
+#include "kernels/linear/gated_product_cuda.cuh"
 #include "tests/device/bench/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
@@ -22,6 +24,33 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
         report("  backward_input", 0, operations, [&] { m->backward_input(dev, x, dy, w, false); });
         report("  backward_weight (f32 +=)", 0, operations, [&] { m->backward_weight(dev, dw, dy, x); });
     }
+    drop();
+}
+
+template <int LAG, bool PREFETCH>
+static void gated_lag(struct mat y, struct mat both, struct mat x, struct mat w, double operations) {
+    char name[96];
+    snprintf(name, sizeof name, "matmul.forward_gated, lag %d%s", LAG, PREFETCH ? ", prefetch" : "");
+    report(name, 0, operations, [&] {
+        if (!gated_product<LAG, PREFETCH>(dev, "bench", y, both, x, w)) printf("not taken\n");
+    });
+}
+/* The first product of a SwiGLU and its gate: in two passes, and in one. */
+static void gated(int64_t n, int64_t f, int64_t in) {
+    struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, 2 * f, in, 0.02f),
+               both = matrix(DTYPE_BF16, n, 2 * f, 1.0f), y = matrix(DTYPE_BF16, n, f, 1.0f);
+    double operations = 4.0 * (double)n * (double)f * (double)in;
+    const auto *m = dev->ops->matmul;
+    report("matmul.forward and swiglu, 65536x4096x768", 0, operations, [&] {
+        m->forward(dev, both, x, w, false);
+        dev->ops->elementwise->swiglu(dev, y, mat_cols(both, 0, f), mat_cols(both, f, f));
+    });
+    report("  product alone", 0, operations, [&] { m->forward(dev, both, x, w, false); });
+    gated_lag<0, false>(y, both, x, w, operations);
+    gated_lag<0, true>(y, both, x, w, operations);
+    gated_lag<1, false>(y, both, x, w, operations);
+    gated_lag<1, true>(y, both, x, w, operations);
+    gated_lag<2, true>(y, both, x, w, operations);
     drop();
 }
 
@@ -75,6 +104,47 @@ static void tables(int64_t n, int64_t d, int words) {
     drop();
 }
 
+/* The parts of the loss with gradients, for the rows of a slice. */
+template <int LAG, bool PREFETCH>
+static void exponentials_lag(struct mat e, float *part, float *shift, struct mat x, struct mat table) {
+    char name[96];
+    double operations = 2.0 * (double)x.rows * (double)x.cols * (double)table.rows;
+    snprintf(name, sizeof name, "exp_product %lld, lag %d%s%s", (long long)x.rows, LAG, PREFETCH ? ", prefetch" : "",
+             e.data ? "" : ", not stored");
+    report(name, 0, operations, [&] {
+        if (!exp_product<LAG, PREFETCH>(dev, "bench", e, part, shift, x, table)) printf("not taken\n");
+    });
+}
+static void exponentials(int64_t n, int64_t d, int words) {
+    int64_t stride = blocks_for(words, 64) * 64, wide = words / 64 * 64;
+    struct mat table = matrix(DTYPE_BF16, words, d, 0.02f), x = matrix(DTYPE_BF16, n, d, 1.0f),
+               e = matrix(DTYPE_BF16, n, stride, 1.0f), logits = matrix(DTYPE_F32, n, wide, 0.0f),
+               dtable = matrix(DTYPE_F32, words, d, 0.0f), raw = matrix(DTYPE_F32, n, d, 0.0f);
+    float *part = (float *)matrix(DTYPE_F32, n, exp_product_parts(words), 0.0f).data,
+          *shift = (float *)matrix(DTYPE_F32, 1, n, 0.0f).data;
+    double operations = 2.0 * (double)n * (double)d * (double)wide;
+    const auto *m = dev->ops->matmul;
+    exponentials_lag<0, false>(e, part, shift, x, table);
+    exponentials_lag<0, true>(e, part, shift, x, table);
+    exponentials_lag<1, false>(e, part, shift, x, table);
+    exponentials_lag<1, true>(e, part, shift, x, table);
+    exponentials_lag<2, false>(e, part, shift, x, table);
+    exponentials_lag<2, true>(e, part, shift, x, table);
+    exponentials_lag<0, true>({}, part, shift, x, table);
+    exponentials_lag<1, true>({}, part, shift, x, table);
+    exponentials_lag<2, true>({}, part, shift, x, table);
+    report("  logits float32, cuBLASLt", 0, operations,
+           [&] { m->forward(dev, logits, x, mat_rows(table, 0, wide), false); });
+    report("  dx, cuBLASLt", 0, operations,
+           [&] { m->backward_input(dev, raw, mat_cols(e, 0, wide), mat_rows(table, 0, wide), false); });
+    report("  dtable, cuBLASLt", 0, operations,
+           [&] { m->backward_weight(dev, mat_rows(dtable, 0, wide), mat_cols(e, 0, wide), x); });
+    report("  dtable of the remaining words", 0, 2.0 * (double)n * (double)d * (double)(words - wide), [&] {
+        m->backward_weight(dev, mat_rows(dtable, wide, words - wide), mat_cols(e, wide, words - wide), x);
+    });
+    drop();
+}
+
 static void optimiser(int64_t n) {
     struct mat p = matrix(DTYPE_F32, 1, n, 0.02f), m = matrix(DTYPE_F32, 1, n, 0.01f),
                v = matrix(DTYPE_F32, 1, n, 0.0f);
@@ -110,6 +180,13 @@ static void search(int64_t landmarks, int64_t d, enum dtype type, enum dtype que
     drop();
 }
 
+static void losses() {
+    gated(65536, 2048, 768);
+    tables(65520, 768, 50265);
+    tables(65520, 768, 50304);
+    exponentials(5632, 768, 50265);
+}
+
 static void steps() {
     products(65536, 2304, 768, DTYPE_BF16);
     products(65536, 4096, 768, DTYPE_BF16);
@@ -117,8 +194,7 @@ static void steps() {
     products(65536, 768, 768, DTYPE_BF16);
     products(65536, 768, 2048, DTYPE_F32);
     rowwise(65536, 768, 2048);
-    tables(65520, 768, 50265);
-    tables(65520, 768, 50304);
+    losses();
     optimiser(145980672);
 }
 
@@ -126,10 +202,12 @@ int main(int argc, char **argv) {
     int64_t landmarks = 20;
     const char *best = "8";
     result_begin("bench_ops", &argc, argv);
-    bool search_only = false;
+    bool search_only = false, loss_only = false;
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--search") == 0)
             search_only = true;
+        else if (strcmp(argv[i], "--loss") == 0)
+            loss_only = true;
         else if (strcmp(argv[i], "--landmarks") == 0 && i + 1 < argc)
             landmarks = strtoll(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--best") == 0 && i + 1 < argc)
@@ -140,8 +218,9 @@ int main(int argc, char **argv) {
     result_gpu(card.name);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
-    if (!search_only) steps();
-    for (char *next = (char *)best; *next; next += *next == ',') {
+    if (loss_only) losses();
+    if (!search_only && !loss_only) steps();
+    for (char *next = (char *)best; *next && !loss_only; next += *next == ',') {
         int k = (int)strtol(next, &next, 10);
         search(landmarks * 1000000, 1024, DTYPE_F16, DTYPE_BF16, {1, 8, 16, 32, 64, 128, 1024, 8192}, k);
         search(landmarks * 1000000, 1024, DTYPE_BF16, DTYPE_BF16, {64, 1024}, k);

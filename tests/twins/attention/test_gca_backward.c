@@ -59,7 +59,7 @@ static void gca_backward_run(struct outputs *out, int device, const struct shape
     struct guarded q = guarded_make(n, d, in->q), k = guarded_make(rows, d, in->k), v = guarded_make(rows, d, in->v);
     struct guarded dout = guarded_make(n, d, in->dout), o = guarded_make(n, d, NULL), dq = guarded_make(n, d, NULL);
     struct guarded dk = guarded_make(rows, d, in->dk), dv = guarded_make(rows, d, in->dv);
-    struct guarded lse = guarded_make(n * s->k, s->heads, NULL), dweight = guarded_make(1, entries, NULL);
+    struct guarded lse = guarded_make(s->heads * s->k, n, NULL), dweight = guarded_make(1, entries, NULL);
     struct gca_pool pool = {k.m, v.m, s->slot_rows, s->live, s->off_by_one};
     struct gca_blocks blocks = {in->row_begin, in->slot, in->weight, s->blocks, s->k};
     struct gca_inverse inverse = {in->begin, in->entry, SLOTS};
@@ -80,13 +80,17 @@ static void gca_backward_run(struct outputs *out, int device, const struct shape
 
 static void compare_forward(const struct shape *s, struct inputs *in, const struct outputs *twin) {
     int64_t all = in->n * in->d, lses = in->n * s->k * s->heads;
-    float *o = zero_array(all), *part = zero_array(all * s->k), *lse = zero_array(lses);
+    float *o = zero_array(all), *part = zero_array(all * s->k), *lse = zero_array(lses), *kept = zero_array(lses);
     double *ref = double_array(all), *ref_part = double_array(all * s->k), *ref_lse = double_array(lses);
     ref_gca(ref, ref_part, ref_lse, in->q, in->k, in->v, in->ref);
     naive_gca(o, part, lse, in->q, in->k, in->v, in->ref);
     CHECK_TWIN(twin->o, o, ref, all);
-    CHECK_TWIN(twin->lse, lse, ref_lse, lses);
-    free(o), free(part), free(lse), free(ref), free(ref_part), free(ref_lse);
+    for (int64_t i = 0; i < lses; i++) { /* row head*K + k, column r -> row k*n + r, column head */
+        int64_t row = i / in->n, to = (row % s->k * in->n + i % in->n) * s->heads + row / s->k;
+        kept[to] = twin->lse[i];
+    }
+    CHECK_TWIN(kept, lse, ref_lse, lses);
+    free(o), free(part), free(lse), free(kept), free(ref), free(ref_part), free(ref_lse);
 }
 
 static void compare(const struct shape *s) {

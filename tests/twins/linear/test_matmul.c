@@ -51,6 +51,37 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref);
 }
 
+/* A product of 2f columns, and its first half gated by its second. */
+static void gated(int64_t n, int64_t f, int64_t in) {
+    float *x = random_array(n * in, 1.0f), *w = random_array(2 * f * in, 0.3f), *naive = zero_array(2 * n * f);
+    float *twin[DEVICES][2];
+    double *ref = double_array(2 * n * f);
+    ref_matmul(ref, x, w, n, 2 * f, in, NULL);
+    naive_matmul(naive, x, w, n, 2 * f, in, NULL);
+    for (int d = 0; d < DEVICES; d++) {
+        struct guarded both = guarded_make(n, 2 * f, NULL), y = guarded_make(n, f, NULL), gx = guarded_make(n, in, x),
+                       gw = guarded_make(2 * f, in, w);
+        twin_device[d]->ops->matmul->forward_gated(twin_device[d], y.m, both.m, gx.m, gw.m);
+        twin[d][0] = zero_array(2 * n * f), twin[d][1] = zero_array(n * f);
+        guarded_take(twin[d][0], &both), guarded_take(twin[d][1], &y);
+        guarded_drop(&gx), guarded_drop(&gw);
+    }
+    CHECK_TWIN(twin[0][0], naive, ref, 2 * n * f);
+    for (int64_t r = 0; r < n; r++) /* the gated values take the first n * f numbers */
+        for (int64_t c = 0; c < f; c++) {
+            double g = ref[r * 2 * f + c];
+            float h = naive[r * 2 * f + c];
+            ref[r * f + c] = g / (1.0 + exp(-g)) * ref[r * 2 * f + f + c];
+            naive[r * f + c] = h / (1.0f + expf(-h)) * naive[r * 2 * f + f + c];
+        }
+    CHECK_TWIN(twin[0][1], naive, ref, n * f);
+    CHECK_BITS(twin[0][0], twin[1][0], 2 * n * f);
+    CHECK_BITS(twin[0][1], twin[1][1], n * f);
+    for (int i = 0; i < 2 * DEVICES; i++)
+        free(twin[i / 2][i % 2]);
+    free(x), free(w), free(naive), free(ref);
+}
+
 /* A packed row's bits depend on the row alone: it is computed alone, and at any position among others. */
 static void row_among_others(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
@@ -118,6 +149,8 @@ static void all_shapes(void) {
         compare(n, 64, 64);
         compare(n, 5, 130);
     }
+    gated(1, 5, 7);
+    gated(70, 33, 40);
     compare(1, 1, 1);
     compare(3, 2000, 16);
     compare(257, 40, 31);

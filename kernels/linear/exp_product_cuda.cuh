@@ -1,0 +1,88 @@
+/* exp_product_cuda.cuh -- exponentials of a product on Hopper, in one kernel:
+ *
+ *   e[r][v] = 2^(x[r].table[v] log2(e) - shift[r])     bf16, or not stored
+ *   part[r][i] = the sum of e[r][256 i .. 256 i + 255], before e is rounded
+ *
+ * The mapping is that of wide_product_cuda.cuh, which is bound by arithmetic: there is one exponential for d
+ * multiplications, and the exponentials of one consumer overlap the products of the other. Sums have a fixed order. */
+#pragma once
+#include "kernels/linear/wide_product_cuda.cuh"
+
+struct exp_parameters {
+    CUtensorMap e;
+    const float *shift; /* [n]; infinite: the row's exponentials are 0 */
+    float *part;        /* [n, parts] */
+    int n, words, parts;
+};
+
+template <bool STORE> struct exp_epilogue {
+    using parameters = exp_parameters;
+    static __device__ __forceinline__ int w_row(const parameters &, int tile, int rank) {
+        return tile * WIDE_COLUMNS + rank * WIDE_HALF;
+    }
+#if HOPPER
+    const parameters &p;
+    uint8_t (*buffers)[WIDE_BUFFER];
+    int first, tile, row; /* row: this thread's first; the second is 8 rows later */
+    float2 shift;
+
+    __device__ __forceinline__ exp_epilogue(const parameters &from, uint8_t (*in)[WIDE_BUFFER])
+        : p(from), buffers(in), first(0), tile(0), row(0), shift{0.0f, 0.0f} {}
+    __device__ __forceinline__ void begin(int first_row, int of) {
+        first = first_row, tile = of, row = first + (int)threadIdx.x % 32 / 4;
+        shift = make_float2(row < p.n ? p.shift[row] : INFINITY, row + 8 < p.n ? p.shift[row + 8] : INFINITY);
+    }
+    __device__ __forceinline__ void finish(float (&d)[128]) {
+        int lane = threadIdx.x % 32, live = p.words - tile * WIDE_COLUMNS;
+        if (live < WIDE_COLUMNS) { /* the last tile */
+            asm volatile("" ::: "memory");
+#pragma unroll
+            for (int i = 0; i < 128; i++)
+                if (i / 4 * 8 + lane % 4 * 2 + i % 2 >= live) d[i] = -INFINITY;
+        }
+        float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int chunk = 0; chunk < 4; chunk++) {
+            float *x = d + chunk * 32;
+#pragma unroll
+            for (int i = 0; i < 32; i += 4) {
+                x[i] = power2(fmaf(x[i], 1.44269504f, -shift.x));
+                x[i + 1] = power2(fmaf(x[i + 1], 1.44269504f, -shift.x));
+                x[i + 2] = power2(fmaf(x[i + 2], 1.44269504f, -shift.y));
+                x[i + 3] = power2(fmaf(x[i + 3], 1.44269504f, -shift.y));
+                sum.x += x[i] + x[i + 1];
+                sum.y += x[i + 2] + x[i + 3];
+            }
+            if (STORE) wide_product_store(x, buffers[chunk % 2], &p.e, tile * WIDE_COLUMNS + chunk * 64, first);
+        }
+        sum = make_float2(row_sum(sum.x), row_sum(sum.y));
+        float *part = p.part + (int64_t)row * p.parts + tile;
+        if (lane % 4 == 0 && row < p.n) part[0] = sum.x;
+        if (lane % 4 == 0 && row + 8 < p.n) part[8 * p.parts] = sum.y;
+    }
+    __device__ __forceinline__ void end() {
+        if (STORE && threadIdx.x % 32 == 0) tensor_store_wait_written();
+    }
+#endif
+};
+
+/* Parts of a row: how many sums it has. */
+static int64_t exp_product_parts(int64_t words) {
+    return blocks_for(words, WIDE_COLUMNS);
+}
+
+/* x [n, d], table [words, d]; e [n, at least words] (columns up to its width are written; data NULL: not stored); part
+ * [n, exp_product_parts], shift [n]. False: this GPU or these matrices are not taken. */
+template <int LAG = WIDE_LAG, bool PREFETCH = WIDE_PREFETCH != 0>
+static bool exp_product(struct device *dev, const char *op, struct mat e, float *part, const float *shift, struct mat x,
+                        struct mat table) {
+    wide_product_task t;
+    int64_t parts = exp_product_parts(table.rows);
+    exp_parameters p = {{}, shift, part, (int)x.rows, (int)table.rows, (int)parts};
+    if (!wide_product_plan(dev, &t, x, table, parts) || (e.data && !wide_product_map(&p.e, e))) return false;
+    if (e.data)
+        wide_product_launch<exp_epilogue<true>, LAG, PREFETCH>(dev, op, t, p);
+    else
+        wide_product_launch<exp_epilogue<false>, LAG, PREFETCH>(dev, op, t, p);
+    return true;
+}
