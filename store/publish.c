@@ -5,7 +5,7 @@
  * segments, each of which costs a read at search, logarithmic in the number of additions. */
 #include "base/memory.h"
 #include "base/system/fault.h"
-#include "store/index/index_build_internal.h"
+#include "store/index/list_rows_internal.h"
 #include "store/publish_lexical_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -69,6 +69,14 @@ static enum status record_files(const struct build *b, struct segment_record *r,
     return file_head_checksum(&r->head.crc, path, r->head.bytes);
 }
 
+/* FAISS assigns the rows to lists. */
+static enum status fill_segment(struct build *b, struct segment_record *r, struct vectors *v, const char *path) {
+    const struct index_build rows = rows_of(b);
+    TRY(index_build_fill(&rows, v, r->first_chunk, r->first_chunk + r->chunks, b->landmarks.chunks));
+    TRY(vectors_write(v, path));
+    return record_files(b, r, path);
+}
+
 static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     struct segment_record r = {.number = b->index.next_number++, .first_chunk = begin, .chunks = end - begin};
     TRY(memory_grow(&b->fresh, &b->fresh_capacity, (size_t)b->n_fresh + 1));
@@ -79,11 +87,11 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     const struct index_build rows = rows_of(b);
     TRY(index_path(template, b->w->dir, b->index.template_number));
     TRY(index_build_open_template(&v, template, b->index.template_file, b->landmarks.dim, "run drt-index repair"));
-    enum status s = index_build_fill(&rows, v, begin, end, b->landmarks.chunks);
-    if (s == STATUS_OK) s = vectors_write(v, path);
+    enum status s = list_rows_supported(&rows, v)
+                        ? list_rows_make_segment(&rows, v, &r, template, path, b->landmarks.chunks)
+                        : fill_segment(b, &r, v, path);
     vectors_free(v);
     TRY(s);
-    TRY(record_files(b, &r, path));
     b->fresh[b->n_fresh++] = r;
     return fault_point("store:publish:segment-written");
 }

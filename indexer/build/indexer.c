@@ -11,6 +11,7 @@
 #include "base/minmax.h"
 #include "data/readers/ids_check.h"
 #include "indexer/build/indexer_internal.h"
+#include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
 #include <stdio.h>
 #include <string.h>
@@ -418,6 +419,17 @@ static enum status open_pool(struct build *b) {
     return s;
 }
 
+/* The devices that assign chunks to lists of the index: GPUs, or none. */
+static enum status group_devices(struct device_group *out, const struct indexer_config *c) {
+    *out = (struct device_group){0};
+    if (c->device->shares_memory) return STATUS_OK;
+    TRY(memory_allocate(&out->devices, (size_t)c->n_more + 1));
+    out->devices[out->n++] = c->device;
+    for (int i = 0; i < c->n_more; i++)
+        out->devices[out->n++] = c->more[i].device;
+    return STATUS_OK;
+}
+
 static enum status publish(struct build *b) {
     const struct indexer_config *c = b->config;
     if (b->sealed_chunks == 0 && b->part.parts > 0) return store_writer_part_empty(b->writer);
@@ -431,6 +443,8 @@ static enum status publish(struct build *b) {
     const int64_t *replaced = b->plan ? update_plan_replaced(b->plan, &n_replaced) : NULL;
     if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && b->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
+        struct device_group group;
+        TRY(group_devices(&group, c));
         const struct store_publish how = {.index = c->index,
                                           .lexical = fresh ? STORE_LEXICAL_ON : b->lexical,
                                           .max_ram = b->free_ram,
@@ -440,9 +454,11 @@ static enum status publish(struct build *b) {
                                           .threads = c->device->threads,
                                           .progress = c->progress,
                                           .clustering = clustering_on(c->device),
+                                          .assignment = assignment_on(&group),
                                           .replaced = replaced,
                                           .n_replaced = n_replaced};
         enum status status = store_writer_publish(b->writer, &how);
+        memory_free(group.devices);
         b->report->publish_seconds = clock_seconds() - start;
         if (status == STATUS_INTERRUPTED) return interrupted(b);
         if (status != STATUS_OK) return status;

@@ -285,6 +285,18 @@ bool vectors_adds_apart(const struct vectors *v) {
     return vectors_adds_rows_apart(v->index);
 }
 
+const float *vectors_centroids(const struct vectors *v) {
+    int64_t lists;
+    int dim;
+    return vectors_ivf_centroids(v->index, &lists, &dim);
+}
+
+enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float *rows, const int64_t *list, int64_t n) {
+    char error[VECTORS_ERROR_BYTES];
+    if (vectors_ivf_encode(v->index, codes, rows, list, n, error)) return STATUS_OK;
+    return fail_faiss_text(STATUS_INVALID, "coding rows of the index", error);
+}
+
 int64_t vectors_count(const struct vectors *v) {
     return faiss_Index_ntotal(v->index);
 }

@@ -38,6 +38,12 @@ bool vectors_trained(const struct vectors *v);
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
 /* Whether the list and the code of a row depend on that row only. */
 bool vectors_adds_apart(const struct vectors *v);
+/* The centroids [vectors_lists, dim] by which rows may be assigned to lists; NULL: the type is not an inverted file of
+ * flat or scalar codes whose centroids are float32 numbers. Borrowed. */
+const float *vectors_centroids(const struct vectors *v);
+/* Codes of rows [n, dim], n up to 1000, of the given lists: those that vectors_add would write. For any number of
+ * threads at a time. */
+enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float *rows, const int64_t *list, int64_t n);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* number of lists that a query visits */

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/index/list_rows_internal.h"
 #include "store/index/parts/index_parts_internal.h"
 #include "store/index/parts/list_file_internal.h"
 #include "store/index/parts/part_files_internal.h"
@@ -43,6 +44,7 @@ struct merging {
     struct publish_made made;
     struct segment_record *segments;
     size_t segments_capacity;
+    bool direct;                     /* rows are assigned here: no part has files */
     int64_t rows;                    /* rows that were written */
     const struct part_file *current; /* the file that is being read, for messages */
 
@@ -230,6 +232,71 @@ static enum status merge_files(struct merging *m, int64_t first, int64_t n, stru
     return fault_point("store:parts:segment-written");
 }
 
+/* ---- without files of parts ---- */
+
+static struct index_build build_of(struct merging *m) {
+    return (struct index_build){.dir = m->w->dir,
+                                .stopped = "the store is as it was: run the same command again",
+                                .landmarks = &m->landmarks,
+                                .how = m->how};
+}
+
+/* The most rows of a range of chunks without dropped ones; *all: of all ranges. */
+static int64_t longest_range(const struct merging *m, int64_t *all) {
+    const struct store_dropped dropped = landmarks_dropped(&m->landmarks);
+    int64_t longest = 0;
+    *all = 0;
+    for (struct store_range there = {0}; there.end < m->plan.chunks;) {
+        there = store_dropped_span(dropped, there.end, m->plan.chunks);
+        const int64_t rows = there.end - there.begin;
+        if (rows == 0) break;
+        longest = rows > longest ? rows : longest;
+        *all += rows;
+    }
+    return longest;
+}
+
+/* Whether rows can be assigned by the plan's method, and fit in memory. */
+static enum status check_direct(struct merging *m) {
+    const struct store_assignment *here = &m->how->assignment;
+    int64_t most, all;
+    TRY(index_plan_rows(&most, m->plan.factory, m->plan.fingerprint.dim, store_publish_max_ram(m->how)));
+    const int64_t longest = longest_range(m, &all);
+    m->direct = m->plan.method != STORE_ASSIGN_FAISS && here->open && here->method == m->plan.method &&
+                longest <= most && longest < INT32_MAX;
+    return STATUS_OK;
+}
+
+static enum status make_range(struct merging *m, const struct vectors *v, struct store_range chunks) {
+    char path[FILE_PATH_MAX], template[FILE_PATH_MAX];
+    struct segment_record r = {
+        .number = m->made.index.next_number++, .first_chunk = chunks.begin, .chunks = chunks.end - chunks.begin};
+    const struct index_build build = build_of(m);
+    TRY(memory_grow(&m->segments, &m->segments_capacity, (size_t)m->made.n + 1));
+    TRY(index_path(path, m->w->dir, r.number));
+    TRY(index_parts_template_path(template, m->work));
+    TRY(list_rows_make_segment(&build, v, &r, template, path, m->plan.chunks));
+    m->segments[m->made.n++] = r;
+    m->report->bytes += r.file.bytes;
+    return fault_point("store:parts:segment-written");
+}
+
+static enum status make_all(struct merging *m) {
+    char template[FILE_PATH_MAX];
+    struct vectors *v;
+    TRY(index_parts_template_path(template, m->work));
+    TRY(index_build_open_template(&v, template, m->plan.template_file, m->plan.fingerprint.dim,
+                                  "remove the work folder, and train again"));
+    enum status s = STATUS_OK;
+    for (struct store_range there = {0}; s == STATUS_OK && there.end < m->plan.chunks;) {
+        there = store_dropped_span(landmarks_dropped(&m->landmarks), there.end, m->plan.chunks);
+        if (there.begin == there.end) break;
+        s = make_range(m, v, there);
+    }
+    vectors_free(v);
+    return s;
+}
+
 static enum status merge_all(struct merging *m) {
     int64_t n = 0;
     for (int64_t i = 0; i < m->files.n; i += n) {
@@ -269,7 +336,9 @@ static enum status take_template(struct merging *m) {
 /* Checks the free space before anything is written, because a disk that is too small would fail after hours. */
 static enum status check_space(const struct merging *m) {
     char folder[FILE_PATH_MAX];
-    uint64_t left, wanted = (uint64_t)m->files.rows * (m->layout.code_bytes + 8) + 2 * m->template.size;
+    int64_t rows = m->files.rows;
+    if (m->direct) (void)longest_range(m, &rows);
+    uint64_t left, wanted = (uint64_t)rows * (m->layout.code_bytes + 8) + 2 * m->template.size;
     TRY(file_join(folder, m->w->dir, "index"));
     TRY(file_free_space(&left, folder));
     if (left >= wanted) return STATUS_OK;
@@ -310,6 +379,10 @@ static enum status publish(struct merging *m) {
 
 static enum status write_files(struct merging *m, const struct part_files_of *of) {
     TRY(take_template(m));
+    if (m->direct) {
+        TRY(check_space(m));
+        return make_all(m);
+    }
     TRY(part_files_check_lists(&m->files, of, (int64_t)m->layout.lists, (int64_t)m->layout.code_bytes));
     TRY(check_space(m));
     enum status s = merge_all(m);
@@ -323,7 +396,9 @@ static void remove_files(const struct merging *m, int64_t first) {
         if (index_path(path, m->w->dir, i) == STATUS_OK) (void)remove(path);
 }
 
+/* m->direct: without files of parts; false afterwards, and nothing is done: that is impossible. */
 static enum status merge(struct merging *m, const char *dir) {
+    const bool wanted = m->direct;
     TRY(index_parts_plan_read(&m->plan, m->work));
     TRY(writer_open(&m->w, dir, NULL, false));
     TRY(read_store(m, &m->report->already));
@@ -334,8 +409,10 @@ static enum status merge(struct merging *m, const char *dir) {
                                      .work = m->work,
                                      .rows = {m->shards, m->w->published.shards, &m->landmarks, m->encoded},
                                      .dropped = landmarks_dropped(&m->landmarks)};
-    TRY(part_files_find(&m->files, &of));
-    m->report->parts = m->files.parts;
+    if (m->direct) TRY(check_direct(m));
+    if (wanted && !m->direct) return STATUS_OK;
+    if (!m->direct) TRY(part_files_find(&m->files, &of));
+    m->report->parts = m->direct ? 1 : m->files.parts;
     const int64_t first = m->made.index.next_number;
     enum status s = write_files(m, &of);
     if (s != STATUS_OK) remove_files(m, first);
@@ -347,9 +424,9 @@ enum status store_index_check_writable(const char *dir) {
     return frozen_refuse(dir);
 }
 
-enum status store_index_merge(struct store_index_parts_report *out, const char *dir, const char *work,
-                              const struct store_publish *how) {
-    struct merging m = {.work = work, .how = how, .report = out};
+static enum status merge_or_make(struct store_index_parts_report *out, const char *dir, const char *work,
+                                 const struct store_publish *how, bool *direct) {
+    struct merging m = {.work = work, .how = how, .report = out, .direct = *direct};
     *out = (struct store_index_parts_report){0};
     enum status s = merge(&m, dir);
     if (s == STATUS_OK) {
@@ -359,6 +436,7 @@ enum status store_index_merge(struct store_index_parts_report *out, const char *
         out->segments = m.made.n;
         out->generation = (uint64_t)m.w->published.number;
     }
+    *direct = m.direct;
     file_unmap(&m.template);
     part_files_free(&m.files);
     landmarks_close(&m.landmarks);
@@ -366,4 +444,19 @@ enum status store_index_merge(struct store_index_parts_report *out, const char *
     memory_free(m.segments);
     store_writer_close(m.w);
     return s;
+}
+
+enum status store_index_merge(struct store_index_parts_report *out, const char *dir, const char *work,
+                              const struct store_publish *how) {
+    bool direct = false;
+    return merge_or_make(out, dir, work, how, &direct);
+}
+
+enum status store_index_make(struct store_index_parts_report *out, const char *dir, const char *work,
+                             const struct store_publish *how) {
+    bool direct = true;
+    TRY(merge_or_make(out, dir, work, how, &direct));
+    if (direct || out->already) return STATUS_OK;
+    TRY(store_index_fill(out, dir, work, 1, 1, how));
+    return store_index_merge(out, dir, work, how);
 }
