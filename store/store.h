@@ -27,7 +27,7 @@
 #include "base/progress.h"
 #include "base/status.h"
 #include "base/system/threads.h"
-#include "store/assignment.h"
+#include "store/index/assign_rows.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -298,7 +298,7 @@ struct store_publish {
     struct threads *threads;
     const struct progress *progress;
     struct store_clustering clustering;
-    struct store_assignment assignment;  /* store/assignment.h; for the types that it can assign */
+    struct store_assignment assignment;  /* store/index/assign_rows.h; for the types that it can assign */
     /* for store_writer_publish: published documents, ascending, that the same transaction deletes, as store_delete
      * does */
     const int64_t *replaced; int64_t n_replaced;

@@ -48,8 +48,8 @@ enum status store_index_fill(struct store_index_parts_report *out, const char *d
  * and the command that makes it again. After a failure the store is unchanged. */
 enum status store_index_merge(struct store_index_parts_report *out, const char *dir, const char *work,
                               const struct store_publish *how);
-/* Fills one part and merges it. If how->assignment assigns the rows and they fit in how->max_ram, they are written to the
- * store at once, without files in `work`; then no other process can write to the store meanwhile. */
+/* Fills one part and merges it. If how->assignment assigns the rows and they fit in how->max_ram, they are written to
+ * the store at once, without files in `work`; then no other process can write to the store meanwhile. */
 enum status store_index_make(struct store_index_parts_report *out, const char *dir, const char *work,
                              const struct store_publish *how);
 /* STATUS_READ_ONLY: the store is a snapshot, which cannot get an index. */

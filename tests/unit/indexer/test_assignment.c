@@ -319,7 +319,7 @@ static void test_all(const char *kind) {
     test_small(&d, "IVF24,SQ4");
     test_parts(&d, "IVF32_HNSW8,SQ8", false);
     test_parts(&d, "IVF24,SQ8", true);
-    test_parts(&d, "IVF2000_HNSW32,Flat", false);
+    test_parts(&d, "IVF400_HNSW32,Flat", false);
     test_faiss(&d, "IVF32_HNSW8,SQ8");
     test_faiss(&d, "IVF64,PQ4np");
     devices_close(&d);

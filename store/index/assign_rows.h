@@ -1,9 +1,9 @@
-/* assignment.h -- computes to which list of an inverted file each row belongs, instead of FAISS (store/store.h).
+/* assign_rows.h -- computes to which list of an inverted file each row belongs, instead of FAISS (store/store.h).
  *
- * A row belongs to the list with whose centroid its inner product is greatest; among equal products to the smaller list.
- * The products are rounded, so different methods can differ for rows between two centroids. All rows of one index are
- * assigned by one method. By one method a row's list depends on the row and its chunk id only: not on the
- * number of devices, nor on the range of a call. */
+ * A row belongs to the list with whose centroid its inner product is greatest; among equal products to the smaller
+ * list. The products are rounded, so different methods can differ for rows between two centroids. All rows of one index
+ * are assigned by one method. By one method a row's list depends on the row and its chunk id only: not on the number of
+ * devices, nor on the range of a call. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
