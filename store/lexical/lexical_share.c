@@ -30,7 +30,9 @@ enum status lexical_share_create(struct lexical_share **out, const char *folder,
     s->ids = ids;
     s->vocab = vocab;
     enum status status;
-    TRY_GOTO(status, runs_create(&s->runs, folder, max_ram), out);
+    const uint64_t v = (uint64_t)vocab, begin = (uint64_t)ids.begin, end = (uint64_t)ids.end;
+    const struct runs_range keys[] = {{begin, end}, {v + begin * v, v + end * v}};
+    TRY_GOTO(status, runs_create(&s->runs, folder, max_ram, keys, ARRAY_LEN(keys)), out);
     TRY_GOTO(status, spool_create(&s->lists, folder), out);
     TRY_GOTO(status, spool_create(&s->entries, folder), out);
     *out = s;
