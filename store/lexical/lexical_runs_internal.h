@@ -14,10 +14,10 @@ enum status spool_create(struct spool **out, const char *folder);
 void spool_free(struct spool *s);                         /* NULL is fine */
 enum status spool_write(struct spool *s, const void *data, size_t bytes);
 uint64_t spool_bytes(const struct spool *s);
+/* Writes what is in the buffer. After that, and until spool_write, any number of threads may read. */
+enum status spool_flush(struct spool *s);
 /* the range must have been written */
 enum status spool_read(struct spool *s, void *out, size_t bytes, uint64_t offset);
-/* Appends the whole contents, in order, to the file of a writer. */
-enum status spool_copy(struct spool *s, struct file_writer *to);
 
 enum { RUNS_CHUNK_BITS = 24 };           /* keys have the other 40 bits */
 enum { RUNS_CHUNK_MASK = (1 << RUNS_CHUNK_BITS) - 1, RUNS_RANGES_MAX = 2 };

@@ -45,7 +45,8 @@ void spool_free(struct spool *s) {
     memory_free(s);
 }
 
-static enum status spool_flush(struct spool *s) {
+enum status spool_flush(struct spool *s) {
+    if (s->buffered == 0) return STATUS_OK;
     for (size_t done = 0; done < s->buffered;) {
         ssize_t n = pwrite(s->fd, s->buffer + done, s->buffered - done, (off_t)(s->written + done));
         if (n < 0) return fail_errno("%s: cannot write a temporary file in this folder", s->folder);
@@ -81,19 +82,4 @@ enum status spool_read(struct spool *s, void *out, size_t bytes, uint64_t offset
         done += (size_t)n;
     }
     return STATUS_OK;
-}
-
-enum status spool_copy(struct spool *s, struct file_writer *to) {
-    static const uint64_t part = 1 << 15;
-    uint8_t *bytes;
-    TRY(memory_allocate(&bytes, part));
-    uint64_t all = spool_bytes(s);
-    enum status status = STATUS_OK;
-    for (uint64_t at = 0; at < all && status == STATUS_OK; at += part) {
-        size_t n = (size_t)(all - at < part ? all - at : part);
-        status = spool_read(s, bytes, n, at);
-        if (status == STATUS_OK) status = file_write(to, bytes, n);
-    }
-    memory_free(bytes);
-    return status;
 }
