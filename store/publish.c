@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/index/list_rows_internal.h"
-#include "store/publish_lexical_internal.h"
+#include "store/lexical/lexical_follow_internal.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -308,10 +308,29 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     return fault_point("store:publish:committed");
 }
 
+/* Completes the lexical index before the other index is made, so that it holds no memory meanwhile. */
+static enum status finish_follower(struct store_writer *w, const struct store_publish *how) {
+    struct lexical_follower *f = w->follower;
+    bool done = false;
+    if (!f) return STATUS_OK;
+    w->follower = NULL;
+    w->followed = (struct lexical_segment_record){0};
+    struct lexical_segment_record made;
+    enum status s = STATUS_OK;
+    if (how->lexical == STORE_LEXICAL_ON) s = lexical_follower_finish(f, &made, &done, how);
+    if (done) w->followed = made;
+    lexical_follower_free(f);
+    if (s == STATUS_NO_SPACE)
+        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
+    TRY(s);
+    return done ? fault_point("store:lexical:followed") : STATUS_OK;
+}
+
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how) {
     assert(!w->shard);
     TRY(store_writer_wait(w));
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
+    TRY(finish_follower(w, how));
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;
     TRY(publish_generation(w, &target, how, NULL));

@@ -161,6 +161,14 @@ static enum status open_writer(struct build *b, bool create) {
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
+/* Makes the lexical index of a new store while chunks are encoded. Each of a build's chunks is then in one segment. */
+static enum status follow_words(struct build *b) {
+    const struct indexer_config *c = b->config;
+    const int threads = threads_count(c->device->threads);
+    if (c->append || b->part.parts > 0 || b->lexical == STORE_LEXICAL_OFF || threads < 2) return STATUS_OK;
+    return store_writer_follow(b->writer, b->free_ram / 4, threads / 2);
+}
+
 /* In an update, *taken is false if the document needs no change. */
 static enum status take_planned(const struct build *b, struct store_new_document *d, const struct feed_item *item,
                                 bool *taken) {
@@ -180,7 +188,10 @@ static enum status take_document(struct build *b, struct feed_item *item) {
         r->empty++;
         b->cursor.empty++;
     } else {
-        if (!b->writer) TRY(open_writer(b, true));
+        if (!b->writer) {
+            TRY(open_writer(b, true));
+            TRY(follow_words(b));
+        }
         if (!b->shard_open) TRY(store_shard_begin(b->writer));
         b->shard_open = true;
         TRY(store_shard_document(b->writer, &item->document, &duplicate));
@@ -379,6 +390,7 @@ static enum status open_input(struct build *b) {
     cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
     if (b->plan) cursor_describe_update(&b->cursor, update_plan_generation(b->plan), c->source);
     TRY(resume(b));
+    if (b->writer) TRY(follow_words(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
     const struct feed_config feed = {

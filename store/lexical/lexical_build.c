@@ -31,6 +31,7 @@ struct lexical_builder {
     struct lexical_share *shares[SHARES_MAX];
     int n_shares;
     struct threads *threads;
+    int shares_wanted; /* 0: one for each thread */
     uint64_t max_ram;
     struct lexical_frame frame;
     const struct progress *progress;
@@ -65,6 +66,7 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
     uint8_t header[LEXICAL_HEADER_BYTES];
     b->max_ram = how->max_ram ? how->max_ram : max_ram_default;
     b->threads = how->threads;
+    b->shares_wanted = how->shares;
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
     enum status s;
@@ -92,6 +94,11 @@ void lexical_builder_discard(struct lexical_builder *b) {
     memory_free(b);
 }
 
+void lexical_builder_continue(struct lexical_builder *b, struct threads *threads, const struct progress *progress) {
+    b->threads = threads;
+    b->progress = progress;
+}
+
 int64_t lexical_builder_chunks(const struct lexical_builder *b) {
     return b->frame.chunks;
 }
@@ -103,7 +110,7 @@ int64_t lexical_builder_chunks(const struct lexical_builder *b) {
 static enum status make_shares(struct lexical_builder *b) {
     const int64_t vocab = b->frame.vocab_size;
     const uint64_t fit = b->max_ram / share_ram_min;
-    int64_t wanted = threads_count(b->threads), seen = 0;
+    int64_t wanted = b->shares_wanted > 0 ? b->shares_wanted : threads_count(b->threads), seen = 0;
     if (wanted > SHARES_MAX) wanted = SHARES_MAX;
     if ((uint64_t)wanted > fit) wanted = fit > 1 ? (int64_t)fit : 1;
     uint64_t each = b->max_ram / (uint64_t)wanted;
