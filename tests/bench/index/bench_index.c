@@ -2,11 +2,17 @@
  * tests/device/bench/run_index.sh measures the making of an index.
  *
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
+ *   bench_index --tokens FILE.u16 [tokens (100000000)]
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
- * are all equal. */
+ * are all equal.
+ *
+ * The second form writes token ids below 8192 for tests/device/bench/run_words.sh, in documents that end with 0. An id
+ * is one of eight successors of the id before, half of the time, and otherwise has the frequencies of Zipf's law. So
+ * pairs occur again about as often as in text. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tests/bench/result.h"
@@ -106,8 +112,55 @@ static void make_store(const char *dir, struct rows *r, int64_t chunks) {
         memory_free(buffers[i]);
 }
 
+/* ---- tokens ---- */
+
+struct tokens {
+    uint16_t *out;
+    const uint16_t *zipf; /* [65536] */
+};
+
+static void make_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct tokens *t = context;
+    uint64_t state = (uint64_t)(begin + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint32_t before = 1;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        const uint64_t bits = next(&state);
+        const uint16_t id = t->zipf[bits >> 8 & 65535],
+                       successor = t->zipf[(before * 8 + (bits >> 32 & 7)) * 40503 & 65535];
+        const uint16_t chosen = bits >> 63 ? id : successor;
+        t->out[i] = i % 700 == 699 ? 0 : chosen;
+        before = chosen;
+    }
+}
+
+enum { TOKEN_BLOCK = 1 << 20 };
+static void token_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; i++) /* blocks are fixed, so the ids do not depend on threads */
+        make_tokens(context, i * TOKEN_BLOCK, (i + 1) * TOKEN_BLOCK, worker);
+}
+
+static int write_tokens(const char *path, int64_t n) {
+    static uint16_t zipf[65536];
+    struct threads *threads;
+    struct tokens t = {.zipf = zipf};
+    for (int i = 0; i < 65536; i++)
+        zipf[i] = (uint16_t)exp((double)i / 65536 * log(8191)); /* 1 .. 8190 */
+    n = (n + TOKEN_BLOCK - 1) / TOKEN_BLOCK * TOKEN_BLOCK;
+    CHECK_OK(threads_create(&threads, 0));
+    CHECK_OK(memory_allocate(&t.out, (size_t)n));
+    threads_for(threads, n / TOKEN_BLOCK, 1, token_blocks, &t);
+    CHECK_OK(file_save(path, t.out, (size_t)n * sizeof *t.out));
+    printf("tokens,%lld\n", (long long)n);
+    memory_free(t.out);
+    threads_free(threads);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     result_begin("bench_index", &argc, argv);
+    if (argc > 2 && strcmp(argv[1], "--tokens") == 0)
+        return write_tokens(argv[2], argc > 3 ? atoll(argv[3]) : 100000000);
     if (argc < 2) {
         fprintf(stderr, "usage: bench_index FOLDER [chunks] [dim] [clusters] [--json FILE]\n");
         return 2;
