@@ -12,8 +12,8 @@ struct lexical_chunk {
 };
 /* Adds a chunk to a builder. STATUS_CORRUPT: the run or its tokens are damaged. ids: [chunk_tokens], overwritten. */
 struct lexical_builder;
-enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writer *w, const struct lexical_chunk *chunk,
-                              int32_t *ids);
+enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writer *w,
+                              const struct lexical_chunk *chunk, int32_t *ids);
 
 struct lexical_request {
     const struct shard_record *shards; int64_t n_shards;  /* of the generation that will be published */

@@ -308,8 +308,8 @@ static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
 }
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
 /* Makes the lexical index while shards are sealed, by `threads` threads of its own: for a store in which nothing is
- * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has the
- * same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */
+ * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has
+ * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */
 enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
  * transaction that makes a new generation. Does nothing if it exists, or is absent, before the call. Memory as in

@@ -2,8 +2,8 @@
  * being made, so that publishing need not read all tokens.
  *
  * A thread waits for shards that are recorded. It reads their tokens from their files and adds their chunks to a
- * builder, with a pool of threads of its own. Nothing else uses what it makes until lexical_follower_finish. Shards that
- * an earlier, killed process recorded are read, too. */
+ * builder, with a pool of threads of its own. Nothing else uses what it makes until lexical_follower_finish. Shards
+ * that an earlier, killed process recorded are read, too. */
 #pragma once
 #include "store/publish_lexical_internal.h"
 
