@@ -173,19 +173,16 @@ static void small_store(const char *dir, struct store_publish how) {
 static void test_small(const struct devices *d, const char *index) {
     char faiss[700], own[700], a[900], b[900];
     struct device_group group = {(struct device **)(uintptr_t)d->list, 2};
-    struct threads *pool;
-    CHECK_OK(threads_create(&pool, 3));
     snprintf(faiss, sizeof faiss, "%s/%s-%s-faiss", test_folder(), d->kind, index);
     snprintf(own, sizeof own, "%s/%s-%s-own", test_folder(), d->kind, index);
     small_store(faiss, (struct store_publish){.index = index});
-    small_store(own, (struct store_publish){.index = index, .assignment = assignment_on(&group), .threads = pool});
+    small_store(own, (struct store_publish){.index = index, .assignment = assignment_on(&group)});
     for (int file = 1; file <= 2; file++) {
         snprintf(a, sizeof a, "%s/index/%05d.faiss", faiss, file);
         snprintf(b, sizeof b, "%s/index/%05d.faiss", own, file);
         CHECK(file_exists(a) && parts_same_file(a, b));
     }
     parts_verify(own);
-    threads_free(pool);
 }
 
 /* ---- parts ---- */
@@ -261,6 +258,7 @@ static void test_parts(const struct devices *d, const char *index, bool drop) {
     CHECK_OK(store_index_parts_remove(work, index));
 
     CHECK_OK(store_index_train(&report, direct, work, &how));
+    CHECK_OK(threads_create(&how.threads, 3)); /* after the training, where FAISS would use them */
     CHECK_OK(store_index_make(&report, direct, work, &how));
     CHECK_EQ(report.segments, drop ? 2 : 1);
     CHECK(!report.already);
@@ -269,6 +267,8 @@ static void test_parts(const struct devices *d, const char *index, bool drop) {
     CHECK_OK(store_index_make(&report, direct, work, &how));
     CHECK(report.already);
     CHECK_OK(store_index_parts_remove(work, index));
+    threads_free(how.threads);
+    how.threads = NULL;
 
     /* too little memory for all rows: through files */
     copy_store(direct, many);
