@@ -399,7 +399,8 @@ static enum status open_input(struct build *b) {
         .ids = indexer_ids_rules(c->model, c->tokenizer),
         .plan = b->plan,
         .source = b->plan ? c->source : NULL,
-        .workers = 1 + threads / 16, /* one feeds many encoder threads */
+        /* one feeds many encoder threads; a GPU encodes faster than ten threads tokenize */
+        .workers = c->device->shares_memory ? 1 + threads / 16 : 2 + threads / 2,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
     return feed_open(&b->feed, &feed);

@@ -3,6 +3,7 @@
  *
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
  *   bench_index --tokens FILE.u16 [tokens (100000000)]
+ *   bench_index --text FILE.jsonl [bytes (400000000)]
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
@@ -157,10 +158,42 @@ static int write_tokens(const char *path, int64_t n) {
     return 0;
 }
 
+/* ---- text ---- */
+
+/* Words of 1 to 4 syllables, in documents of some 4 KB, a JSON object each. */
+static int write_text(const char *path, int64_t bytes) {
+    enum { WORDS = 30000, WORD_MAX = 16, LINE = 4096 };
+    static const char *const syllables[] = {"ta", "re", "in", "so", "mer", "al", "ton", "we",
+                                            "ci", "ne", "ly", "or", "sta", "de", "us",  "ge"};
+    static char words[WORDS][WORD_MAX];
+    struct file_writer *w;
+    char line[LINE + 64];
+    uint64_t state = 7;
+    for (int i = 0; i < WORDS; i++) {
+        const int n = i < 60 ? 1 : i < 2000 ? 2 : i < 15000 ? 3 : 4;
+        for (int k = 0; k < n; k++)
+            strcat(words[i], syllables[next(&state) >> 40 & 15]);
+    }
+    CHECK_OK(file_create(&w, path));
+    for (int64_t documents = 0; (int64_t)file_written(w) < bytes; documents++) {
+        size_t used = (size_t)snprintf(line, sizeof line, "{\"text\": \"");
+        while (used < LINE) {
+            const double u = (double)(next(&state) >> 11) * 0x1p-53;
+            const char *word = words[(int)(exp(u * log(WORDS)) - 1)];
+            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s ", word, next(&state) >> 60 ? "" : ",");
+        }
+        used += (size_t)snprintf(line + used, sizeof line - used, "%lld\"}\n", (long long)documents);
+        CHECK_OK(file_write(w, line, used));
+    }
+    CHECK_OK(file_publish(w));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     result_begin("bench_index", &argc, argv);
     if (argc > 2 && strcmp(argv[1], "--tokens") == 0)
         return write_tokens(argv[2], argc > 3 ? atoll(argv[3]) : 100000000);
+    if (argc > 2 && strcmp(argv[1], "--text") == 0) return write_text(argv[2], argc > 3 ? atoll(argv[3]) : 400000000);
     if (argc < 2) {
         fprintf(stderr, "usage: bench_index FOLDER [chunks] [dim] [clusters] [--json FILE]\n");
         return 2;
