@@ -215,6 +215,26 @@ enum status list_stream_read(struct list_stream *s, const uint8_t **bytes, size_
     return STATUS_OK;
 }
 
+enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes, const char *path) {
+    while (bytes > 0) {
+        size_t some = s->filled - s->used;
+        if (some > bytes) some = (size_t)bytes;
+        if (some > 0) {
+            memcpy(out, s->buffer + s->used, some);
+            s->used += some;
+        } else {
+            some = bytes < VERIFY_BUFFER ? (size_t)bytes : VERIFY_BUFFER; /* its checksum is computed in the cache */
+            if (some > s->end - s->at) return damaged(path, "its lists are longer than they should be together");
+            TRY(read_at(path, out, some, s->at));
+            s->crc = crc32c(s->crc, out, some);
+            s->at += some;
+        }
+        out += some;
+        bytes -= some;
+    }
+    return STATUS_OK;
+}
+
 enum status list_stream_end(const struct list_stream *s, const struct list_file *f, enum list_section section,
                             const char *path) {
     static const char *const names[LIST_SECTIONS] = {"sizes", "codes", "ids"};

@@ -51,6 +51,8 @@ void list_stream_begin(struct list_stream *s, const struct list_file *f, enum li
                        size_t capacity);
 /* Gives *n bytes, from 1 to `wanted`, which are valid until the next call. STATUS_CORRUPT: no byte is left. */
 enum status list_stream_read(struct list_stream *s, const uint8_t **bytes, size_t *n, size_t wanted, const char *path);
+/* Copies `bytes` bytes to `out`. */
+enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes, const char *path);
 /* Call it after the last byte. STATUS_CORRUPT: the checksum differs. */
 enum status list_stream_end(const struct list_stream *s, const struct list_file *f, enum list_section section,
                             const char *path);

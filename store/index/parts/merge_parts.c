@@ -2,8 +2,8 @@
  *
  * The files of all parts are read once and at the same time: for list 0 the codes of the first file, of the second,
  * ..., then their ids; then the same for list 1. Files ascend by their chunks, and so do the ids of the merged list.
- * The result is an inverted file as FAISS writes it. Memory is one number per list, and three buffers for each file of
- * a part.
+ * The result is an inverted file as FAISS writes it. Memory is one number per list, three buffers for each file of
+ * a part, and a window of as many lists as fit in the rest, which several threads read and write.
  *
  * Dropped chunks are in no segment, so each range of chunks between them gets a segment. publish_generation makes the
  * new files visible. A kill before that leaves files without a record, which the next writer removes. */
@@ -15,13 +15,14 @@
 #include "store/index/list_rows_internal.h"
 #include "store/index/parts/index_parts_internal.h"
 #include "store/index/parts/list_file_internal.h"
+#include "store/index/parts/merge_window_internal.h"
 #include "store/index/parts/part_files_internal.h"
 #include "store/index/segment_check_internal.h"
 #include "store/writer_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { BUFFER_MIN = 4096, BUFFER_MAX = 1 << 20 };
+enum { BUFFER_MIN = 4096, BUFFER_MAX = 1 << 20, WINDOW_MIN = 1 << 20, WINDOW_MAX = 1 << 29 };
 
 struct source {
     const struct part_file *file;
@@ -54,6 +55,7 @@ struct merging {
     uint8_t *buffers;
     size_t buffer;   /* bytes of one buffer */
     uint64_t *sizes; /* [lists] */
+    struct merge_window window;
 };
 
 static enum status source_path(char out[FILE_PATH_MAX], struct merging *m, const struct source *s) {
@@ -132,20 +134,6 @@ static enum status add_sizes(struct merging *m) {
     return STATUS_OK;
 }
 
-/* Checks that the ids are of the file's chunks, and ascend within a list. */
-static enum status check_ids(const struct source *s, const char *path, const uint8_t *bytes, size_t n,
-                             int64_t *before) {
-    const struct list_file_head *h = &s->file->file.head;
-    for (size_t i = 0; i < n; i += 8) {
-        int64_t id;
-        memcpy(&id, bytes + i, sizeof id);
-        if (id <= *before || id < h->first_chunk || id >= h->first_chunk + h->rows)
-            return fail(STATUS_CORRUPT, "%s: id %lld is not one of its chunks, or out of order", path, (long long)id);
-        *before = id;
-    }
-    return STATUS_OK;
-}
-
 static enum status copy_section(struct merging *m, struct file_writer *out, struct source *s,
                                 enum list_section section) {
     char path[FILE_PATH_MAX];
@@ -157,7 +145,7 @@ static enum status copy_section(struct merging *m, struct file_writer *out, stru
         const uint8_t *bytes;
         size_t n;
         TRY(list_stream_read(&s->streams[section], &bytes, &n, left < m->buffer ? (size_t)left : m->buffer, path));
-        if (section == LIST_IDS) TRY(check_ids(s, path, bytes, n, &before));
+        if (section == LIST_IDS) TRY(merge_check_ids(&s->file->file.head, path, bytes, n, &before));
         TRY(file_write(out, bytes, n));
         left -= n;
     }
@@ -173,11 +161,85 @@ static enum status copy_list(struct merging *m, struct file_writer *out) {
     return STATUS_OK;
 }
 
+/* ---- many lists at a time ---- */
+
+/* Memory for a window: what the limit leaves beside the buffers, at most WINDOW_MAX bytes. Too little: window.memory is
+ * NULL, and lists are copied one by one. */
+static enum status window_open(struct merging *m) {
+    const uint64_t max_ram = store_publish_max_ram(m->how), blocks = (uint64_t)threads_count(m->how->threads) << 20;
+    const uint64_t used = 16 * m->layout.lists + m->template.size + (4 << 20) + blocks +
+                          (uint64_t)m->n_sources * (LIST_SECTIONS * m->buffer + sizeof *m->window.sources);
+    struct merge_window *w = &m->window;
+    *w = (struct merge_window){
+        .n_sources = m->n_sources, .code_bytes = m->layout.code_bytes, .work = m->work, .parts = m->files.parts};
+    uint64_t left = max_ram > used ? (max_ram - used) / 2 : 0;
+    if (left > WINDOW_MAX) left = WINDOW_MAX;
+    w->lists_max = (int64_t)(left / 4 / 8 / (uint64_t)(m->n_sources + 1)) - 1;
+    if (w->lists_max > (int64_t)m->layout.lists) w->lists_max = (int64_t)m->layout.lists;
+    if (w->lists_max < 1 || left < WINDOW_MIN) return STATUS_OK;
+    w->capacity = left / 4 * 3;
+    TRY(memory_allocate_zero(&w->sources, (size_t)m->n_sources));
+    TRY(memory_allocate(&w->output, (size_t)w->lists_max + 1));
+    for (int64_t i = 0; i < m->n_sources; i++) {
+        w->sources[i].file = m->sources[i].file;
+        w->sources[i].streams = m->sources[i].streams;
+        TRY(memory_allocate(&w->sources[i].begin, (size_t)w->lists_max + 1));
+    }
+    return memory_allocate(&w->memory, (size_t)w->capacity);
+}
+
+static void window_close(struct merge_window *w) {
+    for (int64_t i = 0; w->sources && i < w->n_sources; i++)
+        memory_free(w->sources[i].begin);
+    memory_free(w->sources);
+    memory_free(w->output);
+    memory_free(w->memory);
+    *w = (struct merge_window){0};
+}
+
+/* The number of lists from `first` that fit in the window; 0: not even one. */
+static int64_t window_lists(const struct merging *m, uint64_t first) {
+    const struct merge_window *w = &m->window;
+    uint64_t bytes = 0;
+    int64_t n = 0;
+    for (uint64_t l = first; w->memory && n < w->lists_max && l < m->layout.lists; l++, n++) {
+        bytes += m->sizes[l] * (w->code_bytes + 8);
+        if (bytes > w->capacity) break;
+    }
+    return n;
+}
+
+static enum status copy_window(struct merging *m, struct file_writer *out, int64_t lists) {
+    struct merge_window *w = &m->window;
+    uint64_t rows = 0;
+    w->lists = lists;
+    for (int64_t i = 0; i < m->n_sources; i++) {
+        uint64_t *begin = w->sources[i].begin;
+        begin[0] = 0;
+        for (int64_t l = 0; l < lists; l++) {
+            TRY(next_size(m, &m->sources[i]));
+            begin[l + 1] = begin[l] + m->sources[i].n;
+            rows += m->sources[i].n;
+            if (rows * (w->code_bytes + 8) > w->capacity)
+                return fail(STATUS_CORRUPT, "%s: the sizes of lists changed while they were read", m->work);
+        }
+    }
+    const enum status s = merge_window_read(w, m->how->threads);
+    if (s != STATUS_OK) m->current = w->failed->file;
+    TRY(s);
+    return file_write_blocks(out, w->output[lists], m->how->threads, merge_window_fill, w, NULL);
+}
+
 static enum status copy_lists(struct merging *m, struct file_writer *out) {
     begin_streams(m);
-    for (uint64_t l = 0; l < m->layout.lists; l++) {
-        TRY(copy_list(m, out));
-        m->rows += (int64_t)m->sizes[l];
+    for (uint64_t l = 0; l < m->layout.lists;) {
+        const int64_t lists = window_lists(m, l), n = lists > 0 ? lists : 1;
+        if (lists > 0)
+            TRY(copy_window(m, out, lists));
+        else
+            TRY(copy_list(m, out));
+        for (int64_t i = 0; i < n; i++)
+            m->rows += (int64_t)m->sizes[l++];
         progress_step(m->how->progress, "merge index", "chunks", m->rows, m->files.rows);
         if (progress_stop_requested(m->how->progress))
             return fail(STATUS_INTERRUPTED, "%s: stopped; the store is as it was: run the same command again",
@@ -216,7 +278,9 @@ static enum status merge_files(struct merging *m, int64_t first, int64_t n, stru
     TRY(index_path(path, m->w->dir, r.number));
     TRY(file_create(&out, path));
     enum status s = open_sources(m, first, n);
+    if (s == STATUS_OK) s = window_open(m);
     if (s == STATUS_OK) s = write_segment(m, &r, out);
+    window_close(&m->window);
     close_sources(m);
     if (s != STATUS_OK) {
         file_discard(out);
