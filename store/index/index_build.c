@@ -95,9 +95,8 @@ enum status index_build_train(const struct index_build *b, struct vectors *v, co
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)all * (size_t)b->landmarks->dim));
     enum status s = sample_rows(b, rows, n, all);
-    int threads = threads_count(b->how->threads);
     if (s == STATUS_OK && b->how->clustering.fit)
-        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads, b->how->progress);
+        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, b->how->threads, b->how->progress);
     if (s == STATUS_INTERRUPTED && progress_stop_requested(b->how->progress)) s = index_build_check_stop(b);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->dir, status_message());

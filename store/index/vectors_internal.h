@@ -28,9 +28,10 @@ void vectors_free(struct vectors *v);                     /* NULL is fine */
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
 /* Sets the centroids of an inverted file's lists to those that clustering->fit computes from the first n of `all` rows.
  * Call it before vectors_train, which trains everything else. If an OPQ rotation comes before the lists, it is trained
- * first, with all rows. STATUS_UNSUPPORTED: there are no such lists, or another transform comes before them. */
+ * first, with all rows. The result does not depend on `threads`. STATUS_UNSUPPORTED: there are no such lists, or
+ * another transform comes before them. */
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int64_t all, int threads, const struct progress *progress);
+                                   int64_t n, int64_t all, struct threads *threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. The list and
  * the code of a row do not depend on `threads`. They can depend on the other rows of the call, except for the types of
