@@ -27,6 +27,7 @@ mkdir -p "$work" || exit 1
 trap 'rm -rf "$work"' EXIT
 failed=0
 gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+[ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
 echo "host: $gpus GPUs ($(nvidia-smi -L 2>/dev/null | head -n 1 | cut -d '(' -f 1)), $(nproc) processors"
 "$folder/bench_index" "$work/store" "$chunks" "$dim" || { echo "FAILED bench_index"; exit 1; }
 
