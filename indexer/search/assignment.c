@@ -12,20 +12,21 @@ struct assign_lane {
     struct device *device;
     pthread_mutex_t lock; /* held by the thread that uses the device */
     struct mat centroids;
-    void *rows; /* [BLOCK, dim]; of the device, as all that follows; NULL: memory is shared */
+    void *rows; /* [BLOCK, width]; of the device, as all that follows; NULL: memory is shared */
     int64_t *list, *visible;
     float *score;
 };
 
 struct assign_slot {
     struct assign_lane *lane;
-    void *rows;    /* [BLOCK, dim], host memory of the device */
+    void *rows;    /* [BLOCK, width], host memory of the device */
     int64_t *list; /* [BLOCK], the same */
     struct assign_slot *next;
 };
 
 struct assigner {
     int n, dim;
+    int width; /* numbers of a row on the device: dim rounded up to 8, for tensor cores; the rest is 0 */
     enum dtype type;
     struct assign_lane *lanes;
     struct assign_slot *slots, *unused, *last; /* a queue, so that the devices take turns */
@@ -60,17 +61,20 @@ static struct assign_slot *slot_take(struct assigner *a) {
 /* ---- opening ---- */
 
 static enum status lane_centroids(struct assign_lane *l, const struct assigner *a, const float *centroids) {
-    const size_t count = (size_t)(l->centroids.rows * l->centroids.cols);
-    uint16_t *half;
-    if (a->type == DTYPE_F32) {
-        device_upload(l->device, l->centroids.data, centroids, count * sizeof *centroids);
-        return device_sync(l->device);
+    const size_t bytes = mat_bytes(l->centroids), number = (size_t)dtype_bytes(a->type);
+    uint8_t *padded;
+    TRY(memory_allocate_zero(&padded, bytes));
+    for (int64_t i = 0; i < l->centroids.rows; i++) {
+        const float *from = centroids + i * a->dim;
+        uint8_t *to = padded + (size_t)(i * a->width) * number;
+        if (a->type == DTYPE_F16)
+            half_to_f16_row((uint16_t *)(void *)to, from, (size_t)a->dim);
+        else
+            memcpy(to, from, (size_t)a->dim * number);
     }
-    TRY(memory_allocate(&half, count));
-    half_to_f16_row(half, centroids, count);
-    device_upload(l->device, l->centroids.data, half, count * sizeof *half);
+    device_upload(l->device, l->centroids.data, padded, bytes);
     const enum status s = device_sync(l->device);
-    memory_free(half);
+    memory_free(padded);
     return s;
 }
 
@@ -87,10 +91,10 @@ static enum status lane_visible(struct assign_lane *l) {
 
 static enum status lane_open(struct assigner *a, struct assign_lane *l, struct assign_slot *slots,
                              const float *centroids, int64_t lists) {
-    const size_t row_bytes = (size_t)(a->dim * dtype_bytes(a->type));
+    const size_t row_bytes = (size_t)(a->width * dtype_bytes(a->type));
     struct device *dev = l->device;
     device_enter(dev);
-    l->centroids = mat_dense(NULL, a->type, lists, a->dim);
+    l->centroids = mat_dense(NULL, a->type, lists, a->width);
     TRY(device_allocate(dev, &l->centroids.data, (size_t)lists * row_bytes));
     TRY(device_allocate(dev, &l->list, BLOCK));
     TRY(device_allocate(dev, &l->visible, BLOCK));
@@ -139,6 +143,7 @@ static enum status assign_open(void *context, void **out, const float *centroids
     TRY(memory_allocate_zero(&a, 1));
     a->dim = dim;
     a->type = group->devices[0]->shares_memory ? DTYPE_F32 : DTYPE_F16;
+    a->width = (dim + 7) / 8 * 8;
     enum status s = memory_allocate_zero(&a->lanes, (size_t)group->n);
     if (s == STATUS_OK) s = memory_allocate_zero(&a->slots, (size_t)group->n * SLOTS);
     if (s != STATUS_OK) {
@@ -171,16 +176,22 @@ static enum status assign_open(void *context, void **out, const float *centroids
 /* Rows of the block before and after the call's are zero. */
 static void slot_read(const struct assigner *a, struct assign_slot *slot, struct store_assign_rows rows, int64_t first,
                       int64_t n) {
-    const size_t row_bytes = (size_t)(a->dim * dtype_bytes(a->type)), at = (size_t)(first % BLOCK) * row_bytes;
-    uint8_t *to = slot->rows;
+    const size_t number = (size_t)dtype_bytes(a->type), row_bytes = (size_t)a->width * number;
+    const size_t at = (size_t)(first % BLOCK) * row_bytes, dim_bytes = (size_t)a->dim * number;
+    uint8_t *to = slot->rows, *from = to + at + (size_t)n * (row_bytes - dim_bytes);
     memset(to, 0, at);
-    rows.read(rows.context, to + at, a->type == DTYPE_F16, first, n);
+    rows.read(rows.context, from, a->type == DTYPE_F16, first, n);
+    for (int64_t i = 0; i < n && row_bytes != dim_bytes; i++) { /* each row moves to the front, or stays */
+        uint8_t *row = to + at + (size_t)i * row_bytes;
+        memmove(row, from + (size_t)i * dim_bytes, dim_bytes);
+        memset(row + dim_bytes, 0, row_bytes - dim_bytes);
+    }
     memset(to + at + (size_t)n * row_bytes, 0, (size_t)(BLOCK - first % BLOCK - n) * row_bytes);
 }
 
 static enum status slot_compute(const struct assigner *a, struct assign_slot *slot) {
     struct assign_lane *l = slot->lane;
-    struct mat rows = mat_dense(device_side(l->device, slot->rows, l->rows), a->type, BLOCK, a->dim);
+    struct mat rows = mat_dense(device_side(l->device, slot->rows, l->rows), a->type, BLOCK, a->width);
     pthread_mutex_lock(&l->lock);
     device_enter(l->device);
     device_upload(l->device, rows.data, slot->rows, mat_bytes(rows));
