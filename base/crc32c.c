@@ -25,6 +25,26 @@ uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes) {
     return ~c;
 }
 
+/* The product of two polynomials modulo the checksum's. Bit 31 is the coefficient of x^0. */
+static uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = UINT32_C(1) << 31; bit; bit >>= 1) {
+        if (a & bit) product ^= b;
+        b = B1(b);
+    }
+    return product;
+}
+
+/* A checksum is linear: bytes after a multiply its remainder by x^8 each. */
+uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes) {
+    uint32_t power = UINT32_C(1) << 23; /* x^8 */
+    for (; bytes > 0; bytes >>= 1) {
+        if (bytes & 1) a = multiply(a, power);
+        power = multiply(power, power);
+    }
+    return a ^ b;
+}
+
 #if defined(__SSE4_2__)
 #include <nmmintrin.h>
 

@@ -4,6 +4,7 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "base/system/threads.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -160,6 +161,66 @@ enum status file_write(struct file_writer *w, const void *data, size_t bytes) {
     memcpy(w->buffer + w->buffered, data, bytes);
     w->buffered += bytes;
     return STATUS_OK;
+}
+
+struct blocks {
+    struct file_writer *w;
+    uint64_t bytes;
+    file_fill *fill;
+    void *context;
+    uint8_t *buffers; /* one for each thread */
+    uint32_t *crc;    /* of each block */
+    _Atomic int error;
+};
+
+static void write_block(struct blocks *b, int64_t block, uint8_t *buffer) {
+    const uint64_t at = (uint64_t)block * BUFFER_BYTES;
+    const size_t n = b->bytes - at < BUFFER_BYTES ? (size_t)(b->bytes - at) : BUFFER_BYTES;
+    b->fill(b->context, buffer, at, n);
+    b->crc[block] = crc32c(0, buffer, n);
+    for (size_t done = 0; done < n;) {
+        const ssize_t some = pwrite(b->w->fd, buffer + done, n - done, (off_t)(b->w->written + at + done));
+        if (some < 0 && errno == EINTR) continue;
+        if (some < 0) {
+            b->error = errno;
+            return;
+        }
+        done += (size_t)some;
+    }
+}
+
+static void write_block_range(void *context, int64_t begin, int64_t end, int worker) {
+    struct blocks *b = context;
+    for (int64_t i = begin; i < end && !b->error; i++)
+        write_block(b, i, b->buffers + (size_t)worker * BUFFER_BYTES);
+}
+
+enum status file_write_blocks(struct file_writer *w, uint64_t bytes, struct threads *pool, file_fill *fill,
+                              void *context, uint32_t *crc) {
+    const int64_t n = (int64_t)((bytes + BUFFER_BYTES - 1) / BUFFER_BYTES);
+    struct blocks b = {.w = w, .bytes = bytes, .fill = fill, .context = context};
+    uint32_t all = 0;
+    enum status s;
+    if (crc) *crc = 0;
+    if (bytes == 0) return STATUS_OK;
+    TRY(flush(w));
+    TRY_GOTO(s, memory_allocate(&b.buffers, (size_t)threads_count(pool) * BUFFER_BYTES), out);
+    TRY_GOTO(s, memory_allocate(&b.crc, (size_t)n), out);
+    threads_for(pool, n, 1, write_block_range, &b);
+    errno = b.error;
+    if (b.error || lseek(w->fd, (off_t)(w->written + bytes), SEEK_SET) < 0) {
+        s = fail_errno("%s: cannot write", w->temporary);
+        goto out;
+    }
+    for (int64_t i = 0; i < n; i++)
+        all = crc32c_join(all, b.crc[i], i + 1 < n ? BUFFER_BYTES : bytes - (uint64_t)i * BUFFER_BYTES);
+    w->crc = crc32c_join(w->crc, all, bytes);
+    w->written += bytes;
+    if (crc) *crc = all;
+out:
+    memory_free(b.buffers);
+    memory_free(b.crc);
+    return s;
 }
 
 uint64_t file_written(const struct file_writer *w) {

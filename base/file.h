@@ -18,8 +18,14 @@ void file_release_pages(const struct file_map *map);
  * a killed process is reused by the next writer of the path. STATUS_INVALID: the path is a link, a device or a folder,
  * which the rename would replace. */
 struct file_writer;
+struct threads;                          /* base/system/threads.h */
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);
+/* Appends `bytes` bytes, in blocks of 1 MiB that the threads of a pool make and write at the same time. fill writes
+ * bytes at .. at + n - 1 of them to `out`. *crc (NULL is fine): their CRC32C. */
+typedef void file_fill(void *context, uint8_t *out, uint64_t at, size_t n);
+enum status file_write_blocks(struct file_writer *w, uint64_t bytes, struct threads *pool, file_fill *fill,
+                              void *context, uint32_t *crc);
 uint64_t file_written(const struct file_writer *w);       /* bytes so far */
 uint32_t file_crc32c(const struct file_writer *w);        /* of the bytes given to file_write so far */
 int file_descriptor(struct file_writer *w);               /* after a flush; -1 if the flush fails */

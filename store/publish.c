@@ -5,8 +5,8 @@
  * segments, each of which costs a read at search, logarithmic in the number of additions. */
 #include "base/memory.h"
 #include "base/system/fault.h"
-#include "store/index/index_build_internal.h"
-#include "store/publish_lexical_internal.h"
+#include "store/index/list_rows_internal.h"
+#include "store/lexical/lexical_follow_internal.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +69,14 @@ static enum status record_files(const struct build *b, struct segment_record *r,
     return file_head_checksum(&r->head.crc, path, r->head.bytes);
 }
 
+/* FAISS assigns the rows to lists. */
+static enum status fill_segment(struct build *b, struct segment_record *r, struct vectors *v, const char *path) {
+    const struct index_build rows = rows_of(b);
+    TRY(index_build_fill(&rows, v, r->first_chunk, r->first_chunk + r->chunks, b->landmarks.chunks));
+    TRY(vectors_write(v, path));
+    return record_files(b, r, path);
+}
+
 static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     struct segment_record r = {.number = b->index.next_number++, .first_chunk = begin, .chunks = end - begin};
     TRY(memory_grow(&b->fresh, &b->fresh_capacity, (size_t)b->n_fresh + 1));
@@ -79,11 +87,11 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     const struct index_build rows = rows_of(b);
     TRY(index_path(template, b->w->dir, b->index.template_number));
     TRY(index_build_open_template(&v, template, b->index.template_file, b->landmarks.dim, "run drt-index repair"));
-    enum status s = index_build_fill(&rows, v, begin, end, b->landmarks.chunks);
-    if (s == STATUS_OK) s = vectors_write(v, path);
+    enum status s = list_rows_supported(&rows, v)
+                        ? list_rows_make_segment(&rows, v, &r, template, path, b->landmarks.chunks)
+                        : fill_segment(b, &r, v, path);
     vectors_free(v);
     TRY(s);
-    TRY(record_files(b, &r, path));
     b->fresh[b->n_fresh++] = r;
     return fault_point("store:publish:segment-written");
 }
@@ -300,10 +308,29 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     return fault_point("store:publish:committed");
 }
 
+/* Completes the lexical index before the other index is made, so that it holds no memory meanwhile. */
+static enum status finish_follower(struct store_writer *w, const struct store_publish *how) {
+    struct lexical_follower *f = w->follower;
+    bool done = false;
+    if (!f) return STATUS_OK;
+    w->follower = NULL;
+    w->followed = (struct lexical_segment_record){0};
+    struct lexical_segment_record made;
+    enum status s = STATUS_OK;
+    if (how->lexical == STORE_LEXICAL_ON) s = lexical_follower_finish(f, &made, &done, how);
+    if (done) w->followed = made;
+    lexical_follower_free(f);
+    if (s == STATUS_NO_SPACE)
+        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
+    TRY(s);
+    return done ? fault_point("store:lexical:followed") : STATUS_OK;
+}
+
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how) {
     assert(!w->shard);
     TRY(store_writer_wait(w));
     if (w->sealed.chunks == 0) return fail(STATUS_INVALID, "%s: nothing to publish, no document was stored", w->dir);
+    TRY(finish_follower(w, how));
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;
     TRY(publish_generation(w, &target, how, NULL));

@@ -41,32 +41,33 @@ static enum status map_tokens(struct lexical_make *m, int64_t shard) {
     return STATUS_OK;
 }
 
-static enum status bad_run(const struct lexical_make *m, const struct run_record *run) {
+static enum status bad_run(const struct store_writer *w, const struct run_record *run) {
     return fail(STATUS_CORRUPT, "%s: the run of document %lld points outside its token shard, run drt-index repair",
-                catalog_path(m->w->catalog), (long long)run->document);
+                catalog_path(w->catalog), (long long)run->document);
 }
 
 /* Damaged tokens are refused here, so that no list is made of them. A wrong id that is in the vocabulary is found only
  * by the checksum, which verify --deep compares. */
-static enum status add_chunk(struct lexical_make *m, struct lexical_builder *b, const struct run_record *run,
-                             int64_t in_document) {
-    const struct store_fingerprint *f = &m->w->fingerprint;
-    const struct shard_record *shard = &m->shards[run->shard];
-    int64_t at = in_document * f->chunk_tokens, n = run->tokens - at;
-    if (n < 1 || run->token_offset + run->tokens > shard->tokens) return bad_run(m, run);
+enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writer *w,
+                              const struct lexical_chunk *chunk, int32_t *ids) {
+    const struct store_fingerprint *f = &w->fingerprint;
+    const struct shard_record *shard = chunk->shard;
+    const struct run_record *run = chunk->run;
+    int64_t at = chunk->in_document * f->chunk_tokens, n = run->tokens - at;
+    if (n < 1 || run->token_offset + run->tokens > shard->tokens) return bad_run(w, run);
     if (n > f->chunk_tokens) n = f->chunk_tokens;
-    int64_t first = shard->first_token - m->map.first_row + run->token_offset + at;
+    int64_t first = shard->first_token - chunk->map->first_row + run->token_offset + at;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t id = shard_id(&m->map, first + i);
+        uint32_t id = shard_id(chunk->map, first + i);
         if (id >= (uint32_t)f->vocab_size) {
             char path[FILE_PATH_MAX];
-            TRY(shard_path(path, m->w->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
+            TRY(shard_path(path, w->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
             return fail(STATUS_CORRUPT, "%s: token %lld is outside the vocabulary, run drt-index verify --deep", path,
                         (long long)(first + i));
         }
-        m->ids[i] = (int32_t)id;
+        ids[i] = (int32_t)id;
     }
-    return lexical_builder_add(b, m->ids, (int)n);
+    return lexical_builder_add(b, ids, (int)n);
 }
 
 static enum status step(struct lexical_make *m) {
@@ -83,11 +84,12 @@ static enum status add_chunks(struct lexical_make *m, struct lexical_builder *b,
         struct run_record run;
         int64_t first;
         TRY(record_find_run(m->t, m->w->catalog, &first, &run, begin));
-        if (run.shard >= m->n_shards || shard_is_dropped(&m->shards[run.shard])) return bad_run(m, &run);
+        if (run.shard >= m->n_shards || shard_is_dropped(&m->shards[run.shard])) return bad_run(m->w, &run);
         TRY(map_tokens(m, run.shard));
         for (; begin < end && begin < first + run.chunks; begin++) {
             TRY(step(m));
-            TRY(add_chunk(m, b, &run, begin - first));
+            const struct lexical_chunk chunk = {&m->shards[run.shard], &m->map, &run, begin - first};
+            TRY(lexical_add_chunk(b, m->w, &chunk, m->ids));
         }
     }
     return STATUS_OK;
@@ -102,16 +104,28 @@ static uint64_t sorting_bytes(const struct lexical_make *m, int64_t chunks) {
     return needed < most ? needed : most;
 }
 
+/* Whether the segment was made while the shards were. */
+static bool take_followed(struct lexical_make *m, int64_t begin, int64_t end) {
+    const struct lexical_segment_record *made = &m->w->followed;
+    if (made->chunks == 0 || made->number != m->out.next_number || begin != made->first_chunk ||
+        end - begin != made->chunks)
+        return false;
+    m->out.list[m->out.n++] = *made;
+    m->out.next_number++;
+    return true;
+}
+
 static enum status make_segment(struct lexical_make *m, int64_t begin, int64_t end) {
     char path[FILE_PATH_MAX];
     struct lexical_builder *b;
+    TRY(memory_grow(&m->out.list, &m->capacity, (size_t)m->out.n + 1));
+    if (take_followed(m, begin, end)) return STATUS_OK;
     struct lexical_segment_record r = {m->out.next_number++, begin, end - begin, {0}};
     const struct lexical_build how = {.vocab_size = m->w->fingerprint.vocab_size,
                                       .first_chunk = begin,
                                       .max_ram = sorting_bytes(m, end - begin),
                                       .progress = m->how->progress,
                                       .threads = m->how->threads};
-    TRY(memory_grow(&m->out.list, &m->capacity, (size_t)m->out.n + 1));
     TRY(lexical_path(path, m->w->dir, r.number));
     TRY(lexical_builder_create(&b, path, &how));
     enum status s = add_chunks(m, b, begin, end);

@@ -3,6 +3,18 @@
 #include "store/catalog/record_lexical_internal.h"
 #include "store/writer_internal.h"
 
+/* Chunk `in_document` of a run, which is in this shard; `map`: the shard's token file. */
+struct lexical_chunk {
+    const struct shard_record *shard;
+    const struct shard_map *map;
+    const struct run_record *run;
+    int64_t in_document;
+};
+/* Adds a chunk to a builder. STATUS_CORRUPT: the run or its tokens are damaged. ids: [chunk_tokens], overwritten. */
+struct lexical_builder;
+enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writer *w,
+                              const struct lexical_chunk *chunk, int32_t *ids);
+
 struct lexical_request {
     const struct shard_record *shards; int64_t n_shards;  /* of the generation that will be published */
     bool strict; /* damaged tokens are an error, STATUS_CORRUPT; otherwise their chunks are left out, with a note */

@@ -27,6 +27,7 @@
 #include "base/progress.h"
 #include "base/status.h"
 #include "base/system/threads.h"
+#include "store/index/assign_rows.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -297,6 +298,7 @@ struct store_publish {
     struct threads *threads;
     const struct progress *progress;
     struct store_clustering clustering;
+    struct store_assignment assignment;  /* store/index/assign_rows.h; for the types that it can assign */
     /* for store_writer_publish: published documents, ascending, that the same transaction deletes, as store_delete
      * does */
     const int64_t *replaced; int64_t n_replaced;
@@ -305,6 +307,10 @@ static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
     return how->max_ram ? how->max_ram : UINT64_C(1) << 30;
 }
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
+/* Makes the lexical index while shards are sealed, by `threads` threads of its own: for a store in which nothing is
+ * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has
+ * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */
+enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
  * transaction that makes a new generation. Does nothing if it exists, or is absent, before the call. Memory as in
  * store_writer_publish. STATUS_INTERRUPTED: stopped; the store is unchanged. STATUS_UNSUPPORTED: the vocabulary is too

@@ -7,6 +7,7 @@
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
 #include "store/catalog/record_format_internal.h"
+#include "store/lexical/lexical_follow_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>
@@ -193,6 +194,7 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 void store_writer_close(struct store_writer *w) {
     if (!w) return;
     seal_queue_free(w->queue);
+    lexical_follower_free(w->follower);
     store_shard_discard(w);
     catalog_abort(w->lookup);
     catalog_close(w->catalog);
@@ -520,6 +522,7 @@ enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t 
     end_record(w, cursor, cursor_bytes);
     enum status s = shard_seal(w->shard, NULL, NULL);
     if (s == STATUS_OK) count_shard(w, &w->shard->record);
+    if (s == STATUS_OK) lexical_follower_sealed(w->follower);
     store_shard_discard(w);
     return s == STATUS_OK ? fault_point("store:seal:committed") : s;
 }
@@ -531,6 +534,12 @@ enum status store_shard_end(struct store_writer *w, const void *cursor, size_t c
     count_shard(w, &s->record);
     w->shard = NULL;
     return STATUS_OK;
+}
+
+enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads) {
+    assert(!w->follower && !w->shard);
+    TRY(store_writer_wait(w));
+    return lexical_follower_create(&w->follower, w, max_ram, threads);
 }
 
 enum status store_writer_wait(struct store_writer *w) {

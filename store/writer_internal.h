@@ -1,5 +1,6 @@
 /* writer_internal.h -- the writer's state, for sealing, publishing and repairing. */
 #pragma once
+#include "store/catalog/record_lexical_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/view_internal.h"
 
@@ -35,6 +36,10 @@ struct store_writer {
 
     struct store_shard *shard;           /* the open shard; NULL: none is open */
     struct seal_queue *queue;            /* shards that were ended; NULL: none was */
+
+    struct lexical_follower *follower;   /* makes the lexical index of recorded shards; NULL: none */
+    /* the segment that it made, whose file no record names yet; chunks 0: none */
+    struct lexical_segment_record followed;
 
     int64_t loose_duplicates; /* duplicates after the last shard, which the next published generation counts */
     struct store_part part;              /* the part that the next publishing finishes; parts 0: none */

@@ -11,6 +11,7 @@
 #include "base/minmax.h"
 #include "data/readers/ids_check.h"
 #include "indexer/build/indexer_internal.h"
+#include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
 #include <stdio.h>
 #include <string.h>
@@ -160,6 +161,14 @@ static enum status open_writer(struct build *b, bool create) {
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
+/* Makes the lexical index of a new store while chunks are encoded. Each of a build's chunks is then in one segment. */
+static enum status follow_words(struct build *b) {
+    const struct indexer_config *c = b->config;
+    const int threads = threads_count(c->device->threads);
+    if (c->append || b->part.parts > 0 || b->lexical == STORE_LEXICAL_OFF || threads < 2) return STATUS_OK;
+    return store_writer_follow(b->writer, b->free_ram / 4, threads / 2);
+}
+
 /* In an update, *taken is false if the document needs no change. */
 static enum status take_planned(const struct build *b, struct store_new_document *d, const struct feed_item *item,
                                 bool *taken) {
@@ -179,7 +188,10 @@ static enum status take_document(struct build *b, struct feed_item *item) {
         r->empty++;
         b->cursor.empty++;
     } else {
-        if (!b->writer) TRY(open_writer(b, true));
+        if (!b->writer) {
+            TRY(open_writer(b, true));
+            TRY(follow_words(b));
+        }
         if (!b->shard_open) TRY(store_shard_begin(b->writer));
         b->shard_open = true;
         TRY(store_shard_document(b->writer, &item->document, &duplicate));
@@ -378,6 +390,7 @@ static enum status open_input(struct build *b) {
     cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
     if (b->plan) cursor_describe_update(&b->cursor, update_plan_generation(b->plan), c->source);
     TRY(resume(b));
+    if (b->writer) TRY(follow_words(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
     const struct feed_config feed = {
@@ -386,7 +399,8 @@ static enum status open_input(struct build *b) {
         .ids = indexer_ids_rules(c->model, c->tokenizer),
         .plan = b->plan,
         .source = b->plan ? c->source : NULL,
-        .workers = 1 + threads / 16, /* one feeds many encoder threads */
+        /* one feeds many encoder threads; a GPU encodes faster than ten threads tokenize */
+        .workers = c->device->shares_memory ? 1 + threads / 16 : 2 + threads / 2,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
     return feed_open(&b->feed, &feed);
@@ -418,6 +432,17 @@ static enum status open_pool(struct build *b) {
     return s;
 }
 
+/* The devices that assign chunks to lists of the index: GPUs, or none. */
+static enum status group_devices(struct device_group *out, const struct indexer_config *c) {
+    *out = (struct device_group){0};
+    if (c->device->shares_memory) return STATUS_OK;
+    TRY(memory_allocate(&out->devices, (size_t)c->n_more + 1));
+    out->devices[out->n++] = c->device;
+    for (int i = 0; i < c->n_more; i++)
+        out->devices[out->n++] = c->more[i].device;
+    return STATUS_OK;
+}
+
 static enum status publish(struct build *b) {
     const struct indexer_config *c = b->config;
     if (b->sealed_chunks == 0 && b->part.parts > 0) return store_writer_part_empty(b->writer);
@@ -431,6 +456,8 @@ static enum status publish(struct build *b) {
     const int64_t *replaced = b->plan ? update_plan_replaced(b->plan, &n_replaced) : NULL;
     if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && b->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
+        struct device_group group;
+        TRY(group_devices(&group, c));
         const struct store_publish how = {.index = c->index,
                                           .lexical = fresh ? STORE_LEXICAL_ON : b->lexical,
                                           .max_ram = b->free_ram,
@@ -440,9 +467,11 @@ static enum status publish(struct build *b) {
                                           .threads = c->device->threads,
                                           .progress = c->progress,
                                           .clustering = clustering_on(c->device),
+                                          .assignment = assignment_on(&group),
                                           .replaced = replaced,
                                           .n_replaced = n_replaced};
         enum status status = store_writer_publish(b->writer, &how);
+        memory_free(group.devices);
         b->report->publish_seconds = clock_seconds() - start;
         if (status == STATUS_INTERRUPTED) return interrupted(b);
         if (status != STATUS_OK) return status;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK_ROWS = 1024, BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, RELEASE_ROWS = 1 << 15 };
+enum { BLOCK_ROWS = 1024, BLOCK_FLOATS = 1 << 21, SAMPLE_STREAM = 0x5a17, RELEASE_ROWS = 1 << 15, SAMPLE_GRAIN = 256 };
 
 enum status stored_file_of(struct stored_file *out, const char *path) {
     TRY(file_size(&out->bytes, path));
@@ -37,23 +37,51 @@ static enum status train_rest(const struct index_build *b, struct vectors *v, co
     return s;
 }
 
+struct sampling {
+    const struct landmarks *landmarks;
+    const int64_t *chunk;
+    float *rows;
+};
+
+static void sample_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct sampling *s = context;
+    const int64_t dim = s->landmarks->dim;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        const struct store_rows row = landmarks_rows(s->landmarks, s->chunk[i]);
+        store_rows_to_float(s->rows + i * dim, &row, 0, 1);
+    }
+}
+
+/* Reads the rows of n ascending chunks, a range of RELEASE_ROWS chunks of the store after the other. */
+static enum status read_sample(const struct index_build *b, float *rows, const int64_t *chunk, int64_t n) {
+    for (int64_t at = 0, some; at < n; at += some) {
+        for (some = 1; at + some < n && chunk[at + some] - chunk[at] < RELEASE_ROWS;)
+            some++;
+        TRY(landmarks_map_some(b->landmarks, &some, chunk + at, some));
+        struct sampling s = {b->landmarks, chunk + at, rows + at * b->landmarks->dim};
+        threads_for(b->how->threads, some, SAMPLE_GRAIN, sample_range, &s);
+        /* Mapped pages are resident memory, too, and max_ram limits it. */
+        if (at + some < n) landmarks_release_pages(b->landmarks, chunk[at], chunk[at + some - 1] + 1 - chunk[at]);
+    }
+    return STATUS_OK;
+}
+
 /* Samples one row from each of n equal ranges of the whole store into the first n of `all` rows. The ids ascend. The
  * same seed gives the same ids. */
 static enum status sample_rows(const struct index_build *b, float *rows, int64_t n, int64_t all) {
-    int64_t chunks = index_build_live(b);
+    int64_t chunks = index_build_live(b), *chunk;
     size_t dim = (size_t)b->landmarks->dim;
     struct store_dropped dropped = landmarks_dropped(b->landmarks);
     struct rng rng = rng_make(b->how->seed, SAMPLE_STREAM);
-    for (int64_t i = 0, seen = 0; i < n; i++) {
+    TRY(memory_allocate(&chunk, (size_t)n));
+    for (int64_t i = 0; i < n; i++) {
         int64_t low = (int64_t)((__int128)chunks * i / n), high = (int64_t)((__int128)chunks * (i + 1) / n);
-        int64_t pick = low + (int64_t)rng_below(&rng, (uint64_t)(high - low));
-        TRY(landmarks_to_float(rows + (size_t)i * dim, b->landmarks, store_dropped_nth(dropped, pick), 1));
-        if (high - seen < RELEASE_ROWS && i + 1 < n) continue;
-        int64_t first = store_dropped_nth(dropped, seen), end = store_dropped_nth(dropped, high - 1) + 1;
-        /* Mapped pages are resident memory, too, and max_ram limits it. */
-        landmarks_release_pages(b->landmarks, first, end - first);
-        seen = high;
+        chunk[i] = store_dropped_nth(dropped, low + (int64_t)rng_below(&rng, (uint64_t)(high - low)));
     }
+    const enum status s = read_sample(b, rows, chunk, n);
+    memory_free(chunk);
+    TRY(s);
     /* With few rows FAISS prints a warning on stderr, where a library must not write. So the rows are repeated. */
     for (int64_t i = n; i < all; i++)
         memcpy(rows + (size_t)i * dim, rows + (size_t)(i - n) * dim, dim * sizeof *rows);
@@ -67,9 +95,8 @@ enum status index_build_train(const struct index_build *b, struct vectors *v, co
     float *rows;
     TRY(memory_allocate_aligned(&rows, (size_t)all * (size_t)b->landmarks->dim));
     enum status s = sample_rows(b, rows, n, all);
-    int threads = threads_count(b->how->threads);
     if (s == STATUS_OK && b->how->clustering.fit)
-        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, threads, b->how->progress);
+        s = vectors_give_centroids(v, &b->how->clustering, rows, n, all, b->how->threads, b->how->progress);
     if (s == STATUS_INTERRUPTED && progress_stop_requested(b->how->progress)) s = index_build_check_stop(b);
     if (s == STATUS_NO_MEMORY)
         progress_note(b->how->progress, "%s: centroids are left to FAISS: %s", b->dir, status_message());

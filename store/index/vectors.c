@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/index/list_scan_internal.h"
+#include "store/index/vectors_graph_internal.h"
 #include "store/index/vectors_internal.h"
 #include "store/index/vectors_prefetch_internal.h"
 #include <assert.h>
@@ -231,8 +232,24 @@ void vectors_free(struct vectors *v) {
     memory_free(v);
 }
 
+static void loop_threads(void *pool, int64_t n, void (*body)(void *context, int64_t begin, int64_t end, int worker),
+                         void *context) {
+    threads_for(pool, n, 1, body, context);
+}
+
+static enum status add_centroids(struct vectors *v, const float *centroids, int64_t lists, struct threads *threads) {
+    FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
+    const struct vectors_loop loop = {loop_threads, threads, threads_count(threads)};
+    bool failed;
+    if (vectors_graph_add(quantizer, centroids, lists, &loop, &failed))
+        return failed ? fail(STATUS_IO, "adding centroids to the index: FAISS failed, or there is not enough memory")
+                      : STATUS_OK;
+    if (faiss_Index_add(quantizer, lists, centroids) == 0) return STATUS_OK;
+    return fail_faiss(STATUS_INVALID, "adding centroids to the index");
+}
+
 static enum status give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                  int64_t n, int64_t all, const struct progress *progress) {
+                                  int64_t n, int64_t all, struct threads *threads, const struct progress *progress) {
     FaissIndexPreTransform *outer = faiss_IndexPreTransform_cast(v->index);
     int dim = faiss_Index_d(outer ? faiss_IndexPreTransform_index(outer) : v->index);
     int64_t lists = vectors_lists(v);
@@ -251,22 +268,21 @@ static enum status give_centroids(struct vectors *v, const struct store_clusteri
     if (s == STATUS_OK)
         s = clustering->fit(clustering->context, centroids, rotated ? rotated : rows, n, dim, lists, progress);
     memory_free(rotated);
-    if (s == STATUS_OK && faiss_Index_add(faiss_IndexIVF_quantizer(v->ivf), lists, centroids) != 0)
-        s = fail_faiss(STATUS_INVALID, "adding centroids to the index");
+    if (s == STATUS_OK) s = add_centroids(v, centroids, lists, threads);
     memory_free(centroids);
     return s;
 }
 
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int64_t all, int threads, const struct progress *progress) {
+                                   int64_t n, int64_t all, struct threads *threads, const struct progress *progress) {
     bool transformed = faiss_IndexPreTransform_cast(v->index) != NULL;
     if (!v->ivf || (transformed && !v->rotation) || n < vectors_lists(v))
         return fail(STATUS_UNSUPPORTED, "no lists whose centroids can be set");
     FaissIndex *quantizer = faiss_IndexIVF_quantizer(v->ivf);
     if (faiss_Index_ntotal(quantizer) > 0 || !faiss_Index_is_trained(quantizer))
         return fail(STATUS_UNSUPPORTED, "centroids that are coded cannot be set");
-    int before = use_threads(threads);
-    enum status s = give_centroids(v, clustering, rows, n, all, progress);
+    int before = use_threads(threads_count(threads));
+    enum status s = give_centroids(v, clustering, rows, n, all, threads, progress);
     omp_set_num_threads(before);
     return s;
 }
@@ -283,6 +299,18 @@ bool vectors_trained(const struct vectors *v) {
 }
 bool vectors_adds_apart(const struct vectors *v) {
     return vectors_adds_rows_apart(v->index);
+}
+
+const float *vectors_centroids(const struct vectors *v) {
+    int64_t lists;
+    int dim;
+    return vectors_ivf_centroids(v->index, &lists, &dim);
+}
+
+enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float *rows, const int64_t *list, int64_t n) {
+    char error[VECTORS_ERROR_BYTES];
+    if (vectors_ivf_encode(v->index, codes, rows, list, n, error)) return STATUS_OK;
+    return fail_faiss_text(STATUS_INVALID, "coding rows of the index", error);
 }
 
 int64_t vectors_count(const struct vectors *v) {

@@ -28,9 +28,10 @@ void vectors_free(struct vectors *v);                     /* NULL is fine */
 enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int threads);
 /* Sets the centroids of an inverted file's lists to those that clustering->fit computes from the first n of `all` rows.
  * Call it before vectors_train, which trains everything else. If an OPQ rotation comes before the lists, it is trained
- * first, with all rows. STATUS_UNSUPPORTED: there are no such lists, or another transform comes before them. */
+ * first, with all rows. The result does not depend on `threads`. STATUS_UNSUPPORTED: there are no such lists, or
+ * another transform comes before them. */
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
-                                   int64_t n, int64_t all, int threads, const struct progress *progress);
+                                   int64_t n, int64_t all, struct threads *threads, const struct progress *progress);
 bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. The list and
  * the code of a row do not depend on `threads`. They can depend on the other rows of the call, except for the types of
@@ -38,6 +39,12 @@ bool vectors_trained(const struct vectors *v);
 enum status vectors_add(struct vectors *v, const float *rows, int64_t n, int64_t first_id, int threads);
 /* Whether the list and the code of a row depend on that row only. */
 bool vectors_adds_apart(const struct vectors *v);
+/* The centroids [vectors_lists, dim] by which rows may be assigned to lists; NULL: the type is not an inverted file of
+ * flat or scalar codes whose centroids are float32 numbers. Borrowed. */
+const float *vectors_centroids(const struct vectors *v);
+/* Codes of rows [n, dim], n up to 1000, of the given lists: those that vectors_add would write. For any number of
+ * threads at a time. */
+enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float *rows, const int64_t *list, int64_t n);
 int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* number of lists that a query visits */

@@ -105,6 +105,32 @@ extern "C" bool vectors_adds_rows_apart(const void *index) {
     return ivf && codes && dynamic_cast<const faiss::IndexHNSW *>(ivf->quantizer);
 }
 
+extern "C" const float *vectors_ivf_centroids(const void *index, int64_t *lists, int *dim) {
+    auto *ivf = dynamic_cast<const faiss::IndexIVF *>(static_cast<const faiss::Index *>(index));
+    if (!dynamic_cast<const faiss::IndexIVFScalarQuantizer *>(ivf) && !dynamic_cast<const faiss::IndexIVFFlat *>(ivf))
+        return nullptr;
+    auto *flat = dynamic_cast<const faiss::IndexFlat *>(centroids_of(ivf));
+    if (!flat || flat->ntotal != static_cast<faiss::idx_t>(ivf->nlist) || flat->d != ivf->d) return nullptr;
+    *lists = flat->ntotal;
+    *dim = flat->d;
+    return flat->get_xb();
+}
+
+extern "C" bool vectors_ivf_encode(const void *index, uint8_t *codes, const float *rows, const int64_t *list,
+                                   int64_t n, char error[VECTORS_ERROR_BYTES]) {
+    static_assert(sizeof(faiss::idx_t) == sizeof *list);
+    try {
+        static_cast<const faiss::IndexIVF *>(static_cast<const faiss::Index *>(index))
+            ->encode_vectors(n, rows, reinterpret_cast<const faiss::idx_t *>(list), codes);
+        return true;
+    } catch (const std::exception &e) {
+        snprintf(error, VECTORS_ERROR_BYTES, "%s", e.what());
+    } catch (...) {
+        snprintf(error, VECTORS_ERROR_BYTES, "unknown failure");
+    }
+    return false;
+}
+
 extern "C" int64_t vectors_ivf_code_bytes(const void *ivf) {
     return static_cast<int64_t>(static_cast<const faiss::IndexIVF *>(ivf)->code_size);
 }

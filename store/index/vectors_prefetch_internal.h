@@ -32,6 +32,13 @@ void vectors_list_at(const void *index, int64_t l, const uint8_t **codes, const 
 /* Whether the list and the code of a row depend on that row only: centroids in a graph, flat or scalar codes, no
  * transform before them. The other types are computed by BLAS, a block of rows at a time. */
 bool vectors_adds_rows_apart(const void *index);
+/* The centroids [*lists, *dim] of an inverted file of flat or scalar codes with nothing before it, flat or in a graph
+ * over flat ones; NULL: another type. The index owns them. */
+const float *vectors_ivf_centroids(const void *index, int64_t *lists, int *dim);
+/* Codes rows [n, dim] of such an index that belong to the lists `list`, as adding them would. Several threads may call
+ * it; up to 1000 rows are coded by the calling thread. Returns false if FAISS fails, with its text in `error`. */
+bool vectors_ivf_encode(const void *index, uint8_t *codes, const float *rows, const int64_t *list, int64_t n,
+                        char error[VECTORS_ERROR_BYTES]);
 /* Return the bytes of a code, and list l, of any inverted file. `ivf`: as faiss_IndexIVF_cast returns it. */
 int64_t vectors_ivf_code_bytes(const void *ivf);
 void vectors_ivf_list(const void *ivf, int64_t l, const uint8_t **codes, const void **ids, int64_t *n);

@@ -134,22 +134,34 @@ static void unpack_whole(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int wid
     }
 }
 
+/* 32 steps of a lane fill `width` words. */
 static void pack_whole(uint8_t *out, const uint32_t steps[LEXICAL_BLOCK], int width) {
-    uint32_t words[LEXICAL_WIDTH_MAX * LANES] = {0};
-    for (int i = 0; i < LEXICAL_BLOCK; i++) {
-        int lane = i % LANES, bit = i / LANES * width, word = bit / 32 * LANES + lane, shift = bit % 32;
-        words[word] |= steps[i] << shift;
-        if (shift + width > 32) words[word + LANES] |= steps[i] >> (32 - shift);
+    if (width == 0) return;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint8_t *at = out + 4 * lane;
+        uint64_t word = 0;
+        int bits = 0;
+        for (int i = lane; i < LEXICAL_BLOCK; i += LANES) {
+            word |= (uint64_t)steps[i] << bits;
+            bits += width;
+            if (bits < 32) continue;
+            little_endian_put(at, word & UINT32_MAX, 4);
+            at += 4 * LANES;
+            word >>= 32;
+            bits -= 32;
+        }
     }
-    for (int i = 0; i < width * LANES; i++)
-        little_endian_put(out + 4 * i, words[i], 4);
 }
 
 static void pack_part(uint8_t *out, const uint32_t *steps, int n, int width) {
-    memset(out, 0, lexical_packed_bytes(n, width));
-    for (int i = 0; i < n; i++)
-        for (int b = 0, at = i * width; b < width; b++, at++)
-            out[at / 8] = (uint8_t)(out[at / 8] | (steps[i] >> b & 1) << (at % 8));
+    uint64_t word = 0;
+    int bits = 0;
+    for (int i = 0; i < n; i++) {
+        word |= (uint64_t)steps[i] << bits;
+        for (bits += width; bits >= 8; bits -= 8, word >>= 8)
+            *out++ = (uint8_t)word;
+    }
+    if (bits > 0) *out = (uint8_t)word;
 }
 
 static void unpack_part(uint32_t *out, const uint8_t *in, int n, int width) {

@@ -2,8 +2,9 @@
  *
  * Chunks are collected in a block. The vocabulary is divided into shares, at most one for each thread
  * (lexical_share_internal.h), and the threads add each block to all shares. At the end they sort the shares and make
- * their lists. Then one thread joins the shares: it copies the postings to the file, and writes the dictionary and its
- * index to spools, which are copied after the last postings. */
+ * their lists. Then the shares are joined. Threads write the dictionary of each part of a share as the segment has it,
+ * to spools. They copy the postings of all shares, and then the dictionaries, to the file at the same time. At last one
+ * thread writes the index of the dictionary. */
 #include "store/lexical/lexical_build.h"
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -15,11 +16,11 @@
 #include <string.h>
 
 enum {
-    KEYS_A_STEP = 1 << 16,
     RAM_MIN = 1 << 20,
     SHARES_MAX = 32,
     BLOCK_IDS = 1 << 18, /* ids that the shares receive at once */
     COPY_BYTES = 1 << 18,
+    PORTION_BYTES = 1 << 27, /* copied between two requests to stop */
     ENTRY_BYTES = 6 * LEXICAL_VARINT_BYTES,
     MESSAGE_MAX = 1024
 };
@@ -30,8 +31,8 @@ struct lexical_builder {
     struct lexical_share *shares[SHARES_MAX];
     int n_shares;
     struct threads *threads;
+    int shares_wanted; /* 0: one for each thread */
     uint64_t max_ram;
-    struct spool *dictionary, *index;
     struct lexical_frame frame;
     const struct progress *progress;
     int32_t *ids; /* ids of the chunks in the block: [BLOCK_IDS], or more if one chunk is longer */
@@ -39,9 +40,10 @@ struct lexical_builder {
     int32_t *lengths; /* lengths of these chunks */
     size_t lengths_capacity, n_lengths;
     uint8_t *copy;                  /* [COPY_BYTES] */
-    uint64_t last_key;              /* the last key that the dictionary has */
     enum status status[SHARES_MAX]; /* the results of the shares' threads */
     char messages[SHARES_MAX][MESSAGE_MAX];
+    pthread_mutex_t lock; /* of the next member, and of its message, messages[0] */
+    enum status joined;   /* the first failure of the threads that join */
     char path[FILE_PATH_MAX], folder[FILE_PATH_MAX];
 };
 
@@ -60,17 +62,17 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
                     path, LEXICAL_VOCAB_MAX, how->vocab_size);
     struct lexical_builder *b = NULL;
     TRY(memory_allocate_zero(&b, 1));
+    pthread_mutex_init(&b->lock, NULL);
     uint8_t header[LEXICAL_HEADER_BYTES];
     b->max_ram = how->max_ram ? how->max_ram : max_ram_default;
     b->threads = how->threads;
+    b->shares_wanted = how->shares;
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
     enum status s;
     TRY_GOTO(s, file_create(&b->file, path), out); /* first, because it refuses a path that is too long */
     snprintf(b->path, sizeof b->path, "%s", path);
     folder_of(b->folder, path);
-    TRY_GOTO(s, spool_create(&b->dictionary, b->folder), out);
-    TRY_GOTO(s, spool_create(&b->index, b->folder), out);
     TRY_GOTO(s, memory_allocate(&b->copy, COPY_BYTES), out);
     lexical_header_make(header, &b->frame);
     TRY_GOTO(s, file_write(b->file, header, sizeof header), out);
@@ -85,12 +87,16 @@ void lexical_builder_discard(struct lexical_builder *b) {
     file_discard(b->file);
     for (int i = 0; i < b->n_shares; i++)
         lexical_share_free(b->shares[i]);
-    spool_free(b->dictionary);
-    spool_free(b->index);
+    pthread_mutex_destroy(&b->lock);
     memory_free(b->ids);
     memory_free(b->lengths);
     memory_free(b->copy);
     memory_free(b);
+}
+
+void lexical_builder_continue(struct lexical_builder *b, struct threads *threads, const struct progress *progress) {
+    b->threads = threads;
+    b->progress = progress;
 }
 
 int64_t lexical_builder_chunks(const struct lexical_builder *b) {
@@ -104,7 +110,7 @@ int64_t lexical_builder_chunks(const struct lexical_builder *b) {
 static enum status make_shares(struct lexical_builder *b) {
     const int64_t vocab = b->frame.vocab_size;
     const uint64_t fit = b->max_ram / share_ram_min;
-    int64_t wanted = threads_count(b->threads), seen = 0;
+    int64_t wanted = b->shares_wanted > 0 ? b->shares_wanted : threads_count(b->threads), seen = 0;
     if (wanted > SHARES_MAX) wanted = SHARES_MAX;
     if ((uint64_t)wanted > fit) wanted = fit > 1 ? (int64_t)fit : 1;
     uint64_t each = b->max_ram / (uint64_t)wanted;
@@ -191,100 +197,223 @@ static void finish_shares(void *context, int64_t begin, int64_t end, int worker)
 
 /* ---- joining the shares ---- */
 
-static enum status write_part(struct lexical_builder *b, enum lexical_part part, const void *data, size_t bytes) {
-    b->frame.bytes[part] += bytes;
-    b->frame.crc[part] = crc32c(b->frame.crc[part], data, bytes);
-    return part == LEXICAL_POSTINGS ? file_write(b->file, data, bytes)
-                                    : spool_write(part == LEXICAL_INDEX ? b->index : b->dictionary, data, bytes);
-}
-
-/* Reads the entries of a share, from its first key to its last. */
-struct entries {
-    struct lexical_share *share;
-    uint8_t *memory; /* [COPY_BYTES] */
-    uint64_t next;   /* the next byte of the entries to read into memory */
-    struct lexical_bytes left;
-    uint64_t key;
-};
-
-/* Reads on, if necessary, until memory has at least one whole entry or the entries end. */
-static enum status entries_fill(struct entries *e) {
-    size_t kept = (size_t)(e->left.end - e->left.at), got;
-    if (kept >= 2 * ENTRY_BYTES) return STATUS_OK;
-    if (kept) memmove(e->memory, e->left.at, kept);
-    TRY(lexical_share_entries(e->share, e->memory + kept, COPY_BYTES - kept, e->next, &got));
-    e->next += got;
-    e->left = (struct lexical_bytes){e->memory, e->memory + kept + got, false};
-    return STATUS_OK;
-}
-
-static enum status copy_lists(struct lexical_builder *b, struct lexical_share *share, uint64_t at, uint64_t bytes) {
-    for (uint64_t end = at + bytes, n; at < end; at += n) {
-        n = end - at < COPY_BYTES ? end - at : COPY_BYTES;
-        TRY(lexical_share_lists(share, b->copy, (size_t)n, at));
-        TRY(write_part(b, LEXICAL_POSTINGS, b->copy, (size_t)n));
-    }
-    return STATUS_OK;
-}
-
-/* list_at: where the list begins in the postings. */
-static enum status write_entry(struct lexical_builder *b, struct entries *e, uint64_t *list_at) {
-    uint8_t out[ENTRY_BYTES];
-    TRY(entries_fill(e));
-    e->key += lexical_get_varint(&e->left);
-    const uint64_t n = lexical_get_varint(&e->left), list = lexical_get_varint(&e->left),
-                   tail = lexical_get_varint(&e->left);
-    assert(!e->left.bad && tail <= 4 * LEXICAL_VARINT_BYTES);
-    if (b->frame.keys % LEXICAL_KEYS == 0) {
-        uint8_t at[LEXICAL_INDEX_BYTES];
-        little_endian_put(at, e->key, 8);
-        little_endian_put(at + 8, b->frame.bytes[LEXICAL_DICTIONARY], 8);
-        little_endian_put(at + 16, *list_at, 8);
-        TRY(write_part(b, LEXICAL_INDEX, at, sizeof at));
-        b->last_key = e->key;
-    }
-    size_t used = (size_t)lexical_put_varint(out, e->key - b->last_key);
-    used += (size_t)lexical_put_varint(out + used, n);
-    memcpy(out + used, e->left.at, tail);
-    e->left.at += tail;
-    b->last_key = e->key;
-    b->frame.keys++;
-    *list_at += list;
-    return write_part(b, LEXICAL_DICTIONARY, out, used + tail);
-}
-
 static enum status check_stop(const struct lexical_builder *b) {
     progress_step(b->progress, "write lexical index", "keys", b->frame.keys, -1);
     if (!progress_stop_requested(b->progress)) return STATUS_OK;
     return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", b->path);
 }
 
-static enum status write_share(struct lexical_builder *b, struct entries *e, int part) {
-    const struct lexical_share_part p = lexical_share_part(e->share, part);
-    const uint64_t before = part == LEXICAL_SHARE_PAIRS ? lexical_share_part(e->share, LEXICAL_SHARE_TOKENS).bytes : 0;
-    uint64_t list_at = b->frame.bytes[LEXICAL_POSTINGS];
-    TRY(copy_lists(b, e->share, before, p.bytes));
-    for (int64_t i = 0; i < p.keys; i++) {
-        if (b->frame.keys % KEYS_A_STEP == 0) TRY(check_stop(b));
-        TRY(write_entry(b, e, &list_at));
-    }
-    b->frame.postings += p.postings;
+/* Lists of one part of one share, in the order of the segment: first the tokens of all shares, then the pairs. */
+struct join {
+    struct lexical_builder *builder;
+    struct lexical_share *share;
+    struct lexical_share_part part;
+    uint64_t entries_at, entry_key;   /* where its entries begin, and the share's key before the first one */
+    uint64_t postings_at;             /* where its lists begin: in the share, */
+    uint64_t list_at;                 /* and in the segment */
+    int64_t keys_before;              /* in the segment */
+    uint64_t key_before;              /* the last one of these */
+    struct spool *dictionary, *index; /* index: offsets in `dictionary` */
+    uint8_t *memory;                  /* [COPY_BYTES], entries that were read */
+    uint64_t next;                    /* the next byte of the entries to read into memory */
+    struct lexical_bytes left;
+};
+
+/* Reads on, if necessary, until memory has at least one whole entry or the entries end. */
+static enum status entries_fill(struct join *j) {
+    size_t kept = (size_t)(j->left.end - j->left.at), got;
+    if (kept >= 2 * ENTRY_BYTES) return STATUS_OK;
+    if (kept) memmove(j->memory, j->left.at, kept);
+    TRY(lexical_share_entries(j->share, j->memory + kept, COPY_BYTES - kept, j->next, &got));
+    j->next += got;
+    j->left = (struct lexical_bytes){j->memory, j->memory + kept + got, false};
     return STATUS_OK;
 }
 
-static enum status write_shares(struct lexical_builder *b) {
-    struct entries entries[SHARES_MAX];
-    uint8_t *memory;
-    enum status s = STATUS_OK;
-    TRY(memory_allocate(&memory, (size_t)b->n_shares * COPY_BYTES));
-    for (int i = 0; i < b->n_shares; i++) {
-        uint8_t *own = memory + (size_t)i * COPY_BYTES;
-        entries[i] = (struct entries){.share = b->shares[i], .memory = own, .left = {own, own, false}};
+/* i: number of the key in the segment. */
+static enum status write_entry(struct join *j, int64_t i, uint64_t *list_at, uint64_t *last_key) {
+    uint8_t out[ENTRY_BYTES];
+    TRY(entries_fill(j));
+    j->entry_key += lexical_get_varint(&j->left);
+    const uint64_t n = lexical_get_varint(&j->left), list = lexical_get_varint(&j->left),
+                   tail = lexical_get_varint(&j->left);
+    assert(!j->left.bad && tail <= 4 * LEXICAL_VARINT_BYTES);
+    if (i % LEXICAL_KEYS == 0) {
+        uint8_t at[LEXICAL_INDEX_BYTES];
+        little_endian_put(at, j->entry_key, 8);
+        little_endian_put(at + 8, spool_bytes(j->dictionary), 8);
+        little_endian_put(at + 16, *list_at, 8);
+        TRY(spool_write(j->index, at, sizeof at));
+        *last_key = j->entry_key;
     }
+    size_t used = (size_t)lexical_put_varint(out, j->entry_key - *last_key);
+    used += (size_t)lexical_put_varint(out + used, n);
+    memcpy(out + used, j->left.at, tail);
+    j->left.at += tail;
+    *last_key = j->entry_key;
+    *list_at += list;
+    return spool_write(j->dictionary, out, used + tail);
+}
+
+static enum status write_entries(struct join *j) {
+    uint64_t list_at = j->list_at, last_key = j->key_before;
+    TRY(spool_create(&j->dictionary, j->builder->folder));
+    TRY(spool_create(&j->index, j->builder->folder));
+    TRY(memory_allocate(&j->memory, COPY_BYTES));
+    j->next = j->entries_at;
+    j->left = (struct lexical_bytes){j->memory, j->memory, false};
+    for (int64_t i = 0; i < j->part.keys; i++)
+        TRY(write_entry(j, j->keys_before + i, &list_at, &last_key));
+    memory_free(j->memory);
+    j->memory = NULL;
+    TRY(spool_flush(j->index));
+    return spool_flush(j->dictionary);
+}
+
+static void write_entries_of(void *context, int64_t begin, int64_t end, int worker) {
+    struct join *joins = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        struct lexical_builder *b = joins[i].builder;
+        const enum status s = write_entries(&joins[i]);
+        pthread_mutex_lock(&b->lock);
+        if (b->joined == STATUS_OK && s != STATUS_OK) {
+            snprintf(b->messages[0], MESSAGE_MAX, "%s", status_message());
+            b->joined = s;
+        }
+        pthread_mutex_unlock(&b->lock);
+    }
+}
+
+static enum status joined_status(const struct lexical_builder *b) {
+    return b->joined == STATUS_OK ? STATUS_OK : fail(b->joined, "%s", b->messages[0]);
+}
+
+/* Computes where each part of each share begins. */
+static void plan_joins(struct lexical_builder *b, struct join *joins) {
+    struct lexical_frame *f = &b->frame;
+    uint64_t key = 0;
     for (int part = 0; part < LEXICAL_SHARE_PARTS; part++)
-        for (int i = 0; i < b->n_shares && s == STATUS_OK; i++)
-            s = write_share(b, &entries[i], part);
-    memory_free(memory);
+        for (int i = 0; i < b->n_shares; i++) {
+            struct join *j = &joins[part * b->n_shares + i];
+            const struct lexical_share_part tokens = lexical_share_part(b->shares[i], LEXICAL_SHARE_TOKENS);
+            *j = (struct join){.builder = b,
+                               .share = b->shares[i],
+                               .part = lexical_share_part(b->shares[i], part),
+                               .list_at = f->bytes[LEXICAL_POSTINGS],
+                               .keys_before = f->keys,
+                               .key_before = key};
+            if (part == LEXICAL_SHARE_PAIRS) {
+                j->entries_at = tokens.entries;
+                j->entry_key = tokens.last_key;
+                j->postings_at = tokens.bytes;
+            }
+            if (j->part.keys > 0) key = j->part.last_key;
+            f->keys += j->part.keys;
+            f->postings += j->part.postings;
+            f->bytes[LEXICAL_POSTINGS] += j->part.bytes;
+        }
+}
+
+/* Bytes of the segment's postings, or of its dictionary, that threads copy from the shares. */
+struct join_copy {
+    struct lexical_builder *builder;
+    struct join *joins;
+    int n;
+    bool dictionary;
+    uint64_t at; /* of the portion that is being written */
+};
+
+static uint64_t join_bytes(const struct join *j, bool dictionary) {
+    return dictionary ? spool_bytes(j->dictionary) : j->part.bytes;
+}
+
+static void copy_bytes(void *context, uint8_t *out, uint64_t at, size_t n) {
+    const struct join_copy *c = context;
+    uint64_t begin = 0;
+    at += c->at;
+    for (int i = 0; i < c->n && n > 0; i++) {
+        const struct join *j = &c->joins[i];
+        const uint64_t bytes = join_bytes(j, c->dictionary);
+        if (at < begin + bytes) {
+            const uint64_t from = at - begin, left = bytes - from;
+            const size_t some = left < n ? (size_t)left : n;
+            const enum status s = c->dictionary ? spool_read(j->dictionary, out, some, from)
+                                                : lexical_share_lists(j->share, out, some, j->postings_at + from);
+            if (s != STATUS_OK) {
+                pthread_mutex_lock(&c->builder->lock);
+                snprintf(c->builder->messages[0], MESSAGE_MAX, "%s", status_message());
+                c->builder->joined = s;
+                pthread_mutex_unlock(&c->builder->lock);
+                return;
+            }
+            out += some;
+            at += some;
+            n -= some;
+        }
+        begin += bytes;
+    }
+}
+
+static enum status copy_part(struct join_copy *c, enum lexical_part part, uint64_t bytes) {
+    struct lexical_builder *b = c->builder;
+    b->frame.bytes[part] = bytes;
+    for (c->at = 0; c->at < bytes; c->at += PORTION_BYTES) {
+        const uint64_t some = bytes - c->at < PORTION_BYTES ? bytes - c->at : PORTION_BYTES;
+        uint32_t crc;
+        TRY(check_stop(b));
+        TRY(file_write_blocks(b->file, some, b->threads, copy_bytes, c, &crc));
+        TRY(joined_status(b));
+        b->frame.crc[part] = crc32c_join(b->frame.crc[part], crc, some);
+    }
+    return STATUS_OK;
+}
+
+/* The offsets in a share's dictionary become those in the segment's. */
+static enum status write_index(struct lexical_builder *b, struct join *joins, int n) {
+    uint64_t dictionary_at = 0;
+    for (int i = 0; i < n; i++) {
+        const uint64_t bytes = spool_bytes(joins[i].index),
+                       most = COPY_BYTES / LEXICAL_INDEX_BYTES * LEXICAL_INDEX_BYTES;
+        for (uint64_t at = 0, some; at < bytes; at += some) {
+            some = bytes - at < most ? bytes - at : most;
+            TRY(spool_read(joins[i].index, b->copy, (size_t)some, at));
+            for (uint8_t *entry = b->copy; entry < b->copy + some; entry += LEXICAL_INDEX_BYTES)
+                little_endian_put(entry + 8, little_endian_get(entry + 8, 8) + dictionary_at, 8);
+            b->frame.crc[LEXICAL_INDEX] = crc32c(b->frame.crc[LEXICAL_INDEX], b->copy, (size_t)some);
+            TRY(file_write(b->file, b->copy, (size_t)some));
+        }
+        b->frame.bytes[LEXICAL_INDEX] += bytes;
+        dictionary_at += spool_bytes(joins[i].dictionary);
+    }
+    return STATUS_OK;
+}
+
+static enum status write_joins(struct lexical_builder *b, struct join *joins, int n) {
+    struct join_copy copy = {.builder = b, .joins = joins, .n = n};
+    uint64_t dictionary = 0;
+    threads_for(b->threads, n, 1, write_entries_of, joins);
+    TRY(joined_status(b));
+    TRY(copy_part(&copy, LEXICAL_POSTINGS, b->frame.bytes[LEXICAL_POSTINGS]));
+    for (int i = 0; i < n; i++)
+        dictionary += spool_bytes(joins[i].dictionary);
+    copy.dictionary = true;
+    TRY(copy_part(&copy, LEXICAL_DICTIONARY, dictionary));
+    return write_index(b, joins, n);
+}
+
+static enum status write_shares(struct lexical_builder *b) {
+    const int n = LEXICAL_SHARE_PARTS * b->n_shares;
+    struct join *joins;
+    TRY(memory_allocate_zero(&joins, (size_t)n));
+    plan_joins(b, joins);
+    const enum status s = write_joins(b, joins, n);
+    for (int i = 0; i < n; i++) {
+        spool_free(joins[i].dictionary);
+        spool_free(joins[i].index);
+        memory_free(joins[i].memory);
+    }
+    memory_free(joins);
     return s;
 }
 
@@ -294,8 +423,6 @@ static enum status write_lists(struct lexical_builder *b) {
     threads_for(b->threads, b->n_shares, 1, finish_shares, b);
     TRY(shares_status(b));
     TRY(write_shares(b));
-    TRY(spool_copy(b->dictionary, b->file));
-    TRY(spool_copy(b->index, b->file));
     uint8_t footer[LEXICAL_FOOTER_BYTES];
     lexical_footer_make(footer, &b->frame);
     return file_write(b->file, footer, sizeof footer);

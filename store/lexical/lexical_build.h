@@ -12,12 +12,15 @@ struct lexical_build {
     int64_t first_chunk;
     uint64_t max_ram;                    /* bytes for sorting; 0: 1 GiB; values below 1 MiB count as 1 MiB */
     const struct progress *progress;     /* used by lexical_builder_publish; borrowed until then */
+    int shares;                          /* ranges of ids that are sorted at the same time; 0: one for each thread */
     struct threads *threads; /* threads that sort and make lists together; NULL: only the caller's; borrowed */
 };
 enum status lexical_builder_create(struct lexical_builder **out, const char *path, const struct lexical_build *how);
 /* Adds the next chunk, with n >= 1 ids. STATUS_INVALID: an id is outside the vocabulary, or there are more than
  * LEXICAL_CHUNKS_MAX chunks. */
 enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n);
+/* Replaces the threads and the progress: for a builder that one thread fills and another one publishes. */
+void lexical_builder_continue(struct lexical_builder *b, struct threads *threads, const struct progress *progress);
 int64_t lexical_builder_chunks(const struct lexical_builder *b);
 /* Merges the occurrences, writes and syncs the file, and renames it. Frees b, also on failure. STATUS_INTERRUPTED: a
  * stop was requested. */

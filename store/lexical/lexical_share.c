@@ -30,7 +30,9 @@ enum status lexical_share_create(struct lexical_share **out, const char *folder,
     s->ids = ids;
     s->vocab = vocab;
     enum status status;
-    TRY_GOTO(status, runs_create(&s->runs, folder, max_ram), out);
+    const uint64_t v = (uint64_t)vocab, begin = (uint64_t)ids.begin, end = (uint64_t)ids.end;
+    const struct runs_range keys[] = {{begin, end}, {v + begin * v, v + end * v}};
+    TRY_GOTO(status, runs_create(&s->runs, folder, max_ram, keys, ARRAY_LEN(keys)), out);
     TRY_GOTO(status, spool_create(&s->lists, folder), out);
     TRY_GOTO(status, spool_create(&s->entries, folder), out);
     *out = s;
@@ -137,6 +139,9 @@ static enum status write_entry(struct lexical_share *s, uint64_t key, int64_t n,
     used += (size_t)lexical_put_varint(bytes + used, s->list_bytes);
     used += (size_t)lexical_put_varint(bytes + used, e->n);
     s->last_key = key;
+    struct lexical_share_part *part = &s->parts[key >= (uint64_t)s->vocab];
+    part->last_key = key;
+    part->entries += used + e->n;
     TRY(spool_write(s->entries, bytes, used));
     return spool_write(s->entries, e->bytes, e->n);
 }
@@ -170,7 +175,8 @@ enum status lexical_share_finish(struct lexical_share *s, int64_t chunks) {
     }
     runs_free(s->runs);
     s->runs = NULL;
-    return STATUS_OK;
+    TRY(spool_flush(s->lists)); /* several threads read it */
+    return spool_flush(s->entries);
 }
 
 struct lexical_share_part lexical_share_part(const struct lexical_share *s, int part) {

@@ -23,9 +23,13 @@ enum status lexical_share_add(struct lexical_share *s, const int32_t *ids, int n
 enum status lexical_share_finish(struct lexical_share *s, int64_t chunks);
 
 /* Totals of the tokens or of the pairs; valid after lexical_share_finish. */
-struct lexical_share_part { int64_t keys, postings; uint64_t bytes; };
+struct lexical_share_part {
+    int64_t keys, postings;
+    uint64_t bytes, entries;             /* of the lists, of their dictionary entries */
+    uint64_t last_key;                   /* 0: there are no keys */
+};
 struct lexical_share_part lexical_share_part(const struct lexical_share *s, int part);
-/* Reads bytes of the lists: first those of the tokens, then those of the pairs. */
+/* For any number of threads at a time. Reads bytes of the lists: first those of the tokens, then those of the pairs. */
 enum status lexical_share_lists(struct lexical_share *s, void *out, size_t bytes, uint64_t offset);
 /* Reads bytes of the dictionary entries. An entry has, as varints: the step from the share's key before, the number of
  * chunks with the key, the length of its list, and the length of the rest of its dictionary entry; then that rest. */

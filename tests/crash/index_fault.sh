@@ -11,7 +11,8 @@ make_model "$TMP/model"
 make_corpus "$TMP/a.jsonl" 40 1
 make_corpus "$TMP/b.jsonl" 20 2
 # Additions may merge shards up to 200 chunks, so the shards of the build are also merged.
-options=(--model "$TMP/model" --shard-chunks 40 --threads 1)
+# With two threads a build makes the lexical index beside the encoding.
+options=(--model "$TMP/model" --shard-chunks 40 --threads 2)
 add_options=(--model "$TMP/model" --shard-chunks 200 --threads 1)
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/whole-a" "${options[@]}"
 cp -r "$TMP/whole-a" "$TMP/whole-b"

@@ -5,7 +5,7 @@
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
 #       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device \
-#       test_token_memory_on_device test_next_token_on_device test_decode_rows_on_device test_towers_on_gpu test_batch_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering \
+#       test_token_memory_on_device test_next_token_on_device test_decode_rows_on_device test_towers_on_gpu test_batch_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering test_assignment \
 #       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
@@ -90,7 +90,7 @@ step resume_memory 100 bash -c 'resume "$@"' bash ', "retrieval_proj": true, "me
     ', "memory": {"weight": 0.5, "past": 504, "drop_past": 0.5, "group": 2, "pack": true, "passages": 2, "read": 8}, "teach": {"weight": 0.1}'
 step resume_recurrent 100 bash -c 'resume "$@"' bash ', "recurrent_layer": 2, "recurrent_states": 100, "recurrent_block": 252' "" base
 step resume_landmark 100 bash -c 'resume "$@"' bash ', "landmark_block": 63, "landmark_topk": 4' "" base
-for test in flat_index list_index clustering; do step "test_$test" 60 "$programs/test_$test"; done
+for test in flat_index list_index clustering assignment; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
     for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token decode_rows; do # errors of kernels count: test_ops makes calls fail

@@ -309,6 +309,8 @@ _drt_options() {
 --part value
 --max-ram value
 --device auto|cpu|cuda
+--devices value
+--assign auto|cpu|gpu
 --threads value
 --json -
 --log-json -

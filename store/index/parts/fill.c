@@ -4,6 +4,7 @@
  * earlier, killed call are found by their numbers, and the next run begins at the end of the last valid one. */
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/index/list_rows_internal.h"
 #include "store/index/parts/index_parts_internal.h"
 #include "store/index/parts/list_file_internal.h"
 #include <stdio.h>
@@ -86,11 +87,16 @@ static enum status make_run(struct filling *f, struct store_range rows) {
     TRY(index_parts_template_path(template, f->work));
     TRY(index_build_open_template(&v, template, f->plan.template_file, f->store.fingerprint.dim,
                                   "remove this folder, and train again"));
-    enum status s = index_build_fill(&build, v, rows.begin, rows.end, f->range.end);
+    const bool own = f->plan.method != STORE_ASSIGN_FAISS;
+    struct list_rows lists = {0};
+    enum status s = own ? list_rows_fill(&lists, &build, v, rows, f->range.end)
+                        : index_build_fill(&build, v, rows.begin, rows.end, f->range.end);
     struct list_file_head head = head_of(f, rows, v);
     const struct index_parts_rows of = rows_of(f);
     if (s == STATUS_OK) s = index_parts_rows_crc(&head.rows_crc, &of, rows);
-    if (s == STATUS_OK) s = list_file_write(path, &head, v);
+    if (s == STATUS_OK && own) s = list_file_write_rows(path, &head, &lists, f->how->threads);
+    if (s == STATUS_OK && !own) s = list_file_write(path, &head, v);
+    list_rows_free(&lists);
     vectors_free(v);
     if (s == STATUS_OK) s = fault_point("store:parts:run-written");
     return s;
@@ -138,11 +144,22 @@ static enum status fill_runs(struct filling *f) {
     return remove_later(f);
 }
 
+/* All parts are assigned by the method of the plan. */
+static enum status check_method(const struct filling *f) {
+    const struct store_assignment *here = &f->how->assignment;
+    if (f->plan.method == STORE_ASSIGN_FAISS || (here->open && here->method == f->plan.method)) return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "%s: the training chose that chunks are assigned to lists %s, which this process cannot do: fill all "
+                "parts on such devices, or remove this folder and train with --assign cpu",
+                f->work, f->plan.method == STORE_ASSIGN_F16 ? "on GPUs" : "in float32");
+}
+
 static enum status check_plan(struct filling *f) {
     struct index_parts_store *s = &f->store;
     char path[FILE_PATH_MAX];
     TRY(index_parts_plan_read(&f->plan, f->work));
     TRY(index_parts_check_store(&f->plan, f->work, s->dir, s->t, s->catalog, &s->fingerprint, &s->generation));
+    TRY(check_method(f));
     catalog_pause(s->t); /* a writer may reuse pages while this process works for hours */
     TRY(index_parts_template_path(path, f->work));
     TRY(stored_file_check(path, f->plan.template_file, "remove this folder, and train again"));
@@ -165,6 +182,13 @@ static enum status fill_locked(struct filling *f) {
     s = fill_runs(f);
     close(lock);
     return s;
+}
+
+enum status store_index_assigned(enum store_assign_method *out, const char *work) {
+    struct index_parts_plan plan;
+    TRY(index_parts_plan_read(&plan, work));
+    *out = plan.method;
+    return STATUS_OK;
 }
 
 enum status store_index_fill(struct store_index_parts_report *out, const char *dir, const char *work, int part,

@@ -6,6 +6,9 @@
  * (store/change/freeze.h) on other hosts. Merging writes the lists of all parts, list after list, as one segment, and
  * publishes it in one transaction. The segment has the same bytes as one that a single process makes with the template.
  *
+ * Rows are assigned to lists by FAISS, or by how->assignment: store_index_train chooses the latter if it is set and can
+ * assign this type. The plan records the method, and filling refuses a process with another one (STATUS_MISMATCH).
+ *
  * Only inverted files of flat, scalar or product codes can be made in parts. Other types: STATUS_UNSUPPORTED.
  *
  * A call that was killed or stopped can be repeated, and then continues. A call whose work is done already reports
@@ -33,6 +36,8 @@ struct store_index_parts_report {
  * memory than how->max_ram. */
 enum status store_index_train(struct store_index_parts_report *out, const char *dir, const char *work,
                               const struct store_publish *how);
+/* The method by which the plan in `work` has rows assigned to lists. */
+enum status store_index_assigned(enum store_assign_method *out, const char *work);
 /* Fills part `part` of 1 .. parts. Files of lists that match the plan and the store are kept; missing ones are made.
  * Memory: how->max_ram. STATUS_BUSY: another process fills this part. STATUS_MISMATCH: the plan is of another store. */
 enum status store_index_fill(struct store_index_parts_report *out, const char *dir, const char *work, int part,
@@ -43,6 +48,10 @@ enum status store_index_fill(struct store_index_parts_report *out, const char *d
  * and the command that makes it again. After a failure the store is unchanged. */
 enum status store_index_merge(struct store_index_parts_report *out, const char *dir, const char *work,
                               const struct store_publish *how);
+/* Fills one part and merges it. If how->assignment assigns the rows and they fit in how->max_ram, they are written to
+ * the store at once, without files in `work`; then no other process can write to the store meanwhile. */
+enum status store_index_make(struct store_index_parts_report *out, const char *dir, const char *work,
+                             const struct store_publish *how);
 /* STATUS_READ_ONLY: the store is a snapshot, which cannot get an index. */
 enum status store_index_check_writable(const char *dir);
 /* Removes the files of a work folder if its plan is of this index type. Removes the folder if nothing else is in it. */

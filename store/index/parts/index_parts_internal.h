@@ -11,6 +11,7 @@ struct index_parts_plan {
     uint32_t documents_crc; /* checksum of a sample of the documents' records, which identifies the store */
     struct stored_file template_file;
     bool chosen;                         /* the user chose the factory string */
+    enum store_assign_method method;     /* by which the rows of all parts are assigned to lists */
     char factory[RECORD_INDEX_MAX];
     uint32_t id;                         /* CRC32C of the plan's bytes */
 };

@@ -3,6 +3,7 @@
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "store/index/list_rows_internal.h"
 #include "store/index/parts/list_file_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -117,14 +118,27 @@ static enum status write_sections(struct file_writer *w, uint32_t crc[LIST_SECTI
     return STATUS_OK;
 }
 
-enum status list_file_write(const char *path, const struct list_file_head *head, const struct vectors *v) {
+static enum status write_rows(struct file_writer *w, uint32_t crc[LIST_SECTIONS], const struct list_file_head *h,
+                              const struct list_rows *r, struct threads *pool) {
+    for (int64_t l = 0; l < h->lists; l++) {
+        uint8_t size[8];
+        little_endian_put(size, (uint64_t)(r->begin[l + 1] - r->begin[l]), 8);
+        TRY(write_part(w, &crc[LIST_SIZES], size, sizeof size));
+    }
+    TRY(list_rows_write_codes(r, w, pool, &crc[LIST_CODES]));
+    return list_rows_write_ids(r, w, pool, &crc[LIST_IDS]);
+}
+
+/* Of `v` or of `rows`. */
+static enum status write_file(const char *path, const struct list_file_head *head, const struct vectors *v,
+                              const struct list_rows *rows, struct threads *pool) {
     uint8_t header[HEADER_BYTES], footer[FOOTER_BYTES];
     uint32_t crc[LIST_SECTIONS] = {0};
     struct file_writer *w;
     put_header(header, head);
     TRY(file_create(&w, path));
     enum status s = file_write(w, header, sizeof header);
-    if (s == STATUS_OK) s = write_sections(w, crc, head, v);
+    if (s == STATUS_OK) s = rows ? write_rows(w, crc, head, rows, pool) : write_sections(w, crc, head, v);
     for (int i = 0; i < LIST_SECTIONS; i++)
         little_endian_put(footer + 4 * i, crc[i], 4);
     little_endian_put(footer + 12, crc32c(0, footer, 12), 4);
@@ -133,6 +147,15 @@ enum status list_file_write(const char *path, const struct list_file_head *head,
     if (s == STATUS_OK) return file_publish(w);
     file_discard(w);
     return s;
+}
+
+enum status list_file_write(const char *path, const struct list_file_head *head, const struct vectors *v) {
+    return write_file(path, head, v, NULL, NULL);
+}
+
+enum status list_file_write_rows(const char *path, const struct list_file_head *head, const struct list_rows *rows,
+                                 struct threads *pool) {
+    return write_file(path, head, NULL, rows, pool);
 }
 
 /* ---- reading ---- */
@@ -189,6 +212,26 @@ enum status list_stream_read(struct list_stream *s, const uint8_t **bytes, size_
     *n = s->filled - s->used < wanted ? s->filled - s->used : wanted;
     *bytes = s->buffer + s->used;
     s->used += *n;
+    return STATUS_OK;
+}
+
+enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes, const char *path) {
+    while (bytes > 0) {
+        size_t some = s->filled - s->used;
+        if (some > bytes) some = (size_t)bytes;
+        if (some > 0) {
+            memcpy(out, s->buffer + s->used, some);
+            s->used += some;
+        } else {
+            some = bytes < VERIFY_BUFFER ? (size_t)bytes : VERIFY_BUFFER; /* its checksum is computed in the cache */
+            if (some > s->end - s->at) return damaged(path, "its lists are longer than they should be together");
+            TRY(read_at(path, out, some, s->at));
+            s->crc = crc32c(s->crc, out, some);
+            s->at += some;
+        }
+        out += some;
+        bytes -= some;
+    }
     return STATUS_OK;
 }
 

@@ -31,6 +31,10 @@ enum status list_file_path(char out[FILE_PATH_MAX], const char *dir, int part, i
 bool list_file_name(const char *name, int *part, int *parts, int64_t *run);
 /* Writes a new file, which is durable and complete when the result is OK. `v` contains exactly these rows. */
 enum status list_file_write(const char *path, const struct list_file_head *head, const struct vectors *v);
+/* The same of rows that this program assigned; the threads of a pool write it. */
+struct list_rows;
+enum status list_file_write_rows(const char *path, const struct list_file_head *head, const struct list_rows *rows,
+                                 struct threads *pool);
 /* Reads and checks header, footer and size. STATUS_NOT_FOUND: there is no such file. STATUS_CORRUPT: it is damaged. */
 enum status list_file_open(struct list_file *out, const char *path);
 /* Compares every byte with the checksums. */
@@ -47,6 +51,8 @@ void list_stream_begin(struct list_stream *s, const struct list_file *f, enum li
                        size_t capacity);
 /* Gives *n bytes, from 1 to `wanted`, which are valid until the next call. STATUS_CORRUPT: no byte is left. */
 enum status list_stream_read(struct list_stream *s, const uint8_t **bytes, size_t *n, size_t wanted, const char *path);
+/* Copies `bytes` bytes to `out`. */
+enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes, const char *path);
 /* Call it after the last byte. STATUS_CORRUPT: the checksum differs. */
 enum status list_stream_end(const struct list_stream *s, const struct list_file *f, enum list_section section,
                             const char *path);

@@ -2,12 +2,13 @@
  * plan or none:
  *
  * bytes     content (numbers little-endian)
- * 0-11      "drtiplan", version 1
+ * 0-11      "drtiplan", version: 1, or 2 if the method of assigning rows to lists is not FAISS's
  * 12-59     fingerprint: encoder, tokenizer, chunk tokens, dimensions, vocabulary, metric
  * 60-83     generation, chunks, documents
  * 84-87     CRC32C of a sample of the documents' records
  * 88-99     bytes and CRC32C of template.faiss
- * 100, 101  1 if the user chose the factory string; the length of the string
+ * 100, 101  1 if the user chose the factory string, plus 2 times the method (enum store_assign_method); the length of
+ *           the string
  * then      the factory string; CRC32C of all bytes before */
 #include "base/crc32c.h"
 #include "base/little_endian.h"
@@ -18,7 +19,7 @@
 #include <string.h>
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     FIXED_BYTES = 102,
     PLAN_MAX = FIXED_BYTES + RECORD_INDEX_MAX + 4,
     DOCUMENTS_SAMPLE = 64,
@@ -37,7 +38,8 @@ enum status index_parts_plan_write(struct index_parts_plan *p, const char *work)
     const struct store_fingerprint *f = &p->fingerprint;
     const size_t length = strlen(p->factory);
     memcpy(out, magic, 8);
-    little_endian_put(out + 8, VERSION, 4);
+    /* programs that know no other method read plans of FAISS's, and refuse others */
+    little_endian_put(out + 8, p->method == STORE_ASSIGN_FAISS ? 1 : VERSION, 4);
     memcpy(out + 12, f->encoder, 16);
     memcpy(out + 28, f->tokenizer, 16);
     const int32_t numbers[4] = {f->chunk_tokens, f->dim, f->vocab_size, f->metric};
@@ -49,7 +51,7 @@ enum status index_parts_plan_write(struct index_parts_plan *p, const char *work)
     little_endian_put(out + 84, p->documents_crc, 4);
     little_endian_put(out + 88, p->template_file.bytes, 8);
     little_endian_put(out + 96, p->template_file.crc, 4);
-    out[100] = p->chosen;
+    out[100] = (uint8_t)(p->chosen + 2 * p->method);
     out[101] = (uint8_t)length;
     memcpy(out + FIXED_BYTES, p->factory, length);
     p->id = crc32c(0, out, FIXED_BYTES + length);
@@ -67,9 +69,10 @@ enum status index_parts_plan_decode(struct index_parts_plan *out, const uint8_t 
         return fail(STATUS_CORRUPT, "%s: is not the plan of an index: %s", path, remedy);
     p.id = crc32c(0, b, size - 4);
     if (p.id != little_endian_get(b + size - 4, 4)) return fail(STATUS_CORRUPT, "%s: is damaged: %s", path, remedy);
-    if (little_endian_get(b + 8, 4) != VERSION)
-        return fail(STATUS_VERSION, "%s: has version %llu of plans, this program reads %d: use that program", path,
-                    (unsigned long long)little_endian_get(b + 8, 4), VERSION);
+    const uint64_t version = little_endian_get(b + 8, 4);
+    if (version < 1 || version > VERSION)
+        return fail(STATUS_VERSION, "%s: has version %llu of plans, this program reads 1 to %d: use that program", path,
+                    (unsigned long long)version, VERSION);
     memcpy(f->encoder, b + 12, 16);
     memcpy(f->tokenizer, b + 28, 16);
     f->chunk_tokens = (int32_t)little_endian_get(b + 44, 4);
@@ -81,11 +84,13 @@ enum status index_parts_plan_decode(struct index_parts_plan *out, const uint8_t 
     p.documents = (int64_t)little_endian_get(b + 76, 8);
     p.documents_crc = (uint32_t)little_endian_get(b + 84, 4);
     p.template_file = (struct stored_file){little_endian_get(b + 88, 8), (uint32_t)little_endian_get(b + 96, 4)};
-    p.chosen = b[100] != 0;
+    p.chosen = b[100] & 1;
+    p.method = (enum store_assign_method)(b[100] >> 1);
     const size_t length = b[101];
     if (size != FIXED_BYTES + length + 4 || length < 1 || memchr(b + FIXED_BYTES, 0, length) || f->dim < 1 ||
         f->dim > 65536 || p.chunks < 1 || p.chunks > INT64_MAX / 1024 || p.documents < 1 ||
-        p.documents > INT64_MAX / 1024)
+        p.documents > INT64_MAX / 1024 || p.method > STORE_ASSIGN_F32 ||
+        (version == 1) != (p.method == STORE_ASSIGN_FAISS))
         return fail(STATUS_CORRUPT, "%s: has impossible numbers: %s", path, remedy);
     memcpy(p.factory, b + FIXED_BYTES, length);
     *out = p;

@@ -1,5 +1,6 @@
 /* train.c -- store_index_train of index_parts.h: a template and the plan in a work folder. */
 #include "base/system/fault.h"
+#include "store/index/list_rows_internal.h"
 #include "store/index/parts/index_parts_internal.h"
 #include "store/index/segment_check_internal.h"
 #include <dirent.h>
@@ -48,6 +49,7 @@ static enum status make_template(struct index_parts_plan *p, struct index_parts_
     TRY(index_parts_template_path(path, work));
     TRY(vectors_make(&v, plan->factory, s->fingerprint.dim));
     enum status status = index_build_train(&build, v, plan);
+    p->method = list_rows_supported(&build, v) ? how->assignment.method : STORE_ASSIGN_FAISS;
     if (status == STATUS_OK) status = vectors_write(v, path);
     vectors_free(v);
     if (status == STATUS_OK) status = check_template(path, s->fingerprint.dim);

@@ -196,6 +196,10 @@ expect_error "is no work folder of an index and not empty" "$INDEX" index train 
 expect_error "only inverted files" "$INDEX" index train --store "$S" --work "$TMP/w3" --index HNSW32 --threads 1
 expect_error "is no index here" "$INDEX" index train --store "$S" --work "$TMP/w3" --threads 1
 [ ! -e "$TMP/w3" ] || die "a refused type made a folder"
+expect_error "--assign gpu: this process computes on the CPU" "$INDEX" index train --store "$S" --work "$TMP/w3" --index IVF4,SQ8 --device cpu --assign gpu
+[ ! -e "$TMP/w3" ] || die "a refused method made a folder"
+expect 2 "$INDEX" index fill --store "$S" --work "$W" --part 1/5 --assign cpu
+expect 2 "$INDEX" index train --store "$S" --work "$TMP/w3" --device cpu --devices 0,1
 (flock 9 && expect_error "another process fills part 1 of 2" "$INDEX" index fill "${where[@]}" --part 1/2) 9>"$W/part-1-of-2.lock" || exit 1
 expect_error "no store here" "$INDEX" index merge --store "$TMP/corpus-like" --work "$W"
 expect_usage "the step is train, fill or merge" "$INDEX" index fil --store "$S"

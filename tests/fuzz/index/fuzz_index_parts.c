@@ -27,6 +27,14 @@ static void read_section(const struct list_file *file, enum list_section section
         CHECK(n >= 1 && n <= 24 && bytes >= buffer && bytes + n <= buffer + sizeof buffer);
     }
     enum status ignored = list_stream_end(&s, file, section, path);
+    /* the same bytes at once */
+    uint8_t *all;
+    list_stream_begin(&s, file, section, buffer, sizeof buffer);
+    if (s.end - s.at <= 1 << 20) {
+        CHECK_OK(memory_allocate(&all, (size_t)(s.end - s.at) + 1));
+        ignored = list_stream_take(&s, all, s.end - s.at, path);
+        memory_free(all);
+    }
     (void)ignored;
 }
 

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/printable.h"
 #include "base/rng.h"
+#include "base/system/threads.h"
 #include "tests/test.h"
 #include <dirent.h>
 #include <signal.h>
@@ -88,6 +89,51 @@ static void test_arena(void) {
         CHECK_OK(arena_push_bytes(a, &p, 1000, (size_t)i));
     CHECK_EQ(arena_bytes(a), bytes); /* the second round reuses the blocks */
     arena_free(a);
+}
+
+/* Byte i of a file is a function of i, so that a block in a wrong position is found. */
+static uint8_t block_byte(uint64_t i) {
+    return (uint8_t)(i * 2654435761u >> 13);
+}
+
+static void block_fill(void *context, uint8_t *out, uint64_t at, size_t n) {
+    const uint64_t *first = context;
+    for (size_t i = 0; i < n; i++)
+        out[i] = block_byte(*first + at + i);
+}
+
+/* Blocks of several threads between ordinary writes: the bytes, and the checksums of the blocks and of the file. */
+static void test_file_blocks(int threads) {
+    enum { FIRST = 1000, BLOCKS = 5 << 20 | 77, LAST = 500 };
+    char path[FILE_PATH_MAX];
+    struct threads *pool;
+    struct file_writer *w = NULL;
+    struct file_map map;
+    static uint8_t bytes[BLOCKS];
+    uint64_t first = FIRST;
+    uint32_t crc, none = 1;
+    CHECK_OK(threads_create(&pool, threads));
+    CHECK_OK(file_join(path, test_folder(), "blocks"));
+    CHECK_OK(file_create(&w, path));
+    block_fill(&(uint64_t){0}, bytes, 0, FIRST);
+    CHECK_OK(file_write(w, bytes, FIRST));
+    CHECK_OK(file_write_blocks(w, BLOCKS, pool, block_fill, &first, &crc));
+    CHECK_OK(file_write_blocks(w, 0, pool, block_fill, &first, &none));
+    block_fill(&first, bytes, 0, BLOCKS);
+    CHECK_EQ(crc, crc32c(0, bytes, BLOCKS));
+    CHECK_EQ(none, 0);
+    block_fill(&(uint64_t){FIRST + BLOCKS}, bytes, 0, LAST);
+    CHECK_OK(file_write(w, bytes, LAST));
+    CHECK_EQ(file_written(w), FIRST + BLOCKS + LAST);
+    crc = file_crc32c(w);
+    CHECK_OK(file_publish(w));
+    CHECK_OK(file_map(&map, path));
+    CHECK_EQ(map.size, FIRST + BLOCKS + LAST);
+    CHECK_EQ(crc, crc32c(0, map.data, map.size));
+    for (size_t i = 0; i < map.size; i++)
+        if (map.data[i] != block_byte(i)) CHECK_EQ(i, map.size);
+    file_unmap(&map);
+    threads_free(pool);
 }
 
 static void test_file(void) {
@@ -299,6 +345,8 @@ int main(int argc, char **argv) {
     test_memory();
     test_arena();
     test_file();
+    test_file_blocks(1);
+    test_file_blocks(3);
     test_same_path();
     test_size_limit();
     test_crc();

@@ -15,6 +15,9 @@ static void check_crc32c(void) {
     for (size_t from = 0; from < 9; from++)
         for (size_t n = 0; n + from <= sizeof bytes; n++)
             CHECK_EQ(crc32c(77, bytes + from, n), crc32c_table(77, bytes + from, n));
+    for (size_t n = 0; n <= sizeof bytes; n++)
+        CHECK_EQ(crc32c_join(crc32c(0, bytes, n), crc32c(0, bytes + n, sizeof bytes - n), sizeof bytes - n),
+                 crc32c(0, bytes, sizeof bytes));
 }
 
 /* Every fp16 number, in rows that do not fill a vector; and float32 numbers near each. */

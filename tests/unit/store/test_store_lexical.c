@@ -67,6 +67,73 @@ static void test_afterwards(void) {
     CHECK_EQ(store_lexical_problems(dir), 0);
 }
 
+/* The bytes of the only file of the lexical index. */
+static void only_file(struct file_map *out, int64_t wanted) {
+    char path[FILE_PATH_MAX];
+    int64_t numbers[64];
+    CHECK_EQ(files_of(numbers), 1);
+    CHECK_EQ(numbers[0], wanted);
+    CHECK_OK(lexical_path(path, dir, numbers[0]));
+    CHECK_OK(file_map(out, path));
+}
+
+/* Makes a store whose lexical index is made while shards are sealed, in two runs: the first one ends after `stop` of
+ * its documents, without publishing. */
+static enum status follow(int64_t end, int64_t each, int64_t stop, int threads, const struct store_publish *how) {
+    const struct store_writer_config config = fixture_config(8, STORE_LEXICAL_VOCAB);
+    struct store_writer *w;
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    CHECK_OK(store_writer_follow(w, 1 << 20, threads));
+    for (int64_t i = 0; i < stop; i += each)
+        CHECK_OK(fixture_shard(w, &config, i, i + each < stop ? i + each : stop));
+    store_writer_close(w);
+    CHECK_OK(store_writer_open(&w, dir, &config, true)); /* what the first run made is removed */
+    CHECK_EQ(files_of((int64_t[64]){0}), 0);
+    CHECK_OK(store_writer_follow(w, 1 << 20, threads));
+    for (int64_t i = stop; i < end; i += each)
+        CHECK_OK(fixture_shard(w, &config, i, i + each < end ? i + each : end));
+    const enum status s = store_writer_publish(w, how);
+    store_writer_close(w);
+    return s;
+}
+
+/* The same file as afterwards, also by several threads and after a run that was stopped; none if it is not wanted;
+ * several segments if one cannot have all chunks. */
+static void test_followed(void) {
+    struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
+    struct file_map plain, followed;
+    int64_t numbers[64];
+    fresh("plain");
+    CHECK_OK(store_lexical_add(dir, 0, 300, 40, &how));
+    only_file(&plain, 1);
+    for (int threads = 1; threads <= 3; threads++) {
+        char name[30];
+        snprintf(name, sizeof name, "followed-%d", threads);
+        fresh(name);
+        CHECK_OK(follow(300, 40, 120 * (threads - 1), threads, &how));
+        only_file(&followed, 1);
+        CHECK(followed.size == plain.size && memcmp(followed.data, plain.data, plain.size) == 0);
+        file_unmap(&followed);
+        CHECK_EQ(check(), 1);
+        CHECK_EQ(store_lexical_problems(dir), 0);
+        CHECK_OK(store_lexical_add(dir, 300, 310, 20, &how)); /* follows nothing */
+        CHECK_EQ(store_lexical_problems(dir), 0);
+    }
+    file_unmap(&plain);
+    how.lexical = STORE_LEXICAL_OFF;
+    fresh("not-followed");
+    CHECK_OK(follow(60, 20, 20, 2, &how));
+    CHECK_EQ(files_of(numbers), 0);
+    CHECK(!info_of().lexical);
+    how.lexical = STORE_LEXICAL_ON;
+    how.lexical_chunks = 100;
+    fresh("divided");
+    CHECK_OK(follow(300, 40, 0, 2, &how));
+    CHECK(check() > 1);
+    CHECK_OK(store_lexical_add(dir, 300, 310, 20, &how)); /* removes the file that was not used */
+    CHECK_EQ(store_lexical_problems(dir), 0);
+}
+
 /* Sixty-four additions of about equal size make a logarithmic number of segments, and each generation is complete. */
 static void test_additions(void) {
     fresh("additions");
@@ -331,6 +398,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     random_numbers = rng_make(test_seed(), 3);
     test_afterwards();
+    test_followed();
     test_additions();
     test_dropped();
     test_damaged();

@@ -2,6 +2,7 @@
  * does all of this. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
+#include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
 #include "session/device_choice.h"
 #include "store/index/parts/index_parts.h"
@@ -20,7 +21,7 @@ static const char *const step_names[STEPS] = {"train", "fill", "merge", "all ste
 
 struct options {
     enum step step;
-    const char *store, *work, *index;
+    const char *store, *work, *index, *devices, *assign;
     struct drt_index_part part;
     struct device_choice choice;
     uint64_t max_ram;
@@ -88,13 +89,48 @@ static void print_report(const struct options *o, const struct store_index_parts
 
 /* ---- steps ---- */
 
-static enum status train(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
-    struct device *device;
+/* The devices that compute centroids and assign chunks to lists. */
+struct index_devices {
+    struct device *first;
+    struct device_group all, one; /* all.n 0: `one` has the first */
+};
+
+static enum status index_devices_open(struct index_devices *p, const struct options *o, struct store_publish *how) {
     enum dtype type;
-    TRY(device_choose(&device, &type, &o->choice, (int)o->threads));
-    how.clustering = clustering_on(device);
-    enum status s = store_index_train(r, o->store, o->work, &how);
-    device_close(device);
+    TRY(device_choose(&p->first, &type, &o->choice, (int)o->threads));
+    TRY(device_choose_group(&p->all, p->first, &o->choice));
+    p->one = (struct device_group){&p->first, 1};
+    how->clustering = clustering_on(p->first);
+    const bool gpu = !p->first->shares_memory;
+    if (strcmp(o->assign, "gpu") == 0 && !gpu)
+        return fail(STATUS_UNSUPPORTED,
+                    "--assign gpu: this process computes on the CPU: choose --device cuda, or leave "
+                    "out --assign");
+    if (gpu && strcmp(o->assign, "cpu") != 0) how->assignment = assignment_on(p->all.n > 0 ? &p->all : &p->one);
+    return STATUS_OK;
+}
+
+static void index_devices_close(struct index_devices *p) {
+    device_group_close(&p->all);
+    device_close(p->first);
+}
+
+static enum status train(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+    struct index_devices p = {0};
+    enum status s = index_devices_open(&p, o, &how);
+    if (s == STATUS_OK) s = store_index_train(r, o->store, o->work, &how);
+    index_devices_close(&p);
+    return s;
+}
+
+/* A GPU is opened only if the training chose that GPUs assign. */
+static enum status fill(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+    struct index_devices p = {0};
+    enum store_assign_method method;
+    TRY(store_index_assigned(&method, o->work));
+    enum status s = method == STORE_ASSIGN_FAISS ? STATUS_OK : index_devices_open(&p, o, &how);
+    if (s == STATUS_OK) s = store_index_fill(r, o->store, o->work, o->part.part, o->part.parts, &how);
+    index_devices_close(&p);
     return s;
 }
 
@@ -113,14 +149,16 @@ static enum status is_made(const struct options *o, struct store_index_parts_rep
 }
 
 /* A snapshot is refused before the work, not after it. */
-static enum status all_steps(const struct options *o, struct store_index_parts_report *r,
-                             const struct store_publish *how) {
+static enum status all_steps(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+    struct index_devices p = {0};
     TRY(store_index_check_writable(o->store));
     TRY(is_made(o, r));
     if (!r->already) {
-        TRY(train(o, r, *how));
-        TRY(store_index_fill(r, o->store, o->work, 1, 1, how));
-        TRY(store_index_merge(r, o->store, o->work, how));
+        enum status s = index_devices_open(&p, o, &how);
+        if (s == STATUS_OK) s = store_index_train(r, o->store, o->work, &how);
+        if (s == STATUS_OK) s = store_index_make(r, o->store, o->work, &how);
+        index_devices_close(&p);
+        TRY(s);
     }
     return store_index_parts_remove(o->work, r->index);
 }
@@ -131,11 +169,10 @@ static enum status index_run(const struct options *o, const struct progress *pro
     TRY(threads_create(&pool, (int)o->threads));
     const struct store_publish how = {
         .index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress};
-    enum status s = o->step == STEP_TRAIN ? train(o, &report, how)
-                    : o->step == STEP_FILL
-                        ? store_index_fill(&report, o->store, o->work, o->part.part, o->part.parts, &how)
+    enum status s = o->step == STEP_TRAIN   ? train(o, &report, how)
+                    : o->step == STEP_FILL  ? fill(o, &report, how)
                     : o->step == STEP_MERGE ? store_index_merge(&report, o->store, o->work, &how)
-                                            : all_steps(o, &report, &how);
+                                            : all_steps(o, &report, how);
     if (s == STATUS_OK) print_report(o, &report);
     threads_free(pool);
     return s;
@@ -157,6 +194,9 @@ static int check(struct options *o, const char *const *operands, int n) {
         return drt_index_usage("index", "--part takes i/N, with i from 1 to N, N at most 1000000");
     if (o->index && (o->step == STEP_FILL || o->step == STEP_MERGE))
         return drt_index_usage("index", "--index is an option of train: fill and merge read it in --work");
+    if (strcmp(o->assign, "auto") != 0 && (o->step == STEP_FILL || o->step == STEP_MERGE))
+        return drt_index_usage("index", "--assign is an option of train: fill reads it in --work");
+    if (devices_choose(&o->choice, o->devices) != STATUS_OK) return drt_index_usage("index", status_message());
     if (!o->work) {
         size_t length = strlen(o->store);
         while (length > 1 && o->store[length - 1] == '/')
@@ -169,7 +209,7 @@ static int check(struct options *o, const char *const *operands, int n) {
 }
 
 int drt_index_index(int argc, char **argv, const char **operands) {
-    struct options o = {.choice = DEVICE_CHOICE_DEFAULT, .max_ram = drt_index_max_ram()};
+    struct options o = {.choice = DEVICE_CHOICE_DEFAULT, .max_ram = drt_index_max_ram(), .assign = "auto"};
     const struct arg_option options[] = {
         OPTION_STORE(o.store),
         {"work", ARG_PATH, &o.work, "DIR",
@@ -180,7 +220,12 @@ int drt_index_index(int argc, char **argv, const char **operands) {
          0, 0},
         {"part", ARG_STRING, &o.part.text, "i/N", "fill: the i-th of N equal ranges of chunks", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory that a step may use (default: as in build)"),
-        OPTION_DEVICE(o.choice.device, "train: where the centroids are computed"),
+        OPTION_DEVICE(o.choice.device, "where the centroids are computed, and chunks assigned to lists"),
+        OPTION_DEVICES(o.devices, "assign chunks to lists on several GPUs, with the same result"),
+        {"assign", ARG_CHOICE, &o.assign, "auto|cpu|gpu",
+         "train: what assigns chunks to lists. gpu: each chunk to the nearest of all centroids, for types of flat or "
+         "scalar codes; every fill then needs a GPU. cpu: FAISS. auto: gpu if train uses one",
+         0, 0},
         OPTION_THREADS(o.threads),
         OPTION_JSON_REPORT(o.json),
         OPTION_LOG_JSON,

@@ -1,0 +1,218 @@
+/* bench_index.c -- makes a store of random landmarks in clusters, large and fast, on which
+ * tests/device/bench/run_index.sh measures the making of an index.
+ *
+ *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
+ *   bench_index --tokens FILE.u16 [tokens (100000000)]
+ *   bench_index --text FILE.jsonl [bytes (400000000)]
+ *
+ * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
+ * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
+ * are all equal.
+ *
+ * The second form writes token ids below 8192 for tests/device/bench/run_words.sh, in documents that end with 0. An id
+ * is one of eight successors of the id before, half of the time, and otherwise has the frequencies of Zipf's law. So
+ * pairs occur again about as often as in text. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "tests/bench/result.h"
+#include "tests/store_fixture.h"
+
+enum { PER_DOCUMENT = 1024, BLOCK = 64 * PER_DOCUMENT, SHARD_BLOCKS = 4, GROUPS = 512 };
+
+struct rows {
+    int64_t first, n, clusters;
+    int dim;
+    const float *centres;
+    float *out;
+    struct threads *threads;
+};
+
+/* xorshift64*, whose bytes are uniform; the sum of one byte has a standard deviation of 73.9. */
+static uint64_t next(uint64_t *state) {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(2685821657736338717);
+}
+
+static void make_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct rows *r = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        uint64_t state = (uint64_t)(r->first + i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        const float *centre = r->centres + (int64_t)(next(&state) % (uint64_t)r->clusters) * r->dim;
+        float *out = r->out + i * r->dim;
+        for (int j = 0; j < r->dim; j += 8) {
+            uint64_t bytes = next(&state);
+            for (int k = j; k < j + 8 && k < r->dim; k++, bytes >>= 8)
+                out[k] = centre[k] + 2.0f * ((float)(bytes & 255) - 127.5f) / 73.9f;
+        }
+    }
+}
+
+static void *make_block(void *context) {
+    struct rows *r = context;
+    threads_for(r->threads, r->n, 256, make_rows, r);
+    return NULL;
+}
+
+static float *make_centres(int64_t clusters, int dim) {
+    float *centres, *group;
+    struct rng rng = rng_make(1, 2);
+    CHECK_OK(memory_allocate(&centres, (size_t)(clusters * dim)));
+    CHECK_OK(memory_allocate(&group, (size_t)GROUPS * (size_t)dim));
+    for (int i = 0; i < GROUPS * dim; i++)
+        group[i] = rng_normal(&rng);
+    uint64_t state = 12345;
+    for (int64_t i = 0; i < clusters * dim; i++)
+        centres[i] = group[i / dim % GROUPS * dim + i % dim] + ((float)(next(&state) & 255) - 127.5f) / 73.9f;
+    memory_free(group);
+    return centres;
+}
+
+static void store_block(struct store_writer *w, const struct rows *r) {
+    static int32_t ids[PER_DOCUMENT * FIXTURE_CHUNK];
+    for (int64_t at = 0; at < r->n; at += PER_DOCUMENT) {
+        const int64_t n = r->n - at < PER_DOCUMENT ? r->n - at : PER_DOCUMENT;
+        struct store_new_document d = {.ids = ids, .n_ids = (size_t)n * FIXTURE_CHUNK, .source = "bench", .key = "k"};
+        bool duplicate;
+        fixture_hash(d.hash, r->first + at);
+        CHECK_OK(store_shard_document(w, &d, &duplicate));
+        CHECK_OK(store_shard_landmarks(w, r->out + at * r->dim, n));
+    }
+}
+
+static void make_store(const char *dir, struct rows *r, int64_t chunks) {
+    const struct store_writer_config config = fixture_config(r->dim, 100);
+    struct store_writer *w;
+    float *buffers[2];
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(memory_allocate(&buffers[i], (size_t)BLOCK * (size_t)r->dim));
+    struct rows next_block = *r;
+    next_block.out = buffers[0];
+    next_block.n = chunks < BLOCK ? chunks : BLOCK;
+    make_block(&next_block);
+    for (int64_t block = 0; next_block.n > 0; block++) { /* the next block is made while this one is stored */
+        const struct rows mine = next_block;
+        pthread_t thread;
+        next_block.first = mine.first + mine.n;
+        next_block.n = chunks - next_block.first < BLOCK ? chunks - next_block.first : BLOCK;
+        next_block.out = buffers[(block + 1) % 2];
+        CHECK(threads_start(&thread, make_block, &next_block));
+        if (block % SHARD_BLOCKS == 0) CHECK_OK(store_shard_begin(w));
+        store_block(w, &mine);
+        if (block % SHARD_BLOCKS == SHARD_BLOCKS - 1 || next_block.n == 0) CHECK_OK(store_shard_seal(w, NULL, 0));
+        pthread_join(thread, NULL);
+    }
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = "exact", .seed = 1}));
+    store_writer_close(w);
+    for (int i = 0; i < 2; i++)
+        memory_free(buffers[i]);
+}
+
+/* ---- tokens ---- */
+
+struct tokens {
+    uint16_t *out;
+    const uint16_t *zipf; /* [65536] */
+};
+
+static void make_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct tokens *t = context;
+    uint64_t state = (uint64_t)(begin + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint32_t before = 1;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        const uint64_t bits = next(&state);
+        const uint16_t id = t->zipf[bits >> 8 & 65535],
+                       successor = t->zipf[(before * 8 + (bits >> 32 & 7)) * 40503 & 65535];
+        const uint16_t chosen = bits >> 63 ? id : successor;
+        t->out[i] = i % 700 == 699 ? 0 : chosen;
+        before = chosen;
+    }
+}
+
+enum { TOKEN_BLOCK = 1 << 20 };
+static void token_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin; i < end; i++) /* blocks are fixed, so the ids do not depend on threads */
+        make_tokens(context, i * TOKEN_BLOCK, (i + 1) * TOKEN_BLOCK, worker);
+}
+
+static int write_tokens(const char *path, int64_t n) {
+    static uint16_t zipf[65536];
+    struct threads *threads;
+    struct tokens t = {.zipf = zipf};
+    for (int i = 0; i < 65536; i++)
+        zipf[i] = (uint16_t)exp((double)i / 65536 * log(8191)); /* 1 .. 8190 */
+    n = (n + TOKEN_BLOCK - 1) / TOKEN_BLOCK * TOKEN_BLOCK;
+    CHECK_OK(threads_create(&threads, 0));
+    CHECK_OK(memory_allocate(&t.out, (size_t)n));
+    threads_for(threads, n / TOKEN_BLOCK, 1, token_blocks, &t);
+    CHECK_OK(file_save(path, t.out, (size_t)n * sizeof *t.out));
+    printf("tokens,%lld\n", (long long)n);
+    memory_free(t.out);
+    threads_free(threads);
+    return 0;
+}
+
+/* ---- text ---- */
+
+/* Words of 1 to 4 syllables, in documents of some 4 KB, a JSON object each. */
+static int write_text(const char *path, int64_t bytes) {
+    enum { WORDS = 30000, WORD_MAX = 16, LINE = 4096 };
+    static const char *const syllables[] = {"ta", "re", "in", "so", "mer", "al", "ton", "we",
+                                            "ci", "ne", "ly", "or", "sta", "de", "us",  "ge"};
+    static char words[WORDS][WORD_MAX];
+    struct file_writer *w;
+    char line[LINE + 64];
+    uint64_t state = 7;
+    for (int i = 0; i < WORDS; i++) {
+        const int n = i < 60 ? 1 : i < 2000 ? 2 : i < 15000 ? 3 : 4;
+        for (int k = 0; k < n; k++)
+            strcat(words[i], syllables[next(&state) >> 40 & 15]);
+    }
+    CHECK_OK(file_create(&w, path));
+    for (int64_t documents = 0; (int64_t)file_written(w) < bytes; documents++) {
+        size_t used = (size_t)snprintf(line, sizeof line, "{\"text\": \"");
+        while (used < LINE) {
+            const double u = (double)(next(&state) >> 11) * 0x1p-53;
+            const char *word = words[(int)(exp(u * log(WORDS)) - 1)];
+            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s ", word, next(&state) >> 60 ? "" : ",");
+        }
+        used += (size_t)snprintf(line + used, sizeof line - used, "%lld\"}\n", (long long)documents);
+        CHECK_OK(file_write(w, line, used));
+    }
+    CHECK_OK(file_publish(w));
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    result_begin("bench_index", &argc, argv);
+    if (argc > 2 && strcmp(argv[1], "--tokens") == 0)
+        return write_tokens(argv[2], argc > 3 ? atoll(argv[3]) : 100000000);
+    if (argc > 2 && strcmp(argv[1], "--text") == 0) return write_text(argv[2], argc > 3 ? atoll(argv[3]) : 400000000);
+    if (argc < 2) {
+        fprintf(stderr, "usage: bench_index FOLDER [chunks] [dim] [clusters] [--json FILE]\n");
+        return 2;
+    }
+    const int64_t chunks = argc > 2 ? atoll(argv[2]) : 1000000;
+    struct rows r = {.dim = argc > 3 ? atoi(argv[3]) : 384, .clusters = argc > 4 ? atoll(argv[4]) : chunks / 160};
+    if (chunks < 1 || r.dim < 1 || r.dim > 65536) return 2;
+    if (r.clusters < 1) r.clusters = 1;
+    const double begin = clock_seconds();
+    CHECK_OK(threads_create(&r.threads, 0));
+    float *centres = make_centres(r.clusters, r.dim);
+    r.centres = centres;
+    make_store(argv[1], &r, chunks);
+    const double seconds = clock_seconds() - begin;
+    printf("store,%lld chunks of %d in %lld clusters,%.1f s,%.0f chunks/s\n", (long long)chunks, r.dim,
+           (long long)r.clusters, seconds, (double)chunks / seconds);
+    result_value("chunks/s", (double)chunks / seconds, "random store, d %d", r.dim);
+    memory_free(centres);
+    threads_free(r.threads);
+    result_end();
+    return 0;
+}
