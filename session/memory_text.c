@@ -165,9 +165,10 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
 /* ---- the mixture ---- */
 
 /* Searches if a search is due. The corpus side then reads the chunks that were found. */
-static enum status text_search(struct memory_text *t) {
+static enum status text_search(struct memory_text *t, bool *searched) {
     static const int64_t row_begin[2] = {0, 1};
-    if (t->searched >= 0 && t->n - t->searched < t->config.memory->every) return STATUS_OK;
+    *searched = t->searched < 0 || t->n - t->searched >= t->config.memory->every;
+    if (!*searched) return STATUS_OK;
     TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
     t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1));
@@ -195,13 +196,15 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
 
 /* Writes log p of the next id into `logits`. */
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct mat state,
-                                   struct next_token_append append) {
+                                   struct next_token_append append, struct decode_step_result step) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
     float *direct = device_reach(dev, logits), *there = direct ? direct : t->log_p;
     struct next_token_task task = {
-        .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append};
-    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t));
+        .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append, .step = step};
+    bool searched = false;
+    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
+    if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
     dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
@@ -229,7 +232,10 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     if (!logits) return STATUS_OK;
     const double start = clock_seconds();
     const struct next_token_append append = own && one ? memory_text_append(t) : (struct next_token_append){0};
-    enum status s = memory_text_mix(t, logits, mat_rows(keys, n - 1, 1), append);
+    /* If the key state is still to be squared, the decode step is not the last op. */
+    struct decode_step_result step = decoder_state_step(state);
+    if (own && !one) step.ready = NULL;
+    enum status s = memory_text_mix(t, logits, mat_rows(keys, n - 1, 1), append, step);
     t->seconds += clock_seconds() - start;
     return s;
 }

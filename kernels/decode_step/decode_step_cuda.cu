@@ -135,6 +135,8 @@ struct decode_step {
     struct step_task task;
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
+    uint32_t *ready, at;        /* counts consumer warps that have written their part of a key state; its next value */
+    struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
 
 static bool decode_step_dense(struct mat m) {
@@ -299,6 +301,9 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
         t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 1);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
+    t->task.ready = t->ready, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
     else
@@ -309,6 +314,8 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
 void decode_step_free(struct decode_step *t) {
     if (!t) return;
     device_release(t->weights->dev, t->exchange);
+    device_release(t->weights->dev, t->ready);
+    device_release(t->weights->dev, t->shares);
     memory_free(t);
 }
 
@@ -345,4 +352,10 @@ void decode_step_run(struct decode_step *t, const struct decode_step_output *out
     cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
+    if (out->keys) t->at += STEP_WARPS;
+}
+
+struct decode_step_result decode_step_result(const struct decode_step *t) {
+    const int blocks = t->weights->blocks;
+    return {t->ready, t->at, t->shares, blocks * STEP_WARPS, device_cuda_processors(t->weights->dev) - blocks};
 }

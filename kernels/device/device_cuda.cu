@@ -53,6 +53,7 @@ struct device_cuda {
     cudaEvent_t made;             /* the slot of the next fetch */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
+    unsigned *counters;
     struct blas_cuda *blas;
     struct device_rope rope;
     int gpu, processors, shared_bytes, checked;
@@ -82,6 +83,10 @@ void *device_cuda_scratch(struct device *dev, size_t bytes) {
     assert(bytes <= SCRATCH_BYTES);
     (void)bytes;
     return state_of(dev)->scratch;
+}
+
+unsigned *device_cuda_counters(struct device *dev) {
+    return state_of(dev)->counters;
 }
 
 int device_cuda_processors(struct device *dev) {
@@ -300,6 +305,7 @@ static void cuda_close(struct device *dev) {
     blas_cuda_close(s->blas);
     (void)cudaFree(s->rope.cosine);
     (void)cudaFree(s->scratch);
+    (void)cudaFree(s->counters);
     if (s->made) (void)cudaEventDestroy(s->made);
     if (s->fetches) (void)cudaStreamDestroy(s->fetches);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
@@ -373,6 +379,10 @@ static enum status open_parts(struct device_cuda *s) {
     error = cudaMalloc(&s->scratch, SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(SCRATCH_BYTES, error);
     TRY(find_code(s));
+    size_t counters = DEVICE_CUDA_COUNTERS * sizeof *s->counters;
+    error = cudaMalloc((void **)&s->counters, counters);
+    if (error == cudaSuccess) error = cudaMemsetAsync(s->counters, 0, counters, s->stream);
+    if (error != cudaSuccess) return out_of_memory(counters, error);
     size_t table = DEVICE_ROPE_MAX * sizeof(float);
     error = cudaMalloc((void **)&s->rope.cosine, 2 * table);
     if (error != cudaSuccess) return out_of_memory(2 * table, error);

@@ -3,10 +3,11 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--json FILE]
+ *                     [--serial 1] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
+ * --serial 1 reads the memories after each decode step instead of during it.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
  *
  * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; the parts of the mean
@@ -25,7 +26,7 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX];
+        tokens[LIST_MAX], serial[LIST_MAX];
 };
 
 static void usage(const char *why) {
@@ -60,7 +61,8 @@ static struct options read_options(int argc, char **argv) {
     } names[] = {{"--model", &o.model, NULL},   {"--store", &o.store, NULL},  {"--text", &o.text, NULL},
                  {"--device", &o.device, NULL}, {"--k", NULL, o.k},           {"--every", NULL, o.every},
                  {"--span", NULL, o.span},      {"--layer", NULL, o.layer},   {"--past", NULL, o.past},
-                 {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL}};
+                 {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
+                 {"--serial", NULL, o.serial}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -134,7 +136,12 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
         const double tau = (double)e->model.config.hidden / 8;
         memory.mixture[c.kind] =
             (struct memory_mixture){true, {tau, tau}, memory_gate_fixed((enum memory_kind)c.kind, 0.3)};
-        const struct memory_text_config config = {e, &memory, finder, (enum memory_kind)c.kind, o->past[0]};
+        const struct memory_text_config config = {.engine = e,
+                                                  .memory = &memory,
+                                                  .finder = finder,
+                                                  .kind = (enum memory_kind)c.kind,
+                                                  .past = o->past[0],
+                                                  .serial = o->serial[0] != 0};
         CHECK_OK(memory_text_create(&t, &config));
     }
     double begin = 0;
