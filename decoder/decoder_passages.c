@@ -85,6 +85,7 @@ struct passages_workspace {
 
 struct decoder_passages {
     struct decoder *decoder;
+    struct device *dev;                  /* the decoder's, or one beside it */
     const struct decoder_packed *packed; /* NULL on a GPU */
     int64_t length, positions, batch;    /* positions of a passage, with its landmarks; number of passages of a batch */
     int threads;
@@ -126,6 +127,7 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
                     d->config.landmark_block);
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
+    p->dev = d->dev;
     p->length = length;
     p->positions = d->config.base_lm ? length : length + length / d->config.chunk;
     p->threads = d->dev->shares_memory ? threads_count(d->dev->threads) : 1;
@@ -155,9 +157,17 @@ failed:
 
 static void passages_drop_replays(struct decoder_passages *p) {
     for (int i = 0; i <= REPLAY_PASSAGES; i++) {
-        device_replay_free(p->decoder->dev, p->replays[i]);
+        device_replay_free(p->dev, p->replays[i]);
         p->replays[i] = NULL;
     }
+}
+
+enum status decoder_passages_beside(struct decoder_passages *p, struct device *dev) {
+    if (dev == p->dev) return STATUS_OK;
+    assert(p->dev == p->decoder->dev);
+    assert(!dev->shares_memory || threads_count(dev->threads) == p->threads);
+    p->dev = dev;
+    return device_sync(p->decoder->dev); /* clearing of the memory that decoder_passages_create allocated */
 }
 
 void decoder_passages_free(struct decoder_passages *p) {
@@ -323,7 +333,7 @@ static void passages_some(const struct passages_task *t, const struct passages_j
 
 static void passages_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct passages_task *t = context;
-    const struct passages_job b = {t->p, device_worker(t->p->decoder->dev, worker), &t->p->workspaces[worker]};
+    const struct passages_job b = {t->p, device_worker(t->p->dev, worker), &t->p->workspaces[worker]};
     passages_some(t, &b, begin, end);
 }
 
@@ -331,7 +341,7 @@ static void passages_range(void *context, int64_t begin, int64_t end, int worker
  * remainder of at most half a passage per thread is computed by all threads together. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
                              int64_t n) {
-    struct device *dev = p->decoder->dev;
+    struct device *dev = p->dev;
     struct passages_task t = {p, keys, ids, key_layer};
     assert(key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
     assert(keys.rows == n * p->length && keys.type == p->decoder->type);

@@ -31,9 +31,10 @@ struct memory_source {
     int64_t *slot_chunk; /* [slots] */
     int32_t *table;      /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
-    int32_t *values; /* [slots*length]: the same as `value`, on the host */
-    struct memory_blocks blocks;
+    int32_t *ids;                   /* [slots*length]: of the passages that are being encoded */
+    int32_t *values;                /* [slots*length]: the same as `value`, on the host */
+    struct memory_blocks blocks[2]; /* of the last load and the one before it, in turns */
+    int turn;
     const int32_t *slot_here; /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
@@ -64,7 +65,8 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
-    return decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded);
+    TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
+    return decoder_passages_beside(m->passages, dev);
 }
 
 static enum status source_check_lexical(const struct lexical *lexical, const struct store_info *store) {
@@ -113,8 +115,10 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
-    device_release(dev, m->blocks.buffer);
-    memory_free(m->blocks.memory);
+    for (int i = 0; i < 2; i++) {
+        device_release(dev, m->blocks[i].buffer);
+        memory_free(m->blocks[i].memory);
+    }
     memory_free(m->slot_chunk);
     memory_free(m->table);
     memory_free(m->ids);
@@ -365,6 +369,13 @@ static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *c
     return true;
 }
 
+bool memory_source_keeps(struct memory_source *m, const int64_t *chunks, int64_t n) {
+    int64_t fresh = 0; /* at most: a chunk that occurs twice counts twice */
+    for (int64_t i = 0; i < n; i++)
+        fresh += chunks[i] >= 0 && *table_cell(m, chunks[i]) == FREE;
+    return m->used + fresh <= m->slots;
+}
+
 static enum status pool_encode(struct memory_source *m, int64_t first) {
     struct device *dev = m->config.device;
     int64_t n = m->used - first;
@@ -406,8 +417,9 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     int64_t n = (int64_t)blocks * k, rows = 0;
     assert(n <= m->slots);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
-    TRY(blocks_reserve(&m->blocks, dev, bytes));
-    unsigned char *here = m->blocks.memory, *there = device_side(dev, here, m->blocks.buffer);
+    struct memory_blocks *turn = &m->blocks[m->turn ^= 1];
+    TRY(blocks_reserve(turn, dev, bytes));
+    unsigned char *here = turn->memory, *there = device_side(dev, here, turn->buffer);
     int32_t *slot = (int32_t *)(void *)(here + begins);
     m->slot_here = slot;
     int64_t first = m->used;

@@ -51,6 +51,7 @@ static __global__ void code_kind_of(struct code_kind *out) {
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of simultaneous downloads */
     cudaEvent_t made;             /* the slot of the next fetch */
+    cudaEvent_t followed;         /* the last op that another device waits for */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     unsigned *counters;
@@ -299,6 +300,14 @@ static void cuda_enter(struct device *dev) {
     keep_error(dev, "selection of the GPU", cudaSetDevice(state_of(dev)->gpu));
 }
 
+static enum status cuda_open_beside(struct device **out, struct device *dev);
+
+static void cuda_follow(struct device *dev, struct device *other) {
+    struct device_cuda *o = state_of(other);
+    keep_error(dev, "follow", cudaEventRecord(o->followed, o->stream));
+    keep_error(dev, "follow", cudaStreamWaitEvent(state_of(dev)->stream, o->followed, 0));
+}
+
 static void cuda_close(struct device *dev) {
     struct device_cuda *s = state_of(dev);
     if (s->stream) (void)cudaStreamSynchronize(s->stream);
@@ -307,6 +316,7 @@ static void cuda_close(struct device *dev) {
     (void)cudaFree(s->scratch);
     (void)cudaFree(s->counters);
     if (s->made) (void)cudaEventDestroy(s->made);
+    if (s->followed) (void)cudaEventDestroy(s->followed);
     if (s->fetches) (void)cudaStreamDestroy(s->fetches);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     threads_free(dev->threads);
@@ -333,6 +343,8 @@ static const struct device_runtime runtime = {
     .replay_free = cuda_replay_free,
     .worker = cuda_worker,
     .enter = cuda_enter,
+    .open_beside = cuda_open_beside,
+    .follow = cuda_follow,
     .peers = &device_peers_cuda,
 };
 
@@ -371,10 +383,15 @@ static enum status find_code(struct device_cuda *s) {
     return error == cudaSuccess ? STATUS_OK : fail(STATUS_IO, "GPU: first kernel: %s", cudaGetErrorString(error));
 }
 
-static enum status open_parts(struct device_cuda *s) {
-    cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+/* Blocks of a device beside another are placed where the other's find none to take: by the streams' priority. */
+static enum status open_parts(struct device_cuda *s, bool beside) {
+    int low = 0, high = 0;
+    cudaError_t error = cudaDeviceGetStreamPriorityRange(&low, &high);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, beside ? low : high);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&s->fetches, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->made, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->followed, cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
     error = cudaMalloc(&s->scratch, SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(SCRATCH_BYTES, error);
@@ -390,7 +407,7 @@ static enum status open_parts(struct device_cuda *s) {
     return blas_cuda_open(&s->blas);
 }
 
-enum status device_open_cuda(struct device **out, int threads) {
+static enum status open_device(struct device **out, int threads, bool beside) {
     struct device_cuda found = {};
     struct device_cuda_memory *m = NULL;
     TRY(find_gpu(&found));
@@ -398,13 +415,22 @@ enum status device_open_cuda(struct device **out, int threads) {
     m->state = found;
     m->device = {.ops = &ops_cuda, .runtime = &runtime, .threads = NULL, .state = &m->state, .name = "cuda"};
     enum status status = threads_create(&m->device.threads, threads);
-    if (status == STATUS_OK) status = open_parts(&m->state);
+    if (status == STATUS_OK) status = open_parts(&m->state, beside);
     if (status != STATUS_OK) {
         cuda_close(&m->device);
         return status;
     }
     *out = &m->device;
     return STATUS_OK;
+}
+
+enum status device_open_cuda(struct device **out, int threads) {
+    return open_device(out, threads, false);
+}
+
+static enum status cuda_open_beside(struct device **out, struct device *dev) {
+    cuda_enter(dev);
+    return open_device(out, 1, true);
 }
 
 bool device_built_cuda(void) {
