@@ -34,7 +34,7 @@ struct device_runtime {
     void (*replay_free)(struct device_replay *replay);
     struct device *(*worker)(struct device *dev, int worker);
     void (*enter)(struct device *dev);   /* NULL: nothing to do */
-    enum status (*open_beside)(struct device **out, struct device *dev);         /* these two NULL: calls end with work */
+    enum status (*open_beside)(struct device **out, struct device *dev);     /* these two NULL: ops end in the call */
     void (*follow)(struct device *dev, struct device *other);
     const struct device_peers *peers;    /* NULL: processes sum through shared memory */
 };

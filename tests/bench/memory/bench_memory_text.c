@@ -11,6 +11,8 @@
  * second thread makes on a GPU. --serial 1 reads the memories after each decode step instead of during it.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
  *
+ * The last column is a check sum of the log-probabilities after each interval: cases with the same K, interval and lag
+ * must agree.
  * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; the parts of the mean
  * for searching and for encoding chunks (on a GPU: for queueing the work). A model with random weights works, since
  * times do not depend on weights. */
@@ -101,15 +103,26 @@ struct memory_case {
     int64_t k, every, lag;
 };
 
-static void report(const struct memory_case *c, const struct samples *s, struct memory_text_times t, int64_t tokens) {
+static uint64_t check_sum(uint64_t sum, const float *log_p, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, log_p + i, sizeof bits);
+        sum = (sum ^ bits) * 1099511628211u;
+    }
+    return sum;
+}
+
+static void report(const struct memory_case *c, const struct samples *s, struct memory_text_times t, int64_t tokens,
+                   uint64_t bits) {
     double sum = 0;
     for (int64_t i = 0; i < s->count; i++)
         sum += s->at[i];
     const double mean = sum / (double)s->count * 1e6, ids = (double)tokens * 1e-6;
-    printf("%s,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f\n", c->name, (long long)c->k, (long long)c->every,
-           (long long)c->lag, mean, samples_quantile(s->at, s->count, 0.5) * 1e6,
+    printf("%s,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
+           (long long)c->every, (long long)c->lag, mean, samples_quantile(s->at, s->count, 0.5) * 1e6,
            samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6, t.find / ids,
-           t.encode / ids, t.wait / ids, t.queries ? (double)t.encoded / (double)t.queries : 0);
+           t.encode / ids, t.wait / ids, t.queries ? (double)t.encoded / (double)t.queries : 0,
+           (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
     fflush(stdout);
     const struct figure f = {.unit = "us", .values = s->at, .count = s->count, .scale = 1e6};
     if (c->kind < 0)
@@ -150,12 +163,14 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
         CHECK_OK(memory_text_create(&t, &config));
     }
     double begin = 0;
+    uint64_t sum = 0;
     struct memory_text_times before = {0}, after = {0};
     for (int64_t at = 0, n; at < prompt + o->tokens[0]; at += n) {
         n = at < prompt ? (prompt - at < pass ? prompt - at : pass) : 1;
         if (at >= prompt && (at - prompt) % INTERVAL == 0) {
             if (at > prompt) samples_add(&times, (clock_seconds() - begin) / INTERVAL);
             if (at == prompt && t) before = memory_text_times(t);
+            sum = check_sum(sum, logits, vocab);
             begin = clock_seconds();
         }
         const struct decoder_output out = {.logits = logits};
@@ -166,7 +181,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     if (t) after = memory_text_times(t);
     after.find -= before.find, after.encode -= before.encode, after.wait -= before.wait;
     after.queries -= before.queries, after.encoded -= before.encoded;
-    report(&c, &times, after, o->tokens[0]);
+    report(&c, &times, after, o->tokens[0], check_sum(sum, logits, vocab));
     memory_text_free(t);
     decoder_state_free(state);
     device_release_host(e->device, logits);
@@ -197,7 +212,7 @@ int main(int argc, char **argv) {
     const int32_t *ids = read_text(&e, &o);
     printf("# %s; %lld chunks; searched by %s\n", o.model, (long long)e.info.chunks,
            memory_search_describe(search[0], (int)o.k[0]).text);
-    printf("mode,k,every,lag,us mean,median,q1,q3,finding,encoding,waiting,passages encoded a search\n");
+    printf("mode,k,every,lag,us mean,median,q1,q3,finding,encoding,waiting,passages encoded a search,check sum\n");
     run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
     run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16, 0});
     for (int i = 0; o.k[i]; i++)
