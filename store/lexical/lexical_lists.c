@@ -84,9 +84,10 @@ static void take_lists(const struct lexical_segment *s, int64_t segment, const s
 }
 
 enum status lexical_query_lists(const struct lexical *x, const struct lexical_query *q,
-                                const struct lexical_search *how, float *unit, lexical_take_list *take, void *context) {
+                                const struct lexical_search *how, struct lexical_cache *cache, float *unit,
+                                lexical_take_list *take, void *context) {
     struct lexical_plan plan;
-    TRY(lexical_plan_make(&plan, x, q, how));
+    TRY(lexical_plan_make(&plan, x, q, how, cache));
     *unit = plan.unit;
     for (int64_t s = 0; s < x->n; s++) {
         const struct lexical_lists *l = &plan.segments[s];
