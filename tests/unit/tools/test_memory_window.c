@@ -317,10 +317,19 @@ static void test_small_pool(void) {
     CHECK_OK(memory_source_create(&large, &config));
     config.slots = K + 1;
     CHECK_OK(memory_source_create(&small, &config));
+    struct memory_slots x = {0}, before = {0};
+    int32_t slot[K];
     for (int b = 0; b < BLOCKS; b++) {
-        struct memory_slots x, y;
+        struct memory_slots y;
+        const int64_t dropped = memory_source_stats(small).dropped;
+        const bool keeps = memory_source_keeps(small, chunks + b * K, K);
+        CHECK(memory_source_keeps(large, chunks + b * K, K));
+        before = x;
         CHECK_OK(memory_source_load(large, &x, chunks + b * K, row_begin, 1));
         CHECK_OK(memory_source_load(small, &y, chunks + b * K, row_begin, 1));
+        CHECK_EQ(keeps, memory_source_stats(small).dropped == dropped);
+        if (b > 0) CHECK(memcmp(before.slot, slot, sizeof slot) == 0); /* the load before is still valid */
+        memcpy(slot, x.slot, sizeof slot);
         for (int i = 0; i < K; i++) {
             int64_t from = (int64_t)x.slot[i] * x.slot_rows, to = (int64_t)y.slot[i] * y.slot_rows;
             CHECK_EQ(x.slot[i] < 0, y.slot[i] < 0);
