@@ -337,6 +337,20 @@ static void passages_range(void *context, int64_t begin, int64_t end, int worker
     passages_some(t, &b, begin, end);
 }
 
+void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
+    enum { TIMES = 3 }; /* op by op, recorded, launched */
+    if (!p->staged.data) return;
+    const struct passages_job job = {p, p->dev, &p->workspaces[0]};
+    if (p->replay_layer != key_layer) passages_drop_replays(p);
+    p->replay_layer = key_layer;
+    for (int64_t i = 0; i < REPLAY_PASSAGES * p->positions; i++)
+        job.w->ids[i] = 0;
+    device_upload(p->dev, job.w->ids_there, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
+    for (int64_t n = 1; n <= REPLAY_PASSAGES; n++)
+        for (int i = 0; i < TIMES; i++)
+            device_replay_run(p->dev, &p->replays[n], passages_body, &(struct passages_repeated){&job, n});
+}
+
 /* On a CPU, threads compute their own passages, so that they wait for each other only at the end, and not in each op. A
  * remainder of at most half a passage per thread is computed by all threads together. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,

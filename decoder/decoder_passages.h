@@ -15,6 +15,9 @@ struct decoder_passages;
 /* The decoder is borrowed until decoder_passages_free. */
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
+/* Records the ops for each number of passages that a GPU replays, which takes some milliseconds each. Else the first
+ * calls of decoder_passages_encode with these numbers do it. key_layer: that of these calls. */
+void decoder_passages_prepare(struct decoder_passages *p, int key_layer);
 /* Encodes on a device beside the decoder's (device_open_beside; on the CPU any with as many threads) from now on. Call
  * it before the first encoding. Then another thread may encode while the decoder decodes. */
 enum status decoder_passages_beside(struct decoder_passages *p, struct device *dev);

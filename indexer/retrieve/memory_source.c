@@ -66,7 +66,9 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
-    return decoder_passages_beside(m->passages, dev);
+    TRY(decoder_passages_beside(m->passages, dev));
+    decoder_passages_prepare(m->passages, c->key_layer);
+    return STATUS_OK;
 }
 
 static enum status source_check_lexical(const struct lexical *lexical, const struct store_info *store) {

@@ -70,6 +70,8 @@ template <typename T> struct next_call {
     int32_t *token;                         /* [columns of both sides]: -1: no entry */
     next_side<T> side[MEMORY_SIDES];
     int vocab, d, columns;
+    int stages; /* rounds of keys in shared memory; 0: none, keys are read at once */
+    bool alone; /* one block makes the end */
 };
 
 /* Memory that an earlier kernel may have written while this one already ran is read past the L1 cache. */

@@ -55,6 +55,22 @@ template <typename T> static int next_overlap(const next_call<T> &c, const struc
     return bytes <= (int64_t)blocks * OVERLAP_BYTES ? blocks : 0;
 }
 
+/* Sets how the reading kernel with so many blocks uses shared memory. Returns its bytes. */
+template <typename T> static size_t next_read_shared(struct device *dev, next_call<T> &c, int blocks) {
+    const bool vectors = (c.side[0].columns == 0 || c.side[0].in.vectors) &&
+                         (c.side[1].columns == 0 || c.side[1].in.vectors) && c.d * sizeof(T) % 16 == 0;
+    const size_t head = read_stages_at(c.d), stage = (size_t)READ_WARPS * READ_GROUP * c.d * sizeof(T);
+    const size_t free = (size_t)device_cuda_shared_bytes(dev) - sizeof(read_shared) - 1024 - head; /* 1024: the rest */
+    const int64_t rounds = blocks_for(c.columns, (int64_t)blocks * READ_WARPS * READ_GROUP);
+    const size_t of_end = 8 * (size_t)c.columns;
+    c.alone = c.columns <= ALONE_COLUMNS_MAX && of_end <= free;
+    c.stages = 0;
+    while (vectors && c.stages < READ_STAGES_MAX && c.stages < rounds && (c.stages + 1) * stage <= free)
+        c.stages++;
+    const size_t of_stages = c.stages * stage;
+    return head + (c.alone && of_end > of_stages ? of_end : of_stages);
+}
+
 template <typename T>
 static void next_token_launch(struct device *dev, float *log_p, double *g, const struct next_token_task *task) {
     const char *op = "next_token.mix";
@@ -84,15 +100,18 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
         c.shares = shares, c.n_shares = blocks;
         launch(dev, op, next_share_kernel, (unsigned)blocks, SHARE_THREADS, 0, shares, c.logits, c.vocab);
     }
-    const size_t state = (size_t)c.d * sizeof(float);
+    const size_t shared = next_read_shared(dev, c, early ? early : blocks);
+    const cudaError_t allowed = cudaFuncSetAttribute((const void *)next_read_kernel<T>,
+                                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
-        launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, state, c);
+        launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, shared, c);
     } else { /* cooperative: blocks wait for each other */
         void *arguments[] = {&c};
         const cudaError_t error =
             cudaLaunchCooperativeKernel((const void *)next_read_kernel<T>, dim3((unsigned)blocks), dim3(READ_THREADS),
-                                        arguments, state, device_cuda_stream(dev));
+                                        arguments, shared, device_cuda_stream(dev));
         if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
         device_cuda_check(dev, op);
     }

@@ -89,7 +89,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
         dev->ops->next_token->mix(dev, device_reach(dev, log_p), device_reach(dev, g), &task);
         device_fetch(dev, log_p, device_reach(dev, log_p), VOCAB * sizeof *log_p);
         device_fetch_wait(dev);
-        if (n % 50 == 0) check_result(dev, task.step, logits);
+        if (n % 50 == 0) check_result(dev, decoder_state_step(s), logits);
         double sum = 0;
         for (int v = 0; v < VOCAB; v++)
             sum += exp((double)log_p[v]);
