@@ -17,6 +17,9 @@ struct text_side {
     struct token_memory memory; /* of the last mixture */
 };
 
+/* Ids that a search takes before its encoding begins, or more. */
+enum { SEARCH_IDS = 4 };
+
 /* A search, and what it found. */
 struct text_found {
     int32_t *query;  /* [MEMORY_LOOK_BACK]: the last ids before the search */
@@ -193,10 +196,10 @@ static struct device *source_device(const struct memory_text *t) {
 }
 
 /* Leaves what the search before found, if memory_source_keeps. */
-static enum status found_load(struct memory_text *t, struct text_found *f) {
+static enum status found_load(struct memory_text *t, struct text_found *f, bool parts) {
     static const int64_t row_begin[2] = {0, 1};
     f->loaded = true;
-    return memory_source_load(t->source, &f->slots, f->chunks, row_begin, 1);
+    return (parts ? memory_source_begin : memory_source_load)(t->source, &f->slots, f->chunks, row_begin, 1);
 }
 
 static enum status found_search(struct memory_text *t, struct text_found *f) {
@@ -206,13 +209,25 @@ static enum status found_search(struct memory_text *t, struct text_found *f) {
     return STATUS_OK;
 }
 
-/* Searches for the pending search, and encodes, unless that would overwrite slots that are still read. */
+/* Searches for the pending search, and begins to encode, unless that would overwrite slots that are still read. */
 static enum status pending_run(void *context) {
     struct memory_text *t = context;
     struct text_found *f = &t->found[!t->current];
     device_enter(source_device(t));
     TRY(found_search(t, f));
-    return memory_source_keeps(t->source, f->chunks, t->config.memory->k) ? found_load(t, f) : STATUS_OK;
+    return memory_source_keeps(t->source, f->chunks, t->config.memory->k) ? found_load(t, f, t->aside) : STATUS_OK;
+}
+
+/* Issues some parts of the pending encoding, so many that lag ids suffice for all. On a GPU they run once the decode
+ * step of this id has begun, on the multiprocessors that it leaves free: a part that ran before it would keep its
+ * clusters of blocks from being placed. */
+static void pending_advance(struct memory_text *t, const struct decode_step_result *step) {
+    if (!t->pending || (t->aside && !aside_ended(t->aside)) || !t->found[!t->current].loaded) return;
+    const int ids = (int)max_i64(t->config.memory->lag - SEARCH_IDS, 1);
+    const int parts = (memory_source_parts(t->source) + ids - 1) / ids;
+    device_gate(source_device(t), step->started, step->started_at);
+    for (int i = 0; i < parts && memory_source_part(t->source); i++) {
+    }
 }
 
 static enum status pending_wait(struct memory_text *t) {
@@ -230,7 +245,9 @@ static enum status pending_read(struct memory_text *t) {
     t->current = !t->current;
     t->pending = false;
     struct text_found *f = &t->found[t->current];
-    if (!f->loaded) TRY(found_load(t, f)); /* all earlier ids are done: none reads its slots any more */
+    while (memory_source_part(t->source)) {
+    }
+    if (!f->loaded) TRY(found_load(t, f, false)); /* all earlier ids are done: none reads its slots any more */
     device_follow(dev, source_device(t));
     t->side[MEMORY_CORPUS].memory.slots = f->slots;
     return device_fault(source_device(t));
@@ -303,6 +320,7 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
         task.side[side] = text_side_of(t, side);
     dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
     device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+    if (t->source) pending_advance(t, &task.step);
     device_fetch_wait(dev);
     t->mixed = logits;
     return device_fault(dev);

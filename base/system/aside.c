@@ -71,6 +71,13 @@ void aside_start(struct aside *a, aside_body *body, void *context) {
     pthread_mutex_unlock(&a->lock);
 }
 
+bool aside_ended(struct aside *a) {
+    pthread_mutex_lock(&a->lock);
+    const bool ended = !a->body;
+    pthread_mutex_unlock(&a->lock);
+    return ended;
+}
+
 void aside_settle(struct aside *a) {
     if (!a) return;
     pthread_mutex_lock(&a->lock);

@@ -4,6 +4,7 @@
  * what the owner does not. For one owner thread. */
 #pragma once
 #include "base/status.h"
+#include <stdbool.h>
 
 struct aside;
 typedef enum status aside_body(void *context);
@@ -13,4 +14,5 @@ void aside_free(struct aside *a);        /* waits for a function that runs; NULL
 void aside_start(struct aside *a, aside_body *body, void *context);
 /* Waits until the function has ended. Returns its status, with its message; STATUS_OK if none was started since. */
 enum status aside_wait(struct aside *a);
+bool aside_ended(struct aside *a);       /* whether no function runs; does not wait */
 void aside_settle(struct aside *a);      /* waits, too, but leaves the status for aside_wait; NULL is fine */

@@ -35,7 +35,8 @@ struct memory_source {
     int32_t *values;                /* [slots*length]: the same as `value`, on the host */
     struct memory_blocks blocks[2]; /* of the last load and the one before it, in turns */
     int turn;
-    const int32_t *slot_here; /* slots of the last load, on the host */
+    const int32_t *slot_here;   /* slots of the last load, on the host */
+    int64_t part_first, part_n; /* slots that are being encoded in parts; part_n 0: none */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
@@ -378,7 +379,8 @@ bool memory_source_keeps(struct memory_source *m, const int64_t *chunks, int64_t
     return m->used + fresh <= m->slots;
 }
 
-static enum status pool_encode(struct memory_source *m, int64_t first) {
+/* parts: leaves the encoding to memory_source_part, if it is one batch. */
+static enum status pool_encode(struct memory_source *m, int64_t first, bool parts) {
     struct device *dev = m->config.device;
     int64_t n = m->used - first;
     if (n == 0) return STATUS_OK;
@@ -386,8 +388,13 @@ static enum status pool_encode(struct memory_source *m, int64_t first) {
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, m->ids + i * m->length, m->values + (first + i) * m->length, m->slot_chunk[first + i]));
     struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
-    decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
-    dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+    if (parts && n <= decoder_passages_batch(m->passages)) {
+        decoder_passages_begin(m->passages, keys, m->config.key_layer, m->ids, n);
+        m->part_first = first, m->part_n = n;
+    } else {
+        decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
+        dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+    }
     device_upload(dev, m->value + first * m->length, m->values + first * m->length,
                   (size_t)(n * m->length) * sizeof *m->values);
     m->stats.encoded += n;
@@ -412,12 +419,30 @@ struct memory_slots_here memory_source_here(const struct memory_source *m) {
     return (struct memory_slots_here){m->slot_here, m->values};
 }
 
-enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
-                               const int64_t *row_begin, int blocks) {
+bool memory_source_part(struct memory_source *m) {
+    struct device *dev = m->config.device;
+    if (m->part_n == 0) return false;
+    const double start = clock_seconds();
+    const bool more = decoder_passages_part(m->passages);
+    if (!more) {
+        struct mat keys = mat_rows(m->keys, m->part_first * m->length, m->part_n * m->length);
+        dev->ops->token_memory->squares(dev, m->square + m->part_first * m->length, keys);
+        m->part_n = 0;
+    }
+    m->stats.encode_seconds += clock_seconds() - start;
+    return more;
+}
+
+int memory_source_parts(const struct memory_source *m) {
+    return decoder_passages_parts(m->config.key_layer);
+}
+
+static enum status source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                               const int64_t *row_begin, int blocks, bool parts) {
     struct device *dev = m->config.device;
     int k = m->config.k;
     int64_t n = (int64_t)blocks * k, rows = 0;
-    assert(n <= m->slots);
+    assert(n <= m->slots && m->part_n == 0);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
     struct memory_blocks *turn = &m->blocks[m->turn ^= 1];
     TRY(blocks_reserve(turn, dev, bytes));
@@ -431,7 +456,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         bool fits = pool_assign(m, slot, chunks, n);
         assert(fits);
     }
-    enum status s = pool_encode(m, first);
+    enum status s = pool_encode(m, first, parts);
     if (s != STATUS_OK) {
         pool_clear(m);
         return s;
@@ -450,4 +475,14 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
                                  .k = k,
                                  .block_rows = (int)rows};
     return STATUS_OK;
+}
+
+enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                               const int64_t *row_begin, int blocks) {
+    return source_load(m, out, chunks, row_begin, blocks, false);
+}
+
+enum status memory_source_begin(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                                const int64_t *row_begin, int blocks) {
+    return source_load(m, out, chunks, row_begin, blocks, true);
 }

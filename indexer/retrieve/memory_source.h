@@ -75,6 +75,14 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
+/* The same in parts: begin reads the store and issues what needs no encoding; each call of part issues a part of the
+ * encoding and returns whether there are more. *out is valid after the last part; until then no other call for `m` but
+ * memory_source_part, memory_source_marks and memory_source_stats. memory_source_parts: of a whole encoding. */
+enum status memory_source_begin(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                                const int64_t *row_begin, int blocks);
+bool memory_source_part(struct memory_source *m);
+int memory_source_parts(const struct memory_source *m);
+
 /* Whether a load of these n chunks leaves all slots as they are, because the pool has free slots for the new ones. */
 bool memory_source_keeps(struct memory_source *m, const int64_t *chunks, int64_t n);
 

@@ -45,6 +45,10 @@ void device_follow(struct device *dev, struct device *other) {
     if (dev != other && dev->runtime->follow) dev->runtime->follow(dev, other);
 }
 
+void device_gate(struct device *dev, const uint32_t *count, uint32_t at) {
+    if (count && dev->runtime->gate) dev->runtime->gate(dev, count, at);
+}
+
 bool device_built(const char *kind) {
     return strcmp(kind, "cpu") == 0 || (strcmp(kind, "cuda") == 0 && device_built_cuda());
 }

@@ -50,6 +50,9 @@ enum status device_open(struct device **out, const char *kind, int threads);
 enum status device_open_beside(struct device **out, struct device *dev);
 /* Later ops of `dev` wait for all ops of `other` so far; one is the device beside the other. */
 void device_follow(struct device *dev, struct device *other);
+/* Later ops of `dev` wait until *count - at, as a signed number, is 0 or more. count: device memory; NULL: no wait. An
+ * op of another device that was issued before this call must change it. */
+void device_gate(struct device *dev, const uint32_t *count, uint32_t at);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);

@@ -3,6 +3,7 @@
  * A fault of the GPU appears late, at any call, and all later calls fail, too. So the first one is kept, with the op
  * that was launched last, and later faults are ignored until device_sync returns it. */
 #include "kernels/cuda/cuda.cuh"
+#include <cudaTypedefs.h>
 #include <stdio.h>
 #include <string.h>
 extern "C" {
@@ -52,6 +53,7 @@ struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of simultaneous downloads */
     cudaEvent_t made;             /* the slot of the next fetch */
     cudaEvent_t followed;         /* the last op that another device waits for */
+    PFN_cuStreamWaitValue32_v11070 wait_value; /* NULL: the driver has none */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     unsigned *counters;
@@ -308,6 +310,26 @@ static void cuda_follow(struct device *dev, struct device *other) {
     keep_error(dev, "follow", cudaStreamWaitEvent(state_of(dev)->stream, o->followed, 0));
 }
 
+/* Looked up in the driver at run time, as in tile_maps.cuh. */
+static PFN_cuStreamWaitValue32_v11070 find_wait_value(void) {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault, &found);
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return (PFN_cuStreamWaitValue32_v11070)function;
+    (void)cudaGetLastError();
+    return nullptr;
+}
+
+/* The stream waits, and no kernel that would take a multiprocessor. With a driver that lacks the function nothing
+ * waits: the ops then run earlier, with the same results. */
+static void cuda_gate(struct device *dev, const uint32_t *count, uint32_t at) {
+    const struct device_cuda *s = state_of(dev);
+    if (!s->wait_value) return;
+    const CUresult r = s->wait_value(s->stream, (CUdeviceptr)(uintptr_t)count, at, CU_STREAM_WAIT_VALUE_GEQ);
+    if (r != CUDA_SUCCESS) keep_fault(dev, STATUS_IO, "gate", "cuStreamWaitValue32 failed");
+}
+
 static void cuda_close(struct device *dev) {
     struct device_cuda *s = state_of(dev);
     if (s->stream) (void)cudaStreamSynchronize(s->stream);
@@ -345,6 +367,7 @@ static const struct device_runtime runtime = {
     .enter = cuda_enter,
     .open_beside = cuda_open_beside,
     .follow = cuda_follow,
+    .gate = cuda_gate,
     .peers = &device_peers_cuda,
 };
 
@@ -386,6 +409,7 @@ static enum status find_code(struct device_cuda *s) {
 /* Blocks of a device beside another are placed where the other's find none to take: by the streams' priority. */
 static enum status open_parts(struct device_cuda *s, bool beside) {
     int low = 0, high = 0;
+    s->wait_value = find_wait_value();
     cudaError_t error = cudaDeviceGetStreamPriorityRange(&low, &high);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, beside ? low : high);

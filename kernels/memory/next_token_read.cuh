@@ -3,8 +3,8 @@
  *   look up     key, value and square of the entries, four a warp, one round ahead
  *   copy        keys into shared memory, as many rounds as fit, before the state is there
  *   distances   |s - k|^2 of all entries
- *   the end     exponentials relative to the nearest entry, added to sums by token; their likeliest token; what the gate
- *               needs of the memories; weights
+ *   the end     exponentials relative to the nearest entry, added to sums by token; their likeliest token; what the
+ *               gate needs of the memories; weights
  *
  * Up to ALONE_COLUMNS_MAX entries one block makes the end alone: that which writes its distances last. More are divided
  * among the blocks, with two barriers. While the decode step reads the head, an access to memory takes one or two

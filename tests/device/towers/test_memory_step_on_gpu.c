@@ -20,10 +20,11 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
     struct logit_share all = logit_share_none(), *shares = malloc((size_t)r.n_shares * sizeof *shares);
     const float *there = download(dev, logits, VOCAB);
     double sum = 0, moment = 0;
-    uint32_t ready;
+    uint32_t ready, started;
     int top = 0;
     device_download(dev, shares, r.shares, (size_t)r.n_shares * sizeof *shares);
     device_download(dev, &ready, r.ready, sizeof ready);
+    device_download(dev, &started, r.started, sizeof started);
     for (int i = 0; i < r.n_shares; i++)
         all = logit_share_join(all, shares[i]);
     for (int v = 0; v < VOCAB; v++)
@@ -33,13 +34,26 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
         sum += exp(below), moment += exp(below) * below;
     }
     CHECK_EQ(ready, r.at);
+    CHECK_EQ(started, r.started_at);
     CHECK(all.top == there[top] && all.token == top);
     CHECK(fabs((double)all.sum - sum) <= 1e-4 * sum && fabs((double)all.moment - moment) <= 1e-4 * -moment);
     free(shares), free((void *)there);
 }
 
+/* Parts of an encoding on a device beside the decoder's; one for each id, once its step has begun. */
+struct parts {
+    struct device *beside;
+    struct decoder_passages *passages; /* NULL: no more */
+};
+static void parts_advance(struct parts *p, const struct decode_step_result *step) {
+    if (!p || !p->passages) return;
+    device_gate(p->beside, step->started, step->started_at);
+    if (!decoder_passages_part(p->passages)) p->passages = NULL;
+}
+
 /* log p after each id from PROMPT on [LENGTH - PROMPT, VOCAB]. early: the memory is read during the steps. */
-static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early) {
+static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early,
+                        struct parts *parts) {
     struct device *dev = m->dev;
     struct decoder_state *s;
     struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_there;
@@ -88,6 +102,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
         if (!early) task.step.ready = NULL;
         dev->ops->next_token->mix(dev, device_reach(dev, log_p), device_reach(dev, g), &task);
         device_fetch(dev, log_p, device_reach(dev, log_p), VOCAB * sizeof *log_p);
+        parts_advance(parts, &task.step);
         device_fetch_wait(dev);
         if (n % 50 == 0) check_result(dev, decoder_state_step(s), logits);
         double sum = 0;
@@ -128,8 +143,13 @@ static void check_beside(struct machine *m, const struct model_config *c, const 
         for (int64_t i = 0; i < FEW * length; i++)
             texts[i] = ids[(i * 3 + round * 7) % LENGTH];
         decoder_passages_encode(p[0], keys[0], 2, texts, FEW);
-        decoder_passages_encode(p[1], keys[1], 2, texts, FEW);
-        float *mixed = mixed_run(m, c, ids, 2, true);
+        struct parts parts = {beside, round % 2 ? p[1] : NULL};
+        if (parts.passages)
+            decoder_passages_begin(p[1], keys[1], 2, texts, FEW);
+        else
+            decoder_passages_encode(p[1], keys[1], 2, texts, FEW);
+        float *mixed = mixed_run(m, c, ids, 2, true, &parts);
+        CHECK(!parts.passages);
         CHECK(memcmp(mixed, want, (LENGTH - PROMPT) * VOCAB * sizeof *want) == 0);
         free(mixed);
         device_follow(m->dev, beside);
@@ -171,7 +191,8 @@ int main(void) {
     if (!gpu.decoder->step_weights) test_skip("this GPU has no decode step");
     float *want = NULL;
     for (int layer = 1; layer <= 3; layer++) {
-        float *after = mixed_run(&gpu, &c, ids, layer, false), *during = mixed_run(&gpu, &c, ids, layer, true);
+        float *after = mixed_run(&gpu, &c, ids, layer, false, NULL),
+              *during = mixed_run(&gpu, &c, ids, layer, true, NULL);
         CHECK(memcmp(after, during, (LENGTH - PROMPT) * VOCAB * sizeof *after) == 0);
         free(after);
         if (layer == 2)
