@@ -13,6 +13,7 @@
  * process. */
 #pragma once
 #include "decoder/retriever.h"
+#include "kernels/decode_step/decode_step.h"
 #include "kernels/device/device.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -63,6 +64,9 @@ struct decoder_output {
 /* Computes n >= 1 more ids of the text (negative: pad_id). Fails only if the retriever fails, or if a state that grows
  * finds no memory; the state can then not be used again. */
 enum status decoder_forward(struct decoder_state *s, const struct decoder_output *out, const int32_t *ids, int64_t n);
+/* What the last call left on the device, if one kernel computed its one id with a key state and logits
+ * (kernels/decode_step/decode_step.h); else zeroed. */
+struct decode_step_result decoder_state_step(const struct decoder_state *s);
 
 /* Seconds by stage since the last reset. retrieve: all of the retriever's work, whose parts the retriever measures. */
 struct decoder_times { double layers, fuse, head, query, retrieve; };

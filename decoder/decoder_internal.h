@@ -80,6 +80,7 @@ struct decoder_state {
     struct decoder_current current[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];
     struct decode_step *step;                             /* NULL: the decoder has no step_weights */
+    bool stepped;                                         /* it computed the last id, with a key state and logits */
     struct recurrent_state recurrent; struct mat inputs;  /* [groups, d]: inputs of the groups' first layers */
     float *watched;                                       /* rows downloaded for the watch; NULL with shared memory */
 };

@@ -89,6 +89,10 @@ static void decoder_step_keep_hidden(struct decoder_state *s, int64_t row) {
         device_copy_rows(s->decoder->dev, mat_rows(s->chunk_rows, row, 1), mat_rows(s->inputs, 0, 1));
 }
 
+struct decode_step_result decoder_state_step(const struct decoder_state *s) {
+    return s->stepped ? decode_step_result(s->step) : (struct decode_step_result){0};
+}
+
 void decoder_step_landmark(struct decoder_state *s, const struct decoder_pass *p,
                            const struct decode_step_fusion *fusions) {
     struct decoder *d = s->decoder;
@@ -128,6 +132,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                          const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
     *done = decoder_step_can_run(s, out, p);
+    s->stepped = *done && out->keys.data && (out->logits || out->logits_there);
     if (!*done) return STATUS_OK;
     double start = clock_seconds();
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};

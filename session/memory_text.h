@@ -2,7 +2,8 @@
  * sampled.
  *
  * The text's own past is the last `past` tokens. Every `every` tokens, the text so far is the query of a search for
- * chunks. */
+ * chunks. They are read from `lag` tokens later on (memory_config.h). With a finder on a device beside the engine's, a
+ * second thread searches and encodes meanwhile. The results do not depend on when it is done. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
@@ -14,6 +15,7 @@ struct memory_text_config {
     struct memory_finder finder;         /* for the corpus, or both sources (session/memory_search.h) */
     enum memory_kind kind;
     int64_t past;
+    bool serial;                         /* for measurements: a GPU reads the memories only after the decode step */
 };
 struct memory_text;
 /* Borrows everything that config names until memory_text_free. */
@@ -26,8 +28,8 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
                              int64_t n);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: encoding those that were not encoded yet
  * (on a GPU: until the kernels are queued). mix: reading entries and mixing (on a GPU: until the result has arrived,
- * including the layers). */
-struct memory_text_times { double find, encode, mix; int64_t queries, encoded; };
+ * including the layers). wait: of find and encode, what this thread waited for while a second thread did both. */
+struct memory_text_times { double find, encode, mix, wait; int64_t queries, encoded; };
 struct memory_text_times memory_text_times(const struct memory_text *t);
 
 /* Returns the part of the id's probability that the memory gave in the last mixture. The logits must still be where

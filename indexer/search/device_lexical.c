@@ -23,7 +23,8 @@ struct device_lexical {
     struct store_dropped absent; /* for searches by the CPU */
     struct store_hole *holes;
     int64_t segments, windows;
-    uint64_t *begin; /* [segments]: offset of their postings */
+    uint64_t *begin;             /* [segments]: offset of their postings */
+    struct lexical_cache *cache; /* for batches of one query, which are often those of a running text */
     /* device memory */
     uint8_t *postings, *absent_bits;
     struct lexical_scan_segment *ranges;
@@ -133,6 +134,7 @@ enum status device_lexical_create(struct device_lexical **out, const struct devi
     d->segments = info.segments;
     d->windows = windows;
     enum status s;
+    TRY_GOTO(s, lexical_cache_create(&d->cache), out);
     TRY_GOTO(s, lexical_check(config->index, config->device->threads), out);
     TRY_GOTO(s, lexical_copy_absent(d, config->absent), out);
     TRY_GOTO(s, lexical_copy_postings(d, config->reserve), out);
@@ -149,6 +151,7 @@ void device_lexical_free(struct device_lexical *d) {
     device_release(d->dev, d->absent_bits);
     device_release(d->dev, d->ranges);
     device_release(d->dev, d->plan_device);
+    lexical_cache_free(d->cache);
     memory_free(d->plan);
     memory_free(d->begin);
     memory_free(d->holes);
@@ -208,7 +211,8 @@ static void lexical_plan_body(void *context, int64_t begin, int64_t end, int wor
         int none = STATUS_OK;
         memset(p.parts, 0, (size_t)b->d->segments * sizeof *p.parts);
         *w = (struct lexical_scan_query){.hole = {exclude ? exclude->begin : 0, exclude ? exclude->end : 0}};
-        enum status s = lexical_query_lists(b->d->index, &b->queries[q], b->how, &w->unit, lexical_take, &p);
+        struct lexical_cache *cache = b->n == 1 ? b->d->cache : NULL;
+        enum status s = lexical_query_lists(b->d->index, &b->queries[q], b->how, cache, &w->unit, lexical_take, &p);
         if (s != STATUS_OK && atomic_compare_exchange_strong(&b->status, &none, s))
             snprintf(b->message, sizeof b->message, "%s", status_message());
     }

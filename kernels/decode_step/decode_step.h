@@ -6,6 +6,7 @@
  * with the ops. */
 #pragma once
 #include "kernels/attention/gca.h"
+#include "kernels/decode_step/logit_share.h"
 #include "kernels/device/device.h"
 
 /* A copy of the layers' weights in the order in which the kernel reads them; shared by all texts of a model. */
@@ -49,3 +50,15 @@ struct decode_step_output {
 /* Computes id `id` at `position`; the rings hold the positions of its window. */
 void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions);
+
+/* What the last step that was to make a key state and logits leaves on the device, for an op after it. Valid until
+ * decode_step_free; overwritten by the next such step. */
+struct decode_step_result {
+    /* The key state is complete when *ready - at, as a signed number, is 0 or more, long before the logits are. The
+     * very next op of the device may start early and wait for that (programmatic dependent launch). */
+    const uint32_t *ready; uint32_t at;
+    const struct logit_share *shares; int n_shares;       /* all logits */
+    int idle;                                             /* multiprocessors that the step does not use */
+    const uint32_t *started; uint32_t started_at;         /* as `ready`: the step has begun (device_gate) */
+};
+struct decode_step_result decode_step_result(const struct decode_step *t);

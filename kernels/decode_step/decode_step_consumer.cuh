@@ -1,6 +1,7 @@
 /* decode_step_consumer.cuh -- the loops over all layers: of the consumer warps, which compute, and of the exchange
  * warp, which polls the sums between clusters. */
 #pragma once
+#include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/decode_step/decode_step_product.cuh"
 
 template <int DIM, int STRIPS, int UNITS> struct step_consumer {
@@ -118,6 +119,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
         for (int n = 0; n < t.n_layers; n++) {
             const step_layer &l = t.layers[n];
             bool fused = step_fused(t, l);
+            if (KEYS && n == t.key_layer && block.warp == 0) launch_next(); /* a reader of the key state may start */
             if (fused) read_slot(t.fusion[l.group], block.rank);
             auto begin_next = [&](int head) {
                 if (head < t.heads) return start_window(l, head);
@@ -151,7 +153,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
             else
                 block.template mlp<UNITS - 8, KEYS>(n);
         }
-        if (t.logits) block.head();
+        if (t.logits) block.template head<KEYS>();
     }
 };
 

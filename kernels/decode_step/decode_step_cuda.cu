@@ -50,6 +50,8 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     if (threadIdx.x < STREAM_BUFFERS) barrier_init(&shared.gathered[threadIdx.x], 1);
     if (threadIdx.x < RING_STAGES) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     step_cluster_barrier();
+    if (KEYS && blockIdx.x == 0 && threadIdx.x == 0)
+        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(t.started) : "memory");
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
         step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
@@ -135,6 +137,9 @@ struct decode_step {
     struct step_task task;
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
+    uint32_t *ready, at;        /* counts consumer warps that have written their part of a key state; its next value */
+    uint32_t steps;             /* that make a key state, which ready[1] counts when they begin */
+    struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
 
 static bool decode_step_dense(struct mat m) {
@@ -299,6 +304,9 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
         t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
+    t->task.ready = t->ready, t->task.started = t->ready + 1, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
     else
@@ -309,6 +317,8 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
 void decode_step_free(struct decode_step *t) {
     if (!t) return;
     device_release(t->weights->dev, t->exchange);
+    device_release(t->weights->dev, t->ready);
+    device_release(t->weights->dev, t->shares);
     memory_free(t);
 }
 
@@ -345,4 +355,16 @@ void decode_step_run(struct decode_step *t, const struct decode_step_output *out
     cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
+    if (out->keys) t->at += STEP_WARPS, t->steps++;
+}
+
+struct decode_step_result decode_step_result(const struct decode_step *t) {
+    const int blocks = t->weights->blocks;
+    return {t->ready,
+            t->at,
+            t->shares,
+            blocks * STEP_WARPS,
+            device_cuda_processors(t->weights->dev) - blocks,
+            t->ready + 1,
+            t->steps};
 }

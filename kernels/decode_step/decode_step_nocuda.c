@@ -29,3 +29,9 @@ void decode_step_run(struct decode_step *t, const struct decode_step_output *out
     (void)t, (void)out, (void)id, (void)position, (void)fusions;
     assert(!"decode_step_weights_create gave none");
 }
+
+struct decode_step_result decode_step_result(const struct decode_step *t) {
+    (void)t;
+    assert(!"decode_step_weights_create gave none");
+    return (struct decode_step_result){0};
+}

@@ -18,6 +18,7 @@
  * Every warp adds all partial sums itself, because each warp sends the results to a different block of the cluster. */
 #pragma once
 #include "kernels/decode_step/decode_step_attention.cuh"
+#include "kernels/decode_step/logit_share.cuh"
 
 /* Shared memory of a block, before the ring. */
 template <int DIM, int STRIPS, int UNITS> struct step_shared {
@@ -227,6 +228,13 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
+    /* This warp's columns of the key state are complete. Called where the warp waits anyway, since the release waits
+     * until its stores have arrived. */
+    __device__ __forceinline__ void release_keys() const {
+        __syncwarp();
+        if (lane == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(t.ready) : "memory");
+    }
+
     /* The MLP: gate and up of this block's units, SwiGLU, and their columns of Wdown. Each block of the cluster sends
      * its contribution to the owner of each row; the owner adds them and makes one summand of the exchange. */
     template <int KNOWN, bool KEYS> /* KNOWN: units of this block; 0: any number */
@@ -294,6 +302,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             step_add(exchange + rank * sizes::SHARE + threadIdx.x,
                      ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7])));
         }
+        if (KEYS && makes_keys(layer)) release_keys();
         end_exchange(false);
     }
 
@@ -347,13 +356,14 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
-    /* Logits of this block's rows of the vocabulary. */
-    __device__ __forceinline__ void head() {
+    /* Logits of this block's rows of the vocabulary. SHARES: also each warp's share of them. */
+    template <bool SHARES> __device__ __forceinline__ void head() {
         enum { TILES = sizes::HEAD_TILES, ROWS = sizes::HEAD_ROWS };
         int begin = step_vocab_begin(t, blockIdx.x), rows = step_vocab_begin(t, blockIdx.x + 1) - begin;
         int stride = t.d * 2;
         uint2 b[STRIPS];
         float by = 0.0f;
+        logit_share share = logit_share_none();
 #pragma unroll 1
         for (int round = 0; round * ROWS < rows; round++) {
             int here = min((int)ROWS, rows - round * ROWS), bytes = (here + (round == 0)) * stride;
@@ -383,8 +393,15 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 store_sums(row_buffer + m, c[m]);
             step_barrier();
             if (round == 0) by = scale();
-            if (warp == round % STEP_WARPS && lane < here)
-                t.logits[begin + round * ROWS + lane] = total(row_buffer * 8 + lane) * by;
+            if (warp == round % STEP_WARPS && lane < here) {
+                const float logit = total(row_buffer * 8 + lane) * by;
+                t.logits[begin + round * ROWS + lane] = logit;
+                if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);
+            }
+        }
+        if (SHARES) {
+            share = logit_share_warp(share);
+            if (lane == 0) t.shares[blockIdx.x * STEP_WARPS + warp] = share;
         }
     }
 };

@@ -4,9 +4,10 @@
  *   p = g_0 p_lm + sum over sides of g_(1+side) p_side     p_lm = softmax(logits), p_side as in token_memory.h,
  *                                                           g: memory_gate.h, from model and memories
  *
- * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the vocabulary some ten
- * times; with few entries two barriers of the whole grid. */
+ * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the logits once; with few
+ * entries the latency of a launch and of the gate's chain. */
 #pragma once
+#include "kernels/decode_step/decode_step.h"
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
 
@@ -27,6 +28,9 @@ struct next_token_task {
     struct mat state;                    /* [1, d] */
     struct next_token_append append;
     struct next_token_side side[MEMORY_SIDES];
+    /* Of the decode step that made logits and state (decoder_state_step); zeroed: none. ready: only if that step is the
+     * device's last op. A GPU then reads the memories while the step still computes the logits. */
+    struct decode_step_result step;
 };
 
 struct next_token_ops {

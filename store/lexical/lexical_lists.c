@@ -84,9 +84,10 @@ static void take_lists(const struct lexical_segment *s, int64_t segment, const s
 }
 
 enum status lexical_query_lists(const struct lexical *x, const struct lexical_query *q,
-                                const struct lexical_search *how, float *unit, lexical_take_list *take, void *context) {
+                                const struct lexical_search *how, struct lexical_cache *cache, float *unit,
+                                lexical_take_list *take, void *context) {
     struct lexical_plan plan;
-    TRY(lexical_plan_make(&plan, x, q, how));
+    TRY(lexical_plan_make(&plan, x, q, how, cache));
     *unit = plan.unit;
     for (int64_t s = 0; s < x->n; s++) {
         const struct lexical_lists *l = &plan.segments[s];
@@ -94,5 +95,42 @@ enum status lexical_query_lists(const struct lexical *x, const struct lexical_qu
         take_lists(&x->segments[s], s, l->dense, l->n_dense, take, context);
     }
     lexical_plan_free(&plan);
+    return STATUS_OK;
+}
+
+/* ---- lists that were looked up before ---- */
+
+/* A key replaces the one that had its row. */
+enum { ROW_BITS = 12 };
+
+struct cache_row {
+    const struct lexical_segment *segment; /* NULL: free */
+    uint64_t key;
+    struct lexical_list list;
+};
+struct lexical_cache {
+    struct cache_row rows[1 << ROW_BITS];
+};
+
+enum status lexical_cache_create(struct lexical_cache **out) {
+    return memory_allocate_zero(out, 1);
+}
+
+void lexical_cache_free(struct lexical_cache *c) {
+    memory_free(c);
+}
+
+enum status lexical_cache_find(struct lexical_cache *c, const struct lexical_segment *s, struct lexical_list *out,
+                               uint64_t key) {
+    if (!c) return lexical_segment_find(s, out, key);
+    const uint64_t mixed = (key ^ s->frame.first_chunk << 40) * 0x9E3779B97F4A7C15u;
+    struct cache_row *row = &c->rows[mixed >> (64 - ROW_BITS)];
+    if (row->segment != s || row->key != key) {
+        row->segment = NULL;
+        TRY(lexical_segment_find(s, &row->list, key));
+        row->segment = s;
+        row->key = key;
+    }
+    *out = row->list;
     return STATUS_OK;
 }

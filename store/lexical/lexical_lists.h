@@ -22,9 +22,14 @@ struct lexical_query_list {
     int32_t weight[LEXICAL_LIST_CODES];  /* by code */
 };
 typedef void lexical_take_list(void *context, const struct lexical_query_list *list);
+/* Where the lists of some keys are, so that the next query of a running text looks up its new keys only. For one index
+ * and one thread at a time. */
+struct lexical_cache;
+enum status lexical_cache_create(struct lexical_cache **out);
+void lexical_cache_free(struct lexical_cache *c);         /* NULL is fine */
 /* Calls `take` for each list of the query, segment after segment, with the dense lists of a segment last. A segment has
  * at most 2 * q->n of them. A chunk's score is *unit * the sum of the weights of its codes, as lexical_search computes
- * it. Only pair_weight and counted of `how` are used. */
+ * it. Only pair_weight and counted of `how` are used. cache: NULL is fine. */
 enum status lexical_query_lists(const struct lexical *x, const struct lexical_query *q,
-                                const struct lexical_search *how, float *unit, lexical_take_list *take,
-                                void *context);
+                                const struct lexical_search *how, struct lexical_cache *cache, float *unit,
+                                lexical_take_list *take, void *context);

@@ -137,7 +137,8 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
     if (lists->n_sparse > p->sparse_most) p->sparse_most = lists->n_sparse;
 }
 
-static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, struct key *keys, int n) {
+static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, struct key *keys, int n,
+                              struct lexical_cache *cache) {
     /* [0, n): scratch of split_lists, then n for each segment */
     TRY(memory_allocate(&p->lists, (size_t)(x->n + 1) * (size_t)n));
     TRY(memory_allocate_zero(&p->segments, (size_t)x->n));
@@ -145,7 +146,7 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
         for (int i = 0; i < n; i++) {
             struct lexical_weighted *w = &p->lists[(size_t)(s + 1) * (size_t)n + (size_t)i];
             *w = (struct lexical_weighted){.weight = {0}};
-            TRY(lexical_segment_find(&x->segments[s], &w->list, keys[i].key));
+            TRY(lexical_cache_find(cache, &x->segments[s], &w->list, keys[i].key));
             keys[i].chunks += w->list.n;
         }
     plan_weights(p, keys, n, x->chunks);
@@ -155,13 +156,13 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
 }
 
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,
-                              const struct lexical_search *how) {
+                              const struct lexical_search *how, struct lexical_cache *cache) {
     assert(q->n >= 0 && q->n <= LEXICAL_QUERY_MAX);
     *out = (struct lexical_plan){.unit = 1};
     struct key *keys = NULL;
     TRY(memory_allocate(&keys, 2 * (size_t)q->n));
     int n = query_keys(keys, x->vocab_size, q, how);
-    enum status s = plan_lists(out, x, keys, n);
+    enum status s = plan_lists(out, x, keys, n, cache);
     memory_free(keys);
     if (s != STATUS_OK) lexical_plan_free(out);
     return s;

@@ -25,7 +25,12 @@ struct lexical_plan {
     float unit;                          /* of the weights */
     int sparse_most;                     /* the largest number of sparse lists in a segment */
 };
-/* Only pair_weight and counted of `how` are used. The sum of all weights of a plan fits in 31 bits. */
+struct lexical_cache;                    /* lexical_lists.h */
+/* lexical_segment_find, from the cache if it has the key. cache NULL: without one. */
+enum status lexical_cache_find(struct lexical_cache *cache, const struct lexical_segment *s, struct lexical_list *out,
+                               uint64_t key);
+/* Only pair_weight and counted of `how` are used. The sum of all weights of a plan fits in 31 bits. cache: NULL is
+ * fine. */
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,
-                              const struct lexical_search *how);
+                              const struct lexical_search *how, struct lexical_cache *cache);
 void lexical_plan_free(struct lexical_plan *p);

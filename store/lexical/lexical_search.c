@@ -293,7 +293,7 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                               const struct store_range *exclude, const struct lexical_search *how,
                               struct threads *threads) {
     struct lexical_plan plan;
-    TRY(lexical_plan_make(&plan, x, query, how));
+    TRY(lexical_plan_make(&plan, x, query, how, NULL));
     struct search s = {.x = x, .plan = &plan, .exclude = exclude, .absent = how->absent, .k = how->k, .reach = 1};
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);

@@ -1,6 +1,6 @@
 /* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which is tested
  * against an oracle: states and keys of each type, one memory, both, none, thousands of entries; every case twice, with
- * the same bits. */
+ * the same bits; weights and p of the memories have the same bits, too, when few multiprocessors read them. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_token_memory_case.h"
 
@@ -83,7 +83,26 @@ static float *back(struct device *dev, float *from, int64_t n) {
     return dev == gpu ? take_floats(from, n) : from;
 }
 
-static struct result compute(struct device *dev, const struct inputs *x, bool own, bool corpus) {
+/* What a decode step leaves: shares of the logits, of uneven size; a count of the key state that has wrapped around. */
+enum { SHARES = 37 };
+static struct decode_step_result step_result(const struct inputs *x, int idle) {
+    static const uint32_t ready = 3;
+    struct logit_share shares[SHARES];
+    for (int64_t i = 0; i < SHARES; i++) {
+        shares[i] = logit_share_none();
+        for (int64_t v = x->shape.vocab * i * i / SHARES / SHARES;
+             v < x->shape.vocab * (i + 1) * (i + 1) / SHARES / SHARES; v++)
+            shares[i] = logit_share_add(shares[i], x->logits[v], (int32_t)v);
+    }
+    return (struct decode_step_result){.ready = put_bytes(&ready, sizeof ready),
+                                       .at = idle % 2 ? 3 : UINT32_MAX - 4,
+                                       .shares = put_bytes(shares, sizeof shares),
+                                       .n_shares = SHARES,
+                                       .idle = idle};
+}
+
+/* idle: multiprocessors that read the memories, as if a decode step had the others; 0: no decode step. */
+static struct result compute_with(struct device *dev, const struct inputs *x, bool own, bool corpus, int idle) {
     const struct shape *s = &x->shape;
     const int64_t newest = s->past % (s->limit + 5), before = (newest + s->limit + 4) % (s->limit + 5);
     struct result r = {0};
@@ -132,6 +151,8 @@ static struct result compute(struct device *dev, const struct inputs *x, bool ow
         t.side[side].marks = x->marks[side];
         free(w), free(none);
     }
+    if (idle) t.step = step_result(x, idle);
+    CHECK_OK(device_sync(dev));
     dev->ops->next_token->mix(dev, log_p, g, &t);
     device_download(dev, r.g, g, sizeof r.g);
     r.log_p = back(dev, log_p, s->vocab);
@@ -147,6 +168,10 @@ static struct result compute(struct device *dev, const struct inputs *x, bool ow
     CHECK_OK(device_sync(dev));
     if (dev == gpu) drop_all();
     return r;
+}
+
+static struct result compute(struct device *dev, const struct inputs *x, bool own, bool corpus) {
+    return compute_with(dev, x, own, corpus, 0);
 }
 
 static void check_near(const char *what, const float *a, const float *b, int64_t n, double within) {
@@ -165,6 +190,19 @@ static void compare(struct device *cpu, struct shape s) {
         const bool own = reads & 1, corpus = reads & 2;
         struct result want = compute(cpu, &x, own, corpus), got = compute(gpu, &x, own, corpus),
                       again = compute(gpu, &x, own, corpus);
+        for (int idle = 4; idle < 14; idle += 5) {
+            struct result early = compute_with(gpu, &x, own, corpus, idle);
+            for (int i = 0; i <= MEMORY_SIDES; i++)
+                CHECK(fabs(early.g[i] - got.g[i]) <= 1e-5);
+            check_near("log p during a step", early.log_p, got.log_p, s.vocab, 1e-5);
+            for (int side = 0; side < MEMORY_SIDES; side++) {
+                if (!got.w[side]) continue;
+                const int64_t columns = side ? (int64_t)s.k * s.slot_rows : s.limit;
+                CHECK(memcmp(early.w[side], got.w[side], (size_t)columns * 4) == 0);
+                CHECK(memcmp(early.p[side], got.p[side], (size_t)s.vocab * 4) == 0);
+            }
+            result_drop(&early);
+        }
         CHECK(memcmp(got.log_p, again.log_p, (size_t)s.vocab * 4) == 0 && memcmp(got.g, again.g, sizeof got.g) == 0);
         for (int i = 0; i <= MEMORY_SIDES; i++)
             CHECK(fabs(got.g[i] - want.g[i]) <= 2e-4);

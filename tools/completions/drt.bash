@@ -29,6 +29,7 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
+--memory-lag value
 --memory-span value
 --memory-layer value
 --workers value
@@ -97,6 +98,7 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
+--memory-lag value
 --memory-span value
 --memory-layer value
 --memory-config file
@@ -170,6 +172,7 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
+--memory-lag value
 --memory-span value
 --memory-layer value
 --memory-config file

@@ -8,6 +8,7 @@
 #include "tests/device/bench/bench_device.cuh"
 
 static constexpr int VOCABULARY = 16384, SPAN = 127; /* SPAN: entries of a slot, a chunk of 64 tokens and the next */
+static constexpr int SHARES = 960;                    /* of the logits: consumer warps of a decode step */
 
 __global__ static void fill_slots(int32_t *to, int64_t n, int slots) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
@@ -138,6 +139,12 @@ static void next_token(int64_t d, int64_t vocab, int k, int limit) {
         t.side[i].weights = matrix(DTYPE_F32, 1, token_memory_columns(&t.side[i].memory), 0.0f);
         t.side[i].p = (float *)take((size_t)vocab * sizeof(float));
     }
+    std::vector<logit_share> shares; /* as the decode step leaves them */
+    for (int i = 0; i < SHARES; i++)
+        shares.push_back({1.0f, (int32_t)(vocab * i / SHARES), (float)vocab / SHARES, 0.0f});
+    logit_share *shares_there = (logit_share *)take(shares.size() * sizeof(logit_share));
+    device_upload(dev, shares_there, shares.data(), shares.size() * sizeof(logit_share));
+    t.step.shares = shares_there, t.step.n_shares = SHARES;
     float *log_p = (float *)take((size_t)vocab * sizeof(float));
     double *g = (double *)take((1 + MEMORY_SIDES) * sizeof(double));
     snprintf(name, sizeof name, "next_token.mix %d slots of %d, own past of %d, d %lld, %lld ids", k, SPAN, limit,

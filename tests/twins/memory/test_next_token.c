@@ -252,8 +252,39 @@ static void test_nan(int device) {
     }
 }
 
+/* Shares of logits, in any division, give the sums of all; NaN, -infinity and equal logits. */
+static void test_shares(void) {
+    struct rng rng = rng_make(7, 0);
+    for (int parts = 1; parts <= WORDS + 2; parts += 17) {
+        float x[WORDS];
+        struct logit_share all = logit_share_none();
+        double sum = 0, moment = 0;
+        int top = 0;
+        for (int v = 0; v < WORDS; v++)
+            x[v] = v % 50 == 3 ? -INFINITY : v % 60 == 59 ? 9 : 3 * rng_normal(&rng);
+        for (int v = 0; v < WORDS; v++)
+            top = x[v] > x[top] ? v : top;
+        for (int v = 0; v < WORDS; v++) {
+            const double below = (double)x[v] - (double)x[top];
+            sum += exp(below);
+            moment += below > -INFINITY ? exp(below) * below : 0;
+        }
+        for (int i = parts - 1; i >= 0; i--) {
+            struct logit_share s = logit_share_none();
+            for (int v = WORDS * i / parts; v < WORDS * (i + 1) / parts; v++)
+                s = logit_share_add(s, x[v], v);
+            all = logit_share_join(all, s);
+        }
+        CHECK(all.top == x[top] && all.token == top);
+        CHECK(fabs((double)all.sum - sum) <= 1e-5 * sum && fabs((double)all.moment - moment) <= 1e-5 * -moment);
+        all = logit_share_join(logit_share_add(logit_share_none(), NAN, 0), all);
+        CHECK(isnan(all.sum) && all.top == x[top]);
+    }
+}
+
 int main(int argc, char **argv) {
     twins_open(argc, argv);
+    test_shares();
     for (int device = 0; device < DEVICES; device++) {
         test_shapes(device);
         test_empty(device);

@@ -1,0 +1,208 @@
+/* test_memory_step_on_gpu.c -- a token memory beside the decode step: the mixture has the same bits whether the memory
+ * is read during the step or after it; what the step leaves (count of the key state, shares of the logits) agrees with
+ * its logits; passages have the same bits when a device beside the decoder's encodes them during steps. */
+#include "base/rng.h"
+#include "decoder/decoder_internal.h"
+#include "decoder/decoder_passages.h"
+#include "tests/device/towers/machine.h"
+
+enum { LENGTH = 220, PROMPT = 70, PAST = 100, VOCAB = 5000 };
+
+static float *download(struct device *dev, const void *from, int64_t n) {
+    float *to = malloc((size_t)n * sizeof *to);
+    device_download(dev, to, from, (size_t)n * sizeof *to);
+    CHECK_OK(device_sync(dev));
+    return to;
+}
+
+/* The shares are those of the logits, and the key state has been counted. */
+static void check_result(struct device *dev, struct decode_step_result r, const float *logits) {
+    struct logit_share all = logit_share_none(), *shares = malloc((size_t)r.n_shares * sizeof *shares);
+    const float *there = download(dev, logits, VOCAB);
+    double sum = 0, moment = 0;
+    uint32_t ready, started;
+    int top = 0;
+    device_download(dev, shares, r.shares, (size_t)r.n_shares * sizeof *shares);
+    device_download(dev, &ready, r.ready, sizeof ready);
+    device_download(dev, &started, r.started, sizeof started);
+    for (int i = 0; i < r.n_shares; i++)
+        all = logit_share_join(all, shares[i]);
+    for (int v = 0; v < VOCAB; v++)
+        top = there[v] > there[top] ? v : top;
+    for (int v = 0; v < VOCAB; v++) {
+        const double below = (double)there[v] - (double)there[top];
+        sum += exp(below), moment += exp(below) * below;
+    }
+    CHECK_EQ(ready, r.at);
+    CHECK_EQ(started, r.started_at);
+    CHECK(all.top == there[top] && all.token == top);
+    CHECK(fabs((double)all.sum - sum) <= 1e-4 * sum && fabs((double)all.moment - moment) <= 1e-4 * -moment);
+    free(shares), free((void *)there);
+}
+
+/* Parts of an encoding on a device beside the decoder's; one for each id, once its step has begun. */
+struct parts {
+    struct device *beside;
+    struct decoder_passages *passages; /* NULL: no more */
+};
+static void parts_advance(struct parts *p, const struct decode_step_result *step) {
+    if (!p || !p->passages) return;
+    device_gate(p->beside, step->started, step->started_at);
+    if (!decoder_passages_part(p->passages)) p->passages = NULL;
+}
+
+/* log p after each id from PROMPT on [LENGTH - PROMPT, VOCAB]. early: the memory is read during the steps. */
+static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early,
+                        struct parts *parts) {
+    struct device *dev = m->dev;
+    struct decoder_state *s;
+    struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_there;
+    const float tau = 64;
+    float *logits, *log_p, *w, *p, *square, *tau_there, *out = malloc((LENGTH - PROMPT) * VOCAB * sizeof *out);
+    double *g;
+    int32_t *value;
+    struct mat keys = mat_dense(NULL, DTYPE_BF16, LENGTH, c->hidden);
+    for (int i = 0; i < MEMORY_FEATURES; i++)
+        gate.deviation[i] = 2, gate.w1[i % MEMORY_GATE_HIDDEN][i] = 0.5;
+    for (int i = 0; i < MEMORY_GATE_HIDDEN; i++)
+        gate.w2[0][i] = i % 2 ? 0.2 : -0.3;
+    CHECK_OK(device_allocate(dev, &keys.data, mat_bytes(keys)));
+    CHECK_OK(device_allocate(dev, &gate_there, 1));
+    CHECK_OK(device_allocate(dev, &logits, VOCAB));
+    CHECK_OK(device_allocate_host(dev, &log_p, VOCAB));
+    CHECK_OK(device_allocate_host(dev, &g, 1 + MEMORY_SIDES));
+    CHECK_OK(device_allocate(dev, &w, PAST));
+    CHECK_OK(device_allocate(dev, &p, VOCAB));
+    CHECK_OK(device_allocate(dev, &square, LENGTH));
+    CHECK_OK(device_allocate(dev, &value, LENGTH));
+    CHECK_OK(device_allocate(dev, &tau_there, 1));
+    device_upload(dev, gate_there, &gate, sizeof gate);
+    device_upload(dev, tau_there, &tau, sizeof tau);
+    CHECK_OK(decoder_state_create(&s, m->decoder, NULL));
+    const struct decoder_output prompt = {.keys = mat_rows(keys, 0, PROMPT), .key_layer = layer};
+    CHECK_OK(decoder_forward(s, &prompt, ids, PROMPT));
+    dev->ops->token_memory->squares(dev, square, mat_rows(keys, 0, PROMPT));
+    device_upload(dev, value, ids + 1, (PROMPT - 1) * sizeof *value);
+    for (int n = PROMPT; n < LENGTH; n++) {
+        const struct decoder_output one = {.logits_there = logits, .keys = mat_rows(keys, n, 1), .key_layer = layer};
+        CHECK_OK(decoder_forward(s, &one, ids + n, 1));
+        struct next_token_task task = {.gate = gate_there,
+                                       .logits = logits,
+                                       .vocab = VOCAB,
+                                       .state = one.keys,
+                                       .append = {square + n, value + n - 1, ids[n]},
+                                       .step = decoder_state_step(s)};
+        const struct memory_past past = {
+            .keys = keys, .value = value, .square = square, .length = 1, .first = n, .ring = LENGTH, .limit = PAST};
+        task.side[0] = (struct next_token_side){.memory = {.past = past, .tau = tau_there},
+                                                .marks = {.entries = (float)(n < PAST ? n : PAST)},
+                                                .weights = mat_f32(w, 1, PAST),
+                                                .p = p};
+        CHECK(task.step.ready && task.step.shares && task.step.idle > 0);
+        if (!early) task.step.ready = NULL;
+        dev->ops->next_token->mix(dev, device_reach(dev, log_p), device_reach(dev, g), &task);
+        device_fetch(dev, log_p, device_reach(dev, log_p), VOCAB * sizeof *log_p);
+        parts_advance(parts, &task.step);
+        device_fetch_wait(dev);
+        if (n % 50 == 0) check_result(dev, decoder_state_step(s), logits);
+        double sum = 0;
+        for (int v = 0; v < VOCAB; v++)
+            sum += exp((double)log_p[v]);
+        CHECK(fabs(sum - 1) <= 1e-4 && g[0] > 0 && g[1] > 0 && g[2] == 0);
+        memcpy(out + (int64_t)(n - PROMPT) * VOCAB, log_p, VOCAB * sizeof *out);
+    }
+    CHECK_OK(device_sync(dev));
+    decoder_state_free(s);
+    void *there[] = {keys.data, gate_there, logits, w, p, square, value, tau_there};
+    for (size_t i = 0; i < ARRAY_LEN(there); i++)
+        device_release(dev, there[i]);
+    device_release_host(dev, log_p);
+    device_release_host(dev, g);
+    return out;
+}
+
+/* Key states of the same passages by the decoder's device, and by one beside it while the decoder decodes. */
+static void check_beside(struct machine *m, const struct model_config *c, const int32_t *ids, const float *want) {
+    enum { FEW = 3, ROUNDS = 5 };
+    const int64_t length = 2 * (int64_t)c->chunk;
+    struct device *beside;
+    struct decoder_passages *p[2];
+    struct mat keys[2];
+    int32_t texts[FEW * 2 * 64];
+    const size_t bytes = (size_t)(FEW * length * c->hidden) * 2;
+    uint16_t *got[2];
+    CHECK_OK(device_open_beside(&beside, m->dev));
+    for (int i = 0; i < 2; i++) {
+        keys[i] = mat_dense(NULL, DTYPE_BF16, FEW * length, c->hidden);
+        CHECK_OK(decoder_passages_create(&p[i], m->decoder, length, false));
+        CHECK_OK(device_allocate(i ? beside : m->dev, &keys[i].data, bytes));
+        got[i] = malloc(bytes);
+    }
+    CHECK_OK(decoder_passages_beside(p[1], beside));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int64_t i = 0; i < FEW * length; i++)
+            texts[i] = ids[(i * 3 + round * 7) % LENGTH];
+        decoder_passages_encode(p[0], keys[0], 2, texts, FEW);
+        struct parts parts = {beside, round % 2 ? p[1] : NULL};
+        if (parts.passages)
+            decoder_passages_begin(p[1], keys[1], 2, texts, FEW);
+        else
+            decoder_passages_encode(p[1], keys[1], 2, texts, FEW);
+        float *mixed = mixed_run(m, c, ids, 2, true, &parts);
+        CHECK(!parts.passages);
+        CHECK(memcmp(mixed, want, (LENGTH - PROMPT) * VOCAB * sizeof *want) == 0);
+        free(mixed);
+        device_follow(m->dev, beside);
+        for (int i = 0; i < 2; i++)
+            device_download(m->dev, got[i], keys[i].data, bytes);
+        CHECK_OK(device_sync(m->dev));
+        CHECK_OK(device_sync(beside));
+        CHECK(memcmp(got[0], got[1], bytes) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        decoder_passages_free(p[i]);
+        device_release(m->dev, keys[i].data);
+        free(got[i]);
+    }
+    device_close(beside);
+}
+
+int main(void) {
+    const char *text = "{\"vocab_size\": 5000, \"hidden_size\": 384, \"intermediate_size\": 1000, "
+                       "\"num_attention_heads\": 6, \"decoder_layers\": [3], \"encoder_layers\": 0, "
+                       "\"enc_chunk_size\": 63, \"chunk_topk\": 0, \"slide_window\": 100, \"rms_norm_eps\": 1e-5, "
+                       "\"chunk_id\": 4999, \"mask_id\": 4998, \"pad_id\": 4997}";
+    struct model_config c;
+    struct params *p;
+    struct machine gpu;
+    int32_t ids[LENGTH];
+    struct rng rng = rng_make(11, 3);
+    need_gpu();
+    CHECK_OK(model_config_parse(&c, "base", text, strlen(text)));
+    CHECK_OK(params_init(&p, &c, 5));
+    for (int i = 0; i < params_count(p); i++) {
+        const struct param *t = params_at(p, i);
+        for (int64_t j = 0; t->rows > 1 && j < t->rows * t->cols; j++)
+            ((float *)t->data)[j] *= t->rows == VOCAB ? 10 : 2;
+    }
+    for (int i = 0; i < LENGTH; i++)
+        ids[i] = (int32_t)rng_below(&rng, 300);
+    start(&gpu, &c, p, "cuda", DTYPE_BF16, 0);
+    if (!gpu.decoder->step_weights) test_skip("this GPU has no decode step");
+    float *want = NULL;
+    for (int layer = 1; layer <= 3; layer++) {
+        float *after = mixed_run(&gpu, &c, ids, layer, false, NULL),
+              *during = mixed_run(&gpu, &c, ids, layer, true, NULL);
+        CHECK(memcmp(after, during, (LENGTH - PROMPT) * VOCAB * sizeof *after) == 0);
+        free(after);
+        if (layer == 2)
+            want = during;
+        else
+            free(during);
+    }
+    check_beside(&gpu, &c, ids, want);
+    free(want);
+    stop(&gpu);
+    params_free(p);
+    return 0;
+}
