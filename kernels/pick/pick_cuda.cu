@@ -1,0 +1,461 @@
+/* pick_cuda.cu -- pick.h on a GPU: a cluster of eight thread blocks a row; before Hopper one block.
+ *
+ *   block      a slice of the vocabulary, in shared memory: logits as they count (NaN: not there), units
+ *   warp       consecutive ids of the slice, 32 at a time, so that sums of warps are in the order of ids
+ *   exchange   a block's sum is written to every block of the cluster; one cluster barrier
+ *
+ * Greedy: the maximum, one exchange. Else the sum of units, the id that a draw falls on, and with top-p the sum before
+ * it: three more. Top-k first finds the smallest of its logits, four bits of their order with each exchange, until the
+ * ids that reach it are k; among equal ones by id. All sums are of integers. Without enough shared memory (a large
+ * vocabulary, or a GPU before Hopper) slices are in the device's scratch.
+ *
+ * Bound by the barriers: some 1 us each with the loop before it. */
+#include "kernels/cuda/launch_cuda.cuh"
+extern "C" {
+#include "kernels/pick/pick.h"
+}
+
+/* PICK_FEW: with more rows a cluster has half as many blocks, so that all run at once. PICK_LOADS: in flight. */
+enum {
+    PICK_WARPS = 16,
+    PICK_THREADS = 32 * PICK_WARPS,
+    PICK_CLUSTER = 8,
+    PICK_FEW = 16,
+    PICK_DIGITS = 16,
+    PICK_LOADS = 16
+};
+
+struct pick_shared {
+    uint64_t inbox[2][PICK_CLUSTER][2]; /* the blocks' sums, by parity of the exchange */
+    uint32_t counts[2][PICK_CLUSTER][PICK_DIGITS];
+    uint64_t found[2];
+    uint64_t warp[PICK_WARPS][2];
+    uint32_t warp_counts[PICK_WARPS][PICK_DIGITS];
+    uint64_t list[PICK_BEST_MAX];
+    unsigned listed;
+};
+
+template <int ROWS> struct pick_arguments {
+    struct pick_row rows[ROWS];
+    int64_t vocab, slice; /* slice: a multiple of PICK_THREADS */
+    int cluster;
+    float *spill; /* [rows, cluster, 2, slice]; NULL: shared memory */
+};
+
+template <typename T> static __device__ __forceinline__ T *pick_peer(T *mine, int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint64_t theirs;
+    asm volatile("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(mine), "r"(rank));
+    return (T *)theirs;
+#else
+    return mine;
+#endif
+}
+/* Called by all threads: what was written before an arrival is visible to all blocks after the wait. */
+static __device__ __forceinline__ void pick_arrive() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void pick_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+static __device__ __forceinline__ void pick_barrier() {
+    pick_arrive();
+    pick_wait();
+}
+static __device__ __forceinline__ uint64_t pick_warp_sum(uint64_t x) {
+#pragma unroll
+    for (int offset = 16; offset; offset /= 2)
+        x += __shfl_xor_sync(~0u, x, offset);
+    return x;
+}
+static __device__ __forceinline__ uint32_t pick_redux_add(uint32_t x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(~0u, x);
+#else
+    return x;
+#endif
+}
+/* Every function is called by all threads of the cluster, with the same arguments but for what a thread counts. */
+struct pick_block {
+    const struct pick_row &row;
+    struct pick_shared &shared;
+    float *x;        /* the warp's part of the slice */
+    uint32_t *units;
+    int first, vocab; /* first: id of x[0] */
+    int steps, lane, warp, rank, cluster, parity;
+
+    __device__ int id_of(int step) const { return first + 32 * step + lane; }
+
+    /* ---- exchanges ---- */
+
+    /* The cluster's sums of a and b, or their maxima. Afterwards shared.warp has the warps' a, and inbox(rank) those of
+     * the blocks. */
+    template <bool MAX> __device__ void exchange(uint64_t &a, uint64_t &b) {
+        if (MAX) {
+#pragma unroll
+            for (int offset = 16; offset; offset /= 2) {
+                const uint64_t other = __shfl_xor_sync(~0u, a, offset);
+                a = other > a ? other : a;
+            }
+        } else {
+            a = pick_warp_sum(a), b = pick_warp_sum(b);
+        }
+        if (lane == 0) shared.warp[warp][0] = a, shared.warp[warp][1] = b;
+        __syncthreads();
+        if (warp == 0) {
+            a = lane < PICK_WARPS ? shared.warp[lane][0] : 0, b = lane < PICK_WARPS ? shared.warp[lane][1] : 0;
+#pragma unroll
+            for (int offset = 8; offset; offset /= 2) {
+                const uint64_t c = __shfl_xor_sync(~0u, a, offset), d = __shfl_xor_sync(~0u, b, offset);
+                a = MAX ? (c > a ? c : a) : a + c, b += d;
+            }
+            a = __shfl_sync(~0u, a, 0), b = __shfl_sync(~0u, b, 0);
+            if (lane < cluster) {
+                uint64_t *to = pick_peer(shared.inbox[parity][rank], lane);
+                to[0] = a, to[1] = b;
+            }
+        }
+        pick_barrier();
+        a = b = 0;
+        for (int i = 0; i < cluster; i++) {
+            const uint64_t c = shared.inbox[parity][i][0];
+            a = MAX ? (c > a ? c : a) : a + c, b += shared.inbox[parity][i][1];
+        }
+        parity ^= 1;
+    }
+
+    /* The id that `target` falls on, by the units and their sums of the last exchange; its order in *order. */
+    __device__ int64_t find(uint64_t target, uint32_t *order) {
+        const int last = parity ^ 1;
+        int owner = 0;
+        while (owner + 1 < cluster && target >= shared.inbox[last][owner][0])
+            target -= shared.inbox[last][owner++][0];
+        if (owner == rank) {
+            for (int w = 0; w < warp; w++) /* wraps below zero if the target is in an earlier warp */
+                target = target >= shared.warp[w][0] ? target - shared.warp[w][0] : ~0ull >> 1;
+            if (target < shared.warp[warp][0]) find_in_warp(target);
+        }
+        pick_barrier();
+        const uint64_t found = shared.found[parity];
+        parity ^= 1;
+        *order = (uint32_t)(found >> 32);
+        return (int64_t)(found & 0xFFFFFFFFu);
+    }
+    __device__ void find_in_warp(uint64_t left) {
+        for (int i = 0; i < steps; i++) {
+            const uint32_t unit = units[32 * i + lane];
+            const uint64_t sum = ((uint64_t)pick_redux_add(unit >> 12) << 12) + pick_redux_add(unit & 4095);
+            if (left >= sum) {
+                left -= sum;
+                continue;
+            }
+            uint64_t until = unit;
+#pragma unroll
+            for (int offset = 1; offset < 32; offset *= 2) {
+                const uint64_t before = __shfl_up_sync(~0u, until, offset);
+                if (lane >= offset) until += before;
+            }
+            const unsigned above = __ballot_sync(~0u, until > left);
+            if (lane == __ffs((int)above) - 1)
+                for (int r = 0; r < cluster; r++)
+                    *pick_peer(&shared.found[parity], r) =
+                        (uint64_t)pick_order(x[32 * i + lane]) << 32 | (uint64_t)id_of(i);
+            return;
+        }
+    }
+
+    /* ---- passes over the slice ---- */
+
+    __device__ bool is_banned(int id) const { return row.banned && (row.banned[id / 32] >> (id % 32) & 1); }
+
+    __device__ void load(bool raw) {
+        const bool bans = row.banned && !raw;
+        for (int at = 0; at < steps; at += PICK_LOADS) {
+            float logit[PICK_LOADS];
+            uint32_t banned[PICK_LOADS];
+#pragma unroll
+            for (int i = 0; i < PICK_LOADS; i++) {
+                const int id = id_of(at + i);
+                const bool is = at + i < steps && id < vocab;
+                logit[i] = is ? row.logits[id] : NAN;
+                banned[i] = is && bans ? row.banned[id / 32] : 0;
+            }
+#pragma unroll
+            for (int i = 0; i < PICK_LOADS; i++)
+                if (at + i < steps) x[32 * (at + i) + lane] = banned[i] >> lane & 1 ? NAN : logit[i];
+        }
+    }
+    /* An id that is there twice gets the same number twice. */
+    __device__ void penalise(float *slice, int64_t begin, int64_t ids) {
+        const struct pick_rule &rule = row.rule;
+        if (!row.seen || rule.penalty == 1.0f) return;
+        const int64_t n = rule.n_seen < rule.repeat_last ? rule.n_seen : rule.repeat_last;
+        __syncthreads();
+        for (int64_t i = 1 + (int64_t)threadIdx.x; i <= n; i += PICK_THREADS) {
+            const int64_t id = row.seen[(rule.n_seen - i) % row.seen_rows];
+            if (id < begin || id >= begin + ids || id >= vocab || isnan(slice[id - begin])) continue;
+            slice[id - begin] = pick_penalise(row.logits[id], rule.penalty);
+        }
+        __syncthreads();
+    }
+    /* The order of the largest logit above -infinity and its smallest id; 0: there is none. */
+    __device__ uint32_t top(int64_t *id) {
+        uint64_t best = 0, none = 0;
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            const uint64_t key = (uint64_t)pick_order(logit) << 32 | (0xFFFFFFFFu - (uint32_t)id_of(i));
+            if (logit > -INFINITY && key > best) best = key;
+        }
+        exchange<true>(best, none);
+        *id = (int64_t)(0xFFFFFFFFu - (uint32_t)best);
+        return (uint32_t)(best >> 32);
+    }
+    /* The order of the k-th best logit, and which is the last of the ids that have it. False: fewer are numbers. */
+    __device__ bool kth(int64_t k, uint32_t *order, int64_t *last) {
+        uint32_t low = 0, reach = 0;
+        *last = vocab;
+        for (int shift = 28; shift >= 0; shift -= 4) {
+            uint32_t count = count_digits(low, shift); /* of digit `lane` */
+            const uint32_t all = __shfl_sync(~0u, count, 0);
+            if (shift == 28 && all <= k) return false;
+            const unsigned enough = __ballot_sync(~0u, lane < PICK_DIGITS && count >= k);
+            const int digit = 31 - __clz((int)enough);
+            reach = __shfl_sync(~0u, count, digit);
+            low += (uint32_t)digit << shift;
+            if (reach == k) break;
+        }
+        *order = low;
+        if (reach == k) return true;
+        uint64_t ties = 0, none = 0;
+        uint32_t equal;
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            units[32 * i + lane] = logit > -INFINITY && pick_order(logit) == low;
+            ties += units[32 * i + lane];
+        }
+        exchange<false>(ties, none);
+        *last = find((uint64_t)k - (reach - ties) - 1, &equal);
+        return true;
+    }
+    /* How many logits have an order of at least low + (digit << shift): lane `digit` of each warp gets it. */
+    __device__ uint32_t count_digits(uint32_t low, int shift) {
+        uint32_t counts[PICK_DIGITS] = {};
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            const uint32_t order = logit > -INFINITY ? pick_order(logit) : 0;
+            const unsigned reach = __ballot_sync(~0u, order > 0 && order >= low);
+            counts[0] += (uint32_t)__popc(reach);
+            if (!__any_sync(~0u, order >= low + (1u << shift))) continue;
+#pragma unroll
+            for (int digit = 1; digit < PICK_DIGITS; digit++)
+                counts[digit] += (uint32_t)__popc(__ballot_sync(~0u, order >= low + ((uint32_t)digit << shift)));
+        }
+        uint32_t mine = 0;
+#pragma unroll
+        for (int digit = 0; digit < PICK_DIGITS; digit++)
+            if (lane == digit) mine = counts[digit];
+        if (lane < PICK_DIGITS) shared.warp_counts[warp][lane] = mine;
+        __syncthreads();
+        for (int peer = warp; peer < cluster; peer += PICK_WARPS) {
+            if (lane >= PICK_DIGITS) continue;
+            uint32_t sum = 0;
+            for (int w = 0; w < PICK_WARPS; w++)
+                sum += shared.warp_counts[w][lane];
+            *pick_peer(&shared.counts[parity][rank][lane], peer) = sum;
+        }
+        pick_barrier();
+        uint32_t sum = 0;
+        for (int r = 0; r < cluster && lane < PICK_DIGITS; r++)
+            sum += shared.counts[parity][r][lane];
+        parity ^= 1;
+        return sum;
+    }
+
+    /* ---- the pick ---- */
+
+    __device__ int64_t draw(float best) {
+        const struct pick_rule &rule = row.rule;
+        const bool some = rule.share < 1ull << 32;
+        uint32_t order = PICK_ORDER_INFINITE;
+        int64_t last = vocab;
+        if (rule.top_k > 0 && rule.top_k < vocab && !kth(rule.top_k, &order, &last))
+            order = PICK_ORDER_INFINITE, last = vocab;
+        uint64_t total = 0, all = 0;
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            const uint32_t own = pick_order(logit);
+            uint32_t unit = 0;
+            if (logit > -INFINITY && (own > order || (own == order && id_of(i) <= last)))
+                unit = pick_unit(logit, best, rule.scale);
+            all += unit;
+            units[32 * i + lane] = unit = unit >= rule.least ? unit : 0;
+            total += unit;
+        }
+        exchange<false>(total, all);
+        const uint64_t goal = some ? pick_goal(all, rule.share) : 0;
+        for (uint64_t draw = 0;; draw++) {
+            const int64_t id = find(pick_part(pick_random(rule.seed, rule.number, draw), total), &order);
+            if (!some) return id;
+            total = all = 0;
+            for (int i = 0; i < steps; i++) {
+                const uint32_t own = pick_order(x[32 * i + lane]), unit = units[32 * i + lane];
+                const bool before = own > order || (own == order && id_of(i) < id);
+                units[32 * i + lane] = before ? unit : 0;
+                total += before ? unit : 0;
+            }
+            exchange<false>(total, all);
+            if (total < goal) return id;
+        }
+    }
+    /* The largest logit is infinite, or no number is above -infinity. */
+    __device__ int64_t infinite(float best) {
+        uint64_t n = 0, none = 0;
+        uint32_t order;
+        for (int i = 0; i < steps; i++)
+            n += units[32 * i + lane] = x[32 * i + lane] == best;
+        exchange<false>(n, none);
+        if (n > 0) {
+            const uint64_t r = pick_random(row.rule.seed, row.rule.number, 0);
+            return find(pick_part(r, pick_equals(n, &row.rule)), &order);
+        }
+        for (int i = 0; i < steps; i++)
+            n += units[32 * i + lane] = id_of(i) < vocab && !is_banned(id_of(i));
+        exchange<false>(n, none);
+        return find(0, &order);
+    }
+
+    /* ---- log-probabilities ---- */
+
+    static __device__ float logit_of(uint32_t order) {
+        return __uint_as_float(order & 0x80000000u ? order & 0x7FFFFFFFu : ~order);
+    }
+    /* Fills the result but for its ticket; rank 0 writes. */
+    __device__ void scores(int64_t id) {
+        int64_t top_id, last = vocab;
+        uint64_t total = 0, numbers = 0;
+        uint32_t order = PICK_ORDER_INFINITE;
+        load(true);
+        const uint32_t best = top(&top_id);
+        const float top_logit = logit_of(best);
+        if (best == 0 || isinf(top_logit)) {
+            if (rank == 0 && threadIdx.x == 0) row.result->n_best = -1;
+            return;
+        }
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            if (logit > -INFINITY) total += pick_fine_unit(logit, top_logit), numbers++;
+        }
+        exchange<false>(total, numbers);
+        const bool rare = numbers < (uint64_t)row.n_best;
+        const double log_sum = log((double)total * 0x1p-40);
+        if (rank == 0 && threadIdx.x == 0) {
+            row.result->logprob = (float)((double)(row.logits[id] - top_logit) - log_sum);
+            row.result->n_best = rare ? -1 : row.n_best;
+        }
+        if (rare || row.n_best == 0) return;
+        if (!kth(row.n_best, &order, &last)) order = PICK_ORDER_INFINITE, last = vocab;
+        for (int i = 0; i < steps; i++) {
+            const float logit = x[32 * i + lane];
+            const uint32_t own = pick_order(logit);
+            if (!(logit > -INFINITY) || own < order || (own == order && id_of(i) > last)) continue;
+            const unsigned at = atomicAdd(pick_peer(&shared.listed, 0), 1u);
+            *pick_peer(&shared.list[at], 0) = (uint64_t)own << 32 | (0xFFFFFFFFu - (uint32_t)id_of(i));
+        }
+        pick_barrier();
+        if (rank > 0 || (int)threadIdx.x >= row.n_best) return;
+        const uint64_t key = shared.list[threadIdx.x];
+        int at = 0;
+        for (int i = 0; i < row.n_best; i++)
+            at += shared.list[i] > key;
+        row.result->best[at].id = (int32_t)(0xFFFFFFFFu - (uint32_t)key);
+        row.result->best[at].logprob = (float)((double)(logit_of((uint32_t)(key >> 32)) - top_logit) - log_sum);
+        __threadfence_system();
+    }
+
+    __device__ void run(float *slice, int64_t begin, int64_t ids) {
+        int64_t id;
+        load(false);
+        penalise(slice, begin, ids);
+        pick_wait(); /* all blocks of the cluster run: they can be written to */
+        const uint32_t order = top(&id);
+        const float best = order > 0 ? logit_of(order) : -INFINITY;
+        if (isinf(best))
+            id = infinite(best);
+        else if (row.rule.scale > 0.0f)
+            id = draw(best);
+        if (rank == 0 && threadIdx.x == 0) {
+            *row.id = (int32_t)id;
+            if (row.seen) row.seen[row.rule.n_seen % row.seen_rows] = (int32_t)id;
+            row.result->id = (int32_t)id;
+            row.result->n_best = 0;
+        }
+        if (row.logprob) scores(id);
+        if (rank > 0) return;
+        if (row.logprob) __syncthreads();
+        if (threadIdx.x > 0) return;
+        __threadfence_system();
+        *(volatile uint64_t *)&row.result->ticket = row.ticket;
+    }
+};
+
+template <int ROWS>
+static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(const __grid_constant__ pick_arguments<ROWS> a) {
+    extern __shared__ __align__(16) float pick_memory[];
+    __shared__ struct pick_shared shared;
+    const int rank = (int)blockIdx.x % a.cluster, warp = (int)threadIdx.x / 32;
+    float *slice = a.spill ? a.spill + 2 * (int64_t)blockIdx.x * a.slice : pick_memory;
+    const int64_t part = a.slice / PICK_WARPS, begin = rank * a.slice;
+    launch_wait();
+    if (threadIdx.x == 0) shared.listed = 0;
+    pick_arrive();
+    pick_block block = {a.rows[blockIdx.x / (unsigned)a.cluster],
+                        shared,
+                        slice + warp * part,
+                        (uint32_t *)(slice + a.slice) + warp * part,
+                        (int)(begin + warp * part),
+                        (int)a.vocab,
+                        (int)(part / 32),
+                        (int)threadIdx.x % 32,
+                        warp,
+                        rank,
+                        a.cluster,
+                        0};
+    block.run(slice, begin, a.slice);
+}
+
+template <int ROWS> static void pick_launch(struct device *dev, const struct pick_row *rows, int n, int64_t vocab) {
+    static_assert(sizeof(pick_arguments<ROWS>) < 32000, "kernel parameters");
+    pick_arguments<ROWS> a = {};
+    for (int i = 0; i < n; i++)
+        a.rows[i] = rows[i];
+    a.cluster = device_cuda_architecture(dev) < 90 ? 1 : n <= PICK_FEW ? PICK_CLUSTER : PICK_CLUSTER / 2;
+    a.vocab = vocab;
+    a.slice = blocks_for(blocks_for(vocab, a.cluster), PICK_THREADS) * PICK_THREADS;
+    size_t bytes = 2 * (size_t)a.slice * sizeof(float);
+    if (bytes + sizeof(struct pick_shared) > (size_t)device_cuda_shared_bytes(dev)) {
+        a.spill = (float *)device_cuda_scratch(dev, bytes * (size_t)(n * a.cluster));
+        bytes = 0;
+    }
+    (void)cudaFuncSetAttribute(pick_kernel<ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    launch_clusters(dev, "pick", pick_kernel<ROWS>, a.cluster, dim3((unsigned)(n * a.cluster)), PICK_THREADS, bytes, a);
+}
+
+static void pick_rows(struct device *dev, const struct pick_row *rows, int n, int64_t vocab) {
+    assert(n >= 1 && n <= PICK_ROWS_MAX && vocab > 0 && vocab < INT32_MAX - 2 * PICK_CLUSTER * PICK_THREADS);
+    for (int i = 0; i < n; i++)
+        assert(rows[i].n_best <= PICK_BEST_MAX && (!rows[i].seen || rows[i].seen_rows > rows[i].rule.repeat_last));
+    if (n == 1)
+        pick_launch<1>(dev, rows, n, vocab);
+    else
+        pick_launch<PICK_ROWS_MAX>(dev, rows, n, vocab);
+}
+
+extern "C" {
+const struct pick_ops pick_cuda = {.rows = pick_rows};
+}
