@@ -314,10 +314,16 @@ void decode_step_free(struct decode_step *t) {
 
 void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions) {
+    decode_step_run_id(t, out, {id, NULL}, position, fusions);
+}
+
+void decode_step_run_id(struct decode_step *t, const struct decode_step_output *out, struct decode_step_id id,
+                        int64_t position, const struct decode_step_fusion *fusions) {
     const struct decode_step_weights *w = t->weights;
     struct step_task task = t->task;
     int64_t begin = position > w->window ? position - w->window : 0;
-    task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys, task.id = id;
+    task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
+    task.id = id.id, task.picked = id.picked;
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),
     task.keys = (int)(position - begin) + 1;
