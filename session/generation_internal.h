@@ -47,12 +47,7 @@ enum status generation_pass(struct generation *g, const struct decoder_output *o
 enum status generation_ready(struct generation *g);
 /* Log-probability and alternatives of out->id by `logits`, as the configuration wants them. */
 void generation_token_scores(struct generation *g, struct generation_token *out);
-/* generation_batch.c: what follows the pass of one generation, which fed `id` if it now has more than `tokens`; and how
- * one of them fails. */
-bool generation_batch_fed(struct generation *g, enum status status, int32_t id, int64_t tokens);
-bool generation_batch_fail(struct generation *g, enum status status);
-
-/* generation_picks.c. _create: after the sampler; picker stays NULL where this process picks. */
+/* generation_batch.c. _create: after the sampler; picker stays NULL where this process picks. */
 enum status generation_picks_create(struct generation *g, const struct sampler_config *sampler);
 /* As generation_pass, with logits left on the device; pick: queues the next id's. */
 enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
@@ -62,8 +57,6 @@ enum status generation_commit(struct generation *g);
 void generation_download(struct generation *g), generation_upload(struct generation *g);
 /* Waits for the next id, which is in out with its scores; and queues the pass after it. */
 enum status generation_take(struct generation *g, struct generation_token *out);
-/* generation_batch for at most DECODER_BATCH_MAX that it takes, all with a picker. */
-enum status generation_batch_there(struct generation *const *gs, int n, int *computed);
 /* The sum of exp(logits - *top), and the largest logit. NaN counts as -infinity; NaN where the largest is infinite. */
 double generation_normaliser(struct logit_scan *scan, const float *logits, float *top);
 /* After generation_normaliser, of which log_sum is the logarithm: the n best of those logits, best first, with

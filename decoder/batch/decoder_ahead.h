@@ -1,10 +1,10 @@
-/* decoder_ahead.h -- passes on a GPU that leave their logits there, and that may read an id which this process does not
- * know yet: a pick (kernels/pick/pick.h) has been queued that writes it to memory of the device.
+/* decoder_ahead.h -- passes on a GPU that leave their logits there, and that may read an id which this process does
+ * not know yet: a pick (kernels/pick/pick.h) has been queued that writes it to memory of the device.
  *
  * So passes and picks are queued without a wait between them, and this process learns the ids as they come. What needs
  * an id is done when it is known (decoder_ahead_known), before any other call for that state. A pass that turns out
- * not to be wanted is part of the text: it was queued for the id that was picked. Not two at a time, as all calls of one
- * decoder, except decoder_ahead_known for different states. */
+ * not to be wanted is part of the text: it was queued for the id that was picked. Not two at a time, as all calls of
+ * one decoder, except decoder_ahead_known for different states. */
 #pragma once
 #include "decoder/decoder.h"
 #include "kernels/decode_step/decode_step.h"

@@ -63,8 +63,7 @@ static void decoder_rows_chunks(struct decode_row *row, const struct decode_step
 }
 
 /* All that can fail before the pass. */
-static enum status decoder_rows_fill(struct decoder_rows *b, struct decoder_state *s, int i,
-                                     struct decode_step_id id) {
+static enum status decoder_rows_fill(struct decoder_rows *b, struct decoder_state *s, int i, struct decode_step_id id) {
     const struct decoder *d = b->decoder;
     const int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     const struct decoder_ring *rings = s->rings;

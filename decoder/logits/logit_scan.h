@@ -24,7 +24,7 @@ struct logit_scan {
     uint32_t *units;                     /* [blocks, LOGIT_BLOCK], of logit_scan_units */
     uint64_t *sums;                      /* [blocks] running sums of units, of logit_scan_units and _narrow */
     struct logit_counted counted;
-    int64_t *keys;                       /* [3, LOGIT_BEST_MAX] of logit_scan_gather, _best and _few; the rest is scratch */
+    int64_t *keys;                       /* [3, LOGIT_BEST_MAX] of logit_scan_gather, _best, _few; the rest: scratch */
 };
 /* n > 0. A failure leaves nothing to release. */
 enum status logit_scan_create(struct logit_scan *out, int64_t n);

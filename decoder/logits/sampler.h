@@ -3,8 +3,8 @@
  * Order as in Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. Ties
  * at the edge of top-k go to smaller ids. Banned ids (landmark, pad, mask, those without text) are never picked.
  * NaN ranks below all numbers, and -infinity is picked only when no logit is above it. The same logits and seed give
- * the same ids on every target, and on a GPU (kernels/pick/pick.h): weights are integers. An id that is less likely than
- * 2^-29 of the likeliest one is never picked. One thread at a time per sampler. */
+ * the same ids on every target, and on a GPU (kernels/pick/pick.h): weights are integers. An id that is less likely
+ * than 2^-29 of the likeliest one is never picked. One thread at a time per sampler. */
 #pragma once
 #include "base/status.h"
 #include "kernels/pick/pick_rule.h"

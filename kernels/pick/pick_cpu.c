@@ -5,6 +5,8 @@
 #include <float.h>
 #include <math.h>
 
+enum { PICK_SEEN = 4096 };
+
 /* One row. An id is in K if its order is greater than `kth`, or equal to it and the id is at most kth_id. */
 struct pick_scan {
     const struct pick_row *row;
@@ -12,10 +14,17 @@ struct pick_scan {
     float top; /* -INFINITY: no number is above it */
     uint32_t kth;
     int64_t kth_id;
+    bool seen[PICK_SEEN]; /* whether the penalty's list has an id with this remainder */
 };
 
 static bool pick_is_banned(const struct pick_row *row, int64_t id) {
     return row->banned && (row->banned[id / 32] >> (id % 32) & 1);
+}
+
+/* How many ids the penalty reads. */
+static int64_t pick_seen_ids(const struct pick_row *row) {
+    if (!row->seen || row->rule.penalty == 1) return 0;
+    return row->rule.n_seen < row->rule.repeat_last ? row->rule.n_seen : row->rule.repeat_last;
 }
 
 /* The logit as it counts: NaN if the id is banned. */
@@ -23,8 +32,8 @@ static float pick_logit(const struct pick_scan *s, int64_t id) {
     const struct pick_row *row = s->row;
     const float x = row->logits[id];
     if (pick_is_banned(row, id)) return NAN;
-    const int64_t n = row->rule.n_seen < row->rule.repeat_last ? row->rule.n_seen : row->rule.repeat_last;
-    for (int64_t i = 1; row->seen && row->rule.penalty != 1 && i <= n; i++)
+    if (!s->seen[id % PICK_SEEN]) return x;
+    for (int64_t i = 1; i <= pick_seen_ids(row); i++)
         if (row->seen[(row->rule.n_seen - i) % row->seen_rows] == id) return pick_penalise(x, row->rule.penalty);
     return x;
 }
@@ -162,6 +171,8 @@ static void pick_scores(struct pick_result *out, const struct pick_row *row, int
 static void pick_one(const struct pick_row *row, int64_t vocab) {
     struct pick_scan s = {.row = row, .vocab = vocab, .kth = PICK_ORDER_INFINITE};
     int64_t id;
+    for (int64_t i = 1; i <= pick_seen_ids(row); i++)
+        s.seen[row->seen[(row->rule.n_seen - i) % row->seen_rows] % PICK_SEEN] = true;
     s.top = pick_top(&s, &id);
     if (!isfinite(s.top)) {
         id = pick_infinite(&s);

@@ -456,6 +456,4 @@ static void pick_rows(struct device *dev, const struct pick_row *rows, int n, in
         pick_launch<PICK_ROWS_MAX>(dev, rows, n, vocab);
 }
 
-extern "C" {
-const struct pick_ops pick_cuda = {.rows = pick_rows};
-}
+extern "C" const struct pick_ops pick_cuda = {.rows = pick_rows};

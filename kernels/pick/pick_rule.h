@@ -88,8 +88,7 @@ PICK_FUNCTION uint32_t pick_order(float x) {
 
 /* The sum that ids before a pick must stay below: at least 1. total < 2^53. */
 PICK_FUNCTION uint64_t pick_goal(uint64_t total, uint64_t share) {
-    const uint64_t goal =
-        (total >> 32) * share + (((total & 0xFFFFFFFFU) * share + 0xFFFFFFFFU) >> 32);
+    const uint64_t goal = (total >> 32) * share + (((total & 0xFFFFFFFFU) * share + 0xFFFFFFFFU) >> 32);
     return goal > 0 ? goal : 1;
 }
 

@@ -82,10 +82,8 @@ static struct reference refer(struct world *w, const struct sampler_config *c) {
     const double slack = rounding * total + (double)r.n * 0x1p-29;
     for (int64_t i = 0; i < r.n && w->order[i].weight > 0; i++) {
         const double at_least = (double)c->min_p;
-        if (i == 0 || (sum < goal - slack && w->order[i].weight >= at_least * (1 + 1e-5) + 0x1p-29))
-            r.kept_min = i + 1;
-        if (i == 0 || (sum < goal + slack && w->order[i].weight >= at_least * (1 - 1e-5) - 0x1p-29))
-            r.kept = i + 1;
+        if (i == 0 || (sum < goal - slack && w->order[i].weight >= at_least * (1 + 1e-5) + 0x1p-29)) r.kept_min = i + 1;
+        if (i == 0 || (sum < goal + slack && w->order[i].weight >= at_least * (1 - 1e-5) - 0x1p-29)) r.kept = i + 1;
         sum += w->order[i].weight;
     }
     return r;

@@ -1,4 +1,4 @@
-/* picked.h -- texts whose ids a GPU picks, for benchmarks: what session/generation_picks.c does, without a session. */
+/* picked.h -- texts whose ids a GPU picks, for benchmarks: what session/generation_batch.c does, without a session. */
 #pragma once
 #include "decoder/batch/decoder_ahead.h"
 #include "decoder/batch/decoder_batch.h"
@@ -66,8 +66,10 @@ struct picked_round { struct picked *at[DECODER_BATCH_MAX]; int n; };
 static inline void picked_round_queue(void *context, struct device *dev) {
     const struct picked_round *round = context;
     struct pick_row rows[DECODER_BATCH_MAX];
-    for (int i = 0; i < round->n; i++) picker_queue(round->at[i]->picker, &rows[i], round->at[i]->there[round->at[i]->now],
-                                                    false, 0);
+    for (int i = 0; i < round->n; i++) {
+        struct picked *p = round->at[i];
+        picker_queue(p->picker, &rows[i], p->there[p->now], false, 0);
+    }
     dev->ops->pick->rows(dev, rows, round->n, round->at[0]->vocab);
 }
 static inline void picked_round_pass(struct picked_round *round, bool ahead) {

@@ -1,6 +1,6 @@
-/* bench_pick.cu -- kernels/pick alone: microseconds by events, back to back, of n rows of 50,265 logits in memory of the
- * GPU. Logits: a normal distribution on top of Zipf's law (a nucleus of some hundreds of ids); flat ones (a third of the
- * vocabulary).
+/* bench_pick.cu -- kernels/pick alone: microseconds by events, back to back, of n rows of 50,265 logits in memory of
+ * the GPU. Logits: a normal distribution on top of Zipf's law (a nucleus of some hundreds of ids); flat ones (a third
+ * of the vocabulary).
  *
  *   bench_pick [RUNS] [--json FILE]
  *

@@ -94,7 +94,7 @@ int main(int argc, char **argv) {
     static const int rows[] = {1, 1, 2, 3, 16, 17, 33, 64};
     on_device_open(argc, argv);
     CHECK_OK(device_open(&cpu, "cpu", 1));
-    const int cases = on_short ? 20 : 400;
+    const int cases = on_short ? 20 : 250;
     for (int i = 0; i < cases; i++)
         compare(vocabs[rng_below(&on_rng, ARRAY_LEN(vocabs))],
                 i < 10 && !on_short ? 64 : rows[rng_below(&on_rng, ARRAY_LEN(rows) - (i % 20 ? 4 : 0))]);

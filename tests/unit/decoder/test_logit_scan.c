@@ -37,7 +37,8 @@ static void drop(struct world *w) {
 static void test_units(void) {
     static float x[N_MAX / LOGIT_BLOCK * LOGIT_BLOCK];
     static uint32_t y[ARRAY_LEN(x)];
-    const float odd[] = {NAN, -INFINITY, -88, -1e30F, -FLT_MAX, -20.79F, -20.8F}, scales[] = {1.4426950F, 0.3F, FLT_MAX};
+    const float odd[] = {NAN, -INFINITY, -88, -1e30F, -FLT_MAX, -20.79F, -20.8F};
+    const float scales[] = {1.4426950F, 0.3F, FLT_MAX};
     const int64_t n = ARRAY_LEN(x);
     for (size_t c = 0; c < 3 * ARRAY_LEN(scales); c++) {
         const float scale = scales[c / 3], top = c % 3 == 0 ? 0 : 7.25F;

@@ -1,9 +1,8 @@
 /* test_generation_picks.c -- tests/ref/generation_picks.inc without a GPU: a CPU device that acts as if its memory were
  * its own, with the decoding kernels as plain loops and the CPU twin of the pick. What this process does between passes
  * is the same as with a GPU. */
+enum { HIDDEN = 64, FFN = 96, TOKENS = 90, KEYS = 80, LAYERS = 8 };
 #include "tests/ref/generation_picks.inc"
-
-enum { HIDDEN = 128, FFN = 256, KEYS = 80, LAYERS = 8 };
 #include "tests/ref/plain_decode.inc"
 
 static void open_engine(bool base) {
