@@ -21,7 +21,15 @@
 #include "kernels/decode_step/decode_step_pack.cuh"
 extern "C" {
 #include "base/memory.h"
-#include "kernels/decode_step/decode_step.h"
+#include "kernels/decode_step/decode_step_internal.h"
+}
+
+/* A step that was launched early (decode_step_early) waits here for the kernels before it. Only weights are read
+ * sooner. */
+static __device__ __forceinline__ void step_wait_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <int DIM, int STRIPS, int UNITS> struct step_memory {
@@ -51,10 +59,12 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     if (threadIdx.x < RING_STAGES) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     step_cluster_barrier();
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
+        step_wait_kernels();
         step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
         step_producer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.produce(t);
     } else {
+        step_wait_kernels();
         for (int i = blockIdx.x * STEP_CONSUMER_THREADS + threadIdx.x;
              i < t.exchanges * step_sizes<DIM, STRIPS, UNITS>::P; i += gridDim.x * STEP_CONSUMER_THREADS)
             t.next_exchange_buffer[i] = 0;
@@ -124,6 +134,7 @@ struct decode_step_weights {
     struct device *dev;
     struct step_task task; /* arguments that are the same for all texts and steps */
     const step_kernel *kernel;
+    enum decode_step_early early;
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */
     unsigned char *packed; /* weights, layer after layer, then the norms' */
@@ -156,9 +167,10 @@ static bool decode_step_fits(struct device *dev, const struct decode_step_config
     return true;
 }
 
-/* Cooperative: all blocks run at once, or the launch fails, since blocks wait for each other. */
-static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w,
-                                             cudaLaunchAttribute (&attributes)[2]) {
+/* Cooperative: all blocks run at once, or the launch fails, since blocks wait for each other. Early: the blocks start
+ * while the kernel before, a pick, still runs on a few multiprocessors. It waits for nothing that this step does. */
+static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w, enum decode_step_early early,
+                                             cudaLaunchAttribute (&attributes)[3]) {
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim = {STEP_CLUSTER, 1, 1};
@@ -167,7 +179,10 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
     launch.gridDim = dim3((unsigned)w->blocks), launch.blockDim = dim3(STEP_THREADS);
     launch.dynamicSmemBytes = (size_t)device_cuda_shared_bytes(w->dev);
     launch.stream = device_cuda_stream(w->dev);
-    launch.attrs = attributes, launch.numAttrs = 2;
+    attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[2].val.programmaticStreamSerializationAllowed = 1;
+    if (early == DECODE_STEP_EARLY_ALONE) attributes[1] = attributes[2];
+    launch.attrs = attributes, launch.numAttrs = early == DECODE_STEP_EARLY_COOPERATIVE ? 3 : 2;
     return launch;
 }
 
@@ -175,11 +190,11 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
 static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int f, int dim) {
     int strips = (d + 255) / 256, shared = device_cuda_shared_bytes(w->dev);
     for (const step_kernel &k : decode_step_kernels) {
-        cudaLaunchAttribute attributes[2];
+        cudaLaunchAttribute attributes[3];
         int clusters = 0;
         if (k.dim != dim || k.strips < strips) continue;
         w->blocks = STEP_CLUSTER;
-        cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
+        cudaLaunchConfig_t launch = decode_step_launch(w, DECODE_STEP_LATE, attributes);
         for (const void *kernel : k.kernel) {
             int fit = 0;
             if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
@@ -280,6 +295,10 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     return status;
 }
 
+void decode_step_set_early(struct decode_step_weights *w, enum decode_step_early early) {
+    w->early = early;
+}
+
 void decode_step_weights_free(struct decode_step_weights *w) {
     if (!w) return;
     device_release(w->dev, w->packed);
@@ -346,8 +365,8 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
                           f->pool.off_by_one};
     }
     void *arguments[] = {&task};
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
+    cudaLaunchAttribute attributes[3];
+    cudaLaunchConfig_t launch = decode_step_launch(w, id.picked ? w->early : DECODE_STEP_LATE, attributes);
     cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");

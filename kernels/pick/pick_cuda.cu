@@ -54,6 +54,7 @@ template <typename T> static __device__ __forceinline__ T *pick_peer(T *mine, in
 /* Called by all threads: what was written before an arrival is visible to all blocks after the wait. */
 static __device__ __forceinline__ void pick_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
@@ -411,9 +412,10 @@ static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(const __grid_
     const int rank = (int)blockIdx.x % a.cluster, warp = (int)threadIdx.x / 32;
     float *slice = a.spill ? a.spill + 2 * (int64_t)blockIdx.x * a.slice : pick_memory;
     const int64_t part = a.slice / PICK_WARPS, begin = rank * a.slice;
-    launch_wait();
+    launch_next(); /* the next step may load weights meanwhile */
     if (threadIdx.x == 0) shared.listed = 0;
     pick_arrive();
+    launch_wait();
     pick_block block = {a.rows[blockIdx.x / (unsigned)a.cluster],
                         shared,
                         slice + warp * part,
@@ -443,7 +445,18 @@ template <int ROWS> static void pick_launch(struct device *dev, const struct pic
         bytes = 0;
     }
     (void)cudaFuncSetAttribute(pick_kernel<ROWS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    launch_clusters(dev, "pick", pick_kernel<ROWS>, a.cluster, dim3((unsigned)(n * a.cluster)), PICK_THREADS, bytes, a);
+    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchConfig_t config = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = (unsigned)a.cluster;
+    attributes[1].val.clusterDim.y = 1, attributes[1].val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)(n * a.cluster)), config.blockDim = dim3(PICK_THREADS);
+    config.dynamicSmemBytes = bytes, config.stream = device_cuda_stream(dev);
+    config.attrs = attributes, config.numAttrs = device_cuda_architecture(dev) >= 90 ? 2 : 0;
+    (void)cudaLaunchKernelEx(&config, pick_kernel<ROWS>, a);
+    device_cuda_check(dev, "pick");
 }
 
 static void pick_rows(struct device *dev, const struct pick_row *rows, int n, int64_t vocab) {

@@ -23,8 +23,10 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/batch/decoder_batch.h"
+#include "decoder/decoder_internal.h"
 #include "decoder/logits/sampler.h"
 #include "indexer/retrieve/retriever.h"
+#include "kernels/decode_step/decode_step_internal.h"
 #include "tests/bench/result.h"
 #include "tests/bench/text/picked.h"
 #include "tests/test.h"
@@ -33,6 +35,7 @@ struct options {
     const char *device, *batch;
     enum dtype type;
     int64_t tokens, chunks;
+    bool picked;
 };
 
 struct model {
@@ -188,6 +191,8 @@ static void decode_picked(const struct model *m, const struct options *o, struct
         if (r) chunk_retriever_reset(r, -1, 0);
         CHECK_OK(decoder_state_create(&s, d, r));
         CHECK_OK(decoder_forward(s, &(struct decoder_output){0}, ids, PROMPT));
+        if (getenv("DRT_STEP_EARLY") && d->step_weights)
+            decode_step_set_early(d->step_weights, (enum decode_step_early)atoi(getenv("DRT_STEP_EARLY")));
         picked_open(&p, m->dev, s, &configs[c], m->config.vocab_size);
         for (int i = 0; i < 5; i++)
             picked_next(&p);
@@ -389,7 +394,7 @@ static void batch_runs(const struct model *m, struct decoder *d, struct encoder 
     free(b);
 }
 
-/* rate 0: prefill; below: batches. */
+/* rate 0: prefill; below: batches. options.picked: only the ids that the GPU picks. */
 static void decode_base(struct device *dev, const struct options *o, double rate) {
     struct model m;
     struct decoder *d;
@@ -398,8 +403,8 @@ static void decode_base(struct device *dev, const struct options *o, double rate
          "\"decoder_layers\": [12], \"slide_window\": 512, \"rms_norm_eps\": 1e-5}");
     CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
     if (rate > 0) {
-        decode_run(&m, o, d, "warm-up", NULL, 16, rate);
-        decode_run(&m, o, d, "base", NULL, 16, rate);
+        if (!o->picked) decode_run(&m, o, d, "warm-up", NULL, 16, rate);
+        if (!o->picked) decode_run(&m, o, d, "base", NULL, 16, rate);
         if (!dev->shares_memory) decode_picked(&m, o, d, "base", NULL, rate);
     } else if (rate < 0) {
         batch_runs(&m, d, NULL, o, "base");
@@ -532,6 +537,10 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "decode") == 0) {
             decode_base(dev, &o, rate);
             decode_drt(dev, &o, rate);
+        } else if (strcmp(argv[i], "picked") == 0) {
+            o.picked = true;
+            decode_base(dev, &o, rate);
+            o.picked = false;
         } else if (strcmp(argv[i], "batch") == 0) {
             decode_base(dev, &o, -1);
             decode_drt(dev, &o, -1);
