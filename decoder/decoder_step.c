@@ -173,7 +173,8 @@ bool decoder_ahead_takes(const struct decoder_state *s, bool alone) {
     return !model_config_landmarks(&d->config) || s->tokens % d->config.chunk + 1 < d->config.chunk;
 }
 
-enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id) {
+enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id, device_ops *then,
+                               void *context) {
     const struct decoder_pass p = decoder_make_pass(s, 1);
     const struct decode_step_output out = {.logits = logits, .inputs = s->inputs.data};
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
@@ -181,6 +182,7 @@ enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int
     assert(decoder_ahead_takes(s, true));
     TRY(decoder_step_fusions(fusions, s, &p));
     decode_step_run_id(s->step, &out, (struct decode_step_id){.picked = id}, p.first, fusions);
+    then(context, s->decoder->dev);
     decoder_step_keep_hidden(s, p.in_chunk);
     s->tokens++;
     s->times.layers += clock_seconds() - start;

@@ -91,9 +91,7 @@ static float *generation_turn(struct generation *g) {
 static enum status generation_run_ahead(struct generation *g) {
     if (!g->alone || !generation_may_run_ahead(g) || !decoder_ahead_takes(g->state, true)) return STATUS_OK;
     const int32_t *id = picker_id(g->picker);
-    TRY(decoder_ahead_step(g->state, generation_turn(g), id));
-    generation_queue_pick(g, g->config.engine->device);
-    return STATUS_OK;
+    return decoder_ahead_step(g->state, generation_turn(g), id, generation_queue_pick, g);
 }
 
 /* Makes one pick queued, of the id that follows the text. */

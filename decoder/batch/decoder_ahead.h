@@ -12,8 +12,10 @@
 /* Whether the state's next position can be queued now without an id and without a wait. alone: by decoder_ahead_step,
  * which computes no end of a chunk. */
 bool decoder_ahead_takes(const struct decoder_state *s, bool alone);
-/* Queues the next position of one text. logits [V], id: memory of the device. */
-enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id);
+/* Queues the next position of one text. logits [V], id: memory of the device. `then` is called once the step is queued,
+ * before work of the retriever that can wait is: for the pick. */
+enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id, device_ops *then,
+                               void *context);
 /* As decoder_batch_forward on a GPU, without a wait but for retrievals that are due. logits[i]: memory of the device.
  * `then` is called once, after the pass is queued and before landmarks are: for the picks. At most DECODE_ROWS_CALLS
  * calls whose logits this process has not seen the picks of. */

@@ -56,8 +56,7 @@ static inline void picked_next(struct picked *p) {
     if (decoder_ahead_takes(p->state, true)) {
         const int32_t *id = picker_id(p->picker);
         p->now = !p->now;
-        CHECK_OK(decoder_ahead_step(p->state, p->there[p->now], id));
-        picked_queue(p, p->dev);
+        CHECK_OK(decoder_ahead_step(p->state, p->there[p->now], id, picked_queue, p));
     }
     picked_take(p);
 }
