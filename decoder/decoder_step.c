@@ -193,3 +193,9 @@ enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int
 void decoder_ahead_known(struct decoder_state *s, int32_t id) {
     if (s->retriever) s->chunk_ids[(s->tokens - 1) % s->decoder->config.chunk] = id;
 }
+
+/* Keys and values of the position, and of a landmark after it, are overwritten. Nothing was retrieved for it yet. */
+void decoder_ahead_undo(struct decoder_state *s) {
+    s->tokens--;
+    s->owes = false;
+}

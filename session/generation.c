@@ -181,6 +181,7 @@ static enum status generation_check(const struct generation *g) {
 
 static enum status generation_feed_pending(struct generation *g) {
     TRY(generation_commit(g));
+    generation_undo_ahead(g);
     if (g->pending < 0) return STATUS_OK;
     const struct decoder_output out = {.logits = g->logits};
     if (g->picker)
@@ -333,7 +334,8 @@ enum status generation_stop(struct generation *g, const char **text, size_t *byt
 }
 
 int64_t generation_tokens(const struct generation *g) {
-    return decoder_state_tokens(g->state) + (g->pending >= 0 && !g->fed);
+    const bool ahead = g->picker && picker_queued(g->picker) > 1;
+    return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed);
 }
 
 struct decoder_state *generation_state(struct generation *g) {

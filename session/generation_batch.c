@@ -62,6 +62,22 @@ enum status generation_commit(struct generation *g) {
     return status;
 }
 
+/* The buffer that the pass ahead writes: the pick before it may still be wanted with its logits. */
+static float *generation_turn(struct generation *g) {
+    g->now = (g->now + 1) % GENERATION_BUFFERS;
+    g->latest = g->there[g->now];
+    return g->latest;
+}
+
+/* A pass whose id nobody has taken: the text may continue in another way. */
+void generation_undo_ahead(struct generation *g) {
+    if (!g->picker || picker_queued(g->picker) < 2) return;
+    decoder_ahead_undo(g->state);
+    (void)generation_turn(g);
+    picker_drop(g->picker);
+    g->has_logits = true;
+}
+
 void generation_download(struct generation *g) {
     struct device *dev = g->config.engine->device;
     if (g->picker && g->has_logits)
@@ -79,13 +95,6 @@ void generation_upload(struct generation *g) {
 
 static bool generation_may_run_ahead(const struct generation *g) {
     return !g->memory && picker_queued(g->picker) == 1 && g->generated + 1 != g->config.max_tokens;
-}
-
-/* The buffer that the pass ahead writes: the pick before it may still be wanted with its logits. */
-static float *generation_turn(struct generation *g) {
-    g->now = (g->now + 1) % GENERATION_BUFFERS;
-    g->latest = g->there[g->now];
-    return g->latest;
 }
 
 static enum status generation_run_ahead(struct generation *g) {
@@ -139,8 +148,7 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
     TRY(generation_queue(g));
     const bool ahead = picker_queued(g->picker) > 1;
     const float *logits = ahead ? g->there[(g->now + 1) % GENERATION_BUFFERS] : g->latest;
-    *out =
-        (struct generation_token){.position = decoder_state_tokens(g->state) - ahead, .alternatives = g->alternatives};
+    *out = (struct generation_token){.position = generation_tokens(g), .alternatives = g->alternatives};
     enum status status = picker_wait(g->picker, &r);
     if (status != STATUS_OK) {
         g->broken = true;

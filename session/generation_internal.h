@@ -53,6 +53,8 @@ enum status generation_picks_create(struct generation *g, const struct sampler_c
 enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
 /* The pending id is not pending, if its pass was queued ahead. */
 enum status generation_commit(struct generation *g);
+/* Takes back a pass that was queued ahead of an id that generation_next did not return. */
+void generation_undo_ahead(struct generation *g);
 /* Logits to `logits`, and back; nothing without a picker. */
 void generation_download(struct generation *g), generation_upload(struct generation *g);
 /* Waits for the next id, which is in out with its scores; and queues the pass after it. */

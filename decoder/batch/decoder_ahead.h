@@ -29,3 +29,5 @@ struct decoder_ahead_batch {
 enum status decoder_ahead_forward(const struct decoder_ahead_batch *batch);
 /* The id of the last position that was queued with a picked one. */
 void decoder_ahead_known(struct decoder_state *s, int32_t id);
+/* Instead of it: that position leaves the text. */
+void decoder_ahead_undo(struct decoder_state *s);
