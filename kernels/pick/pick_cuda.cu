@@ -1,15 +1,16 @@
-/* pick_cuda.cu -- pick.h on a GPU: a cluster of eight thread blocks a row; before Hopper one block.
+/* pick_cuda.cu -- pick.h on a GPU: a cluster of eight thread blocks a row (four if there are many rows); before Hopper
+ * one block.
  *
  *   block      a slice of the vocabulary, in shared memory: logits as they count (NaN: not there), units
  *   warp       consecutive ids of the slice, 32 at a time, so that sums of warps are in the order of ids
- *   exchange   a block's sum is written to every block of the cluster; one cluster barrier
+ *   exchange   a block's sums are written to every block of the cluster; one cluster barrier
  *
- * Greedy: the maximum, one exchange. Else the sum of units, the id that a draw falls on, and with top-p the sum before
- * it: three more. Top-k first finds the smallest of its logits, four bits of their order with each exchange, until the
- * ids that reach it are k; among equal ones by id. All sums are of integers. Without enough shared memory (a large
- * vocabulary, or a GPU before Hopper) slices are in the device's scratch.
+ * Greedy: the maximum, one exchange. Else the sum of units, and the id that a draw falls on; with top-p the sum before
+ * it, two more barriers. A log-probability joins these exchanges. Top-k first finds the smallest of its logits, four bits
+ * of their order with each exchange, until the ids that reach it are k; among equal ones by id. All sums are of
+ * integers. Without enough shared memory (a large vocabulary, or a GPU before Hopper) slices are in the device's scratch.
  *
- * Bound by the barriers: some 1 us each with the loop before it. */
+ * Bound by barriers and by loops over few ids a thread, of some 20 operations each. */
 #include "kernels/cuda/launch_cuda.cuh"
 extern "C" {
 #include "kernels/pick/pick.h"
@@ -22,16 +23,18 @@ enum {
     PICK_CLUSTER = 8,
     PICK_FEW = 16,
     PICK_DIGITS = 16,
-    PICK_LOADS = 16
+    PICK_LOADS = 16,
+    PICK_VALUES = 4
 };
 
 struct pick_shared {
-    uint64_t inbox[2][PICK_CLUSTER][2]; /* the blocks' sums, by parity of the exchange */
+    uint64_t inbox[2][PICK_CLUSTER][PICK_VALUES]; /* the blocks' sums, by parity of the exchange */
     uint32_t counts[2][PICK_CLUSTER][PICK_DIGITS];
     uint64_t found[2];
-    uint64_t warp[PICK_WARPS][2];
+    uint64_t warp[PICK_VALUES][PICK_WARPS];
     uint32_t warp_counts[PICK_WARPS][PICK_DIGITS];
     uint64_t list[PICK_BEST_MAX];
+    uint64_t random; /* of the first draw */
     unsigned listed;
 };
 
@@ -69,12 +72,6 @@ static __device__ __forceinline__ void pick_barrier() {
     pick_arrive();
     pick_wait();
 }
-static __device__ __forceinline__ uint64_t pick_warp_sum(uint64_t x) {
-#pragma unroll
-    for (int offset = 16; offset; offset /= 2)
-        x += __shfl_xor_sync(~0u, x, offset);
-    return x;
-}
 static __device__ __forceinline__ uint32_t pick_redux_add(uint32_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     return __reduce_add_sync(~0u, x);
@@ -82,6 +79,24 @@ static __device__ __forceinline__ uint32_t pick_redux_add(uint32_t x) {
     return x;
 #endif
 }
+static __device__ __forceinline__ uint32_t pick_redux_max(uint32_t x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(~0u, x);
+#else
+    return x;
+#endif
+}
+/* Over the warp, by 32-bit sums of pieces of 21 bits; every lane gets the result. */
+static __device__ __forceinline__ uint64_t pick_warp_sum(uint64_t x) {
+    const uint32_t piece = 0x1FFFFF;
+    return (uint64_t)pick_redux_add((uint32_t)x & piece) + ((uint64_t)pick_redux_add((uint32_t)(x >> 21) & piece) << 21) +
+           ((uint64_t)pick_redux_add((uint32_t)(x >> 42)) << 42);
+}
+static __device__ __forceinline__ uint64_t pick_warp_max(uint64_t x) {
+    const uint32_t high = pick_redux_max((uint32_t)(x >> 32));
+    return (uint64_t)high << 32 | pick_redux_max((uint32_t)(x >> 32) == high ? (uint32_t)x : 0);
+}
+
 /* Every function is called by all threads of the cluster, with the same arguments but for what a thread counts. */
 struct pick_block {
     const struct pick_row &row;
@@ -95,88 +110,84 @@ struct pick_block {
 
     /* ---- exchanges ---- */
 
-    /* The cluster's sums of a and b, or their maxima. Afterwards shared.warp has the warps' a, and inbox(rank) those of
-     * the blocks. */
-    template <bool MAX> __device__ void exchange(uint64_t &a, uint64_t &b) {
-        if (MAX) {
+    /* The cluster's sums of N values, or their maxima. Afterwards shared.warp[0] has the first value of each warp, and
+     * the inbox the values of the blocks. */
+    template <int N, bool MAX> __device__ void exchange(uint64_t (&value)[N]) {
 #pragma unroll
-            for (int offset = 16; offset; offset /= 2) {
-                const uint64_t other = __shfl_xor_sync(~0u, a, offset);
-                a = other > a ? other : a;
-            }
-        } else {
-            a = pick_warp_sum(a), b = pick_warp_sum(b);
+        for (int i = 0; i < N; i++) {
+            value[i] = MAX ? pick_warp_max(value[i]) : pick_warp_sum(value[i]);
+            if (lane == 0) shared.warp[i][warp] = value[i];
         }
-        if (lane == 0) shared.warp[warp][0] = a, shared.warp[warp][1] = b;
         __syncthreads();
-        if (warp == 0) {
-            a = lane < PICK_WARPS ? shared.warp[lane][0] : 0, b = lane < PICK_WARPS ? shared.warp[lane][1] : 0;
-#pragma unroll
-            for (int offset = 8; offset; offset /= 2) {
-                const uint64_t c = __shfl_xor_sync(~0u, a, offset), d = __shfl_xor_sync(~0u, b, offset);
-                a = MAX ? (c > a ? c : a) : a + c, b += d;
-            }
-            a = __shfl_sync(~0u, a, 0), b = __shfl_sync(~0u, b, 0);
-            if (lane < cluster) {
-                uint64_t *to = pick_peer(shared.inbox[parity][rank], lane);
-                to[0] = a, to[1] = b;
-            }
+        if (warp < N) {
+            const uint64_t of_warp = lane < PICK_WARPS ? shared.warp[warp][lane] : 0;
+            const uint64_t all = MAX ? pick_warp_max(of_warp) : pick_warp_sum(of_warp);
+            if (lane < cluster) *pick_peer(&shared.inbox[parity][rank][warp], lane) = all;
         }
         pick_barrier();
-        a = b = 0;
-        for (int i = 0; i < cluster; i++) {
-            const uint64_t c = shared.inbox[parity][i][0];
-            a = MAX ? (c > a ? c : a) : a + c, b += shared.inbox[parity][i][1];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            value[i] = 0;
+            for (int r = 0; r < cluster; r++) {
+                const uint64_t x = shared.inbox[parity][r][i];
+                value[i] = !MAX ? value[i] + x : x > value[i] ? x : value[i];
+            }
         }
         parity ^= 1;
     }
 
-    /* The id that `target` falls on, by the units and their sums of the last exchange; its order in *order. */
-    __device__ int64_t find(uint64_t target, uint32_t *order) {
+    /* The block that `target` falls on, by the units and their sums of the last exchange; *target becomes the rest. */
+    __device__ int find_block(uint64_t *target) {
         const int last = parity ^ 1;
         int owner = 0;
-        while (owner + 1 < cluster && target >= shared.inbox[last][owner][0])
-            target -= shared.inbox[last][owner++][0];
-        if (owner == rank) {
-            for (int w = 0; w < warp; w++) /* wraps below zero if the target is in an earlier warp */
-                target = target >= shared.warp[w][0] ? target - shared.warp[w][0] : ~0ull >> 1;
-            if (target < shared.warp[warp][0]) find_in_warp(target);
+        while (owner + 1 < cluster && *target >= shared.inbox[last][owner][0])
+            *target -= shared.inbox[last][owner++][0];
+        return owner;
+    }
+    /* Within this block: true for the one thread that has the id, which it gets. */
+    __device__ bool find_id(uint64_t left, int *at) {
+        const uint64_t own = lane < PICK_WARPS ? shared.warp[0][lane] : 0;
+        const uint64_t before = pick_warp_sum(lane < warp ? own : 0);
+        if (left < before || left >= before + shared.warp[0][warp]) return false;
+        left -= before;
+        uint64_t mine = 0;
+        for (int i = 0; i < steps; i++)
+            mine += units[lane * steps + i];
+        uint64_t until = mine;
+#pragma unroll
+        for (int offset = 1; offset < 32; offset *= 2) {
+            const uint64_t other = __shfl_up_sync(~0u, until, offset);
+            if (lane >= offset) until += other;
         }
+        if (until <= left || until - mine > left) return false;
+        left -= until - mine;
+        int i = lane * steps;
+        while (left >= units[i])
+            left -= units[i++];
+        *at = i;
+        return true;
+    }
+    /* The id that `target` falls on; its order in *order. Every thread gets both. */
+    __device__ int find(uint64_t target, uint32_t *order) {
+        int at;
+        if (find_block(&target) == rank && find_id(target, &at))
+            for (int r = 0; r < cluster; r++)
+                *pick_peer(&shared.found[parity], r) = (uint64_t)pick_order(x[at]) << 32 | (uint32_t)(first + at);
         pick_barrier();
         const uint64_t found = shared.found[parity];
         parity ^= 1;
         *order = (uint32_t)(found >> 32);
-        return (int64_t)(found & 0xFFFFFFFFu);
-    }
-    __device__ void find_in_warp(uint64_t left) {
-        for (int i = 0; i < steps; i++) {
-            const uint32_t unit = units[32 * i + lane];
-            const uint64_t sum = ((uint64_t)pick_redux_add(unit >> 12) << 12) + pick_redux_add(unit & 4095);
-            if (left >= sum) {
-                left -= sum;
-                continue;
-            }
-            uint64_t until = unit;
-#pragma unroll
-            for (int offset = 1; offset < 32; offset *= 2) {
-                const uint64_t before = __shfl_up_sync(~0u, until, offset);
-                if (lane >= offset) until += before;
-            }
-            const unsigned above = __ballot_sync(~0u, until > left);
-            if (lane == __ffs((int)above) - 1)
-                for (int r = 0; r < cluster; r++)
-                    *pick_peer(&shared.found[parity], r) =
-                        (uint64_t)pick_order(x[32 * i + lane]) << 32 | (uint64_t)id_of(i);
-            return;
-        }
+        return (int)(uint32_t)found;
     }
 
     /* ---- passes over the slice ---- */
 
     __device__ bool is_banned(int id) const { return row.banned && (row.banned[id / 32] >> (id % 32) & 1); }
 
-    __device__ void load(bool raw) {
+    /* Returns the order of the thread's largest logit of all, 0 if none is above -infinity. */
+    __device__ uint32_t load(bool raw) {
         const bool bans = row.banned && !raw;
+        uint32_t largest = 0;
         for (int at = 0; at < steps; at += PICK_LOADS) {
             float logit[PICK_LOADS];
             uint32_t banned[PICK_LOADS];
@@ -188,9 +199,12 @@ struct pick_block {
                 banned[i] = is && bans ? row.banned[id / 32] : 0;
             }
 #pragma unroll
-            for (int i = 0; i < PICK_LOADS; i++)
+            for (int i = 0; i < PICK_LOADS; i++) {
                 if (at + i < steps) x[32 * (at + i) + lane] = banned[i] >> lane & 1 ? NAN : logit[i];
+                if (logit[i] > -INFINITY) largest = max(largest, pick_order(logit[i]));
+            }
         }
+        return largest;
     }
     /* An id that is there twice gets the same number twice. */
     __device__ void penalise(float *slice, int64_t begin, int64_t ids) {
@@ -205,20 +219,22 @@ struct pick_block {
         }
         __syncthreads();
     }
-    /* The order of the largest logit above -infinity and its smallest id; 0: there is none. */
-    __device__ uint32_t top(int64_t *id) {
-        uint64_t best = 0, none = 0;
+    /* The order of the largest logit above -infinity and its smallest id; 0: there is none. *all: the largest of what
+     * the threads give. */
+    __device__ uint32_t top(int *id, uint32_t *all) {
+        uint64_t best[2] = {0, *all};
         for (int i = 0; i < steps; i++) {
             const float logit = x[32 * i + lane];
             const uint64_t key = (uint64_t)pick_order(logit) << 32 | (0xFFFFFFFFu - (uint32_t)id_of(i));
-            if (logit > -INFINITY && key > best) best = key;
+            if (logit > -INFINITY && key > best[0]) best[0] = key;
         }
-        exchange<true>(best, none);
-        *id = (int64_t)(0xFFFFFFFFu - (uint32_t)best);
-        return (uint32_t)(best >> 32);
+        exchange<2, true>(best);
+        *id = (int)(0xFFFFFFFFu - (uint32_t)best[0]);
+        *all = (uint32_t)best[1];
+        return (uint32_t)(best[0] >> 32);
     }
     /* The order of the k-th best logit, and which is the last of the ids that have it. False: fewer are numbers. */
-    __device__ bool kth(int64_t k, uint32_t *order, int64_t *last) {
+    __device__ bool kth(int64_t k, uint32_t *order, int *last) {
         uint32_t low = 0, reach = 0;
         *last = vocab;
         for (int shift = 28; shift >= 0; shift -= 4) {
@@ -233,15 +249,15 @@ struct pick_block {
         }
         *order = low;
         if (reach == k) return true;
-        uint64_t ties = 0, none = 0;
+        uint64_t ties[1] = {0};
         uint32_t equal;
         for (int i = 0; i < steps; i++) {
             const float logit = x[32 * i + lane];
             units[32 * i + lane] = logit > -INFINITY && pick_order(logit) == low;
-            ties += units[32 * i + lane];
+            ties[0] += units[32 * i + lane];
         }
-        exchange<false>(ties, none);
-        *last = find((uint64_t)k - (reach - ties) - 1, &equal);
+        exchange<1, false>(ties);
+        *last = find((uint64_t)k - (reach - ties[0]) - 1, &equal);
         return true;
     }
     /* How many logits have an order of at least low + (digit << shift): lane `digit` of each warp gets it. */
@@ -280,86 +296,116 @@ struct pick_block {
 
     /* ---- the pick ---- */
 
-    __device__ int64_t draw(float best) {
+    static __device__ float logit_of(uint32_t order) {
+        return __uint_as_float(order & 0x80000000u ? order & 0x7FFFFFFFu : ~order);
+    }
+    /* Units of K into shared memory, those below `least` as 0. *total: the thread's sum of what is there, *all: of K. */
+    template <bool SOME> __device__ void make_units(float best, uint32_t order, int last, uint64_t *total, uint64_t *all) {
+        const float scale = row.rule.scale;
+        const uint32_t least = row.rule.least;
+        for (int at = 0; at < steps; at += 4) { /* four units are below 2^32 */
+            uint32_t kept = 0, sum = 0;
+#pragma unroll
+            for (int i = at; i < at + 4; i++) {
+                if (i >= steps) break;
+                const float logit = x[32 * i + lane];
+                uint32_t unit = pick_unit(logit, best, scale);
+                if (SOME) {
+                    const uint32_t own = pick_order(logit);
+                    unit = own > order || (own == order && id_of(i) <= last) ? unit : 0;
+                }
+                sum += unit;
+                unit = unit >= least ? unit : 0;
+                kept += unit;
+                units[32 * i + lane] = unit;
+            }
+            *total += kept, *all += sum;
+        }
+    }
+    /* Takes out the units of ids that are not before this one; the thread's sum of the others. */
+    __device__ uint64_t keep_before(uint32_t order, int id) {
+        uint64_t total = 0;
+        for (int at = 0; at < steps; at += 4) {
+            uint32_t kept = 0;
+#pragma unroll
+            for (int i = at; i < at + 4; i++) {
+                if (i >= steps) break;
+                const uint32_t own = pick_order(x[32 * i + lane]);
+                const uint32_t unit = own > order || (own == order && id_of(i) < id) ? units[32 * i + lane] : 0;
+                units[32 * i + lane] = unit;
+                kept += unit;
+            }
+            total += kept;
+        }
+        return total;
+    }
+    /* The thread's sum of weights of all logits, and how many are numbers above -infinity. */
+    __device__ void weigh(float largest, uint64_t *total, uint64_t *numbers) {
+        for (int at = 0; at < steps; at += PICK_LOADS) {
+            float logit[PICK_LOADS];
+#pragma unroll
+            for (int i = 0; i < PICK_LOADS; i++) {
+                const int id = id_of(at + i);
+                logit[i] = at + i < steps && id < vocab ? row.logits[id] : NAN;
+            }
+#pragma unroll
+            for (int i = 0; i < PICK_LOADS; i++)
+                if (logit[i] > -INFINITY) *total += pick_fine_unit(logit[i], largest), ++*numbers;
+        }
+    }
+    /* weight: the sum of weights and the number of numbers, of this thread and then of all. */
+    __device__ int draw(float best, uint64_t (&weight)[2]) {
         const struct pick_rule &rule = row.rule;
         const bool some = rule.share < 1ull << 32;
         uint32_t order = PICK_ORDER_INFINITE;
-        int64_t last = vocab;
-        if (rule.top_k > 0 && rule.top_k < vocab && !kth(rule.top_k, &order, &last))
-            order = PICK_ORDER_INFINITE, last = vocab;
-        uint64_t total = 0, all = 0;
-        for (int i = 0; i < steps; i++) {
-            const float logit = x[32 * i + lane];
-            const uint32_t own = pick_order(logit);
-            uint32_t unit = 0;
-            if (logit > -INFINITY && (own > order || (own == order && id_of(i) <= last)))
-                unit = pick_unit(logit, best, rule.scale);
-            all += unit;
-            units[32 * i + lane] = unit = unit >= rule.least ? unit : 0;
-            total += unit;
-        }
-        exchange<false>(total, all);
-        const uint64_t goal = some ? pick_goal(all, rule.share) : 0;
-        for (uint64_t draw = 0;; draw++) {
-            const int64_t id = find(pick_part(pick_random(rule.seed, rule.number, draw), total), &order);
+        int last = vocab;
+        uint64_t sum[4] = {0, 0, weight[0], weight[1]}, before[1];
+        if (rule.top_k > 0 && rule.top_k < vocab && kth(rule.top_k, &order, &last))
+            make_units<true>(best, order, last, &sum[0], &sum[1]);
+        else
+            make_units<false>(best, order, last, &sum[0], &sum[1]);
+        exchange<4, false>(sum);
+        weight[0] = sum[2], weight[1] = sum[3], before[0] = sum[0];
+        const uint64_t goal = some ? pick_goal(sum[1], rule.share) : 0;
+        uint64_t random = shared.random;
+        for (uint64_t draw = 1;; draw++) {
+            const int id = find(pick_part(random, before[0]), &order);
             if (!some) return id;
-            total = all = 0;
-            for (int i = 0; i < steps; i++) {
-                const uint32_t own = pick_order(x[32 * i + lane]), unit = units[32 * i + lane];
-                const bool before = own > order || (own == order && id_of(i) < id);
-                units[32 * i + lane] = before ? unit : 0;
-                total += before ? unit : 0;
-            }
-            exchange<false>(total, all);
-            if (total < goal) return id;
+            before[0] = keep_before(order, id);
+            exchange<1, false>(before);
+            if (before[0] < goal) return id;
+            random = pick_random(rule.seed, rule.number, draw);
         }
     }
     /* The largest logit is infinite, or no number is above -infinity. */
-    __device__ int64_t infinite(float best) {
-        uint64_t n = 0, none = 0;
+    __device__ int infinite(float best) {
+        uint64_t n[1] = {0};
         uint32_t order;
         for (int i = 0; i < steps; i++)
-            n += units[32 * i + lane] = x[32 * i + lane] == best;
-        exchange<false>(n, none);
-        if (n > 0) {
-            const uint64_t r = pick_random(row.rule.seed, row.rule.number, 0);
-            return find(pick_part(r, pick_equals(n, &row.rule)), &order);
-        }
+            n[0] += units[32 * i + lane] = x[32 * i + lane] == best;
+        exchange<1, false>(n);
+        if (n[0] > 0) return find(pick_part(shared.random, pick_equals(n[0], &row.rule)), &order);
         for (int i = 0; i < steps; i++)
-            n += units[32 * i + lane] = id_of(i) < vocab && !is_banned(id_of(i));
-        exchange<false>(n, none);
+            n[0] += units[32 * i + lane] = id_of(i) < vocab && !is_banned(id_of(i));
+        exchange<1, false>(n);
         return find(0, &order);
     }
 
     /* ---- log-probabilities ---- */
 
-    static __device__ float logit_of(uint32_t order) {
-        return __uint_as_float(order & 0x80000000u ? order & 0x7FFFFFFFu : ~order);
-    }
-    /* Fills the result but for its ticket; rank 0 writes. */
-    __device__ void scores(int64_t id) {
-        int64_t top_id, last = vocab;
-        uint64_t total = 0, numbers = 0;
-        uint32_t order = PICK_ORDER_INFINITE;
-        load(true);
-        const uint32_t best = top(&top_id);
-        const float top_logit = logit_of(best);
-        if (best == 0 || isinf(top_logit)) {
-            if (rank == 0 && threadIdx.x == 0) row.result->n_best = -1;
-            return;
-        }
-        for (int i = 0; i < steps; i++) {
-            const float logit = x[32 * i + lane];
-            if (logit > -INFINITY) total += pick_fine_unit(logit, top_logit), numbers++;
-        }
-        exchange<false>(total, numbers);
-        const bool rare = numbers < (uint64_t)row.n_best;
-        const double log_sum = log((double)total * 0x1p-40);
+    /* Fills the result but for its ticket; rank 0 writes. largest: the order of the largest logit. */
+    __device__ void scores(int id, uint32_t largest, const uint64_t (&weight)[2]) {
+        const float top_logit = logit_of(largest);
+        const bool rare = largest == 0 || isinf(top_logit) || weight[1] < (uint64_t)row.n_best;
+        const double log_sum = log((double)weight[0] * 0x1p-40);
         if (rank == 0 && threadIdx.x == 0) {
             row.result->logprob = (float)((double)(row.logits[id] - top_logit) - log_sum);
             row.result->n_best = rare ? -1 : row.n_best;
         }
         if (rare || row.n_best == 0) return;
+        uint32_t order;
+        int last;
+        (void)load(true);
         if (!kth(row.n_best, &order, &last)) order = PICK_ORDER_INFINITE, last = vocab;
         for (int i = 0; i < steps; i++) {
             const float logit = x[32 * i + lane];
@@ -380,25 +426,28 @@ struct pick_block {
     }
 
     __device__ void run(float *slice, int64_t begin, int64_t ids) {
-        int64_t id;
-        load(false);
+        int id;
+        uint64_t weight[2] = {0, 0};
+        uint32_t largest = load(false);
         penalise(slice, begin, ids);
         pick_wait(); /* all blocks of the cluster run: they can be written to */
-        const uint32_t order = top(&id);
+        const uint32_t order = top(&id, &largest);
         const float best = order > 0 ? logit_of(order) : -INFINITY;
-        if (isinf(best))
-            id = infinite(best);
-        else if (row.rule.scale > 0.0f)
-            id = draw(best);
+        const bool weighs = row.logprob && largest > 0 && !isinf(logit_of(largest));
+        const bool draws = !isinf(best) && row.rule.scale > 0.0f;
+        if (weighs) weigh(logit_of(largest), &weight[0], &weight[1]);
+        if (draws) id = draw(best, weight);
+        if (weighs && !draws) exchange<2, false>(weight);
+        if (isinf(best)) id = infinite(best);
         if (rank == 0 && threadIdx.x == 0) {
-            *row.id = (int32_t)id;
-            if (row.seen) row.seen[row.rule.n_seen % row.seen_rows] = (int32_t)id;
-            row.result->id = (int32_t)id;
+            *row.id = id;
+            if (row.seen) row.seen[row.rule.n_seen % row.seen_rows] = id;
+            row.result->id = id;
             row.result->n_best = 0;
         }
-        if (row.logprob) scores(id);
+        if (row.logprob) scores(id, largest, weight);
         if (rank > 0) return;
-        if (row.logprob) __syncthreads();
+        if (row.logprob && row.n_best > 0) __syncthreads();
         if (threadIdx.x > 0) return;
         __threadfence_system();
         *(volatile uint64_t *)&row.result->ticket = row.ticket;
@@ -406,17 +455,21 @@ struct pick_block {
 };
 
 template <int ROWS>
-static __global__ void __launch_bounds__(PICK_THREADS) pick_kernel(const __grid_constant__ pick_arguments<ROWS> a) {
+static __global__ void __launch_bounds__(PICK_THREADS, 2) pick_kernel(const __grid_constant__ pick_arguments<ROWS> a) {
     extern __shared__ __align__(16) float pick_memory[];
     __shared__ struct pick_shared shared;
     const int rank = (int)blockIdx.x % a.cluster, warp = (int)threadIdx.x / 32;
     float *slice = a.spill ? a.spill + 2 * (int64_t)blockIdx.x * a.slice : pick_memory;
     const int64_t part = a.slice / PICK_WARPS, begin = rank * a.slice;
     launch_next(); /* the next step may load weights meanwhile */
-    if (threadIdx.x == 0) shared.listed = 0;
+    const struct pick_row &row = a.rows[blockIdx.x / (unsigned)a.cluster];
+    if (threadIdx.x == 0) {
+        shared.listed = 0;
+        shared.random = pick_random(row.rule.seed, row.rule.number, 0);
+    }
     pick_arrive();
     launch_wait();
-    pick_block block = {a.rows[blockIdx.x / (unsigned)a.cluster],
+    pick_block block = {row,
                         shared,
                         slice + warp * part,
                         (uint32_t *)(slice + a.slice) + warp * part,
