@@ -134,7 +134,7 @@ struct decode_step_weights {
     struct device *dev;
     struct step_task task; /* arguments that are the same for all texts and steps */
     const step_kernel *kernel;
-    enum decode_step_early early;
+    mutable enum decode_step_early early; /* LATE once the driver has refused another one */
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */
     unsigned char *packed; /* weights, layer after layer, then the norms' */
@@ -283,7 +283,7 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     if (!decode_step_fits(dev, config)) return STATUS_OK;
     struct decode_step_weights *w = NULL;
     TRY(memory_allocate_zero(&w, 1));
-    w->dev = dev;
+    w->dev = dev, w->early = DECODE_STEP_EARLY_COOPERATIVE;
     int64_t d = config->embed.cols;
     enum status status = STATUS_OK;
     bool serves = decode_step_select_kernel(w, (int)d, (int)config->layers[0].gate_up.rows / 2, (int)d / config->heads);
@@ -366,8 +366,15 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     }
     void *arguments[] = {&task};
     cudaLaunchAttribute attributes[3];
+    const void *kernel = w->kernel->kernel[out->keys != NULL];
     cudaLaunchConfig_t launch = decode_step_launch(w, id.picked ? w->early : DECODE_STEP_LATE, attributes);
-    cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
+    cudaError_t error = cudaLaunchKernelExC(&launch, kernel, arguments);
+    if (error != cudaSuccess && id.picked && w->early != DECODE_STEP_LATE) {
+        (void)cudaGetLastError();
+        w->early = DECODE_STEP_LATE;
+        launch = decode_step_launch(w, w->early, attributes);
+        error = cudaLaunchKernelExC(&launch, kernel, arguments);
+    }
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
 }
