@@ -123,10 +123,8 @@ enum status picker_wait(struct picker *p, const struct pick_result **out) {
     const struct pick_result *r = &p->results[slot];
     const double start = clock_seconds();
     assert(p->queued > 0);
+    /* Without a pause instruction: after some of them a virtual machine's processor is taken away for a while. */
     for (int64_t spins = 1; !picker_arrived(r, p->ticket[slot]); spins++) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
         if (spins % PICKER_SPINS || clock_seconds() - start < picker_patience) continue;
         TRY(device_sync(p->dev));
         if (!picker_arrived(r, p->ticket[slot])) return fail(STATUS_IO, "GPU: pick: no id came");
