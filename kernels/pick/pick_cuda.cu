@@ -6,9 +6,10 @@
  *   exchange   a block's sums are written to every block of the cluster; one cluster barrier
  *
  * Greedy: the maximum, one exchange. Else the sum of units, and the id that a draw falls on; with top-p the sum before
- * it, two more barriers. A log-probability joins these exchanges. Top-k first finds the smallest of its logits, four bits
- * of their order with each exchange, until the ids that reach it are k; among equal ones by id. All sums are of
- * integers. Without enough shared memory (a large vocabulary, or a GPU before Hopper) slices are in the device's scratch.
+ * it, two more barriers. A log-probability joins these exchanges. Top-k first finds the smallest of its logits, four
+ * bits of their order with each exchange, until the ids that reach it are k; among equal ones by id. All sums are of
+ * integers. Without enough shared memory (a large vocabulary, or a GPU before Hopper) slices are in the device's
+ * scratch.
  *
  * Bound by barriers and by loops over few ids a thread, of some 20 operations each. */
 #include "kernels/cuda/launch_cuda.cuh"
@@ -89,8 +90,8 @@ static __device__ __forceinline__ uint32_t pick_redux_max(uint32_t x) {
 /* Over the warp, by 32-bit sums of pieces of 21 bits; every lane gets the result. */
 static __device__ __forceinline__ uint64_t pick_warp_sum(uint64_t x) {
     const uint32_t piece = 0x1FFFFF;
-    return (uint64_t)pick_redux_add((uint32_t)x & piece) + ((uint64_t)pick_redux_add((uint32_t)(x >> 21) & piece) << 21) +
-           ((uint64_t)pick_redux_add((uint32_t)(x >> 42)) << 42);
+    const uint64_t low = pick_redux_add((uint32_t)x & piece), middle = pick_redux_add((uint32_t)(x >> 21) & piece);
+    return low + (middle << 21) + ((uint64_t)pick_redux_add((uint32_t)(x >> 42)) << 42);
 }
 static __device__ __forceinline__ uint64_t pick_warp_max(uint64_t x) {
     const uint32_t high = pick_redux_max((uint32_t)(x >> 32));
@@ -299,8 +300,9 @@ struct pick_block {
     static __device__ float logit_of(uint32_t order) {
         return __uint_as_float(order & 0x80000000u ? order & 0x7FFFFFFFu : ~order);
     }
-    /* Units of K into shared memory, those below `least` as 0. *total: the thread's sum of what is there, *all: of K. */
-    template <bool SOME> __device__ void make_units(float best, uint32_t order, int last, uint64_t *total, uint64_t *all) {
+    /* Units of K into shared memory, those below `least` as 0. *total: the thread's sum of these, *all: of K. */
+    template <bool SOME>
+    __device__ void make_units(float best, uint32_t order, int last, uint64_t *total, uint64_t *all) {
         const float scale = row.rule.scale;
         const uint32_t least = row.rule.least;
         for (int at = 0; at < steps; at += 4) { /* four units are below 2^32 */
@@ -340,7 +342,7 @@ struct pick_block {
         return total;
     }
     /* The thread's sum of weights of all logits, and how many are numbers above -infinity. */
-    __device__ void weigh(float largest, uint64_t *total, uint64_t *numbers) {
+    __device__ void add_weights(float largest, uint64_t *total, uint64_t *numbers) {
         for (int at = 0; at < steps; at += PICK_LOADS) {
             float logit[PICK_LOADS];
 #pragma unroll
@@ -433,11 +435,11 @@ struct pick_block {
         pick_wait(); /* all blocks of the cluster run: they can be written to */
         const uint32_t order = top(&id, &largest);
         const float best = order > 0 ? logit_of(order) : -INFINITY;
-        const bool weighs = row.logprob && largest > 0 && !isinf(logit_of(largest));
+        const bool scored = row.logprob && largest > 0 && !isinf(logit_of(largest));
         const bool draws = !isinf(best) && row.rule.scale > 0.0f;
-        if (weighs) weigh(logit_of(largest), &weight[0], &weight[1]);
+        if (scored) add_weights(logit_of(largest), &weight[0], &weight[1]);
         if (draws) id = draw(best, weight);
-        if (weighs && !draws) exchange<2, false>(weight);
+        if (scored && !draws) exchange<2, false>(weight);
         if (isinf(best)) id = infinite(best);
         if (rank == 0 && threadIdx.x == 0) {
             *row.id = id;
