@@ -236,15 +236,23 @@ struct pick_block {
     }
     /* The order of the k-th best logit, and which is the last of the ids that have it. False: fewer are numbers. */
     __device__ bool kth(int64_t k, uint32_t *order, int *last) {
-        uint32_t low = 0, reach = 0;
+        uint32_t low = 0, reach = 0, above = 0; /* ids with orders from `low` on; above the range that is searched */
         *last = vocab;
         for (int shift = 28; shift >= 0; shift -= 4) {
-            uint32_t count = count_digits(low, shift); /* of digit `lane` */
+            uint32_t count = count_digits(low, shift);
+#pragma unroll
+            for (int offset = 1; offset < PICK_DIGITS; offset *= 2) {
+                const uint32_t higher = __shfl_down_sync(~0u, count, offset);
+                if (lane + offset < PICK_DIGITS) count += higher;
+            }
+            count += above; /* of digit `lane` and the higher ones */
             const uint32_t all = __shfl_sync(~0u, count, 0);
             if (shift == 28 && all <= k) return false;
             const unsigned enough = __ballot_sync(~0u, lane < PICK_DIGITS && count >= k);
             const int digit = 31 - __clz((int)enough);
             reach = __shfl_sync(~0u, count, digit);
+            const uint32_t next = __shfl_sync(~0u, count, digit + 1);
+            if (digit + 1 < PICK_DIGITS) above = next;
             low += (uint32_t)digit << shift;
             if (reach == k) break;
         }
@@ -261,23 +269,28 @@ struct pick_block {
         *last = find((uint64_t)k - (reach - ties[0]) - 1, &equal);
         return true;
     }
-    /* How many logits have an order of at least low + (digit << shift): lane `digit` of each warp gets it. */
+    /* How many logits have an order from low + (digit << shift) to the next digit's: lane `digit` of each warp gets it.
+     * A thread counts in fields of 4 bits, the warp in fields of 16. */
     __device__ uint32_t count_digits(uint32_t low, int shift) {
-        uint32_t counts[PICK_DIGITS] = {};
-        for (int i = 0; i < steps; i++) {
-            const float logit = x[32 * i + lane];
-            const uint32_t order = logit > -INFINITY ? pick_order(logit) : 0;
-            const unsigned reach = __ballot_sync(~0u, order > 0 && order >= low);
-            counts[0] += (uint32_t)__popc(reach);
-            if (!__any_sync(~0u, order >= low + (1u << shift))) continue;
+        uint32_t pairs[PICK_DIGITS / 2] = {}, mine = 0;
+        for (int at = 0; at < steps; at += 15) {
+            uint64_t fields = 0;
+            for (int i = at; i < min(at + 15, steps); i++) {
+                const float logit = x[32 * i + lane];
+                const uint32_t own = pick_order(logit), digit = (own - low) >> shift;
+                if (logit > -INFINITY && own >= low && digit < PICK_DIGITS) fields += 1ull << (4 * digit);
+            }
 #pragma unroll
-            for (int digit = 1; digit < PICK_DIGITS; digit++)
-                counts[digit] += (uint32_t)__popc(__ballot_sync(~0u, order >= low + ((uint32_t)digit << shift)));
+            for (int i = 0; i < PICK_DIGITS / 2; i++) {
+                const uint32_t two = (uint32_t)(fields >> (8 * i)) & 0xFF;
+                pairs[i] += (two & 15) + (two >> 4 << 16);
+            }
         }
-        uint32_t mine = 0;
 #pragma unroll
-        for (int digit = 0; digit < PICK_DIGITS; digit++)
-            if (lane == digit) mine = counts[digit];
+        for (int i = 0; i < PICK_DIGITS / 2; i++) {
+            const uint32_t both = pick_redux_add(pairs[i]);
+            if (lane / 2 == i) mine = lane % 2 ? both >> 16 : both & 0xFFFF;
+        }
         if (lane < PICK_DIGITS) shared.warp_counts[warp][lane] = mine;
         __syncthreads();
         for (int peer = warp; peer < cluster; peer += PICK_WARPS) {
@@ -515,7 +528,8 @@ template <int ROWS> static void pick_launch(struct device *dev, const struct pic
 }
 
 static void pick_rows(struct device *dev, const struct pick_row *rows, int n, int64_t vocab) {
-    assert(n >= 1 && n <= PICK_ROWS_MAX && vocab > 0 && vocab < INT32_MAX - 2 * PICK_CLUSTER * PICK_THREADS);
+    /* a warp counts up to 65,535 ids */
+    assert(n >= 1 && n <= PICK_ROWS_MAX && vocab > 0 && vocab <= 65535 / 32 * (int64_t)PICK_THREADS);
     for (int i = 0; i < n; i++)
         assert(rows[i].n_best <= PICK_BEST_MAX && (!rows[i].seen || rows[i].seen_rows > rows[i].rule.repeat_last));
     if (n == 1)
