@@ -62,6 +62,7 @@ struct device_cuda {
     int gpu, processors, shared_bytes, checked;
     struct code_kind code;
     struct idle_blocks idle, idle_host;
+    bool host_used; /* ops may still use an idle block of pinned memory */
     char fault[256]; /* "": none yet */
     enum status fault_status;
 };
@@ -200,6 +201,11 @@ static enum status cuda_allocate_host(struct device *dev, void **out, size_t byt
     struct device_cuda *s = state_of(dev);
     const size_t size = idle_blocks_size(bytes);
     *out = idle_blocks_take(&s->idle_host, size);
+    if (*out && s->host_used) { /* the new owner may write it at once */
+        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->stream));
+        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->fetches));
+        s->host_used = false;
+    }
     if (*out) return STATUS_OK;
     cudaError_t error = cudaMallocHost(out, size);
     if (error == cudaSuccess) (void)idle_blocks_add(&s->idle_host, *out, size);
@@ -208,11 +214,10 @@ static enum status cuda_allocate_host(struct device *dev, void **out, size_t byt
     return fail(STATUS_NO_MEMORY, "GPU: %zu bytes of pinned memory: %s", bytes, cudaGetErrorString(error));
 }
 
-/* The next owner may write it at once, so ops that still use it must have ended. */
+/* Without a wait, so that the end of one text does not delay the others. */
 static void cuda_release_host(struct device *dev, void *memory) {
     struct device_cuda *s = state_of(dev);
-    keep_error(dev, "release of pinned memory", cudaStreamSynchronize(s->stream));
-    keep_error(dev, "release of pinned memory", cudaStreamSynchronize(s->fetches));
+    s->host_used = true;
     if (!idle_blocks_keep(&s->idle_host, memory))
         keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
 }
