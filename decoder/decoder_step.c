@@ -11,6 +11,7 @@
  * and V of missing chunks need the search. The next id's upper layers need K and V. Its lower layers do not, but one
  * kernel computes all layers. */
 #include "base/memory.h"
+#include "decoder/batch/decoder_ahead.h"
 #include "decoder/decoder_pass_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -147,6 +148,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                                             .key_layer = p->key_layer};
     assert(!logits || !out->logits_there);
     decode_step_run(s->step, &made, ids[0] < 0 ? pad : ids[0], p->first, fusions);
+    if (out->then) out->then(out->context, d->dev);
     /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */
     if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
@@ -162,4 +164,43 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     s->times.head += clock_seconds() - start;
     s->tokens += p->n;
     return STATUS_OK;
+}
+
+/* ---- an id that this process does not know ---- */
+
+bool decoder_ahead_takes(const struct decoder_state *s, bool alone) {
+    const struct decoder *d = s->decoder;
+    if (s->spent || s->owes || s->watch.rows) return false;
+    if (!alone) return decoder_rows_takes(s);
+    if (!s->step) return false;
+    for (int g = 0; g < d->config.groups; g++)
+        if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
+    return !model_config_landmarks(&d->config) || s->tokens % d->config.chunk + 1 < d->config.chunk;
+}
+
+enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id, device_ops *then,
+                               void *context) {
+    const struct decoder_pass p = decoder_make_pass(s, 1);
+    const struct decode_step_output out = {.logits = logits, .inputs = s->inputs.data};
+    struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
+    const double start = clock_seconds();
+    assert(decoder_ahead_takes(s, true));
+    TRY(decoder_step_fusions(fusions, s, &p));
+    decode_step_run_id(s->step, &out, (struct decode_step_id){.picked = id}, p.first, fusions);
+    then(context, s->decoder->dev);
+    decoder_step_keep_hidden(s, p.in_chunk);
+    s->tokens++;
+    s->times.layers += clock_seconds() - start;
+    if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
+    return device_fault(s->decoder->dev);
+}
+
+void decoder_ahead_known(struct decoder_state *s, int32_t id) {
+    if (s->retriever) s->chunk_ids[(s->tokens - 1) % s->decoder->config.chunk] = id;
+}
+
+/* Keys and values of the position, and of a landmark after it, are overwritten. Nothing was retrieved for it yet. */
+void decoder_ahead_undo(struct decoder_state *s) {
+    s->tokens--;
+    s->owes = false;
 }

@@ -31,7 +31,8 @@ static enum status generation_sampler(struct generation *g, uint64_t seed) {
     sampler.banned = g->unspoken;
     sampler.n_banned = g->n_unspoken;
     sampler.seed = seed;
-    return sampler_create(&g->sampler, &sampler, model->vocab_size);
+    TRY(sampler_create(&g->sampler, &sampler, model->vocab_size));
+    return generation_picks_create(g, &sampler);
 }
 
 /* What belongs to one text. */
@@ -51,7 +52,9 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
 static void generation_finish(struct generation *g) {
     decoder_state_free(g->state);
     memory_text_free(g->memory);
+    picker_free(g->picker);
     sampler_free(g->sampler);
+    g->picker = NULL;
     g->state = NULL;
     g->memory = NULL;
     g->sampler = NULL;
@@ -95,6 +98,8 @@ void generation_free(struct generation *g) {
     logit_scan_release(&g->scan);
     device_release_host(dev, g->logits);
     device_release_host(dev, g->rows);
+    for (int i = 0; i < GENERATION_BUFFERS; i++)
+        device_release(dev, g->there[i]);
     memory_free(g->targets);
     memory_free(g->nll);
     memory_free(g->unspoken);
@@ -116,7 +121,7 @@ double generation_normaliser(struct logit_scan *scan, const float *logits, float
     logit_scan_begin(scan, logits);
     logit_scan_tops(scan);
     *top = scan->top;
-    return isfinite(scan->top) ? logit_scan_weigh(scan, 1) : (double)NAN;
+    return isfinite(scan->top) ? logit_scan_weigh(scan) : (double)NAN;
 }
 
 /* With -infinity among the best, which a scan leaves out. */
@@ -149,6 +154,7 @@ void generation_alternatives(struct generation_alternative *out, int n, struct l
 enum status generation_logprobs(struct generation *g, float *out) {
     const int64_t vocab = g->config.engine->model.config.vocab_size;
     TRY(generation_ready(g));
+    generation_download(g);
     float top;
     const double log_sum = log(generation_normaliser(&g->scan, g->logits, &top));
     for (int64_t v = 0; v < vocab; v++)
@@ -174,9 +180,14 @@ static enum status generation_check(const struct generation *g) {
 }
 
 static enum status generation_feed_pending(struct generation *g) {
+    TRY(generation_commit(g));
+    generation_undo_ahead(g);
     if (g->pending < 0) return STATUS_OK;
     const struct decoder_output out = {.logits = g->logits};
-    TRY(generation_pass(g, &out, &g->pending, 1, false));
+    if (g->picker)
+        TRY(generation_pass_there(g, &g->pending, 1, false, false));
+    else
+        TRY(generation_pass(g, &out, &g->pending, 1, false));
     g->pending = -1;
     g->has_logits = true;
     return STATUS_OK;
@@ -196,8 +207,11 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
             g->broken = true;
             return fail(STATUS_INTERRUPTED, "stopped while reading the prompt");
         }
-        const struct decoder_output out = {.logits = at + now == n ? g->logits : NULL};
-        TRY(generation_pass(g, &out, ids + at, now, true));
+        const struct decoder_output out = {.logits = at + now == n && !g->picker ? g->logits : NULL};
+        if (g->picker && at + now == n)
+            TRY(generation_pass_there(g, ids + at, now, true, false));
+        else
+            TRY(generation_pass(g, &out, ids + at, now, true));
         if (n >= PROGRESS_FROM * pass) progress_step(g->config.progress, "read the prompt", "tokens", at + now, n);
     }
     return STATUS_OK;
@@ -212,6 +226,7 @@ enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
             return fail(STATUS_INVALID, "id %d at position %lld is not below the model's vocab_size, %d", (int)ids[i],
                         (long long)i, g->config.engine->model.config.vocab_size);
     TRY(generation_feed_pending(g));
+    if (g->picker) picker_see(g->picker, ids, n);
     sampler_see(g->sampler, ids, n);
     if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
     g->has_logits = g->has_logits || n > 0;
@@ -274,24 +289,30 @@ static enum status generation_put(struct generation *g, struct generation_token 
     return STATUS_OK;
 }
 
-static void generation_pick(struct generation *g, struct generation_token *out) {
+void generation_token_scores(struct generation *g, struct generation_token *out) {
     float top = 0;
     double log_sum = 0;
-    *out = (struct generation_token){.position = decoder_state_tokens(g->state), .alternatives = g->alternatives};
     if (g->config.logprobs || g->config.top > 0) log_sum = log(generation_normaliser(&g->scan, g->logits, &top));
     generation_alternatives(g->alternatives, g->config.top, &g->scan, log_sum);
     while (out->n_alternatives < g->config.top && g->alternatives[out->n_alternatives].id >= 0)
         out->n_alternatives++;
-    out->id = sampler_pick(g->sampler, g->logits);
     if (g->config.logprobs) out->logprob = (float)((double)(g->logits[out->id] - top) - log_sum);
+}
+
+static enum status generation_pick(struct generation *g, struct generation_token *out) {
+    if (g->picker) return generation_take(g, out);
+    TRY(generation_ready(g));
+    *out = (struct generation_token){.position = decoder_state_tokens(g->state), .alternatives = g->alternatives};
+    out->id = sampler_pick(g->sampler, g->logits);
+    generation_token_scores(g, out);
+    return STATUS_OK;
 }
 
 enum status generation_next(struct generation *g, struct generation_token *out) {
     const struct model_config *model = &g->config.engine->model.config;
     TRY(generation_check(g));
     if (g->ended) return fail(STATUS_INVALID, "the generation has ended: feed more text, or reset it");
-    TRY(generation_ready(g));
-    generation_pick(g, out);
+    TRY(generation_pick(g, out));
     g->pending = out->id;
     g->has_logits = false;
     g->generated++;
@@ -313,7 +334,8 @@ enum status generation_stop(struct generation *g, const char **text, size_t *byt
 }
 
 int64_t generation_tokens(const struct generation *g) {
-    return decoder_state_tokens(g->state) + (g->pending >= 0);
+    const bool ahead = g->picker && picker_queued(g->picker) > 1;
+    return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed);
 }
 
 struct decoder_state *generation_state(struct generation *g) {

@@ -57,10 +57,12 @@ struct generation_token {
     float logprob;                       /* before sampling options apply */
     const struct generation_alternative *alternatives; int n_alternatives;
 };
-/* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. */
+/* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. A GPU picks
+ * the id itself, and computes the position after it meanwhile: that of a text that continues. */
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights. The next
- * generation_next of each then finds its logits computed. On a CPU tokens have the same bits with and without it; on a
+ * generation_next of each then finds its logits computed; on a GPU it waits for its id, and the pass after that one is
+ * queued already, unless a text waits for a retrieval. On a CPU tokens have the same bits with and without it; on a
  * GPU they have the same bits for any set of generations, also of one, which is faster without it
  * (decoder/batch/decoder_batch.h). All are of one decoder, each given once. generation_next computes those that cannot
  * be batched, have a token memory, or have ended. *computed: number of those that were fed. If the retriever of one

@@ -1,12 +1,173 @@
-/* generation_batch.c -- the next ids of several generations in one pass over the weights. */
-#include "decoder/batch/decoder_batch.h"
+/* generation_batch.c -- the next ids of several generations in one pass over the weights; and generations whose ids a
+ * GPU picks (decoder/logits/picker.h): logits stay there.
+ *
+ * One text runs ahead: while this process does what follows an id, the GPU computes the next position, which reads that
+ * id from its own memory. So one pass is queued before its id is known here (`ahead`), and belongs to the text once it
+ * is (`fed`: the pending id is already in the text). If that pass is not wanted, its logits are still those after the
+ * text's last id, and only its pick is dropped. */
+#include "base/memory.h"
+#include "kernels/ops.h"
 #include "session/generation_internal.h"
 #include <assert.h>
 #include <stdio.h>
 
+enum status generation_picks_create(struct generation *g, const struct sampler_config *sampler) {
+    struct engine *e = g->config.engine;
+    const int vocab = e->model.config.vocab_size;
+    if (e->device->shares_memory || g->watch.rows) return STATUS_OK;
+    for (int i = 0; i < GENERATION_BUFFERS; i++)
+        if (!g->there[i]) TRY(device_allocate(e->device, &g->there[i], (size_t)vocab));
+    g->now = 0, g->fed = g->alone = false;
+    g->latest = g->there[0];
+    return picker_create(&g->picker, e->device, g->sampler, sampler, vocab);
+}
+
+static struct pick_row generation_pick_row(struct generation *g, const float *logits) {
+    struct pick_row row;
+    picker_queue(g->picker, &row, logits, g->config.logprobs || g->config.top > 0, g->config.top);
+    return row;
+}
+
+static void generation_queue_pick(void *context, struct device *dev) {
+    struct generation *g = context;
+    const struct pick_row row = generation_pick_row(g, g->latest);
+    dev->ops->pick->rows(dev, &row, 1, g->config.engine->model.config.vocab_size);
+}
+
+enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick) {
+    struct device *dev = g->config.engine->device;
+    enum status status;
+    if (g->memory) {
+        status = memory_text_feed_there(g->memory, g->state, &g->latest, ids, n);
+        if (status == STATUS_OK && pick) generation_queue_pick(g, dev);
+    } else {
+        g->latest = g->there[g->now];
+        const struct decoder_output out = {
+            .logits_there = g->latest, .then = pick ? generation_queue_pick : NULL, .context = g};
+        status = decoder_forward(g->state, &out, ids, n);
+    }
+    if (status == STATUS_OK && g->config.fed) status = g->config.fed(g->config.context, ids, n, prompt);
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
+enum status generation_commit(struct generation *g) {
+    const int32_t id = g->pending;
+    if (!g->fed) return STATUS_OK;
+    g->fed = false;
+    g->pending = -1;
+    g->has_logits = true;
+    enum status status = g->config.fed ? g->config.fed(g->config.context, &id, 1, false) : STATUS_OK;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
+/* The buffer that the pass ahead writes: the pick before it may still be wanted with its logits. */
+static float *generation_turn(struct generation *g) {
+    g->now = (g->now + 1) % GENERATION_BUFFERS;
+    g->latest = g->there[g->now];
+    return g->latest;
+}
+
+/* A pass whose id nobody has taken: the text may continue in another way. */
+void generation_undo_ahead(struct generation *g) {
+    if (!g->picker || picker_queued(g->picker) < 2) return;
+    decoder_ahead_undo(g->state);
+    (void)generation_turn(g);
+    picker_drop(g->picker);
+    g->has_logits = true;
+}
+
+void generation_download(struct generation *g) {
+    struct device *dev = g->config.engine->device;
+    if (g->picker && g->has_logits)
+        device_download(dev, g->logits, g->latest, (size_t)g->config.engine->model.config.vocab_size * sizeof(float));
+}
+
+void generation_upload(struct generation *g) {
+    struct device *dev = g->config.engine->device;
+    if (!g->picker) return;
+    if (!g->memory) g->latest = g->there[g->now];
+    device_upload(dev, g->latest, g->logits, (size_t)g->config.engine->model.config.vocab_size * sizeof(float));
+}
+
+/* ---- ahead ---- */
+
+static bool generation_may_run_ahead(const struct generation *g) {
+    return !g->memory && picker_queued(g->picker) == 1 && g->generated + 1 != g->config.max_tokens;
+}
+
+static enum status generation_run_ahead(struct generation *g) {
+    if (!g->alone || !generation_may_run_ahead(g) || !decoder_ahead_takes(g->state, true)) return STATUS_OK;
+    const int32_t *id = picker_id(g->picker);
+    return decoder_ahead_step(g->state, generation_turn(g), id, generation_queue_pick, g);
+}
+
+/* Makes one pick queued, of the id that follows the text. */
+static enum status generation_begin_pick(struct generation *g) {
+    TRY(generation_commit(g));
+    if (picker_queued(g->picker) > 0) return STATUS_OK;
+    g->alone = g->pending >= 0;
+    if (g->pending >= 0) {
+        TRY(generation_pass_there(g, &g->pending, 1, false, true));
+        g->pending = -1;
+        g->has_logits = true;
+    } else if (g->has_logits) {
+        generation_queue_pick(g, g->config.engine->device);
+    } else {
+        return fail(STATUS_INVALID, "the text is empty: feed its beginning");
+    }
+    return STATUS_OK;
+}
+
+/* Log-probabilities of a pick; this process computes those of rare logits. */
+static void generation_take_scores(struct generation *g, struct generation_token *out, const struct pick_result *r,
+                                   const float *logits) {
+    if (!g->config.logprobs && g->config.top == 0) return;
+    if (r->n_best < 0) {
+        const int64_t vocab = g->config.engine->model.config.vocab_size;
+        device_download(g->config.engine->device, g->logits, logits, (size_t)vocab * sizeof *logits);
+        generation_token_scores(g, out);
+        return;
+    }
+    if (g->config.logprobs) out->logprob = r->logprob;
+    for (int i = 0; i < r->n_best; i++)
+        g->alternatives[i] = (struct generation_alternative){.id = r->best[i].id, .logprob = r->best[i].logprob};
+    out->n_alternatives = r->n_best;
+}
+
+static enum status generation_queue(struct generation *g) {
+    TRY(generation_begin_pick(g));
+    enum status status = generation_run_ahead(g);
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
+enum status generation_take(struct generation *g, struct generation_token *out) {
+    const struct pick_result *r;
+    TRY(generation_queue(g));
+    const bool ahead = picker_queued(g->picker) > 1;
+    const float *logits = ahead ? g->there[(g->now + 1) % GENERATION_BUFFERS] : g->latest;
+    *out = (struct generation_token){.position = generation_tokens(g), .alternatives = g->alternatives};
+    enum status status = picker_wait(g->picker, &r);
+    if (status != STATUS_OK) {
+        g->broken = true;
+        return status;
+    }
+    out->id = r->id;
+    generation_take_scores(g, out, r, logits);
+    sampler_picked(g->sampler, r->id);
+    if (ahead) decoder_ahead_known(g->state, r->id);
+    g->fed = ahead;
+    return STATUS_OK;
+}
+
+/* ---- batches ---- */
+
 /* Whether the generation has an id to feed that may be fed in company. A token memory reads more than logits of a pass.
  */
 static bool generation_batch_takes(const struct generation *g) {
+    if (g->fed) return !g->broken && !g->ended;
     return !g->broken && !g->ended && !g->memory && g->pending >= 0 && decoder_batch_takes(g->state);
 }
 
@@ -29,11 +190,12 @@ static bool generation_batch_fed(struct generation *g, enum status status, int32
 }
 
 static enum status generation_batch_part(struct generation *const *gs, int n, int *computed) {
-    struct decoder_state *states[DECODER_BATCH_MAX];
-    float *logits[DECODER_BATCH_MAX];
-    int32_t ids[DECODER_BATCH_MAX];
+    struct decoder_state *states[DECODER_BATCH_MAX] = {0};
+    float *logits[DECODER_BATCH_MAX] = {0};
+    int32_t ids[DECODER_BATCH_MAX] = {0};
     int64_t tokens[DECODER_BATCH_MAX];
     bool spent = false;
+    assert(n >= 1 && n <= DECODER_BATCH_MAX);
     for (int i = 0; i < n; i++) {
         states[i] = gs[i]->state, logits[i] = gs[i]->logits, ids[i] = gs[i]->pending;
         tokens[i] = decoder_state_tokens(states[i]);
@@ -47,20 +209,118 @@ static enum status generation_batch_part(struct generation *const *gs, int n, in
     return STATUS_OK;
 }
 
-enum status generation_batch(struct generation *const *gs, int n, int *computed) {
+/* ---- batches whose ids the device picks ---- */
+
+struct generation_round {
+    struct generation *g[DECODER_BATCH_MAX];
+    int n;
+};
+
+/* One pick of each, in one op. */
+static void generation_round_picks(void *context, struct device *dev) {
+    const struct generation_round *round = context;
+    struct pick_row rows[DECODER_BATCH_MAX];
+    int n = 0;
+    for (int i = 0; i < round->n; i++)
+        if (!decoder_state_spent(round->g[i]->state)) rows[n++] = generation_pick_row(round->g[i], round->g[i]->latest);
+    if (n > 0) dev->ops->pick->rows(dev, rows, n, round->g[0]->config.engine->model.config.vocab_size);
+}
+
+/* A pass over the round's texts; ahead: of ids that their queued picks give. */
+static enum status generation_round_pass(struct generation_round *round, bool ahead) {
+    struct decoder_state *states[DECODER_BATCH_MAX];
+    float *logits[DECODER_BATCH_MAX];
+    struct decode_step_id ids[DECODER_BATCH_MAX];
+    for (int i = 0; i < round->n; i++) {
+        struct generation *g = round->g[i];
+        states[i] = g->state;
+        ids[i] =
+            ahead ? (struct decode_step_id){.picked = picker_id(g->picker)} : (struct decode_step_id){.id = g->pending};
+        logits[i] = generation_turn(g);
+    }
+    const struct decoder_ahead_batch batch = {.states = states,
+                                              .logits = logits,
+                                              .ids = ids,
+                                              .n = round->n,
+                                              .then = generation_round_picks,
+                                              .context = round};
+    return decoder_ahead_forward(&batch);
+}
+
+/* After a pass that could not be queued: the buffers as before. */
+static void generation_turn_back(const struct generation_round *round) {
+    for (int i = 0; i < round->n; i++)
+        if (picker_queued(round->g[i]->picker) < 2) (void)generation_turn(round->g[i]);
+}
+
+/* Feeds the pending ids of the round. */
+static enum status generation_round_feed(struct generation_round *round, int *computed) {
+    int64_t tokens[DECODER_BATCH_MAX];
+    bool spent = false;
+    for (int i = 0; i < round->n; i++)
+        tokens[i] = decoder_state_tokens(round->g[i]->state);
+    enum status status = generation_round_pass(round, false);
+    for (int i = 0; i < round->n; i++)
+        spent = spent || decoder_state_spent(round->g[i]->state);
+    if (status != STATUS_OK && !spent) return status;
+    for (int i = 0; i < round->n; i++)
+        *computed += generation_batch_fed(round->g[i], status, round->g[i]->pending, tokens[i]);
+    return STATUS_OK;
+}
+
+/* Queues the next pass for all of the round that continue, if none of them waits for a retrieval. */
+static enum status generation_round_ahead(struct generation *const *gs, int n) {
+    struct generation_round round = {.n = 0};
+    for (int i = 0; i < n; i++) {
+        if (gs[i]->broken || picker_queued(gs[i]->picker) != 1) continue;
+        if (!generation_may_run_ahead(gs[i])) continue;
+        if (!decoder_ahead_takes(gs[i]->state, false)) return STATUS_OK;
+        round.g[round.n++] = gs[i];
+    }
+    enum status status = round.n > 0 ? generation_round_pass(&round, true) : STATUS_OK;
+    if (status != STATUS_OK) generation_turn_back(&round);
+    return status;
+}
+
+static enum status generation_batch_there(struct generation *const *gs, int n, int *computed) {
+    struct generation_round round = {.n = 0};
+    for (int i = 0; i < n; i++) {
+        gs[i]->alone = false;
+        if (!gs[i]->fed) {
+            round.g[round.n++] = gs[i];
+            continue;
+        }
+        const enum status status = generation_commit(gs[i]);
+        if (status == STATUS_OK)
+            ++*computed;
+        else
+            (void)generation_batch_fail(gs[i], status);
+    }
+    if (round.n > 0) TRY(generation_round_feed(&round, computed));
+    return generation_round_ahead(gs, n);
+}
+
+/* Those that it takes, where the device picks or where this process does, as many at a time as a pass has. */
+static enum status generation_batch_kind(struct generation *const *gs, int n, int *computed, bool there) {
     struct generation *part[DECODER_BATCH_MAX];
     int at = 0;
-    *computed = 0;
     for (int i = 0; i < n; i++) {
         assert(gs[i]->config.engine->decoder == gs[0]->config.engine->decoder);
-        if (generation_batch_takes(gs[i])) part[at++] = gs[i];
+        if (!gs[i]->picker == !there && generation_batch_takes(gs[i])) part[at++] = gs[i];
         if (at == 0 || (at < DECODER_BATCH_MAX && i + 1 < n)) continue;
-        TRY(generation_batch_part(part, at, computed));
+        TRY((there ? generation_batch_there : generation_batch_part)(part, at, computed));
         at = 0;
     }
     return STATUS_OK;
 }
 
+enum status generation_batch(struct generation *const *gs, int n, int *computed) {
+    *computed = 0;
+    TRY(generation_batch_kind(gs, n, computed, false));
+    return generation_batch_kind(gs, n, computed, true);
+}
+
 bool generation_has_next(const struct generation *g) {
-    return g->has_logits && g->pending < 0 && !g->memory && !g->broken;
+    if (g->pending >= 0 || g->memory || g->broken) return false;
+    return g->picker ? picker_queued(g->picker) > 0 : g->has_logits;
 }

@@ -1,10 +1,14 @@
-/* generation_internal.h -- what a generation is made of, for generation.c and generation_scores.c. */
+/* generation_internal.h -- what a generation is made of, for the files generation*.c. */
 #pragma once
+#include "decoder/batch/decoder_ahead.h"
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/logits/logit_scan.h"
+#include "decoder/logits/picker.h"
 #include "session/generation.h"
 #include "session/stop_text.h"
 
-enum { GENERATION_TOP_MAX = 64 };
+enum { GENERATION_TOP_MAX = 64, GENERATION_BUFFERS = 2 };
+_Static_assert((int)GENERATION_TOP_MAX <= (int)PICK_BEST_MAX, "a pick has as many");
 
 struct generation {
     struct generation_config config;
@@ -28,6 +32,11 @@ struct generation {
     struct generation_alternative alternatives[GENERATION_TOP_MAX];
     float *rows; int64_t n_rows;         /* [n_rows, vocab_size] logits of a pass; NULL: not needed yet */
     int32_t *targets; float *nll;        /* [engine_pass] */
+    /* Of a generation whose ids a GPU picks: logits are there, and `logits` has them after generation_download. */
+    struct picker *picker;               /* NULL: this process picks */
+    float *there[GENERATION_BUFFERS], *latest; int now;   /* latest: there[now], or of the token memory */
+    bool fed;                            /* the pending id is in the text already, and a pick follows it */
+    bool alone;                          /* the last pass was of this text alone: it may run ahead */
     enum status failed; char failure[1024]; /* why a batch broke it; "": none did */
 };
 
@@ -36,6 +45,20 @@ enum status generation_pass(struct generation *g, const struct decoder_output *o
                             bool prompt);
 /* Makes logits those after the last id. */
 enum status generation_ready(struct generation *g);
+/* Log-probability and alternatives of out->id by `logits`, as the configuration wants them. */
+void generation_token_scores(struct generation *g, struct generation_token *out);
+/* generation_batch.c. _create: after the sampler; picker stays NULL where this process picks. */
+enum status generation_picks_create(struct generation *g, const struct sampler_config *sampler);
+/* As generation_pass, with logits left on the device; pick: queues the next id's. */
+enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
+/* The pending id is not pending, if its pass was queued ahead. */
+enum status generation_commit(struct generation *g);
+/* Takes back a pass that was queued ahead of an id that generation_next did not return. */
+void generation_undo_ahead(struct generation *g);
+/* Logits to `logits`, and back; nothing without a picker. */
+void generation_download(struct generation *g), generation_upload(struct generation *g);
+/* Waits for the next id, which is in out with its scores; and queues the pass after it. */
+enum status generation_take(struct generation *g, struct generation_token *out);
 /* The sum of exp(logits - *top), and the largest logit. NaN counts as -infinity; NaN where the largest is infinite. */
 double generation_normaliser(struct logit_scan *scan, const float *logits, float *top);
 /* After generation_normaliser, of which log_sum is the logarithm: the n best of those logits, best first, with

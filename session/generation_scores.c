@@ -89,6 +89,7 @@ enum status generation_feed_scored(struct generation *g, const int32_t *ids, int
     int64_t pass;
     TRY(generation_score_pass(g, scores, &pass));
     if (scores->memory_share) memset(scores->memory_share, 0, (size_t)n * sizeof *scores->memory_share);
+    generation_download(g);
     generation_score_first(g, scores, ids[0]);
     for (int64_t at = 0; at < n; at += pass) {
         int64_t now = n - at < pass ? n - at : pass;
@@ -101,5 +102,6 @@ enum status generation_feed_scored(struct generation *g, const int32_t *ids, int
         else
             TRY((scores->top ? generation_rows : generation_losses)(g, ids, at, now, n, scores));
     }
+    generation_upload(g);
     return STATUS_OK;
 }

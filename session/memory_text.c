@@ -51,7 +51,7 @@ struct memory_text {
     /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
     float *logits, *log_p;
     double *g;          /* [1 + MEMORY_SIDES], allocated with device_allocate_host */
-    const float *mixed; /* the caller's array with log p of the last mixture */
+    const float *mixed; /* the caller's array with log p of the last mixture; NULL: it is in log_p */
     double seconds;     /* from the end of the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
     float *column_weight;
@@ -305,12 +305,12 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                     .p = s->p};
 }
 
-/* Writes log p of the next id into `logits`. */
+/* Writes log p of the next id into `logits`; NULL: into log_p, without a wait. */
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct mat state,
                                    struct next_token_append append, struct decode_step_result step) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
-    float *direct = device_reach(dev, logits), *there = direct ? direct : t->log_p;
+    float *direct = logits ? device_reach(dev, logits) : NULL, *there = direct ? direct : t->log_p;
     struct next_token_task task = {
         .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append, .step = step};
     bool alone = true;
@@ -319,20 +319,21 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
     dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
-    device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
-    if (t->source) pending_advance(t, &task.step);
-    device_fetch_wait(dev);
     t->mixed = logits;
+    if (logits) device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+    if (t->source) pending_advance(t, &task.step);
+    if (logits) device_fetch_wait(dev);
     return device_fault(dev);
 }
 
-enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
-                             int64_t n) {
+/* mix: whether a mixture is wanted; logits as in memory_text_mix. */
+static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
+                                    const int32_t *ids, int64_t n) {
     /* the key state of a single id is written into the ring buffer at once */
     const bool one = n == 1;
     const struct mat keys = one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
     const struct decoder_output out = {
-        .logits_there = logits ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer};
+        .logits_there = mix ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer};
     const bool own = t->side[MEMORY_OWN].read;
     assert(n <= t->fresh.rows);
     TRY(memory_grow(&t->ids, &t->ids_capacity, (size_t)(t->n + n)));
@@ -340,8 +341,8 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
         t->ids[t->n + i] = ids[i];
     TRY(decoder_forward(state, &out, ids, n));
     t->n += n;
-    if (own && !(one && logits)) memory_text_remember(t, keys, n);
-    if (!logits) return STATUS_OK;
+    if (own && !(one && mix)) memory_text_remember(t, keys, n);
+    if (!mix) return STATUS_OK;
     const double start = clock_seconds();
     const struct next_token_append append = own && one ? memory_text_append(t) : (struct next_token_append){0};
     /* If the key state is still to be squared, the decode step is not the last op. */
@@ -350,6 +351,17 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     enum status s = memory_text_mix(t, logits, mat_rows(keys, n - 1, 1), append, step);
     t->seconds += clock_seconds() - start;
     return s;
+}
+
+enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
+                             int64_t n) {
+    return memory_text_pass(t, state, logits != NULL, logits, ids, n);
+}
+
+enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
+                                   const int32_t *ids, int64_t n) {
+    *logits = t->log_p;
+    return memory_text_pass(t, state, true, NULL, ids, n);
 }
 
 struct memory_text_times memory_text_times(const struct memory_text *t) {
@@ -373,8 +385,13 @@ static float side_p(const struct memory_text *t, int side, int32_t id) {
 
 /* Returns the part of the id's probability that one memory gave. */
 static double side_share(const struct memory_text *t, int side, int32_t id, float p) {
-    if (!(t->g[1 + side] > 0) || !(p > 0)) return 0;
-    return exp(log((double)p) + log(t->g[1 + side]) - (double)t->mixed[id]);
+    float mixed;
+    if (!(p > 0)) return 0;
+    if (t->mixed)
+        mixed = t->mixed[id];
+    else
+        device_download(t->config.engine->device, &mixed, t->log_p + id, sizeof mixed);
+    return t->g[1 + side] > 0 ? exp(log((double)p) + log(t->g[1 + side]) - (double)mixed) : 0;
 }
 
 double memory_text_share(const struct memory_text *t, int32_t id) {

@@ -26,6 +26,9 @@ void memory_text_free(struct memory_text *t);             /* NULL is fine */
  * the mixed log-probabilities of the next id. */
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n);
+/* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
+enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
+                                   const int32_t *ids, int64_t n);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: encoding those that were not encoded yet
  * (on a GPU: until the kernels are queued). mix: reading entries and mixing (on a GPU: until the result has arrived,
  * including the layers). wait: of find and encode, what this thread waited for while a second thread did both. */

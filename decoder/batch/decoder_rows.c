@@ -4,6 +4,7 @@
  * device computes it while the caller samples from the logits. Retrieval needs the landmark, so it waits until the
  * text's next call (decoder_rows_settle), which is the first that reads what was retrieved. */
 #include "base/memory.h"
+#include "decoder/batch/decoder_ahead.h"
 #include "decoder/batch/decoder_batch.h"
 #include "decoder/decoder_pass_internal.h"
 #include <assert.h>
@@ -62,7 +63,7 @@ static void decoder_rows_chunks(struct decode_row *row, const struct decode_step
 }
 
 /* All that can fail before the pass. */
-static enum status decoder_rows_fill(struct decoder_rows *b, struct decoder_state *s, int i, int32_t id) {
+static enum status decoder_rows_fill(struct decoder_rows *b, struct decoder_state *s, int i, struct decode_step_id id) {
     const struct decoder *d = b->decoder;
     const int32_t pad = d->config.base_lm ? 0 : d->config.pad_id;
     const struct decoder_ring *rings = s->rings;
@@ -73,7 +74,8 @@ static enum status decoder_rows_fill(struct decoder_rows *b, struct decoder_stat
     b->rows[i] = (struct decode_row){.position = b->passes[i].first,
                                      .ring = rings[0].both.data,
                                      .ring_rows = (int32_t)rings[0].both.rows,
-                                     .id = id < 0 ? pad : id};
+                                     .id = id.id < 0 ? pad : id.id,
+                                     .picked = id.picked};
     if (model_config_layers(&d->config) > 1)
         b->rows[i].ring_step = (unsigned char *)rings[1].both.data - (unsigned char *)rings[0].both.data;
     if (s->retriever && s->chunk_rows.data) b->rows[i].lower = mat_rows(s->chunk_rows, b->passes[i].in_chunk, 1).data;
@@ -116,43 +118,73 @@ static void decoder_rows_finish(struct decoder_rows *b, struct decoder_state *s,
 
 /* The texts whose retrieval fails now are left out of the pass; *status: of the first of them. All that can fail for
  * lack of memory comes after it, and changes nothing. */
-static enum status decoder_rows_begin(struct decoder_rows *b, struct decoder_state *const *states, float *const *logits,
-                                      const int32_t *ids, int n, enum status *status) {
+static enum status decoder_rows_begin(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool there,
+                                      enum status *status) {
     *status = STATUS_OK;
-    for (int i = 0; i < n; i++) {
-        enum status settled = decoder_rows_settle(states[i]);
+    for (int i = 0; i < batch->n; i++) {
+        enum status settled = decoder_rows_settle(batch->states[i]);
         if (*status == STATUS_OK) *status = settled;
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < batch->n; i++) {
         b->copied[i] = false;
         b->rows[i] = (struct decode_row){.position = -1};
-        if (states[i]->spent) continue;
-        TRY(decoder_rows_fill(b, states[i], i, ids[i]));
-        TRY(decoder_rows_logits(b, i, logits[i]));
+        if (batch->states[i]->spent) continue;
+        TRY(decoder_rows_fill(b, batch->states[i], i, batch->ids[i]));
+        if (there)
+            b->rows[i].logits = batch->logits[i];
+        else
+            TRY(decoder_rows_logits(b, i, batch->logits[i]));
     }
     return STATUS_OK;
+}
+
+/* Queues the pass and what follows it. `there`: logits are memory of the device. */
+static enum status decoder_rows_issue(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool there,
+                                      enum status *status) {
+    struct decoder *d = b->decoder;
+    TRY(decoder_rows_begin(b, batch, there, status));
+    decode_rows_run(d->rows, b->rows, batch->n);
+    if (batch->then) batch->then(batch->context, d->dev);
+    if (!there) device_fetch(d->dev, b->rows, b->rows, sizeof b->rows); /* copies nothing: marks the pass' end */
+    for (int i = 0; i < batch->n; i++)
+        if (!batch->states[i]->spent) decoder_rows_finish(b, batch->states[i], i, batch->ids[i].id);
+    return STATUS_OK;
+}
+
+static void decoder_rows_times(struct decoder_state *const *states, int n, double layers, double head) {
+    for (int i = 0; i < n; i++) {
+        states[i]->times.layers += layers / n;
+        states[i]->times.head += head / n;
+    }
+}
+
+enum status decoder_ahead_forward(const struct decoder_ahead_batch *batch) {
+    struct decoder *d = batch->states[0]->decoder;
+    struct decoder_rows *b = NULL;
+    enum status status;
+    const double start = clock_seconds();
+    TRY(decoder_rows_reserve(&b, d));
+    TRY(decoder_rows_issue(b, batch, true, &status));
+    decoder_rows_times(batch->states, batch->n, clock_seconds() - start, 0);
+    return status == STATUS_OK ? device_fault(d->dev) : status;
 }
 
 enum status decoder_rows_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids, int n) {
     struct decoder *d = states[0]->decoder;
     struct decoder_rows *b = NULL;
+    struct decode_step_id known[DECODER_BATCH_MAX];
+    const struct decoder_ahead_batch batch = {.states = states, .logits = logits, .ids = known, .n = n};
     const size_t bytes = (size_t)d->config.vocab_size * sizeof **logits;
     enum status status;
     const double start = clock_seconds();
-    TRY(decoder_rows_reserve(&b, d));
-    TRY(decoder_rows_begin(b, states, logits, ids, n, &status));
-    decode_rows_run(d->rows, b->rows, n);
-    device_fetch(d->dev, b->rows, b->rows, bytes); /* copies nothing: marks the pass' end */
     for (int i = 0; i < n; i++)
-        if (!states[i]->spent) decoder_rows_finish(b, states[i], i, ids[i]);
+        known[i] = (struct decode_step_id){.id = ids[i]};
+    TRY(decoder_rows_reserve(&b, d));
+    TRY(decoder_rows_issue(b, &batch, false, &status));
     const double issued = clock_seconds();
     device_fetch_wait(d->dev);
     for (int i = 0; i < n; i++)
         if (b->copied[i]) device_download(d->dev, logits[i], b->rows[i].logits, bytes);
-    const double end = clock_seconds();
-    for (int i = 0; i < n; i++) {
-        states[i]->times.layers += (issued - start) / n;
-        states[i]->times.head += (end - issued) / n;
-    }
+    decoder_rows_times(states, n, issued - start, clock_seconds() - issued);
     return status == STATUS_OK ? device_fault(d->dev) : status;
 }

@@ -4,6 +4,7 @@
  * later passes skip most blocks. A draw finds its block in the running sums and its id in that block. */
 #include "decoder/logits/logit_scan.h"
 #include "base/memory.h"
+#include "kernels/pick/pick_rule.h"
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -22,6 +23,9 @@ enum { VECTORS = LOGIT_BLOCK / LANES, PARTS = 16 / LANES };
 typedef float vf __attribute__((vector_size(LANES * 4)));
 typedef int32_t vi __attribute__((vector_size(LANES * 4)));
 typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
+typedef uint64_t vl __attribute__((vector_size(LANES * 4)));
+typedef uint32_t vu_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t vi_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float vf_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float v_four __attribute__((vector_size(16)));
 typedef int32_t v_mask __attribute__((vector_size(16)));
@@ -72,16 +76,18 @@ LOGIT_VECTOR float logit_sum(const vf part[PARTS]) {
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-/* 2^t for -125.5 <= t <= 0, else 0, also for NaN. t = n + f with |f| <= 1/2; 2^f is a polynomial with 2^0 = 1 whose
- * relative error is at most 9.2e-8; n is added to its exponent bits. */
-LOGIT_VECTOR vf logit_exp2(vf t) {
-    const float shift = 12582912.0F; /* 1.5 * 2^23 rounds to integer */
-    vf shifted = t + shift;
-    vf f = t - (shifted - shift);
-    vf square = f * f; /* pairs of terms: shorter chains than Horner's */
+/* 2^f for |f| <= 1/2 with 2^0 = 1, relative error at most 9.2e-8. Pairs of terms: shorter chains than Horner's. */
+LOGIT_VECTOR vf logit_polynomial(vf f) {
+    vf square = f * f;
     vf high = f * 1.326472032815218e-3F + 9.671512991189957e-3F,
        middle = f * 5.550733953714371e-2F + 2.402224242687225e-1F;
-    vf p = (high * square + middle) * square + (f * 6.931470036506653e-1F + 1.0F);
+    return (high * square + middle) * square + (f * 6.931470036506653e-1F + 1.0F);
+}
+
+/* 2^t for -125.5 <= t <= 0, else 0, also for NaN. t = n + f; n is added to the exponent bits of 2^f. */
+LOGIT_VECTOR vf logit_exp2(vf t) {
+    const float shift = 12582912.0F; /* 1.5 * 2^23 rounds to integer */
+    vf shifted = t + shift, p = logit_polynomial(t - (shifted - shift));
     return (vf)((vi)((vu)p + ((vu)shifted << 23)) & (t >= -125.5F)); /* unsigned: where t is less, it overflows */
 }
 
@@ -95,9 +101,9 @@ enum status logit_scan_create(struct logit_scan *out, int64_t n) {
     TRY_GOTO(status, memory_allocate(&s.is_own, blocks), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.own, blocks * LOGIT_BLOCK), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.tops, blocks + 3), out);
-    TRY_GOTO(status, memory_allocate_aligned(&s.weights, blocks * LOGIT_BLOCK), out);
+    TRY_GOTO(status, memory_allocate_aligned(&s.units, blocks * LOGIT_BLOCK), out);
     TRY_GOTO(status, memory_allocate_aligned(&s.sums, blocks), out);
-    TRY_GOTO(status, memory_allocate_aligned(&s.keys, (size_t)2 * LOGIT_BEST_MAX), out);
+    TRY_GOTO(status, memory_allocate_aligned(&s.keys, (size_t)3 * LOGIT_BEST_MAX), out);
     *out = s;
     return STATUS_OK;
 out:
@@ -109,7 +115,7 @@ void logit_scan_release(struct logit_scan *s) {
     memory_free(s->is_own);
     memory_free(s->own);
     memory_free(s->tops);
-    memory_free(s->weights);
+    memory_free(s->units);
     memory_free(s->sums);
     memory_free(s->keys);
     *s = (struct logit_scan){0};
@@ -171,59 +177,97 @@ int64_t logit_scan_first_top(const struct logit_scan *s) {
 
 /* ---- weights ---- */
 
-static float logit_scale(float temperature) {
-    double scale = 1.4426950408889634 / (double)temperature; /* log2(e) */
-    return scale < (double)FLT_MAX ? (float)scale : FLT_MAX;
-}
-
-LOGIT_VECTOR float logit_block_weights(float *out, const float *x, float top, float scale) {
+LOGIT_VECTOR float logit_block_weight(const float *x, float top, float scale) {
     vf part[PARTS] = {0};
-    for (int i = 0; i < VECTORS; i++) {
-        vf weight = logit_exp2((logit_load(x + i * LANES) - top) * scale);
-        *(vf_unaligned *)(out + i * LANES) = weight;
-        part[i % PARTS] += weight;
-    }
+    for (int i = 0; i < VECTORS; i++)
+        part[i % PARTS] += logit_exp2((logit_load(x + i * LANES) - top) * scale);
     return logit_sum(part);
 }
 
-double logit_scan_weigh(struct logit_scan *s, float temperature) {
-    const float top = s->top, scale = logit_scale(temperature);
+double logit_scan_weigh(const struct logit_scan *s) {
+    const float top = s->top, scale = logit_scale(1);
     double sum = 0;
     assert(isfinite(top));
-    s->counted = (struct logit_counted){.logit = -INFINITY, .above = -INFINITY};
+    for (int64_t b = 0; b < s->blocks; b++)
+        sum += (double)logit_block_weight(logit_block(s, b), top, scale);
+    return sum;
+}
+
+/* ---- units: pick_rule.h ---- */
+
+float logit_scale(float temperature) {
+    const double scale = 1.4426950408889634 / (double)temperature; /* log2(e) */
+    return scale < (double)FLT_MAX ? (float)scale : FLT_MAX;
+}
+
+/* pick_unit of each lane. */
+LOGIT_VECTOR vi logit_unit(vf x, float top, float scale) {
+    const float shift = 12582912.0F + (float)PICK_UNIT_BITS;
+    vf t = (x - top) * scale, shifted = t + shift, f = t - (shifted - shift);
+    vf power = (vf)((vi)((vu)logit_polynomial(f) + ((vu)shifted << 23)) & (t >= -30.0F));
+    return __builtin_convertvector(power, vi);
+}
+
+/* A lane has the sum of four units at most, which is below 2^32. */
+LOGIT_VECTOR uint64_t logit_unit_sum(const vu part[PARTS]) {
+    vl sum = {0};
+    uint64_t all = 0;
+    for (int i = 0; i < PARTS; i++)
+        sum += ((vl)part[i] & 0xFFFFFFFFU) + ((vl)part[i] >> 32);
+    for (int i = 0; i < LANES / 2; i++)
+        all += sum[i];
+    return all;
+}
+
+LOGIT_VECTOR uint64_t logit_block_units(uint32_t *out, const float *x, float top, float scale) {
+    vu part[PARTS] = {0};
+    for (int i = 0; i < VECTORS; i++) {
+        const vu unit = (vu)logit_unit(logit_load(x + i * LANES), top, scale);
+        *(vu_unaligned *)(out + i * LANES) = unit;
+        part[i % PARTS] += unit;
+    }
+    return logit_unit_sum(part);
+}
+
+uint64_t logit_scan_units(struct logit_scan *s, float scale) {
+    uint64_t sum = 0;
+    assert(isfinite(s->top));
+    s->counted = (struct logit_counted){.logit = -INFINITY, .above = -INFINITY, .least = 1};
     for (int64_t b = 0; b < s->blocks; b++) {
-        sum += (double)logit_block_weights(s->weights + b * LOGIT_BLOCK, logit_block(s, b), top, scale);
+        sum += logit_block_units(s->units + b * LOGIT_BLOCK, logit_block(s, b), s->top, scale);
         s->sums[b] = sum;
     }
     return sum;
 }
 
-void logit_weights(float *out, const float *logits, int64_t n, float top, float temperature) {
-    const float scale = logit_scale(temperature);
+void logit_units(uint32_t *out, const float *logits, int64_t n, float top, float scale) {
     for (int64_t i = 0; i < n; i += LOGIT_BLOCK)
-        (void)logit_block_weights(out + i, logits + i, top, scale);
+        (void)logit_block_units(out + i, logits + i, top, scale);
 }
 
-double logit_scan_narrow(struct logit_scan *s, float logit, int64_t id, float least) {
+uint64_t logit_scan_narrow(struct logit_scan *s, float logit, int64_t id, uint32_t least) {
     const float above = nextafterf(logit, INFINITY);
     const int64_t last = id / LOGIT_BLOCK;
-    double sum = 0;
+    uint64_t sum = 0;
     s->counted = (struct logit_counted){.logit = logit, .above = above, .last = last, .least = least};
     for (int64_t b = 0; b < s->blocks; b++) {
-        const float *x = logit_block(s, b), *weights = s->weights + b * LOGIT_BLOCK;
         const float from = b <= last ? logit : above;
-        vf part[PARTS] = {0};
+        s->sums[b] = sum;
+        if (!(s->tops[b] >= from)) continue;
+        const float *x = logit_block(s, b);
+        const uint32_t *units = s->units + b * LOGIT_BLOCK;
+        vu part[PARTS] = {0};
         for (int i = 0; i < VECTORS; i++) {
-            vf weight = logit_load(weights + i * LANES);
-            part[i % PARTS] += (vf)((vi)weight & (logit_load(x + i * LANES) >= from) & (weight >= least));
+            vi unit = *(const vi_unaligned *)(units + i * LANES);
+            part[i % PARTS] += (vu)(unit & (logit_load(x + i * LANES) >= from) & (unit >= (int32_t)least));
         }
-        sum += (double)logit_sum(part);
+        sum += logit_unit_sum(part);
         s->sums[b] = sum;
     }
     return sum;
 }
 
-int64_t logit_scan_find(const struct logit_scan *s, double draw) {
+int64_t logit_scan_find(const struct logit_scan *s, uint64_t draw) {
     int64_t low = 0, high = s->blocks - 1; /* the first block whose running sum is above the draw */
     while (low < high) {
         int64_t middle = (low + high) / 2;
@@ -232,18 +276,16 @@ int64_t logit_scan_find(const struct logit_scan *s, double draw) {
         else
             low = middle + 1;
     }
-    const float *x = logit_block(s, low), *weights = s->weights + low * LOGIT_BLOCK;
-    const float from = low <= s->counted.last ? s->counted.logit : s->counted.above;
-    double left = draw - (low > 0 ? s->sums[low - 1] : 0);
-    int64_t found = -1;
+    const float *x = logit_block(s, low), from = low <= s->counted.last ? s->counted.logit : s->counted.above;
+    const uint32_t *units = s->units + low * LOGIT_BLOCK;
+    uint64_t left = draw - (low > 0 ? s->sums[low - 1] : 0);
     for (int64_t i = 0; i < LOGIT_BLOCK; i++) {
-        if (!(x[i] >= from && weights[i] >= s->counted.least && weights[i] > 0)) continue;
-        found = low * LOGIT_BLOCK + i;
-        left -= (double)weights[i];
-        if (left < 0) break; /* else it was rounding: the last id with a weight */
+        if (!(x[i] >= from && units[i] >= s->counted.least)) continue;
+        if (left < units[i]) return low * LOGIT_BLOCK + i;
+        left -= units[i];
     }
-    assert(found >= 0);
-    return found;
+    assert(!"the draw is below the sum");
+    return -1;
 }
 
 /* ---- the best ---- */
@@ -379,12 +421,29 @@ float logit_scan_kth(struct logit_scan *s, int64_t k) {
     return kth;
 }
 
-int64_t logit_scan_best(struct logit_scan *s, int64_t k) {
+/* Gathers the k best ids, and maybe more. */
+static int64_t logit_gather_best(struct logit_scan *s, int64_t k) {
     assert(k > 0 && k <= LOGIT_BEST_MAX);
     /* If k blocks have a logit that reaches some value, k ids do. */
     int64_t n = k <= s->blocks ? logit_scan_gather(s, logit_bisect(s, logit_count_tops, k, k / 4), LOGIT_BEST_MAX) : -1;
     if (n < 0) n = logit_scan_gather(s, logit_scan_kth(s, k), LOGIT_BEST_MAX);
     assert(n >= 0);
+    return n;
+}
+
+int64_t logit_scan_best(struct logit_scan *s, int64_t k) {
+    const int64_t n = logit_gather_best(s, k);
     logit_keys_sort(s->keys, s->keys + LOGIT_BEST_MAX, n);
     return n < k ? n : k;
+}
+
+int64_t logit_scan_few(struct logit_scan *s, int64_t k) {
+    int64_t *by_id = s->keys + (ptrdiff_t)2 * LOGIT_BEST_MAX, n = logit_gather_best(s, k), kept = 0;
+    if (n <= k) return n;
+    memcpy(by_id, s->keys, (size_t)n * sizeof *by_id);
+    logit_keys_sort(s->keys, s->keys + LOGIT_BEST_MAX, n);
+    const int64_t last = s->keys[k - 1];
+    for (int64_t i = 0; i < n; i++)
+        if (by_id[i] <= last) s->keys[kept++] = by_id[i];
+    return kept;
 }

@@ -1,10 +1,8 @@
-/* sampler.c -- one draw from the logits.
+/* sampler.c -- one pick from the logits, by the rule of kernels/pick/pick_rule.h.
  *
- * Few ids are sorted: those that top-k and min-p keep, up to LOGIT_BEST_MAX, or top-p, up to TOP_P_SORTED_MAX. They are
- * drawn from best first. From more ids, and from all, the draw is by id: it finds a block in the running sums of
- * weights. Top-p then needs no order of all ids. A draw from all ids is in the set of top-p if the ids before it have
- * less than the goal. If not, the next draw is from those, so that each id of the set keeps its share. That takes about
- * 1 / p draws. */
+ * A draw finds a block in the running sums of units, and its id in that block. Whether top-p accepts the id depends on
+ * the ids before it, which are in few blocks unless the logits are flat. Of the ids that a small top-k or min-p alone
+ * keep, only those are looked at. */
 #include "decoder/logits/sampler.h"
 #include "base/memory.h"
 #include "decoder/logits/logit_scan.h"
@@ -15,17 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To sort more takes longer than the draws by id that replace it. */
-enum { TOP_P_SORTED_MAX = 128 };
-
 struct sampler {
     struct sampler_config config;
-    struct rng rng;
+    struct pick_rule rule; /* of the next pick */
     struct logit_scan scan;
     int32_t *banned;   /* [n_banned], ascending */
-    float *candidates; /* [2, LOGIT_BEST_MAX] logits, then weights, of the scan's keys */
+    float *candidates; /* [LOGIT_BEST_MAX] logits of the scan's keys */
+    uint32_t *units;   /* [LOGIT_BEST_MAX] of the same */
     int32_t *seen;     /* [repeat_last], a ring; NULL: no penalty */
-    int64_t n_seen;    /* ever */
 };
 
 static enum status sampler_check_config(const struct sampler_config *config) {
@@ -50,7 +45,8 @@ static int sampler_compare_ids(const void *a, const void *b) {
 
 static enum status sampler_allocate(struct sampler *s, int vocab_size) {
     struct sampler_config *c = &s->config;
-    TRY(memory_allocate_aligned(&s->candidates, (size_t)2 * LOGIT_BEST_MAX));
+    TRY(memory_allocate_aligned(&s->candidates, LOGIT_BEST_MAX));
+    TRY(memory_allocate_aligned(&s->units, LOGIT_BEST_MAX));
     TRY(memory_allocate(&s->banned, (size_t)c->n_banned));
     if (c->n_banned) memcpy(s->banned, c->banned, (size_t)c->n_banned * sizeof *s->banned);
     qsort(s->banned, (size_t)c->n_banned, sizeof *s->banned, sampler_compare_ids);
@@ -61,8 +57,20 @@ static enum status sampler_allocate(struct sampler *s, int vocab_size) {
         c->n_banned--;
     }
     TRY(logit_scan_create(&s->scan, vocab_size));
-    if (c->repeat_penalty == 0 || c->repeat_penalty == 1 || c->repeat_last == 0) return STATUS_OK;
+    if (s->rule.penalty == 1) return STATUS_OK;
     return memory_allocate(&s->seen, (size_t)c->repeat_last);
+}
+
+static struct pick_rule sampler_make_rule(const struct sampler_config *c) {
+    const bool penalises = c->repeat_penalty != 0 && c->repeat_penalty != 1 && c->repeat_last != 0;
+    const double least = ceil((double)c->min_p * 0x1p29);
+    return (struct pick_rule){.scale = c->temperature > 0 ? logit_scale(c->temperature) : 0,
+                              .penalty = penalises ? c->repeat_penalty : 1,
+                              .repeat_last = penalises ? c->repeat_last : 0,
+                              .top_k = c->top_k,
+                              .share = (uint64_t)((double)c->top_p * 0x1p32),
+                              .least = least > 1 ? (uint32_t)least : 1,
+                              .seed = c->seed};
 }
 
 enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size) {
@@ -71,7 +79,7 @@ enum status sampler_create(struct sampler **out, const struct sampler_config *co
     struct sampler *s;
     TRY(memory_allocate_zero(&s, 1));
     s->config = *config;
-    s->rng = rng_make(config->seed, 0);
+    s->rule = sampler_make_rule(config);
     enum status status = sampler_allocate(s, vocab_size);
     if (status != STATUS_OK) {
         sampler_free(s);
@@ -85,6 +93,7 @@ void sampler_free(struct sampler *s) {
     if (!s) return;
     logit_scan_release(&s->scan);
     memory_free(s->candidates);
+    memory_free(s->units);
     memory_free(s->banned);
     memory_free(s->seen);
     memory_free(s);
@@ -92,20 +101,21 @@ void sampler_free(struct sampler *s) {
 
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n) {
     for (int64_t i = 0; s->seen && i < n; i++)
-        s->seen[s->n_seen++ % s->config.repeat_last] = ids[i];
+        s->seen[(s->rule.n_seen + i) % s->config.repeat_last] = ids[i];
+    s->rule.n_seen += n;
 }
 
 /* An id that was seen twice is penalised once: after the first time its logit differs (or the penalty does not change
  * it). */
 static void sampler_penalise(struct sampler *s, const float *logits) {
-    const float by = s->config.repeat_penalty;
-    int64_t n = s->n_seen < s->config.repeat_last ? s->n_seen : s->config.repeat_last;
+    const float by = s->rule.penalty;
+    int64_t n = s->rule.n_seen < s->config.repeat_last ? s->rule.n_seen : s->config.repeat_last;
     for (int64_t i = 0; s->seen && i < n; i++) {
         const int32_t id = s->seen[i];
         assert(id >= 0);
         if (id >= s->scan.n) continue; /* banned */
         float *logit = &logit_scan_change(&s->scan, id / LOGIT_BLOCK)[id % LOGIT_BLOCK];
-        if (*logit == logits[id]) *logit = *logit > 0 ? *logit / by : *logit * by;
+        if (*logit == logits[id]) *logit = pick_penalise(*logit, by);
     }
 }
 
@@ -137,125 +147,111 @@ static int32_t sampler_nth(const struct sampler *s, float logit, int64_t index, 
 }
 
 /* The ids that share an infinite best are equally likely; the others have no weight. If all are NaN: the first id. */
-static int32_t sampler_draw_infinite(struct sampler *s, double draw) {
+static int32_t sampler_draw_infinite(const struct sampler *s) {
     int64_t n = 0;
     (void)sampler_nth(s, s->scan.top, INT64_MAX, &n);
     if (n == 0) return sampler_nth(s, NAN, 0, &n);
-    if (s->config.top_k > 0 && s->config.top_k < n) n = s->config.top_k;
-    int64_t kept = s->config.top_p < 1 ? (int64_t)ceil((double)s->config.top_p * (double)n) : n;
-    if (s->config.temperature == 0 || kept < 1) kept = 1;
-    return sampler_nth(s, s->scan.top, (int64_t)(draw * (double)kept), &n);
+    const uint64_t draw = pick_random(s->rule.seed, s->rule.number, 0);
+    return sampler_nth(s, s->scan.top, (int64_t)pick_part(draw, pick_equals((uint64_t)n, &s->rule)), &n);
 }
 
-/* ---- few ids, sorted ---- */
+/* ---- few ids ---- */
 
-/* Weights of the scan's n keys. Returns their sum. */
-static double sampler_candidate_weights(struct sampler *s, int64_t n) {
-    const int64_t end = (n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * LOGIT_BLOCK;
-    float *logits = s->candidates, *weights = s->candidates + LOGIT_BEST_MAX;
-    double sum = 0;
-    for (int64_t i = 0; i < end; i++)
-        logits[i] = i < n ? logit_key_logit(s->scan.keys[i]) : -INFINITY;
-    logit_weights(weights, logits, end, s->scan.top, s->config.temperature);
+/* The sum of units of at least `least` of the scan's n keys before `before` (keys sort as ids do). */
+static uint64_t sampler_few_sum(const struct sampler *s, int64_t n, uint32_t least, int64_t before) {
+    uint64_t sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += (double)weights[i];
+        sum += s->scan.keys[i] < before && s->units[i] >= least ? s->units[i] : 0;
     return sum;
 }
 
-/* The smallest set of best ids whose share of `total` reaches top_p, without those that min-p excludes; one of it. */
-static int32_t sampler_draw_sorted(struct sampler *s, int64_t n, double total) {
-    const int64_t *keys = s->scan.keys;
-    const float *weights = s->candidates + LOGIT_BEST_MAX;
-    double sum = 0, goal = s->config.top_p < 1 ? (double)s->config.top_p * total : INFINITY;
-    int64_t kept = 0;
-    while (kept < n && (kept == 0 || sum < goal))
-        sum += (double)weights[kept++];
-    while (kept > 1 && weights[kept - 1] < s->config.min_p) /* the best has weight 1 */
-        sum -= (double)weights[--kept];
-    double left = (double)rng_uniform(&s->rng) * sum;
-    for (int64_t i = 0; i < kept; i++) {
-        left -= (double)weights[i];
-        if (left < 0) return logit_key_id(keys[i]);
+static int64_t sampler_few_find(const struct sampler *s, int64_t before, uint64_t draw) {
+    for (int64_t i = 0;; i++) {
+        const uint32_t unit = s->scan.keys[i] < before && s->units[i] >= s->rule.least ? s->units[i] : 0;
+        if (draw < unit) return s->scan.keys[i];
+        draw -= unit;
     }
-    return logit_key_id(keys[0]); /* rounding: the draw was not below the sum */
 }
 
-/* Sorts every id that top-p and min-p can keep, and maybe more, into the scan's keys, with weights. -1: too many.
- * `goal` is the weight that top-p needs, INFINITY without it. Levels are in units of the temperature below the best. */
-static int64_t sampler_candidates(struct sampler *s, double goal) {
-    static const struct {
-        float below, weight; /* e^-below, or somewhat more */
-    } levels[] = {{3, 0.0498F}, {5, 0.00674F}, {7, 0.000912F}, {10, 4.55e-5F}, {14, 8.4e-7F}, {INFINITY, 0}};
-    const int64_t most = goal == INFINITY ? LOGIT_BEST_MAX : TOP_P_SORTED_MAX;
-    double found = 0, each = 1; /* weight of those found; the most that another one can have */
-    int64_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(levels); i++) {
-        const bool all = levels[i].below == INFINITY || levels[i].weight < s->config.min_p;
-        if (!all && goal == INFINITY) continue;
-        if (!all && (double)n + (goal - found) / each > (double)most) return -1;
-        const float least = s->scan.top - levels[i].below * s->config.temperature;
-        n = logit_scan_gather(&s->scan, least > -FLT_MAX ? least : -FLT_MAX, most);
-        if (n < 0) return -1;
-        found = sampler_candidate_weights(s, n);
-        each = (double)levels[i].weight;
-        if (!all && found < goal) continue;
-        logit_keys_sort(s->scan.keys, s->scan.keys + LOGIT_BEST_MAX, n);
-        (void)sampler_candidate_weights(s, n);
-        return n;
+/* From the scan's n keys, ascending by id. */
+static int32_t sampler_draw_few(struct sampler *s, int64_t n) {
+    const int64_t end = (n + LOGIT_BLOCK - 1) / LOGIT_BLOCK * LOGIT_BLOCK;
+    int64_t before = INT64_MAX;
+    for (int64_t i = 0; i < end; i++)
+        s->candidates[i] = i < n ? logit_key_logit(s->scan.keys[i]) : -INFINITY;
+    logit_units(s->units, s->candidates, end, s->scan.top, s->rule.scale);
+    const bool some = s->config.top_p < 1;
+    const uint64_t goal = some ? pick_goal(sampler_few_sum(s, n, 1, before), s->rule.share) : 0;
+    uint64_t total = sampler_few_sum(s, n, s->rule.least, before);
+    for (uint64_t draw = 0;; draw++) {
+        const uint64_t r = pick_random(s->rule.seed, s->rule.number, draw);
+        before = sampler_few_find(s, before, pick_part(r, total));
+        if (!some) break;
+        total = sampler_few_sum(s, n, s->rule.least, before);
+        if (total < goal) break;
     }
-    return -1;
+    return logit_key_id(before);
+}
+
+/* Gathers every id that min-p keeps, and maybe more. -1: too many. */
+static int64_t sampler_min_p_ids(struct sampler *s) {
+    const float below = 0.01F - logf(s->config.min_p);
+    const float least = s->scan.top - below * s->config.temperature;
+    return logit_scan_gather(&s->scan, least > -FLT_MAX ? least : -FLT_MAX, LOGIT_BEST_MAX);
 }
 
 /* ---- many ids, by running sums ---- */
 
-/* One of the ids that the scan's sums are of, or of the smallest set of best ones whose weight reaches `goal`. */
-static int32_t sampler_draw_by_id(struct sampler *s, double total, double goal, float least) {
-    for (;;) {
-        const int64_t id = logit_scan_find(&s->scan, (double)rng_uniform(&s->rng) * total);
-        if (goal == INFINITY) return (int32_t)id;
+static int32_t sampler_draw_from_many(struct sampler *s) {
+    const struct sampler_config *c = &s->config;
+    const bool some = c->top_k > 0 && c->top_k < s->scan.n;
+    const float kth = some ? logit_scan_kth(&s->scan, c->top_k) : -FLT_MAX;
+    uint64_t total = logit_scan_units(&s->scan, s->rule.scale);
+    if (some) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, 1);
+    const uint64_t goal = c->top_p < 1 ? pick_goal(total, s->rule.share) : 0;
+    if (s->rule.least > 1) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, s->rule.least);
+    for (uint64_t draw = 0;; draw++) {
+        const uint64_t r = pick_random(s->rule.seed, s->rule.number, draw);
+        const int64_t id = logit_scan_find(&s->scan, pick_part(r, total));
+        if (c->top_p == 1) return (int32_t)id;
         /* Those before it: greater logits, and equal ones of smaller ids. */
         const float logit = logit_scan_at(&s->scan, id);
         for (int64_t after = id; after < s->scan.n && after / LOGIT_BLOCK == id / LOGIT_BLOCK; after++)
             if (logit_scan_at(&s->scan, after) == logit) logit_scan_hide(&s->scan, after);
-        total = logit_scan_narrow(&s->scan, logit, id, least);
+        total = logit_scan_narrow(&s->scan, logit, id, s->rule.least);
         if (total < goal) return (int32_t)id;
     }
 }
 
-static int32_t sampler_draw_from_many(struct sampler *s) {
+static int32_t sampler_draw(struct sampler *s) {
     const struct sampler_config *c = &s->config;
-    const bool some = c->top_k > 0 && c->top_k < s->scan.n;
-    if (!some && c->top_p == 1) {
-        int64_t n = c->min_p > 0 ? sampler_candidates(s, INFINITY) : -1;
-        if (n > 0) return sampler_draw_sorted(s, n, INFINITY);
-    }
-    const float kth = some ? logit_scan_kth(&s->scan, c->top_k) : -FLT_MAX;
-    double total = logit_scan_weigh(&s->scan, c->temperature);
-    if (some) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, 0);
-    const double goal = c->top_p < 1 ? (double)c->top_p * total : INFINITY;
-    if (!some && c->top_p < 1) {
-        int64_t n = sampler_candidates(s, goal);
-        if (n > 0) return sampler_draw_sorted(s, n, total);
-    }
-    if (c->min_p > 0) total = logit_scan_narrow(&s->scan, kth, s->scan.n - 1, c->min_p);
-    return sampler_draw_by_id(s, total, goal, c->min_p);
+    int64_t n = -1;
+    if (c->top_k > 0 && c->top_k < s->scan.n)
+        n = c->top_k <= LOGIT_BEST_MAX ? logit_scan_few(&s->scan, c->top_k) : -1;
+    else if (c->top_p == 1 && c->min_p > 0)
+        n = sampler_min_p_ids(s);
+    return n > 0 ? sampler_draw_few(s, n) : sampler_draw_from_many(s);
 }
 
 int32_t sampler_pick(struct sampler *s, const float *logits) {
-    const struct sampler_config *c = &s->config;
     int32_t id;
     sampler_begin(s, logits);
-    if (!isfinite(s->scan.top)) {
-        id = sampler_draw_infinite(s, c->temperature == 0 ? 0 : (double)rng_uniform(&s->rng));
-    } else if (c->temperature == 0) {
+    if (!isfinite(s->scan.top))
+        id = sampler_draw_infinite(s);
+    else if (s->rule.scale == 0)
         id = (int32_t)logit_scan_first_top(&s->scan);
-    } else if (c->top_k > 0 && c->top_k <= LOGIT_BEST_MAX && c->top_k < s->scan.n) {
-        int64_t n = logit_scan_best(&s->scan, c->top_k);
-        id = sampler_draw_sorted(s, n, sampler_candidate_weights(s, n));
-    } else {
-        id = sampler_draw_from_many(s);
-    }
+    else
+        id = sampler_draw(s);
     assert(id >= 0);
-    sampler_see(s, &id, 1);
+    sampler_picked(s, id);
     return id;
+}
+
+void sampler_picked(struct sampler *s, int32_t id) {
+    sampler_see(s, &id, 1);
+    s->rule.number++;
+}
+
+struct pick_rule sampler_rule(const struct sampler *s) {
+    return s->rule;
 }

@@ -3,10 +3,11 @@
  * Order as in Hugging Face transformers: repetition penalty, temperature, top-k, top-p, min-p, then one draw. Ties
  * at the edge of top-k go to smaller ids. Banned ids (landmark, pad, mask, those without text) are never picked.
  * NaN ranks below all numbers, and -infinity is picked only when no logit is above it. The same logits and seed give
- * the same ids on every target. One thread at a time per sampler. */
+ * the same ids on every target, and on a GPU (kernels/pick/pick.h): weights are integers. An id that is less likely
+ * than 2^-29 of the likeliest one is never picked. One thread at a time per sampler. */
 #pragma once
-#include "base/rng.h"
 #include "base/status.h"
+#include "kernels/pick/pick_rule.h"
 #include <stdint.h>
 
 struct sampler_config {
@@ -28,3 +29,6 @@ void sampler_free(struct sampler *s);
 /* Ids of the text so far, for the penalty; sampler_pick adds its result itself. */
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n);
 int32_t sampler_pick(struct sampler *s, const float *logits);
+/* The rule of the next pick, for a device that makes it, and the id that came of it. */
+struct pick_rule sampler_rule(const struct sampler *s);
+void sampler_picked(struct sampler *s, int32_t id);

@@ -11,7 +11,7 @@
 #pragma once
 #include "kernels/decode_step/decode_step.h"
 
-enum { DECODE_ROWS_MAX = 64 };
+enum { DECODE_ROWS_MAX = 64, DECODE_ROWS_CALLS = 4 };
 
 /* Activations of DECODE_ROWS_MAX rows. One thread at a time. */
 struct decode_rows;
@@ -28,6 +28,7 @@ struct decode_row {
     unsigned char *ring;
     int64_t ring_step;
     int32_t ring_rows, id;
+    const int32_t *picked;               /* the id, if an earlier op writes it; NULL: `id` */
     float *logits;                       /* [V], or within the device's reach (device_reach); NULL: not wanted */
     void *lower;                         /* [d] in bf16: the input of the first layer of group 0; NULL: not wanted */
     /* What each group reads, as decode_step_fusion: slot and weight [k]; k 0: nothing. */
@@ -39,6 +40,6 @@ struct decode_row {
         int32_t k, slot_rows, live_rows, off_by_one;
     } chunks[DECODE_STEP_GROUPS_MAX];
 };
-/* 1 <= n <= DECODE_ROWS_MAX rows of different texts (a text's rows would have to see each other's keys). Wait for the
- * device before the next call. The results have the same bits each time. */
+/* 1 <= n <= DECODE_ROWS_MAX rows of different texts (a text's rows would have to see each other's keys). At most
+ * DECODE_ROWS_CALLS calls at a time: before another one, wait for the first of them. The same bits each time. */
 void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n);

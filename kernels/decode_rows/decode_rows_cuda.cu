@@ -31,7 +31,8 @@ struct decode_rows {
     size_t bytes;
     float *x, *sum, *qkv;
     bf16 *att, *act;
-    struct decode_row *texts, *staging; /* on the device; pinned */
+    struct decode_row *texts, *staging; /* on the device; pinned: [DECODE_ROWS_CALLS, DECODE_ROWS_MAX], in turns */
+    unsigned calls;
     struct device_replay *replays[ROWS_SIZES][ROWS_KINDS];
 };
 
@@ -95,7 +96,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     launch_next();
     const struct decode_row &text = texts[blockIdx.x];
     const bool is = text.position >= 0;
-    const int64_t id = text.id;
+    const int64_t id = is && text.picked ? *text.picked : text.id;
     for (int i = threadIdx.x; i < d; i += ROWS_THREADS)
         x[(int64_t)blockIdx.x * d + i] = is ? to_float(table[id * d + i]) : 0.0f;
 }
@@ -184,10 +185,11 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
     assert(n >= 1 && n <= DECODE_ROWS_MAX);
     for (; pass.rows < n; pass.rows *= 2)
         size++;
-    memcpy(r->staging, rows, (size_t)n * sizeof *rows);
+    struct decode_row *staging = r->staging + r->calls++ % DECODE_ROWS_CALLS * DECODE_ROWS_MAX;
+    memcpy(staging, rows, (size_t)n * sizeof *rows);
     for (int i = n; i < pass.rows; i++) {
-        r->staging[i] = {};
-        r->staging[i].position = -1;
+        staging[i] = {};
+        staging[i].position = -1;
     }
     for (int i = 0; i < n; i++) {
         assert(rows[i].position < 0 || rows[i].ring_rows > r->window);
@@ -195,7 +197,7 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
         for (int g = 0; g < DECODE_STEP_GROUPS_MAX; g++)
             if (rows[i].chunks[g].k > 0) pass.kind |= ROWS_FUSED;
     }
-    (void)cudaMemcpyAsync(r->texts, r->staging, (size_t)pass.rows * sizeof *rows, cudaMemcpyHostToDevice,
+    (void)cudaMemcpyAsync(r->texts, staging, (size_t)pass.rows * sizeof *rows, cudaMemcpyHostToDevice,
                           device_cuda_stream(r->dev));
     device_cuda_check(r->dev, "decode_rows.upload");
     device_replay_run(r->dev, &r->replays[size][pass.kind], rows_issue, &pass);
@@ -243,7 +245,7 @@ static enum status rows_prepare(struct decode_rows *r, const struct decode_step_
     r->embed = c->embed, r->final_norm = c->final_norm;
     r->d = (int)c->embed.cols, r->f = (int)c->layers[0].down.cols;
     TRY(carve_device(r->dev, &r->memory, &r->bytes, rows_layout, r));
-    return device_allocate_host(r->dev, &r->staging, DECODE_ROWS_MAX);
+    return device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS * DECODE_ROWS_MAX);
 }
 
 enum status decode_rows_create(struct decode_rows **out, struct device *dev, const struct decode_step_config *config) {

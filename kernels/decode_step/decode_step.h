@@ -47,7 +47,11 @@ struct decode_step_output {
      * layer. keys [d]: the input of layer key_layer's MLP after its norm (layers count from 1). */
     void *inputs, *keys; int key_layer;
 };
-/* Computes id `id` at `position`; the rings hold the positions of its window. */
+/* An id, or memory of the device where an earlier op writes it. */
+struct decode_step_id { int32_t id; const int32_t *picked; };         /* picked NULL: id */
+/* Computes the id at `position`; the rings hold the positions of its window. */
+void decode_step_run_id(struct decode_step *t, const struct decode_step_output *out, struct decode_step_id id,
+                        int64_t position, const struct decode_step_fusion *fusions);
 void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions);
 

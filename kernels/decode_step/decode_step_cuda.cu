@@ -21,7 +21,15 @@
 #include "kernels/decode_step/decode_step_pack.cuh"
 extern "C" {
 #include "base/memory.h"
-#include "kernels/decode_step/decode_step.h"
+#include "kernels/decode_step/decode_step_internal.h"
+}
+
+/* A step that was launched early (decode_step_early) waits here for the kernels before it. Only weights are read
+ * sooner. */
+static __device__ __forceinline__ void step_wait_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 template <int DIM, int STRIPS, int UNITS> struct step_memory {
@@ -53,10 +61,12 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     if (KEYS && blockIdx.x == 0 && threadIdx.x == 0)
         asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(t.started) : "memory");
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
+        step_wait_kernels();
         step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
         step_producer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.produce(t);
     } else {
+        step_wait_kernels();
         for (int i = blockIdx.x * STEP_CONSUMER_THREADS + threadIdx.x;
              i < t.exchanges * step_sizes<DIM, STRIPS, UNITS>::P; i += gridDim.x * STEP_CONSUMER_THREADS)
             t.next_exchange_buffer[i] = 0;
@@ -126,6 +136,7 @@ struct decode_step_weights {
     struct device *dev;
     struct step_task task; /* arguments that are the same for all texts and steps */
     const step_kernel *kernel;
+    mutable enum decode_step_early early; /* LATE once the driver has refused another one */
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */
     unsigned char *packed; /* weights, layer after layer, then the norms' */
@@ -161,9 +172,10 @@ static bool decode_step_fits(struct device *dev, const struct decode_step_config
     return true;
 }
 
-/* Cooperative: all blocks run at once, or the launch fails, since blocks wait for each other. */
-static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w,
-                                             cudaLaunchAttribute (&attributes)[2]) {
+/* Cooperative: all blocks run at once, or the launch fails, since blocks wait for each other. Early: the blocks start
+ * while the kernel before, a pick, still runs on a few multiprocessors. It waits for nothing that this step does. */
+static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w, enum decode_step_early early,
+                                             cudaLaunchAttribute (&attributes)[3]) {
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
     attributes[0].val.clusterDim = {STEP_CLUSTER, 1, 1};
@@ -172,7 +184,10 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
     launch.gridDim = dim3((unsigned)w->blocks), launch.blockDim = dim3(STEP_THREADS);
     launch.dynamicSmemBytes = (size_t)device_cuda_shared_bytes(w->dev);
     launch.stream = device_cuda_stream(w->dev);
-    launch.attrs = attributes, launch.numAttrs = 2;
+    attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[2].val.programmaticStreamSerializationAllowed = 1;
+    if (early == DECODE_STEP_EARLY_ALONE) attributes[1] = attributes[2];
+    launch.attrs = attributes, launch.numAttrs = early == DECODE_STEP_EARLY_COOPERATIVE ? 3 : 2;
     return launch;
 }
 
@@ -180,11 +195,11 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
 static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int f, int dim) {
     int strips = (d + 255) / 256, shared = device_cuda_shared_bytes(w->dev);
     for (const step_kernel &k : decode_step_kernels) {
-        cudaLaunchAttribute attributes[2];
+        cudaLaunchAttribute attributes[3];
         int clusters = 0;
         if (k.dim != dim || k.strips < strips) continue;
         w->blocks = STEP_CLUSTER;
-        cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
+        cudaLaunchConfig_t launch = decode_step_launch(w, DECODE_STEP_LATE, attributes);
         for (const void *kernel : k.kernel) {
             int fit = 0;
             if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
@@ -273,7 +288,7 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     if (!decode_step_fits(dev, config)) return STATUS_OK;
     struct decode_step_weights *w = NULL;
     TRY(memory_allocate_zero(&w, 1));
-    w->dev = dev;
+    w->dev = dev, w->early = DECODE_STEP_EARLY_COOPERATIVE;
     int64_t d = config->embed.cols;
     enum status status = STATUS_OK;
     bool serves = decode_step_select_kernel(w, (int)d, (int)config->layers[0].gate_up.rows / 2, (int)d / config->heads);
@@ -283,6 +298,10 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     else
         decode_step_weights_free(w);
     return status;
+}
+
+void decode_step_set_early(struct decode_step_weights *w, enum decode_step_early early) {
+    w->early = early;
 }
 
 void decode_step_weights_free(struct decode_step_weights *w) {
@@ -324,10 +343,16 @@ void decode_step_free(struct decode_step *t) {
 
 void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions) {
+    decode_step_run_id(t, out, {id, NULL}, position, fusions);
+}
+
+void decode_step_run_id(struct decode_step *t, const struct decode_step_output *out, struct decode_step_id id,
+                        int64_t position, const struct decode_step_fusion *fusions) {
     const struct decode_step_weights *w = t->weights;
     struct step_task task = t->task;
     int64_t begin = position > w->window ? position - w->window : 0;
-    task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys, task.id = id;
+    task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
+    task.id = id.id, task.picked = id.picked;
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),
     task.keys = (int)(position - begin) + 1;
@@ -350,9 +375,16 @@ void decode_step_run(struct decode_step *t, const struct decode_step_output *out
                           f->pool.off_by_one};
     }
     void *arguments[] = {&task};
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t launch = decode_step_launch(w, attributes);
-    cudaError_t error = cudaLaunchKernelExC(&launch, w->kernel->kernel[out->keys != NULL], arguments);
+    cudaLaunchAttribute attributes[3];
+    const void *kernel = w->kernel->kernel[out->keys != NULL];
+    cudaLaunchConfig_t launch = decode_step_launch(w, id.picked ? w->early : DECODE_STEP_LATE, attributes);
+    cudaError_t error = cudaLaunchKernelExC(&launch, kernel, arguments);
+    if (error != cudaSuccess && id.picked && w->early != DECODE_STEP_LATE) {
+        (void)cudaGetLastError();
+        w->early = DECODE_STEP_LATE;
+        launch = decode_step_launch(w, w->early, attributes);
+        error = cudaLaunchKernelExC(&launch, kernel, arguments);
+    }
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
     if (out->keys) t->at += STEP_WARPS, t->steps++;

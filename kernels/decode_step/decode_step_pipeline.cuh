@@ -48,6 +48,7 @@ struct step_task {
     int exchanges;
     float *logits;
     bf16 *inputs;
+    const int32_t *picked; /* the id, if another kernel has written it; NULL: `id` */
     int row, first, keys, ring; /* rows of the ring: the position's, its window's first; keys in the window */
     int n_layers, d, f, heads, vocab, id;
     int capacity;     /* bytes of the ring of weights */

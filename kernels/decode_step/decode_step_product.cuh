@@ -62,9 +62,10 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         return lane + 32 * pair < COLUMNS / 2 && warp * COLUMNS + 2 * lane + 64 * pair < cols;
     }
     __device__ __forceinline__ void begin() {
+        const int id = t.picked ? *t.picked : t.id;
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            const bf16 *from = t.embed + (int64_t)t.id * t.d + warp * COLUMNS + 2 * lane + 64 * i;
+            const bf16 *from = t.embed + (int64_t)id * t.d + warp * COLUMNS + 2 * lane + 64 * i;
             unsigned both = has(i, t.d) ? *(const unsigned *)from : 0;
             x[i] = make_float2(step_low(both), step_high(both));
         }

@@ -8,6 +8,7 @@
 #include <string.h>
 extern "C" {
 #include "base/memory.h"
+#include "kernels/device/idle_blocks.h"
 }
 
 extern "C" {
@@ -28,6 +29,7 @@ static const struct ops ops_cuda = {
     .lexical_scan = &lexical_scan_cuda,
     .token_memory = &token_memory_cuda,
     .next_token = &next_token_cuda,
+    .pick = &pick_cuda,
     .bert = &bert_cuda,
     .state_gate = &state_gate_cuda,
     .landmark_attention = &landmark_attention_cuda,
@@ -35,6 +37,8 @@ static const struct ops ops_cuda = {
 }
 
 enum { SCRATCH_BYTES = 1 << 30 };
+/* Of released memory that is kept: sessions of a server. */
+static const size_t IDLE_BYTES = (size_t)4 << 30, IDLE_HOST_BYTES = (size_t)256 << 20;
 
 /* The architecture that the loaded code was compiled for. A build may have code for an older GPU (sm_80's code on a
  * newer one), and then some kernels are empty. So the code's architecture decides, not the GPU's. */
@@ -61,6 +65,8 @@ struct device_cuda {
     struct device_rope rope;
     int gpu, processors, shared_bytes, checked;
     struct code_kind code;
+    struct idle_blocks idle, idle_host;
+    bool host_used; /* ops may still use an idle block of pinned memory */
     char fault[256]; /* "": none yet */
     enum status fault_status;
 };
@@ -166,29 +172,62 @@ static enum status out_of_memory(size_t bytes, cudaError_t error) {
                 (double)bytes / (1 << 30), (double)available / (1 << 30), (double)all / (1 << 30));
 }
 
+static void drop_idle(struct device_cuda *s) {
+    for (void *memory; (memory = idle_blocks_drop(&s->idle)) != NULL;)
+        (void)cudaFree(memory);
+    for (void *memory; (memory = idle_blocks_drop(&s->idle_host)) != NULL;)
+        (void)cudaFreeHost(memory);
+}
+
 static enum status cuda_allocate(struct device *dev, void **out, size_t bytes) {
-    void *memory = NULL;
-    cudaError_t error = cudaMalloc(&memory, bytes ? bytes : 1);
-    if (error != cudaSuccess) return out_of_memory(bytes, error);
-    keep_error(dev, "clearing new memory", cudaMemsetAsync(memory, 0, bytes ? bytes : 1, state_of(dev)->stream));
+    struct device_cuda *s = state_of(dev);
+    const size_t size = idle_blocks_size(bytes);
+    void *memory = idle_blocks_take(&s->idle, size);
+    if (!memory) {
+        cudaError_t error = cudaMalloc(&memory, size);
+        if (error == cudaErrorMemoryAllocation && s->idle.kept > 0) {
+            (void)cudaGetLastError();
+            drop_idle(s);
+            error = cudaMalloc(&memory, size);
+        }
+        if (error != cudaSuccess) return out_of_memory(bytes, error);
+        (void)idle_blocks_add(&s->idle, memory, size); /* else it is freed when it is released */
+    }
+    keep_error(dev, "clearing new memory", cudaMemsetAsync(memory, 0, bytes ? bytes : 1, s->stream));
     *out = memory;
     return STATUS_OK;
 }
 
+/* The next owner's ops come after those that still use the memory, since all are in one stream. cudaFree waits. */
 static void cuda_release(struct device *dev, void *memory) {
-    keep_error(dev, "release", cudaFree(memory)); /* waits for kernels that may still use it */
+    struct device_cuda *s = state_of(dev);
+    if (s->fetching) keep_error(dev, "release", cudaStreamSynchronize(s->fetches));
+    if (!idle_blocks_keep(&s->idle, memory)) keep_error(dev, "release", cudaFree(memory));
 }
 
 static enum status cuda_allocate_host(struct device *dev, void **out, size_t bytes) {
-    (void)dev;
-    cudaError_t error = cudaMallocHost(out, bytes ? bytes : 1);
+    struct device_cuda *s = state_of(dev);
+    const size_t size = idle_blocks_size(bytes);
+    *out = idle_blocks_take(&s->idle_host, size);
+    if (*out && s->host_used) { /* the new owner may write it at once */
+        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->stream));
+        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->fetches));
+        s->host_used = false;
+    }
+    if (*out) return STATUS_OK;
+    cudaError_t error = cudaMallocHost(out, size);
+    if (error == cudaSuccess) (void)idle_blocks_add(&s->idle_host, *out, size);
     if (error == cudaSuccess) return STATUS_OK;
     (void)cudaGetLastError();
     return fail(STATUS_NO_MEMORY, "GPU: %zu bytes of pinned memory: %s", bytes, cudaGetErrorString(error));
 }
 
+/* Without a wait, so that the end of one text does not delay the others. */
 static void cuda_release_host(struct device *dev, void *memory) {
-    keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
+    struct device_cuda *s = state_of(dev);
+    s->host_used = true;
+    if (!idle_blocks_keep(&s->idle_host, memory))
+        keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
 }
 
 static void *cuda_reach(struct device *dev, void *memory) {
@@ -334,6 +373,9 @@ static void cuda_close(struct device *dev) {
     struct device_cuda *s = state_of(dev);
     if (s->stream) (void)cudaStreamSynchronize(s->stream);
     blas_cuda_close(s->blas);
+    drop_idle(s);
+    idle_blocks_release(&s->idle);
+    idle_blocks_release(&s->idle_host);
     (void)cudaFree(s->rope.cosine);
     (void)cudaFree(s->scratch);
     (void)cudaFree(s->counters);
@@ -437,6 +479,7 @@ static enum status open_device(struct device **out, int threads, bool beside) {
     TRY(find_gpu(&found));
     TRY(memory_allocate_zero(&m, 1));
     m->state = found;
+    m->state.idle.limit = IDLE_BYTES, m->state.idle_host.limit = IDLE_HOST_BYTES;
     m->device = {.ops = &ops_cuda, .runtime = &runtime, .threads = NULL, .state = &m->state, .name = "cuda"};
     enum status status = threads_create(&m->device.threads, threads);
     if (status == STATUS_OK) status = open_parts(&m->state, beside);

@@ -14,22 +14,28 @@
  * batch    tokens/s of each number of --batch texts (1,8,32), computed together (decoder/batch/decoder_batch.h) and one
  * by one,
  * --tokens each after prompts of about 100 and of about 1000 ids, chunk ends included; logits in this process's memory.
- * A third figure has a token of each text sampled (temperature 1) after each pass, on up to 16 threads.
+ * A third figure has a token of each text sampled (temperature 1) after each pass, on up to 16 threads. A fourth, on a
+ * GPU, has the ids picked there, and the next pass queued before they are known here (decoder/batch/decoder_ahead.h).
+ * decode has the same for one text: greedy, and with top-p.
  *
  * CSV, a row a case. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/batch/decoder_batch.h"
+#include "decoder/decoder_internal.h"
 #include "decoder/logits/sampler.h"
 #include "indexer/retrieve/retriever.h"
+#include "kernels/decode_step/decode_step_internal.h"
 #include "tests/bench/result.h"
+#include "tests/bench/text/picked.h"
 #include "tests/test.h"
 
 struct options {
     const char *device, *batch;
     enum dtype type;
     int64_t tokens, chunks;
+    bool picked;
 };
 
 struct model {
@@ -163,6 +169,53 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     free(ids), free(took);
 }
 
+/* The same with ids that the GPU picks. */
+static void decode_picked(const struct model *m, const struct options *o, struct decoder *d, const char *what,
+                          struct retriever *r, double rate) {
+    const struct sampler_config configs[] = {{.top_p = 1}, {.temperature = 0.8F, .top_p = 0.95F, .seed = 3}};
+    static const char *const names[] = {"greedy", "top-p 0.95"};
+    enum { PROMPT = 1008 };
+    double *took = malloc((size_t)o->tokens * sizeof *took), bytes = 0;
+    int32_t *ids = malloc(PROMPT * sizeof *ids);
+    struct rng rng = rng_make(1, 0);
+    CHECK(took && ids);
+    for (int i = 0; i < params_count(m->params); i++) {
+        const struct param *p = params_at(m->params, i);
+        if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
+    }
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
+    for (size_t c = 0; c < ARRAY_LEN(configs); c++) {
+        struct decoder_state *s;
+        struct picked p;
+        if (r) chunk_retriever_reset(r, -1, 0);
+        CHECK_OK(decoder_state_create(&s, d, r));
+        CHECK_OK(decoder_forward(s, &(struct decoder_output){0}, ids, PROMPT));
+        if (getenv("DRT_STEP_EARLY") && d->step_weights)
+            decode_step_set_early(d->step_weights, (enum decode_step_early)atoi(getenv("DRT_STEP_EARLY")));
+        picked_open(&p, m->dev, s, &configs[c], m->config.vocab_size);
+        for (int i = 0; i < 5; i++)
+            picked_next(&p);
+        const double start = clock_seconds();
+        for (int64_t i = 0; i < o->tokens; i++) {
+            const double before = clock_seconds();
+            picked_next(&p);
+            took[i] = clock_seconds() - before;
+        }
+        const double mean = (clock_seconds() - start) / (double)o->tokens;
+        CHECK_OK(device_sync(m->dev));
+        result_value("us", mean * 1e6, "token picked on the GPU, %s, mean with chunk ends, %s", names[c], what);
+        qsort(took, (size_t)o->tokens, sizeof *took, compare);
+        printf("decode,%s, picked on the GPU: %s,%.1f us mean,%.1f median,%.1f best,%.1f p99,limit %.1f us\n", what,
+               names[c], mean * 1e6, took[o->tokens / 2] * 1e6, took[0] * 1e6, took[o->tokens * 99 / 100] * 1e6,
+               bytes / rate * 1e6);
+        fflush(stdout);
+        picked_close(&p);
+        decoder_state_free(s);
+    }
+    free(took), free(ids);
+}
+
 static void prefill_run(const struct model *m, struct decoder *d, struct encoder *e, const char *what) {
     enum { TEXT = 8064, FRONT = 10 };
     struct rng rng = rng_make(2, 0);
@@ -202,7 +255,7 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
 
 /* ---- several texts ---- */
 
-enum batch_kind { BATCH_APART, BATCH_TOGETHER, BATCH_SAMPLED, BATCH_KINDS };
+enum batch_kind { BATCH_APART, BATCH_TOGETHER, BATCH_SAMPLED, BATCH_PICKED, BATCH_KINDS };
 
 struct batch {
     const struct model *m;
@@ -215,9 +268,10 @@ struct batch {
     struct sampler *sampler[DECODER_BATCH_MAX];
     float *logits[DECODER_BATCH_MAX];
     int32_t next[DECODER_BATCH_MAX];
+    struct picked picked[DECODER_BATCH_MAX]; /* of BATCH_PICKED */
 };
 
-static void batch_begin(struct batch *b, int64_t prompt) {
+static void batch_begin(struct batch *b, int64_t prompt, int kind) {
     const struct model *m = b->m;
     const struct chunk_retriever_config how = {.device = m->dev,
                                                .model = &m->config,
@@ -240,12 +294,17 @@ static void batch_begin(struct batch *b, int64_t prompt) {
         CHECK_OK(device_allocate_host(m->dev, &b->logits[i], (size_t)m->config.vocab_size));
         b->next[i] = ids[i];
         CHECK_OK(decoder_forward(b->state[i], &(struct decoder_output){0}, ids, prompt + 2 * i));
+        if (kind != BATCH_PICKED) continue;
+        picked_open(&b->picked[i], m->dev, b->state[i], &sampler, m->config.vocab_size);
+        b->picked[i].id = ids[i];
     }
     free(ids);
 }
 
-static void batch_end(struct batch *b) {
+static void batch_end(struct batch *b, int kind) {
+    CHECK_OK(device_sync(b->m->dev));
     for (int i = 0; i < b->n; i++) {
+        if (kind == BATCH_PICKED) picked_close(&b->picked[i]);
         decoder_state_free(b->state[i]);
         if (b->retriever[i]) b->retriever[i]->free(b->retriever[i]);
         sampler_free(b->sampler[i]);
@@ -260,12 +319,15 @@ static void batch_sample(void *context, int64_t begin, int64_t end, int worker) 
         b->next[i] = sampler_pick(b->sampler[i], b->logits[i]);
 }
 
-static void batch_round(struct batch *b, enum batch_kind kind) {
+static void batch_round(struct batch *b, int kind) {
     struct decoder_state *states[DECODER_BATCH_MAX];
     float *logits[DECODER_BATCH_MAX];
     int32_t ids[DECODER_BATCH_MAX];
     int in = 0;
     const bool alone = b->n == 1 && !b->m->dev->shares_memory; /* as generation_batch does it */
+    if (kind == BATCH_PICKED && alone) picked_next(&b->picked[0]);
+    if (kind == BATCH_PICKED && !alone) picked_batch(b->picked, b->n);
+    if (kind == BATCH_PICKED) return;
     for (int i = 0; i < b->n; i++)
         if (kind != BATCH_APART && !alone && decoder_batch_takes(b->state[i]))
             states[in] = b->state[i], logits[in] = b->logits[i], ids[in++] = b->next[i];
@@ -277,12 +339,14 @@ static void batch_round(struct batch *b, enum batch_kind kind) {
 }
 
 static void batch_run(struct batch *b, const struct options *o, int64_t prompt, const char *what) {
-    static const char *const names[BATCH_KINDS] = {"one by one", "together", "together and sampled"};
-    double rate[BATCH_KINDS], *took = malloc((size_t)o->tokens * sizeof *took);
+    static const char *const names[BATCH_KINDS] = {"one by one", "together", "together and sampled",
+                                                   "together and picked on the GPU"};
+    double rate[BATCH_KINDS] = {0}, *took = malloc((size_t)o->tokens * sizeof *took);
     CHECK(took);
     printf("batch,%s,%d texts after %lld ids", what, b->n, (long long)prompt);
-    for (enum batch_kind kind = 0; kind < BATCH_KINDS; kind++) {
-        batch_begin(b, prompt);
+    const int kinds = b->m->dev->shares_memory ? BATCH_PICKED : BATCH_KINDS;
+    for (int kind = 0; kind < kinds; kind++) {
+        batch_begin(b, prompt, kind);
         for (int i = 0; i < 4; i++) /* kernels are recorded with their second use */
             batch_round(b, kind);
         b->fed = 0;
@@ -299,12 +363,15 @@ static void batch_run(struct batch *b, const struct options *o, int64_t prompt, 
         printf(",%s %.0f tokens/s (%.1f us median %.1f best)", names[kind], rate[kind], took[o->tokens / 2] * 1e6,
                took[0] * 1e6);
         fflush(stdout);
-        batch_end(b);
+        batch_end(b, kind);
     }
     printf(",%.2f times,%.0f %% in batches\n", rate[BATCH_TOGETHER] / rate[BATCH_APART],
            100.0 * b->fed / (double)(o->tokens * b->n));
     result_value("tokens/s", rate[BATCH_SAMPLED], "%d texts after %lld ids, %s, sampled", b->n, (long long)prompt,
                  what);
+    if (!b->m->dev->shares_memory)
+        result_value("tokens/s", rate[BATCH_PICKED], "%d texts after %lld ids, %s, picked on the GPU", b->n,
+                     (long long)prompt, what);
     free(took);
 }
 
@@ -327,7 +394,7 @@ static void batch_runs(const struct model *m, struct decoder *d, struct encoder 
     free(b);
 }
 
-/* rate 0: prefill; below: batches. */
+/* rate 0: prefill; below: batches. options.picked: only the ids that the GPU picks. */
 static void decode_base(struct device *dev, const struct options *o, double rate) {
     struct model m;
     struct decoder *d;
@@ -336,8 +403,9 @@ static void decode_base(struct device *dev, const struct options *o, double rate
          "\"decoder_layers\": [12], \"slide_window\": 512, \"rms_norm_eps\": 1e-5}");
     CHECK_OK(decoder_create(&d, dev, &m.config, &m.weights, 0));
     if (rate > 0) {
-        decode_run(&m, o, d, "warm-up", NULL, 16, rate);
-        decode_run(&m, o, d, "base", NULL, 16, rate);
+        if (!o->picked) decode_run(&m, o, d, "warm-up", NULL, 16, rate);
+        if (!o->picked) decode_run(&m, o, d, "base", NULL, 16, rate);
+        if (!dev->shares_memory) decode_picked(&m, o, d, "base", NULL, rate);
     } else if (rate < 0) {
         batch_runs(&m, d, NULL, o, "base");
     } else {
@@ -376,6 +444,7 @@ static void decode_drt(struct device *dev, const struct options *o, double rate)
                                              .cache_chunks = i == 2 ? 1 : 0};
         CHECK_OK(chunk_retriever_create(&r, &how));
         decode_run(&m, o, d, names[i], r, i == 2 ? 64 : 16, rate);
+        if (i == 1 && !dev->shares_memory) decode_picked(&m, o, d, names[i], r, rate);
         r->free(r);
     }
     encoder_free(e);
@@ -468,6 +537,10 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "decode") == 0) {
             decode_base(dev, &o, rate);
             decode_drt(dev, &o, rate);
+        } else if (strcmp(argv[i], "picked") == 0) {
+            o.picked = true;
+            decode_base(dev, &o, rate);
+            o.picked = false;
         } else if (strcmp(argv[i], "batch") == 0) {
             decode_base(dev, &o, -1);
             decode_drt(dev, &o, -1);

@@ -28,6 +28,7 @@ static const struct {
     FAMILY(landmark_attention),
     FAMILY(lexical_scan),
     FAMILY(next_token),
+    FAMILY(pick),
 };
 
 /* The number of functions that the family's test programs (test_<name>.c, and test_<name>_*.c) call. Raise it when you
@@ -55,12 +56,13 @@ static const struct {
     {"landmark_attention", 3},
     {"lexical_scan", 1},
     {"next_token", 1},
+    {"pick", 1},
 };
 
 /* Run by hand: from the repository's root. */
 static bool has_program(const char *name) {
-    static const char *const folders[] = {"attention", "landmark",  "lexical", "linear",
-                                          "memory",    "pointwise", "search"}; /* as in kernels/ */
+    static const char *const folders[] = {"attention", "landmark", "lexical",   "linear",
+                                          "memory",    "pick",     "pointwise", "search"}; /* as in kernels/ */
     const char *source = getenv("DRT_SOURCE");
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         char path[1024];

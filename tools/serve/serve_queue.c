@@ -4,14 +4,13 @@
  * only some hundred microseconds, so several threads sample its tokens and write them into the answers. */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/system/processors.h"
 #include "base/system/threads.h"
 #include "tools/serve/serve_job.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { LOOKUPS = 4 /* between two rounds */, SAMPLERS = 16 };
+enum { LOOKUPS = 4 }; /* between two rounds */
 
 struct job_list {
     struct job *first, **last;
@@ -190,11 +189,10 @@ static void queue_release(struct serve_queue *q) {
     memory_free(q);
 }
 
-/* The processors of a CPU model are busy with the batches: more threads would only take turns with them. */
+/* One is the default. On a CPU the processors are busy with the batches: more threads would only take turns with them.
+ * A GPU picks ids itself and computes the next round meanwhile, and to wake threads takes longer than they save. */
 static enum status queue_samplers(struct serve_queue *q) {
-    int64_t n = q->serve->options.sample_threads;
-    if (n == 0) n = strcmp(q->serve->model.info.device, "cpu") == 0 ? 1 : SAMPLERS;
-    if (n > processors_available() && q->serve->options.sample_threads == 0) n = processors_available();
+    const int64_t n = q->serve->options.sample_threads;
     return n > 1 ? threads_create(&q->samplers, (int)n) : STATUS_OK;
 }
 

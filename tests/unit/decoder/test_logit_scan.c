@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "decoder/logits/logit_scan.h"
+#include "kernels/pick/pick_rule.h"
 #include "tests/test.h"
 #include <float.h>
 
@@ -32,24 +33,22 @@ static void drop(struct world *w) {
     memory_free(w->logits);
 }
 
-static void test_exp(void) {
-    static float x[N_MAX / LOGIT_BLOCK * LOGIT_BLOCK], y[ARRAY_LEN(x)];
+/* Units have the bits of pick_unit, which tests/twins/pick tests. */
+static void test_units(void) {
+    static float x[N_MAX / LOGIT_BLOCK * LOGIT_BLOCK];
+    static uint32_t y[ARRAY_LEN(x)];
+    const float odd[] = {NAN, -INFINITY, -88, -1e30F, -FLT_MAX, -20.79F, -20.8F};
+    const float scales[] = {1.4426950F, 0.3F, FLT_MAX};
     const int64_t n = ARRAY_LEN(x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = -86 * (float)i / (float)(n - 1);
-    logit_weights(y, x, n, 0, 1);
-    CHECK(y[0] == 1);
-    for (int64_t i = 0; i < n; i++)
-        CHECK(fabs((double)y[i] / exp((double)x[i]) - 1) < 2e-7 - 1.3e-7 * (double)x[i]); /* x log2(e) is rounded */
-    const float odd[] = {NAN, -INFINITY, -88, -1e30F, -FLT_MAX};
-    for (int64_t i = 0; i < n; i++)
-        x[i] = odd[i % 5];
-    logit_weights(y, x, n, 0, 1);
-    for (int64_t i = 0; i < n; i++)
-        CHECK(y[i] == 0);
-    x[0] = 5, x[1] = 4; /* the smallest temperatures: no weight but that of the best */
-    logit_weights(y, x, n, 5, 1e-42F);
-    CHECK(y[0] == 1 && y[1] == 0);
+    for (size_t c = 0; c < 3 * ARRAY_LEN(scales); c++) {
+        const float scale = scales[c / 3], top = c % 3 == 0 ? 0 : 7.25F;
+        for (int64_t i = 0; i < n; i++)
+            x[i] = c % 3 == 2 ? odd[i % 7] : top - 24 * (float)i / (float)(n - 1);
+        logit_units(y, x, n, top, scale);
+        for (int64_t i = 0; i < n; i++)
+            CHECK_EQ(y[i], pick_unit(x[i], top, scale));
+    }
+    CHECK(logit_scale(1e-42F) == FLT_MAX && logit_scale(1) == 1.44269504F);
 }
 
 static void test_tops(struct world *w) {
@@ -68,39 +67,37 @@ static void test_tops(struct world *w) {
         CHECK(!(w->logits[i] == top));
 }
 
-/* Draws over the running sums find each id about where its weight is, and none without a weight. */
-static void check_find(const struct world *w, const double *weights, double total) {
-    double before = 0;
+/* Draws over the running sums find each id where its unit is. */
+static void check_find(const struct world *w, const uint32_t *units, uint64_t total) {
+    uint64_t before = 0;
     for (int64_t id = 0; id < w->n; id++) {
-        const double middle = before + weights[id] / 2;
-        before += weights[id];
-        if (weights[id] > 1e-4 * total) CHECK_EQ(logit_scan_find(&w->scan, middle), id);
+        if (units[id] > 0) CHECK_EQ(logit_scan_find(&w->scan, before), id);
+        before += units[id];
+        if (units[id] > 0) CHECK_EQ(logit_scan_find(&w->scan, before - 1), id);
     }
-    for (int i = 0; i < 50; i++)
-        CHECK(weights[logit_scan_find(&w->scan, total * i / 50)] > 0);
-    CHECK(fabs(before - total) < 1e-6 * total);
+    CHECK(before == total);
 }
 
 static void test_sums(struct world *w) {
-    static double weights[N_MAX];
-    const float temperature = 0.7F;
+    static uint32_t units[N_MAX];
+    const float scale = logit_scale(0.7F);
+    double sum = 0;
     for (int64_t i = 0; i < w->n; i++) {
-        weights[i] = exp(((double)w->logits[i] - (double)w->scan.top) / (double)temperature);
-        if (isnan(weights[i])) weights[i] = 0;
+        units[i] = pick_unit(w->logits[i], w->scan.top, scale);
+        if (w->logits[i] > -INFINITY) sum += exp((double)w->logits[i] - (double)w->scan.top);
     }
-    double total = logit_scan_weigh(&w->scan, temperature);
-    for (int64_t i = 0; i < w->n; i++)
-        CHECK(fabs((double)w->scan.weights[i] - weights[i]) <= 6e-6 * weights[i] + 1e-36);
-    check_find(w, weights, total);
+    CHECK(fabs(logit_scan_weigh(&w->scan) - sum) < 1e-6 * sum);
+    check_find(w, units, logit_scan_units(&w->scan, scale));
     /* Those before an id: greater logits, and equal ones in earlier blocks. */
     int64_t id = (int64_t)rng_below(&w->rng, (uint64_t)w->n);
-    const float logit = w->logits[id], least = 1e-5F;
+    const float logit = w->logits[id];
+    const uint32_t least = 1 + (uint32_t)rng_below(&w->rng, 9999);
     if (isnan(logit) || logit == w->scan.top) return;
     for (int64_t i = 0; i < w->n; i++) {
         const bool before = i / LOGIT_BLOCK <= id / LOGIT_BLOCK ? w->logits[i] >= logit : w->logits[i] > logit;
-        if (!before || w->scan.weights[i] < least) weights[i] = 0;
+        if (!before || units[i] < least) units[i] = 0;
     }
-    check_find(w, weights, logit_scan_narrow(&w->scan, logit, id, least));
+    check_find(w, units, logit_scan_narrow(&w->scan, logit, id, least));
 }
 
 static int compare(const void *a, const void *b) {
@@ -128,6 +125,22 @@ static void test_best(struct world *w, int64_t k) {
         CHECK_EQ(rank, i);
         CHECK(logit_key_logit(w->scan.keys[i]) == w->logits[id]);
     }
+}
+
+/* The same ids in their order. */
+static void test_few(struct world *w, int64_t k) {
+    static int64_t best[LOGIT_BEST_MAX];
+    logit_scan_begin(&w->scan, w->logits);
+    logit_scan_tops(&w->scan);
+    const int64_t n = logit_scan_best(&w->scan, k);
+    memcpy(best, w->scan.keys, (size_t)n * sizeof *best);
+    logit_scan_begin(&w->scan, w->logits);
+    logit_scan_tops(&w->scan);
+    CHECK_EQ(logit_scan_few(&w->scan, k), n);
+    for (int64_t i = 1; i < n; i++)
+        CHECK(logit_key_id(w->scan.keys[i]) > logit_key_id(w->scan.keys[i - 1]));
+    qsort(w->scan.keys, (size_t)n, sizeof *w->scan.keys, compare);
+    CHECK(memcmp(best, w->scan.keys, (size_t)n * sizeof *best) == 0);
 }
 
 static void test_kth(struct world *w, int64_t k) {
@@ -172,10 +185,10 @@ static void test_sort(struct rng *rng) {
     }
 }
 
-/* Bits of all weights and running sums, the same on every target and with every width of vectors. Logits are integers
+/* All units and running sums, the same on every target and with every width of vectors. Logits are integers
  * times a power of two, since a compiler may contract what makes other ones. */
 static void test_targets(struct world *w) {
-    const uint64_t expected = 0x5E33890D7FB5C2C0U;
+    const uint64_t expected = 0x2361A3F9E9B20F44U;
     uint64_t hash = 0xCBF29CE484222325U;
     struct rng rng = rng_make(7, 0);
     make(w, 1000, false);
@@ -183,17 +196,11 @@ static void test_targets(struct world *w) {
         w->logits[i] = (float)((int32_t)(rng_u32(&rng) >> 8) - (1 << 23)) * 0x1p-18F;
     logit_scan_begin(&w->scan, w->logits);
     logit_scan_tops(&w->scan);
-    (void)logit_scan_weigh(&w->scan, 0.75F);
-    for (int64_t i = 0; i < w->n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &w->scan.weights[i], sizeof bits);
-        hash = (hash ^ bits) * 0x100000001B3U;
-    }
-    for (int64_t b = 0; b < w->scan.blocks; b++) {
-        uint64_t bits;
-        memcpy(&bits, &w->scan.sums[b], sizeof bits);
-        hash = (hash ^ bits) * 0x100000001B3U;
-    }
+    (void)logit_scan_units(&w->scan, logit_scale(0.75F));
+    for (int64_t i = 0; i < w->n; i++)
+        hash = (hash ^ w->scan.units[i]) * 0x100000001B3U;
+    for (int64_t b = 0; b < w->scan.blocks; b++)
+        hash = (hash ^ w->scan.sums[b]) * 0x100000001B3U;
     if (hash != expected) fprintf(stderr, "hash 0x%016llX\n", (unsigned long long)hash);
     CHECK(hash == expected);
     drop(w);
@@ -203,7 +210,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 192, 257, 1000, N_MAX};
     struct world w = {.rng = rng_make(test_seed(), 0)};
-    test_exp();
+    test_units();
     test_sort(&w.rng);
     test_targets(&w);
     for (size_t i = 0; i < 3 * ARRAY_LEN(sizes); i++) {
@@ -215,6 +222,7 @@ int main(int argc, char **argv) {
         for (size_t k = 0; k < ARRAY_LEN(ks); k++) {
             test_best(&w, ks[k]);
             test_kth(&w, ks[k]);
+            test_few(&w, ks[k]);
         }
         test_gather(&w);
         drop(&w);

@@ -1,0 +1,135 @@
+/* picker.c -- see picker.h. A pick's ticket says which one wrote a result: those that were dropped may write, too. */
+#include "decoder/logits/picker.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include <assert.h>
+#include <stdatomic.h>
+
+enum { PICKER_SLOTS = 2, PICKER_SPINS = 1 << 16 };
+static const double picker_patience = 10; /* seconds, then the device is asked what went wrong */
+
+struct picker {
+    struct device *dev;
+    const struct sampler *sampler;
+    int64_t last, rows;          /* ids that the penalty reads; of the list */
+    uint32_t *banned;            /* these three: memory of the device */
+    int32_t *seen;               /* NULL: no penalty */
+    int32_t *ids;                /* [PICKER_SLOTS] */
+    struct pick_result *results; /* [PICKER_SLOTS], pinned */
+    struct pick_result *there;   /* the device's address of results */
+    uint64_t tickets, ticket[PICKER_SLOTS];
+    unsigned first, queued; /* the slot of the first queued pick is first % PICKER_SLOTS */
+};
+
+static enum status picker_allocate(struct picker *p, const struct sampler_config *c, int vocab_size) {
+    const size_t words = ((size_t)vocab_size + 31) / 32;
+    uint32_t *banned = NULL;
+    enum status status = STATUS_OK;
+    TRY(device_allocate(p->dev, &p->ids, PICKER_SLOTS));
+    TRY(device_allocate_host(p->dev, &p->results, PICKER_SLOTS));
+    p->there = device_reach(p->dev, p->results);
+    assert(p->there);
+    for (int i = 0; i < PICKER_SLOTS; i++)
+        p->results[i].ticket = 0;
+    if (p->rows > 0) TRY(device_allocate(p->dev, &p->seen, (size_t)p->rows));
+    if (c->n_banned == 0) return STATUS_OK;
+    TRY(device_allocate(p->dev, &p->banned, words));
+    TRY(memory_allocate_zero(&banned, words));
+    for (int64_t i = 0; i < c->n_banned; i++)
+        banned[c->banned[i] / 32] |= 1U << (c->banned[i] % 32);
+    device_upload(p->dev, p->banned, banned, words * sizeof *banned);
+    memory_free(banned);
+    return status;
+}
+
+enum status picker_create(struct picker **out, struct device *dev, const struct sampler *sampler,
+                          const struct sampler_config *config, int vocab_size) {
+    struct picker *p;
+    const struct pick_rule rule = sampler_rule(sampler);
+    assert(!dev->shares_memory);
+    TRY(memory_allocate_zero(&p, 1));
+    p->dev = dev, p->sampler = sampler, p->last = rule.repeat_last;
+    p->rows = rule.penalty != 1 ? rule.repeat_last + PICKER_SLOTS : 0;
+    enum status status = picker_allocate(p, config, vocab_size);
+    if (status != STATUS_OK) {
+        picker_free(p);
+        return status;
+    }
+    *out = p;
+    return STATUS_OK;
+}
+
+void picker_free(struct picker *p) {
+    if (!p) return;
+    device_release(p->dev, p->banned); /* waits for picks that are queued */
+    device_release(p->dev, p->seen);
+    device_release(p->dev, p->ids);
+    device_release_host(p->dev, p->results);
+    memory_free(p);
+}
+
+void picker_see(struct picker *p, const int32_t *ids, int64_t n) {
+    int64_t at = sampler_rule(p->sampler).n_seen;
+    picker_drop(p);
+    if (!p->seen) return;
+    if (n > p->rows) ids += n - p->rows, at += n - p->rows, n = p->rows;
+    for (int64_t i = 0, part; i < n; i += part) {
+        const int64_t row = (at + i) % p->rows;
+        part = n - i < p->rows - row ? n - i : p->rows - row;
+        device_upload(p->dev, p->seen + row, ids + i, (size_t)part * sizeof *ids);
+    }
+}
+
+void picker_queue(struct picker *p, struct pick_row *row, const float *logits, bool logprob, int n_best) {
+    const unsigned slot = (p->first + p->queued) % PICKER_SLOTS;
+    assert(p->queued < PICKER_SLOTS && (logprob || n_best == 0));
+    p->ticket[slot] = ++p->tickets;
+    *row = (struct pick_row){.logits = logits,
+                             .rule = sampler_rule(p->sampler),
+                             .banned = p->banned,
+                             .seen = p->seen,
+                             .seen_rows = p->rows,
+                             .id = p->ids + slot,
+                             .result = p->there + slot,
+                             .ticket = p->tickets,
+                             .logprob = logprob,
+                             .n_best = n_best};
+    row->rule.n_seen += p->queued;
+    row->rule.number += p->queued;
+    p->queued++;
+}
+
+int picker_queued(const struct picker *p) {
+    return (int)p->queued;
+}
+
+void picker_drop(struct picker *p) {
+    p->queued = 0;
+}
+
+const int32_t *picker_id(const struct picker *p) {
+    assert(p->queued > 0);
+    return p->ids + (p->first + p->queued - 1) % PICKER_SLOTS;
+}
+
+static bool picker_arrived(const struct pick_result *r, uint64_t ticket) {
+    const bool is = *(const volatile uint64_t *)&r->ticket == ticket;
+    atomic_thread_fence(memory_order_acquire);
+    return is;
+}
+
+enum status picker_wait(struct picker *p, const struct pick_result **out) {
+    const unsigned slot = p->first % PICKER_SLOTS;
+    const struct pick_result *r = &p->results[slot];
+    const double start = clock_seconds();
+    assert(p->queued > 0);
+    /* Without a pause instruction: after some of them a virtual machine's processor is taken away for a while. */
+    for (int64_t spins = 1; !picker_arrived(r, p->ticket[slot]); spins++) {
+        if (spins % PICKER_SPINS || clock_seconds() - start < picker_patience) continue;
+        TRY(device_sync(p->dev));
+        if (!picker_arrived(r, p->ticket[slot])) return fail(STATUS_IO, "GPU: pick: no id came");
+    }
+    p->first++, p->queued--;
+    *out = r;
+    return STATUS_OK;
+}

@@ -1,0 +1,33 @@
+/* test_generation_picks.c -- tests/ref/generation_picks.inc without a GPU: a CPU device that acts as if its memory were
+ * its own, with the decoding kernels as plain loops and the CPU twin of the pick. What this process does between passes
+ * is the same as with a GPU. */
+enum { HIDDEN = 64, FFN = 96, TOKENS = 90, KEYS = 80, LAYERS = 8 };
+#include "tests/ref/generation_picks.inc"
+#include "tests/ref/plain_decode.inc"
+
+static void open_engine(bool base) {
+    const struct engine_config config = {.model = make_model(base),
+                                         .where = {.device = "cpu", .dtype = "f32"},
+                                         .threads = 2,
+                                         .retrieval = !base,
+                                         .decoding = true};
+    CHECK_OK(engine_open(&engine, &config));
+    decoder_free(engine.decoder);
+    encoder_free(engine.encoder);
+    engine.encoder = NULL;
+    engine.device->shares_memory = false;
+    CHECK_OK(decoder_create(&engine.decoder, engine.device, &engine.model.config, &engine.weights, 0));
+    if (!base) CHECK_OK(encoder_create(&engine.encoder, engine.device, &engine.model.config, &engine.weights, 8));
+}
+
+int main(int argc, char **argv) {
+    test_start(argc, argv, 1);
+    for (int base = 1; base >= 0; base--) {
+        open_engine(base);
+        check_model(base);
+        engine.device->shares_memory = true; /* as when its weights were opened */
+        engine_close(&engine);
+    }
+    CHECK(steps_ahead > 1000);
+    return test_done();
+}
