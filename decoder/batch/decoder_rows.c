@@ -104,6 +104,10 @@ enum status decoder_rows_settle(struct decoder_state *s) {
     return status;
 }
 
+enum status decoder_ahead_settle(struct decoder_state *s) {
+    return decoder_rows_settle(s);
+}
+
 /* What follows a text's id: its chunk's landmark, and work for the retriever that the device does meanwhile. */
 static void decoder_rows_finish(struct decoder_rows *b, struct decoder_state *s, int i, int32_t id) {
     const struct decoder_pass *p = &b->passes[i];
