@@ -1,8 +1,8 @@
 /* decoder_rows.c -- batches of texts on a GPU: an id of each of them in one pass of kernels/decode_rows/decode_rows.h.
  *
  * An id that completes a chunk is in the batch. Its landmark follows the pass, text by text, as in decoder_step.c. The
- * device computes it while the caller samples from the logits. Retrieval needs the landmark, so it waits until the
- * text's next call (decoder_rows_settle), which is the first that reads what was retrieved. */
+ * device computes it while the caller uses the logits. Retrieval needs the landmark, so it waits until the text's next
+ * call (decoder_rows_settle), which is the first that reads what was retrieved, or until decoder_ahead_settle. */
 #include "base/memory.h"
 #include "decoder/batch/decoder_ahead.h"
 #include "decoder/batch/decoder_batch.h"
