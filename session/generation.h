@@ -62,11 +62,10 @@ struct generation_token {
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights. The next
  * generation_next of each then finds its logits computed; on a GPU it waits for its id, and the pass after that one is
- * queued already, unless a text waits for a retrieval. On a CPU tokens have the same bits with and without it; on a
- * GPU they have the same bits for any set of generations, also of one, which is faster without it
- * (decoder/batch/decoder_batch.h). All are of one decoder, each given once. generation_next computes those that cannot
- * be batched, have a token memory, or have ended. *computed: number of those that were fed. If the retriever of one
- * fails, its generation_next returns that failure. */
+ * queued already. On a CPU tokens have the same bits with and without it; on a GPU they have the same bits for any set
+ * of generations, also of one, which is faster without it (decoder/batch/decoder_batch.h). All are of one decoder, each
+ * given once. generation_next computes those that cannot be batched, have a token memory, or have ended. *computed:
+ * number of those that were fed. If the retriever of one fails, its generation_next returns that failure. */
 enum status generation_batch(struct generation *const *gs, int n, int *computed);
 /* Whether generation_next would only sample: it then uses nothing that generations share, and several threads may call
  * it for different generations at the same time. */

@@ -268,12 +268,18 @@ static enum status generation_round_feed(struct generation_round *round, int *co
     return STATUS_OK;
 }
 
-/* Queues the next pass for all of the round that continue, if none of them waits for a retrieval. */
+/* Queues the next pass for all of the round that continue. A retrieval that is due comes first: the GPU then computes
+ * the next pass while this process writes the texts of this one. */
 static enum status generation_round_ahead(struct generation *const *gs, int n) {
     struct generation_round round = {.n = 0};
     for (int i = 0; i < n; i++) {
         if (gs[i]->broken || picker_queued(gs[i]->picker) != 1) continue;
         if (!generation_may_run_ahead(gs[i])) continue;
+        const enum status settled = decoder_ahead_settle(gs[i]->state);
+        if (settled != STATUS_OK) {
+            (void)generation_batch_fail(gs[i], settled);
+            continue;
+        }
         if (!decoder_ahead_takes(gs[i]->state, false)) return STATUS_OK;
         round.g[round.n++] = gs[i];
     }

@@ -12,6 +12,9 @@
 /* Whether the state's next position can be queued now without an id and without a wait. alone: by decoder_ahead_step,
  * which computes no end of a chunk. */
 bool decoder_ahead_takes(const struct decoder_state *s, bool alone);
+/* Retrieves after a chunk that a batch completed, if that is still to be done: waits for the chunk's landmark. Without
+ * it decoder_ahead_takes is false. On failure the state is spent. */
+enum status decoder_ahead_settle(struct decoder_state *s);
 /* Queues the next position of one text. logits [V], id: memory of the device. `then` is called once the step is queued,
  * before work of the retriever that can wait is: for the pick. */
 enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id, device_ops *then,

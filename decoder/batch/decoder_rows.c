@@ -1,8 +1,8 @@
 /* decoder_rows.c -- batches of texts on a GPU: an id of each of them in one pass of kernels/decode_rows/decode_rows.h.
  *
  * An id that completes a chunk is in the batch. Its landmark follows the pass, text by text, as in decoder_step.c. The
- * device computes it while the caller samples from the logits. Retrieval needs the landmark, so it waits until the
- * text's next call (decoder_rows_settle), which is the first that reads what was retrieved. */
+ * device computes it while the caller uses the logits. Retrieval needs the landmark, so it waits until the text's next
+ * call (decoder_rows_settle), which is the first that reads what was retrieved, or until decoder_ahead_settle. */
 #include "base/memory.h"
 #include "decoder/batch/decoder_ahead.h"
 #include "decoder/batch/decoder_batch.h"
@@ -102,6 +102,10 @@ enum status decoder_rows_settle(struct decoder_state *s) {
     s->owes = false;
     s->spent = status != STATUS_OK;
     return status;
+}
+
+enum status decoder_ahead_settle(struct decoder_state *s) {
+    return decoder_rows_settle(s);
 }
 
 /* What follows a text's id: its chunk's landmark, and work for the retriever that the device does meanwhile. */

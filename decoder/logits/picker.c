@@ -18,6 +18,7 @@ struct picker {
     struct pick_result *results; /* [PICKER_SLOTS], pinned */
     struct pick_result *there;   /* the device's address of results */
     uint64_t tickets, ticket[PICKER_SLOTS];
+    bool logprob[PICKER_SLOTS];
     unsigned first, queued; /* the slot of the first queued pick is first % PICKER_SLOTS */
 };
 
@@ -83,7 +84,10 @@ void picker_see(struct picker *p, const int32_t *ids, int64_t n) {
 void picker_queue(struct picker *p, struct pick_row *row, const float *logits, bool logprob, int n_best) {
     const unsigned slot = (p->first + p->queued) % PICKER_SLOTS;
     assert(p->queued < PICKER_SLOTS && (logprob || n_best == 0));
-    p->ticket[slot] = ++p->tickets;
+    p->ticket[slot] = ++p->tickets << 32;
+    p->logprob[slot] = logprob;
+    p->results[slot].id = -1;
+    p->results[slot].n_best = 0;
     *row = (struct pick_row){.logits = logits,
                              .rule = sampler_rule(p->sampler),
                              .banned = p->banned,
@@ -91,7 +95,7 @@ void picker_queue(struct picker *p, struct pick_row *row, const float *logits, b
                              .seen_rows = p->rows,
                              .id = p->ids + slot,
                              .result = p->there + slot,
-                             .ticket = p->tickets,
+                             .ticket = p->ticket[slot],
                              .logprob = logprob,
                              .n_best = n_best};
     row->rule.n_seen += p->queued;
@@ -112,24 +116,30 @@ const int32_t *picker_id(const struct picker *p) {
     return p->ids + (p->first + p->queued - 1) % PICKER_SLOTS;
 }
 
-static bool picker_arrived(const struct pick_result *r, uint64_t ticket) {
-    const bool is = *(const volatile uint64_t *)&r->ticket == ticket;
+/* The id of the pick in the slot; -1: it is not there yet. */
+static int32_t picker_arrived(const struct picker *p, unsigned slot) {
+    const volatile struct pick_result *r = &p->results[slot];
+    const uint64_t ticket = r->ticket;
+    if (ticket >> 32 != p->ticket[slot] >> 32) return -1;
+    const int32_t id = (int32_t)(uint32_t)ticket;
+    if (p->logprob[slot] && r->id != id) return -1;
     atomic_thread_fence(memory_order_acquire);
-    return is;
+    return id;
 }
 
 enum status picker_wait(struct picker *p, const struct pick_result **out) {
     const unsigned slot = p->first % PICKER_SLOTS;
-    const struct pick_result *r = &p->results[slot];
     const double start = clock_seconds();
+    int32_t id;
     assert(p->queued > 0);
     /* Without a pause instruction: after some of them a virtual machine's processor is taken away for a while. */
-    for (int64_t spins = 1; !picker_arrived(r, p->ticket[slot]); spins++) {
+    for (int64_t spins = 1; (id = picker_arrived(p, slot)) < 0; spins++) {
         if (spins % PICKER_SPINS || clock_seconds() - start < picker_patience) continue;
         TRY(device_sync(p->dev));
-        if (!picker_arrived(r, p->ticket[slot])) return fail(STATUS_IO, "GPU: pick: no id came");
+        if (picker_arrived(p, slot) < 0) return fail(STATUS_IO, "GPU: pick: no id came");
     }
     p->first++, p->queued--;
-    *out = r;
+    p->results[slot].id = id;
+    *out = &p->results[slot];
     return STATUS_OK;
 }

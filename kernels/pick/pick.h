@@ -15,10 +15,10 @@
 
 enum { PICK_ROWS_MAX = 64, PICK_BEST_MAX = 64 };
 
-/* What this process gets of a pick. ticket is written last: the rest is complete once it has its value. */
+/* What this process gets of a pick. Before it: id -1, n_best 0. ticket comes last, or just before id with logprob. */
 struct pick_result {
-    uint64_t ticket;
-    int32_t id;
+    uint64_t ticket;                     /* upper half: the row's ticket; lower half: the id */
+    int32_t id;                          /* with logprob: written together with it */
     float logprob;                       /* if it was requested */
     int32_t n_best;                      /* -1: logits whose log-probabilities the host must compute (not finite) */
     int32_t reserved;
@@ -35,7 +35,7 @@ struct pick_row {
     int64_t seen_rows;
     int32_t *id;                         /* out [1] */
     struct pick_result *result;          /* out: memory of the device or within its reach (device_reach) */
-    uint64_t ticket;
+    uint64_t ticket;                     /* lower half: 0 */
     bool logprob;
     int32_t n_best;                      /* best log-probabilities, at most PICK_BEST_MAX; with logprob */
 };

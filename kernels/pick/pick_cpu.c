@@ -185,7 +185,7 @@ static void pick_one(const struct pick_row *row, int64_t vocab) {
     row->result->id = (int32_t)id;
     row->result->n_best = 0;
     if (row->logprob) pick_scores(row->result, row, vocab);
-    row->result->ticket = row->ticket;
+    row->result->ticket = row->ticket | (uint32_t)id;
 }
 
 static void pick_rows(struct device *dev, const struct pick_row *rows, int n, int64_t vocab) {

@@ -408,16 +408,18 @@ struct pick_block {
 
     /* ---- log-probabilities ---- */
 
-    /* Fills the result but for its ticket; rank 0 writes. largest: the order of the largest logit. */
-    __device__ void scores(int id, uint32_t largest, const uint64_t (&weight)[2]) {
+    /* Fills the result but for its ticket; rank 0 writes. largest: the order of the largest logit. Whether anything but
+     * the id and its log-probability, which are one word, was written. */
+    __device__ bool scores(int id, uint32_t largest, const uint64_t (&weight)[2]) {
         const float top_logit = logit_of(largest);
         const bool rare = largest == 0 || isinf(top_logit) || weight[1] < (uint64_t)row.n_best;
         const double log_sum = log((double)weight[0] * 0x1p-40);
         if (rank == 0 && threadIdx.x == 0) {
-            row.result->logprob = (float)((double)(row.logits[id] - top_logit) - log_sum);
-            row.result->n_best = rare ? -1 : row.n_best;
+            const float logprob = (float)((double)(row.logits[id] - top_logit) - log_sum);
+            *(volatile uint64_t *)&row.result->id = (uint64_t)__float_as_uint(logprob) << 32 | (uint32_t)id;
+            if (rare || row.n_best > 0) row.result->n_best = rare ? -1 : row.n_best;
         }
-        if (rare || row.n_best == 0) return;
+        if (rare || row.n_best == 0) return rare;
         uint32_t order;
         int last;
         (void)load(true);
@@ -430,7 +432,7 @@ struct pick_block {
             *pick_peer(&shared.list[at], 0) = (uint64_t)own << 32 | (0xFFFFFFFFu - (uint32_t)id_of(i));
         }
         pick_barrier();
-        if (rank > 0 || (int)threadIdx.x >= row.n_best) return;
+        if (rank > 0 || (int)threadIdx.x >= row.n_best) return true;
         const uint64_t key = shared.list[threadIdx.x];
         int at = 0;
         for (int i = 0; i < row.n_best; i++)
@@ -438,6 +440,7 @@ struct pick_block {
         row.result->best[at].id = (int32_t)(0xFFFFFFFFu - (uint32_t)key);
         row.result->best[at].logprob = (float)((double)(logit_of((uint32_t)(key >> 32)) - top_logit) - log_sum);
         __threadfence_system();
+        return true;
     }
 
     __device__ void run(float *slice, int64_t begin, int64_t ids) {
@@ -457,15 +460,13 @@ struct pick_block {
         if (rank == 0 && threadIdx.x == 0) {
             *row.id = id;
             if (row.seen) row.seen[row.rule.n_seen % row.seen_rows] = id;
-            row.result->id = id;
-            row.result->n_best = 0;
         }
-        if (row.logprob) scores(id, largest, weight);
+        const bool more = row.logprob && scores(id, largest, weight);
         if (rank > 0) return;
-        if (row.logprob && row.n_best > 0) __syncthreads();
+        if (more) __syncthreads();
         if (threadIdx.x > 0) return;
-        __threadfence_system();
-        *(volatile uint64_t *)&row.result->ticket = row.ticket;
+        if (more) __threadfence_system(); /* it waits for the bus: one word needs none */
+        *(volatile uint64_t *)&row.result->ticket = row.ticket | (uint32_t)id;
     }
 };
 

@@ -67,7 +67,7 @@ static inline struct pick_case pick_case_make(struct rng *rng, int64_t vocab) {
         c.seen[i] = (int32_t)rng_below(rng, (uint64_t)vocab);
     c.row = (struct pick_row){.rule = pick_case_rule(rng, vocab),
                               .seen_rows = PICK_CASE_SEEN,
-                              .ticket = rng_u64(rng),
+                              .ticket = rng_u64(rng) << 32,
                               .logprob = rng_below(rng, 3) == 0};
     if (c.row.logprob && rng_below(rng, 2)) c.row.n_best = 1 + (int32_t)rng_below(rng, PICK_BEST_MAX);
     return c;

@@ -91,7 +91,10 @@ static inline void picked_batch(struct picked *all, int n) {
     bool ahead = true;
     for (int i = 0; i < n; i++) round.at[i] = &all[i];
     if (all[0].known) picked_round_pass(&round, false);
-    for (int i = 0; i < n; i++) ahead = ahead && decoder_ahead_takes(all[i].state, false);
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(decoder_ahead_settle(all[i].state));
+        ahead = ahead && decoder_ahead_takes(all[i].state, false);
+    }
     if (ahead) picked_round_pass(&round, true);
     for (int i = 0; i < n; i++) picked_take(&all[i]);
 }

@@ -78,7 +78,8 @@ static void bench_rows(int n, const float *logits, const char *shape, struct pic
             rule.share = (uint64_t)((double)s.top_p * 4294967296.0), rule.least = 1, rule.seed = 5 + i;
             rows[i].logits = logits + (int64_t)i * WORDS, rows[i].rule = rule, rows[i].banned = banned;
             rows[i].seen = seen + i * SEEN, rows[i].seen_rows = SEEN, rows[i].id = ids + i;
-            rows[i].result = results + i, rows[i].ticket = 1, rows[i].logprob = s.logprob, rows[i].n_best = s.n_best;
+            rows[i].result = results + i, rows[i].ticket = 1ull << 32;
+            rows[i].logprob = s.logprob, rows[i].n_best = s.n_best;
         }
         double us = mean_us(rows, n, runs);
         printf(",%s %.2f us", s.name, us);

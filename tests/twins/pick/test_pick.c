@@ -88,7 +88,7 @@ static void check_case(struct rng *rng, struct device *dev) {
     bool found = false;
     for (int64_t i = 0; i < n; i++)
         found = found || order[i].id == id;
-    CHECK(found && id == result.id && result.ticket == c.row.ticket);
+    CHECK(found && id == result.id && result.ticket == (c.row.ticket | (uint32_t)id));
     if (n == 1) CHECK_EQ(id, order[0].id);
     CHECK_EQ(seen[c.row.rule.n_seen % PICK_CASE_SEEN], id);
     if (c.row.logprob) check_scores(&c, &result);

@@ -20,11 +20,41 @@ static void open_engine(bool base) {
     if (!base) CHECK_OK(encoder_create(&engine.encoder, engine.device, &engine.model.config, &engine.weights, 8));
 }
 
+/* Four texts take one pass a round, and one more when they begin; one text a step a token, and one more at its end. */
+static void counts(void) {
+    enum { ROUNDS = 50, N = 4 };
+    struct generation *g[N];
+    struct generation_token token;
+    int computed;
+    for (int t = 0; t < N; t++) {
+        g[t] = make(&samplers[1], false, 0, -1, true);
+        CHECK_OK(generation_feed(g[t], ids, 10 + t, NULL));
+        CHECK_OK(generation_next(g[t], &token));
+    }
+    const int64_t passes = plain_passes, steps = plain_steps;
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK_OK(generation_batch(g, N, &computed));
+        CHECK_EQ(computed, N);
+        for (int t = 0; t < N; t++) {
+            CHECK(generation_has_next(g[t]));
+            CHECK_OK(generation_next(g[t], &token));
+        }
+    }
+    CHECK_EQ(plain_passes - passes, ROUNDS + 1);
+    CHECK_EQ(plain_steps, steps);
+    for (int round = 0; round < ROUNDS; round++)
+        CHECK_OK(generation_next(g[0], &token));
+    CHECK_EQ(plain_steps - steps, ROUNDS); /* the pass that was queued ahead gives the first */
+    for (int t = 0; t < N; t++)
+        generation_free(g[t]);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     for (int base = 1; base >= 0; base--) {
         open_engine(base);
         check_model(base);
+        if (base) counts();
         engine.device->shares_memory = true; /* as when its weights were opened */
         engine_close(&engine);
     }
