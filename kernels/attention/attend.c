@@ -9,7 +9,13 @@
 #include <assert.h>
 #include <math.h>
 
-enum { BLOCK = 4, PREFETCH_KEYS = 6, AT_ONCE = LANES == 16 ? 4 : 2, VECTORS_MAX = ATTEND_ROWS / LANES };
+enum {
+    BLOCK = 4,
+    PREFETCH_KEYS = 6,
+    PREFETCH_WINDOW = 16,
+    AT_ONCE = LANES == 16 ? 4 : 2,
+    VECTORS_MAX = ATTEND_ROWS / LANES
+};
 
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim) {
     assert(rows >= 1 && rows <= ATTEND_ROWS && dim >= 1 && dim <= ATTEND_DIM_MAX);
@@ -245,12 +251,12 @@ SIMD void attend_row_values(struct attend *a, int row, const void *values, int64
 SIMD void attend_row_heads(struct attend *a, int heads, int row, struct attend_run run, bool bf16) {
     const int dim = a->dim, n = run.n;
     const struct attend_bias *bias = run.bias;
+    const int ahead = bias ? PREFETCH_WINDOW : PREFETCH_KEYS;
     for (int h = 0; h < heads; h++)
         for (int j = 0; j < ATTEND_KEYS; j++)
             a[h].scores[(int64_t)row * ATTEND_KEYS + j] = -INFINITY;
     for (int j = 0; j < n; j++) {
-        if (bias || j + PREFETCH_KEYS < n)
-            attend_prefetch_row(run.keys, (j + PREFETCH_KEYS) * run.key_stride, heads * dim, bf16);
+        if (bias || j + ahead < n) attend_prefetch_row(run.keys, (j + ahead) * run.key_stride, heads * dim, bf16);
         attend_prefetch_row(run.values, j * run.value_stride, heads * dim, bf16);
         const int64_t distance = bias ? bias->distance + row - j : 0;
         if (bias && (distance < 0 || distance > bias->window)) continue;

@@ -60,7 +60,9 @@ static void attention_tile(const struct attention_task *t, void *scratch, int he
 static void attention_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct attention_task *t = context;
     const int64_t fit = (int64_t)((DEVICE_SCRATCH_BYTES - attend_wide_bytes(t->dim)) / attend_bytes(t->dim));
-    const int64_t most = t->q.rows > ATTEND_SINGLE_ROWS ? 1 : fit < HEADS_AT_ONCE ? fit : HEADS_AT_ONCE;
+    /* Rows of float32 are so long that heads are faster one by one. */
+    const bool together = t->q.rows <= ATTEND_SINGLE_ROWS && t->keys.type == DTYPE_BF16;
+    const int64_t most = !together ? 1 : fit < HEADS_AT_ONCE ? fit : HEADS_AT_ONCE;
     for (int64_t i = begin, n; i < end; i += n) {
         n = end - i < most ? end - i : most;
         if (n > t->heads - i % t->heads) n = t->heads - i % t->heads;

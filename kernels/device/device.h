@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CPU computes in DTYPE_F32 only (keys of token_memory may be bf16). DTYPE_F16 is the type of landmarks in a store:
+/* The CPU computes in DTYPE_F32 only (keys of token_memory and attention may be bf16). DTYPE_F16: landmarks of a store;
  * topk, kmeans_assign, ivf_scan and token_memory alone take it. DTYPE_I8: weights on a CPU in the layout of
  * matmul->pack_i8, for matmul and loss->forward alone; dtype_bytes, mat_bytes, mat_rows and mat_cols do not apply. */
 enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_I8 };
