@@ -170,8 +170,8 @@ static void small_store(const char *dir, struct store_publish how) {
     store_writer_close(w);
 }
 
-static enum status full(void *context, void **assigner, const float *centroids, int64_t lists, int dim) {
-    (void)context, (void)assigner, (void)centroids, (void)lists, (void)dim;
+static enum status full(void *context, void **assigner, const float *from, int64_t lists, int dim) {
+    (void)context, (void)assigner, (void)from, (void)lists, (void)dim;
     return fail(STATUS_NO_MEMORY, "the GPU is full");
 }
 
