@@ -27,7 +27,8 @@ struct store_assign_rows {
 
 struct store_assignment {
     enum store_assign_method method;
-    /* Begins with centroids [lists, dim], which are read in this call only. NULL: FAISS assigns */
+    /* Begins with centroids [lists, dim], which are read in this call only. NULL: FAISS assigns. STATUS_NO_MEMORY:
+     * publishing leaves the assignment to FAISS; a plan's parts cannot be filled. */
     enum status (*open)(void *context, void **assigner, const float *centroids, int64_t lists, int dim);
     /* list[i] = the list of chunk first + i, for n chunks. Several threads may call it at the same time. */
     enum status (*assign)(void *assigner, int32_t *list, struct store_assign_rows rows, int64_t first, int64_t n);

@@ -170,6 +170,22 @@ static void small_store(const char *dir, struct store_publish how) {
     store_writer_close(w);
 }
 
+static enum status full(void *context, void **assigner, const float *from, int64_t lists, int dim) {
+    (void)context, (void)assigner, (void)from, (void)lists, (void)dim;
+    return fail(STATUS_NO_MEMORY, "the GPU is full");
+}
+
+/* FAISS assigns instead. */
+static void test_full(const struct devices *d) {
+    char dir[700], a[900], b[900];
+    const struct store_assignment none = {.method = STORE_ASSIGN_F16, .open = full};
+    snprintf(dir, sizeof dir, "%s/full-%s", test_folder(), d->kind);
+    small_store(dir, (struct store_publish){.index = "IVF24,SQ8", .assignment = none});
+    snprintf(a, sizeof a, "%s/%s-IVF24,SQ8-faiss/index/00002.faiss", test_folder(), d->kind);
+    snprintf(b, sizeof b, "%s/index/00002.faiss", dir);
+    CHECK(parts_same_file(a, b));
+}
+
 static void test_small(const struct devices *d, const char *index) {
     char faiss[700], own[700], a[900], b[900];
     struct device_group group = {(struct device **)(uintptr_t)d->list, 2};
@@ -317,6 +333,7 @@ static void test_all(const char *kind) {
     test_small(&d, "IVF24,SQ8");
     test_small(&d, "IVF24,Flat");
     test_small(&d, "IVF24,SQ4");
+    test_full(&d);
     test_parts(&d, "IVF32_HNSW8,SQ8", false);
     test_parts(&d, "IVF24,SQ8", true);
     test_parts(&d, "IVF400_HNSW32,Flat", false);
