@@ -25,7 +25,7 @@
 #include "kernels/memory/next_token_call.cuh"
 
 enum { READ_WARPS = 16, READ_THREADS = 32 * READ_WARPS, READ_GROUP = 4 /* entries of a warp at a time */ };
-enum { READ_STAGES_MAX = 4 /* rounds in shared memory */, ALONE_COLUMNS_MAX = 1 << 14 };
+enum { READ_STAGES_MAX = 4 /* rounds in shared memory */, ALONE_COLUMNS_MAX = 1 << 12 };
 
 /* Shared memory whose size depends on the call, in this order; every part begins at a multiple of 16 bytes. The stages
  * are later distances and tokens of all entries, in the block that makes the end alone. */
