@@ -19,7 +19,7 @@ extern "C" {
 #include "kernels/device/carve.h"
 }
 
-enum { ROWS_SIZES = 4, ROWS_FUSED = 1, ROWS_KEPT = 2, ROWS_KINDS = 4, ROWS_NARROW = 768 };
+enum { ROWS_SIZES = 4, ROWS_FUSED = 1, ROWS_KEPT = 2, ROWS_KINDS = 4, ROWS_TURNS = 2, ROWS_NARROW = 768 };
 
 struct decode_rows {
     struct device *dev;
@@ -33,7 +33,8 @@ struct decode_rows {
     bf16 *att, *act;
     struct decode_row *texts, *staging; /* on the device; pinned: [DECODE_ROWS_CALLS, DECODE_ROWS_MAX], in turns */
     unsigned calls;
-    struct device_replay *replays[ROWS_SIZES][ROWS_KINDS];
+    /* Two of each, in turns: a graph that still runs would delay its next launch. */
+    struct device_replay *replays[ROWS_TURNS][ROWS_SIZES][ROWS_KINDS];
 };
 
 /* ---- launches ---- */
@@ -185,7 +186,8 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
     assert(n >= 1 && n <= DECODE_ROWS_MAX);
     for (; pass.rows < n; pass.rows *= 2)
         size++;
-    struct decode_row *staging = r->staging + r->calls++ % DECODE_ROWS_CALLS * DECODE_ROWS_MAX;
+    struct decode_row *staging = r->staging + r->calls % DECODE_ROWS_CALLS * DECODE_ROWS_MAX;
+    const unsigned turn = r->calls++ % ROWS_TURNS;
     memcpy(staging, rows, (size_t)n * sizeof *rows);
     for (int i = n; i < pass.rows; i++) {
         staging[i] = {};
@@ -200,7 +202,7 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
     (void)cudaMemcpyAsync(r->texts, staging, (size_t)pass.rows * sizeof *rows, cudaMemcpyHostToDevice,
                           device_cuda_stream(r->dev));
     device_cuda_check(r->dev, "decode_rows.upload");
-    device_replay_run(r->dev, &r->replays[size][pass.kind], rows_issue, &pass);
+    device_replay_run(r->dev, &r->replays[turn][size][pass.kind], rows_issue, &pass);
 }
 
 /* ---- memory ---- */
@@ -264,9 +266,10 @@ enum status decode_rows_create(struct decode_rows **out, struct device *dev, con
 
 void decode_rows_free(struct decode_rows *r) {
     if (!r) return;
-    for (int i = 0; i < ROWS_SIZES; i++)
-        for (int j = 0; j < ROWS_KINDS; j++)
-            device_replay_free(r->dev, r->replays[i][j]);
+    for (int turn = 0; turn < ROWS_TURNS; turn++)
+        for (int i = 0; i < ROWS_SIZES; i++)
+            for (int j = 0; j < ROWS_KINDS; j++)
+                device_replay_free(r->dev, r->replays[turn][i][j]);
     if (r->staging) device_release_host(r->dev, r->staging);
     device_release(r->dev, r->memory);
     memory_free(r->layers);

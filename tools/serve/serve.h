@@ -58,6 +58,9 @@ void serve_model_close(struct serve_model *m);            /* a zeroed struct is 
 /* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 
+/* serve_warm.c: on a GPU, what the first requests would wait for. Before other threads use the model. */
+void serve_warm(const struct serve_model *m);
+
 struct serve_queue;
 struct serve {
     struct serve_options options;

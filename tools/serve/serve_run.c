@@ -39,6 +39,7 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
     TRY_GOTO(status, serve_model_open(&serve->model, o), out);
     serve->limits.vocab_size = serve->model.info.vocab_size;
     if (serve->options.sessions == 0) serve->options.sessions = strcmp(serve->model.info.device, "cuda") == 0 ? 32 : 8;
+    serve_warm(&serve->model);
     TRY_GOTO(status, serve_queue_create(&serve->queue, serve), out);
     TRY_GOTO(status, serve_http_open(&http, serve, &port), out);
     if (o->port_file) TRY_GOTO(status, network_port_write(o->port_file, port), out);

@@ -1,0 +1,45 @@
+/* serve_warm.c -- before the first request to a GPU: sessions are opened, generate some tokens and are closed again. So
+ * the driver has loaded the kernels, passes of each size are recorded, and the memory of sessions is there to be used
+ * again: each of these takes the driver milliseconds. A failure is left to the requests, which report it. */
+#include "tools/serve/serve.h"
+
+#include <string.h>
+
+enum { WARM_SESSIONS = 64, WARM_PROMPT = 80, WARM_ROUNDS = 5 };
+
+static bool warm_open(struct drt_session **out, const struct serve_model *m, int number) {
+    const bool self = strcmp(m->options->retrieval, "self") == 0 || strcmp(m->options->retrieval, "both") == 0;
+    const struct drt_session_config config = {
+        .size = sizeof config, .self = self, .temperature = 0.8F, .top_p = 0.95F, .ignore_eos = true};
+    static const int32_t ids[WARM_PROMPT];
+    struct drt_token token = {.size = sizeof token};
+    if (drt_session_open(out, m->model, &config) != DRT_OK) return false;
+    return drt_session_feed_ids(*out, ids, number == 0 ? WARM_PROMPT : 1, NULL, 0) == DRT_OK &&
+           drt_session_next(*out, &token) == DRT_OK;
+}
+
+/* together: in one pass */
+static bool warm_rounds(struct drt_session *const *sessions, int n, bool together) {
+    struct drt_token token = {.size = sizeof token};
+    for (int round = 0; round < WARM_ROUNDS; round++) {
+        int computed;
+        if (together && drt_session_prepare(sessions, n, &computed) != DRT_OK) return false;
+        for (int i = 0; i < n; i++)
+            if (drt_session_next(sessions[i], &token) != DRT_OK) return false;
+    }
+    return true;
+}
+
+void serve_warm(const struct serve_model *m) {
+    struct drt_session *sessions[WARM_SESSIONS] = {NULL};
+    const int n = m->options->sessions < WARM_SESSIONS ? (int)m->options->sessions : WARM_SESSIONS;
+    bool good = strcmp(m->info.device, "cuda") == 0;
+    if (!good) return;
+    for (int i = 0; i < n && good; i++)
+        good = warm_open(&sessions[i], m, i);
+    good = good && warm_rounds(sessions, 1, false);
+    for (int size = 8; good && size / 2 < n && size <= WARM_SESSIONS; size *= 2)
+        good = warm_rounds(sessions, size < n ? size : n, true);
+    for (int i = 0; i < n; i++)
+        drt_session_close(sessions[i]);
+}
