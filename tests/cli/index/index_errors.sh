@@ -170,9 +170,11 @@ limited 80 tokens/00000.tok --shard-chunks 100000
 limited 80 catalog/data.mdb --shard-chunks 100
 awk '{ gsub(/[^a-z ]/, ""); text = text $0 } NR % 45 == 0 { printf "{\"text\": \"%s\"}\n", text; text = "" }' "$TMP/c.jsonl" >"$TMP/long.jsonl"
 mv "$TMP/long.jsonl" "$TMP/c.jsonl"; rm -r "$TMP/limited"
-limited 100 index/.....\\.faiss --shard-chunks 100 --index IVF16,Flat
-expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat
-expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/unlimited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat
+limited 100 lexical/.....\\.lex --shard-chunks 100
+rm -r "$TMP/limited"
+limited 100 index/.....\\.faiss --shard-chunks 100 --index IVF16,Flat --lexical off
+expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat --lexical off
+expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/unlimited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat --lexical off
 same_store "$TMP/limited" "$TMP/unlimited"
 
 expect_usage "--threads 1000: must be between 0 and 256" "$INDEX" search x --store "$TMP/store" --threads 1000
