@@ -401,6 +401,7 @@ static enum status open_input(struct build *b) {
         .source = b->plan ? c->source : NULL,
         /* one feeds many encoder threads; a GPU encodes faster than ten threads tokenize */
         .workers = c->device->shares_memory ? 1 + threads / 16 : 2 + threads / 2,
+        .id_workers = 1 + threads / 16,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
     return feed_open(&b->feed, &feed);

@@ -35,6 +35,7 @@ struct feed {
     uint64_t bytes;         /* bytes of all documents that are not yet released */
     bool finished, closing; /* finished: the input has ended or failed; closing: feed_close waits */
     double seconds;
+    int live; /* workers that did not end */
     pthread_t threads[64];
     int n_threads;
 };
@@ -153,6 +154,16 @@ static void settle(struct feed *f, struct slot *slot, enum status status, double
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Whether this worker is one too many for documents of ids: they need no tokenizing, and more threads would only wait
+ * for each other at the reader. */
+static bool leaves(struct feed *f, const struct raw *raw) {
+    pthread_mutex_lock(&f->lock);
+    const bool leave = raw->ids && f->config.id_workers > 0 && f->live > f->config.id_workers;
+    f->live -= leave;
+    pthread_mutex_unlock(&f->lock);
+    return leave;
+}
+
 static void *work(void *context) {
     struct feed *f = context;
     struct tokenizer_scratch *scratch = NULL;
@@ -174,8 +185,10 @@ static void *work(void *context) {
         f->bytes += slot->item.charge;
         pthread_mutex_unlock(&f->lock);
         pthread_mutex_unlock(&f->reading);
+        const bool leave = leaves(f, &raw);
         if (status == STATUS_OK && !slot->end) status = finish_document(f, scratch, &slot->item, &raw);
         settle(f, slot, status, clock_seconds() - start);
+        if (leave) break;
     }
     tokenizer_scratch_free(scratch);
     return NULL;
@@ -202,6 +215,9 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
     for (; f->n_threads < wanted; f->n_threads++)
         if (!threads_start(&f->threads[f->n_threads], work, f)) break;
+    pthread_mutex_lock(&f->lock);
+    f->live = f->n_threads; /* before, it was 0, so that none left while others might fail to start */
+    pthread_mutex_unlock(&f->lock);
     if (f->n_threads == 0) {
         feed_close(f);
         return fail(STATUS_NO_MEMORY, "cannot start a thread that reads and tokenizes");

@@ -17,7 +17,8 @@ struct feed_config {
     /* a document that the plan does not take comes without ids; NULL: all are taken */
     const struct update_plan *plan;
     const char *source;                /* of all documents; NULL: as the reader gives it */
-    int workers;
+    int workers;                       /* threads that read and tokenize */
+    int id_workers;                    /* of these, for documents that are ids already; 0: all */
     uint64_t lookahead_bytes; /* reading pauses while documents of more bytes than this wait to be encoded */
 };
 /* One document, ready for the store. Owned by the feed until feed_release. */

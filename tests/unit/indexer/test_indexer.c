@@ -363,6 +363,40 @@ static void test_feed_order(const char *const *input) {
     }
 }
 
+/* Documents of ids: workers beyond id_workers leave, the others read all documents in order. */
+static void test_feed_ids(void) {
+    enum { N = 3000, EACH = 7 };
+    static uint16_t ids[N * EACH];
+    char path[600];
+    const char *const inputs[] = {path_of(path, "feed-ids.u16")};
+    for (int i = 0; i < N * EACH; i++)
+        ids[i] = (uint16_t)(i % EACH == EACH - 1 ? 0 : 1 + i / EACH % 200);
+    write_file(path, ids, sizeof ids);
+    for (int id_workers = 0; id_workers <= 4; id_workers++) {
+        const struct reader_config reader_config = {.inputs = inputs, .n_inputs = 1, .eod_id = 0};
+        struct reader *reader;
+        struct feed *feed;
+        CHECK_OK(reader_open(&reader, &reader_config));
+        const struct feed_config feed_config = {.reader = reader,
+                                                .ids = {.vocab_size = config.vocab_size, .reserved = {-1, -1, -1}},
+                                                .workers = 6,
+                                                .id_workers = id_workers,
+                                                .lookahead_bytes = 1 << 16};
+        CHECK_OK(feed_open(&feed, &feed_config));
+        int n = 0;
+        for (bool more = true;; n++) {
+            struct feed_item item;
+            CHECK_OK(feed_next(feed, &item, &more));
+            if (!more) break;
+            CHECK_EQ(item.document.ids[0], 1 + n % 200);
+            feed_release(feed, &item);
+        }
+        CHECK_EQ(n, N);
+        feed_close(feed);
+        reader_close(reader);
+    }
+}
+
 static void test_cursor(const char *const *input) {
     const struct reader_config reader = {.inputs = input, .n_inputs = 1};
     struct cursor a, b;
@@ -399,6 +433,7 @@ int main(int argc, char **argv) {
     make_corpus();
     const char *const input[] = {corpus};
     test_cursor(input);
+    test_feed_ids();
     test_feed_order(input);
     struct snapshot whole = test_build(input);
     test_contents(&whole);
