@@ -116,6 +116,5 @@ enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, 
 /* Computes logits and losses of the pass, whose first id is number `offset` of the call's `total` ids. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
-
 void decoder_batch_free(struct decoder *d);               /* frees what decoder_batch.c allocated */
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

@@ -37,7 +37,7 @@ static const struct {
     const char *name;
     size_t functions;
 } tested[] = {
-    {"matmul", 12},
+    {"matmul", 13},
     {"norm", 2},
     {"rope", 2},
     {"attention", 3},
