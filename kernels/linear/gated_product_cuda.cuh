@@ -51,7 +51,6 @@ struct gated_epilogue {
 };
 
 /* False: this GPU or these matrices are not taken. */
-template <int LAG = WIDE_LAG, bool PREFETCH = WIDE_PREFETCH != 0>
 static bool gated_product(struct device *dev, const char *op, struct mat gated, struct mat both, struct mat x,
                           struct mat w) {
     wide_product_task t;
@@ -59,6 +58,6 @@ static bool gated_product(struct device *dev, const char *op, struct mat gated, 
     if (gated.cols % WIDE_HALF != 0 || !wide_product_plan(dev, &t, x, w, gated.cols / WIDE_HALF) ||
         !wide_product_map(&p.both, both) || !wide_product_map(&p.gated, gated))
         return false;
-    wide_product_launch<gated_epilogue, LAG, PREFETCH>(dev, op, t, p);
+    wide_product_launch<gated_epilogue>(dev, op, t, p);
     return true;
 }

@@ -5,10 +5,8 @@
  *     producer warpgroup      one thread: bulk tensor copies into a ring of stages, 64 numbers a row
  *     consumer warpgroups (2) 64 rows each, wgmma m64n256k16; then the epilogue
  *
- * The second consumer stays LAG stages after the first within a tile: while one computes its epilogue, the products of
- * the other run. Neighbours in time share the part of the larger matrix that they read: the smaller one stays in the L2
- * cache, and the larger is read once. PREFETCH: while a tile is computed, the part of the larger matrix that the
- * next one reads is loaded into the L2 cache, by one cluster of those that read it.
+ * Neighbours in time share the part of the larger matrix that they read: the smaller one stays in the L2 cache, and the
+ * larger is read once.
  *
  * An epilogue is a struct E with
  *   parameters                          what the kernel gets (tensor maps: it is a kernel parameter)
@@ -30,8 +28,6 @@ enum {
     WIDE_DEEP = 64,     /* numbers of a row in a stage: 128 bytes */
     WIDE_STAGES = 4,
     WIDE_CLUSTER = 2,
-    WIDE_LAG = 1,
-    WIDE_PREFETCH = 1,
     WIDE_CONSUMERS = WIDE_ROWS / 64 * 4, /* warps */
     WIDE_HALF = WIDE_COLUMNS / WIDE_CLUSTER,
     WIDE_BUFFER = 16 * WIDE_DEEP * 2 /* bytes */
@@ -42,7 +38,7 @@ struct wide_product_block {
         uint8_t x[WIDE_ROWS * WIDE_DEEP * 2], w[WIDE_COLUMNS * WIDE_DEEP * 2];
     } stage[WIDE_STAGES];
     uint8_t buffers[WIDE_CONSUMERS][2][WIDE_BUFFER];
-    uint64_t full[WIDE_STAGES], empty[WIDE_STAGES], begun[WIDE_STAGES]; /* begun: by the first consumer */
+    uint64_t full[WIDE_STAGES], empty[WIDE_STAGES];
 };
 enum { WIDE_BYTES = sizeof(wide_product_block) + 1024 }; /* 1024: aligns the stages */
 
@@ -75,25 +71,8 @@ static __device__ __forceinline__ void wide_product_store(const float *p, uint8_
     if (lane == 0) tensor_store(map, buffer, column, row);
 }
 
-/* Loads a box into the L2 cache. */
-static __device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map, int column, int row) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row)
-                 : "memory");
-}
-/* Of the next tile's stage at `column`: the larger matrix. */
-template <typename E>
-static __device__ __forceinline__ void wide_product_prefetch(const wide_product_task &t,
-                                                             const typename E::parameters &p, int tile, int column,
-                                                             int rank) {
-    int step = column / WIDE_DEEP, rows = t.row_tile(tile), columns = t.column_tile(tile);
-    if (tile >= t.row_tiles * t.column_tiles) return;
-    if (t.rows_first && rows == step % t.row_tiles) tensor_prefetch(&t.w, column, E::w_row(p, columns, rank));
-    if (!t.rows_first && columns == step % t.column_tiles)
-        tensor_prefetch(&t.x, column, (rows * WIDE_CLUSTER + rank) * WIDE_ROWS);
-}
-
 /* One thread: fills stages as consumers release them. */
-template <typename E, bool PREFETCH>
+template <typename E>
 static __device__ void wide_product_producer(const wide_product_task &t, const typename E::parameters &p,
                                              wide_product_block &own, int cluster, int clusters) {
     int rank = (int)cluster_rank();
@@ -107,27 +86,24 @@ static __device__ void wide_product_producer(const wide_product_task &t, const t
             tensor_copy(stage.x, &t.x, column, (t.row_tile(tile) * WIDE_CLUSTER + rank) * WIDE_ROWS, full);
             tensor_copy_all<WIDE_CLUSTER>(stage.w + rank * WIDE_HALF * WIDE_DEEP * 2, &t.w, column,
                                           E::w_row(p, t.column_tile(tile), rank), full);
-            if (PREFETCH) wide_product_prefetch<E>(t, p, tile + clusters, column, rank);
         }
 }
 
 /* A consumer warpgroup: products of its 64 rows. */
-template <typename E, int LAG>
+template <typename E>
 static __device__ __forceinline__ void wide_product_consumer(const wide_product_task &t,
                                                              const typename E::parameters &p, wide_product_block &own,
                                                              int cluster, int clusters) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4, group = warp / 4;
     E epilogue(p, own.buffers[warp]);
     float d[128];
-    tile_ring<WIDE_STAGES> turn = {0, 0}, ahead = {LAG, 0};
+    tile_ring<WIDE_STAGES> turn = {0, 0};
     for (int tile = cluster; tile < t.row_tiles * t.column_tiles; tile += clusters) {
         int before = -1;
         epilogue.begin((t.row_tile(tile) * WIDE_CLUSTER + (int)cluster_rank()) * WIDE_ROWS + warp * 16,
                        t.column_tile(tile));
-        for (int column = 0; column < t.d; column += WIDE_DEEP, turn.next(), ahead.next()) {
+        for (int column = 0; column < t.d; column += WIDE_DEEP, turn.next()) {
             auto &stage = own.stage[turn.stage];
-            if (LAG > 0 && group == 1 && column + LAG * WIDE_DEEP < t.d)
-                barrier_wait(&own.begun[ahead.stage], ahead.phase);
             barrier_wait(&own.full[turn.stage], turn.phase);
             uint64_t a = tile_descriptor(stage.x + group * 64 * WIDE_DEEP * 2), b = tile_descriptor(stage.w);
             products_begin();
@@ -135,7 +111,6 @@ static __device__ __forceinline__ void wide_product_consumer(const wide_product_
             for (int s = 0; s < WIDE_DEEP / 16; s++)
                 product_wide(d, a + s * 2, b + s * 2, column > 0 || s > 0, bf16());
             products_commit();
-            if (LAG > 0 && group == 0 && lane == 0) barrier_arrive(&own.begun[turn.stage]);
             products_wait<1>();
             if (before >= 0 && lane == 0) cluster_release<WIDE_CLUSTER>(&own.empty[before]);
             before = turn.stage;
@@ -149,7 +124,7 @@ static __device__ __forceinline__ void wide_product_consumer(const wide_product_
 }
 #endif
 
-template <typename E, int LAG, bool PREFETCH>
+template <typename E>
 static __global__ void __launch_bounds__(128 + 32 * WIDE_CONSUMERS, 1)
     wide_product_kernel(const __grid_constant__ wide_product_task t,
                         const __grid_constant__ typename E::parameters p) {
@@ -161,7 +136,6 @@ static __global__ void __launch_bounds__(128 + 32 * WIDE_CONSUMERS, 1)
         for (int i = 0; i < WIDE_STAGES; i++) {
             barrier_init(&own.full[i], 1);
             barrier_init(&own.empty[i], WIDE_CONSUMERS * WIDE_CLUSTER);
-            barrier_init(&own.begun[i], WIDE_CONSUMERS / 2);
         }
         barrier_init_fence();
     }
@@ -170,10 +144,10 @@ static __global__ void __launch_bounds__(128 + 32 * WIDE_CONSUMERS, 1)
     cluster_wait(); /* barriers of both blocks are ready */
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) wide_product_producer<E, PREFETCH>(t, p, own, cluster, clusters);
+        if (threadIdx.x == 0) wide_product_producer<E>(t, p, own, cluster, clusters);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-        wide_product_consumer<E, LAG>(t, p, own, cluster, clusters);
+        wide_product_consumer<E>(t, p, own, cluster, clusters);
     }
     __syncwarp();
     cluster_arrive();
@@ -202,12 +176,11 @@ static bool wide_product_map(CUtensorMap *map, struct mat m) {
     return m.type == DTYPE_BF16 && vectors_fit(m) && tile_map_of(map, m, 16, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-template <typename E, int LAG = WIDE_LAG, bool PREFETCH = WIDE_PREFETCH != 0>
+template <typename E>
 static void wide_product_launch(struct device *dev, const char *op, const wide_product_task &t,
                                 const typename E::parameters &p) {
     int64_t tiles = (int64_t)t.row_tiles * t.column_tiles, clusters = device_cuda_processors(dev) / WIDE_CLUSTER;
-    static_assert(LAG <= WIDE_STAGES - 2); /* the second consumer has released the stage that the first needs */
-    auto kernel = wide_product_kernel<E, LAG, PREFETCH>;
+    auto kernel = wide_product_kernel<E>;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_BYTES);
     launch_clusters(dev, op, kernel, WIDE_CLUSTER, (unsigned)((tiles < clusters ? tiles : clusters) * WIDE_CLUSTER),
                     128 + 32 * WIDE_CONSUMERS, WIDE_BYTES, t, p);

@@ -12,7 +12,7 @@
  *
  *   a row: 1 warp   shift = the target's logit
  *   slice           e = exp(logit - shift), bf16, and sums of e  exp_product_cuda.cuh
- *   a row: 1 warp   nll = log S, S = sum of e; e[target] -= S; factor = scale / S; x' = factor x
+ *   a row: 1 warp   nll = log S, S = sum of e; e[target] -= S: the sum of the others; factor = scale / S; x' = factor x
  *   slice           dx = factor (e table); dtable += e^T x'      cuBLASLt, two products
  *
  * So the gradient of the logits, factor e, is never computed, and a logit costs the 2 bytes that e is. A row whose
@@ -232,7 +232,7 @@ enum { ROW_WARPS = 8 };                     /* rows of a block */
 /* The scratch of a slice. */
 struct loss_exponentials {
     struct mat e, raw, scaled; /* e [rows, stride]; raw: dx without factor [rows, d] float32; scaled: x' [rows, d] */
-    float *part, *shift, *factor;
+    float *part, *shift, *own, *factor;
 };
 
 /* The dot product of two rows, in each lane of a warp. */
@@ -272,7 +272,7 @@ static __device__ loss_running loss_row_again(bf16 *e, const bf16 *x, rows<const
 
 struct loss_exponentials_task {
     float *nll, *factor;
-    const float *part, *shift;
+    const float *part, *own;
     int64_t n;
     int words, parts, d;
     loss_rows rows;
@@ -286,22 +286,24 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32)
     if (row >= t.n) return;
     int lane = threadIdx.x % 32, target = t.rows.targets[row];
     bool counts = target >= 0 && target < t.words;
-    float sum = 0.0f, own = 1.0f, less = 0.0f; /* own: e of the target; less: log of own */
+    float others = 0.0f, own = counts ? t.own[row] : 1.0f, nll; /* sums of e: without the target, of the target */
     for (int i = lane; i < t.parts; i += 32)
-        sum += t.part[row * t.parts + i];
-    sum = warp_sum(sum);
-    if (counts && sum >= EXPONENTIALS_MAX) {
+        others += t.part[row * t.parts + i];
+    others = warp_sum(others);
+    nll = log1pf(others / own);
+    if (counts && others >= EXPONENTIALS_MAX) {
         loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.words, t.d);
-        sum = all.sum, less = loss_row_product(x[row], table[target], t.d) - all.top, own = expf(less);
+        float less = loss_row_product(x[row], table[target], t.d) - all.top;
+        own = expf(less), others = all.sum - own, nll = logf(all.sum) - less;
     }
     float scale = t.rows.weight ? t.rows.scale * t.rows.weight[row] : t.rows.scale;
-    float factor = counts ? scale / sum : 0.0f;
-    if (lane == 0) t.nll[row] = target < 0 ? 0.0f : counts ? logf(sum) - less : NAN;
+    float factor = counts ? scale / (others + own) : 0.0f;
+    if (lane == 0) t.nll[row] = target < 0 ? 0.0f : counts ? nll : NAN;
     if (!e.data) return;
     __syncwarp();
     if (lane == 0) {
         t.factor[row] = factor;
-        if (counts) e[row][target] = from_float<bf16>(own - sum);
+        if (counts) e[row][target] = from_float<bf16>(-others);
     }
     for (int i = lane * 8; i < t.d; i += 256) {
         vec8 v = load8(x[row] + i);
@@ -329,7 +331,7 @@ static __global__ void __launch_bounds__(256)
 static int64_t loss_exponentials_divide(struct device *dev, struct loss_exponentials *out, int64_t n, struct mat table,
                                         bool gradient) {
     int64_t stride = blocks_for(table.rows, WIDTH) * WIDTH, d = table.cols, parts = exp_product_parts(table.rows);
-    int64_t row_bytes = (parts + 2) * 4 + (gradient ? stride * 2 + d * 6 : 0);
+    int64_t row_bytes = (parts + 3) * 4 + (gradient ? stride * 2 + d * 6 : 0);
     int64_t most = ((int64_t)device_cuda_scratch_bytes(dev) - 8 * 256) / row_bytes, across = blocks_for(d, 256);
     int64_t wave = device_cuda_processors(dev) / across * SLICE_STEP;
     if (wave > 0 && most >= wave) most = most / wave * wave;
@@ -344,6 +346,7 @@ static int64_t loss_exponentials_divide(struct device *dev, struct loss_exponent
     *out = {};
     out->part = (float *)take(most * parts * 4);
     out->shift = (float *)take(most * 4);
+    out->own = (float *)take(most * 4);
     out->factor = (float *)take(most * 4);
     if (!gradient) return most;
     out->e = {take(most * stride * 2), DTYPE_BF16, most, stride, stride};
@@ -370,8 +373,8 @@ static bool loss_exponentials_slice(struct device *dev, const char *op, const lo
     if (e.data) e.rows = raw.rows = scaled.rows = n;
     launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, words, here.targets, n,
            (int)table.rows, d);
-    if (!exp_product(dev, op, e, s.part, s.shift, x, table)) return false;
-    loss_exponentials_task t = {c.nll + first,   s.factor, s.part, s.shift, n, (int)table.rows,
+    if (!exp_product(dev, op, e, {s.shift, here.targets, s.own, s.part}, x, table)) return false;
+    loss_exponentials_task t = {c.nll + first,   s.factor, s.part, s.own, n, (int)table.rows,
                                 (int)exp_product_parts(table.rows), d, here};
     launch(dev, op, loss_exponentials_finish, blocks, ROW_WARPS * 32, 0, t, rows<bf16>{(bf16 *)e.data, e.stride},
            rows<bf16>{(bf16 *)scaled.data, scaled.stride}, xs, words);

@@ -39,8 +39,10 @@ static void drop_results(struct results r) {
 }
 
 /* bf16: dtable is a sum over rows of products of two rounded numbers, the gradient of a logit and a number of x (which
- * a GPU may scale by the row's factor first). Each is within 2^-9 of its own size, so an element is within 2^-8 sum |g
- * x| of the exact sum. The naive loop rounds only the first, and in a few rows its worst error is far below that. */
+ * a GPU may scale by the row's factor first). bf16 has 8 significant bits: each is within 2^-8 of its own size, so an
+ * element is within 2^-7 sum |g x| of the exact sum. The target's g is p - 1, so this is relative to p - 1 also where
+ * the target is nearly certain. The naive loop rounds only the first number, and in few rows its worst error is far
+ * below the bound. */
 static void check_dtable(const float *twin, const double *ref, const struct inputs *in, int64_t n) {
     int64_t d = in->d, words = in->words;
     double *size = zeros(words * d, 8), *p = zeros(words, 8);
@@ -59,7 +61,7 @@ static void check_dtable(const float *twin, const double *ref, const struct inpu
         }
     }
     for (int64_t i = 0; i < words * d; i++)
-        if (!(fabs((double)twin[i] - ref[i]) <= 1.02 * 0x1p-8 * size[i] + 0x1p-20 * fabs(ref[i]) + 1e-6)) {
+        if (!(fabs((double)twin[i] - ref[i]) <= 1.02 * 0x1p-7 * size[i] + 0x1p-20 * fabs(ref[i]) + 1e-6)) {
             fprintf(stderr, "loss dtable: index %lld: %.9g, ref %.9g, sum of sizes %g\n", (long long)i, (double)twin[i],
                     ref[i], size[i]);
             test_fail(__FILE__, __LINE__, "dtable is outside of its bound");
@@ -223,6 +225,7 @@ int main(int argc, char **argv) {
         compare(21, 64, 1000, type, 1,
                 60.0f); /* logits in the hundreds: exponentials relative to the target overflow */
         compare(600, 64, 777, type, 1, 3.0f);
+        compare(200, 64, 300, type, 1, 8.0f); /* some targets are nearly certain */
         if (on_short) continue;
         compare(13, 16, 200003, type, 300, 1.0f); /* slices: some 2600 rows of 200003 words fill the scratch */
     }

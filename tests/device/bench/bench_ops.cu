@@ -7,7 +7,6 @@
  *
  * Columns: op, time, GB/s or TFLOP/s, share of the ceiling that bounds the op: memory or arithmetic. */
 #include "kernels/linear/exp_product_cuda.cuh"
-#include "kernels/linear/gated_product_cuda.cuh"
 #include "tests/device/bench/bench_device.cuh"
 
 static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
@@ -27,14 +26,6 @@ static void products(int64_t n, int64_t out, int64_t in, enum dtype residual) {
     drop();
 }
 
-template <int LAG, bool PREFETCH>
-static void gated_lag(struct mat y, struct mat both, struct mat x, struct mat w, double operations) {
-    char name[96];
-    snprintf(name, sizeof name, "matmul.forward_gated, lag %d%s", LAG, PREFETCH ? ", prefetch" : "");
-    report(name, 0, operations, [&] {
-        if (!gated_product<LAG, PREFETCH>(dev, "bench", y, both, x, w)) printf("not taken\n");
-    });
-}
 /* The first product of a SwiGLU and its gate: in two passes, and in one. */
 static void gated(int64_t n, int64_t f, int64_t in) {
     struct mat x = matrix(DTYPE_BF16, n, in, 1.0f), w = matrix(DTYPE_BF16, 2 * f, in, 0.02f),
@@ -46,11 +37,7 @@ static void gated(int64_t n, int64_t f, int64_t in) {
         dev->ops->elementwise->swiglu(dev, y, mat_cols(both, 0, f), mat_cols(both, f, f));
     });
     report("  product alone", 0, operations, [&] { m->forward(dev, both, x, w, false); });
-    gated_lag<0, false>(y, both, x, w, operations);
-    gated_lag<0, true>(y, both, x, w, operations);
-    gated_lag<1, false>(y, both, x, w, operations);
-    gated_lag<1, true>(y, both, x, w, operations);
-    gated_lag<2, true>(y, both, x, w, operations);
+    report("matmul.forward_gated, 65536x4096x768", 0, operations, [&] { m->forward_gated(dev, y, both, x, w); });
     drop();
 }
 
@@ -105,34 +92,21 @@ static void tables(int64_t n, int64_t d, int words) {
 }
 
 /* The parts of the loss with gradients, for the rows of a slice. */
-template <int LAG, bool PREFETCH>
-static void exponentials_lag(struct mat e, float *part, float *shift, struct mat x, struct mat table) {
-    char name[96];
-    double operations = 2.0 * (double)x.rows * (double)x.cols * (double)table.rows;
-    snprintf(name, sizeof name, "exp_product %lld, lag %d%s%s", (long long)x.rows, LAG, PREFETCH ? ", prefetch" : "",
-             e.data ? "" : ", not stored");
-    report(name, 0, operations, [&] {
-        if (!exp_product<LAG, PREFETCH>(dev, "bench", e, part, shift, x, table)) printf("not taken\n");
-    });
-}
 static void exponentials(int64_t n, int64_t d, int words) {
     int64_t stride = blocks_for(words, 64) * 64, wide = words / 64 * 64;
     struct mat table = matrix(DTYPE_BF16, words, d, 0.02f), x = matrix(DTYPE_BF16, n, d, 1.0f),
                e = matrix(DTYPE_BF16, n, stride, 1.0f), logits = matrix(DTYPE_F32, n, wide, 0.0f),
                dtable = matrix(DTYPE_F32, words, d, 0.0f), raw = matrix(DTYPE_F32, n, d, 0.0f);
-    float *part = (float *)matrix(DTYPE_F32, n, exp_product_parts(words), 0.0f).data,
-          *shift = (float *)matrix(DTYPE_F32, 1, n, 0.0f).data;
+    int32_t *ids = (int32_t *)take((size_t)n * 4);
+    fill_ids<<<256, 256, 0, device_cuda_stream(dev)>>>(ids, n, words);
+    float *shift = (float *)matrix(DTYPE_F32, 1, n, 0.0f).data;
+    const exp_rows rows = {shift, ids, (float *)matrix(DTYPE_F32, 1, n, 0.0f).data,
+                           (float *)matrix(DTYPE_F32, n, exp_product_parts(words), 0.0f).data};
     double operations = 2.0 * (double)n * (double)d * (double)wide;
     const auto *m = dev->ops->matmul;
-    exponentials_lag<0, false>(e, part, shift, x, table);
-    exponentials_lag<0, true>(e, part, shift, x, table);
-    exponentials_lag<1, false>(e, part, shift, x, table);
-    exponentials_lag<1, true>(e, part, shift, x, table);
-    exponentials_lag<2, false>(e, part, shift, x, table);
-    exponentials_lag<2, true>(e, part, shift, x, table);
-    exponentials_lag<0, true>({}, part, shift, x, table);
-    exponentials_lag<1, true>({}, part, shift, x, table);
-    exponentials_lag<2, true>({}, part, shift, x, table);
+    for (struct mat to : {e, (struct mat){}})
+        report(to.data ? "exp_product" : "exp_product, not stored", 0, operations,
+               [&] { exp_product(dev, "bench", to, rows, x, table); });
     report("  logits float32, cuBLASLt", 0, operations,
            [&] { m->forward(dev, logits, x, mat_rows(table, 0, wide), false); });
     report("  dx, cuBLASLt", 0, operations,
