@@ -85,7 +85,6 @@ struct passages_workspace {
 
 struct decoder_passages {
     struct decoder *decoder;
-    struct device *dev;                  /* the decoder's, or one beside it */
     const struct decoder_packed *packed; /* NULL on a GPU */
     int64_t length, positions, batch;    /* positions of a passage, with its landmarks; number of passages of a batch */
     int threads;
@@ -95,9 +94,6 @@ struct decoder_passages {
     struct mat staged; /* [REPLAY_PASSAGES*length, d]: keys of a replay; data NULL: not needed */
     struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer */
     int replay_layer;
-    struct mat part_keys; /* of the call in parts */
-    int part, part_layer; /* the next part; key_layer */
-    int64_t part_n;
 };
 
 static void passages_lay(void *of, struct carve *c) {
@@ -130,7 +126,6 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
                     d->config.landmark_block);
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
-    p->dev = d->dev;
     p->length = length;
     p->positions = d->config.base_lm ? length : length + length / d->config.chunk;
     p->threads = d->dev->shares_memory ? threads_count(d->dev->threads) : 1;
@@ -160,17 +155,9 @@ failed:
 
 static void passages_drop_replays(struct decoder_passages *p) {
     for (int i = 0; i <= REPLAY_PASSAGES; i++) {
-        device_replay_free(p->dev, p->replays[i]);
+        device_replay_free(p->decoder->dev, p->replays[i]);
         p->replays[i] = NULL;
     }
-}
-
-enum status decoder_passages_beside(struct decoder_passages *p, struct device *dev) {
-    if (dev == p->dev) return STATUS_OK;
-    assert(p->dev == p->decoder->dev);
-    assert(!dev->shares_memory || threads_count(dev->threads) == p->threads);
-    p->dev = dev;
-    return device_sync(p->decoder->dev); /* clearing of the memory that decoder_passages_create allocated */
 }
 
 void decoder_passages_free(struct decoder_passages *p) {
@@ -272,27 +259,22 @@ static void passages_keys(const struct passages_job *b, struct mat keys, struct 
         passages_product(b, keys, state, d->scratch.key_proj, b->p->packed ? b->p->packed->key_proj : NULL, false);
 }
 
-/* Part 2 i is layer i's attention, part 2 i + 1 its MLP. The last part also makes the keys. */
-static void passages_compute_part(const struct passages_job *b, struct mat keys, int key_layer, int64_t n, int part) {
+static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
     const struct decoder_passages *p = b->p;
     const struct decoder *d = p->decoder;
     struct mat x = mat_rows(b->w->x, 0, n * p->positions);
-    if (part == 0)
-        b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there,
-                                    d->config.base_lm ? 0 : d->config.pad_id);
-    (part % 2 ? passages_mlp : passages_attend)(b, x, part / 2);
-    if (part + 1 < decoder_passages_parts(key_layer)) return;
+    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there, d->config.base_lm ? 0 : d->config.pad_id);
+    for (int i = 0; i + 1 < key_layer; i++) {
+        passages_attend(b, x, i);
+        passages_mlp(b, x, i);
+    }
+    passages_attend(b, x, key_layer - 1);
     /* number of ids in adjacent rows */
     int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk;
     for (int64_t id = 0; id < n * p->length; id += run) {
         int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
         passages_keys(b, mat_rows(keys, id, run), mat_rows(x, row, run), key_layer);
     }
-}
-
-static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
-    for (int part = 0; part < decoder_passages_parts(key_layer); part++)
-        passages_compute_part(b, keys, key_layer, n, part);
 }
 
 struct passages_repeated {
@@ -341,54 +323,30 @@ static void passages_some(const struct passages_task *t, const struct passages_j
 
 static void passages_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct passages_task *t = context;
-    const struct passages_job b = {t->p, device_worker(t->p->dev, worker), &t->p->workspaces[worker]};
+    const struct passages_job b = {t->p, device_worker(t->p->decoder->dev, worker), &t->p->workspaces[worker]};
     passages_some(t, &b, begin, end);
-}
-
-int64_t decoder_passages_batch(const struct decoder_passages *p) {
-    return p->batch;
-}
-
-int decoder_passages_parts(int key_layer) {
-    return 2 * key_layer - 1;
-}
-
-void decoder_passages_begin(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids, int64_t n) {
-    const struct passages_job job = {p, p->dev, &p->workspaces[0]};
-    assert(n >= 1 && n <= p->batch && key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
-    assert(keys.rows == n * p->length && keys.type == p->decoder->type);
-    passages_stage(&job, ids, n);
-    p->part_keys = keys;
-    p->part_layer = key_layer;
-    p->part_n = n;
-    p->part = 0;
-}
-
-bool decoder_passages_part(struct decoder_passages *p) {
-    const struct passages_job job = {p, p->dev, &p->workspaces[0]};
-    passages_compute_part(&job, p->part_keys, p->part_layer, p->part_n, p->part++);
-    return p->part < decoder_passages_parts(p->part_layer);
 }
 
 void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     enum { TIMES = 3 }; /* op by op, recorded, launched */
+    struct device *dev = p->decoder->dev;
     if (!p->staged.data) return;
-    const struct passages_job job = {p, p->dev, &p->workspaces[0]};
+    const struct passages_job job = {p, dev, &p->workspaces[0]};
     if (p->replay_layer != key_layer) passages_drop_replays(p);
     p->replay_layer = key_layer;
     for (int64_t i = 0; i < REPLAY_PASSAGES * p->positions; i++)
         job.w->ids[i] = 0;
-    device_upload(p->dev, job.w->ids_there, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
+    device_upload(dev, job.w->ids_there, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
     for (int64_t n = 1; n <= REPLAY_PASSAGES; n++)
         for (int i = 0; i < TIMES; i++)
-            device_replay_run(p->dev, &p->replays[n], passages_body, &(struct passages_repeated){&job, n});
+            device_replay_run(dev, &p->replays[n], passages_body, &(struct passages_repeated){&job, n});
 }
 
 /* On a CPU, threads compute their own passages, so that they wait for each other only at the end, and not in each op. A
  * remainder of at most half a passage per thread is computed by all threads together. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
                              int64_t n) {
-    struct device *dev = p->dev;
+    struct device *dev = p->decoder->dev;
     struct passages_task t = {p, keys, ids, key_layer};
     assert(key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
     assert(keys.rows == n * p->length && keys.type == p->decoder->type);

@@ -18,16 +18,6 @@ void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
 /* Records the ops for each number of passages that a GPU replays, which takes some milliseconds each. Else the first
  * calls of decoder_passages_encode with these numbers do it. key_layer: that of these calls. */
 void decoder_passages_prepare(struct decoder_passages *p, int key_layer);
-/* decoder_passages_encode for at most decoder_passages_batch passages, in parts (half a layer each), so that the caller
- * can issue other work between them. begin: reads ids. part: issues the next part, returns whether there are more. No
- * other call for `p` before the last part. */
-int64_t decoder_passages_batch(const struct decoder_passages *p);
-int decoder_passages_parts(int key_layer);                /* number of parts */
-void decoder_passages_begin(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids, int64_t n);
-bool decoder_passages_part(struct decoder_passages *p);
-/* Encodes on a device beside the decoder's (device_open_beside; on the CPU any with as many threads) from now on. Call
- * it before the first encoding. Then another thread may encode while the decoder decodes. */
-enum status decoder_passages_beside(struct decoder_passages *p, struct device *dev);
 
 /* Writes keys [n*length, d], dense device memory in the weights' type: the key states of layer key_layer (from 1) at
  * ids [n*length] (negative: padding, whose keys are finite numbers). */

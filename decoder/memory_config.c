@@ -57,7 +57,6 @@ static const struct {
     {"b2", offsetof(struct memory_mixture, gate.b2), MEMORY_SIDES},
 };
 enum {
-    LAG_MAX = 1024,
     WHOLE = sizeof whole / sizeof whole[0],
     PRINTS = sizeof prints / sizeof prints[0],
     ARRAYS = sizeof arrays / sizeof arrays[0],
@@ -115,10 +114,6 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     for (int i = 0; i < WHOLE; i++) {
         json_write_key(&w, whole[i].name);
         json_write_int(&w, *(const int *)member(c, whole[i].offset));
-    }
-    if (c->lag) {
-        json_write_key(&w, "lag");
-        json_write_int(&w, c->lag);
     }
     json_write_key(&w, "searcher");
     json_write_string(&w, memory_searcher_names[c->searcher]);
@@ -210,16 +205,6 @@ static enum status searcher_read(struct json *j, enum memory_searcher *out) {
     return json_fail(j, "landmark, lexical or hybrid");
 }
 
-static enum status number_read(struct json *j, int *out, const char *name, int64_t low, int64_t high) {
-    int64_t value;
-    TRY(json_next_int(j, &value));
-    if (value < low || value > high)
-        return fail(STATUS_INVALID, "%s: %s is %lld: must be %lld to %lld", j->name, name, (long long)value,
-                    (long long)low, (long long)high);
-    *out = (int)value;
-    return STATUS_OK;
-}
-
 /* seen: one bit for each member of whole, then of prints. */
 static enum status member_read(struct json *j, struct memory_config *c, unsigned *seen) {
     if (json_equals(j, "version")) return json_skip(j); /* config_version has read it */
@@ -230,10 +215,15 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
     }
     for (int i = 0; i < WHOLE; i++) {
         if (!json_equals(j, whole[i].name)) continue;
+        int64_t value;
+        TRY(json_next_int(j, &value));
+        if (value < whole[i].low || value > whole[i].high)
+            return fail(STATUS_INVALID, "%s: %s is %lld: must be %lld to %lld", j->name, whole[i].name,
+                        (long long)value, (long long)whole[i].low, (long long)whole[i].high);
+        *(int *)member(c, whole[i].offset) = (int)value;
         *seen |= 1u << i;
-        return number_read(j, member(c, whole[i].offset), whole[i].name, whole[i].low, whole[i].high);
+        return STATUS_OK;
     }
-    if (json_equals(j, "lag")) return number_read(j, &c->lag, "lag", 0, LAG_MAX);
     if (json_equals(j, "searcher")) return searcher_read(j, &c->searcher);
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], kind);
@@ -272,8 +262,6 @@ enum status memory_config_parse(struct memory_config *c, const char *name, const
         if (!(seen & 1u << i))
             return fail(STATUS_INVALID, "%s: %s is missing: " FIT_AGAIN, j->name,
                         i < WHOLE ? whole[i].name : prints[i - WHOLE].name);
-    if (c->lag > c->every)
-        return fail(STATUS_INVALID, "%s: lag is %d: must be at most every, %d", j->name, c->lag, c->every);
     return json_next(j) == JSON_END ? STATUS_OK : json_fail(j, "the end of the file");
 }
 

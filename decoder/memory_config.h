@@ -28,9 +28,6 @@ struct memory_config {
     int key_layer;                       /* from 1 */
     /* number of chunks; tokens between two searches; chunks of a passage before and after the one found */
     int k, every, before, after;
-    /* a search's passages are read from this many tokens after the search on, at most `every`; 0 if the file does not
-     * name it: at once. The first search of a text is always read at once. */
-    int lag;
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
     struct memory_mixture mixture[MEMORY_KINDS];

@@ -11,7 +11,6 @@
 struct memory_search {
     struct engine *engine;
     struct searcher *searcher, *own; /* own: opened by this file */
-    struct device *beside;           /* opened by this file; NULL: none */
     struct state_landmarks *states;  /* of a Base LM, if the searcher ranks by landmarks */
     int32_t *ids;                    /* [n, chunk]: ids of the queries */
     size_t ids_capacity;
@@ -67,10 +66,8 @@ static enum status search_open_parts(struct memory_search *s, const struct memor
     static const enum searcher_kind kinds[MEMORY_SEARCHERS] = {
         [MEMORY_LEXICAL] = SEARCHER_LEXICAL, [MEMORY_LANDMARK] = SEARCHER_AUTO, [MEMORY_HYBRID] = SEARCHER_HYBRID};
     struct engine *e = c->engine;
-    if (c->beside && c->kind == MEMORY_LEXICAL && !s->searcher && !e->device->shares_memory)
-        TRY(device_open_beside(&s->beside, e->device));
     const struct searcher_config config = {
-        .kind = kinds[c->kind], .device = s->beside ? s->beside : e->device, .view = e->view, .slices = e->slices};
+        .kind = kinds[c->kind], .device = e->device, .view = e->view, .slices = e->slices};
     if (c->kind != MEMORY_LEXICAL) TRY(search_check_landmarks(e, c->store));
     if (e->slices && c->kind == MEMORY_LEXICAL && e->report)
         e->report("the token memory finds chunks by words, which this process does without the workers");
@@ -99,13 +96,12 @@ void memory_search_close(struct memory_search *s) {
     if (!s) return;
     searcher_close(s->own);
     state_landmarks_free(s->states);
-    device_close(s->beside);
     memory_free(s->ids);
     memory_free(s);
 }
 
 struct memory_finder memory_search_finder(struct memory_search *s) {
-    return s ? (struct memory_finder){s->searcher, s->beside, search_vectors, s} : (struct memory_finder){0};
+    return s ? (struct memory_finder){s->searcher, search_vectors, s} : (struct memory_finder){0};
 }
 
 struct searcher_description memory_search_describe(const struct memory_search *s, int k) {

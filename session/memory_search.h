@@ -16,8 +16,6 @@ struct memory_search_config {
     struct searcher *searcher;           /* of that store and of `kind`; NULL: opens one */
     enum memory_searcher kind;
     const char *store;                   /* its path, for messages */
-    /* searches by words on a device beside the engine's, if that is a GPU and `searcher` is NULL: for another thread */
-    bool beside;
 };
 /* STATUS_UNSUPPORTED: the store has no lexical index, or the model reads no landmarks. STATUS_MISMATCH: the landmarks
  * are another model's. The engine reports when landmarks are copied to a GPU. */

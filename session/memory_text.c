@@ -3,8 +3,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "base/system/aside.h"
-#include "kernels/device/device_group.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
@@ -17,20 +15,6 @@ struct text_side {
     struct token_memory memory; /* of the last mixture */
 };
 
-/* Ids that a search takes before its encoding begins, or more. */
-enum { SEARCH_IDS = 4 };
-
-/* A search, and what it found. */
-struct text_found {
-    int32_t *query;  /* [MEMORY_LOOK_BACK]: the last ids before the search */
-    int64_t tokens;  /* of the query */
-    int64_t *chunks; /* [k] */
-    float *scores;
-    struct memory_marks marks;
-    struct memory_slots slots;
-    bool loaded; /* slots is valid; else the pool has no free slots, and the load is still to be done */
-};
-
 struct memory_text {
     struct memory_text_config config;
     struct memory_source *source; /* NULL: only the text's own past */
@@ -41,12 +25,10 @@ struct memory_text {
     int32_t *value;         /* [ring] */
     float *square;
     struct text_side side[MEMORY_SIDES];
-    int64_t searched;           /* number of ids at the last search; -1: there was none */
-    struct text_found found[2]; /* the search that is read; one that is read later */
-    bool current;               /* which of them is read */
-    bool pending;               /* the other one is read later */
-    struct aside *aside;        /* its thread; NULL: this thread searches */
-    double waited;
+    int64_t searched; /* number of ids at the last search; -1: there was none */
+    int64_t *chunks;
+    float *scores; /* of the found chunks */
+    struct memory_marks marks;
     struct memory_gate *gate; /* these three are in device memory */
     /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
     float *logits, *log_p;
@@ -60,8 +42,7 @@ struct memory_text {
 static enum status memory_text_source(struct memory_text *t) {
     struct engine *e = t->config.engine;
     const struct memory_config *c = t->config.memory;
-    const struct memory_finder *finder = &t->config.finder;
-    const struct memory_source_config config = {.device = finder->beside ? finder->beside : e->device,
+    const struct memory_source_config config = {.device = e->device,
                                                 .model = &e->model.config,
                                                 .decoder = e->decoder,
                                                 .view = e->view,
@@ -71,12 +52,8 @@ static enum status memory_text_source(struct memory_text *t) {
                                                 .after = c->after,
                                                 .key_layer = c->key_layer,
                                                 .rounded = e->rounded};
-    for (int i = 0; i < 2; i++) {
-        TRY(memory_allocate(&t->found[i].query, MEMORY_LOOK_BACK));
-        TRY(memory_allocate(&t->found[i].chunks, (size_t)c->k));
-        TRY(memory_allocate(&t->found[i].scores, (size_t)c->k));
-    }
-    if (c->lag > 0 && finder->beside) TRY(aside_create(&t->aside));
+    TRY(memory_allocate(&t->chunks, (size_t)c->k));
+    TRY(memory_allocate(&t->scores, (size_t)c->k));
     return memory_source_create(&t->source, &config);
 }
 
@@ -140,13 +117,7 @@ void memory_text_free(struct memory_text *t) {
     struct device *dev = t->config.engine->device;
     void *there[] = {t->fresh.data, t->keys.data, t->value,  t->square,       t->gate,
                      t->logits,     t->log_p,     t->column, t->column_weight};
-    aside_free(t->aside);
     memory_source_free(t->source);
-    for (int i = 0; i < 2; i++) {
-        memory_free(t->found[i].query);
-        memory_free(t->found[i].chunks);
-        memory_free(t->found[i].scores);
-    }
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
     for (int side = 0; side < MEMORY_SIDES; side++) {
@@ -157,6 +128,8 @@ void memory_text_free(struct memory_text *t) {
     }
     device_release_host(dev, t->g);
     memory_free(t->ids);
+    memory_free(t->chunks);
+    memory_free(t->scores);
     memory_free(t);
 }
 
@@ -189,102 +162,19 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
                                       .id = t->ids[newest]};
 }
 
-/* ---- searches ---- */
-
-static struct device *source_device(const struct memory_text *t) {
-    return t->config.finder.beside ? t->config.finder.beside : t->config.engine->device;
-}
-
-/* Leaves what the search before found, if memory_source_keeps. */
-static enum status found_load(struct memory_text *t, struct text_found *f, bool parts) {
-    static const int64_t row_begin[2] = {0, 1};
-    f->loaded = true;
-    return (parts ? memory_source_begin : memory_source_load)(t->source, &f->slots, f->chunks, row_begin, 1);
-}
-
-static enum status found_search(struct memory_text *t, struct text_found *f) {
-    TRY(memory_source_find(t->source, f->chunks, f->scores, f->query, &f->tokens, 1, (struct memory_scope){0}));
-    f->marks = memory_source_marks(t->source, f->chunks, f->scores, f->tokens);
-    f->loaded = false;
-    return STATUS_OK;
-}
-
-/* Searches for the pending search, and begins to encode, unless that would overwrite slots that are still read. */
-static enum status pending_run(void *context) {
-    struct memory_text *t = context;
-    struct text_found *f = &t->found[!t->current];
-    device_enter(source_device(t));
-    TRY(found_search(t, f));
-    return memory_source_keeps(t->source, f->chunks, t->config.memory->k) ? found_load(t, f, t->aside) : STATUS_OK;
-}
-
-/* Issues some parts of the pending encoding, so many that lag ids suffice for all. On a GPU they run once the decode
- * step of this id has begun, on the multiprocessors that it leaves free: a part that ran before it would keep its
- * clusters of blocks from being placed. */
-static void pending_advance(struct memory_text *t, const struct decode_step_result *step) {
-    if (!t->pending || (t->aside && !aside_ended(t->aside)) || !t->found[!t->current].loaded) return;
-    const int ids = (int)max_i64(t->config.memory->lag - SEARCH_IDS, 1);
-    const int parts = (memory_source_parts(t->source) + ids - 1) / ids;
-    device_gate(source_device(t), step->started, step->started_at);
-    for (int i = 0; i < parts && memory_source_part(t->source); i++) {
-    }
-}
-
-static enum status pending_wait(struct memory_text *t) {
-    if (!t->aside) return STATUS_OK;
-    const double start = clock_seconds();
-    enum status s = aside_wait(t->aside);
-    t->waited += clock_seconds() - start;
-    return s;
-}
-
-/* From now on the pending search is read. */
-static enum status pending_read(struct memory_text *t) {
-    struct device *dev = t->config.engine->device;
-    TRY(pending_wait(t));
-    t->current = !t->current;
-    t->pending = false;
-    struct text_found *f = &t->found[t->current];
-    while (memory_source_part(t->source)) {
-    }
-    if (!f->loaded) TRY(found_load(t, f, false)); /* all earlier ids are done: none reads its slots any more */
-    device_follow(dev, source_device(t));
-    t->side[MEMORY_CORPUS].memory.slots = f->slots;
-    return device_fault(source_device(t));
-}
-
-/* Searches if a search is due, and reads the chunks that were found if they are due. *alone: the device's last op is
- * still the one before this call. */
-static enum status text_search(struct memory_text *t, bool *alone) {
-    const struct memory_config *c = t->config.memory;
-    const bool first = t->searched < 0;
-    *alone = true;
-    if (t->pending && t->n - t->searched >= c->lag) {
-        TRY(pending_read(t));
-        *alone = false;
-    }
-    if (!first && t->n - t->searched < c->every) return STATUS_OK;
-    if (t->pending) TRY(pending_read(t)); /* a call fed many ids */
-    struct text_found *f = &t->found[!t->current];
-    f->tokens = memory_source_query(t->source, t->n);
-    for (int64_t i = 0; i < f->tokens; i++)
-        f->query[i] = t->ids[t->n - f->tokens + i];
-    t->pending = true;
-    t->searched = t->n;
-    if (first || c->lag == 0) {
-        *alone = false;
-        TRY(found_search(t, f));
-        return pending_read(t);
-    }
-    if (!t->aside) {
-        *alone = false;
-        return pending_run(t);
-    }
-    aside_start(t->aside, pending_run, t);
-    return STATUS_OK;
-}
-
 /* ---- the mixture ---- */
+
+/* Searches if a search is due. The corpus side then reads the chunks that were found. */
+static enum status text_search(struct memory_text *t, bool *searched) {
+    static const int64_t row_begin[2] = {0, 1};
+    *searched = t->searched < 0 || t->n - t->searched >= t->config.memory->every;
+    if (!*searched) return STATUS_OK;
+    TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
+    t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
+    TRY(memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1));
+    t->searched = t->n;
+    return STATUS_OK;
+}
 
 static struct next_token_side text_side_of(struct memory_text *t, int side) {
     struct text_side *s = &t->side[side];
@@ -299,8 +189,7 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                               .limit = (int)t->config.past};
     const float past = (float)min_i64(t->n - 1, t->config.past);
     return (struct next_token_side){.memory = s->memory,
-                                    .marks = side == MEMORY_OWN ? (struct memory_marks){.entries = past}
-                                                                : t->found[t->current].marks,
+                                    .marks = side == MEMORY_OWN ? (struct memory_marks){.entries = past} : t->marks,
                                     .weights = s->weights,
                                     .p = s->p};
 }
@@ -313,16 +202,17 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
     float *direct = logits ? device_reach(dev, logits) : NULL, *there = direct ? direct : t->log_p;
     struct next_token_task task = {
         .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append, .step = step};
-    bool alone = true;
-    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &alone));
-    if (!alone || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
+    bool searched = false;
+    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
+    if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
     dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
     t->mixed = logits;
-    if (logits) device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
-    if (t->source) pending_advance(t, &task.step);
-    if (logits) device_fetch_wait(dev);
+    if (logits) {
+        device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+        device_fetch_wait(dev);
+    }
     return device_fault(dev);
 }
 
@@ -365,13 +255,10 @@ enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *
 }
 
 struct memory_text_times memory_text_times(const struct memory_text *t) {
-    aside_settle(t->aside);
     const struct memory_source_stats s = t->source ? memory_source_stats(t->source) : (struct memory_source_stats){0};
-    const double aside = t->aside ? t->waited : s.find_seconds + s.encode_seconds;
     return (struct memory_text_times){.find = s.find_seconds,
                                       .encode = s.encode_seconds,
-                                      .mix = t->seconds - aside,
-                                      .wait = t->waited,
+                                      .mix = t->seconds - s.find_seconds - s.encode_seconds,
                                       .queries = s.found,
                                       .encoded = s.encoded};
 }
@@ -412,8 +299,7 @@ static enum status side_origin(struct memory_text *t, int side, struct memory_co
         *out = (struct memory_contributor){.own = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
         return STATUS_OK;
     }
-    const int64_t *chunks = t->found[t->current].chunks;
-    TRY(memory_source_origin(t->source, &origin, chunks[column / slots->slot_rows], column % slots->slot_rows));
+    TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));
     *out =
         (struct memory_contributor){.chunk = origin.chunk, .document = origin.document, .offset = origin.token_offset};
     return STATUS_OK;
@@ -448,7 +334,6 @@ enum status memory_text_contributors(struct memory_text *t, struct memory_contri
     struct memory_contributor of[MEMORY_SIDES][MEMORY_CONTRIBUTORS_MAX];
     int found[MEMORY_SIDES], taken[MEMORY_SIDES] = {0};
     assert(n >= 1 && n <= MEMORY_CONTRIBUTORS_MAX);
-    aside_settle(t->aside); /* origins come from the source */
     for (int side = 0; side < MEMORY_SIDES; side++)
         TRY(side_contributors(t, side, of[side], &found[side], n, id));
     for (*count = 0; *count < n; ++*count) {

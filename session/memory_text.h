@@ -2,8 +2,7 @@
  * sampled.
  *
  * The text's own past is the last `past` tokens. Every `every` tokens, the text so far is the query of a search for
- * chunks. They are read from `lag` tokens later on (memory_config.h). With a finder on a device beside the engine's, a
- * second thread searches and encodes meanwhile. The results do not depend on when it is done. */
+ * chunks. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
@@ -31,8 +30,8 @@ enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *
                                    const int32_t *ids, int64_t n);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: encoding those that were not encoded yet
  * (on a GPU: until the kernels are queued). mix: reading entries and mixing (on a GPU: until the result has arrived,
- * including the layers). wait: of find and encode, what this thread waited for while a second thread did both. */
-struct memory_text_times { double find, encode, mix, wait; int64_t queries, encoded; };
+ * including the layers). */
+struct memory_text_times { double find, encode, mix; int64_t queries, encoded; };
 struct memory_text_times memory_text_times(const struct memory_text *t);
 
 /* Returns the part of the id's probability that the memory gave in the last mixture. The logits must still be where

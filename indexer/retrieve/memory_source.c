@@ -31,12 +31,10 @@ struct memory_source {
     int64_t *slot_chunk; /* [slots] */
     int32_t *table;      /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;                   /* [slots*length]: of the passages that are being encoded */
-    int32_t *values;                /* [slots*length]: the same as `value`, on the host */
-    struct memory_blocks blocks[2]; /* of the last load and the one before it, in turns */
-    int turn;
-    const int32_t *slot_here;   /* slots of the last load, on the host */
-    int64_t part_first, part_n; /* slots that are being encoded in parts; part_n 0: none */
+    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
+    int32_t *values; /* [slots*length]: the same as `value`, on the host */
+    struct memory_blocks blocks;
+    const int32_t *slot_here; /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
@@ -67,7 +65,6 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
-    TRY(decoder_passages_beside(m->passages, dev));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
 }
@@ -118,10 +115,8 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
-    for (int i = 0; i < 2; i++) {
-        device_release(dev, m->blocks[i].buffer);
-        memory_free(m->blocks[i].memory);
-    }
+    device_release(dev, m->blocks.buffer);
+    memory_free(m->blocks.memory);
     memory_free(m->slot_chunk);
     memory_free(m->table);
     memory_free(m->ids);
@@ -372,15 +367,7 @@ static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *c
     return true;
 }
 
-bool memory_source_keeps(struct memory_source *m, const int64_t *chunks, int64_t n) {
-    int64_t fresh = 0; /* at most: a chunk that occurs twice counts twice */
-    for (int64_t i = 0; i < n; i++)
-        fresh += chunks[i] >= 0 && *table_cell(m, chunks[i]) == FREE;
-    return m->used + fresh <= m->slots;
-}
-
-/* parts: leaves the encoding to memory_source_part, if it is one batch. */
-static enum status pool_encode(struct memory_source *m, int64_t first, bool parts) {
+static enum status pool_encode(struct memory_source *m, int64_t first) {
     struct device *dev = m->config.device;
     int64_t n = m->used - first;
     if (n == 0) return STATUS_OK;
@@ -388,13 +375,8 @@ static enum status pool_encode(struct memory_source *m, int64_t first, bool part
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, m->ids + i * m->length, m->values + (first + i) * m->length, m->slot_chunk[first + i]));
     struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
-    if (parts && n <= decoder_passages_batch(m->passages)) {
-        decoder_passages_begin(m->passages, keys, m->config.key_layer, m->ids, n);
-        m->part_first = first, m->part_n = n;
-    } else {
-        decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
-        dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
-    }
+    decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
+    dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
     device_upload(dev, m->value + first * m->length, m->values + first * m->length,
                   (size_t)(n * m->length) * sizeof *m->values);
     m->stats.encoded += n;
@@ -419,34 +401,15 @@ struct memory_slots_here memory_source_here(const struct memory_source *m) {
     return (struct memory_slots_here){m->slot_here, m->values};
 }
 
-bool memory_source_part(struct memory_source *m) {
-    struct device *dev = m->config.device;
-    if (m->part_n == 0) return false;
-    const double start = clock_seconds();
-    const bool more = decoder_passages_part(m->passages);
-    if (!more) {
-        struct mat keys = mat_rows(m->keys, m->part_first * m->length, m->part_n * m->length);
-        dev->ops->token_memory->squares(dev, m->square + m->part_first * m->length, keys);
-        m->part_n = 0;
-    }
-    m->stats.encode_seconds += clock_seconds() - start;
-    return more;
-}
-
-int memory_source_parts(const struct memory_source *m) {
-    return decoder_passages_parts(m->config.key_layer);
-}
-
-static enum status source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
-                               const int64_t *row_begin, int blocks, bool parts) {
+enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
+                               const int64_t *row_begin, int blocks) {
     struct device *dev = m->config.device;
     int k = m->config.k;
     int64_t n = (int64_t)blocks * k, rows = 0;
-    assert(n <= m->slots && m->part_n == 0);
+    assert(n <= m->slots);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
-    struct memory_blocks *turn = &m->blocks[m->turn ^= 1];
-    TRY(blocks_reserve(turn, dev, bytes));
-    unsigned char *here = turn->memory, *there = device_side(dev, here, turn->buffer);
+    TRY(blocks_reserve(&m->blocks, dev, bytes));
+    unsigned char *here = m->blocks.memory, *there = device_side(dev, here, m->blocks.buffer);
     int32_t *slot = (int32_t *)(void *)(here + begins);
     m->slot_here = slot;
     int64_t first = m->used;
@@ -456,7 +419,7 @@ static enum status source_load(struct memory_source *m, struct memory_slots *out
         bool fits = pool_assign(m, slot, chunks, n);
         assert(fits);
     }
-    enum status s = pool_encode(m, first, parts);
+    enum status s = pool_encode(m, first);
     if (s != STATUS_OK) {
         pool_clear(m);
         return s;
@@ -475,14 +438,4 @@ static enum status source_load(struct memory_source *m, struct memory_slots *out
                                  .k = k,
                                  .block_rows = (int)rows};
     return STATUS_OK;
-}
-
-enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
-                               const int64_t *row_begin, int blocks) {
-    return source_load(m, out, chunks, row_begin, blocks, false);
-}
-
-enum status memory_source_begin(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
-                                const int64_t *row_begin, int blocks) {
-    return source_load(m, out, chunks, row_begin, blocks, true);
 }

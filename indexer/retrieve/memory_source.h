@@ -20,13 +20,12 @@ enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };
  * rank by landmarks. */
 struct memory_finder {
     struct searcher *searcher;
-    struct device *beside;               /* the searcher's device, beside the engine's; NULL: it is the engine's */
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
     void *context;
 };
 /* Everything is borrowed until memory_source_free. */
 struct memory_source_config {
-    struct device *device;               /* the decoder's, or one beside it: all calls then use that one alone */
+    struct device *device;
     const struct model_config *model;
     struct decoder *decoder;
     struct store_view *view;
@@ -71,20 +70,9 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 
 /* Finds the slots of chunks, and encodes those that are not in the pool. Block b, which is rows row_begin[b] ..
  * row_begin[b+1]-1, reads chunks [b*k ..] (-1: none). blocks * k must be at most memory_source_slots. *out is valid
- * until the next call; if memory_source_keeps was true before that call, until the one after it. */
+ * until the next call. */
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
-
-/* The same in parts: begin reads the store and issues what needs no encoding; each call of part issues a part of the
- * encoding and returns whether there are more. *out is valid after the last part; until then no other call for `m` but
- * memory_source_part, memory_source_marks and memory_source_stats. memory_source_parts: of a whole encoding. */
-enum status memory_source_begin(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
-                                const int64_t *row_begin, int blocks);
-bool memory_source_part(struct memory_source *m);
-int memory_source_parts(const struct memory_source *m);
-
-/* Whether a load of these n chunks leaves all slots as they are, because the pool has free slots for the new ones. */
-bool memory_source_keeps(struct memory_source *m, const int64_t *chunks, int64_t n);
 
 /* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. */
 struct memory_slots_here { const int32_t *slot, *value; };

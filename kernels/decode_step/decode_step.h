@@ -63,6 +63,5 @@ struct decode_step_result {
     const uint32_t *ready; uint32_t at;
     const struct logit_share *shares; int n_shares;       /* all logits */
     int idle;                                             /* multiprocessors that the step does not use */
-    const uint32_t *started; uint32_t started_at;         /* as `ready`: the step has begun (device_gate) */
 };
 struct decode_step_result decode_step_result(const struct decode_step *t);

@@ -24,13 +24,13 @@ extern "C" {
 #include "kernels/decode_step/decode_step_internal.h"
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 /* A step that was launched early (decode_step_early) waits here for the kernels before it. Only weights are read
  * sooner. */
 static __device__ __forceinline__ void step_wait_kernels() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
+#endif
 
 template <int DIM, int STRIPS, int UNITS> struct step_memory {
     using shared = step_shared<DIM, STRIPS, UNITS>;
@@ -58,8 +58,6 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     if (threadIdx.x < STREAM_BUFFERS) barrier_init(&shared.gathered[threadIdx.x], 1);
     if (threadIdx.x < RING_STAGES) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     step_cluster_barrier();
-    if (KEYS && blockIdx.x == 0 && threadIdx.x == 0)
-        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(t.started) : "memory");
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
         step_wait_kernels();
         step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
@@ -149,7 +147,6 @@ struct decode_step {
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
     uint32_t *ready, at;        /* counts consumer warps that have written their part of a key state; its next value */
-    uint32_t steps;             /* that make a key state, which ready[1] counts when they begin */
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
 
@@ -323,9 +320,9 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
         t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
-    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 1);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
-    t->task.ready = t->ready, t->task.started = t->ready + 1, t->task.shares = t->shares;
+    t->task.ready = t->ready, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
     else
@@ -387,16 +384,10 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     }
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
-    if (out->keys) t->at += STEP_WARPS, t->steps++;
+    if (out->keys) t->at += STEP_WARPS;
 }
 
 struct decode_step_result decode_step_result(const struct decode_step *t) {
     const int blocks = t->weights->blocks;
-    return {t->ready,
-            t->at,
-            t->shares,
-            blocks * STEP_WARPS,
-            device_cuda_processors(t->weights->dev) - blocks,
-            t->ready + 1,
-            t->steps};
+    return {t->ready, t->at, t->shares, blocks * STEP_WARPS, device_cuda_processors(t->weights->dev) - blocks};
 }

@@ -60,7 +60,7 @@ struct step_task {
     int key_layer; /* whose MLP's input goes to key_state, from 0 */
     /* of a step that makes a key state: each consumer warp of the block that makes it adds 1 to `ready` after its part;
      * shares [warps of all blocks] of the logits */
-    unsigned *ready, *started; /* started: the first block adds 1 */
+    unsigned *ready;
     struct logit_share *shares;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {

@@ -36,19 +36,6 @@ enum status device_open(struct device **out, const char *kind, int threads) {
     return fail(STATUS_UNSUPPORTED, "device \"%s\" is unknown: use cpu or cuda", kind);
 }
 
-enum status device_open_beside(struct device **out, struct device *dev) {
-    if (dev->runtime->open_beside) return dev->runtime->open_beside(out, dev);
-    return fail(STATUS_UNSUPPORTED, "device \"%s\" runs one op at a time", dev->name);
-}
-
-void device_follow(struct device *dev, struct device *other) {
-    if (dev != other && dev->runtime->follow) dev->runtime->follow(dev, other);
-}
-
-void device_gate(struct device *dev, const uint32_t *count, uint32_t at) {
-    if (count && dev->runtime->gate) dev->runtime->gate(dev, count, at);
-}
-
 bool device_built(const char *kind) {
     return strcmp(kind, "cpu") == 0 || (strcmp(kind, "cuda") == 0 && device_built_cuda());
 }

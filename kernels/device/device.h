@@ -45,15 +45,6 @@ struct device {
  * work themselves. "cuda" is the current GPU of this process. STATUS_UNSUPPORTED, with the reason: there is no GPU, or
  * the program was built without CUDA; the caller may continue with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
-/* Opens a second device on the GPU of `dev`. Its ops run beside those of `dev`, in an order of their own, with their
- * own scratch, on what those leave free. Both reach the same memory of the GPU. Another thread may use it at the same
- * time, after device_enter (device_group.h). STATUS_UNSUPPORTED on the CPU. */
-enum status device_open_beside(struct device **out, struct device *dev);
-/* Later ops of `dev` wait for all ops of `other` so far; one is the device beside the other. */
-void device_follow(struct device *dev, struct device *other);
-/* Later ops of `dev` wait until *count - at, as a signed number, is 0 or more. count: device memory; NULL: no wait. An
- * op of another device that was issued before this call must change it. */
-void device_gate(struct device *dev, const uint32_t *count, uint32_t at);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);

@@ -3,7 +3,6 @@
  * A fault of the GPU appears late, at any call, and all later calls fail, too. So the first one is kept, with the op
  * that was launched last, and later faults are ignored until device_sync returns it. */
 #include "kernels/cuda/cuda.cuh"
-#include <cudaTypedefs.h>
 #include <stdio.h>
 #include <string.h>
 extern "C" {
@@ -56,8 +55,6 @@ static __global__ void code_kind_of(struct code_kind *out) {
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of simultaneous downloads */
     cudaEvent_t made;             /* the slot of the next fetch */
-    cudaEvent_t followed;         /* the last op that another device waits for */
-    PFN_cuStreamWaitValue32_v11070 wait_value; /* NULL: the driver has none */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     unsigned *counters;
@@ -341,34 +338,6 @@ static void cuda_enter(struct device *dev) {
     keep_error(dev, "selection of the GPU", cudaSetDevice(state_of(dev)->gpu));
 }
 
-static enum status cuda_open_beside(struct device **out, struct device *dev);
-
-static void cuda_follow(struct device *dev, struct device *other) {
-    struct device_cuda *o = state_of(other);
-    keep_error(dev, "follow", cudaEventRecord(o->followed, o->stream));
-    keep_error(dev, "follow", cudaStreamWaitEvent(state_of(dev)->stream, o->followed, 0));
-}
-
-/* Looked up in the driver at run time, as in tile_maps.cuh. */
-static PFN_cuStreamWaitValue32_v11070 find_wait_value(void) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault, &found);
-    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess) return (PFN_cuStreamWaitValue32_v11070)function;
-    (void)cudaGetLastError();
-    return nullptr;
-}
-
-/* The stream waits, and no kernel that would take a multiprocessor. With a driver that lacks the function nothing
- * waits: the ops then run earlier, with the same results. */
-static void cuda_gate(struct device *dev, const uint32_t *count, uint32_t at) {
-    const struct device_cuda *s = state_of(dev);
-    if (!s->wait_value) return;
-    const CUresult r = s->wait_value(s->stream, (CUdeviceptr)(uintptr_t)count, at, CU_STREAM_WAIT_VALUE_GEQ);
-    if (r != CUDA_SUCCESS) keep_fault(dev, STATUS_IO, "gate", "cuStreamWaitValue32 failed");
-}
-
 static void cuda_close(struct device *dev) {
     struct device_cuda *s = state_of(dev);
     if (s->stream) (void)cudaStreamSynchronize(s->stream);
@@ -380,7 +349,6 @@ static void cuda_close(struct device *dev) {
     (void)cudaFree(s->scratch);
     (void)cudaFree(s->counters);
     if (s->made) (void)cudaEventDestroy(s->made);
-    if (s->followed) (void)cudaEventDestroy(s->followed);
     if (s->fetches) (void)cudaStreamDestroy(s->fetches);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     threads_free(dev->threads);
@@ -407,9 +375,6 @@ static const struct device_runtime runtime = {
     .replay_free = cuda_replay_free,
     .worker = cuda_worker,
     .enter = cuda_enter,
-    .open_beside = cuda_open_beside,
-    .follow = cuda_follow,
-    .gate = cuda_gate,
     .peers = &device_peers_cuda,
 };
 
@@ -448,16 +413,10 @@ static enum status find_code(struct device_cuda *s) {
     return error == cudaSuccess ? STATUS_OK : fail(STATUS_IO, "GPU: first kernel: %s", cudaGetErrorString(error));
 }
 
-/* Blocks of a device beside another are placed where the other's find none to take: by the streams' priority. */
-static enum status open_parts(struct device_cuda *s, bool beside) {
-    int low = 0, high = 0;
-    s->wait_value = find_wait_value();
-    cudaError_t error = cudaDeviceGetStreamPriorityRange(&low, &high);
-    if (error == cudaSuccess)
-        error = cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, beside ? low : high);
+static enum status open_parts(struct device_cuda *s) {
+    cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&s->fetches, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->made, cudaEventDisableTiming);
-    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->followed, cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
     error = cudaMalloc(&s->scratch, SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(SCRATCH_BYTES, error);
@@ -473,7 +432,7 @@ static enum status open_parts(struct device_cuda *s, bool beside) {
     return blas_cuda_open(&s->blas);
 }
 
-static enum status open_device(struct device **out, int threads, bool beside) {
+enum status device_open_cuda(struct device **out, int threads) {
     struct device_cuda found = {};
     struct device_cuda_memory *m = NULL;
     TRY(find_gpu(&found));
@@ -482,22 +441,13 @@ static enum status open_device(struct device **out, int threads, bool beside) {
     m->state.idle.limit = IDLE_BYTES, m->state.idle_host.limit = IDLE_HOST_BYTES;
     m->device = {.ops = &ops_cuda, .runtime = &runtime, .threads = NULL, .state = &m->state, .name = "cuda"};
     enum status status = threads_create(&m->device.threads, threads);
-    if (status == STATUS_OK) status = open_parts(&m->state, beside);
+    if (status == STATUS_OK) status = open_parts(&m->state);
     if (status != STATUS_OK) {
         cuda_close(&m->device);
         return status;
     }
     *out = &m->device;
     return STATUS_OK;
-}
-
-enum status device_open_cuda(struct device **out, int threads) {
-    return open_device(out, threads, false);
-}
-
-static enum status cuda_open_beside(struct device **out, struct device *dev) {
-    cuda_enter(dev);
-    return open_device(out, 1, true);
 }
 
 bool device_built_cuda(void) {

@@ -34,9 +34,6 @@ struct device_runtime {
     void (*replay_free)(struct device_replay *replay);
     struct device *(*worker)(struct device *dev, int worker);
     void (*enter)(struct device *dev);   /* NULL: nothing to do */
-    enum status (*open_beside)(struct device **out, struct device *dev);     /* these two NULL: ops end in the call */
-    void (*follow)(struct device *dev, struct device *other);
-    void (*gate)(struct device *dev, const uint32_t *count, uint32_t at);        /* NULL: no wait */
     const struct device_peers *peers;    /* NULL: processes sum through shared memory */
 };
 enum status device_open_cpu(struct device **out, int threads);

@@ -29,7 +29,6 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
---memory-lag value
 --memory-span value
 --memory-layer value
 --workers value
@@ -98,7 +97,6 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
---memory-lag value
 --memory-span value
 --memory-layer value
 --memory-config file
@@ -172,7 +170,6 @@ _drt_options() {
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
---memory-lag value
 --memory-span value
 --memory-layer value
 --memory-config file

@@ -45,7 +45,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
                               r->engine->device->shares_memory));
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
     const struct memory_search_config search = {
-        .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store, .beside = r->memory_config.lag > 0};
+        .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};
     if (kind != MEMORY_OWN) TRY(memory_search_open(&r->memory_search, &search));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,

@@ -9,7 +9,7 @@ enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->searcher || o->k || o->every || o->lag || o->layer || o->tau > 0 || o->weight > 0;
+    return o->config || o->span || o->searcher || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {
@@ -64,14 +64,10 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     *out = c;
     if (o->k) out->k = (int)o->k;
     if (o->every) out->every = (int)o->every;
-    if (o->lag) out->lag = (int)o->lag;
     if (o->layer) out->key_layer = (int)o->layer;
     if (o->searcher) out->searcher = parse_searcher(o->searcher);
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
     if (fitted) TRY(agree(o, &c, out));
-    if (out->lag > out->every)
-        return fail(STATUS_INVALID, "--memory-lag %d: must be at most the tokens between two searches, %d", out->lag,
-                    out->every);
     if (out->key_layer > layers)
         return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;

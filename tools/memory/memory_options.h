@@ -8,7 +8,7 @@
 struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND; NULL: not given */
     const char *config, *span, *searcher;
-    int64_t k, every, lag, layer;        /* 0: not given */
+    int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* for all kinds, without a configuration; 0: not given */
     bool unfitted;                       /* ignores the model's memory.json */
 };
@@ -23,10 +23,6 @@ struct memory_options {
      0, 0},                                                                                                            \
     {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0, 1024},                \
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
-    {"memory-lag", ARG_INT, &(o).lag, "N",                                                                             \
-     "read what a search found N tokens later, so that a GPU searches and encodes meanwhile; 0: as configured, or "    \
-     "at once",                                                                                                        \
-     0, 1024},                                                                                                         \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last",   \

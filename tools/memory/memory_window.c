@@ -213,11 +213,6 @@ static void window_marks(struct memory_window *w, struct memory_read *read, int6
     }
 }
 
-/* The row, of the window's keys, from which on the chunks of search i are read. */
-static int64_t window_begin(const struct memory_window *w, int64_t i, int64_t n) {
-    return min_i64(w->at[i] - 1 + (i > 0 ? w->config.memory->lag : 0), n - 1);
-}
-
 /* Reads the chunks of all searches of the window, in groups. */
 static enum status window_slots(struct memory_window *w, struct memory_read *read, const int32_t *ids, int64_t n,
                                 int64_t first, int64_t document) {
@@ -232,10 +227,9 @@ static enum status window_slots(struct memory_window *w, struct memory_read *rea
     for (int64_t b = 0, blocks; b < searches; b += blocks) {
         struct token_memory memory = {0};
         blocks = min_i64(searches - b, group);
-        int64_t begin = window_begin(w, b, n), end = b + blocks < searches ? window_begin(w, b + blocks, n) : n - 1;
-        if (begin == end) continue;
+        int64_t begin = w->at[b] - 1, end = b + blocks < searches ? w->at[b + blocks] - 1 : n - 1;
         for (int64_t i = 0; i < blocks; i++)
-            w->row_begin[i] = window_begin(w, b + i, n) - begin;
+            w->row_begin[i] = w->at[b + i] - 1 - begin;
         w->row_begin[blocks] = end - begin;
         for (int64_t i = 0; i < blocks; i++)
             window_marks(w, read, b + i, n, begin - (first - 1) + w->row_begin[i],

@@ -3,15 +3,14 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--dtype auto|f32|i8] [--lag 16] [--serial 1] [--json FILE]
+ *                     [--dtype auto|f32|i8] [--serial 1] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
- * --lag N also measures each case with passages that are read N ids after their search (at most the interval), which a
- * second thread makes on a GPU. --serial 1 reads the memories after each decode step instead of during it.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
+ * --serial 1 reads the memories after each decode step instead of during it.
  *
- * The last column is a check sum of the log-probabilities after each interval: cases with the same K, interval and lag
+ * The last column is a check sum of the log-probabilities after each interval: cases with the same K and interval
  * must agree.
  * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; the parts of the mean
  * for searching and for encoding chunks (on a GPU: for queueing the work). A model with random weights works, since
@@ -29,7 +28,7 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX], lag[LIST_MAX], serial[LIST_MAX];
+        tokens[LIST_MAX], serial[LIST_MAX];
 };
 
 static void usage(const char *why) {
@@ -66,7 +65,7 @@ static struct options read_options(int argc, char **argv) {
                  {"--device", &o.device, NULL}, {"--k", NULL, o.k},           {"--every", NULL, o.every},
                  {"--span", NULL, o.span},      {"--layer", NULL, o.layer},   {"--past", NULL, o.past},
                  {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
-                 {"--dtype", &o.dtype, NULL},   {"--lag", NULL, o.lag},       {"--serial", NULL, o.serial}};
+                 {"--dtype", &o.dtype, NULL},   {"--serial", NULL, o.serial}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -101,7 +100,7 @@ static const int32_t *read_text(const struct engine *e, const struct options *o)
 struct memory_case {
     const char *name;
     int kind; /* -1: no memory */
-    int64_t k, every, lag;
+    int64_t k, every;
 };
 
 static uint64_t check_sum(uint64_t sum, const float *log_p, int64_t n) {
@@ -119,20 +118,16 @@ static void report(const struct memory_case *c, const struct samples *s, struct 
     for (int64_t i = 0; i < s->count; i++)
         sum += s->at[i];
     const double mean = sum / (double)s->count * 1e6, ids = (double)tokens * 1e-6;
-    printf("%s,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
-           (long long)c->every, (long long)c->lag, mean, samples_quantile(s->at, s->count, 0.5) * 1e6,
-           samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6, t.find / ids,
-           t.encode / ids, t.wait / ids, t.queries ? (double)t.encoded / (double)t.queries : 0,
-           (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
+    printf("%s,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k, (long long)c->every,
+           mean, samples_quantile(s->at, s->count, 0.5) * 1e6, samples_quantile(s->at, s->count, 0.25) * 1e6,
+           samples_quantile(s->at, s->count, 0.75) * 1e6, t.find / ids, t.encode / ids,
+           t.queries ? (double)t.encoded / (double)t.queries : 0, (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
     fflush(stdout);
     const struct figure f = {.unit = "us", .values = s->at, .count = s->count, .scale = 1e6};
     if (c->kind < 0)
         result_figure(&f, "an id, no memory");
-    else if (c->lag == 0)
-        result_figure(&f, "an id, %s, K %lld every %lld", c->name, (long long)c->k, (long long)c->every);
     else
-        result_figure(&f, "an id, %s, K %lld every %lld lag %lld", c->name, (long long)c->k, (long long)c->every,
-                      (long long)c->lag);
+        result_figure(&f, "an id, %s, K %lld every %lld", c->name, (long long)c->k, (long long)c->every);
 }
 
 static void run_case(struct engine *e, const struct options *o, const int32_t *ids, struct memory_finder finder,
@@ -141,7 +136,6 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     struct memory_config memory = {.key_layer = (int)o->layer[0],
                                    .k = (int)c.k,
                                    .every = (int)c.every,
-                                   .lag = (int)c.lag,
                                    .before = (int)o->span[0],
                                    .after = (int)o->span[1]};
     struct memory_text *t = NULL;
@@ -180,7 +174,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     }
     samples_add(&times, (clock_seconds() - begin) / INTERVAL);
     if (t) after = memory_text_times(t);
-    after.find -= before.find, after.encode -= before.encode, after.wait -= before.wait;
+    after.find -= before.find, after.encode -= before.encode;
     after.queries -= before.queries, after.encoded -= before.encoded;
     report(&c, &times, after, o->tokens[0], check_sum(sum, logits, vocab));
     memory_text_free(t);
@@ -193,7 +187,7 @@ int main(int argc, char **argv) {
     result_begin("bench_memory_text", &argc, argv);
     struct options o = read_options(argc, argv);
     struct engine e = {0};
-    struct memory_search *search[2] = {0}; /* of the engine's device; beside it, for cases with a lag */
+    struct memory_search *search = NULL;
     int searcher = 0;
     o.tokens[0] -= o.tokens[0] % INTERVAL;
     while (searcher < MEMORY_SEARCHERS && strcmp(o.searcher, memory_searcher_names[searcher]) != 0)
@@ -204,28 +198,22 @@ int main(int argc, char **argv) {
         &e,
         &(struct engine_config){
             .model = o.model, .store = o.store, .where = {o.device, o.dtype, NULL}, .memory = true, .decoding = true}));
-    for (int i = 0; i < (o.lag[0] ? 2 : 1); i++) {
-        const struct memory_search_config config = {
-            .engine = &e, .kind = (enum memory_searcher)searcher, .store = o.store, .beside = i == 1};
-        CHECK_OK(memory_search_open(&search[i], &config));
-    }
-    const struct memory_finder finder = memory_search_finder(search[0]), beside = memory_search_finder(search[1]);
+    CHECK_OK(memory_search_open(&search, &(struct memory_search_config){
+                                             .engine = &e, .kind = (enum memory_searcher)searcher, .store = o.store}));
+    const struct memory_finder finder = memory_search_finder(search);
     const int32_t *ids = read_text(&e, &o);
     printf("# %s; %lld chunks; searched by %s\n", o.model, (long long)e.info.chunks,
-           memory_search_describe(search[0], (int)o.k[0]).text);
-    printf("mode,k,every,lag,us mean,median,q1,q3,finding,encoding,waiting,passages encoded a search,check sum\n");
-    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
-    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16, 0});
+           memory_search_describe(search, (int)o.k[0]).text);
+    printf("mode,k,every,us mean,median,q1,q3,finding,encoding,passages encoded a search,check sum\n");
+    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
+    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16});
     for (int i = 0; o.k[i]; i++)
         for (int j = 0; o.every[j]; j++) {
-            const int64_t lag = o.lag[0] < o.every[j] ? o.lag[0] : o.every[j];
-            run_case(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j], 0});
-            run_case(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j], 0});
-            if (lag) run_case(&e, &o, ids, beside, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j], lag});
+            run_case(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j]});
+            run_case(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j]});
         }
-    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
-    for (int i = 0; i < 2; i++)
-        memory_search_close(search[i]);
+    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
+    memory_search_close(search);
     engine_close(&e);
     free((void *)ids);
     result_end();

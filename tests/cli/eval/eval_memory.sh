@@ -47,14 +47,6 @@ expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --documents odd --device 
 none_i8=$(figure none)
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --documents odd --device cpu --json
 awk -v a="$none_i8" -v b="$(figure none)" 'BEGIN { exit !(a != b && a < b * 1.01 && b < a * 1.01) }' || die "--dtype i8: $none_i8 against $(figure none)"
-# With a lag, what a search found is read later; the configuration of a fit keeps it.
-expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus --memory-config "$TMP/memory.json" --memory-lag 8 --json
-[ "$(figure memory-corpus)" != "$corpus_auto" ] && [ "$(figure memory-own)" = "$own_auto" ] || die "a lag of 8: $(figure memory-corpus), $(figure memory-own)"
-lagged=$(figure memory-corpus)
-expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-every 16 --memory-lag 8 --out "$TMP/lag.json" --json
-grep -q '"lag": 8' "$TMP/lag.json" || die "the configuration has no lag"
-expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-config "$TMP/memory.json" --memory-lag 8 --threads 3 --json
-[ "$(figure memory-corpus)" = "$lagged" ] || die "another figure with three threads and a lag: $(figure memory-corpus) against $lagged"
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --documents all --json
 near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b * 1.000001 && b < a * 1.000001) }' || die "$3: $1 against $2"; }
 near "$(figure none)" "$none" "none of ppl and of fit-memory"

@@ -25,13 +25,6 @@ both --threads 1
 cp "$OUT" "$TMP/one"
 both --threads 3
 cmp -s "$OUT" "$TMP/one" || die "another text with three threads"
-# What a search found may be read later; the text does not depend on the threads then, either.
-for lag in 3 8; do
-    both --threads 1 --memory-lag $lag
-    cp "$OUT" "$TMP/one"
-    both --threads 3 --memory-lag $lag
-    cmp -s "$OUT" "$TMP/one" || die "another text with three threads and --memory-lag $lag"
-done
 # Without a memory nothing changes.
 run --prompt "$half"
 cp "$OUT" "$TMP/plain"
@@ -45,8 +38,6 @@ usage "leave --lexical DIR out" --memory corpus --store "$TMP/s" --lexical "$TMP
 usage "need --memory own, corpus or both" --memory-k 3
 usage "--store needs" --memory own --store "$TMP/s"
 usage "must be one of" --memory all
-expect_error "memory-lag 9: must be at most the tokens between two searches, 8" "$GENERATE" --model "$TMP/m" --prompt x \
-    --memory corpus --store "$TMP/s" --memory-every 8 --memory-lag 9
 expect_error "the model has 2 layers" "$GENERATE" --model "$TMP/m" --prompt x --memory own --memory-layer 9
 expect_error "No such file" "$GENERATE" --model "$TMP/m" --prompt x --memory own --memory-config "$TMP/nowhere.json"
 expect 0 "$GENERATE" --help

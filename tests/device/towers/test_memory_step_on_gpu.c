@@ -1,9 +1,8 @@
 /* test_memory_step_on_gpu.c -- a token memory beside the decode step: the mixture has the same bits whether the memory
  * is read during the step or after it; what the step leaves (count of the key state, shares of the logits) agrees with
- * its logits; passages have the same bits when a device beside the decoder's encodes them during steps. */
+ * its logits. */
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
-#include "decoder/decoder_passages.h"
 #include "tests/device/towers/machine.h"
 
 enum { LENGTH = 220, PROMPT = 70, PAST = 100, VOCAB = 5000 };
@@ -20,11 +19,10 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
     struct logit_share all = logit_share_none(), *shares = malloc((size_t)r.n_shares * sizeof *shares);
     const float *there = download(dev, logits, VOCAB);
     double sum = 0, moment = 0;
-    uint32_t ready, started;
+    uint32_t ready;
     int top = 0;
     device_download(dev, shares, r.shares, (size_t)r.n_shares * sizeof *shares);
     device_download(dev, &ready, r.ready, sizeof ready);
-    device_download(dev, &started, r.started, sizeof started);
     for (int i = 0; i < r.n_shares; i++)
         all = logit_share_join(all, shares[i]);
     for (int v = 0; v < VOCAB; v++)
@@ -34,26 +32,13 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
         sum += exp(below), moment += exp(below) * below;
     }
     CHECK_EQ(ready, r.at);
-    CHECK_EQ(started, r.started_at);
     CHECK(all.top == there[top] && all.token == top);
     CHECK(fabs((double)all.sum - sum) <= 1e-4 * sum && fabs((double)all.moment - moment) <= 1e-4 * -moment);
     free(shares), free((void *)there);
 }
 
-/* Parts of an encoding on a device beside the decoder's; one for each id, once its step has begun. */
-struct parts {
-    struct device *beside;
-    struct decoder_passages *passages; /* NULL: no more */
-};
-static void parts_advance(struct parts *p, const struct decode_step_result *step) {
-    if (!p || !p->passages) return;
-    device_gate(p->beside, step->started, step->started_at);
-    if (!decoder_passages_part(p->passages)) p->passages = NULL;
-}
-
 /* log p after each id from PROMPT on [LENGTH - PROMPT, VOCAB]. early: the memory is read during the steps. */
-static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early,
-                        struct parts *parts) {
+static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early) {
     struct device *dev = m->dev;
     struct decoder_state *s;
     struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_there;
@@ -102,7 +87,6 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
         if (!early) task.step.ready = NULL;
         dev->ops->next_token->mix(dev, device_reach(dev, log_p), device_reach(dev, g), &task);
         device_fetch(dev, log_p, device_reach(dev, log_p), VOCAB * sizeof *log_p);
-        parts_advance(parts, &task.step);
         device_fetch_wait(dev);
         if (n % 50 == 0) check_result(dev, decoder_state_step(s), logits);
         double sum = 0;
@@ -119,52 +103,6 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     device_release_host(dev, log_p);
     device_release_host(dev, g);
     return out;
-}
-
-/* Key states of the same passages by the decoder's device, and by one beside it while the decoder decodes. */
-static void check_beside(struct machine *m, const struct model_config *c, const int32_t *ids, const float *want) {
-    enum { FEW = 3, ROUNDS = 5 };
-    const int64_t length = 2 * (int64_t)c->chunk;
-    struct device *beside;
-    struct decoder_passages *p[2];
-    struct mat keys[2];
-    int32_t texts[FEW * 2 * 64];
-    const size_t bytes = (size_t)(FEW * length * c->hidden) * 2;
-    uint16_t *got[2];
-    CHECK_OK(device_open_beside(&beside, m->dev));
-    for (int i = 0; i < 2; i++) {
-        keys[i] = mat_dense(NULL, DTYPE_BF16, FEW * length, c->hidden);
-        CHECK_OK(decoder_passages_create(&p[i], m->decoder, length, false));
-        CHECK_OK(device_allocate(i ? beside : m->dev, &keys[i].data, bytes));
-        got[i] = malloc(bytes);
-    }
-    CHECK_OK(decoder_passages_beside(p[1], beside));
-    for (int round = 0; round < ROUNDS; round++) {
-        for (int64_t i = 0; i < FEW * length; i++)
-            texts[i] = ids[(i * 3 + round * 7) % LENGTH];
-        decoder_passages_encode(p[0], keys[0], 2, texts, FEW);
-        struct parts parts = {beside, round % 2 ? p[1] : NULL};
-        if (parts.passages)
-            decoder_passages_begin(p[1], keys[1], 2, texts, FEW);
-        else
-            decoder_passages_encode(p[1], keys[1], 2, texts, FEW);
-        float *mixed = mixed_run(m, c, ids, 2, true, &parts);
-        CHECK(!parts.passages);
-        CHECK(memcmp(mixed, want, (LENGTH - PROMPT) * VOCAB * sizeof *want) == 0);
-        free(mixed);
-        device_follow(m->dev, beside);
-        for (int i = 0; i < 2; i++)
-            device_download(m->dev, got[i], keys[i].data, bytes);
-        CHECK_OK(device_sync(m->dev));
-        CHECK_OK(device_sync(beside));
-        CHECK(memcmp(got[0], got[1], bytes) == 0);
-    }
-    for (int i = 0; i < 2; i++) {
-        decoder_passages_free(p[i]);
-        device_release(m->dev, keys[i].data);
-        free(got[i]);
-    }
-    device_close(beside);
 }
 
 int main(void) {
@@ -189,19 +127,12 @@ int main(void) {
         ids[i] = (int32_t)rng_below(&rng, 300);
     start(&gpu, &c, p, "cuda", DTYPE_BF16, 0);
     if (!gpu.decoder->step_weights) test_skip("this GPU has no decode step");
-    float *want = NULL;
     for (int layer = 1; layer <= 3; layer++) {
-        float *after = mixed_run(&gpu, &c, ids, layer, false, NULL),
-              *during = mixed_run(&gpu, &c, ids, layer, true, NULL);
+        float *after = mixed_run(&gpu, &c, ids, layer, false), *during = mixed_run(&gpu, &c, ids, layer, true);
         CHECK(memcmp(after, during, (LENGTH - PROMPT) * VOCAB * sizeof *after) == 0);
         free(after);
-        if (layer == 2)
-            want = during;
-        else
-            free(during);
+        free(during);
     }
-    check_beside(&gpu, &c, ids, want);
-    free(want);
     stop(&gpu);
     params_free(p);
     return 0;

@@ -88,18 +88,6 @@ static void test_file(void) {
         CHECK_OK(memory_config_load(&back, path));
         CHECK(back.searcher == c.searcher && memcmp(&c, &back, sizeof c) == 0);
     }
-    c.lag = 16;
-    CHECK_OK(memory_config_save(&c, path));
-    CHECK_OK(memory_config_load(&back, path));
-    CHECK(memcmp(&c, &back, sizeof c) == 0);
-    c.lag = 17;
-    CHECK_OK(memory_config_save(&c, path));
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "lag is 17: must be at most every, 16");
-    c.lag = 1025;
-    CHECK_OK(memory_config_save(&c, path));
-    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "lag is 1025: must be 0 to 1024");
-    c.lag = 0;
-    CHECK_OK(memory_config_save(&c, path));
     CHECK_OK(memory_searcher_agrees("x", MEMORY_LEXICAL, MEMORY_HYBRID));
     CHECK_OK(memory_searcher_agrees("x", MEMORY_LANDMARK, MEMORY_LANDMARK));
     CHECK_FAILS(memory_searcher_agrees("x.json", MEMORY_LANDMARK, MEMORY_HYBRID), STATUS_INVALID,
