@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
+#include "encoder/bert/bert_config.h"
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,12 +292,21 @@ static enum status config_resolve_list(struct object_list *list, const struct ab
     return STATUS_OK;
 }
 
+static enum status config_external(struct ablation_config *c, const char *folder) {
+    struct bert_config encoder;
+    TRY(config_resolve(&c->external, c, "external", folder));
+    TRY(bert_config_load(&encoder, c->external));
+    const double d = encoder.hidden, f = encoder.ffn;
+    c->external_parameters = encoder.layers * (4 * d * d + 2 * d * f);
+    return STATUS_OK;
+}
+
 static enum status config_files(struct ablation_config *c, const char *folder) {
     TRY(config_resolve_list(&c->train, c, "train", folder));
     TRY(config_resolve_list(&c->valid, c, "valid", folder));
     TRY(config_resolve_list(&c->other, c, "other", folder));
     if (c->tokenizer) TRY(config_resolve(&c->tokenizer, c, "tokenizer", folder));
-    if (c->external) TRY(config_resolve(&c->external, c, "external", folder));
+    if (c->external) TRY(config_external(c, folder));
     for (size_t i = 0; i < c->taken.count; i++) {
         struct object_member *m = &c->taken.items[i];
         char *path = NULL, key[96];

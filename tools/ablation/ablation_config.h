@@ -17,6 +17,7 @@ struct ablation_config {
     char *tokenizer;                     /* file, absolute; NULL: one is trained */
     int64_t vocab_size;                  /* of a tokenizer that is trained; otherwise 0 */
     char *text_field, *device, *variant_mode, *vary_k, *external;   /* external: folder, absolute; NULL: none */
+    double external_parameters;          /* of the layers of `external`: those that a token passes */
     struct object model, training, taken;                /* taken: name of a model -> folder, absolute */
     int64_t steps, tokens, seconds;      /* the budget; 0: not given */
     int64_t context, skip, max_tokens, document_tokens, max_documents, threads;

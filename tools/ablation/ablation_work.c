@@ -85,7 +85,7 @@ void ablation_build_work(struct ablation_part *p, const struct ablation_plan *pl
     const struct ablation_model *m = &plan->models[s->model];
     const double tokens = store_tokens(plan, s->what);
     double parameters = (double)m->encoder_parameters;
-    if (s->what == ABLATION_STORE_EXTERNAL) parameters = (double)ablation_text_bytes(plan->config->external) / 4;
+    if (s->what == ABLATION_STORE_EXTERNAL) parameters = plan->config->external_parameters;
     p->work = 2 * parameters * tokens;
     p->host = start_seconds + tokens * (build_seconds + (lexical ? lexical_seconds : 0));
 }

@@ -141,6 +141,8 @@ refused 'budget: give steps or tokens, not both' "$some" budget '{"steps": 3, "t
 refused 'no such key: score.contxt' "$some" context '252, "contxt": 3'
 refused 'no such key: budgets' "$some" budgets '{}'
 refused 'row external-corpus needs an encoder' '"external-corpus"'
+mkdir other-encoder && echo '{}' >other-encoder/config.json
+refused 'not the config of a BERT-type encoder' '"all"' external '"other-encoder"'
 refused 'DRT trains without it already: set training.mlm.rate' '"no-mlm"' mlm '{"rate": 0}'
 refused 'warmup is 20: must be at most steps, 12' "$some" warmup 20
 refused 'model.vocab_size follows from tokenizer.vocab_size' "$some" hidden_size '32, "vocab_size": 600'
