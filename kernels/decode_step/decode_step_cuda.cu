@@ -21,11 +21,11 @@
 #include "kernels/decode_step/decode_step_pack.cuh"
 extern "C" {
 #include "base/memory.h"
-#include "kernels/decode_step/decode_step_internal.h"
+#include "kernels/decode_step/decode_step.h"
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/* A step that was launched early (decode_step_early) waits here for the kernels before it. Only weights are read
+/* A step that was launched early (decode_step_launch) waits here for the kernels before it. Only weights are read
  * sooner. */
 static __device__ __forceinline__ void step_wait_kernels() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -134,7 +134,7 @@ struct decode_step_weights {
     struct device *dev;
     struct step_task task; /* arguments that are the same for all texts and steps */
     const step_kernel *kernel;
-    mutable enum decode_step_early early; /* LATE once the driver has refused another one */
+    mutable bool late; /* the driver has refused an early launch */
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */
     unsigned char *packed; /* weights, layer after layer, then the norms' */
@@ -171,7 +171,7 @@ static bool decode_step_fits(struct device *dev, const struct decode_step_config
 
 /* Cooperative: all blocks run at once, or the launch fails, since blocks wait for each other. Early: the blocks start
  * while the kernel before, a pick, still runs on a few multiprocessors. It waits for nothing that this step does. */
-static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w, enum decode_step_early early,
+static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w, bool early,
                                              cudaLaunchAttribute (&attributes)[3]) {
     cudaLaunchConfig_t launch = {};
     attributes[0].id = cudaLaunchAttributeClusterDimension;
@@ -183,8 +183,7 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
     launch.stream = device_cuda_stream(w->dev);
     attributes[2].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[2].val.programmaticStreamSerializationAllowed = 1;
-    if (early == DECODE_STEP_EARLY_ALONE) attributes[1] = attributes[2];
-    launch.attrs = attributes, launch.numAttrs = early == DECODE_STEP_EARLY_COOPERATIVE ? 3 : 2;
+    launch.attrs = attributes, launch.numAttrs = early ? 3 : 2;
     return launch;
 }
 
@@ -196,7 +195,7 @@ static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int 
         int clusters = 0;
         if (k.dim != dim || k.strips < strips) continue;
         w->blocks = STEP_CLUSTER;
-        cudaLaunchConfig_t launch = decode_step_launch(w, DECODE_STEP_LATE, attributes);
+        cudaLaunchConfig_t launch = decode_step_launch(w, false, attributes);
         for (const void *kernel : k.kernel) {
             int fit = 0;
             if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared) != cudaSuccess ||
@@ -285,7 +284,7 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     if (!decode_step_fits(dev, config)) return STATUS_OK;
     struct decode_step_weights *w = NULL;
     TRY(memory_allocate_zero(&w, 1));
-    w->dev = dev, w->early = DECODE_STEP_EARLY_COOPERATIVE;
+    w->dev = dev;
     int64_t d = config->embed.cols;
     enum status status = STATUS_OK;
     bool serves = decode_step_select_kernel(w, (int)d, (int)config->layers[0].gate_up.rows / 2, (int)d / config->heads);
@@ -295,10 +294,6 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     else
         decode_step_weights_free(w);
     return status;
-}
-
-void decode_step_set_early(struct decode_step_weights *w, enum decode_step_early early) {
-    w->early = early;
 }
 
 void decode_step_weights_free(struct decode_step_weights *w) {
@@ -374,12 +369,13 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     void *arguments[] = {&task};
     cudaLaunchAttribute attributes[3];
     const void *kernel = w->kernel->kernel[out->keys != NULL];
-    cudaLaunchConfig_t launch = decode_step_launch(w, id.picked ? w->early : DECODE_STEP_LATE, attributes);
+    const bool early = id.picked && !w->late;
+    cudaLaunchConfig_t launch = decode_step_launch(w, early, attributes);
     cudaError_t error = cudaLaunchKernelExC(&launch, kernel, arguments);
-    if (error != cudaSuccess && id.picked && w->early != DECODE_STEP_LATE) {
+    if (error != cudaSuccess && early) {
         (void)cudaGetLastError();
-        w->early = DECODE_STEP_LATE;
-        launch = decode_step_launch(w, w->early, attributes);
+        w->late = true;
+        launch = decode_step_launch(w, false, attributes);
         error = cudaLaunchKernelExC(&launch, kernel, arguments);
     }
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));

@@ -1,5 +1,5 @@
 /* decode_step_nocuda.c -- stands in for decode_step_cuda.cu in a build without CUDA: no device has the kernel. */
-#include "kernels/decode_step/decode_step_internal.h"
+#include "kernels/decode_step/decode_step.h"
 #include <assert.h>
 
 enum status decode_step_weights_create(struct decode_step_weights **out, struct device *dev,
@@ -39,10 +39,5 @@ struct decode_step_result decode_step_result(const struct decode_step *t) {
 void decode_step_run_id(struct decode_step *t, const struct decode_step_output *out, struct decode_step_id id,
                         int64_t position, const struct decode_step_fusion *fusions) {
     (void)t, (void)out, (void)id, (void)position, (void)fusions;
-    assert(!"decode_step_weights_create gave none");
-}
-
-void decode_step_set_early(struct decode_step_weights *w, enum decode_step_early early) {
-    (void)w, (void)early;
     assert(!"decode_step_weights_create gave none");
 }

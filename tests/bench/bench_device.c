@@ -26,7 +26,6 @@
 #include "decoder/decoder_internal.h"
 #include "decoder/logits/sampler.h"
 #include "indexer/retrieve/retriever.h"
-#include "kernels/decode_step/decode_step_internal.h"
 #include "tests/bench/result.h"
 #include "tests/bench/text/picked.h"
 #include "tests/test.h"
@@ -191,8 +190,6 @@ static void decode_picked(const struct model *m, const struct options *o, struct
         if (r) chunk_retriever_reset(r, -1, 0);
         CHECK_OK(decoder_state_create(&s, d, r));
         CHECK_OK(decoder_forward(s, &(struct decoder_output){0}, ids, PROMPT));
-        if (getenv("DRT_STEP_EARLY") && d->step_weights)
-            decode_step_set_early(d->step_weights, (enum decode_step_early)atoi(getenv("DRT_STEP_EARLY")));
         picked_open(&p, m->dev, s, &configs[c], m->config.vocab_size);
         for (int i = 0; i < 5; i++)
             picked_next(&p);
