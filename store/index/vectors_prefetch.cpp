@@ -53,11 +53,10 @@ static void search_all_lists(const faiss::Index *index, faiss::idx_t *ids, float
     }
 }
 
-extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries,
-                                         int64_t n, int64_t k, const void *params, char error[VECTORS_ERROR_BYTES]) {
+/* Whether the call threw nothing; otherwise `error` has the text. */
+template <typename T> static bool reports(char error[VECTORS_ERROR_BYTES], T call) {
     try {
-        search_all_lists(static_cast<const faiss::Index *>(index), ids, scores, queries, n, k,
-                         static_cast<const faiss::IVFSearchParameters *>(params));
+        call();
         return true;
     } catch (const std::exception &e) {
         snprintf(error, VECTORS_ERROR_BYTES, "%s", e.what());
@@ -65,6 +64,14 @@ extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float 
         snprintf(error, VECTORS_ERROR_BYTES, "unknown failure");
     }
     return false;
+}
+
+extern "C" bool vectors_search_all_lists(const void *index, int64_t *ids, float *scores, const float *queries,
+                                         int64_t n, int64_t k, const void *params, char error[VECTORS_ERROR_BYTES]) {
+    return reports(error, [&] {
+        search_all_lists(static_cast<const faiss::Index *>(index), ids, scores, queries, n, k,
+                         static_cast<const faiss::IVFSearchParameters *>(params));
+    });
 }
 
 static const faiss::IndexIVFScalarQuantizer *scalar_lists(const void *index) {
@@ -119,16 +126,10 @@ extern "C" const float *vectors_ivf_centroids(const void *index, int64_t *lists,
 extern "C" bool vectors_ivf_encode(const void *index, uint8_t *codes, const float *rows, const int64_t *list,
                                    int64_t n, char error[VECTORS_ERROR_BYTES]) {
     static_assert(sizeof(faiss::idx_t) == sizeof *list);
-    try {
+    return reports(error, [&] {
         static_cast<const faiss::IndexIVF *>(static_cast<const faiss::Index *>(index))
             ->encode_vectors(n, rows, reinterpret_cast<const faiss::idx_t *>(list), codes);
-        return true;
-    } catch (const std::exception &e) {
-        snprintf(error, VECTORS_ERROR_BYTES, "%s", e.what());
-    } catch (...) {
-        snprintf(error, VECTORS_ERROR_BYTES, "unknown failure");
-    }
-    return false;
+    });
 }
 
 extern "C" int64_t vectors_ivf_code_bytes(const void *ivf) {
