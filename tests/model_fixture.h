@@ -21,6 +21,15 @@ static inline void model_fixture_params(struct params **out, const struct model_
     }
 }
 
+/* Enlarges the matrices, so that the distributions of tokens are not flat. */
+static inline void model_fixture_enlarge(struct params *params, int vocab_size, float embedding) {
+    for (int i = 0; i < params_count(params); i++) {
+        const struct param *p = params_at(params, i);
+        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
+            ((float *)p->data)[j] *= p->rows == vocab_size ? embedding : 5;
+    }
+}
+
 static inline void model_fixture_copy(const char *folder, const char *name) {
     char command[2048];
     const char *source = getenv("DRT_SOURCE");
@@ -28,18 +37,14 @@ static inline void model_fixture_copy(const char *folder, const char *name) {
     CHECK_EQ(system(command), 0);
 }
 
-/* Of the folder's config.json. Matrices are enlarged, so that the distributions of tokens are not flat. */
+/* Of the folder's config.json; enlarged. */
 static inline void model_fixture_weights(const char *folder, uint64_t seed) {
     struct model_config config;
     struct params *params;
     char path[1024];
     CHECK_OK(model_config_load(&config, folder));
     CHECK_OK(params_init(&params, &config, seed));
-    for (int i = 0; i < params_count(params); i++) {
-        const struct param *p = params_at(params, i);
-        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
-            ((float *)p->data)[j] *= p->rows == config.vocab_size ? 20 : 5;
-    }
+    model_fixture_enlarge(params, config.vocab_size, 20);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     CHECK_OK(params_save(params, path, SAFETENSORS_F32, "{\"format\":\"pt\"}"));
     params_free(params);

@@ -5,6 +5,7 @@
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "model/params.h"
+#include "tests/model_fixture.h"
 #include "tests/test.h"
 #include <math.h>
 
@@ -81,11 +82,7 @@ int main(void) {
                      VOCAB, D, LAYER);
     CHECK_OK(model_config_parse(&config, "test", json, (size_t)n));
     CHECK_OK(params_init(&params, &config, 5));
-    for (int i = 0; i < params_count(params); i++) {
-        const struct param *p = params_at(params, i);
-        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
-            ((float *)p->data)[j] *= p->rows == VOCAB ? 10 : 5;
-    }
+    model_fixture_enlarge(params, VOCAB, 10);
     for (int64_t i = 0; i < N * LENGTH; i++)
         ids[i] = (int32_t)rng_below(&rng, VOCAB);
     const struct weights weights = weights_of_params(params);

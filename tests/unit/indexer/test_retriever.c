@@ -5,6 +5,7 @@
 #include "indexer/retrieve/retriever.h"
 #include "model/params.h"
 #include "store/lexical/lexical.h"
+#include "tests/model_fixture.h"
 #include "tests/test.h"
 
 enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
@@ -34,11 +35,7 @@ static void make_model(struct world *w, const char *input) {
                      VOCAB, D, CHUNK, K, input);
     CHECK_OK(model_config_parse(&w->config, "test", json, (size_t)n));
     CHECK_OK(params_init(&w->params, &w->config, 3));
-    for (int i = 0; i < params_count(w->params); i++) {
-        const struct param *p = params_at(w->params, i);
-        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
-            ((float *)p->data)[j] *= p->rows == VOCAB ? 20 : 5;
-    }
+    model_fixture_enlarge(w->params, VOCAB, 20);
     struct weights weights = weights_of_params(w->params);
     CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, &weights, 8));
 }

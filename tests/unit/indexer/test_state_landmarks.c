@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "indexer/build/state_landmarks.h"
 #include "model/params.h"
+#include "tests/model_fixture.h"
 #include "tests/test.h"
 #include <math.h>
 #include <string.h>
@@ -77,11 +78,7 @@ int main(void) {
                      VOCAB, D, CHUNK);
     CHECK_OK(model_config_parse(&config, "test", json, (size_t)n));
     CHECK_OK(params_init(&params, &config, 5));
-    for (int i = 0; i < params_count(params); i++) {
-        const struct param *p = params_at(params, i);
-        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
-            ((float *)p->data)[j] *= p->rows == VOCAB ? 10 : 5;
-    }
+    model_fixture_enlarge(params, VOCAB, 10);
     for (int i = 0; i < N * CHUNK; i++)
         ids[i / CHUNK][i % CHUNK] = (int32_t)rng_below(&rng, VOCAB);
     for (int i = 20; i < CHUNK; i++)

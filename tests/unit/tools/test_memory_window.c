@@ -4,6 +4,7 @@
 #include "model/params.h"
 #include "session/memory_text.h"
 #include "store/lexical/lexical.h"
+#include "tests/model_fixture.h"
 #include "tests/test.h"
 #include "tools/memory/memory_window.h"
 
@@ -32,11 +33,7 @@ static void make_model(struct world *w, bool base_lm, int threads) {
                      VOCAB, D, base_lm ? "[3]" : "[1,2]", !base_lm, CHUNK);
     CHECK_OK(model_config_parse(&e->model.config, "test", json, (size_t)n));
     CHECK_OK(params_init(&w->params, &e->model.config, 5));
-    for (int i = 0; i < params_count(w->params); i++) {
-        const struct param *p = params_at(w->params, i);
-        for (int64_t j = 0; p->rows > 1 && j < p->rows * p->cols; j++)
-            ((float *)p->data)[j] *= p->rows == VOCAB ? 10 : 5;
-    }
+    model_fixture_enlarge(w->params, VOCAB, 10);
     CHECK_OK(device_open(&e->device, "cpu", threads));
     e->weights = weights_of_params(w->params);
     CHECK_OK(decoder_create(&e->decoder, e->device, &e->model.config, &e->weights, 0));
