@@ -19,6 +19,9 @@ struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight);
  * LANDMARK the scores of their landmarks. */
 enum memory_searcher { MEMORY_LEXICAL, MEMORY_LANDMARK, MEMORY_HYBRID, MEMORY_SEARCHERS };
 extern const char *const memory_searcher_names[MEMORY_SEARCHERS];
+/* Where the keys of chunks come from: the decoder computes them when a search finds them, or the store has them
+ * (docs/token-memory.md, "Stored keys"). */
+extern const char *const memory_keys_names[2];             /* by struct memory_config.stored */
 /* STATUS_INVALID: the gate of `file` was fitted with one kind of scores and would read the other. */
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted);
 
@@ -29,6 +32,7 @@ struct memory_config {
     /* number of chunks; tokens between two searches; chunks of a passage before and after the one found */
     int k, every, before, after;
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
+    bool stored;                         /* the store has the keys of chunks; false if the file does not say so */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
     struct memory_mixture mixture[MEMORY_KINDS];
 };

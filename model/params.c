@@ -454,6 +454,12 @@ const float *params_get(const struct params *p, const char *name) {
     return t->data;
 }
 
+void params_set(struct params *p, const char *name, const float *values) {
+    const struct param *t = find(p, name);
+    assert(t && t->data);
+    memcpy((float *)t->data, values, (size_t)(t->rows * t->cols) * sizeof *values);
+}
+
 int64_t params_elements(const struct params *p) {
     return p->elements;
 }

@@ -46,6 +46,7 @@ void params_free(struct params *p);
 int params_count(const struct params *p);
 const struct param *params_at(const struct params *p, int index);
 const float *params_get(const struct params *p, const char *name);   /* asserts that it exists */
+void params_set(struct params *p, const char *name, const float *values);             /* asserts that it exists */
 int64_t params_elements(const struct params *p);
 
 /* Computes XXH3-128 over all tensors that make a landmark, in table order: embedding, enc_prenorm, encoder.*,

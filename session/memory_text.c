@@ -51,7 +51,10 @@ static enum status memory_text_source(struct memory_text *t) {
                                                 .before = c->before,
                                                 .after = c->after,
                                                 .key_layer = c->key_layer,
-                                                .rounded = e->rounded};
+                                                .rounded = e->rounded,
+                                                .stored = c->stored,
+                                                .weights = c->weights,
+                                                .name = e->model.path};
     TRY(memory_allocate(&t->chunks, (size_t)c->k));
     TRY(memory_allocate(&t->scores, (size_t)c->k));
     return memory_source_create(&t->source, &config);
@@ -77,7 +80,7 @@ static enum status side_allocate(struct memory_text *t, int side) {
 static enum status memory_text_allocate(struct memory_text *t) {
     struct engine *e = t->config.engine;
     struct device *dev = e->device;
-    int64_t cols = e->model.config.hidden, pass = engine_pass(e);
+    const int64_t cols = model_config_key_size(&e->model.config, t->config.memory->key_layer), pass = engine_pass(e);
     size_t vocab = (size_t)e->model.config.vocab_size;
     t->searched = -1;
     t->ring = t->config.past + pass;

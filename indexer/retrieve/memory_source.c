@@ -6,6 +6,7 @@
 #include "base/minmax.h"
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
+#include "indexer/build/stored_keys.h"
 #include "indexer/retrieve/retriever.h"
 #include "kernels/ops.h"
 #include <assert.h>
@@ -20,9 +21,21 @@ struct memory_blocks {
     size_t capacity, buffer_bytes;
 };
 
+/* Stored keys of the passages of one call, on their way into the pool: rows of codes with scales, and the pool's rows
+ * that they become. */
+struct stored_rows {
+    int8_t *code, *code_there;
+    float *scale, *scale_there;
+    int32_t *to, *to_there;
+    float *offset;    /* [size]: 0 */
+    int64_t capacity; /* rows */
+};
+
 struct memory_source {
     struct memory_source_config config;
-    struct decoder_passages *passages;
+    struct decoder_passages *passages; /* NULL: keys come from the store */
+    struct store_keys *stored;         /* NULL: the decoder computes them */
+    struct stored_rows rows;
     int64_t chunks, slots, used; /* chunks: of the store; slots: of the pool; used: slots that are filled */
     int64_t length;              /* ids of a passage */
     struct mat keys;             /* [slots*length, d] */
@@ -55,7 +68,8 @@ static enum status memory_source_pool(struct memory_source *m) {
     while (size < 2 * (uint64_t)m->slots)
         size *= 2;
     m->table_mask = size - 1;
-    m->keys = mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, c->model->hidden);
+    m->keys =
+        mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, model_config_key_size(c->model, c->key_layer));
     TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
     TRY(device_allocate(dev, &m->value, rows));
     TRY(device_allocate(dev, &m->square, rows));
@@ -64,6 +78,10 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
+    if (c->stored) {
+        const struct store_keys_spec spec = stored_keys_spec(c->model, c->weights, c->key_layer);
+        return store_keys_open(&m->stored, c->view, &spec, c->name);
+    }
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
@@ -108,10 +126,25 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     return STATUS_OK;
 }
 
+static void stored_rows_free(struct stored_rows *r, struct device *dev) {
+    device_release(dev, r->offset);
+    if (!dev->shares_memory) {
+        device_release(dev, r->code_there);
+        device_release(dev, r->scale_there);
+        device_release(dev, r->to_there);
+    }
+    device_release_host(dev, r->code);
+    device_release_host(dev, r->scale);
+    device_release_host(dev, r->to);
+    *r = (struct stored_rows){0};
+}
+
 void memory_source_free(struct memory_source *m) {
     if (!m) return;
     struct device *dev = m->config.device;
     decoder_passages_free(m->passages);
+    store_keys_close(m->stored);
+    stored_rows_free(&m->rows, dev);
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
@@ -367,16 +400,74 @@ static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *c
     return true;
 }
 
-static enum status pool_encode(struct memory_source *m, int64_t first) {
+static enum status stored_rows_reserve(struct stored_rows *r, struct device *dev, int64_t rows, int64_t size) {
+    if (r->capacity >= rows) return STATUS_OK;
+    const int64_t n = rows + rows / 2;
+    void *buffer = NULL;
+    stored_rows_free(r, dev);
+    TRY(device_allocate_host(dev, &r->code, n * size));
+    TRY(device_allocate_host(dev, &r->scale, n));
+    TRY(device_allocate_host(dev, &r->to, n));
+    TRY(device_allocate(dev, &r->offset, size));
+    TRY(device_buffer(dev, &buffer, (size_t)(n * size)));
+    r->code_there = device_side(dev, r->code, buffer);
+    TRY(device_buffer(dev, &buffer, (size_t)n * sizeof *r->scale));
+    r->scale_there = device_side(dev, r->scale, buffer);
+    TRY(device_buffer(dev, &buffer, (size_t)n * sizeof *r->to));
+    r->to_there = device_side(dev, r->to, buffer);
+    r->capacity = n;
+    return STATUS_OK;
+}
+
+/* Adds the stored rows of a slot's passage; returns the number of rows so far. */
+static enum status stored_rows_add(struct memory_source *m, int64_t *n, int64_t slot) {
+    const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
+    struct stored_rows *r = &m->rows;
+    struct store_range range;
+    TRY(passage_range(m, &range, m->slot_chunk[slot], m->ids));
+    for (int64_t i = range.begin; i < range.end; i++) {
+        struct store_key_rows rows;
+        const int64_t at = slot * m->length + (i - range.begin) * chunk;
+        TRY(store_keys_chunk(m->stored, &rows, i));
+        memcpy(r->code + *n * size, rows.code, (size_t)(chunk * size));
+        memcpy(r->scale + *n, rows.scale, (size_t)chunk * sizeof *rows.scale);
+        for (int64_t j = 0; j < chunk; j++)
+            r->to[*n + j] = (int32_t)(at + j);
+        *n += chunk;
+    }
+    return STATUS_OK;
+}
+
+/* Copies the stored keys of slots first .. first+n-1 into the pool. */
+static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) {
+    struct device *dev = m->config.device;
+    struct stored_rows *r = &m->rows;
+    int64_t rows = 0;
+    TRY(stored_rows_reserve(r, dev, n * m->length, m->keys.cols));
+    for (int64_t i = 0; i < n; i++)
+        TRY(stored_rows_add(m, &rows, first + i));
+    device_upload(dev, r->code_there, r->code, (size_t)(rows * m->keys.cols));
+    device_upload(dev, r->scale_there, r->scale, (size_t)rows * sizeof *r->scale);
+    device_upload(dev, r->to_there, r->to, (size_t)rows * sizeof *r->to);
+    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code_there, r->scale_there, r->offset, r->to_there, rows);
+    return STATUS_OK;
+}
+
+/* Fills the slots from `first` on with keys and values. */
+static enum status pool_fill(struct memory_source *m, int64_t first) {
     struct device *dev = m->config.device;
     int64_t n = m->used - first;
     if (n == 0) return STATUS_OK;
     double start = clock_seconds();
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, m->ids + i * m->length, m->values + (first + i) * m->length, m->slot_chunk[first + i]));
-    struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
-    decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
-    dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+    if (m->stored) {
+        TRY(pool_copy(m, first, n));
+    } else {
+        struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
+        decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
+        dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+    }
     device_upload(dev, m->value + first * m->length, m->values + first * m->length,
                   (size_t)(n * m->length) * sizeof *m->values);
     m->stats.encoded += n;
@@ -419,7 +510,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         bool fits = pool_assign(m, slot, chunks, n);
         assert(fits);
     }
-    enum status s = pool_encode(m, first);
+    enum status s = pool_fill(m, first);
     if (s != STATUS_OK) {
         pool_clear(m);
         return s;

@@ -2,9 +2,9 @@
  * docs/token-memory.md).
  *
  * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
- * decoder reads the passage, without text before it. The entries of a slot are all ids of the passage except the last,
- * which no id follows. Passages stay encoded until the pool is full. Then all are dropped. They are encoded again when
- * a search finds them again. For one thread at a time. */
+ * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h).
+ * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool until
+ * it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "indexer/search/searcher.h"
@@ -34,6 +34,9 @@ struct memory_source_config {
     int look_back;                       /* number of tokens of a query; 0: MEMORY_LOOK_BACK */
     int64_t slots;                       /* of the pool, at least k; 0: a default for the device */
     bool rounded;                        /* products of passages in bf16, as in decoder/decoder_passages.h */
+    bool stored;                         /* keys come from the store; needs `weights` and `name` */
+    const uint8_t *weights;              /* [16] fingerprint of all weights (params_fingerprint) */
+    const char *name;                    /* of the model, for messages */
 };
 struct memory_source;
 /* STATUS_MISMATCH: the searcher's lexical index is not that of this store. */

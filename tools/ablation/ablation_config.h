@@ -4,7 +4,7 @@
  * A failure is one line with the file's name, the key and a remedy. */
 #pragma once
 #include "tools/ablation/ablation_rows.h"
-#include "tools/ablation/json_object.h"
+#include "base/formats/json_object.h"
 #include <stdbool.h>
 #include <stdint.h>
 

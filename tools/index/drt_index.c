@@ -23,6 +23,7 @@ static const struct command commands[] = {
     {"drop", "remove shards whose tokens are lost", drt_index_drop},
     {"recall", "measure the index against exact search", drt_index_recall},
     {"export", "print chunks, positions and landmarks as JSON lines", drt_index_export},
+    {"keys", "compute the keys of a store's tokens for a token memory", drt_index_keys},
     {"lexical", "make or remove the index of a store's chunks by their tokens", drt_index_lexical},
     {"worker", "search a slice of a store for other processes", drt_index_worker},
     {"doctor", "show the linked libraries and the machine's limits, with advice", drt_index_doctor},

@@ -22,6 +22,7 @@ int drt_index_compact(int argc, char **argv, const char **operands);
 int drt_index_freeze(int argc, char **argv, const char **operands);
 int drt_index_recall(int argc, char **argv, const char **operands);
 int drt_index_export(int argc, char **argv, const char **operands);
+int drt_index_keys(int argc, char **argv, const char **operands);
 int drt_index_lexical(int argc, char **argv, const char **operands);
 int drt_index_index(int argc, char **argv, const char **operands);
 int drt_index_doctor(int argc, char **argv, const char **operands);

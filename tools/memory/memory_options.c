@@ -9,7 +9,8 @@ enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->searcher || o->k || o->every || o->layer || o->tau > 0 || o->weight > 0;
+    return o->config || o->span || o->searcher || o->keys || o->k || o->every || o->layer || o->tau > 0 ||
+           o->weight > 0;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {
@@ -44,13 +45,19 @@ static enum status agree(const struct memory_options *o, const struct memory_con
                         o->config ? o->config : "the model's own configuration", pairs[i].fitted, pairs[i].name,
                         pairs[i].wanted);
     const char *file = o->config ? o->config : "the model's own configuration";
+    if (fitted->stored != wanted->stored)
+        return fail(STATUS_INVALID,
+                    "%s: was fitted with %s keys, not --memory-keys %s: leave the option out, or fit again", file,
+                    memory_keys_names[fitted->stored], memory_keys_names[wanted->stored]);
     return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
                                   const struct model_folder *model, bool on_cpu) {
     int layers = model_config_layers(&model->config);
-    struct memory_config c = {.key_layer = layers, .k = K, .every = EVERY, .after = AFTER};
+    /* a model with a trained or fitted projection has its keys at its own layer */
+    const int layer = model->config.memory_size > 0 ? model->config.memory_layer : layers;
+    struct memory_config c = {.key_layer = layer, .k = K, .every = EVERY, .after = AFTER};
     const bool mixed = o->tau > 0 || o->weight > 0;
     const double tau = o->tau > 0 ? o->tau : tau_default, weight = o->weight > 0 ? o->weight : weight_default;
     const bool fitted = o->config || (!o->unfitted && !mixed && memory_folder_has(model));
@@ -66,6 +73,7 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     if (o->every) out->every = (int)o->every;
     if (o->layer) out->key_layer = (int)o->layer;
     if (o->searcher) out->searcher = parse_searcher(o->searcher);
+    if (o->keys) out->stored = strcmp(o->keys, memory_keys_names[true]) == 0;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
     if (fitted) TRY(agree(o, &c, out));
     if (out->key_layer > layers)

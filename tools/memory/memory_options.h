@@ -6,8 +6,8 @@
 #include "session/engine.h"
 
 struct memory_options {
-    /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND; NULL: not given */
-    const char *config, *span, *searcher;
+    /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND, --memory-keys KIND; NULL: not given */
+    const char *config, *span, *searcher, *keys;
     int64_t k, every, layer;             /* 0: not given */
     double tau, weight;                  /* for all kinds, without a configuration; 0: not given */
     bool unfitted;                       /* ignores the model's memory.json */
@@ -25,6 +25,10 @@ struct memory_options {
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
+    {"memory-keys", ARG_CHOICE, &(o).keys, "encoded|stored",                                                           \
+     "keys of chunks: computed when a search finds them, or those that drt-index keys has stored (default: as "        \
+     "configured, or encoded)",                                                                                        \
+     0, 0},                                                                                                            \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last",   \
      0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                       \

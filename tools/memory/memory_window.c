@@ -28,7 +28,10 @@ static enum status window_source(struct memory_window *w) {
                                                 .before = c->before,
                                                 .after = c->after,
                                                 .key_layer = c->key_layer,
-                                                .rounded = e->rounded};
+                                                .rounded = e->rounded,
+                                                .stored = c->stored,
+                                                .weights = c->weights,
+                                                .name = e->model.path};
     return memory_source_create(&w->source, &config);
 }
 
@@ -45,7 +48,8 @@ static enum status window_allocate(struct memory_window *w) {
     struct engine *e = w->config.engine;
     struct device *dev = e->device;
     size_t n = (size_t)w->config.context;
-    w->keys = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
+    w->keys = mat_dense(NULL, decoder_type(e->decoder), w->config.context,
+                        model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
     TRY(memory_allocate(&w->next, n));
     TRY(device_allocate(dev, &w->next_there, n));

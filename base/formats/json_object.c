@@ -1,5 +1,5 @@
 /* json_object.c -- see json_object.h. */
-#include "tools/ablation/json_object.h"
+#include "base/formats/json_object.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include <stdlib.h>

@@ -1,0 +1,127 @@
+/* stored_keys.c -- see stored_keys.h. */
+#include "indexer/build/stored_keys.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/minmax.h"
+#include "kernels/ops.h"
+#include <string.h>
+
+struct stored_keys {
+    struct key_windows_config config;
+    struct store_keys_spec spec;
+    struct key_windows *windows;
+    struct store_keys_file *file;
+    int8_t *code, *code_there; /* of a batch's keys: [rows, size] */
+    float *scale, *scale_there, *offset;
+};
+
+struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer) {
+    struct store_keys_spec s = {.layer = key_layer,
+                                .size = model_config_key_size(config, key_layer),
+                                .chunk_tokens = config->chunk,
+                                .window = KEY_WINDOW,
+                                .step = KEY_STEP};
+    memcpy(s.model, weights, sizeof s.model);
+    return s;
+}
+
+/* Rows after a chunk's last id are 0 in the file. row: of the window's first chunk. */
+static void stored_clear_ends(struct stored_keys *k, const struct key_window *w, int64_t row) {
+    const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
+    for (int i = w->skip; i < w->skip + w->keep; i++) {
+        const int64_t from = row + i * chunk + w->ids[i], n = chunk - w->ids[i];
+        memset(k->code + from * size, 0, (size_t)(n * size));
+        memset(k->scale + from, 0, (size_t)n * sizeof *k->scale);
+    }
+}
+
+/* Appends the keys of a batch to the file. */
+static enum status stored_take(void *context, struct mat keys, const struct key_window *windows, int64_t n) {
+    struct stored_keys *k = context;
+    struct device *dev = k->config.device;
+    const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
+    dev->ops->packed_keys->pack(dev, k->code_there, k->scale_there, keys, k->offset);
+    device_download(dev, k->code, k->code_there, (size_t)(keys.rows * size));
+    device_download(dev, k->scale, k->scale_there, (size_t)keys.rows * sizeof *k->scale);
+    TRY(device_sync(dev));
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t first = i * KEY_WINDOW * chunk, row = first + windows[i].skip * chunk;
+        const struct store_key_rows kept = {k->code + row * size, k->scale + row};
+        stored_clear_ends(k, &windows[i], first);
+        TRY(store_keys_append(k->file, kept, windows[i].keep));
+    }
+    return STATUS_OK;
+}
+
+static void stored_free(struct stored_keys *k) {
+    struct device *dev = k->config.device;
+    store_keys_discard(k->file);
+    key_windows_free(k->windows);
+    device_release(dev, k->offset);
+    if (!dev->shares_memory) {
+        device_release(dev, k->code_there);
+        device_release(dev, k->scale_there);
+    }
+    device_release_host(dev, k->code);
+    device_release_host(dev, k->scale);
+}
+
+static enum status stored_allocate(struct stored_keys *k) {
+    struct device *dev = k->config.device;
+    void *buffer;
+    TRY(key_windows_create(&k->windows, &k->config, k->spec.size, stored_take, k));
+    const size_t rows = (size_t)key_windows_rows(k->windows), codes = rows * (size_t)k->spec.size;
+    TRY(device_allocate_host(dev, &k->code, codes));
+    TRY(device_allocate_host(dev, &k->scale, rows));
+    TRY(device_allocate(dev, &k->offset, k->spec.size));
+    TRY(device_buffer(dev, &buffer, codes));
+    k->code_there = device_side(dev, k->code, buffer);
+    TRY(device_buffer(dev, &buffer, rows * sizeof *k->scale));
+    k->scale_there = device_side(dev, k->scale, buffer);
+    return STATUS_OK;
+}
+
+static enum status stored_file(struct stored_keys *k, int64_t number, int64_t chunks) {
+    const struct store_dropped dropped = store_view_dropped(k->config.view);
+    const int64_t begin = number * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, chunks);
+    TRY(store_keys_begin(&k->file, k->config.view, number, &k->spec));
+    for (int64_t at = begin; at < end;) {
+        const struct store_range there = store_dropped_span(dropped, at, end);
+        TRY(store_keys_append(k->file, (struct store_key_rows){0}, there.begin - at)); /* chunks that do not exist */
+        TRY(key_windows_add(k->windows, there.begin, there.end));
+        TRY(key_windows_flush(k->windows));
+        at = there.end;
+    }
+    struct store_keys_file *file = k->file;
+    k->file = NULL;
+    return store_keys_publish(file);
+}
+
+static enum status stored_run(struct stored_keys *k, struct stored_keys_report *out) {
+    struct store_info info;
+    store_view_info(k->config.view, &info);
+    out->files = store_keys_files(info.chunks);
+    out->bytes = store_keys_bytes(&k->spec, info.chunks);
+    for (int64_t i = 0; i < out->files; i++) {
+        bool complete;
+        const int64_t begin = i * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, info.chunks);
+        TRY(store_keys_complete(&complete, k->config.view, i, &k->spec));
+        if (!complete) TRY(stored_file(k, i, info.chunks));
+        out->made += !complete;
+        out->chunks += complete ? 0 : end - begin;
+        progress_step(k->config.progress, "keys", "chunks", end, info.chunks);
+    }
+    return STATUS_OK;
+}
+
+enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
+                             const uint8_t weights[16]) {
+    struct stored_keys k = {.config = *config, .spec = stored_keys_spec(config->model, weights, config->key_layer)};
+    const double start = clock_seconds();
+    *out = (struct stored_keys_report){0};
+    enum status s = stored_allocate(&k);
+    if (s == STATUS_OK) s = stored_run(&k, out);
+    stored_free(&k);
+    out->seconds = clock_seconds() - start;
+    return s;
+}

@@ -1,0 +1,17 @@
+/* stored_keys.h -- computes the keys of all tokens of a store (store/keys/store_keys.h). */
+#pragma once
+#include "indexer/build/key_windows.h"
+
+/* What the keys of a model at a layer depend on. weights: fingerprint of all weights (params_fingerprint). */
+struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer);
+
+struct stored_keys_report {
+    int64_t files, made;                 /* of the store, and those that this call has made; the others were complete */
+    int64_t chunks;                      /* whose keys this call has computed */
+    uint64_t bytes;                      /* of all files */
+    double seconds;
+};
+/* Makes the files that are missing or not complete. STATUS_INTERRUPTED: a stop was requested; complete files stay, and
+ * the next call continues. STATUS_UNSUPPORTED: the model's layers have a state (decoder_passages.h). */
+enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
+                             const uint8_t weights[16]);

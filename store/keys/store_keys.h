@@ -1,0 +1,51 @@
+/* store_keys.h -- the keys of all tokens of a store for a token memory, computed once (docs/token-memory.md, "Stored
+ * keys"; docs/store-format.md).
+ *
+ *   keys/NNNNN.keys   chunks NNNNN * STORE_KEYS_CHUNKS and up to STORE_KEYS_CHUNKS - 1 more; the last file has fewer
+ *
+ * A token's key is a row of `size` 8-bit codes with a scale: key = scale * code. A chunk has chunk_tokens rows. Rows
+ * after the end of a short chunk, and rows of chunks that did not exist when the file was written, are 0. Chunk ids keep
+ * their meaning for the whole life of a store, so a file stays valid; only the last one is written again after an add.
+ * No catalog record names the files: a store without them is complete. */
+#pragma once
+#include "store/store.h"
+
+enum { STORE_KEYS_CHUNKS = 16384 };
+/* What a file's keys were computed with. Files of another spec are not read. */
+struct store_keys_spec {
+    uint8_t model[16];                   /* fingerprint of weights and projection (params_fingerprint) */
+    int32_t layer, size, chunk_tokens;   /* layer whose states are keys, from 1; numbers of a key */
+    int32_t window, step;                /* chunks of a window, and of its part whose keys are kept (indexer) */
+};
+
+/* ---- reading ---- */
+struct store_keys;
+/* Opens the keys of a view's chunks, for one thread at a time; the view is borrowed. Files are mapped when they are
+ * needed. model: for messages. STATUS_NOT_FOUND: the store has no keys, or not of all chunks. STATUS_MISMATCH: they were
+ * computed with another spec. STATUS_CORRUPT: a file is damaged, or of another store. Messages name the remedy. */
+enum status store_keys_open(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,
+                            const char *model);
+void store_keys_close(struct store_keys *k);              /* NULL is fine */
+struct store_key_rows { const int8_t *code; const float *scale; };      /* [chunk_tokens, size], [chunk_tokens] */
+/* Gets the rows of a chunk of the view. They stay mapped until store_keys_close. */
+enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk);
+/* Checks the checksums of all files of the view's chunks. */
+enum status store_keys_verify(struct store_keys *k, const struct progress *progress);
+uint64_t store_keys_bytes(const struct store_keys_spec *spec, int64_t chunks);      /* of the files of so many chunks */
+int64_t store_keys_files(int64_t chunks);                 /* number of files of so many chunks */
+
+/* ---- writing ---- */
+/* Whether file `number` already has the keys of all of its chunks in the view. A file that is missing, short, damaged
+ * or of another spec is not complete. */
+enum status store_keys_complete(bool *out, struct store_view *view, int64_t number, const struct store_keys_spec *spec);
+struct store_keys_file;
+/* Begins file `number` of a view's store; store_keys_append adds rows in the order of chunks. store_keys_publish puts
+ * it in the place of an earlier file, whole or not at all. */
+enum status store_keys_begin(struct store_keys_file **out, struct store_view *view, int64_t number,
+                             const struct store_keys_spec *spec);
+/* rows [chunks*chunk_tokens]; code NULL: zeros, for chunks that do not exist. */
+enum status store_keys_append(struct store_keys_file *f, struct store_key_rows rows, int64_t chunks);
+enum status store_keys_publish(struct store_keys_file *f);           /* f is freed, also on failure */
+void store_keys_discard(struct store_keys_file *f);       /* NULL is fine */
+/* Removes all files of keys, of any spec. *removed: their number. */
+enum status store_keys_remove(int64_t *removed, const char *store);

@@ -1,0 +1,137 @@
+/* drt_index_keys.c -- drt-index keys: computes the keys of all tokens of a store for a token memory, or removes them.
+ */
+#include "base/formats/json.h"
+#include "indexer/build/stored_keys.h"
+#include "session/engine.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/args.h"
+#include "tools/shared/log.h"
+#include "tools/shared/option_rows.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
+#include "tools/shared/streams.h"
+
+struct options {
+    const char *store, *model;
+    struct device_choice where;
+    int64_t layer, threads;
+    bool remove, verify, json;
+};
+
+static void print_report(const struct options *o, const struct stored_keys_report *r, const struct store_keys_spec *s) {
+    char size[32], time[32];
+    const int64_t tokens = r->chunks * s->chunk_tokens;
+    if (o->json) {
+        const struct json_number numbers[] = {{"files", r->files}, {"made", r->made}, {"chunks", r->chunks},
+                                              {"layer", s->layer}, {"size", s->size}, {"bytes", (int64_t)r->bytes}};
+        struct json_writer w;
+        json_write_open(&w, stdout, 0);
+        json_write_object(&w);
+        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+        json_write_object_end(&w);
+        fputc('\n', stdout);
+        return;
+    }
+    streams_printf(stdout,
+                   "%s: keys of layer %d, %d numbers: %lld of %lld files made (%lld chunks, %.0f tokens/s, %s), %s\n",
+                   o->store, s->layer, s->size, (long long)r->made, (long long)r->files, (long long)r->chunks,
+                   r->seconds > 0 ? (double)tokens / r->seconds : 0, progress_time_text(time, r->seconds),
+                   progress_bytes_text(size, r->bytes));
+}
+
+static enum status keys_verify(const struct options *o, struct engine *e, const struct store_keys_spec *spec,
+                               const struct progress *progress) {
+    struct store_keys *keys;
+    TRY(store_keys_open(&keys, e->view, spec, e->model.path));
+    const enum status s = store_keys_verify(keys, progress);
+    store_keys_close(keys);
+    if (s == STATUS_OK) streams_printf(stdout, "%s: the keys are complete and undamaged\n", o->store);
+    return s;
+}
+
+static enum status keys_make(const struct options *o, struct engine *e, const struct progress *progress) {
+    const struct model_config *model = &e->model.config;
+    const int layers = model_config_layers(model);
+    const struct key_windows_config config = {.device = e->device,
+                                              .decoder = e->decoder,
+                                              .model = model,
+                                              .view = e->view,
+                                              .name = e->model.path,
+                                              .key_layer = o->layer                 ? (int)o->layer
+                                                           : model->memory_size > 0 ? model->memory_layer
+                                                                                    : layers,
+                                              .rounded = e->rounded,
+                                              .progress = progress};
+    struct stored_keys_report report;
+    uint8_t weights[16];
+    if (config.key_layer > layers)
+        return fail(STATUS_INVALID, "--layer %d: the model has %d layers", config.key_layer, layers);
+    params_fingerprint(e->model.params, weights);
+    const struct store_keys_spec spec = stored_keys_spec(model, weights, config.key_layer);
+    if (o->verify) return keys_verify(o, e, &spec, progress);
+    TRY(stored_keys_make(&report, &config, weights));
+    print_report(o, &report, &spec);
+    return STATUS_OK;
+}
+
+static enum status keys_remove(const struct options *o) {
+    int64_t removed;
+    TRY(store_keys_remove(&removed, o->store));
+    streams_printf(stdout, "%s: %lld files of keys removed\n", o->store, (long long)removed);
+    return STATUS_OK;
+}
+
+static enum status keys(const struct options *o, const struct progress *progress) {
+    struct engine e = {0};
+    if (o->remove) return keys_remove(o);
+    const struct engine_config config = {
+        .model = o->model, .store = o->store, .where = o->where, .threads = (int)o->threads, .memory = true};
+    enum status s = engine_open(&e, &config);
+    if (s == STATUS_OK) s = keys_make(o, &e, progress);
+    engine_close(&e);
+    return s;
+}
+
+int drt_index_keys(int argc, char **argv, const char **operands) {
+    struct options o = {.where = DEVICE_CHOICE_DEFAULT};
+    const struct arg_option options[] = {
+        OPTION_STORE(o.store),
+        {"model", ARG_PATH, &o.model, "DIR", "the model that will read the keys; its tokenizer made the store", 0, 0},
+        {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the model's memory_layer, or the last", 0,
+         1024},
+        OPTION_DEVICE(o.where.device, "where the model reads the store"),
+        OPTION_DTYPE(o.where.dtype),
+        OPTION_THREADS(o.threads),
+        {"verify", ARG_FLAG, &o.verify, NULL, "make nothing; check that the keys are complete and their checksums", 0,
+         0},
+        {"remove", ARG_FLAG, &o.remove, NULL, "remove the keys of every model from the store", 0, 0},
+        OPTION_JSON_REPORT(o.json),
+        OPTION_LOG_JSON,
+    };
+    const struct arg_program program = {
+        .name = "drt-index keys",
+        .synopsis = "--store STORE --model DIR [options]",
+        .about = "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
+                 "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
+                 "each document in windows, so keys also depend on the text before a chunk.\n\n"
+                 "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
+                 "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
+                 "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
+                 "missing, so it continues a run that was stopped or killed, and follows drt-index add.",
+        .examples =
+            "  drt-model project --model data/models/base-28m --store store --size 128 --out base-128\n"
+            "  drt-index keys --store store --model base-128\n"
+            "  drt-generate --store store --model base-128 --memory both --memory-keys stored -p \"The kernel\"\n",
+        .options = options,
+        .n_options = ARRAY_LEN(options)};
+    int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
+    if (code < 0 && !o.store) code = drt_index_usage("keys", "--store STORE is missing");
+    if (code < 0 && !o.model && !o.remove) code = drt_index_usage("keys", "--model DIR is missing");
+    if (code >= 0) return code;
+    struct progress_line *line = NULL;
+    enum status s = progress_line_start(&line, "drt-index");
+    if (s == STATUS_OK) s = keys(&o, progress_line_progress(line));
+    progress_line_end(line);
+    return drt_index_exit(s);
+}
