@@ -3,12 +3,13 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--dtype auto|f32|i8] [--serial 1] [--json FILE]
+ *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
- * --serial 1 reads the memories after each decode step instead of during it.
+ * --serial 1 reads the memories after each decode step instead of during it. --stored 1 takes the keys of chunks from
+ * the store (drt-index keys).
  *
  * The last column is a check sum of the log-probabilities after each interval: cases with the same K and interval
  * must agree.
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "session/memory_folder.h"
 #include "session/memory_search.h"
 #include "session/memory_text.h"
 #include "tests/bench/result.h"
@@ -28,7 +30,7 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX], serial[LIST_MAX];
+        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX];
 };
 
 static void usage(const char *why) {
@@ -65,7 +67,7 @@ static struct options read_options(int argc, char **argv) {
                  {"--device", &o.device, NULL}, {"--k", NULL, o.k},           {"--every", NULL, o.every},
                  {"--span", NULL, o.span},      {"--layer", NULL, o.layer},   {"--past", NULL, o.past},
                  {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
-                 {"--dtype", &o.dtype, NULL},   {"--serial", NULL, o.serial}};
+                 {"--dtype", &o.dtype, NULL},   {"--serial", NULL, o.serial}, {"--stored", NULL, o.stored}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -142,7 +144,11 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     struct decoder_state *state;
     struct samples times = {0};
     float *logits;
-    if (memory.key_layer == 0) memory.key_layer = model_config_layers(&e->model.config);
+    const struct model_config *model = &e->model.config;
+    memory.stored = o->stored[0] != 0;
+    memory_folder_sign(&memory, &e->model);
+    if (memory.key_layer == 0)
+        memory.key_layer = model->memory_size > 0 ? model->memory_layer : model_config_layers(model);
     CHECK_OK(device_allocate_host(e->device, &logits, (size_t)vocab));
     CHECK_OK(decoder_state_create(&state, e->decoder, NULL));
     if (c.kind >= 0) {

@@ -1,0 +1,328 @@
+/* test_stored_keys.c -- keys of a store against decoder_forward on the window of each chunk; deleted and short chunks;
+ * what a token memory reads with them; files that are missing, damaged, of another model or of another store; an add;
+ * the projection against plain sums. */
+#include "indexer/build/key_projection.h"
+#include "indexer/build/stored_keys.h"
+#include "indexer/retrieve/memory_source.h"
+#include "session/engine.h"
+#include "tests/model_fixture.h"
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { D = 32, SIZE = 16, CHUNK = 63, LAYER = 2, DOCUMENTS = 5, LENGTH_MAX = 30 * CHUNK, K = 3 };
+static const int document_tokens[DOCUMENTS] = {CHUNK, 3 * CHUNK - 20, 30 * CHUNK - 1, 13 * CHUNK, 9 * CHUNK};
+static struct engine engine;
+static char model[600], store[600];
+static uint8_t weights[16];
+
+/* ---- the world ---- */
+
+static void make_model(uint64_t seed) {
+    char command[2400];
+    model_fixture(model, seed);
+    snprintf(command, sizeof command,
+             "sed -i 's/\"encoder_layers\": 1/\"encoder_layers\": 0, \"memory_layer\": 2, \"memory_size\": 16/; "
+             "s/^  1,$/  2/; /^  1$/d' '%s/config.json'",
+             model);
+    CHECK_EQ(system(command), 0);
+    model_fixture_weights(model, seed);
+}
+
+static int document_ids(int32_t ids[LENGTH_MAX], int document) {
+    struct rng rng = rng_make(8, (uint64_t)document);
+    for (int i = 0; i < document_tokens[document % DOCUMENTS]; i++)
+        ids[i] = (int32_t)rng_below(&rng, 200);
+    return document_tokens[document % DOCUMENTS];
+}
+
+static void add_documents(int first, int n, bool create) {
+    struct store_writer_config config = {.max_catalog_bytes = 1 << 26, .landmarks = STORE_LANDMARKS_NONE};
+    struct store_writer *writer;
+    const float none[1] = {0};
+    int32_t ids[LENGTH_MAX];
+    tokenizer_fingerprint(engine.model.tokenizer, config.fingerprint.tokenizer);
+    config.fingerprint.chunk_tokens = CHUNK;
+    config.fingerprint.vocab_size = engine.model.config.vocab_size;
+    CHECK_OK(store_writer_open(&writer, store, &config, create));
+    CHECK_OK(store_shard_begin(writer));
+    for (int d = first; d < first + n; d++) {
+        bool duplicate;
+        struct store_new_document doc = {.ids = ids, .source = "test", .key = ""};
+        doc.n_ids = (size_t)document_ids(ids, d);
+        doc.hash[0] = (uint8_t)(d + 1);
+        CHECK_OK(store_shard_document(writer, &doc, &duplicate));
+    }
+    CHECK_OK(store_shard_landmarks(writer, none, store_shard_chunks(writer))); /* rows of no numbers */
+    CHECK_OK(store_shard_seal(writer, NULL, 0));
+    CHECK_OK(store_writer_publish(writer, &(struct store_publish){.index = "exact", .seed = 1}));
+    store_writer_close(writer);
+}
+
+static void open_engine(const char *of) {
+    engine_close(&engine);
+    const struct engine_config config = {
+        .model = model, .store = of, .where = {.device = "cpu", .dtype = "f32"}, .threads = 2, .memory = true};
+    CHECK_OK(engine_open(&engine, &config));
+    params_fingerprint(engine.model.params, weights);
+}
+
+static struct key_windows_config windows_config(void) {
+    return (struct key_windows_config){.device = engine.device,
+                                       .decoder = engine.decoder,
+                                       .model = &engine.model.config,
+                                       .view = engine.view,
+                                       .name = model,
+                                       .key_layer = LAYER};
+}
+
+static struct stored_keys_report make_keys(void) {
+    struct stored_keys_report r;
+    const struct key_windows_config config = windows_config();
+    CHECK_OK(stored_keys_make(&r, &config, weights));
+    return r;
+}
+
+static struct store_keys *open_keys(void) {
+    struct store_keys *keys;
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER);
+    CHECK_OK(store_keys_open(&keys, engine.view, &spec, model));
+    return keys;
+}
+
+static enum status try_keys(void) {
+    struct store_keys *keys;
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER);
+    enum status s = store_keys_open(&keys, engine.view, &spec, model);
+    if (s == STATUS_OK) store_keys_close(keys);
+    return s;
+}
+
+/* ---- the keys ---- */
+
+/* Keys of `n` ids by the decoder, from the first on. */
+static void plain_keys(float *keys, int cols, const int32_t *ids, int64_t n) {
+    struct decoder_state *state;
+    const struct decoder_output out = {.keys = mat_f32(keys, n, cols), .key_layer = LAYER};
+    CHECK_OK(decoder_state_create(&state, engine.decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, ids, n));
+    decoder_state_free(state);
+}
+
+/* Every key of a document is the decoder's over the chunk's window, rounded to a code. */
+static void check_document(struct store_keys *keys, int64_t first_chunk, int document) {
+    int32_t ids[LENGTH_MAX];
+    static float plain[LENGTH_MAX * SIZE];
+    const int n = document_ids(ids, document), chunks = (n + CHUNK - 1) / CHUNK;
+    for (int c = 0; c < chunks; c++) {
+        struct store_key_rows rows;
+        int begin = 0; /* of the window whose last chunks are kept */
+        while (c >= begin + KEY_WINDOW)
+            begin += KEY_STEP;
+        const int end = (c + 1) * CHUNK < n ? (c + 1) * CHUNK : n;
+        CHECK_OK(store_keys_chunk(keys, &rows, first_chunk + c));
+        plain_keys(plain, SIZE, ids + begin * CHUNK, end - begin * CHUNK);
+        for (int i = 0; i < CHUNK; i++) {
+            const float *key = plain + ((c - begin) * CHUNK + i) * SIZE;
+            float largest = 0;
+            for (int j = 0; j < SIZE && c * CHUNK + i < n; j++)
+                largest = fmaxf(largest, fabsf(key[j]));
+            CHECK(fabsf(rows.scale[i] - largest / 127) <= 1e-4f * largest);
+            for (int j = 0; j < SIZE; j++)
+                CHECK(c * CHUNK + i < n
+                          ? fabsf(rows.scale[i] * (float)rows.code[i * SIZE + j] - key[j]) <= 0.005f * largest
+                          : rows.code[i * SIZE + j] == 0);
+        }
+    }
+}
+
+static void check_zero(struct store_keys *keys, int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; c++) {
+        struct store_key_rows rows;
+        CHECK_OK(store_keys_chunk(keys, &rows, c));
+        for (int i = 0; i < CHUNK * SIZE; i++)
+            CHECK_EQ(rows.code[i], 0);
+    }
+}
+
+static void test_keys(void) {
+    struct stored_keys_report r = make_keys();
+    CHECK_EQ(r.files, 1);
+    CHECK_EQ(r.made, 1);
+    CHECK_EQ(r.chunks, 56);
+    r = make_keys();
+    CHECK_EQ(r.made, 0);
+    struct store_keys *keys = open_keys();
+    int64_t chunk = 0;
+    for (int d = 0; d < DOCUMENTS; d++) {
+        check_document(keys, chunk, d);
+        chunk += (document_tokens[d] + CHUNK - 1) / CHUNK;
+    }
+    CHECK_OK(store_keys_verify(keys, NULL));
+    store_keys_close(keys);
+}
+
+/* ---- a token memory ---- */
+
+static struct memory_source *open_source(bool stored) {
+    struct memory_source *m;
+    const struct memory_source_config config = {.device = engine.device,
+                                                .model = &engine.model.config,
+                                                .decoder = engine.decoder,
+                                                .view = engine.view,
+                                                .k = K,
+                                                .after = 1,
+                                                .key_layer = LAYER,
+                                                .slots = 8,
+                                                .stored = stored,
+                                                .weights = weights,
+                                                .name = model};
+    CHECK_OK(memory_source_create(&m, &config));
+    return m;
+}
+
+/* The pool has the stored keys of each passage, and the values that it has without them. */
+static void test_source(void) {
+    struct memory_source *stored = open_source(true), *encoded = open_source(false);
+    struct store_keys *keys = open_keys();
+    const int64_t row_begin[2] = {0, 1}, calls[3][K] = {{4, 20, 55}, {0, -1, 20}, {33, 3, 4}}; /* 0: no next chunk */
+    for (int call = 0; call < 3; call++) {
+        struct memory_slots a, b;
+        CHECK_OK(memory_source_load(stored, &a, calls[call], row_begin, 1));
+        CHECK_OK(memory_source_load(encoded, &b, calls[call], row_begin, 1));
+        CHECK_EQ(a.keys.cols, SIZE);
+        for (int k = 0; k < K; k++) {
+            CHECK_EQ(a.slot[k] < 0, b.slot[k] < 0);
+            for (int i = 0; a.slot[k] >= 0 && i < a.slot_rows; i++) {
+                const int64_t row = (int64_t)a.slot[k] * a.slot_rows + i, other = (int64_t)b.slot[k] * b.slot_rows + i;
+                struct store_key_rows rows;
+                double square = 0;
+                CHECK_EQ(a.value[row], b.value[other]);
+                if (a.value[row] < 0) continue;
+                CHECK_OK(store_keys_chunk(keys, &rows, calls[call][k] + i / CHUNK));
+                for (int j = 0; j < SIZE; j++) {
+                    const float key = mat_row(a.keys, row)[j];
+                    CHECK(key == rows.scale[i % CHUNK] * (float)rows.code[i % CHUNK * SIZE + j]);
+                    square += (double)key * (double)key;
+                }
+                CHECK(fabs((double)a.square[row] - square) <= 1e-4 * square);
+            }
+        }
+    }
+    store_keys_close(keys);
+    memory_source_free(stored);
+    memory_source_free(encoded);
+}
+
+/* ---- other files ---- */
+
+static void change_byte(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    CHECK(f != NULL);
+    CHECK_EQ(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    const int c = fgetc(f);
+    CHECK_EQ(fseek(f, -1, SEEK_CUR), 0);
+    CHECK_EQ(fputc(c ^ 1, f) == EOF, 0);
+    CHECK_EQ(fclose(f), 0);
+}
+
+static void test_damage(void) {
+    char path[700];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/keys/00000.keys", store);
+    CHECK_EQ(stat(path, &st), 0);
+    const struct {
+        long at;
+        enum status status;
+        const char *says;
+    } bytes[] = {{0, STATUS_CORRUPT, "is not a file of keys"},
+                 {8, STATUS_VERSION, "version 0"},
+                 {12, STATUS_MISMATCH, "other weights, layer or size"},
+                 {40, STATUS_MISMATCH, "other weights, layer or size"},
+                 {48, STATUS_CORRUPT, "header is damaged"},
+                 {56, STATUS_CORRUPT, "bytes, but"},
+                 {65, STATUS_CORRUPT, "is of another store"},
+                 {100, STATUS_CORRUPT, "header is damaged"},
+                 {st.st_size - 16, STATUS_CORRUPT, "footer is damaged"}};
+    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+        change_byte(path, bytes[i].at);
+        CHECK_FAILS(try_keys(), bytes[i].status, bytes[i].says);
+        CHECK(strstr(status_message(), "run drt-index keys") != NULL);
+        CHECK_EQ(make_keys().made, 1); /* it replaces such a file */
+        CHECK_OK(try_keys());
+    }
+    change_byte(path, 200); /* a code: only the checksum sees it */
+    struct store_keys *keys = open_keys();
+    CHECK_FAILS(store_keys_verify(keys, NULL), STATUS_CORRUPT, "checksum is wrong");
+    store_keys_close(keys);
+    const long shorter[] = {st.st_size - 1, 1000, 100, 0};
+    for (int i = 0; i < 4; i++) {
+        CHECK_EQ(truncate(path, shorter[i]), 0);
+        CHECK_FAILS(try_keys(), STATUS_CORRUPT, shorter[i] > 128 ? "chunks need" : "shorter than its header");
+    }
+    int64_t removed;
+    CHECK_OK(store_keys_remove(&removed, store));
+    CHECK_EQ(removed, 1);
+    CHECK_FAILS(try_keys(), STATUS_NOT_FOUND, "there is no such file: run drt-index keys");
+    CHECK_EQ(make_keys().made, 1);
+}
+
+/* Another document: the last file is made again. A deleted one keeps its keys in an old file and has none in a new
+ * one. */
+static void test_changes(void) {
+    const int64_t deleted[] = {3};
+    struct store_delete_report report;
+    add_documents(DOCUMENTS, 1, false);
+    open_engine(store);
+    CHECK_FAILS(try_keys(), STATUS_NOT_FOUND, "has keys of 56 of 57 chunks");
+    CHECK_EQ(make_keys().made, 1);
+    CHECK_OK(store_delete(&report, store, &(struct store_delete){.documents = deleted, .n_documents = 1}));
+    open_engine(store);
+    CHECK_OK(try_keys());
+    CHECK_EQ(make_keys().made, 0);
+    int64_t removed;
+    CHECK_OK(store_keys_remove(&removed, store));
+    CHECK_EQ(make_keys().made, 1);
+    struct store_keys *keys = open_keys();
+    check_zero(keys, 34, 47);
+    check_document(keys, 47, 4);
+    check_document(keys, 56, DOCUMENTS);
+    store_keys_close(keys);
+}
+
+/* ---- the projection ---- */
+
+/* The subspace is orthonormal, has no part along the mean, and keeps more variance than any coordinates do. */
+static void test_projection(void) {
+    static float p[SIZE * D], again[SIZE * D];
+    struct key_projection_report r, r2;
+    const struct key_windows_config config = windows_config();
+    CHECK_OK(key_projection_fit(p, SIZE, &r, &config));
+    CHECK_OK(key_projection_fit(again, SIZE, &r2, &config));
+    CHECK_EQ(memcmp(p, again, sizeof p), 0);
+    for (int a = 0; a < SIZE; a++)
+        for (int b = 0; b < SIZE; b++) {
+            double product = 0;
+            for (int j = 0; j < D; j++)
+                product += (double)p[a * D + j] * (double)p[b * D + j];
+            CHECK(fabs(product - (a == b)) < 1e-5);
+        }
+    CHECK(r.kept > (double)SIZE / D && r.kept <= 1);
+    CHECK(r.states >= D);
+}
+
+int main(void) {
+    snprintf(model, sizeof model, "%s/model", test_folder());
+    snprintf(store, sizeof store, "%s/store", test_folder());
+    make_model(3);
+    open_engine(NULL);
+    add_documents(0, DOCUMENTS, true);
+    open_engine(store);
+    test_keys();
+    test_source();
+    test_damage();
+    test_projection();
+    test_changes();
+    engine_close(&engine);
+    return 0;
+}
