@@ -64,7 +64,7 @@ enum {
 };
 
 const char *const memory_searcher_names[MEMORY_SEARCHERS] = {"lexical", "landmark", "hybrid"};
-const char *const memory_keys_names[2] = {"encoded", "stored"};
+const char *const memory_keys_names[MEMORY_KEYS] = {"auto", "stored", "encoded"};
 
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted) {
     if ((fitted == MEMORY_LANDMARK) == (wanted == MEMORY_LANDMARK)) return STATUS_OK;
@@ -118,8 +118,6 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     }
     json_write_key(&w, "searcher");
     json_write_string(&w, memory_searcher_names[c->searcher]);
-    json_write_key(&w, "keys");
-    json_write_string(&w, memory_keys_names[c->stored]);
     for (int kind = 0; kind < MEMORY_KINDS; kind++) {
         if (!c->mixture[kind].given) continue;
         json_write_key(&w, memory_kind_names[kind]);
@@ -208,12 +206,6 @@ static enum status searcher_read(struct json *j, enum memory_searcher *out) {
     return json_fail(j, "landmark, lexical or hybrid");
 }
 
-static enum status keys_read(struct json *j, bool *stored) {
-    TRY(json_expect(j, JSON_STRING, "encoded or stored"));
-    *stored = json_equals(j, memory_keys_names[true]);
-    return *stored || json_equals(j, memory_keys_names[false]) ? STATUS_OK : json_fail(j, "encoded or stored");
-}
-
 /* seen: one bit for each member of whole, then of prints. */
 static enum status member_read(struct json *j, struct memory_config *c, unsigned *seen) {
     if (json_equals(j, "version")) return json_skip(j); /* config_version has read it */
@@ -234,7 +226,6 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
         return STATUS_OK;
     }
     if (json_equals(j, "searcher")) return searcher_read(j, &c->searcher);
-    if (json_equals(j, "keys")) return keys_read(j, &c->stored);
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], kind);
     return json_fail(j, "a member of a memory's configuration (docs/token-memory.md)");

@@ -19,9 +19,10 @@ struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight);
  * LANDMARK the scores of their landmarks. */
 enum memory_searcher { MEMORY_LEXICAL, MEMORY_LANDMARK, MEMORY_HYBRID, MEMORY_SEARCHERS };
 extern const char *const memory_searcher_names[MEMORY_SEARCHERS];
-/* Where the keys of chunks come from: the decoder computes them when a search finds them, or the store has them
- * (docs/token-memory.md, "Stored keys"). */
-extern const char *const memory_keys_names[2];             /* by struct memory_config.stored */
+/* Where the keys of chunks come from: the store has them (docs/token-memory.md, "Stored keys"), or the decoder computes
+ * them when a search finds them. AUTO: the store's, if it has keys of this model. */
+enum memory_keys { MEMORY_KEYS_AUTO, MEMORY_KEYS_STORED, MEMORY_KEYS_ENCODED, MEMORY_KEYS };
+extern const char *const memory_keys_names[MEMORY_KEYS];
 /* STATUS_INVALID: the gate of `file` was fitted with one kind of scores and would read the other. */
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted);
 
@@ -32,7 +33,7 @@ struct memory_config {
     /* number of chunks; tokens between two searches; chunks of a passage before and after the one found */
     int k, every, before, after;
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
-    bool stored;                         /* the store has the keys of chunks; false if the file does not say so */
+    enum memory_keys keys;               /* a program's choice, not a member of the file: AUTO */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
     struct memory_mixture mixture[MEMORY_KINDS];
 };

@@ -81,7 +81,7 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
                                           struct memory_text_config *out) {
     const enum memory_kind kind = (enum memory_kind)(c->memory - DRT_MEMORY_OWN);
     const struct model_folder *model = &s->model->engine.model;
-    enum status found = memory_folder_load(&s->memory_config, model, c->memory_config, s->engine.device->shares_memory);
+    enum status found = memory_folder_load(&s->memory_config, model, c->memory_config, memory_folder_small(&s->engine));
     if (found == STATUS_NOT_FOUND && !c->memory_config)
         return fail(STATUS_NOT_FOUND,
                     "%s/memory.json: the model has no configuration of a token memory: name one (memory_config), "

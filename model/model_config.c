@@ -345,6 +345,10 @@ int model_config_layers(const struct model_config *c) {
     return layers;
 }
 
+int model_config_key_layer(const struct model_config *c) {
+    return c->memory_layer > 0 ? c->memory_layer : model_config_layers(c);
+}
+
 int model_config_key_size(const struct model_config *c, int key_layer) {
     return c->memory_size > 0 && key_layer == c->memory_layer ? c->memory_size : c->hidden;
 }

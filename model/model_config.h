@@ -42,6 +42,8 @@ enum status model_config_load(struct model_config *out, const char *model_folder
 
 /* Returns the number of all decoder layers, lower and upper. */
 int model_config_layers(const struct model_config *c);
+/* Returns the layer of a token memory's keys, if nothing else is chosen: memory_layer, or the last. */
+int model_config_key_layer(const struct model_config *c);
 /* Returns how many numbers a key of the token memory has if it reads layer key_layer (from 1): memory_size if the model
  * has a projection for this layer, otherwise hidden. */
 int model_config_key_size(const struct model_config *c, int key_layer);

@@ -1,13 +1,28 @@
 /* memory_folder.c -- see memory_folder.h. */
 #include "session/memory_folder.h"
+#include "indexer/build/stored_keys.h"
 #include <string.h>
 
-static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool on_cpu) {
-    if (on_cpu) {
+static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool small) {
+    if (small) {
         TRY(file_join(path, model->path, "memory-cpu.json"));
         if (file_exists(path)) return STATUS_OK;
     }
     return file_join(path, model->path, "memory.json");
+}
+
+bool memory_folder_small(const struct engine *e) {
+    const struct model_config *model = &e->model.config;
+    struct store_keys *keys = NULL;
+    uint8_t weights[16];
+    if (!e->device->shares_memory || !e->view) return e->device->shares_memory;
+    params_fingerprint(e->model.params, weights);
+    const int layer = model_config_key_layer(model);
+    const struct store_keys_spec spec = stored_keys_spec(model, weights, layer);
+    /* a failure is told when the keys are read */
+    const bool there = stored_keys_find(&keys, e->view, &spec, e->model.path, false) == STATUS_OK && keys;
+    store_keys_close(keys);
+    return !there;
 }
 
 bool memory_folder_has(const struct model_folder *model) {
@@ -38,10 +53,10 @@ static enum status folder_check(const struct memory_config *c, const struct mode
 }
 
 enum status memory_folder_load(struct memory_config *out, const struct model_folder *model, const char *path,
-                               bool on_cpu) {
+                               bool small) {
     char own[FILE_PATH_MAX];
     if (!path) {
-        TRY(folder_path(own, model, on_cpu));
+        TRY(folder_path(own, model, small));
         path = own;
     }
     TRY(memory_config_load(out, path));

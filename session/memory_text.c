@@ -52,7 +52,7 @@ static enum status memory_text_source(struct memory_text *t) {
                                                 .after = c->after,
                                                 .key_layer = c->key_layer,
                                                 .rounded = e->rounded,
-                                                .stored = c->stored,
+                                                .from = c->keys,
                                                 .weights = c->weights,
                                                 .name = e->model.path};
     TRY(memory_allocate(&t->chunks, (size_t)c->k));

@@ -68,13 +68,13 @@ static enum status windows_add_one(struct key_windows *w, int64_t *kept, const s
     const int64_t last = min_i64(begin + KEY_WINDOW, end), chunk = w->config.model->chunk;
     struct key_window *window = &w->windows[w->n];
     int32_t *ids = w->ids + w->n * w->length;
-    *window = (struct key_window){.skip = (int)(at - begin), .keep = (int)(last - at)};
+    *window = (struct key_window){.skip = (int)(at - begin), .keep = (int)(last - at), .ids = ids};
     for (int64_t i = 0; i < w->length; i++)
         ids[i] = -1;
     for (int64_t i = begin; i < last; i++) {
         struct store_chunk c;
         TRY(store_view_chunk(w->config.view, &c, ids + (i - begin) * chunk, d->first_chunk + i));
-        window->ids[i - begin] = c.n_tokens;
+        window->count[i - begin] = c.n_tokens;
     }
     w->n++;
     *kept = window->keep;

@@ -21,8 +21,9 @@ struct key_windows_config {
     bool rounded;                        /* as in decoder/decoder_passages.h */
     const struct progress *progress;
 };
-/* Of the window's chunks, `keep` from number `skip` on are kept. ids: number of ids of each chunk. */
-struct key_window { int skip, keep, ids[KEY_WINDOW]; };
+/* Of the window's chunks, `keep` from number `skip` on are kept. ids [KEY_WINDOW * chunk_tokens]: borrowed; -1 after the
+ * last id of a chunk. count: number of ids of each chunk. */
+struct key_window { int skip, keep, count[KEY_WINDOW]; const int32_t *ids; };
 /* Takes the keys [n * KEY_WINDOW * chunk_tokens, cols] of n windows in the order in which they were added; device
  * memory, borrowed for the call. */
 typedef enum status key_windows_take(void *context, struct mat keys, const struct key_window *windows, int64_t n);

@@ -25,11 +25,18 @@ struct store_keys_spec stored_keys_spec(const struct model_config *config, const
     return s;
 }
 
+enum status stored_keys_find(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,
+                             const char *model, bool must) {
+    *out = NULL;
+    const enum status s = store_keys_open(out, view, spec, model);
+    return must || (s != STATUS_NOT_FOUND && s != STATUS_MISMATCH) ? s : STATUS_OK;
+}
+
 /* Rows after a chunk's last id are 0 in the file. row: of the window's first chunk. */
 static void stored_clear_ends(struct stored_keys *k, const struct key_window *w, int64_t row) {
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
     for (int i = w->skip; i < w->skip + w->keep; i++) {
-        const int64_t from = row + i * chunk + w->ids[i], n = chunk - w->ids[i];
+        const int64_t from = row + i * chunk + w->count[i], n = chunk - w->count[i];
         memset(k->code + from * size, 0, (size_t)(n * size));
         memset(k->scale + from, 0, (size_t)n * sizeof *k->scale);
     }

@@ -5,6 +5,11 @@
 /* What the keys of a model at a layer depend on. weights: fingerprint of all weights (params_fingerprint). */
 struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer);
 
+/* Opens the store's keys of a spec (store_keys_open). If `must` is false and the store has none, or those of another
+ * model, *out is NULL. */
+enum status stored_keys_find(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,
+                             const char *model, bool must);
+
 struct stored_keys_report {
     int64_t files, made;                 /* of the store, and those that this call has made; the others were complete */
     int64_t chunks;                      /* whose keys this call has computed */

@@ -78,10 +78,11 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
-    if (c->stored) {
+    if (c->from != MEMORY_KEYS_ENCODED && c->weights) {
         const struct store_keys_spec spec = stored_keys_spec(c->model, c->weights, c->key_layer);
-        return store_keys_open(&m->stored, c->view, &spec, c->name);
+        TRY(stored_keys_find(&m->stored, c->view, &spec, c->name, c->from == MEMORY_KEYS_STORED));
     }
+    if (m->stored) return STATUS_OK;
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
@@ -161,6 +162,9 @@ void memory_source_free(struct memory_source *m) {
     memory_free(m);
 }
 
+bool memory_source_stored(const struct memory_source *m) {
+    return m->stored != NULL;
+}
 int64_t memory_source_slots(const struct memory_source *m) {
     return m->slots;
 }

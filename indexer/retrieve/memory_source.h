@@ -7,6 +7,7 @@
  * it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
+#include "decoder/memory_config.h"
 #include "indexer/search/searcher.h"
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
@@ -34,14 +35,16 @@ struct memory_source_config {
     int look_back;                       /* number of tokens of a query; 0: MEMORY_LOOK_BACK */
     int64_t slots;                       /* of the pool, at least k; 0: a default for the device */
     bool rounded;                        /* products of passages in bf16, as in decoder/decoder_passages.h */
-    bool stored;                         /* keys come from the store; needs `weights` and `name` */
-    const uint8_t *weights;              /* [16] fingerprint of all weights (params_fingerprint) */
+    enum memory_keys from;
+    const uint8_t *weights;              /* [16] params_fingerprint; NULL: keys are computed, whatever `from` says */
     const char *name;                    /* of the model, for messages */
 };
 struct memory_source;
-/* STATUS_MISMATCH: the searcher's lexical index is not that of this store. */
+/* STATUS_MISMATCH: the searcher's lexical index is not that of this store. With keys from the store, also the failures
+ * of stored_keys_find (indexer/build/stored_keys.h). */
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
+bool memory_source_stored(const struct memory_source *m);            /* whether keys come from the store */
 int64_t memory_source_slots(const struct memory_source *m);
 int64_t memory_source_chunks(const struct memory_source *m);        /* number of chunks of the store */
 

@@ -1,6 +1,7 @@
 /* drt_eval_machine.c -- opens the model with its store, further Base LMs, and the parts of a token memory, for the
  * commands of drt-eval. */
 #include "base/memory.h"
+#include "session/memory_folder.h"
 #include "tools/eval/drt_eval.h"
 #include "tools/memory/memory_knn.h"
 #include <string.h>
@@ -41,7 +42,7 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
         TRY(check_base(&m->model, &m->base[i]));
     }
     if (!config->memory) return STATUS_OK;
-    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model, m->model.device->shares_memory));
+    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model, memory_folder_small(&m->model)));
     const struct memory_search_config search = {.engine = &m->model, .kind = e->memory.searcher, .store = o->store};
     return o->store && searches(o) ? memory_search_open(&e->search, &search) : STATUS_OK;
 }

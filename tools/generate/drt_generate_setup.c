@@ -1,5 +1,6 @@
 /* drt_generate_setup.c -- opens all parts of a run before the prompt is read. */
 #include "session/corpus_search.h"
+#include "session/memory_folder.h"
 #include "session/memory_search.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/report.h"
@@ -42,7 +43,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
     r->memory = kind < MEMORY_KINDS;
     if (!r->memory) return STATUS_OK;
     TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model,
-                              r->engine->device->shares_memory));
+                              memory_folder_small(r->engine)));
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
     const struct memory_search_config search = {
         .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};

@@ -45,18 +45,13 @@ static enum status agree(const struct memory_options *o, const struct memory_con
                         o->config ? o->config : "the model's own configuration", pairs[i].fitted, pairs[i].name,
                         pairs[i].wanted);
     const char *file = o->config ? o->config : "the model's own configuration";
-    if (fitted->stored != wanted->stored)
-        return fail(STATUS_INVALID,
-                    "%s: was fitted with %s keys, not --memory-keys %s: leave the option out, or fit again", file,
-                    memory_keys_names[fitted->stored], memory_keys_names[wanted->stored]);
     return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_folder *model, bool on_cpu) {
+                                  const struct model_folder *model, bool small) {
     int layers = model_config_layers(&model->config);
-    /* a model with a trained or fitted projection has its keys at its own layer */
-    const int layer = model->config.memory_size > 0 ? model->config.memory_layer : layers;
+    const int layer = model_config_key_layer(&model->config);
     struct memory_config c = {.key_layer = layer, .k = K, .every = EVERY, .after = AFTER};
     const bool mixed = o->tau > 0 || o->weight > 0;
     const double tau = o->tau > 0 ? o->tau : tau_default, weight = o->weight > 0 ? o->weight : weight_default;
@@ -66,14 +61,15 @@ enum status memory_options_config(struct memory_config *out, const struct memory
             .given = true, .tau = {tau, tau}, .gate = memory_gate_fixed((enum memory_kind)kind, weight)};
     if (o->config && mixed)
         return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
-    if (fitted) TRY(memory_folder_load(&c, model, o->config, on_cpu));
+    if (fitted) TRY(memory_folder_load(&c, model, o->config, small));
     memory_folder_sign(&c, model);
     *out = c;
     if (o->k) out->k = (int)o->k;
     if (o->every) out->every = (int)o->every;
     if (o->layer) out->key_layer = (int)o->layer;
     if (o->searcher) out->searcher = parse_searcher(o->searcher);
-    if (o->keys) out->stored = strcmp(o->keys, memory_keys_names[true]) == 0;
+    for (int i = 0; o->keys && i < MEMORY_KEYS; i++)
+        if (strcmp(o->keys, memory_keys_names[i]) == 0) out->keys = (enum memory_keys)i;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
     if (fitted) TRY(agree(o, &c, out));
     if (out->key_layer > layers)

@@ -25,9 +25,9 @@ struct memory_options {
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
-    {"memory-keys", ARG_CHOICE, &(o).keys, "encoded|stored",                                                           \
-     "keys of chunks: computed when a search finds them, or those that drt-index keys has stored (default: as "        \
-     "configured, or encoded)",                                                                                        \
+    {"memory-keys", ARG_CHOICE, &(o).keys, "auto|stored|encoded",                                                      \
+     "keys of chunks: stored by drt-index keys, or computed when a search finds them; auto: stored, if the store has " \
+     "keys of this model",                                                                                             \
      0, 0},                                                                                                            \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last",   \
      0, 1024}
@@ -42,7 +42,7 @@ struct memory_options {
 /* Gets the configuration that the options name or make, or the model's own (session/memory_folder.h). STATUS_INVALID:
  * an option contradicts the file or the model. */
 enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
-                                  const struct model_folder *model, bool on_cpu);
+                                  const struct model_folder *model, bool small);
 /* STATUS_INVALID: the configuration has no fit for the kind. */
 enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
 /* Whether an option of the memory was given. */

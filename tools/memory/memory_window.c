@@ -29,7 +29,7 @@ static enum status window_source(struct memory_window *w) {
                                                 .after = c->after,
                                                 .key_layer = c->key_layer,
                                                 .rounded = e->rounded,
-                                                .stored = c->stored,
+                                                .from = c->keys,
                                                 .weights = c->weights,
                                                 .name = e->model.path};
     return memory_source_create(&w->source, &config);

@@ -1,10 +1,10 @@
 /* drt_model_project.c -- drt-model project: a copy of a model that has short keys for a token memory. */
+#include "base/formats/json_object.h"
 #include "base/memory.h"
 #include "indexer/build/key_projection.h"
 #include "session/engine.h"
 #include "tools/model/drt_model.h"
 #include "tools/shared/args.h"
-#include "base/formats/json_object.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -70,8 +70,8 @@ static enum status project(struct new_folder *folder, const struct engine *e, co
         return fail(STATUS_INVALID, "%s: has a projection already (memory_size %d): take the model without one",
                     e->model.path, model->memory_size);
     if (layer > layers) return fail(STATUS_INVALID, "--layer %d: the model has %d layers", layer, layers);
-    if (o->size >= model->hidden)
-        return fail(STATUS_INVALID, "--size %lld: must be below the hidden size, %d", (long long)o->size,
+    if (o->size > model->hidden)
+        return fail(STATUS_INVALID, "--size %lld: must be at most the hidden size, %d", (long long)o->size,
                     model->hidden);
     const struct key_windows_config config = {.device = e->device,
                                               .decoder = e->decoder,
@@ -87,8 +87,10 @@ static enum status project(struct new_folder *folder, const struct engine *e, co
     TRY_GOTO(s, key_projection_fit(projection, (int)o->size, &report, &config), out);
     TRY_GOTO(s, projected_config(&json, e, o, layer), out);
     TRY_GOTO(s, write_folder(folder, e, o, json, projection), out);
-    streams_printf(stdout, "%s: keys of layer %d in %lld numbers, with %.1f %% of the variance of %lld states\n",
-                   folder->path, layer, (long long)o->size, 100 * report.kept, (long long)report.states);
+    streams_printf(stdout,
+                   "%s: keys of layer %d in %lld numbers, fitted from %lld states (principal components of so many "
+                   "numbers have %.1f %% of their variance)\n",
+                   folder->path, layer, (long long)o->size, (long long)report.states, 100 * report.kept);
 out:
     memory_free(projection);
     memory_free(json);

@@ -145,10 +145,9 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     struct samples times = {0};
     float *logits;
     const struct model_config *model = &e->model.config;
-    memory.stored = o->stored[0] != 0;
+    memory.keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
     memory_folder_sign(&memory, &e->model);
-    if (memory.key_layer == 0)
-        memory.key_layer = model->memory_size > 0 ? model->memory_layer : model_config_layers(model);
+    if (memory.key_layer == 0) memory.key_layer = model_config_key_layer(model);
     CHECK_OK(device_allocate_host(e->device, &logits, (size_t)vocab));
     CHECK_OK(decoder_state_create(&state, e->decoder, NULL));
     if (c.kind >= 0) {

@@ -174,7 +174,7 @@ static struct memory_source *open_source(bool stored) {
                                                 .after = 1,
                                                 .key_layer = LAYER,
                                                 .slots = 8,
-                                                .stored = stored,
+                                                .from = stored ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED,
                                                 .weights = weights,
                                                 .name = model};
     CHECK_OK(memory_source_create(&m, &config));
@@ -292,22 +292,72 @@ static void test_changes(void) {
 
 /* ---- the projection ---- */
 
-/* The subspace is orthonormal, has no part along the mean, and keeps more variance than any coordinates do. */
+enum { STATES_MAX = 60 * CHUNK };
+static float states[STATES_MAX][D];
+static int32_t followers[STATES_MAX];
+static int n_states;
+
+static enum status collect(void *context, struct mat keys, const struct key_window *windows, int64_t n) {
+    (void)context;
+    for (int64_t i = 0; i < n; i++)
+        for (int c = windows[i].skip; c < windows[i].skip + windows[i].keep; c++)
+            for (int j = 0; j + 1 < windows[i].count[c]; j++) {
+                memcpy(states[n_states], mat_row(keys, (i * KEY_WINDOW + c) * CHUNK + j), sizeof states[0]);
+                followers[n_states++] = windows[i].ids[c * CHUNK + j + 1];
+            }
+    return STATUS_OK;
+}
+
+/* The variance of rows [n_states, cols] around the mean of all rows with the same follower (all: of all rows). */
+static double variance(const float *rows, int cols, bool all) {
+    static double mean[200][D];
+    static int count[200];
+    double sum = 0;
+    memset(mean, 0, sizeof mean);
+    memset(count, 0, sizeof count);
+    for (int i = 0; i < n_states; i++)
+        count[all ? 0 : followers[i]]++;
+    for (int i = 0; i < n_states; i++)
+        for (int j = 0; j < cols; j++)
+            mean[all ? 0 : followers[i]][j] += (double)rows[i * cols + j] / count[all ? 0 : followers[i]];
+    for (int i = 0; i < n_states; i++)
+        for (int j = 0; j < cols; j++)
+            sum += pow((double)rows[i * cols + j] - mean[all ? 0 : followers[i]][j], 2) / n_states;
+    return sum;
+}
+
+/* Keys have nearly mean 0 and the variance of as many principal components; states before the same token are nearer to
+ * each other than before. */
 static void test_projection(void) {
-    static float p[SIZE * D], again[SIZE * D];
+    static float p[SIZE * D], again[SIZE * D], keys[STATES_MAX][SIZE];
     struct key_projection_report r, r2;
+    struct key_windows *windows;
     const struct key_windows_config config = windows_config();
+    double mean = 0;
     CHECK_OK(key_projection_fit(p, SIZE, &r, &config));
     CHECK_OK(key_projection_fit(again, SIZE, &r2, &config));
     CHECK_EQ(memcmp(p, again, sizeof p), 0);
-    for (int a = 0; a < SIZE; a++)
-        for (int b = 0; b < SIZE; b++) {
-            double product = 0;
+    CHECK_OK(key_windows_create(&windows, &config, D, collect, NULL));
+    CHECK_OK(key_windows_add(windows, 0, 56));
+    CHECK_OK(key_windows_flush(windows));
+    key_windows_free(windows);
+    CHECK_EQ(n_states, 56 * CHUNK - 21 - 56);
+    for (int a = 0; a < SIZE; a++) {
+        double of_key = 0;
+        for (int i = 0; i < n_states; i++) {
+            double x = 0;
             for (int j = 0; j < D; j++)
-                product += (double)p[a * D + j] * (double)p[b * D + j];
-            CHECK(fabs(product - (a == b)) < 1e-5);
+                x += (double)p[a * D + j] * (double)states[i][j];
+            keys[i][a] = (float)x;
+            of_key += x / n_states;
         }
+        mean += of_key * of_key;
+    }
+    const double total = variance(states[0], D, true), short_total = variance(keys[0], SIZE, true);
+    CHECK(mean < 0.01 * short_total);
     CHECK(r.kept > (double)SIZE / D && r.kept <= 1);
+    CHECK(fabs(short_total / total - r.kept) < 0.1 * r.kept);
+    CHECK(variance(keys[0], SIZE, false) / short_total < variance(states[0], D, false) / total);
     CHECK(r.states >= D);
 }
 

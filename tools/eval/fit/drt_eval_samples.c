@@ -16,22 +16,19 @@ static void setting_text(char *out, size_t size, const struct memory_config *c) 
     for (size_t i = 0; i < 32; i++)
         snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
     int n = snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
-    if (c->searcher != MEMORY_LEXICAL || c->stored) /* files that were written before there were other kinds lack it */
-        n += snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
-    if (c->stored) snprintf(out + n, size - (size_t)n, " %s", memory_keys_names[true]);
+    if (c->searcher != MEMORY_LEXICAL) /* files that were written before there were other kinds lack it */
+        snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
 }
 
 static bool setting_parse(struct memory_config *c, const char *text) {
-    char searcher[16] = "lexical", keys[16] = "", end;
+    char searcher[16] = "lexical", end;
     if (strlen(text) <= 64) return false;
-    int n = sscanf(text + 64, " %d %d %d %d %d %15s %15s%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after,
-                   searcher, keys, &end);
-    c->stored = n == 7 && strcmp(keys, memory_keys_names[true]) == 0;
-    if (n == 7 && !c->stored) return false;
+    int n = sscanf(text + 64, " %d %d %d %d %d %15s%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after,
+                   searcher, &end);
     for (int i = 0; i < MEMORY_SEARCHERS; i++)
         if (strcmp(searcher, memory_searcher_names[i]) == 0) {
             c->searcher = (enum memory_searcher)i;
-            return n >= 5 && n <= 7;
+            return n == 5 || n == 6;
         }
     return false;
 }
