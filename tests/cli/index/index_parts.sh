@@ -46,6 +46,14 @@ out_has "already"
 # With --copy the store has its own files; more documents can be added to the joined store, which merges their files; it can be repaired.
 rm -rf "$TMP/copied"
 expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF4,SQ8 --threads 1
+# join, repair and index make an index in one manner: the same bytes.
+made() { find "$1/index" -name '*.faiss' -exec sha256sum {} + | cut -c 1-64 | sort; }
+for how in repair index; do
+    cp -r "$TMP/joined" "$TMP/by-$how"
+    expect 0 "$INDEX" $how --store "$TMP/by-$how" --index IVF4,SQ8 --threads 1
+    same "$(made "$TMP/by-$how")" "$(made "$TMP/copied")" "index of join and of $how"
+done
+[ "$(made "$TMP/copied" | wc -l)" = 2 ] || die "the index is not a template and one segment"
 [ "$(find "$TMP/copied/landmarks" -type f -links +1 | wc -l)" = 0 ] || die "--copy made links"
 [ "$(find "$TMP/joined/landmarks" -type f -links 1 | wc -l)" = 0 ] || die "files were copied without --copy"
 rm -rf "$TMP/parts.moved"; mv "$TMP/parts" "$TMP/parts.moved"

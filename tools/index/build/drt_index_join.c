@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "store/parts/parts.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -47,6 +48,7 @@ enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
 struct options {
     const char *store, *index, *lexical;
     bool copy, json;
+    struct index_devices on;
     int64_t threads;
     uint64_t max_ram;
 };
@@ -87,10 +89,10 @@ static void print_report(const struct options *o, const struct store_join_report
     printf("  files linked %lld, copied %lld\n", (long long)r->linked, (long long)r->copied);
 }
 
-static enum status join(const struct options *o, const char *const *parts, int n, const struct progress *progress) {
+static enum status join(struct options *o, const char *const *parts, int n, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
-    const struct store_join how = {
+    struct store_join how = {
         .parts = parts,
         .n_parts = n,
         .copy = o->copy,
@@ -101,14 +103,17 @@ static enum status join(const struct options *o, const char *const *parts, int n
                     .threads = pool,
                     .progress = progress}};
     struct store_join_report report;
-    enum status s = store_join(&report, o->store, &how);
+    enum status s = index_devices_late(&o->on, &how.publish);
+    if (s == STATUS_OK) s = store_join(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report, n);
+    index_devices_close(&o->on);
     threads_free(pool);
     return s;
 }
 
 int drt_index_join(int argc, char **argv, const char **operands) {
-    struct options o = {.index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
+    struct options o = {
+        .on = INDEX_DEVICES_DEFAULT, .index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
@@ -118,6 +123,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
          "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for making the indexes (default: as in build)"),
+        OPTIONS_OF_INDEX_DEVICES(o.on),
         OPTION_THREADS(o.threads),
         OPTION_JSON_REPORT(o.json),
         OPTION_LOG_JSON,
@@ -141,6 +147,8 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("join", "--out STORE is missing");
+    code = index_devices_check(&o.on, "join", o.threads);
+    if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index join",
              "%d parts, store %s, index %s, lexical %s, max-ram %s, threads %lld%s", n, o.store, o.index, o.lexical,
