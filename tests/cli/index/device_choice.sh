@@ -78,6 +78,12 @@ for how in "" "--self-retrieval" "--store $TMP/s --corpus-retrieval"; do
     cmp -s "$OUT" "$TMP/chosen" || die "drt-generate $how: another text"
 done
 
+# fit-memory divides its texts among GPUs.
+expect_error "use --device cpu" "$EVAL" fit-memory --model "$TMP/m" --data "$TMP/c.jsonl" --memory own --out "$TMP/gate.json" --devices all
+expect_usage "leave it out with --samples" "$EVAL" fit-memory --model "$TMP/m" --samples x --memory own --out "$TMP/gate.json" --devices all
+expect_usage "leave out --device cpu" "$EVAL" fit-memory --model "$TMP/m" --data "$TMP/c.jsonl" --memory own --out "$TMP/gate.json" --devices all --device cpu
+[ ! -e "$TMP/gate.json" ] || die "a refused fit left a configuration"
+
 refused "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl"
 chosen "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --store "$TMP/s" --modes none,self,corpus
 same "$(sed 's/ *[0-9]* *$//' "$OUT")" "$(sed 's/ *[0-9]* *$//' "$TMP/chosen")" "figures, but for tokens a second"
