@@ -9,7 +9,6 @@
 #include "tools/eval/fit/drt_eval_lanes.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
-
 #include <string.h>
 
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
@@ -188,15 +187,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
     memory_free(r.ids);
     if (status == STATUS_OK && result->n_documents == 0 && result->partial)
         return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
-    if (status == STATUS_OK && result->n_documents == 0 && !o->lanes) return eval_nothing_scored(o);
-    return status;
-}
-
-enum status eval_nothing_scored(const struct eval_options *o) {
-    return fail(STATUS_INVALID,
-                "no document has more than %lld tokens, so nothing could be scored: give longer texts, or a "
-                "smaller --skip",
-                (long long)(o->skip > 1 ? o->skip : 1));
+    return status == STATUS_OK && result->n_documents == 0 && !o->lanes ? eval_nothing_scored(o) : status;
 }
 
 void eval_result_free(struct eval_result *r) {

@@ -79,6 +79,13 @@ int64_t eval_scored_tokens(const struct eval_options *o, int64_t n, int64_t toke
     return done;
 }
 
+enum status eval_nothing_scored(const struct eval_options *o) {
+    return fail(STATUS_INVALID,
+                "no document has more than %lld tokens, so nothing could be scored: give longer texts, or a "
+                "smaller --skip",
+                (long long)(o->skip > 1 ? o->skip : 1));
+}
+
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left) {
     const struct eval_options *o = r->options;

@@ -77,7 +77,7 @@ struct run {
     char path[600];
 };
 
-static void run(struct run *out, int n, int limits) {
+static void lanes_run(struct run *out, int n, int limits) {
     const char *const names[FILES] = {texts[0], texts[1]};
     struct eval_options o = options(limits, names);
     struct eval_machine *m = NULL;
@@ -132,12 +132,12 @@ static void same(const struct run *a, const struct run *b) {
 static void test_equal(int limits) {
     static const int processes[] = {2, 3, 7};
     struct run one, some;
-    run(&one, 1, limits);
+    lanes_run(&one, 1, limits);
     CHECK(one.result.n_documents >= 3 && one.samples.n == one.result.tokens.n);
     CHECK(limits == 1 || one.result.files[0].stored_documents > 0);
     CHECK(one.result.files[0].short_documents > 0);
     for (size_t i = limits ? 1 : 0; i < (limits ? 2 : ARRAY_LEN(processes)); i++) {
-        run(&some, processes[i], limits);
+        lanes_run(&some, processes[i], limits);
         same(&one, &some);
         run_free(&some);
     }
