@@ -40,7 +40,7 @@ static enum status repair(struct repair *r, const struct progress *progress, int
     struct threads *pool = NULL;
     struct store_encoder encoder;
     struct store_publish how = {.index = r->index, .max_ram = r->max_ram, .seed = 1, .progress = progress};
-    TRY(index_devices_late(&r->on, &how));
+    TRY(index_devices_late(&r->on, &how, false));
     if (r->model) {
         TRY(open_encoder(r, &how.max_ram));
         encoder = reencode_encoder(r->reencode);

@@ -54,9 +54,9 @@ expect 0 "$index" repair --store "$TMP/kinds" --index IVF2,Flat
 # Commands that can make an index open a device only if they make one, and refuse a GPU that the host lacks before they write.
 for i in 1 2; do expect 0 "$index" build "$TMP/c.jsonl" --model "$TMP/m" --part $i/2 --out "$TMP/parts"; done
 refused "$index" join "$TMP"/parts/* --out "$TMP/joined" --index IVF2,SQ8
-expect_error "use --device cpu" "$index" join "$TMP"/parts/* --out "$TMP/joined" --devices all
+expect_error "use --device cpu" "$index" join "$TMP"/parts/* --out "$TMP/joined" --index IVF2,SQ8 --devices all
 [ ! -e "$TMP/joined" ] || die "a refused join left a store"
-expect 0 "$index" join "$TMP"/parts/* --out "$TMP/joined"
+expect 0 "$index" join "$TMP"/parts/* --out "$TMP/joined" --device cuda
 grep -q "no GPU" "$ERR" && die "join looked for a GPU, and made no index"
 expect 0 "$index" join "$TMP"/parts/* --out "$TMP/joined-index" --index IVF2,SQ8
 [ -z "$why" ] || err_has "$why"

@@ -74,9 +74,9 @@ static void late_end(void *assigner) {
     p->assigner = NULL;
 }
 
-enum status index_devices_late(struct index_devices *p, struct store_publish *how) {
+enum status index_devices_late(struct index_devices *p, struct store_publish *how, bool surely) {
     how->clustering = (struct store_clustering){.fit = late_fit, .context = p};
     how->assignment = (struct store_assignment){
         .available = late_available, .open = late_begin, .assign = late_assign, .close = late_end, .context = p};
-    return strcmp(p->choice.device, "cuda") == 0 ? index_devices_open(p) : STATUS_OK;
+    return surely && strcmp(p->choice.device, "cuda") == 0 ? index_devices_open(p) : STATUS_OK;
 }

@@ -27,10 +27,10 @@ struct index_devices {
 int index_devices_check(struct index_devices *p, const char *command, int64_t threads);
 /* Opens the devices, if they are not open. */
 enum status index_devices_open(struct index_devices *p);
-/* Sets `clustering` and `assignment` of *how so that publishing opens the devices when it needs them. If the user
- * demands a GPU, they are opened at once, so that a host without one is refused before the work. `p` must not move or
- * be closed while *how is used. */
-enum status index_devices_late(struct index_devices *p, struct store_publish *how);
+/* Sets `clustering` and `assignment` of *how so that publishing opens the devices when it needs them. surely: an index
+ * will be made; then a GPU that the user demands is opened at once, so that a host without one is refused before the
+ * work. `p` must not move or be closed while *how is used. */
+enum status index_devices_late(struct index_devices *p, struct store_publish *how, bool surely);
 /* The assignment on the open devices: by GPUs, or by FAISS if the device is the CPU. */
 struct store_assignment index_devices_assignment(struct index_devices *p);
 void index_devices_close(struct index_devices *p);        /* a zeroed struct is fine */

@@ -68,6 +68,7 @@ static void print_merged(const struct options *o, const struct store_index_parts
                    (long long)r->segments, (unsigned long long)r->bytes);
     if (r->added > 0)
         printf("  %lld chunks were added after the training: they have a segment of their own\n", (long long)r->added);
+    if (o->step == STEP_MERGE) streams_printf(stdout, "  %s is not needed any more\n", o->work);
 }
 
 static void print_report(const struct options *o, const struct store_index_parts_report *r) {

@@ -11,6 +11,7 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
+#include <glob.h>
 #include <math.h>
 #include <string.h>
 
@@ -89,6 +90,35 @@ static void print_report(const struct options *o, const struct store_join_report
     printf("  files linked %lld, copied %lld\n", (long long)r->linked, (long long)r->copied);
 }
 
+/* Parts that were joined before keep the indexes that the store has now. Names those that this call requests and that
+ * the store lacks. */
+static enum status note_indexes(const struct options *o, const struct progress *progress) {
+    struct opened_store s;
+    TRY(opened_store_open(&s, o->store));
+    const bool named = strcmp(o->index, "auto") != 0 && strcmp(o->index, "exact") != 0;
+    if (named && strcmp(o->index, s.info.index) != 0)
+        progress_note(progress, "%s: has the index %s, not %s: run drt-index index --store %s --index %s", o->store,
+                      s.info.index, o->index, o->store, o->index);
+    if (strcmp(o->lexical, "on") == 0 && !s.info.lexical)
+        progress_note(progress, "%s: has no lexical index: run drt-index lexical --store %s", o->store, o->store);
+    opened_store_close(&s);
+    return STATUS_OK;
+}
+
+/* A folder of parts is not a part. */
+static int check_parts(const char *const *parts, int n) {
+    for (int i = 0; i < n; i++) {
+        char pattern[FILE_PATH_MAX + 32], what[FILE_PATH_MAX + 200];
+        glob_t found = {0};
+        snprintf(pattern, sizeof pattern, "%s/part-*-of-*", parts[i]);
+        const bool is_folder = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
+        snprintf(what, sizeof what, "%s is a folder of parts: give the parts in it, as %s/*", parts[i], parts[i]);
+        if (is_folder) return drt_index_usage("join", what);
+    }
+    return -1;
+}
+
 static enum status join(struct options *o, const char *const *parts, int n, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
@@ -103,9 +133,10 @@ static enum status join(struct options *o, const char *const *parts, int n, cons
                     .threads = pool,
                     .progress = progress}};
     struct store_join_report report;
-    enum status s = index_devices_late(&o->on, &how.publish);
+    enum status s = index_devices_late(&o->on, &how.publish, strcmp(o->index, "exact") != 0);
     if (s == STATUS_OK) s = store_join(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report, n);
+    if (s == STATUS_OK && report.already_joined) s = note_indexes(o, progress);
     index_devices_close(&o->on);
     threads_free(pool);
     return s;
@@ -147,7 +178,8 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("join", "--out STORE is missing");
-    code = index_devices_check(&o.on, "join", o.threads);
+    code = check_parts(operands, n);
+    if (code < 0) code = index_devices_check(&o.on, "join", o.threads);
     if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index join",

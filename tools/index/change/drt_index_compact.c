@@ -25,11 +25,11 @@ static enum status compact(struct options *o, const struct progress *progress) {
         .shard_chunks = o->shard_chunks,
         .publish = {.index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress}};
     enum status s = store_landmarks_parse(&how.landmarks, o->landmarks);
-    if (s == STATUS_OK) s = index_devices_late(&o->on, &how.publish);
+    if (s == STATUS_OK) s = index_devices_late(&o->on, &how.publish, true);
     if (s == STATUS_OK) s = store_compact(&r, o->store, o->out, &how);
     if (s == STATUS_OK)
-        streams_printf(stdout, "%s: %lld documents and %lld chunks of %s\n", o->out, (long long)r.documents,
-                       (long long)r.chunks, o->store);
+        streams_printf(stdout, "%s: %lld documents and %lld chunks of %s%s\n", o->out, (long long)r.documents,
+                       (long long)r.chunks, o->store, r.tokens > 0 ? "" : ", made before");
     index_devices_close(&o->on);
     threads_free(pool);
     return s;

@@ -44,7 +44,7 @@ static enum status drop(struct options *o, const struct progress *progress) {
         .context = &o->listing,
     };
     struct store_drop_report report;
-    enum status s = o->dry_run ? STATUS_OK : index_devices_late(&o->on, &how.publish);
+    enum status s = index_devices_late(&o->on, &how.publish, false);
     if (s == STATUS_OK) s = store_drop(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report);
     index_devices_close(&o->on);
