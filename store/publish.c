@@ -89,12 +89,15 @@ static enum status make_segment(struct build *b, int64_t begin, int64_t end) {
     TRY(index_build_open_template(&v, template, b->index.template_file, b->landmarks.dim, "run drt-index repair"));
     bool own = list_rows_supported(&rows, v);
     enum status s = STATUS_OK;
-    if (own) s = list_rows_make_segment(&rows, v, &r, template, path, b->landmarks.chunks);
+    const struct store_assignment *assignment = &b->how->assignment;
+    if (own && assignment->available) s = assignment->available(assignment->context, &own);
+    if (s == STATUS_OK && own) s = list_rows_make_segment(&rows, v, &r, template, path, b->landmarks.chunks);
     if (s == STATUS_NO_MEMORY) { /* of a GPU, which other programs may use */
+        s = STATUS_OK;
         progress_note(b->how->progress, "%s: chunks are assigned to lists by FAISS: %s", b->w->dir, status_message());
         own = false;
     }
-    if (!own) s = fill_segment(b, &r, v, path);
+    if (s == STATUS_OK && !own) s = fill_segment(b, &r, v, path);
     vectors_free(v);
     TRY(s);
     b->fresh[b->n_fresh++] = r;

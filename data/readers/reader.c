@@ -108,10 +108,15 @@ enum status reader_open_file(struct reader *r) {
     return status;
 }
 
+/* Bytes of the file that are of this reader's part. */
+static int64_t file_share(const struct input_file *f) {
+    return f->bytes > 0 ? f->bytes - (int64_t)f->begin : 0;
+}
+
 void reader_end_file(struct reader *r) {
     const struct reader_position at = reader_position(r);
     reader_close_file(r);
-    r->done_bytes += reader_file(r)->bytes > 0 ? reader_file(r)->bytes : 0;
+    r->done_bytes += file_share(reader_file(r));
     r->position = (struct reader_position){.documents = at.documents,
                                            .file = at.file + 1,
                                            .skipped = at.skipped,
@@ -186,18 +191,30 @@ void reader_note_left_out(const struct reader *r, const struct progress *progres
     note_left_out(&r->bad_lines, "lines or rows without a document were skipped", progress);
 }
 
+/* Bytes of the open file, from its start. */
+static int64_t file_done(const struct reader *r) {
+    if (r->jsonl.stream) return (int64_t)stream_consumed(r->jsonl.stream);
+    if (r->parquet) return (int64_t)parquet_done(r);
+    if (r->arrow) return (int64_t)arrow_done(r);
+    if (r->tokens.map.data) return (int64_t)r->position.offset;
+    if (!r->megatron.data.data || r->megatron.n_documents == 0) return 0;
+    return (int64_t)((double)r->megatron.data.size * (double)r->megatron.next / (double)r->megatron.n_documents);
+}
+
 void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
     *done = r->done_bytes;
     *total = 0;
     for (size_t i = 0; i < r->n_files; i++) {
         if (r->files[i].bytes < 0) *total = -1;
-        if (*total >= 0) *total += r->files[i].bytes;
+        if (*total >= 0) *total += file_share(&r->files[i]);
     }
     if (r->position.file == r->n_files) return;
-    if (r->jsonl.stream) *done += (int64_t)stream_consumed(r->jsonl.stream);
-    if (r->parquet) *done += (int64_t)parquet_done(r);
-    if (r->arrow) *done += (int64_t)arrow_done(r);
-    if (r->tokens.map.data) *done += (int64_t)r->position.offset;
-    if (r->megatron.data.data && r->megatron.n_documents > 0)
-        *done += (int64_t)((double)r->megatron.data.size * (double)r->megatron.next / (double)r->megatron.n_documents);
+    const struct input_file *f = reader_file(r);
+    int64_t here = file_done(r);
+    if (f->bytes >= 0) { /* blocks are read beyond the share, and lines before it are counted */
+        here -= (int64_t)f->begin;
+        here = here < 0 ? 0 : here;
+        if (here > file_share(f)) here = file_share(f);
+    }
+    *done += here;
 }

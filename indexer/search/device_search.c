@@ -1,6 +1,7 @@
 /* device_search.c -- see device_search.h. */
 #include "indexer/search/device_search.h"
 #include "base/memory.h"
+#include "store/landmark_file.h"
 
 enum { UPLOAD_ROWS = 1024 };
 #define ROWS_MAX (INT64_C(1) << 30) /* ops count rows with 32 bits */
@@ -38,12 +39,34 @@ static enum status landmark_source_read(void *context, struct device *dev, struc
     return STATUS_OK;
 }
 
+/* A view is for one thread at a time, and its maps end at its next call. So a thread maps the file again for itself. */
+static enum status landmark_source_copy(void *context, pthread_mutex_t *lock, struct mat to, int64_t first) {
+    struct store_dropped dropped = store_view_dropped(context);
+    for (int64_t at = 0, n; at < to.rows; at += n) {
+        struct landmark_file *file;
+        pthread_mutex_lock(lock);
+        const enum status s = landmark_file_open(&file, context, store_dropped_nth(dropped, first + at));
+        pthread_mutex_unlock(lock);
+        TRY(s);
+        const struct store_rows stored = landmark_file_rows(file).rows;
+        const struct mat piece = mat_rows(to, at, to.rows - at);
+        n = stored.n < piece.rows ? stored.n : piece.rows;
+        if (to.type == DTYPE_F16)
+            store_rows_to_half(piece.data, &stored, 0, n);
+        else
+            store_rows_to_float(piece.data, &stored, 0, n);
+        landmark_file_close(file);
+    }
+    return STATUS_OK;
+}
+
 struct landmark_source landmark_source_of(struct store_view *view) {
     struct store_info info;
     store_view_info(view, &info);
     return (struct landmark_source){.rows = info.chunks - info.dropped_chunks,
                                     .dim = info.fingerprint.dim,
                                     .read = landmark_source_read,
+                                    .copy = landmark_source_copy,
                                     .context = view,
                                     .dropped = store_view_dropped(view)};
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/device/device.h"
 #include "store/store.h"
+#include <pthread.h>
 
 struct landmark_source {
     int64_t rows;
@@ -10,6 +11,9 @@ struct landmark_source {
     /* Copies rows first .. first + to.rows - 1 into `to`, dense device memory of landmark_source_type, in the order of
      * ops. Any rows may be read, in any order and repeatedly, and are the same each time. */
     enum status (*read)(void *context, struct device *dev, struct mat to, int64_t first);
+    /* The same into memory of this process, by several threads at a time, which give the same lock; NULL: only `read`
+     * is there. */
+    enum status (*copy)(void *context, pthread_mutex_t *lock, struct mat to, int64_t first);
     void *context;
     /* ids without a row: row r is chunk store_dropped_nth(dropped, first + r) */
     struct store_dropped dropped;

@@ -7,6 +7,8 @@
 #include "indexer/search/flat_index.h"
 #include "base/memory.h"
 #include "indexer/search/device_search.h"
+#include "indexer/search/landmark_load.h"
+#include "kernels/device/device_group.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
 #include <assert.h>
@@ -52,7 +54,8 @@ static enum status flat_copy_dropped(struct flat_index *f, struct store_dropped 
     return STATUS_OK;
 }
 
-enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config) {
+/* Everything except the rows. */
+static enum status flat_open(struct flat_index **out, const struct flat_index_config *config) {
     struct flat_index *f;
     uint64_t bytes = landmark_source_bytes(&config->source, config->device);
     if (config->max_bytes && bytes > config->max_bytes)
@@ -64,14 +67,38 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     enum status s;
     TRY_GOTO(s, landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve), out);
     TRY_GOTO(s, flat_copy_dropped(f, config->source.dropped), out);
-    TRY_GOTO(s, landmark_source_rows(&config->source, f->dev, f->rows, 0), out);
-    TRY_GOTO(s, device_sync(f->dev), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->visible_device, sizeof f->visible), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float)), out);
     *out = f;
 out:
     if (s != STATUS_OK) flat_index_free(f);
     return s;
+}
+
+enum status flat_index_create_all(struct flat_index **out, const struct flat_index_config *configs, int n) {
+    struct landmark_load *loads;
+    enum status s = STATUS_OK;
+    for (int i = 0; i < n; i++)
+        out[i] = NULL;
+    TRY(memory_allocate(&loads, (size_t)n));
+    for (int i = 0; i < n && s == STATUS_OK; i++) {
+        device_enter(configs[i].device);
+        s = flat_open(&out[i], &configs[i]);
+        if (s == STATUS_OK) loads[i] = (struct landmark_load){configs[i].device, &configs[i].source, out[i]->rows};
+    }
+    if (s == STATUS_OK) s = landmark_load(loads, n, configs[0].device->threads, -1);
+    for (int i = 0; i < n && s != STATUS_OK; i++) {
+        device_enter(configs[i].device);
+        flat_index_free(out[i]);
+        out[i] = NULL;
+    }
+    device_enter(configs[0].device);
+    memory_free(loads);
+    return s;
+}
+
+enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config) {
+    return flat_index_create_all(out, config, 1);
 }
 
 void flat_index_free(struct flat_index *f) {

@@ -11,6 +11,9 @@ struct flat_index;
  * (0: no such limit). The caller then uses the store's own search. */
 struct flat_index_config { struct device *device; struct landmark_source source; uint64_t max_bytes, reserve; };
 enum status flat_index_create(struct flat_index **out, const struct flat_index_config *config);
+/* Creates out[n], of which each is on another device. The threads of the first device load all of them at the same
+ * time. After a failure out[n] are NULL. It enters the devices, the first one last. */
+enum status flat_index_create_all(struct flat_index **out, const struct flat_index_config *configs, int n);
 void flat_index_free(struct flat_index *f);               /* call before the device is closed; NULL is fine */
 
 /* Writes hits [n, k], which are those of store_view_search with `exact` except for the last bits of scores. queries [n,

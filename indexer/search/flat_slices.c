@@ -14,16 +14,17 @@ struct flat_slices {
 };
 
 static enum status flat_slices_fill(struct flat_slices *s, const struct landmark_source *source, uint64_t reserve) {
+    struct flat_index_config *configs;
     TRY(memory_allocate_zero(&s->slices, (size_t)s->n));
     TRY(memory_allocate(&s->at, (size_t)s->n));
-    for (int i = 0; i < s->n; i++) {
-        const struct flat_index_config config = {.device = s->group->devices[i],
-                                                 .source = landmark_source_slice(source, i, s->n),
-                                                 .reserve = i == 0 ? reserve : 0};
-        device_enter(config.device);
-        TRY(flat_index_create(&s->slices[i], &config));
-    }
-    return STATUS_OK;
+    TRY(memory_allocate_zero(&configs, (size_t)s->n));
+    for (int i = 0; i < s->n; i++)
+        configs[i] = (struct flat_index_config){.device = s->group->devices[i],
+                                                .source = landmark_source_slice(source, i, s->n),
+                                                .reserve = i == 0 ? reserve : 0};
+    const enum status status = flat_index_create_all(s->slices, configs, s->n);
+    memory_free(configs);
+    return status;
 }
 
 enum status flat_slices_create(struct flat_slices **out, const struct device_group *group,

@@ -27,6 +27,9 @@ struct store_assign_rows {
 
 struct store_assignment {
     enum store_assign_method method;
+    /* For publishing: called before `open`, which is called only if it sets *out true; otherwise FAISS assigns. So
+     * devices can be opened when they are needed. NULL: always available. */
+    enum status (*available)(void *context, bool *out);
     /* Begins with centroids [lists, dim], which are read in this call only. NULL: FAISS assigns. STATUS_NO_MEMORY:
      * publishing leaves the assignment to FAISS; a plan's parts cannot be filled. */
     enum status (*open)(void *context, void **assigner, const float *centroids, int64_t lists, int dim);

@@ -47,6 +47,7 @@ _drt_options() {
 --device auto|cpu|cuda
 --dtype auto|f32|bf16|i8
 --threads value
+--devices value
 --json -
 --help,-h -
 --version,-V -' ;;
@@ -256,6 +257,8 @@ _drt_options() {
 --shard-chunks value
 --landmarks f16|i8
 --max-ram value
+--device auto|cpu|cuda
+--devices value
 --threads value
 --log-json -
 --help,-h -
@@ -277,6 +280,8 @@ _drt_options() {
 --dry-run -
 --all -
 --max-ram value
+--device auto|cpu|cuda
+--devices value
 --threads value
 --json -
 --log-json -
@@ -321,6 +326,8 @@ _drt_options() {
 --index value
 --lexical on|off
 --max-ram value
+--device auto|cpu|cuda
+--devices value
 --threads value
 --json -
 --log-json -
@@ -349,6 +356,7 @@ _drt_options() {
 --index value
 --max-ram value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --json -

@@ -150,7 +150,8 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
             command, "--searcher, --exact, --exact-fallback, --nprobe and --continuation need a store and a mode that "
                      "uses it");
     if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
-    if (o->devices && (!corpus || o->workers.addresses))
+    const bool shares_texts = strcmp(command, "fit-memory") == 0; /* and each GPU has all landmarks */
+    if (o->devices && !shares_texts && (!corpus || o->workers.addresses))
         return eval_usage(
             command, "--devices share the landmarks of a store: give --store and a mode that reads it, and no workers");
     if (devices_choose(&o->where, o->devices) != STATUS_OK) return eval_usage(command, status_message());

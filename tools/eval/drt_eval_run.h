@@ -36,6 +36,10 @@ enum status eval_memory_prepare(struct eval_run *r);
 enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                               int64_t first, int64_t token); /* token: number of the first scored token */
 
+/* Fails with the reason for which no document was scored. */
+enum status eval_nothing_scored(const struct eval_options *o);
+/* Returns the number of tokens of a document of n that eval_score_document scores. */
+int64_t eval_scored_tokens(const struct eval_options *o, int64_t n, int64_t tokens_left);
 /* Scores the document's windows in all modes, at most tokens_left tokens if it is > 0. A stop request ends it between
  * two windows, so every scored token has a loss in every mode. */
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,

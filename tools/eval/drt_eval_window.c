@@ -61,14 +61,38 @@ static void note_tokens(struct eval_run *r, int64_t at, int64_t n, int64_t token
 
 /* ---- one document ---------------------------------------------------------------------------------------- */
 
+/* Returns the tokens of the window at `at`, which are scored from `first` on; 0: none is scored. done: tokens of the
+ * document that are scored already. */
+static int64_t window_length(const struct eval_options *o, int64_t n, int64_t at, int64_t tokens_left, int64_t done) {
+    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context */
+    int64_t length = n - at < o->context ? n - at : o->context;
+    if (tokens_left > 0 && length - first > tokens_left - done) length = first + tokens_left - done;
+    return length > first ? length : 0;
+}
+
+int64_t eval_scored_tokens(const struct eval_options *o, int64_t n, int64_t tokens_left) {
+    int64_t done = 0;
+    for (int64_t at = 0; at < n; at += o->context) {
+        const int64_t length = window_length(o, n, at, tokens_left, done);
+        if (length > 0) done += length - (o->skip > 1 ? o->skip : 1);
+    }
+    return done;
+}
+
+enum status eval_nothing_scored(const struct eval_options *o) {
+    return fail(STATUS_INVALID,
+                "no document has more than %lld tokens, so nothing could be scored: give longer texts, or a "
+                "smaller --skip",
+                (long long)(o->skip > 1 ? o->skip : 1));
+}
+
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left) {
     const struct eval_options *o = r->options;
-    const int64_t first = o->skip > 1 ? o->skip : 1; /* the first token of a window has no context */
+    const int64_t first = o->skip > 1 ? o->skip : 1;
     for (int64_t at = 0; at < n && !progress_stop_requested(r->progress); at += o->context) {
-        int64_t length = n - at < o->context ? n - at : o->context;
-        if (tokens_left > 0 && length - first > tokens_left - d->tokens) length = first + tokens_left - d->tokens;
-        if (length <= first) continue;
+        const int64_t length = window_length(o, n, at, tokens_left, d->tokens);
+        if (length == 0) continue;
         int64_t token;
         TRY(eval_tokens_add(&r->result->tokens, r->result->mode, length - first, (int32_t)r->result->n_documents,
                             &token));

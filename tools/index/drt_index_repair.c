@@ -2,8 +2,7 @@
 #include "base/system/processors.h"
 #include "indexer/build/indexer.h"
 #include "indexer/retrieve/reencode.h"
-#include "indexer/search/clustering.h"
-#include "session/device_choice.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -13,53 +12,35 @@
 #include "tools/shared/streams.h"
 #include <math.h>
 
-/* With a model, the device is opened at once; otherwise when centroids are needed, because most repairs need none. */
 struct repair {
     const char *dir, *model, *index;
-    struct device_choice choice;
+    struct index_devices on;
     uint64_t max_ram;
     int64_t threads;
     bool json;
-    struct device *device;
     struct model_folder folder;
     struct weights weights;
     struct chunk_tower tower;
     struct reencode *reencode;
 };
 
-static enum status fit_late(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                            const struct progress *progress) {
-    struct repair *r = context;
-    enum dtype type;
-    if (!r->device && device_choose(&r->device, &type, &r->choice, (int)r->threads) != STATUS_OK) {
-        char why[300]; /* STATUS_IO for any failure: after STATUS_NO_MEMORY FAISS would compute the centroids */
-        snprintf(why, sizeof why, "%s", status_message());
-        return fail(STATUS_IO, "%s", why);
-    }
-    const struct store_clustering there = clustering_on(r->device);
-    return there.fit(there.context, centroids, rows, n, dim, lists, progress);
-}
-
 static enum status open_encoder(struct repair *r, uint64_t *max_ram) {
     struct store_fingerprint fingerprint;
-    enum dtype type;
     TRY(model_folder_open(&r->folder, r->model));
     TRY(indexer_fingerprint(&fingerprint, &r->folder.config, r->folder.params, r->folder.tokenizer));
-    TRY(device_choose(&r->device, &type, &r->choice, (int)r->threads));
-    TRY(weights_open(&r->weights, r->device, r->folder.params, type));
-    TRY(chunk_tower_open(&r->tower, r->device, &r->folder.config, &r->weights));
-    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params, r->device, r->tower.encoder));
-    return reencode_create(&r->reencode, r->device, r->tower.encoder, r->tower.states, &fingerprint);
+    TRY(index_devices_open(&r->on));
+    struct device *device = r->on.first;
+    TRY(weights_open(&r->weights, device, r->folder.params, r->on.type));
+    TRY(chunk_tower_open(&r->tower, device, &r->folder.config, &r->weights));
+    TRY(indexer_free_ram(max_ram, r->max_ram, r->folder.params, device, r->tower.encoder));
+    return reencode_create(&r->reencode, device, r->tower.encoder, r->tower.states, &fingerprint);
 }
 
 static enum status repair(struct repair *r, const struct progress *progress, int64_t *problems) {
     struct threads *pool = NULL;
     struct store_encoder encoder;
-    struct store_publish how = {.index = r->index,
-                                .max_ram = r->max_ram,
-                                .seed = 1,
-                                .progress = progress,
-                                .clustering = {.fit = fit_late, .context = r}};
+    struct store_publish how = {.index = r->index, .max_ram = r->max_ram, .seed = 1, .progress = progress};
+    TRY(index_devices_late(&r->on, &how, false));
     if (r->model) {
         TRY(open_encoder(r, &how.max_ram));
         encoder = reencode_encoder(r->reencode);
@@ -74,13 +55,13 @@ static enum status repair(struct repair *r, const struct progress *progress, int
 static void close_all(struct repair *r) {
     reencode_free(r->reencode);
     chunk_tower_close(&r->tower);
-    if (r->device) weights_release(&r->weights, r->device);
-    device_close(r->device);
+    if (r->on.first) weights_release(&r->weights, r->on.first);
+    index_devices_close(&r->on);
     model_folder_close(&r->folder);
 }
 
 int drt_index_repair(int argc, char **argv, const char **operands) {
-    struct repair r = {.index = "auto", .choice = DEVICE_CHOICE_DEFAULT, .max_ram = drt_index_max_ram()};
+    struct repair r = {.index = "auto", .on = INDEX_DEVICES_DEFAULT, .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         OPTION_STORE(r.dir),
         {"model", ARG_PATH, &r.model, "DIR",
@@ -89,11 +70,12 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
         {"index", ARG_STRING, &r.index, "auto|exact|FACTORY",
          "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
         OPTION_MAX_RAM(r.max_ram, "memory that the run may use (default: as in build)"),
-        {"device", ARG_CHOICE, &r.choice.device, "auto|cpu|cuda",
-         "where chunks are encoded and the centroids of a rebuilt index computed; auto: a GPU if there is one; "
-         "landmarks get their old bytes on the kind of device that made them",
+        {"device", ARG_CHOICE, &r.on.choice.device, "auto|cpu|cuda",
+         "where chunks are encoded, the centroids of a rebuilt index computed and chunks assigned to its lists; auto: "
+         "a GPU if there is one; landmarks get their old bytes on the kind of device that made them",
          0, 0},
-        OPTION_DTYPE(r.choice.dtype),
+        OPTION_DEVICES(r.on.devices, "assign chunks to lists on several GPUs, with the same result"),
+        OPTION_DTYPE(r.on.choice.dtype),
         OPTION_THREADS(r.threads),
         OPTION_JSON(r.json, "one JSON object for each problem that is left, then one with what was checked"),
         OPTION_LOG_JSON,
@@ -115,9 +97,11 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!r.dir) return drt_index_usage("repair", "--store STORE is missing");
+    code = index_devices_check(&r.on, "repair", r.threads);
+    if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index repair", "store %s, model %s, index %s, max-ram %s, device %s, threads %lld",
-             r.dir, r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.choice.device,
+             r.dir, r.model ? r.model : "none", r.index, progress_bytes_text(ram, r.max_ram), r.on.choice.device,
              r.threads ? (long long)r.threads : (long long)processors_available());
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");

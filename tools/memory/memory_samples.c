@@ -9,10 +9,8 @@ const char *const memory_read_names[MEMORY_READS] = {"own",        "corpus",    
                                                      "other",      "knn-lm",      "corpus-1/2",  "corpus-1/4",
                                                      "corpus-1/8", "corpus-1/16", "corpus-1/32", "corpus-1/64"};
 
-enum { ARRAYS = 3 + MEMORY_READS * (MEMORY_MARKS + MEMORY_TAUS * MEMORY_COLUMNS) };
-
-/* Lists every array of floats that is kept. The first three are the model's. */
-static int samples_arrays(struct memory_samples *s, float **all[ARRAYS]) {
+/* The first three are the model's. */
+int memory_samples_arrays(struct memory_samples *s, float **all[MEMORY_SAMPLE_ARRAYS]) {
     int n = 0;
     all[n++] = &s->log_lm;
     all[n++] = &s->entropy;
@@ -29,8 +27,8 @@ static int samples_arrays(struct memory_samples *s, float **all[ARRAYS]) {
 }
 
 void memory_samples_free(struct memory_samples *s) {
-    float **all[ARRAYS];
-    int n = samples_arrays(s, all);
+    float **all[MEMORY_SAMPLE_ARRAYS];
+    int n = memory_samples_arrays(s, all);
     for (int i = 0; i < n; i++)
         memory_free(*all[i]);
     memory_free(s->document);
@@ -38,8 +36,8 @@ void memory_samples_free(struct memory_samples *s) {
 }
 
 enum status memory_samples_reserve(struct memory_samples *s, int64_t n) {
-    float **all[ARRAYS];
-    int arrays = samples_arrays(s, all);
+    float **all[MEMORY_SAMPLE_ARRAYS];
+    int arrays = memory_samples_arrays(s, all);
     int64_t capacity = s->capacity > 0 ? s->capacity : 4096;
     if (n <= s->capacity) return STATUS_OK;
     while (capacity < n)
@@ -99,17 +97,31 @@ enum status memory_samples_other(struct memory_samples *to, struct memory_sample
     return STATUS_OK;
 }
 
-enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document) {
-    float **out[ARRAYS], **in[ARRAYS];
+/* Adds n tokens, the values of which are those of `from` from token `first` on. */
+static enum status append(struct memory_samples *to, struct memory_samples *from, int64_t first, int64_t n) {
+    float **out[MEMORY_SAMPLE_ARRAYS], **in[MEMORY_SAMPLE_ARRAYS];
     if (to->n == 0) memcpy(to->has, from->has, sizeof to->has);
-    TRY(memory_samples_reserve(to, to->n + from->n));
-    int n = samples_arrays(to, out), same = samples_arrays(from, in);
-    assert(n == same);
+    TRY(memory_samples_reserve(to, to->n + n));
+    const int arrays = memory_samples_arrays(to, out), same = memory_samples_arrays(from, in);
+    assert(arrays == same && first >= 0 && first + n <= from->n);
     to->first = to->n;
-    to->n += from->n;
-    for (int i = 0; i < n; i++)
-        put(*out[i], to, *in[i]);
+    to->n += n;
+    for (int i = 0; i < arrays; i++)
+        put(*out[i], to, *in[i] + first);
+    return STATUS_OK;
+}
+
+enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document) {
+    TRY(append(to, from, 0, from->n));
     for (int64_t i = 0; i < from->n; i++)
         to->document[to->first + i] = from->document[i] + first_document;
+    return STATUS_OK;
+}
+
+enum status memory_samples_copy(struct memory_samples *to, struct memory_samples *from, int64_t first, int64_t n,
+                                int32_t document) {
+    TRY(append(to, from, first, n));
+    for (int64_t i = to->first; i < to->n; i++)
+        to->document[i] = document;
     return STATUS_OK;
 }

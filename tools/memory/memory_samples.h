@@ -16,6 +16,9 @@ struct memory_samples {
     bool has[MEMORY_READS];
     int64_t capacity;                    /* of all arrays */
 };
+/* Lists every array of floats that is kept, in a fixed order, and returns their number. */
+enum { MEMORY_SAMPLE_ARRAYS = 3 + MEMORY_READS * (MEMORY_MARKS + MEMORY_TAUS * MEMORY_COLUMNS) };
+int memory_samples_arrays(struct memory_samples *s, float **all[MEMORY_SAMPLE_ARRAYS]);
 void memory_samples_free(struct memory_samples *s);       /* frees the arrays */
 enum status memory_samples_reserve(struct memory_samples *s, int64_t n);   /* arrays for n tokens; keeps contents */
 /* Adds n tokens of a document. `has` must be set before the first call. */
@@ -27,6 +30,9 @@ struct memory_evidence memory_samples_evidence(const struct memory_samples *s, e
                                                int64_t i);
 /* Appends the tokens of another collection, which has the same memories. */
 enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document);
+/* Appends its tokens first .. first+n-1 as tokens of one document. */
+enum status memory_samples_copy(struct memory_samples *to, struct memory_samples *from, int64_t first, int64_t n,
+                                int32_t document);
 
 /* Moves the results of another collection, of the same tokens with a store of other text, to the read OTHER of `to`.
  * STATUS_MISMATCH: the tokens differ. Afterwards the arrays of `to` cannot grow. path: of the other collection, for

@@ -20,8 +20,10 @@ static enum status make_plan(struct index_plan *out, struct index_parts_store *s
                         &rates));
     if (strcmp(out->factory, "exact") == 0)
         return fail(STATUS_INVALID,
-                    "%s: index %s is no index here (%s): name a type, for example --index IVF4096_HNSW32,SQ8", s->dir,
-                    how->index ? how->index : "auto", out->reason[0] ? out->reason : "exact search");
+                    "%s: index %s is no index here (%s): to have one name its type, for example --index "
+                    "IVF4096_HNSW32,SQ8",
+                    s->dir, how->index ? how->index : "auto",
+                    out->reason[0] ? out->reason : "few chunks, which are scanned fast");
     if (out->lists > 0 && out->code_bytes > 0) return STATUS_OK;
     return fail(STATUS_UNSUPPORTED,
                 "index %s: only inverted files of flat, scalar or product codes (IVF..,SQ8 or OPQ..,IVF..,PQ..np) are "

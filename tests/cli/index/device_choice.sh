@@ -51,6 +51,25 @@ refused "$index" repair --store "$TMP/kinds" --index IVF2,Flat
 expect 0 "$index" repair --store "$TMP/kinds" --index IVF2,Flat
 [ -z "$why" ] || err_has "$why"
 
+# Commands that can make an index open a device only if they make one, and refuse a GPU that the host lacks before they write.
+for i in 1 2; do expect 0 "$index" build "$TMP/c.jsonl" --model "$TMP/m" --part $i/2 --out "$TMP/parts"; done
+refused "$index" join "$TMP"/parts/* --out "$TMP/joined" --index IVF2,SQ8
+expect_error "use --device cpu" "$index" join "$TMP"/parts/* --out "$TMP/joined" --index IVF2,SQ8 --devices all
+[ ! -e "$TMP/joined" ] || die "a refused join left a store"
+expect 0 "$index" join "$TMP"/parts/* --out "$TMP/joined" --device cuda
+grep -q "no GPU" "$ERR" && die "join looked for a GPU, and made no index"
+expect 0 "$index" join "$TMP"/parts/* --out "$TMP/joined-index" --index IVF2,SQ8
+[ -z "$why" ] || err_has "$why"
+refused "$index" compact --store "$TMP/joined-index" --out "$TMP/compact"
+[ ! -e "$TMP/compact" ] || die "a refused compact left a store"
+expect 0 "$index" compact --store "$TMP/joined-index" --out "$TMP/compact"
+[ -z "$why" ] || err_has "$why"
+refused "$index" drop --store "$TMP/joined-index" --shard 0
+for command in "join $TMP/parts/part-1-of-2 --out" "repair --store" "compact --out $TMP/x --store" "drop --shard 0 --store" "index --store"; do
+    expect_usage "--devices takes all" "$index" $command "$TMP/joined" --devices 0,0
+    expect_usage "leave out --device cpu" "$index" $command "$TMP/joined" --devices all --device cpu
+done
+
 words 150 7 >"$TMP/prompt"
 generate() { "$1" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/prompt" --max-tokens 80 --seed 1 "${@:2}"; }
 generate refused
@@ -58,6 +77,12 @@ for how in "" "--self-retrieval" "--store $TMP/s --corpus-retrieval"; do
     generate chosen $how
     cmp -s "$OUT" "$TMP/chosen" || die "drt-generate $how: another text"
 done
+
+# fit-memory divides its texts among GPUs.
+expect_error "use --device cpu" "$EVAL" fit-memory --model "$TMP/m" --data "$TMP/c.jsonl" --memory own --out "$TMP/gate.json" --devices all
+expect_usage "leave it out with --samples" "$EVAL" fit-memory --model "$TMP/m" --samples x --memory own --out "$TMP/gate.json" --devices all
+expect_usage "leave out --device cpu" "$EVAL" fit-memory --model "$TMP/m" --data "$TMP/c.jsonl" --memory own --out "$TMP/gate.json" --devices all --device cpu
+[ ! -e "$TMP/gate.json" ] || die "a refused fit left a configuration"
 
 refused "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl"
 chosen "$EVAL" ppl --model "$TMP/m" --data "$TMP/c.jsonl" --store "$TMP/s" --modes none,self,corpus

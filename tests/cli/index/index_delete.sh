@@ -59,6 +59,8 @@ for index in exact IVF4,SQ8; do
     out_has '"deleted_documents":0'
     expect 0 "$INDEX" compact --store "$TMP/store" --out "$TMP/new" --shard-chunks 50 --threads 1
     contents "$TMP/new" | cmp -s - "$TMP/c1" || die "$index: a second compact changes the store"
+    expect 0 "$INDEX" compact --store "$TMP/store" --out "$TMP/new" --shard-chunks 50 --threads 1
+    out_has "made before"
     expect 0 "$INDEX" add "$TMP/a.jsonl" --store "$TMP/new" "${model[@]}"
     expect 0 "$INDEX" verify --store "$TMP/new" --deep
     expect_error "holds another store" "$INDEX" compact --store "$TMP/store" --out "$TMP/new"
@@ -67,6 +69,9 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" delete --store "$TMP/store" --document "${gone[2]}"
     err_has "was deleted before"
     out_has "generation 2: deleted 0 documents"
+    expect 0 "$INDEX" delete --store "$TMP/store" --source 'no-such-*'
+    err_has "no document that is left has a matching source"
+    out_has "deleted 0 documents"
     expect_error "there is no document 100000" "$INDEX" delete --store "$TMP/store" --document 100000
 
     # The text is added again under new ids; another deletion in between; merged shards; a rebuilt index.

@@ -46,6 +46,14 @@ out_has "already"
 # With --copy the store has its own files; more documents can be added to the joined store, which merges their files; it can be repaired.
 rm -rf "$TMP/copied"
 expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF4,SQ8 --threads 1
+# join, repair and index make an index in one manner: the same bytes.
+made() { find "$1/index" -name '*.faiss' -exec sha256sum {} + | cut -c 1-64 | sort; }
+for how in repair index; do
+    cp -r "$TMP/joined" "$TMP/by-$how"
+    expect 0 "$INDEX" $how --store "$TMP/by-$how" --index IVF4,SQ8 --threads 1
+    same "$(made "$TMP/by-$how")" "$(made "$TMP/copied")" "index of join and of $how"
+done
+[ "$(made "$TMP/copied" | wc -l)" = 2 ] || die "the index is not a template and one segment"
 [ "$(find "$TMP/copied/landmarks" -type f -links +1 | wc -l)" = 0 ] || die "--copy made links"
 [ "$(find "$TMP/joined/landmarks" -type f -links 1 | wc -l)" = 0 ] || die "files were copied without --copy"
 rm -rf "$TMP/parts.moved"; mv "$TMP/parts" "$TMP/parts.moved"
@@ -65,6 +73,12 @@ cmp "$TMP/whole.contents" "$TMP/joined.contents" || die "add to a joined store"
 expect 0 "$INDEX" verify --store "$TMP/joined" --deep
 mv "$TMP/parts.moved" "$TMP/parts"
 
+# A call that requests indexes of a store that was joined before names what the store lacks.
+expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF8,SQ8 --lexical on
+out_has "joined here already"
+err_has "has the index IVF4,SQ8, not IVF8,SQ8: run drt-index index"
+err_has "has no lexical index: run drt-index lexical"
+
 # Refusals.
 rm -rf "$TMP/three" "$TMP/out"
 for i in 1 2 3; do expect 0 "$INDEX" build "$TMP/corpus" --part $i/3 --out "$TMP/three" "${model[@]}"; done
@@ -77,6 +91,7 @@ refuse "are both part 2 of 3" "$p-1-of-3" "$p-2-of-3" "$p-3-of-3" "$TMP/double"
 refuse "is one of 40 parts" "$p-1-of-3" "$TMP/parts/part-2-of-40" "$p-3-of-3"
 refuse "and not a part of one" "$p-1-of-3" "$TMP/whole"
 refuse "no store here" "$p-1-of-3" "$TMP/corpus"
+expect_usage "give the parts in it" "$INDEX" join "$TMP/three" --out "$TMP/out"
 make_model "$TMP/other" 8
 expect 0 "$INDEX" build "$TMP/corpus" --part 2/3 --out "$TMP/others" --model "$TMP/other" --threads 1 --shard-chunks 30
 refuse "encoder weights" "$p-1-of-3" "$TMP/others/part-2-of-3" "$p-3-of-3"

@@ -9,24 +9,9 @@
 # of jsonl text, with all processors and with --threads 1 on a tenth of it. One line for each result.
 set -u
 here=$(cd "$(dirname "$0")/../../.." && pwd)
-usage() { sed -n 's/^#   tests/usage: tests/p' "$0" >&2; exit 2; }
-[ $# -gt 0 ] && [ -d "$1" ] || usage
-folder=$(cd "$1" && pwd)
-shift
-tokens=400000000 work=/dev/shm model=$here/data/models/drt-28m ram=24G device=cuda text=400000000
-while [ $# -gt 1 ]; do
-    case $1 in
-    --tokens) tokens=$2 ;; --text) text=$2 ;; --work) work=$2 ;; --model) model=$2 ;; --max-ram) ram=$2 ;; --device) device=$2 ;;
-    *) usage ;;
-    esac
-    shift 2
-done
-[ $# = 0 ] || usage
-export LD_LIBRARY_PATH=$folder:/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-work=$work/run_words.$$
-mkdir -p "$work" || exit 1
-trap 'rm -rf "$work"' EXIT
-echo "host: $(nvidia-smi -L 2>/dev/null | head -n 1 | cut -d '(' -f 1), $(nproc) processors"
+tokens=400000000 work=/dev/shm model=$here/data/models/drt-28m max_ram=24G device=cuda text=400000000
+. "$here/tests/device/bench/options.sh"
+options_read "tokens text work model max-ram device" "" "$@"
 corpus=("$folder"/*.u16)
 if [ ! -s "${corpus[0]}" ]; then
     corpus=("$work/corpus.u16")
@@ -34,12 +19,10 @@ if [ ! -s "${corpus[0]}" ]; then
 fi
 tokens=$(($(cat "${corpus[@]}" | wc -c) / 2))
 timed() { # NAME COMMAND...
-    local name=$1 begin end
+    local name=$1
     shift
-    begin=$(date +%s.%N)
-    "$@" >"$work/$name.log" 2>"$work/$name.err" || { echo "FAILED $name: $(tail -c 600 "$work/$name.err")"; exit 1; }
-    end=$(date +%s.%N)
-    awk -v name="$name" -v tokens="$tokens" -v s="$(awk "BEGIN { print $end - $begin }")" -v report="$(tail -n 1 "$work/$name.log")" \
+    seconds "$@" || { echo "FAILED $name: $(tail -c 600 "$work/err")"; exit 1; }
+    awk -v name="$name" -v tokens="$tokens" -v s="$took" -v report="$(tail -n 1 "$work/out")" \
         'BEGIN { printf "%s: %.2f s of the program, %.1f M tokens/s (%s)\n", name, s, tokens / s / 1e6, report }'
 }
 build() { # NAME OPTIONS...
@@ -47,23 +30,22 @@ build() { # NAME OPTIONS...
     shift
     rm -rf "$work/store-$name"
     timed "$name" "$folder/drt-index" build "${corpus[@]}" --out "$work/store-$name" --model "$model" --eod-id 0 --index exact --device $device \
-        --max-ram "$ram" "$@"
+        --max-ram "$max_ram" "$@"
 }
 build warm --lexical off
 build off --lexical off
 rm -rf "$work/store-warm"
 build on --lexical on
-timed afterwards "$folder/drt-index" lexical --store "$work/store-off" --max-ram "$ram"
+timed afterwards "$folder/drt-index" lexical --store "$work/store-off" --max-ram "$max_ram"
 cmp "$work"/store-o*/lexical/*.lex && echo "bytes: equal, $(stat -c %s "$work"/store-on/lexical/*.lex)" || { echo "bytes: DIFFERENT"; exit 1; }
 [ "$text" -gt 0 ] || exit 0
 rm -rf "$work"/store-* "$work/corpus.u16"
 for part in 1 10; do
     "$folder/bench_index" --text "$work/text-$part.jsonl" $((text / part)) || exit 1
     threads=$([ $part = 10 ] && echo 1 || echo 0)
-    begin=$(date +%s.%N)
-    "$folder/drt-index" build "$work/text-$part.jsonl" --out "$work/store" --model "$model" --index exact --lexical off --device $device --max-ram "$ram" \
-        --threads "$threads" >"$work/text.log" 2>"$work/text.err" || { echo "FAILED text: $(tail -c 600 "$work/text.err")"; exit 1; }
-    awk -v bytes=$((text / part)) -v threads="$threads" -v s="$(awk "BEGIN { print $(date +%s.%N) - $begin }")" -v report="$(tail -n 1 "$work/text.log")" \
+    seconds "$folder/drt-index" build "$work/text-$part.jsonl" --out "$work/store" --model "$model" --index exact --lexical off --device $device --max-ram "$max_ram" \
+        --threads "$threads" || { echo "FAILED text: $(tail -c 600 "$work/err")"; exit 1; }
+    awk -v bytes=$((text / part)) -v threads="$threads" -v s="$took" -v report="$(tail -n 1 "$work/out")" \
         'BEGIN { printf "text, --threads %d: %.2f s of the program, %.1f MB/s (%s)\n", threads, s, bytes / s / 1e6, report }'
     rm -rf "$work/store"
 done

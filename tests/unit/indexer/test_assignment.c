@@ -186,6 +186,36 @@ static void test_full(const struct devices *d) {
     CHECK(parts_same_file(a, b));
 }
 
+static enum status unavailable(void *context, bool *out) {
+    *out = false;
+    ++*(int *)context;
+    return STATUS_OK;
+}
+
+static enum status broken(void *context, bool *out) {
+    (void)context, (void)out;
+    return fail(STATUS_IO, "the device is lost");
+}
+
+/* Devices that are opened when an index is made, and cannot assign: FAISS does. A failure ends the publishing. */
+static void test_available(const struct devices *d) {
+    char dir[700], a[900], b[900];
+    int asked = 0;
+    struct store_assignment late = {.available = unavailable, .open = full, .context = &asked};
+    snprintf(dir, sizeof dir, "%s/unavailable-%s", test_folder(), d->kind);
+    small_store(dir, (struct store_publish){.index = "IVF24,SQ8", .assignment = late});
+    CHECK_EQ(asked, 1);
+    snprintf(a, sizeof a, "%s/%s-IVF24,SQ8-faiss/index/00002.faiss", test_folder(), d->kind);
+    snprintf(b, sizeof b, "%s/index/00002.faiss", dir);
+    CHECK(parts_same_file(a, b));
+    late.available = broken;
+    const struct store_publish how = {.index = "IVF23,SQ8", .assignment = late, .clustering.fit = small_centroids};
+    int64_t problems;
+    CHECK_FAILS(store_repair(dir, &how, NULL, fixture_print_problem, NULL, &problems), STATUS_IO, "the device is lost");
+    CHECK_OK(
+        store_repair(dir, &(struct store_publish){.index = "exact"}, NULL, fixture_print_problem, NULL, &problems));
+}
+
 static void test_small(const struct devices *d, const char *index) {
     char faiss[700], own[700], a[900], b[900];
     struct device_group group = {(struct device **)(uintptr_t)d->list, 2};
@@ -334,6 +364,7 @@ static void test_all(const char *kind) {
     test_small(&d, "IVF24,Flat");
     test_small(&d, "IVF24,SQ4");
     test_full(&d);
+    test_available(&d);
     test_parts(&d, "IVF32_HNSW8,SQ8", false);
     test_parts(&d, "IVF24,SQ8", true);
     test_parts(&d, "IVF400_HNSW32,Flat", false);

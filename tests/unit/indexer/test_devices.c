@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "base/system/threads.h"
 #include "indexer/build/indexer.h"
+#include "indexer/search/landmark_load.h"
 #include "indexer/search/searcher.h"
 #include "tests/store_fixture.h"
 #include <dirent.h>
@@ -354,6 +355,56 @@ static void make_few(const char *dir) {
     fixture_store(dir, &config, 0, 1, 1, "exact");
 }
 
+/* ---- loading ---- */
+
+static enum status copy_fails(void *context, pthread_mutex_t *lock, struct mat to, int64_t first) {
+    (void)context, (void)lock, (void)to;
+    return first > 100 ? fail(STATUS_CORRUPT, "row %lld is lost", (long long)first) : STATUS_OK;
+}
+
+/* Rows loaded by several threads on 1 to 4 devices are those of one reader; ids in the middle are missing. */
+static void test_load(struct device *first, const char *dir) {
+    struct store *store;
+    struct store_view *view;
+    struct threads *pool;
+    CHECK_OK(store_open(&store, dir));
+    CHECK_OK(store_view_open(&view, store));
+    CHECK_OK(threads_create(&pool, 3));
+    const struct landmark_source source = landmark_source_of(view);
+    const size_t bytes = (size_t)(source.rows * source.dim) * sizeof(float);
+    float *wanted = malloc(bytes), *got = malloc(bytes);
+    CHECK(wanted && got && source.rows > 150 && source.dropped.n > 0);
+    CHECK_OK(landmark_source_rows(&source, first, mat_f32(wanted, source.rows, source.dim), 0));
+    for (int n = 1; n <= 4; n++) {
+        struct device_group group;
+        struct landmark_source slices[4];
+        struct landmark_load all[4];
+        CHECK_OK(device_group_open(&group, first, n, 1));
+        for (int i = 0; i < n; i++) {
+            slices[i] = landmark_source_slice(&source, i, n);
+            all[i] = (struct landmark_load){group.devices[i], &slices[i],
+                                            mat_f32(got + slices[i].first * source.dim, slices[i].rows, source.dim)};
+        }
+        for (int threads = 0; threads < 2; threads++) {
+            memset(got, 0xff, bytes);
+            CHECK_OK(landmark_load(all, n, threads ? pool : NULL, 0));
+            CHECK(memcmp(got, wanted, bytes) == 0);
+        }
+        slices[n - 1].copy = copy_fails;
+        if (n == 1) CHECK_FAILS(landmark_load(all, n, pool, 0), STATUS_CORRUPT, "is lost");
+        slices[n - 1].copy = NULL;
+        memset(got, 0xff, bytes);
+        CHECK_OK(landmark_load(all, n, pool, 0));
+        CHECK(memcmp(got, wanted, bytes) == 0);
+        device_group_close(&group);
+    }
+    free(wanted);
+    free(got);
+    threads_free(pool);
+    store_view_close(view);
+    store_close(store);
+}
+
 static void test_slices(struct device *first) {
     char dir[600];
     struct store_writer_config config = fixture_config(ROW_DIM, VOCAB);
@@ -361,6 +412,7 @@ static void test_slices(struct device *first) {
     fixture_store(dir, &config, 0, DOCUMENTS, PER_SHARD, "exact");
     check_slices(dir, first, NULL, false);
     check_slices(dir, first, &(struct store_range){1, 2}, false); /* ids in the middle are missing */
+    test_load(first, dir);
     snprintf(dir, sizeof dir, "%s/ties", test_folder());
     make_ties(dir);
     check_slices(dir, first, NULL, true);

@@ -1,9 +1,12 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
 #include "base/memory.h"
+#include "base/system/processors.h"
 #include "kernels/search/topk.h"
 #include "session/memory_folder.h"
 #include "tools/eval/drt_eval.h"
+#include "tools/eval/drt_eval_run.h"
 #include "tools/eval/fit/drt_eval_fit.h"
+#include "tools/eval/fit/drt_eval_lanes.h"
 #include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
@@ -56,6 +59,7 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         OPTION_TEXT_FIELD(o->text_field),
         {"seed", ARG_INT, &o->seed, "N", "seed of random chunks", 0, INFINITY},
         OPTIONS_OF_MACHINE(o->where, o->threads),
+        OPTION_DEVICES(o->devices, "divide the documents among several GPUs, each by a process with the model"),
         OPTION_JSON_TABLES(o->json),
     };
     const struct arg_program program = {
@@ -99,6 +103,8 @@ static enum status collect(struct eval_result *result, struct memory_samples *sa
     if (result->mode[EVAL_MEMORY_KNN]) TRY(search_knn(m, o, progress));
     TRY(eval_run(result, &m->engines, o, samples, progress));
     if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
+    if (o->lanes) TRY(eval_lanes_collect(o->lanes, result, samples));
+    if (result->n_documents == 0) return eval_nothing_scored(o);
     return o->keep ? eval_samples_keep(result, samples, config, o->keep) : STATUS_OK;
 }
 
@@ -106,8 +112,10 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
                               const char *out, const struct progress *progress) {
     struct memory_samples samples = {0};
     struct memory_config config;
-    struct threads *threads = m->model.device->threads;
+    struct threads *own = NULL, *threads = m->model.device->threads;
     enum status s = collect(result, &samples, &config, m, o, progress);
+    if (s == STATUS_OK && o->lanes) s = threads_create(&own, (int)o->threads * eval_lanes_count(o->lanes));
+    if (own) threads = own;
     if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
     if (s == STATUS_OK && o->apply) {
         struct memory_config setting = config;
@@ -121,8 +129,32 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
         s = eval_fit_crossed(&config, result, &samples, threads);
         if (s == STATUS_OK) s = memory_config_save(&config, out);
     }
+    threads_free(own);
     memory_samples_free(&samples);
     return s;
+}
+
+/* Scores this process's documents for process 0. */
+static _Noreturn void fit_lane(struct eval_result *result, const struct engine_config *config,
+                               const struct eval_options *o) {
+    struct eval_machine *machine = NULL;
+    struct memory_samples samples = {0};
+    enum status status = eval_machine_open(&machine, config, o);
+    if (status == STATUS_OK) status = eval_run(result, &machine->engines, o, &samples, NULL);
+    eval_lanes_finish(o->lanes, status, result, &samples);
+}
+
+/* Starts a process for each GPU of --devices, which divide the threads. */
+static enum status lanes_start(struct eval_options *o) {
+    if (!o->devices) return STATUS_OK;
+    const int n = o->where.devices < 0 ? eval_lanes_gpus() : o->where.devices;
+    o->where.devices = 0; /* each process has one */
+    if (n < 2) return STATUS_OK;
+    const int64_t threads = (o->threads > 0 ? o->threads : processors_available()) / n;
+    o->threads = threads > 1 ? threads : 1;
+    TRY(eval_lanes_start(&o->lanes, n, true));
+    if (eval_lanes_number(o->lanes) > 0) o->where.report = NULL;
+    return STATUS_OK;
 }
 
 static int check(struct eval_options *o, const struct eval_result *result, const char *out) {
@@ -136,6 +168,9 @@ static int check(struct eval_options *o, const struct eval_result *result, const
     if (o->other && !mode[EVAL_MEMORY_CORPUS] && !mode[EVAL_MEMORY_BOTH])
         return eval_usage("fit-memory",
                           "the chunks of --other are read with the gates of corpus and both: name one in --memory");
+    if (o->devices && (o->samples.count > 0 || mode[EVAL_MEMORY_KNN]))
+        return eval_usage("fit-memory", "--devices divides the texts: leave it out with --samples, which reads none, "
+                                        "and with --knn-lm, which searches for all of them together");
     if (o->samples.count > 0 && o->keep) return eval_usage("fit-memory", "--keep needs --data");
     int code = o->samples.count > 0 ? -1 : eval_check("fit-memory", o, mode);
     if (code >= 0) return code;
@@ -160,6 +195,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code < 0) code = check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
+    if (lanes_start(&o) != STATUS_OK) return eval_failed();
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
                                          .where = o.where,
@@ -168,6 +204,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                                          .retrieval = eval_gca_mode(&o) != EVAL_NONE};
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
+    if (eval_lanes_number(o.lanes) > 0) fit_lane(&result, &config, &o);
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
     enum status status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
@@ -175,5 +212,6 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
+    eval_lanes_end(o.lanes);
     return status == STATUS_OK ? 0 : eval_failed();
 }

@@ -28,8 +28,9 @@ struct options {
     bool restart, json, append, skip_bad_lines, no_follow, dry_run;
 };
 
-static const char *or_auto(const char *text) {
-    return text ? text : "auto";
+/* A part has no index: the joined store gets its own. */
+static const char *index_of(const struct options *o) {
+    return o->part.parts ? "exact" : o->index ? o->index : "auto";
 }
 
 static void log_configuration(const struct options *o, const struct model_folder *m, const char *const *inputs, int n) {
@@ -42,8 +43,8 @@ static void log_configuration(const struct options *o, const struct model_folder
     json_write_array_end(w);
     log_string(w, "store", o->store);
     log_string(w, "model", m->path);
-    log_string(w, "index", or_auto(o->index));
-    log_string(w, "lexical", o->lexical ? o->lexical : o->append ? NULL : "on");
+    log_string(w, "index", index_of(o));
+    log_string(w, "lexical", o->part.parts ? "off" : o->lexical ? o->lexical : o->append ? NULL : "on");
     log_string(w, "format", o->format);
     log_string(w, "text_field", o->text_field);
     log_int(w, "eod_id", o->eod_id);
@@ -70,10 +71,11 @@ static void print_configuration(const struct options *o, const struct model_fold
     fprintf(stderr, "drt-index %s: corpus", names[o->command]);
     for (int i = 0; i < n; i++)
         streams_printf(stderr, " %s", inputs[i]);
-    const char *lexical = o->lexical ? o->lexical : o->append ? "as it is" : "on";
+    const char *lexical = o->part.parts ? "off" : o->lexical ? o->lexical : o->append ? "as it is" : "on";
     streams_printf(stderr, "\n  store %s, model %s, index %s, lexical %s, format %s, text-field %s, eod-id %lld,\n",
-                   o->store, m->path, or_auto(o->index), lexical, o->format, o->text_field, (long long)o->eod_id);
-    if (o->part.parts) fprintf(stderr, "  part %d of %d,\n", o->part.part, o->part.parts);
+                   o->store, m->path, index_of(o), lexical, o->format, o->text_field, (long long)o->eod_id);
+    if (o->part.parts)
+        fprintf(stderr, "  part %d of %d, whose indexes drt-index join makes,\n", o->part.part, o->part.parts);
     fprintf(stderr, "  max-ram %s, shard-chunks %lld, threads %lld%s\n", progress_bytes_text(ram, o->max_ram),
             (long long)o->shard_chunks, o->threads ? (long long)o->threads : (long long)processors_available(),
             o->restart ? ", restart" : "");
@@ -103,7 +105,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                    .part = o->part.part,
                    .parts = o->part.parts},
         .store = o->store,
-        .index = o->part.parts ? "exact" : or_auto(o->index), /* the joined store gets its own indexes */
+        .index = index_of(o),
         .lexical = o->part.parts ? STORE_LEXICAL_OFF : drt_index_lexical_choice(o->lexical),
         .max_ram = o->max_ram,
         .shard_chunks = o->shard_chunks,

@@ -2,10 +2,9 @@
  * does all of this. */
 #include "base/formats/json.h"
 #include "base/system/processors.h"
-#include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
-#include "session/device_choice.h"
 #include "store/index/parts/index_parts.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -21,9 +20,9 @@ static const char *const step_names[STEPS] = {"train", "fill", "merge", "all ste
 
 struct options {
     enum step step;
-    const char *store, *work, *index, *devices, *assign;
+    const char *store, *work, *index, *assign;
     struct drt_index_part part;
-    struct device_choice choice;
+    struct index_devices on;
     uint64_t max_ram;
     int64_t threads;
     bool json;
@@ -69,6 +68,7 @@ static void print_merged(const struct options *o, const struct store_index_parts
                    (long long)r->segments, (unsigned long long)r->bytes);
     if (r->added > 0)
         printf("  %lld chunks were added after the training: they have a segment of their own\n", (long long)r->added);
+    if (o->step == STEP_MERGE) streams_printf(stdout, "  %s is not needed any more\n", o->work);
 }
 
 static void print_report(const struct options *o, const struct store_index_parts_report *r) {
@@ -89,49 +89,30 @@ static void print_report(const struct options *o, const struct store_index_parts
 
 /* ---- steps ---- */
 
-/* The devices that compute centroids and assign chunks to lists. */
-struct index_devices {
-    struct device *first;
-    struct device_group all, one; /* all.n 0: `one` has the first */
-};
-
-static enum status index_devices_open(struct index_devices *p, const struct options *o, struct store_publish *how) {
-    enum dtype type;
-    TRY(device_choose(&p->first, &type, &o->choice, (int)o->threads));
-    TRY(device_choose_group(&p->all, p->first, &o->choice));
-    p->one = (struct device_group){&p->first, 1};
-    how->clustering = clustering_on(p->first);
-    const bool gpu = !p->first->shares_memory;
-    if (strcmp(o->assign, "gpu") == 0 && !gpu)
+/* Opens the devices that compute centroids and assign chunks to lists. */
+static enum status open_devices(struct options *o, struct store_publish *how) {
+    TRY(index_devices_open(&o->on));
+    const struct store_assignment assignment = index_devices_assignment(&o->on);
+    how->clustering = clustering_on(o->on.first);
+    if (strcmp(o->assign, "gpu") == 0 && !assignment.open)
         return fail(STATUS_UNSUPPORTED,
                     "--assign gpu: this process computes on the CPU: choose --device cuda, or leave "
                     "out --assign");
-    if (gpu && strcmp(o->assign, "cpu") != 0) how->assignment = assignment_on(p->all.n > 0 ? &p->all : &p->one);
+    if (strcmp(o->assign, "cpu") != 0) how->assignment = assignment;
     return STATUS_OK;
 }
 
-static void index_devices_close(struct index_devices *p) {
-    device_group_close(&p->all);
-    device_close(p->first);
-}
-
-static enum status train(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
-    struct index_devices p = {0};
-    enum status s = index_devices_open(&p, o, &how);
-    if (s == STATUS_OK) s = store_index_train(r, o->store, o->work, &how);
-    index_devices_close(&p);
-    return s;
+static enum status train(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+    TRY(open_devices(o, &how));
+    return store_index_train(r, o->store, o->work, &how);
 }
 
 /* A GPU is opened only if the training chose that GPUs assign. */
-static enum status fill(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
-    struct index_devices p = {0};
+static enum status fill(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
     enum store_assign_method method;
     TRY(store_index_assigned(&method, o->work));
-    enum status s = method == STORE_ASSIGN_FAISS ? STATUS_OK : index_devices_open(&p, o, &how);
-    if (s == STATUS_OK) s = store_index_fill(r, o->store, o->work, o->part.part, o->part.parts, &how);
-    index_devices_close(&p);
-    return s;
+    if (method != STORE_ASSIGN_FAISS) TRY(open_devices(o, &how));
+    return store_index_fill(r, o->store, o->work, o->part.part, o->part.parts, &how);
 }
 
 /* Whether the store already has this index in one segment. */
@@ -149,21 +130,18 @@ static enum status is_made(const struct options *o, struct store_index_parts_rep
 }
 
 /* A snapshot is refused before the work, not after it. */
-static enum status all_steps(const struct options *o, struct store_index_parts_report *r, struct store_publish how) {
-    struct index_devices p = {0};
+static enum status all_steps(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
     TRY(store_index_check_writable(o->store));
     TRY(is_made(o, r));
     if (!r->already) {
-        enum status s = index_devices_open(&p, o, &how);
-        if (s == STATUS_OK) s = store_index_train(r, o->store, o->work, &how);
-        if (s == STATUS_OK) s = store_index_make(r, o->store, o->work, &how);
-        index_devices_close(&p);
-        TRY(s);
+        TRY(open_devices(o, &how));
+        TRY(store_index_train(r, o->store, o->work, &how));
+        TRY(store_index_make(r, o->store, o->work, &how));
     }
     return store_index_parts_remove(o->work, r->index);
 }
 
-static enum status index_run(const struct options *o, const struct progress *progress) {
+static enum status index_run(struct options *o, const struct progress *progress) {
     struct threads *pool;
     struct store_index_parts_report report = {0};
     TRY(threads_create(&pool, (int)o->threads));
@@ -174,6 +152,7 @@ static enum status index_run(const struct options *o, const struct progress *pro
                     : o->step == STEP_MERGE ? store_index_merge(&report, o->store, o->work, &how)
                                             : all_steps(o, &report, how);
     if (s == STATUS_OK) print_report(o, &report);
+    index_devices_close(&o->on);
     threads_free(pool);
     return s;
 }
@@ -196,7 +175,8 @@ static int check(struct options *o, const char *const *operands, int n) {
         return drt_index_usage("index", "--index is an option of train: fill and merge read it in --work");
     if (strcmp(o->assign, "auto") != 0 && (o->step == STEP_FILL || o->step == STEP_MERGE))
         return drt_index_usage("index", "--assign is an option of train: fill reads it in --work");
-    if (devices_choose(&o->choice, o->devices) != STATUS_OK) return drt_index_usage("index", status_message());
+    const int code = index_devices_check(&o->on, "index", o->threads);
+    if (code >= 0) return code;
     if (!o->work) {
         size_t length = strlen(o->store);
         while (length > 1 && o->store[length - 1] == '/')
@@ -209,7 +189,7 @@ static int check(struct options *o, const char *const *operands, int n) {
 }
 
 int drt_index_index(int argc, char **argv, const char **operands) {
-    struct options o = {.choice = DEVICE_CHOICE_DEFAULT, .max_ram = drt_index_max_ram(), .assign = "auto"};
+    struct options o = {.on = INDEX_DEVICES_DEFAULT, .max_ram = drt_index_max_ram(), .assign = "auto"};
     const struct arg_option options[] = {
         OPTION_STORE(o.store),
         {"work", ARG_PATH, &o.work, "DIR",
@@ -220,8 +200,7 @@ int drt_index_index(int argc, char **argv, const char **operands) {
          0, 0},
         {"part", ARG_STRING, &o.part.text, "i/N", "fill: the i-th of N equal ranges of chunks", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory that a step may use (default: as in build)"),
-        OPTION_DEVICE(o.choice.device, "where the centroids are computed, and chunks assigned to lists"),
-        OPTION_DEVICES(o.devices, "assign chunks to lists on several GPUs, with the same result"),
+        OPTIONS_OF_INDEX_DEVICES(o.on),
         {"assign", ARG_CHOICE, &o.assign, "auto|cpu|gpu",
          "train: what assigns chunks to lists. gpu: each chunk to the nearest of all centroids, for types of flat or "
          "scalar codes; every fill then needs a GPU. cpu: FAISS. auto: gpu if train uses one",

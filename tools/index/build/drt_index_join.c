@@ -3,6 +3,7 @@
 #include "base/formats/json.h"
 #include "base/system/processors.h"
 #include "store/parts/parts.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -10,6 +11,7 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
+#include <glob.h>
 #include <math.h>
 #include <string.h>
 
@@ -47,6 +49,7 @@ enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
 struct options {
     const char *store, *index, *lexical;
     bool copy, json;
+    struct index_devices on;
     int64_t threads;
     uint64_t max_ram;
 };
@@ -87,10 +90,39 @@ static void print_report(const struct options *o, const struct store_join_report
     printf("  files linked %lld, copied %lld\n", (long long)r->linked, (long long)r->copied);
 }
 
-static enum status join(const struct options *o, const char *const *parts, int n, const struct progress *progress) {
+/* Parts that were joined before keep the indexes that the store has now. Names those that this call requests and that
+ * the store lacks. */
+static enum status note_indexes(const struct options *o, const struct progress *progress) {
+    struct opened_store s;
+    TRY(opened_store_open(&s, o->store));
+    const bool named = strcmp(o->index, "auto") != 0 && strcmp(o->index, "exact") != 0;
+    if (named && strcmp(o->index, s.info.index) != 0)
+        progress_note(progress, "%s: has the index %s, not %s: run drt-index index --store %s --index %s", o->store,
+                      s.info.index, o->index, o->store, o->index);
+    if (strcmp(o->lexical, "on") == 0 && !s.info.lexical)
+        progress_note(progress, "%s: has no lexical index: run drt-index lexical --store %s", o->store, o->store);
+    opened_store_close(&s);
+    return STATUS_OK;
+}
+
+/* A folder of parts is not a part. */
+static int check_parts(const char *const *parts, int n) {
+    for (int i = 0; i < n; i++) {
+        char pattern[FILE_PATH_MAX + 32], what[FILE_PATH_MAX + 200];
+        glob_t found = {0};
+        snprintf(pattern, sizeof pattern, "%s/part-*-of-*", parts[i]);
+        const bool is_folder = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
+        snprintf(what, sizeof what, "%s is a folder of parts: give the parts in it, as %s/*", parts[i], parts[i]);
+        if (is_folder) return drt_index_usage("join", what);
+    }
+    return -1;
+}
+
+static enum status join(struct options *o, const char *const *parts, int n, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
-    const struct store_join how = {
+    struct store_join how = {
         .parts = parts,
         .n_parts = n,
         .copy = o->copy,
@@ -101,14 +133,18 @@ static enum status join(const struct options *o, const char *const *parts, int n
                     .threads = pool,
                     .progress = progress}};
     struct store_join_report report;
-    enum status s = store_join(&report, o->store, &how);
+    enum status s = index_devices_late(&o->on, &how.publish, strcmp(o->index, "exact") != 0);
+    if (s == STATUS_OK) s = store_join(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report, n);
+    if (s == STATUS_OK && report.already_joined) s = note_indexes(o, progress);
+    index_devices_close(&o->on);
     threads_free(pool);
     return s;
 }
 
 int drt_index_join(int argc, char **argv, const char **operands) {
-    struct options o = {.index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
+    struct options o = {
+        .on = INDEX_DEVICES_DEFAULT, .index = "exact", .lexical = "off", .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
@@ -118,6 +154,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
          "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for making the indexes (default: as in build)"),
+        OPTIONS_OF_INDEX_DEVICES(o.on),
         OPTION_THREADS(o.threads),
         OPTION_JSON_REPORT(o.json),
         OPTION_LOG_JSON,
@@ -141,6 +178,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("join", "--out STORE is missing");
+    code = check_parts(operands, n);
+    if (code < 0) code = index_devices_check(&o.on, "join", o.threads);
+    if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index join",
              "%d parts, store %s, index %s, lexical %s, max-ram %s, threads %lld%s", n, o.store, o.index, o.lexical,

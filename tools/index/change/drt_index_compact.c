@@ -1,10 +1,12 @@
 /* drt_index_compact.c -- drt-index compact: a new store of the documents that remain after deletions. */
 #include "base/system/processors.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
 
@@ -12,9 +14,10 @@ struct options {
     const char *store, *out, *index, *landmarks;
     int64_t threads, shard_chunks;
     uint64_t max_ram;
+    struct index_devices on;
 };
 
-static enum status compact(const struct options *o, const struct progress *progress) {
+static enum status compact(struct options *o, const struct progress *progress) {
     struct threads *pool;
     struct store_compact_report r;
     TRY(threads_create(&pool, (int)o->threads));
@@ -22,16 +25,18 @@ static enum status compact(const struct options *o, const struct progress *progr
         .shard_chunks = o->shard_chunks,
         .publish = {.index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress}};
     enum status s = store_landmarks_parse(&how.landmarks, o->landmarks);
+    if (s == STATUS_OK) s = index_devices_late(&o->on, &how.publish, true);
     if (s == STATUS_OK) s = store_compact(&r, o->store, o->out, &how);
     if (s == STATUS_OK)
-        streams_printf(stdout, "%s: %lld documents and %lld chunks of %s\n", o->out, (long long)r.documents,
-                       (long long)r.chunks, o->store);
+        streams_printf(stdout, "%s: %lld documents and %lld chunks of %s%s\n", o->out, (long long)r.documents,
+                       (long long)r.chunks, o->store, r.tokens > 0 ? "" : ", made before");
+    index_devices_close(&o->on);
     threads_free(pool);
     return s;
 }
 
 int drt_index_compact(int argc, char **argv, const char **operands) {
-    struct options o = {.max_ram = drt_index_max_ram()};
+    struct options o = {.on = INDEX_DEVICES_DEFAULT, .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder; it is only read", 0, 0},
         {"out", ARG_PATH, &o.out, "NEW", "folder of the new store", 0, 0},
@@ -42,6 +47,7 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
          "(default: as STORE has them)",
          0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for making the index (default: as in build)"),
+        OPTIONS_OF_INDEX_DEVICES(o.on),
         OPTION_THREADS(o.threads),
         OPTION_LOG_JSON,
     };
@@ -60,6 +66,8 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("compact", "--store STORE is missing");
     if (!o.out) return drt_index_usage("compact", "--out NEW is missing");
+    code = index_devices_check(&o.on, "compact", o.threads);
+    if (code >= 0) return code;
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);

@@ -65,6 +65,9 @@ static enum status delete_documents(struct options *o, const int64_t *ids, const
                                      .progress = progress};
     struct store_delete_report r;
     TRY(store_delete(&r, o->store, &how));
+    if (o->sources.count > 0 && r.documents == 0)
+        progress_note(progress, "%s: no document that is left has a matching source (search and get print sources)",
+                      o->store);
     drt_index_listing_end(&o->listing, r.documents);
     char text[FILE_PATH_MAX + 200];
     snprintf(text, sizeof text, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens", o->store,

@@ -1,11 +1,13 @@
 /* drt_index_drop.c -- drt-index drop: removes shards with lost tokens from a store. */
 #include "base/memory.h"
 #include "base/system/processors.h"
+#include "tools/index/build/drt_index_devices.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
+#include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@ struct options {
     int64_t threads;
     uint64_t max_ram;
     bool dry_run;
+    struct index_devices on;
     struct drt_index_listing listing;
 };
 
@@ -32,7 +35,7 @@ static void print_report(const struct options *o, const struct store_drop_report
 static enum status drop(struct options *o, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
-    const struct store_drop how = {
+    struct store_drop how = {
         .ranges = o->ranges,
         .n_ranges = o->shards.count,
         .dry_run = o->dry_run,
@@ -41,8 +44,10 @@ static enum status drop(struct options *o, const struct progress *progress) {
         .context = &o->listing,
     };
     struct store_drop_report report;
-    enum status s = store_drop(&report, o->store, &how);
+    enum status s = index_devices_late(&o->on, &how.publish, false);
+    if (s == STATUS_OK) s = store_drop(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report);
+    index_devices_close(&o->on);
     threads_free(pool);
     return s;
 }
@@ -78,7 +83,7 @@ static void print_start(const struct options *o) {
 }
 
 int drt_index_drop(int argc, char **argv, const char **operands) {
-    struct options o = {.max_ram = drt_index_max_ram()};
+    struct options o = {.on = INDEX_DEVICES_DEFAULT, .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         OPTION_STORE(o.store),
         {"shard", ARG_STRINGS, &o.shards, "N",
@@ -86,6 +91,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "only print the documents, and drop nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for filling the index (default: as in build)"),
+        OPTIONS_OF_INDEX_DEVICES(o.on),
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
         OPTION_LOG_JSON,
@@ -106,6 +112,8 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("drop", "--store STORE is missing");
     if (o.shards.count == 0) return drt_index_usage("drop", "--shard N is missing");
+    code = index_devices_check(&o.on, "drop", o.threads);
+    if (code >= 0) return code;
     if (!parse_shards(&o)) return drt_index_usage("drop", "--shard takes the number of a shard, or N-M");
     print_start(&o);
     struct progress_line *line;
