@@ -27,6 +27,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->source = config->source;
     enum status status;
     TRY_GOTO(status, memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text"), out);
+    r->jsonl.parser.text_field = r->text_field;
     TRY_GOTO(status, reader_part_create(r), out);
     TRY_GOTO(status, reader_list(r, config), out);
     if (config->parts > 0) TRY_GOTO(status, reader_take_part(r, config->part, config->parts), out);
@@ -70,9 +71,7 @@ void reader_close(struct reader *r) {
     free_buffer(&r->text);
     free_buffer(&r->repaired);
     free_buffer(&r->jsonl.buffer);
-    free_buffer(&r->jsonl.text);
-    free_buffer(&r->jsonl.repaired);
-    free_buffer(&r->jsonl.key);
+    jsonl_parser_close(&r->jsonl.parser);
     free_buffer(&r->columnar_key);
     memory_free(r->tokens.ids);
     memory_free(r->megatron.ids);
@@ -160,6 +159,13 @@ enum status reader_next(struct reader *r, struct document *document, int *more) 
     return STATUS_OK;
 }
 
+enum status reader_next_unparsed(struct reader *r, struct document *document, int *more) {
+    r->unparsed = true;
+    const enum status s = reader_next(r, document, more);
+    r->unparsed = false;
+    return s;
+}
+
 struct reader_position reader_position(const struct reader *r) {
     struct reader_position position = r->position;
     position.part_hash = r->open ? reader_part_hash(r) : 0;
@@ -193,7 +199,7 @@ void reader_note_left_out(const struct reader *r, const struct progress *progres
 
 /* Bytes of the open file, from its start. */
 static int64_t file_done(const struct reader *r) {
-    if (r->jsonl.stream) return (int64_t)stream_consumed(r->jsonl.stream);
+    if (r->jsonl.stream) return (int64_t)jsonl_consumed(&r->jsonl);
     if (r->parquet) return (int64_t)parquet_done(r);
     if (r->arrow) return (int64_t)arrow_done(r);
     if (r->tokens.map.data) return (int64_t)r->position.offset;

@@ -3,7 +3,7 @@
  *
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
  *   bench_index --tokens FILE.u16 [tokens (100000000)]
- *   bench_index --text FILE.jsonl [bytes (400000000)]
+ *   bench_index --text FILE.jsonl[.zst] [bytes of text (400000000)]
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
+#include <zstd.h>
 
 enum { PER_DOCUMENT = 1024, BLOCK = 64 * PER_DOCUMENT, SHARD_BLOCKS = 4, GROUPS = 512 };
 
@@ -160,31 +161,67 @@ static int write_tokens(const char *path, int64_t n) {
 
 /* ---- text ---- */
 
-/* Words of 1 to 4 syllables, in documents of some 4 KB, a JSON object each. */
+static void write_compressed(struct file_writer *w, ZSTD_CCtx *zstd, const char *data, size_t bytes, bool last) {
+    static char out[1 << 17];
+    ZSTD_inBuffer from = {data, bytes, 0};
+    for (size_t left = 1; last ? left > 0 : from.pos < from.size;) {
+        ZSTD_outBuffer to = {out, sizeof out, 0};
+        left = ZSTD_compressStream2(zstd, &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
+        CHECK(!ZSTD_isError(left));
+        if (to.pos > 0) CHECK_OK(file_write(w, out, to.pos));
+    }
+}
+
+enum { TEXT_BYTES = 4096, TEXTS = 16384 };
+
+/* Words of 1 to 4 syllables, the beginning of a JSON object, without its end. Returns its bytes. */
+static size_t make_text(char out[TEXT_BYTES + 64], char (*words)[16], int n_words, uint64_t *state) {
+    size_t used = (size_t)snprintf(out, TEXT_BYTES, "{\"text\": \"");
+    while (used < TEXT_BYTES) {
+        const double u = (double)(next(state) >> 11) * 0x1p-53;
+        const char *word = words[(int)(exp(u * log(n_words)) - 1)];
+        used += (size_t)snprintf(out + used, 64, "%s%s ", word, next(state) >> 60 ? "" : ",");
+    }
+    return used;
+}
+
+/* Documents of some 4 KB, a JSON object each. After TEXTS documents the texts occur again, with other numbers. */
 static int write_text(const char *path, int64_t bytes) {
-    enum { WORDS = 30000, WORD_MAX = 16, LINE = 4096 };
+    enum { WORDS = 30000 };
     static const char *const syllables[] = {"ta", "re", "in", "so", "mer", "al", "ton", "we",
                                             "ci", "ne", "ly", "or", "sta", "de", "us",  "ge"};
-    static char words[WORDS][WORD_MAX];
+    static char words[WORDS][16];
     struct file_writer *w;
-    char line[LINE + 64];
+    char *texts;
+    size_t used[TEXTS];
     uint64_t state = 7;
     for (int i = 0; i < WORDS; i++) {
         const int n = i < 60 ? 1 : i < 2000 ? 2 : i < 15000 ? 3 : 4;
         for (int k = 0; k < n; k++)
             strcat(words[i], syllables[next(&state) >> 40 & 15]);
     }
+    const bool compressed = strlen(path) > 4 && strcmp(path + strlen(path) - 4, ".zst") == 0;
+    ZSTD_CCtx *zstd = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, 1);
+    CHECK_OK(memory_allocate(&texts, (size_t)TEXTS * (TEXT_BYTES + 64)));
     CHECK_OK(file_create(&w, path));
-    for (int64_t documents = 0; (int64_t)file_written(w) < bytes; documents++) {
-        size_t used = (size_t)snprintf(line, sizeof line, "{\"text\": \"");
-        while (used < LINE) {
-            const double u = (double)(next(&state) >> 11) * 0x1p-53;
-            const char *word = words[(int)(exp(u * log(WORDS)) - 1)];
-            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s ", word, next(&state) >> 60 ? "" : ",");
+    int64_t written = 0;
+    for (int64_t documents = 0; written < bytes; documents++) {
+        char end[32], *text = texts + documents % TEXTS * (TEXT_BYTES + 64);
+        if (documents < TEXTS) used[documents] = make_text(text, words, WORDS, &state);
+        const size_t body = used[documents % TEXTS],
+                     tail = (size_t)snprintf(end, sizeof end, "%lld\"}\n", (long long)documents);
+        written += (int64_t)(body + tail);
+        if (compressed) {
+            write_compressed(w, zstd, text, body, false);
+            write_compressed(w, zstd, end, tail, written >= bytes);
+        } else {
+            CHECK_OK(file_write(w, text, body));
+            CHECK_OK(file_write(w, end, tail));
         }
-        used += (size_t)snprintf(line + used, sizeof line - used, "%lld\"}\n", (long long)documents);
-        CHECK_OK(file_write(w, line, used));
     }
+    ZSTD_freeCCtx(zstd);
+    memory_free(texts);
     CHECK_OK(file_publish(w));
     return 0;
 }
