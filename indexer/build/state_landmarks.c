@@ -10,7 +10,9 @@ enum { BATCH = 64, CENTRE_CHUNKS = 16 };
 struct state_landmarks {
     struct device *device;
     const struct model_config *config;
+    struct decoder *decoder;
     struct decoder_passages *passages;
+    struct decoder_passages *rounded; /* of queries; NULL: not made yet */
     struct mat keys; /* [BATCH * chunk, hidden] */
     void *here;      /* the same in host memory */
     float *row;      /* [hidden] */
@@ -43,9 +45,10 @@ static void states_mean(struct state_landmarks *s, const int32_t *ids, int64_t c
         s->mean[j] /= (double)n;
 }
 
-static enum status states_read(struct state_landmarks *s, const int32_t *ids, int64_t n) {
+static enum status states_read(struct state_landmarks *s, struct decoder_passages *passages, const int32_t *ids,
+                               int64_t n) {
     struct mat keys = mat_rows(s->keys, 0, n * s->config->chunk);
-    decoder_passages_encode(s->passages, keys, model_config_layers(s->config), ids, n);
+    decoder_passages_encode(passages, keys, model_config_layers(s->config), ids, n);
     device_download(s->device, s->here, keys.data, mat_bytes(keys));
     return device_sync(s->device);
 }
@@ -56,7 +59,7 @@ static enum status states_centre(struct state_landmarks *s) {
     TRY(memory_allocate(&ids, (size_t)all));
     for (int64_t i = 0; i < all; i++) /* ids that are adjacent in the vocabulary get into different chunks */
         ids[i % CENTRE_CHUNKS * chunk + i / CENTRE_CHUNKS] = (int32_t)(i * vocab / all);
-    enum status status = states_read(s, ids, CENTRE_CHUNKS);
+    enum status status = states_read(s, s->passages, ids, CENTRE_CHUNKS);
     for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
         states_mean(s, ids + i * chunk, i);
         for (int64_t j = 0; j < s->keys.cols; j++)
@@ -84,6 +87,7 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
     TRY(memory_allocate_zero(&s, 1));
     s->device = device;
     s->config = config;
+    s->decoder = decoder;
     enum status status = states_allocate(s, decoder);
     if (status != STATUS_OK) {
         state_landmarks_free(s);
@@ -96,6 +100,7 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
 void state_landmarks_free(struct state_landmarks *s) {
     if (!s) return;
     decoder_passages_free(s->passages);
+    decoder_passages_free(s->rounded);
     device_release(s->device, s->keys.data);
     device_release_host(s->device, s->here);
     memory_free(s->row);
@@ -109,11 +114,12 @@ int64_t state_landmarks_batch(const struct state_landmarks *s) {
     return BATCH;
 }
 
-enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
+static enum status states_make(struct state_landmarks *s, struct decoder_passages *passages, float *landmarks,
+                               const int32_t *ids, int64_t n) {
     const int64_t chunk = s->config->chunk, cols = s->keys.cols;
     for (int64_t at = 0, part; at < n; at += part) {
         part = n - at < BATCH ? n - at : BATCH;
-        TRY(states_read(s, ids + at * chunk, part));
+        TRY(states_read(s, passages, ids + at * chunk, part));
         for (int64_t i = 0; i < part; i++) {
             float *out = landmarks + (at + i) * cols;
             double square = 0;
@@ -127,6 +133,15 @@ enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, co
         }
     }
     return STATUS_OK;
+}
+
+enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
+    return states_make(s, s->passages, landmarks, ids, n);
+}
+
+enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n) {
+    if (!s->rounded) TRY(decoder_passages_create(&s->rounded, s->decoder, s->config->chunk, true));
+    return states_make(s, s->rounded, queries, ids, n);
 }
 
 /* ---- a tower of either kind ---- */

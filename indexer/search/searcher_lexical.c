@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "indexer/search/searcher_internal.h"
 #include "store/lexical/hybrid.h"
+#include "store/lexical/lexical_lists.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -18,6 +19,7 @@ struct searcher_lexical {
     struct searcher base;
     const struct lexical *index; /* the view's */
     struct device_lexical *own;  /* the copy on the device; NULL: config.lexical, or none */
+    struct lexical_cache *cache; /* of searches on the CPU */
     uint64_t device_bytes;
     struct lexical_info info;
     int64_t *ids; /* the chunks of one query, with their scores */
@@ -30,6 +32,7 @@ struct searcher_lexical {
 static void searcher_lexical_close(struct searcher *s) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
     device_lexical_free(x->own);
+    lexical_cache_free(x->cache);
     memory_free(x->ids);
     memory_free(x->landmark_scores);
     memory_free(x->lexical_scores);
@@ -65,6 +68,7 @@ static enum status searcher_lexical_create(struct searcher_lexical **out, const 
     x->index = index;
     lexical_info(index, &x->info);
     if (config->lexical || !config->device->shares_memory) status = searcher_lexical_copy(x, config);
+    if (status == STATUS_OK) status = lexical_cache_create(&x->cache);
     if (status == STATUS_OK)
         *out = x;
     else
@@ -79,12 +83,15 @@ static enum status searcher_lexical_find(struct searcher_lexical *x, struct stor
     return lexical_search(x->index, hits, q->tokens, q->n, how);
 }
 
-static struct lexical_search searcher_lexical_how(const struct searcher *s, int k, const struct store_range *exclude) {
+static struct lexical_search searcher_lexical_how(const struct searcher_lexical *x, int k,
+                                                  const struct store_range *exclude) {
+    const struct searcher_config *c = &x->base.config;
     return (struct lexical_search){.k = k,
                                    .pair_weight = LEXICAL_PAIR_WEIGHT,
                                    .exclude = exclude,
-                                   .absent = store_view_dropped(s->config.view),
-                                   .threads = s->config.device->threads};
+                                   .absent = store_view_dropped(c->view),
+                                   .threads = c->device->threads,
+                                   .cache = x->cache};
 }
 
 static enum status searcher_lexical_reserve(struct searcher_lexical *x, int64_t n) {
@@ -126,7 +133,7 @@ static enum status searcher_lexical_rescore_all(struct searcher_lexical *x, stru
 
 static enum status searcher_lexical_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
-    const struct lexical_search how = searcher_lexical_how(s, q->k, q->exclude);
+    const struct lexical_search how = searcher_lexical_how(x, q->k, q->exclude);
     TRY(searcher_lexical_find(x, hits, q, &how));
     return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);
 }
@@ -166,7 +173,7 @@ static int searcher_hybrid_candidates(const struct searcher *s, int k) {
 static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
                                             const struct searcher_query *q, int64_t i, const float *vector) {
     int depth = searcher_hybrid_candidates(&x->base, q->k);
-    const struct lexical_search how = searcher_lexical_how(&x->base, depth, NULL);
+    const struct lexical_search how = searcher_lexical_how(x, depth, NULL);
     TRY(searcher_lexical_reserve(x, 2 * (int64_t)depth));
     int64_t n = hybrid_candidates(x->ids, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth);
     TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, q->tokens + i, &how));
@@ -175,17 +182,23 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     return STATUS_OK;
 }
 
-/* Replaces the scores of one query's hits by BM25 scores: 0 if only the landmark was found. */
+/* Replaces the scores of one query's hits by BM25 scores: 0 if only the landmark was found. `words` [depth]: the hits
+ * of its words, which have these scores already. */
 static enum status searcher_hybrid_bm25(struct searcher_lexical *x, struct store_hit *hits, int k,
-                                        const struct lexical_query *tokens) {
-    const struct lexical_search how = searcher_lexical_how(&x->base, k, NULL);
-    int64_t n = 0;
+                                        const struct lexical_query *tokens, const struct store_hit *words, int depth) {
+    const struct lexical_search how = searcher_lexical_how(x, k, NULL);
+    int64_t n = 0, scored = 0;
     TRY(searcher_lexical_reserve(x, k));
-    for (; n < k && hits[n].chunk >= 0; n++)
-        x->ids[n] = hits[n].chunk;
-    TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, tokens, &how));
-    for (int64_t i = 0; i < n; i++)
-        hits[i].score = x->lexical_scores[i];
+    for (; n < k && hits[n].chunk >= 0; n++) {
+        int at = 0;
+        while (at < depth && words[at].chunk != hits[n].chunk)
+            at++;
+        hits[n].score = at < depth ? words[at].score : NAN;
+        if (at == depth) x->ids[scored++] = hits[n].chunk;
+    }
+    TRY(lexical_score(x->index, x->lexical_scores, x->ids, scored, tokens, &how));
+    for (int64_t i = 0, next = 0; i < n; i++)
+        if (isnan(hits[i].score)) hits[i].score = x->lexical_scores[next++];
     return STATUS_OK;
 }
 
@@ -206,14 +219,14 @@ static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct stor
     }
     if (!q->bm25) return searcher_lexical_rescore_all(x, hits, q);
     for (int64_t i = 0; i < q->n; i++)
-        TRY(searcher_hybrid_bm25(x, hits + i * q->k, q->k, q->tokens + i));
+        TRY(searcher_hybrid_bm25(x, hits + i * q->k, q->k, q->tokens + i, x->lexical_hits + i * depth, depth));
     return STATUS_OK;
 }
 
 static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
     struct searcher_lexical *x = (struct searcher_lexical *)s;
     int depth = searcher_hybrid_candidates(s, q->k);
-    const struct lexical_search how = searcher_lexical_how(s, depth, q->exclude);
+    const struct lexical_search how = searcher_lexical_how(x, depth, q->exclude);
     struct searcher_query wider = *q;
     size_t count = (size_t)q->n * (size_t)depth;
     wider.k = depth;

@@ -34,6 +34,7 @@ struct lexical_range lexical_segment_range(const struct lexical *x, int64_t segm
 /* Checks one segment file: every byte against its checksums, every list against the dictionary and the counts. */
 enum status lexical_verify(struct lexical_range *out, const char *path, const struct progress *progress);
 
+struct lexical_cache;
 struct lexical_query { const int32_t *ids; int n; };      /* ids outside the vocabulary, such as -1, match nothing */
 struct lexical_search {
     int k;
@@ -44,6 +45,9 @@ struct lexical_search {
     /* also never returned, for all queries: chunks that a view lost after its segments were made */
     struct store_dropped absent;
     struct threads *threads;             /* NULL: the calling thread only */
+    /* Of one query: what the search before learnt (lexical_lists.h), which makes that of a similar query faster. Hits
+     * and scores do not depend on it. NULL is fine. */
+    struct lexical_cache *cache;
 };
 #define LEXICAL_PAIR_WEIGHT 0.5f
 
@@ -52,6 +56,6 @@ struct lexical_search {
 enum status lexical_search(const struct lexical *x, struct store_hit *hits, const struct lexical_query *queries,
                            int64_t n_queries, const struct lexical_search *how);
 /* Computes scores[n] of given chunks, in any order. They equal those of lexical_search bit for bit; 0 for ids that no
- * segment covers. Only pair_weight and counted of `how` are used. */
+ * segment covers. Only pair_weight, counted and cache of `how` are used. */
 enum status lexical_score(const struct lexical *x, float *scores, const int64_t *chunks, int64_t n,
                           const struct lexical_query *query, const struct lexical_search *how);

@@ -4,6 +4,9 @@
 #include "store/lexical/lexical_format_internal.h"
 #include <assert.h>
 #include <string.h>
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
 
 static const char header_magic[8] = "DRTLEXIC", footer_magic[8] = "DRTLXEND";
 
@@ -76,63 +79,7 @@ enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, u
 
 /* ---- steps of fixed width ---- */
 
-typedef uint32_t lanes __attribute__((vector_size(16)));
-enum { LANES = 4, LANE_STEPS = LEXICAL_BLOCK / LANES };
-
-static inline lanes load_lanes(const uint8_t *p) {
-    lanes x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
-/* Inlined with a constant width, so that every shift is one instruction. */
-static inline __attribute__((always_inline)) void unpack_lanes(uint32_t *out, const uint8_t *in, int width) {
-    lanes mask = (lanes){0} + (uint32_t)(((uint64_t)1 << width) - 1);
-#pragma GCC unroll 32
-    for (int j = 0; j < LANE_STEPS; j++) {
-        int word = j * width / 32, shift = j * width % 32;
-        lanes x = load_lanes(in + 16 * word) >> shift;
-        if (shift + width > 32) x |= load_lanes(in + 16 * (word + 1)) << (32 - shift);
-        x &= mask;
-        memcpy(out + LANES * j, &x, sizeof x);
-    }
-}
-
-static void unpack_whole(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int width) {
-    switch (width) {
-#define WIDTH(w)                                                                                                       \
-    case w:                                                                                                            \
-        unpack_lanes(out, in, w);                                                                                      \
-        return
-        WIDTH(1);
-        WIDTH(2);
-        WIDTH(3);
-        WIDTH(4);
-        WIDTH(5);
-        WIDTH(6);
-        WIDTH(7);
-        WIDTH(8);
-        WIDTH(9);
-        WIDTH(10);
-        WIDTH(11);
-        WIDTH(12);
-        WIDTH(13);
-        WIDTH(14);
-        WIDTH(15);
-        WIDTH(16);
-        WIDTH(17);
-        WIDTH(18);
-        WIDTH(19);
-        WIDTH(20);
-        WIDTH(21);
-        WIDTH(22);
-        WIDTH(23);
-        WIDTH(24);
-#undef WIDTH
-    default:
-        memset(out, 0, LEXICAL_BLOCK * sizeof *out);
-    }
-}
+enum { LANES = 4 };
 
 /* 32 steps of a lane fill `width` words. */
 static void pack_whole(uint8_t *out, const uint32_t steps[LEXICAL_BLOCK], int width) {
@@ -162,39 +109,6 @@ static void pack_part(uint8_t *out, const uint32_t *steps, int n, int width) {
             *out++ = (uint8_t)word;
     }
     if (bits > 0) *out = (uint8_t)word;
-}
-
-static void unpack_part(uint32_t *out, const uint8_t *in, int n, int width) {
-    uint8_t padded[LEXICAL_BLOCK_BYTES + 8] = {0};
-    memcpy(padded, in, lexical_packed_bytes(n, width));
-    uint32_t mask = (uint32_t)(((uint64_t)1 << width) - 1);
-    for (int i = 0; i < n; i++) {
-        uint32_t word;
-        memcpy(&word, padded + i * width / 8, sizeof word); /* a width of 24 and a shift of 7 fit */
-        out[i] = word >> (i * width % 8) & mask;
-    }
-}
-
-/* ---- sums of steps ---- */
-
-/* Turns differences (each less one) into chunk numbers, from `base`. It sums within four lanes, then adds the last
- * number before them, so that only one addition in four depends on the previous one. */
-static void sum_steps(uint32_t *steps, int n, uint32_t base) {
-    const lanes zero = {0};
-    lanes before = zero + (base - 1);
-    int i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x;
-        memcpy(&x, steps + i, sizeof x);
-        x += 1;
-        x += __builtin_shufflevector(zero, x, 0, 4, 5, 6);
-        x += __builtin_shufflevector(zero, x, 0, 1, 4, 5);
-        x += before;
-        before = __builtin_shufflevector(x, x, 3, 3, 3, 3);
-        memcpy(steps + i, &x, sizeof x);
-    }
-    for (uint32_t at = before[0]; i < n; i++)
-        at = steps[i] += at + 1;
 }
 
 /* ---- blocks ---- */
@@ -241,21 +155,40 @@ static uint64_t low_bits(int n) {
     return n <= 0 ? 0 : n >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << n) - 1;
 }
 
-/* Reads `bits` bits from `in`. Returns false if a padding bit after them is set. */
-static bool read_plane(uint64_t out[2], const uint8_t *in, int bits) {
+/* Reads `bits` bits, at most 128, that end before `end`, at least `before` bytes after the block's begin. Returns false
+ * if a padding bit after them is set. Numbers are little-endian here, too. */
+static bool read_plane(uint64_t out[2], const uint8_t *end, size_t before, int bits) {
+    const int bytes = (bits + 7) / 8;
     out[0] = out[1] = 0;
-    memcpy(out, in, ((size_t)bits + 7) / 8); /* numbers are little-endian here, too */
+    if (before >= LEXICAL_BLOCK / 8 && bytes > 0) { /* one load, without a branch for each byte */
+        unsigned __int128 all;
+        memcpy(&all, end - LEXICAL_BLOCK / 8, sizeof all);
+        all >>= LEXICAL_BLOCK - 8 * bytes;
+        out[0] = (uint64_t)all;
+        out[1] = (uint64_t)(all >> 64);
+    } else {
+        memcpy(out, end - bytes, (size_t)bytes);
+    }
     return !(out[0] & ~low_bits(bits)) && !(out[1] & ~low_bits(bits - 64));
 }
 
 /* Moves bit i of `dense` to the position of the i-th set bit of `selected`. */
+static uint64_t deposit_half(uint64_t dense, uint64_t selected) {
+#if defined(__BMI2__)
+    return _pdep_u64(dense, selected);
+#else
+    uint64_t out = 0;
+    for (uint64_t left = selected; left; left &= left - 1, dense >>= 1)
+        if (dense & 1) out |= left & (~left + 1);
+    return out;
+#endif
+}
+
 static void deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t selected[2]) {
-    int i = 0;
-    for (int half = 0; half < 2; half++) {
-        out[half] = 0;
-        for (uint64_t left = selected[half]; left; left &= left - 1, i++)
-            if (dense[i / 64] >> (i % 64) & 1) out[half] |= left & (~left + 1);
-    }
+    const int first = __builtin_popcountll(selected[0]);
+    const uint64_t rest = first == 64 ? dense[1] : first == 0 ? dense[0] : dense[0] >> first | dense[1] << (64 - first);
+    out[0] = deposit_half(dense[0], selected[0]);
+    out[1] = deposit_half(rest, selected[1]);
 }
 
 bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form,
@@ -264,26 +197,24 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
     size_t used = lexical_packed_bytes(n, width);
     if (n < 1 || n > LEXICAL_BLOCK || width > LEXICAL_WIDTH_MAX || greatest >= LEXICAL_CODES || used > bytes)
         return false;
-    if (n == LEXICAL_BLOCK)
-        unpack_whole(out->chunks, in, width);
-    else
-        unpack_part(out->chunks, in, n, width);
     /* 128 differences below 2^24 and a base below 2^24: the sum cannot wrap, so the last number is the greatest. */
-    sum_steps(out->chunks, n, base);
+    lexical_unpack(out->chunks, in, n, width, base, LEXICAL_UNPACK_WIDE);
     memset(out->twice, 0, sizeof out->twice);
     memset(out->thrice, 0, sizeof out->thrice);
     out->n = n;
     if (greatest > 0) {
         size_t plane = ((size_t)n + 7) / 8;
-        if (plane > bytes - used || !read_plane(out->twice, in + used, n)) return false;
+        if (plane > bytes - used) return false;
         used += plane;
+        if (!read_plane(out->twice, in + used, used, n)) return false;
     }
     if (greatest > 1) {
         int some = popcount128(out->twice);
         size_t plane = ((size_t)some + 7) / 8;
         uint64_t dense[2];
-        if (plane > bytes - used || !read_plane(dense, in + used, some)) return false;
+        if (plane > bytes - used) return false;
         used += plane;
+        if (!read_plane(dense, in + used, used, some)) return false;
         deposit(out->thrice, dense, out->twice);
     }
     return used == bytes && base < LEXICAL_CHUNKS_MAX && out->chunks[n - 1] < limit;

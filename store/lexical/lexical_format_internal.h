@@ -92,3 +92,10 @@ size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks
 /* Returns false unless the bytes are exactly those of such a block over chunks base .. limit - 1. */
 bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form,
                           uint32_t base, uint32_t limit);
+
+/* Writes the chunks of a block's n postings from its packed differences: base + the sum of the differences up to each
+ * posting + its position. Reads lexical_packed_bytes(n, width) bytes and no more. All methods compute the same numbers.
+ * WIDE (AVX-512) is for whole blocks; other blocks, and a processor without it, use NARROW (128-bit vectors). */
+enum lexical_unpack { LEXICAL_UNPACK_NARROW, LEXICAL_UNPACK_WIDE };
+void lexical_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int n, int width, uint32_t base,
+                    enum lexical_unpack method);

@@ -110,6 +110,9 @@ struct cache_row {
 };
 struct lexical_cache {
     struct cache_row rows[1 << ROW_BITS];
+    float kth, pair_weight; /* kth: score of the k-th hit; 0: there was none */
+    int k;
+    bool counted;
 };
 
 enum status lexical_cache_create(struct lexical_cache **out) {
@@ -133,4 +136,16 @@ enum status lexical_cache_find(struct lexical_cache *c, const struct lexical_seg
     }
     *out = row->list;
     return STATUS_OK;
+}
+
+float lexical_cache_kth(const struct lexical_cache *c, const struct lexical_search *how) {
+    return c && c->k == how->k && c->pair_weight == how->pair_weight && c->counted == how->counted ? c->kth : 0;
+}
+
+void lexical_cache_keep_kth(struct lexical_cache *c, const struct lexical_search *how, float kth) {
+    if (!c) return;
+    c->kth = kth;
+    c->k = how->k;
+    c->pair_weight = how->pair_weight;
+    c->counted = how->counted;
 }

@@ -22,9 +22,8 @@ struct lexical_query_list {
     int32_t weight[LEXICAL_LIST_CODES];  /* by code */
 };
 typedef void lexical_take_list(void *context, const struct lexical_query_list *list);
-/* Where the lists of some keys are, so that the next query of a running text looks up its new keys only. For one index
- * and one thread at a time. */
-struct lexical_cache;
+/* Where the lists of some keys are, so that the next query of a running text looks up its new keys only, and the score
+ * of the last search's k-th hit, near which the next search expects its own. For one index and one thread at a time. */
 enum status lexical_cache_create(struct lexical_cache **out);
 void lexical_cache_free(struct lexical_cache *c);         /* NULL is fine */
 /* Calls `take` for each list of the query, segment after segment, with the dense lists of a segment last. A segment has

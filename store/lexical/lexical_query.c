@@ -100,6 +100,15 @@ static int by_weight(const void *a, const void *b) {
            (x->weight[LEXICAL_CODES] > y->weight[LEXICAL_CODES]);
 }
 
+static double postings_a_unit(const struct lexical_weighted *w) {
+    return (double)w->list.n / (w->weight[LEXICAL_CODES] > 0 ? (double)w->weight[LEXICAL_CODES] : 1);
+}
+
+static int by_cost(const void *a, const void *b) {
+    const double x = postings_a_unit(a), y = postings_a_unit(b);
+    return (x < y) - (x > y);
+}
+
 /* Rounds the weights to integers, so that sums do not depend on their order and equal scores are equal. The unit is the
  * smallest power of two with which the sum of all weights is below 2^30. */
 static void plan_weights(struct lexical_plan *p, struct key *keys, int n, int64_t all) {
@@ -134,6 +143,10 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
     qsort(lists->dense, (size_t)dense, sizeof *lists->dense, by_weight);
     for (int i = 0; i < dense; i++)
         lists->dense_most += lists->dense[i].weight[LEXICAL_CODES];
+    qsort(lists->sparse, (size_t)lists->n_sparse, sizeof *lists->sparse, by_cost);
+    lists->most_before[0] = lists->dense_most;
+    for (int i = 0; i < lists->n_sparse; i++)
+        lists->most_before[i + 1] = lists->most_before[i] + lists->sparse[i].weight[LEXICAL_CODES];
     if (lists->n_sparse > p->sparse_most) p->sparse_most = lists->n_sparse;
 }
 
@@ -142,6 +155,7 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
     /* [0, n): scratch of split_lists, then n for each segment */
     TRY(memory_allocate(&p->lists, (size_t)(x->n + 1) * (size_t)n));
     TRY(memory_allocate_zero(&p->segments, (size_t)x->n));
+    TRY(memory_allocate(&p->most, (size_t)x->n * ((size_t)n + 1)));
     for (int64_t s = 0; s < x->n; s++)
         for (int i = 0; i < n; i++) {
             struct lexical_weighted *w = &p->lists[(size_t)(s + 1) * (size_t)n + (size_t)i];
@@ -150,8 +164,10 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
             keys[i].chunks += w->list.n;
         }
     plan_weights(p, keys, n, x->chunks);
-    for (int64_t s = 0; s < x->n; s++)
+    for (int64_t s = 0; s < x->n; s++) {
+        p->segments[s].most_before = p->most + (size_t)s * ((size_t)n + 1);
         split_lists(p, &p->segments[s], &p->lists[(size_t)(s + 1) * (size_t)n], keys, n);
+    }
     return STATUS_OK;
 }
 
@@ -171,5 +187,6 @@ enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x,
 void lexical_plan_free(struct lexical_plan *p) {
     memory_free(p->lists);
     memory_free(p->segments);
+    memory_free(p->most);
     *p = (struct lexical_plan){.unit = 1};
 }

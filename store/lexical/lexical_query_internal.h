@@ -13,22 +13,28 @@ struct lexical_weighted {
     struct lexical_list list;
     int32_t weight[LEXICAL_CODES + 1];   /* by code + 1; weight[0] is 0 */
 };
-/* The lists of one segment. Dense lists are separate, the greatest weight first. */
+/* The lists of one segment. Sparse lists are in descending order of their postings for each unit of their greatest
+ * weight: the first ones cost most. Dense lists are separate, the greatest weight first. */
 struct lexical_lists {
     struct lexical_weighted *sparse, *dense;
     int n_sparse, n_dense;
+    int32_t *most_before;                /* [n_sparse + 1]: the most that the dense and the first i sparse lists add */
     int32_t dense_most;                  /* the most that the dense lists can add to a chunk's score */
 };
 struct lexical_plan {
     struct lexical_lists *segments;
     struct lexical_weighted *lists;
+    int32_t *most;                       /* most_before of all segments */
     float unit;                          /* of the weights */
     int sparse_most;                     /* the largest number of sparse lists in a segment */
 };
-struct lexical_cache;                    /* lexical_lists.h */
 /* lexical_segment_find, from the cache if it has the key. cache NULL: without one. */
 enum status lexical_cache_find(struct lexical_cache *cache, const struct lexical_segment *s, struct lexical_list *out,
                                uint64_t key);
+/* The score of the k-th hit of the last search with such parameters, 0 if there was none; and keeps it. cache NULL is
+ * fine. */
+float lexical_cache_kth(const struct lexical_cache *cache, const struct lexical_search *how);
+void lexical_cache_keep_kth(struct lexical_cache *cache, const struct lexical_search *how, float kth);
 /* Only pair_weight and counted of `how` are used. The sum of all weights of a plan fits in 31 bits. cache: NULL is
  * fine. */
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,

@@ -68,7 +68,8 @@ enum status lexical_score(const struct lexical *x, float *scores, const int64_t 
                           const struct lexical_query *query, const struct lexical_search *how) {
     struct lexical_plan plan;
     struct candidate *candidates = NULL;
-    TRY(lexical_plan_make(&plan, x, query, how, NULL));
+    if (n == 0) return STATUS_OK;
+    TRY(lexical_plan_make(&plan, x, query, how, how->cache));
     enum status s = memory_allocate(&candidates, (size_t)n);
     if (s == STATUS_OK) {
         for (int64_t i = 0; i < n; i++)

@@ -5,7 +5,7 @@
  * most of all postings. They add at most dense_most to a score. So their codes are read only for chunks whose sum can
  * still reach the k-th best score, the greatest weights first, and only as long as a chunk can reach it. */
 #include "base/memory.h"
-#include "store/lexical/lexical_query_internal.h"
+#include "store/lexical/lexical_window_internal.h"
 #include <assert.h>
 #include <limits.h>
 #include <math.h>
@@ -14,23 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WINDOW = 1 << 14, RANGES_A_WORKER = 8, GROUP = 16, EXCLUDED = INT_MIN / 2 };
+enum { RANGES_A_WORKER = 8 };
+#define EXPECTED_SHARE 0.85 /* of the k-th score of the search before: a score that k chunks are expected to have */
+#define PRUNED_SHARE 0.6    /* of the least score of a hit: what the lists may add that are read for selected chunks */
 
 struct found {
     int32_t score;
     int64_t chunk;
 };
 
-struct cursor {
-    struct lexical_block block;
-    uint32_t next; /* the block to decode next */
-    int at;        /* the current posting of the decoded block */
-};
-
 struct worker {
-    int32_t *sums;      /* [WINDOW] */
-    uint32_t *selected; /* [WINDOW] */
-    struct cursor *cursors;
+    int32_t *sums; /* [LEXICAL_WINDOW] */
+    struct lexical_selected selected;
+    struct lexical_cursor *cursors;
     struct found *heap; /* [k], the worst hit first */
     int32_t *sample;    /* [k] */
     int n;
@@ -44,6 +40,7 @@ struct search {
     int k;
     struct worker *workers;
     atomic_int reach;     /* a score that at least k chunks have: smaller ones are not needed */
+    int64_t found;        /* number of hits, at most k */
     atomic_llong damaged; /* 1 + the number of the damaged segment */
 };
 
@@ -93,54 +90,6 @@ static int32_t kth_sum(struct worker *w, int k, int n) {
 
 /* ---- a window ---- */
 
-/* Adds the postings of a list below chunk `end` to the sums, which begin at chunk `begin`. Returns false if the
- * list is damaged. */
-static bool add_list(int32_t *sums, struct cursor *c, const struct lexical_weighted *w, uint32_t begin, uint32_t end) {
-    for (;;) {
-        if (c->at == c->block.n) {
-            if (c->next >= w->list.blocks) return true;
-            if (!lexical_list_block(&w->list, &c->block, c->next++)) return false;
-            for (c->at = 0; c->at < c->block.n && c->block.chunks[c->at] < begin;)
-                c->at++;
-        }
-        const uint32_t *chunks = c->block.chunks;
-        int from = c->at, n = c->block.n, to = from;
-        int32_t once = w->weight[1];
-        if (chunks[n - 1] < end)
-            for (; to < n; to++)
-                sums[chunks[to] - begin] += once;
-        else
-            for (; chunks[to] < end; to++)
-                sums[chunks[to] - begin] += once;
-        for (int half = from / 64; half * 64 < to; half++) {
-            uint64_t more = c->block.twice[half];
-            if (from > half * 64) more &= ~UINT64_C(0) << (from - half * 64);
-            if (to < half * 64 + 64) more &= (UINT64_C(1) << (to - half * 64)) - 1;
-            for (; more; more &= more - 1) {
-                int i = __builtin_ctzll(more);
-                int code = 2 + (int)(c->block.thrice[half] >> i & 1);
-                sums[chunks[half * 64 + i] - begin] += w->weight[code] - once;
-            }
-        }
-        c->at = to;
-        if (to < n) return true;
-    }
-}
-
-/* Selects chunks with low <= sum < high. They are rare, so a group without any is skipped at once. */
-static int select_sums(uint32_t *out, const int32_t *sums, int n, int32_t low, int32_t high) {
-    int found = 0;
-    for (int c = 0; c < n; c += GROUP) { /* sums beyond n are EXCLUDED */
-        int32_t most = sums[c];
-        for (int i = 1; i < GROUP; i++)
-            most = sums[c + i] > most ? sums[c + i] : most;
-        if (most < low) continue;
-        for (int i = 0; i < GROUP; i++)
-            if (sums[c + i] >= low && sums[c + i] < high) out[found++] = (uint32_t)(c + i);
-    }
-    return found;
-}
-
 static void raise_reach(struct search *s, const struct worker *w) {
     if (w->n < s->k) return;
     int now = atomic_load_explicit(&s->reach, memory_order_relaxed);
@@ -148,36 +97,40 @@ static void raise_reach(struct search *s, const struct worker *w) {
     }
 }
 
-/* Adds the dense lists to the selected sums, list after list, because a list's codes of a window are contiguous. After
- * each list, chunks that can no longer reach the score of k others are removed. */
-static void score_selected(struct search *s, struct worker *w, int64_t segment, uint32_t begin, int n) {
+/* Returns how many sparse lists, the first ones, are read for selected chunks only. */
+static int lists_left(const struct lexical_lists *l, int32_t reach) {
+    int n = 0;
+    const double most = PRUNED_SHARE * (double)reach;
+    while (n < l->n_sparse && (double)l->most_before[n + 1] <= most)
+        n++;
+    return n;
+}
+
+/* Adds the lists that are left to the selected sums: `left` sparse lists, the heaviest first, then the dense lists.
+ * After each list, chunks that can no longer reach the score of k others are removed. */
+static void score_selected(struct search *s, struct worker *w, int64_t segment, uint32_t begin, int left) {
     const struct lexical_lists *l = &s->plan->segments[segment];
-    int64_t first = s->x->segments[segment].frame.first_chunk + begin;
-    int32_t left = l->dense_most, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
-    for (int d = 0; d < l->n_dense && n > 0; d++) {
-        const uint8_t *codes = l->dense[d].list.data + begin / 4; /* a window begins at a byte */
-        int32_t weight[LEXICAL_CODES + 1];
-        memcpy(weight, l->dense[d].weight, sizeof weight);
-        left -= weight[LEXICAL_CODES];
-        int kept = 0;
-        for (int i = 0; i < n; i++) {
-            uint32_t c = w->selected[i];
-            int32_t sum = w->sums[c] + weight[lexical_dense_code(codes, c)];
-            w->sums[c] = sum;
-            w->selected[kept] = c;
-            kept += sum + left >= reach;
+    const int64_t first = s->x->segments[segment].frame.first_chunk + begin;
+    const int32_t reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
+    struct lexical_selected *selected = &w->selected;
+    for (int i = left - 1; i >= 0 && selected->n > 0; i--)
+        if (!lexical_selected_add_sparse(selected, &w->cursors[i], &l->sparse[i], begin, reach - l->most_before[i])) {
+            atomic_store(&s->damaged, segment + 1);
+            return;
         }
-        n = kept;
+    int32_t most = l->dense_most;
+    for (int d = 0; d < l->n_dense && selected->n > 0; d++) {
+        most -= l->dense[d].weight[LEXICAL_CODES];
+        lexical_selected_add_dense(selected, &l->dense[d], begin, reach - most);
     }
-    for (int i = 0; i < n; i++)
-        if (w->sums[w->selected[i]] > 0)
-            heap_offer(w, s->k, (struct found){w->sums[w->selected[i]], first + w->selected[i]});
+    for (int i = 0; i < selected->n; i++)
+        if (selected->sums[i] > 0) heap_offer(w, s->k, (struct found){selected->sums[i], first + selected->chunks[i]});
     raise_reach(s, w);
 }
 
 static void leave_out(struct worker *w, int64_t first, int n, int64_t begin, int64_t end) {
     for (int64_t c = begin > first ? begin : first; c < end && c < first + n; c++)
-        w->sums[c - first] = EXCLUDED;
+        w->sums[c - first] = LEXICAL_EXCLUDED;
 }
 
 static void leave_out_absent(const struct search *s, struct worker *w, int64_t first, int n) {
@@ -190,32 +143,35 @@ static void leave_out_absent(const struct search *s, struct worker *w, int64_t f
 
 static void search_window(struct search *s, struct worker *w, int64_t segment, uint32_t begin, uint32_t end) {
     const struct lexical_lists *l = &s->plan->segments[segment];
-    int n = (int)(end - begin);
+    const int n = (int)(end - begin), left = lists_left(l, atomic_load_explicit(&s->reach, memory_order_relaxed));
     memset(w->sums, 0, (size_t)n * sizeof *w->sums);
-    for (int i = 0; i < l->n_sparse; i++)
-        if (!add_list(w->sums, &w->cursors[i], &l->sparse[i], begin, end)) {
+    for (int i = left; i < l->n_sparse; i++)
+        if (!lexical_window_add(w->sums, &w->cursors[i], &l->sparse[i], begin, end)) {
             atomic_store(&s->damaged, segment + 1);
             return;
         }
     int64_t first = s->x->segments[segment].frame.first_chunk + begin;
     if (s->exclude) leave_out(w, first, n, s->exclude->begin, s->exclude->end);
     leave_out_absent(s, w, first, n);
-    for (int c = n; c % GROUP; c++)
-        w->sums[c] = EXCLUDED;
+    for (int c = n; c % LEXICAL_GROUP; c++)
+        w->sums[c] = LEXICAL_EXCLUDED;
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     if (reach <= 1) { /* first the chunks with the greatest sums: the score that they reach excludes most others */
         high = kth_sum(w, s->k, n);
-        score_selected(s, w, segment, begin, select_sums(w->selected, w->sums, n, high, INT_MAX));
+        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX);
+        score_selected(s, w, segment, begin, left);
         reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     }
-    int32_t low = reach - l->dense_most > 0 ? reach - l->dense_most : 0;
-    if (low < high) score_selected(s, w, segment, begin, select_sums(w->selected, w->sums, n, low, high));
+    const int32_t low = reach > l->most_before[left] ? reach - l->most_before[left] : 0;
+    if (low >= high) return;
+    lexical_window_select(&w->selected, w->sums, n, low, high);
+    score_selected(s, w, segment, begin, left);
 }
 
 /* ---- all windows ---- */
 
 static int64_t windows_of(const struct lexical *x, int64_t segment) {
-    return (x->segments[segment].frame.chunks + WINDOW - 1) / WINDOW;
+    return (x->segments[segment].frame.chunks + LEXICAL_WINDOW - 1) / LEXICAL_WINDOW;
 }
 
 static void search_body(void *context, int64_t begin, int64_t end, int worker) {
@@ -225,13 +181,11 @@ static void search_body(void *context, int64_t begin, int64_t end, int worker) {
         int64_t windows = windows_of(s->x, segment), from = begin > before ? begin - before : 0,
                 to = end - before < windows ? end - before : windows, chunks = s->x->segments[segment].frame.chunks;
         const struct lexical_lists *l = &s->plan->segments[segment];
-        for (int i = 0; i < l->n_sparse && from < to; i++) {
-            w->cursors[i].block.n = w->cursors[i].at = 0;
-            w->cursors[i].next = lexical_list_seek(&l->sparse[i].list, 0, (uint32_t)(from * WINDOW));
-        }
+        for (int i = 0; i < l->n_sparse && from < to; i++)
+            lexical_cursor_seek(&w->cursors[i], &l->sparse[i].list, (uint32_t)(from * LEXICAL_WINDOW));
         for (int64_t i = from; i < to && !atomic_load(&s->damaged); i++) {
-            int64_t last = (i + 1) * WINDOW < chunks ? (i + 1) * WINDOW : chunks;
-            search_window(s, w, segment, (uint32_t)(i * WINDOW), (uint32_t)last);
+            int64_t last = (i + 1) * LEXICAL_WINDOW < chunks ? (i + 1) * LEXICAL_WINDOW : chunks;
+            search_window(s, w, segment, (uint32_t)(i * LEXICAL_WINDOW), (uint32_t)last);
         }
         before += windows;
     }
@@ -241,8 +195,8 @@ static int by_score(const void *a, const void *b) {
     return found_is_worse(*(const struct found *)b, *(const struct found *)a) ? -1 : 1;
 }
 
-/* The heaps of all workers are contiguous: [workers * k]. */
-static void collect(struct store_hit *hits, const struct search *s, int workers) {
+/* The heaps of all workers are contiguous: [workers * k]. Returns the number of hits, at most k. */
+static int64_t collect(struct store_hit *hits, const struct search *s, int workers) {
     struct found *all = s->workers[0].heap;
     int64_t n = s->workers[0].n;
     for (int i = 1; i < workers; i++) {
@@ -253,6 +207,23 @@ static void collect(struct store_hit *hits, const struct search *s, int workers)
     for (int64_t i = 0; i < s->k; i++)
         hits[i] = i < n ? (struct store_hit){all[i].chunk, (float)all[i].score * s->plan->unit}
                         : (struct store_hit){-1, -INFINITY};
+    return n < s->k ? n : s->k;
+}
+
+/* Searches all windows. If the expected score was too high, fewer than k chunks have it, and nothing is known about the
+ * others: then it searches again without one. */
+static void search_windows(struct search *s, struct store_hit *hits, struct threads *threads, int64_t windows) {
+    const int workers = windows > 1 ? threads_count(threads) : 1;
+    const int64_t grain = windows / ((int64_t)workers * RANGES_A_WORKER) + 1;
+    for (;;) {
+        const int expected = s->reach;
+        for (int i = 0; i < workers; i++)
+            s->workers[i].n = 0;
+        threads_for(workers > 1 ? threads : NULL, windows, grain, search_body, s);
+        s->found = collect(hits, s, workers);
+        if (s->found == s->k || expected <= 1 || s->damaged) return;
+        s->reach = 1;
+    }
 }
 
 static enum status search_planned(struct search *s, struct store_hit *hits, struct threads *threads) {
@@ -262,26 +233,30 @@ static enum status search_planned(struct search *s, struct store_hit *hits, stru
         windows += windows_of(s->x, i);
     if (windows <= 1) workers = 1;
     size_t count = (size_t)workers, k = (size_t)s->k, lists = (size_t)s->plan->sparse_most;
-    int32_t *sums = NULL, *sample = NULL;
-    uint32_t *selected = NULL;
-    struct cursor *cursors = NULL;
+    enum { SELECTED = LEXICAL_WINDOW + LEXICAL_GROUP };
+    int32_t *sums = NULL, *selected = NULL, *sample = NULL;
+    uint32_t *chunks = NULL;
+    struct lexical_cursor *cursors = NULL;
     struct found *heaps = NULL;
     enum status status;
     TRY_GOTO(status, memory_allocate(&s->workers, count), out);
-    TRY_GOTO(status, memory_allocate(&sums, count * WINDOW), out);
-    TRY_GOTO(status, memory_allocate(&selected, count * WINDOW), out);
+    TRY_GOTO(status, memory_allocate(&sums, count * LEXICAL_WINDOW), out);
+    TRY_GOTO(status, memory_allocate(&chunks, count * SELECTED), out);
+    TRY_GOTO(status, memory_allocate(&selected, count * SELECTED), out);
     TRY_GOTO(status, memory_allocate(&cursors, count * lists), out);
     TRY_GOTO(status, memory_allocate(&heaps, count * k), out);
     TRY_GOTO(status, memory_allocate(&sample, count * k), out);
     for (size_t i = 0; i < count; i++)
-        s->workers[i] = (struct worker){sums + i * WINDOW, selected + i * WINDOW, cursors + i * lists,
-                                        heaps + i * k,     sample + i * k,        0};
-    int64_t grain = windows / ((int64_t)workers * RANGES_A_WORKER) + 1;
-    threads_for(workers > 1 ? threads : NULL, windows, grain, search_body, s);
-    collect(hits, s, workers);
+        s->workers[i] = (struct worker){.sums = sums + i * LEXICAL_WINDOW,
+                                        .selected = {chunks + i * SELECTED, selected + i * SELECTED, 0},
+                                        .cursors = cursors + i * lists,
+                                        .heap = heaps + i * k,
+                                        .sample = sample + i * k};
+    search_windows(s, hits, threads, windows);
 out:
     memory_free(s->workers);
     memory_free(sums);
+    memory_free(chunks);
     memory_free(selected);
     memory_free(cursors);
     memory_free(heaps);
@@ -291,16 +266,23 @@ out:
 
 static enum status search_one(const struct lexical *x, struct store_hit *hits, const struct lexical_query *query,
                               const struct store_range *exclude, const struct lexical_search *how,
-                              struct threads *threads) {
+                              struct threads *threads, struct lexical_cache *cache) {
     struct lexical_plan plan;
-    TRY(lexical_plan_make(&plan, x, query, how, NULL));
-    struct search s = {.x = x, .plan = &plan, .exclude = exclude, .absent = how->absent, .k = how->k, .reach = 1};
+    TRY(lexical_plan_make(&plan, x, query, how, cache));
+    const double expected = EXPECTED_SHARE * (double)lexical_cache_kth(cache, how) / (double)plan.unit;
+    struct search s = {.x = x,
+                       .plan = &plan,
+                       .exclude = exclude,
+                       .absent = how->absent,
+                       .k = how->k,
+                       .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);
     TRY(status);
     if (s.damaged)
         return fail(STATUS_CORRUPT, "%s: a list of postings is damaged: run drt-index repair",
                     x->segments[s.damaged - 1].path);
+    lexical_cache_keep_kth(cache, how, s.found == how->k ? hits[how->k - 1].score : 0);
     return STATUS_OK;
 }
 
@@ -321,7 +303,7 @@ static void batch_body(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t q = begin; q < end; q++) {
         const struct store_range *exclude = b->how->exclude ? b->how->exclude + q : NULL;
         enum status s =
-            search_one(b->x, b->hits + (size_t)q * (size_t)b->how->k, &b->queries[q], exclude, b->how, NULL);
+            search_one(b->x, b->hits + (size_t)q * (size_t)b->how->k, &b->queries[q], exclude, b->how, NULL, NULL);
         int none = STATUS_OK;
         if (s != STATUS_OK && atomic_compare_exchange_strong(&b->status, &none, s))
             snprintf(b->message, sizeof b->message, "%s", status_message());
@@ -340,6 +322,6 @@ enum status lexical_search(const struct lexical *x, struct store_hit *hits, cons
     if (s != STATUS_OK) return fail(s, "%s", b.message);
     for (int64_t q = together; q < n_queries && s == STATUS_OK; q++)
         s = search_one(x, hits + (size_t)q * (size_t)how->k, &queries[q], how->exclude ? how->exclude + q : NULL, how,
-                       how->threads);
+                       how->threads, n_queries == 1 ? how->cache : NULL);
     return s;
 }

@@ -135,7 +135,7 @@ enum status lexical_segment_find(const struct lexical_segment *s, struct lexical
 /* ---- lists ---- */
 
 static uint32_t skip_last(const struct lexical_list *list, uint32_t block) {
-    return (uint32_t)little_endian_get(list->skips + (size_t)block * LEXICAL_SKIP_BYTES, 3);
+    return (uint32_t)little_endian_get(list->skips + (size_t)block * LEXICAL_SKIP_BYTES, 4) & (LEXICAL_CHUNKS_MAX - 1);
 }
 
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk) {
@@ -149,6 +149,13 @@ uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint3
             high = middle;
     }
     return low;
+}
+
+uint32_t lexical_list_next(const struct lexical_list *list, uint32_t from, uint32_t chunk) {
+    if (list->kind != LEXICAL_BLOCKS) return from;
+    while (from < list->blocks && skip_last(list, from) < chunk)
+        from++;
+    return from;
 }
 
 int lexical_list_code(const struct lexical_list *list, uint32_t block) {

@@ -36,6 +36,8 @@ static inline int lexical_dense_code(const uint8_t *data, int64_t chunk) {
 /* Returns the first block whose last chunk is at least `chunk`; list->blocks: there is none. Never more than
  * list->blocks, whatever the bytes of the table. */
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk);
+/* The same, block by block from `from` on: faster if the block is near. */
+uint32_t lexical_list_next(const struct lexical_list *list, uint32_t from, uint32_t chunk);
 /* Returns the greatest code in a block, from its form only. */
 int lexical_list_code(const struct lexical_list *list, uint32_t block);
 /* Decodes a block. Its chunks ascend, and are between those of the adjacent blocks. Returns false if the block is

@@ -66,6 +66,21 @@ static void check_nearest(void) {
     }
 }
 
+/* Queries are nearly the landmarks of the same ids, also if their products are rounded, and do not depend on the other
+ * queries of a call. */
+static void check_queries(struct state_landmarks *states) {
+    static float query[N][D], alone[D];
+    CHECK_OK(state_landmarks_query(states, query[0], ids[0], N));
+    CHECK_OK(state_landmarks_query(states, alone, ids[3], 1));
+    CHECK(memcmp(alone, query[3], sizeof alone) == 0);
+    for (int i = 0; i < N; i++) {
+        double dot = 0;
+        for (int j = 0; j < D; j++)
+            dot += (double)made[i][j] * (double)query[i][j];
+        CHECK(dot >= 0.999 && dot <= 1.00001);
+    }
+}
+
 int main(void) {
     struct model_config config;
     struct params *params;
@@ -93,6 +108,7 @@ int main(void) {
         if (threads == 1) {
             CHECK_OK(state_landmarks_make(tower.states, made[0], ids[0], N));
             check_plain(tower.decoder);
+            check_queries(tower.states);
         } else {
             CHECK_OK(state_landmarks_make(tower.states, again[0], ids[0], 1));
             CHECK_OK(state_landmarks_make(tower.states, again[1], ids[1], N - 1));

@@ -27,11 +27,17 @@ static struct memory_source *open_source(struct world *w, struct memory_search *
 
 /* ---- the expected hits ---- */
 
-/* Scores of all chunks by the landmark of the text before `at`. */
-static void plain_scores(struct world *w, double scores[CHUNKS], int64_t at) {
+/* Scores of all chunks by the landmark of the text before `at`, whose products a query may round. */
+static void plain_scores(struct world *w, struct memory_search *search, double scores[CHUNKS], int64_t at) {
     const int n = (int)(at < CHUNK ? at : CHUNK);
-    float query[D], row[D];
-    plain_landmark(query, &w->engine, w->text + at - n, n);
+    float query[D], row[D], plain[D];
+    double dot = 0;
+    const struct memory_finder finder = memory_search_finder(search);
+    CHECK_OK(finder.vectors(finder.context, query, &(struct lexical_query){w->text, (int)at}, 1));
+    plain_landmark(plain, &w->engine, w->text + at - n, n);
+    for (int j = 0; j < D; j++)
+        dot += (double)plain[j] * (double)query[j];
+    CHECK(dot >= 0.999 && dot <= 1.00001);
     for (int c = 0; c < CHUNKS; c++) {
         CHECK_OK(store_view_landmark(w->engine.view, row, c));
         scores[c] = 0;
@@ -89,8 +95,8 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
         const int64_t n = w->at[i] < SEARCHER_TOKENS ? w->at[i] : SEARCHER_TOKENS;
         const struct lexical_query query = {w->text + w->at[i] - n, (int)n};
         const struct lexical_search how = {.k = CHUNKS, .pair_weight = LEXICAL_PAIR_WEIGHT};
-        plain_scores(w, landmark, w->at[i]);
-        ranked(by_rows, landmark, scope);
+        if (kind != MEMORY_LEXICAL) plain_scores(w, search, landmark, w->at[i]);
+        if (kind != MEMORY_LEXICAL) ranked(by_rows, landmark, scope);
         ranked_by_words(by_words, lexical, &query, scope);
         for (int64_t c = 0; c < CHUNKS; c++)
             CHECK_OK(lexical_score(lexical, words + c, &c, 1, &query, &how));

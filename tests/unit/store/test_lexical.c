@@ -1,5 +1,6 @@
 /* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
 #include "store/lexical/hybrid.h"
+#include "store/lexical/lexical_lists.h"
 #include "store/lexical/lexical_segment_internal.h"
 #include "tests/lexical_fixture.h"
 
@@ -45,12 +46,32 @@ static void random_query(int32_t *ids, int n, const struct lexical_corpus *c, st
     ids[n / 2] = -1;
 }
 
+/* What earlier searches left does not change a hit: after the same query, after one with higher scores, and after one
+ * with lower scores. */
+static void check_cache(const struct lexical *x, struct lexical_cache *cache, const struct store_hit *hits,
+                        const struct lexical_query *q, struct lexical_search how) {
+    static struct store_hit other[K_MAX], want[K_MAX];
+    const struct lexical_query few = {q->ids, 1};
+    CHECK_OK(lexical_search(x, want, &few, 1, &how));
+    how.cache = cache;
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(lexical_search(x, other, q, 1, &how));
+        CHECK(memcmp(hits, other, (size_t)how.k * sizeof *hits) == 0);
+        if (i == 0) continue;
+        CHECK_OK(lexical_search(x, other, &few, 1, &how));
+        CHECK(memcmp(want, other, (size_t)how.k * sizeof *hits) == 0);
+    }
+}
+
 /* The same bits from one segment and from several, with one thread and with several, for single queries and for
  * batches. */
 static void check_corpus(const struct lexical_corpus *c, const char *name, int queries) {
     struct lexical *one = lexical_fixture_open(c, 1, name), *many = lexical_fixture_open(c, 5, name);
     struct threads *threads;
+    struct lexical_cache *cache[2];
     CHECK_OK(threads_create(&threads, 3));
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(lexical_cache_create(&cache[i]));
     struct rng r = rng_make(test_seed(), 2);
     static struct store_hit hits[K_MAX], other[2 * K_MAX];
     static float scores[K_MAX];
@@ -69,7 +90,9 @@ static void check_corpus(const struct lexical_corpus *c, const char *name, int q
         CHECK_OK(lexical_search(one, hits, q, 1, &how));
         lexical_fixture_scores(want, c, q, &how);
         check_hits(hits, want, c->n, &how);
+        check_cache(one, cache[0], hits, q, how);
         how.threads = threads;
+        check_cache(many, cache[1], hits, q, how);
         CHECK_OK(lexical_search(many, other, q, 1, &how));
         CHECK(memcmp(hits, other, (size_t)how.k * sizeof *hits) == 0);
         CHECK_OK(lexical_search(one, other, q, 2, &how));
@@ -82,6 +105,8 @@ static void check_corpus(const struct lexical_corpus *c, const char *name, int q
             CHECK(scores[j] == hits[n - 1 - j].score);
     }
     threads_free(threads);
+    for (int i = 0; i < 2; i++)
+        lexical_cache_free(cache[i]);
     lexical_close(one);
     lexical_close(many);
     free(want);
@@ -351,6 +376,42 @@ static void test_refusals(void) {
     lexical_corpus_free(&c);
 }
 
+/* Both methods unpack the chunks that were encoded, for every width, and read no byte after the block. */
+static void test_unpack(void) {
+    struct rng r = rng_make(test_seed(), 3);
+    for (int width = 0; width <= LEXICAL_WIDTH_MAX; width++)
+        for (int n = LEXICAL_BLOCK; n > 0; n -= 1 + n % 37) {
+            uint32_t chunks[LEXICAL_BLOCK], out[LEXICAL_BLOCK], base = (uint32_t)rng_below(&r, 1000), at = base;
+            uint8_t codes[LEXICAL_BLOCK], bytes[LEXICAL_BLOCK_BYTES];
+            unsigned form;
+            for (int i = 0; i < n; i++, at++) { /* the last difference has the whole width */
+                at += i + 1 < n ? (uint32_t)rng_below(&r, (UINT64_C(1) << width)) : (1u << width) - 1;
+                chunks[i] = at;
+                codes[i] = (uint8_t)rng_below(&r, LEXICAL_CODES);
+            }
+            size_t size = lexical_block_encode(bytes, &form, chunks, codes, n, base), packed;
+            CHECK_EQ(lexical_form_width(form), width);
+            packed = lexical_packed_bytes(n, width);
+            uint8_t *copy = malloc(packed + 1); /* of that size: the address sanitizer sees a read after it */
+            memcpy(copy, bytes, packed);
+            for (int method = LEXICAL_UNPACK_NARROW; method <= LEXICAL_UNPACK_WIDE; method++) {
+                memset(out, 0xff, sizeof out);
+                lexical_unpack(out, copy, n, width, base, (enum lexical_unpack)method);
+                CHECK(memcmp(out, chunks, (size_t)n * sizeof *out) == 0);
+            }
+            free(copy);
+            struct lexical_block block;
+            if (at > LEXICAL_CHUNKS_MAX) continue;
+            copy = malloc(size);
+            memcpy(copy, bytes, size);
+            CHECK(lexical_block_decode(&block, copy, size, n, form, base, at));
+            for (int i = 0; i < n; i++)
+                CHECK(block.chunks[i] == chunks[i] && lexical_block_code(&block, i) == codes[i]);
+            CHECK(!lexical_block_decode(&block, copy, size, n, form, base, at - 1));
+            free(copy);
+        }
+}
+
 static void test_hybrid(void) {
     const struct store_hit a[] = {{7, 9}, {3, 8}, {5, 1}, {-1, 0}}, b[] = {{5, 0.9f}, {8, 0.5f}, {7, 0.4f}};
     int64_t ids[7];
@@ -382,6 +443,7 @@ int main(int argc, char **argv) {
     test_damage();
     test_forged();
     test_refusals();
+    test_unpack();
     test_hybrid();
     return test_done();
 }
