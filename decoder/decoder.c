@@ -96,6 +96,7 @@ void decoder_free(struct decoder *d) {
     decode_rows_free(d->rows);
     decoder_rows_free(d);
     decoder_batch_free(d);
+    decoder_passages_drop(d);
     decoder_packed_free(d);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
@@ -384,6 +385,7 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
         }
         done += p.n;
     }
-    /* After a step the device may still run work whose results are read later, so there is no wait. */
-    return step ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
+    /* After a step, and with logits that stay there, the device may still run work whose results are read later, so
+     * there is no wait: a prompt of one text is computed while this process prepares the next one. */
+    return step || out->logits_there ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
 }

@@ -39,6 +39,8 @@ bool decoder_rounds(const char *tensor);
  * is for one state. */
 enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever);
 void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
+/* Another text in the memory of *s, a state of d, or NULL: as decoder_state_create. On failure *s is NULL. */
+enum status decoder_state_renew(struct decoder_state **s, struct decoder *d, struct retriever *retriever);
 int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
 
 /* Callbacks for tests, traces and tools; any member may be NULL. Rows are borrowed for the call. Rows on another
@@ -53,7 +55,7 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
 
 struct decoder_output {
     float *logits; bool logits_all; /* logits_all: [n, V] of every id; otherwise [1, V] of the last id; NULL: none */
-    float *logits_there;                 /* [1, V] of the last id, device memory; only if logits is NULL */
+    float *logits_there; /* [1, V] of the last id, device memory, without a wait for it; only if logits is NULL */
     /* NULL, or called once logits_there are queued, before a landmark and a retrieval that follow: to queue ops */
     device_ops *then; void *context;
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (targets[i] < 0: 0); NULL: none */

@@ -9,8 +9,8 @@ void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct 
 /* Makes those of the pass's ids whose rows are in h. h begins at row `begin` of the pass and is the input of the MLP of
  * `layer` (from 0). */
 void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int layer, struct mat h, int64_t begin);
-/* Frees the weights that decoder_passages.c packed. */
-void decoder_packed_free(struct decoder *d);
+/* Frees the weights that decoder_passages.c packed, and the passages that nothing uses. */
+void decoder_packed_free(struct decoder *d), decoder_passages_drop(struct decoder *d);
 
 /* decoder_step.c: computes one id in one kernel (two positions at a chunk's end). *done false: the device cannot. */
 enum status decoder_step_weights(struct decoder *d), decoder_step_create(struct decoder_state *s);

@@ -95,6 +95,10 @@ struct decoder_passages {
     struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer and size replay_cols */
     int replay_layer;
     int64_t replay_cols;
+    bool prepared; /* all are recorded, of that layer and size */
+    bool rounded;  /* as requested */
+    int users;
+    struct decoder_passages *next; /* of the decoder */
 };
 
 static void passages_lay(void *of, struct carve *c) {
@@ -112,9 +116,10 @@ static void passages_lay(void *of, struct carve *c) {
         };
 }
 
-enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
+static void passages_destroy(struct decoder_passages *p);
+
+static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
     struct decoder_passages *p = NULL;
-    assert(length >= 1 && length % d->config.chunk == 0);
     if (d->config.recurrent_layer > 0)
         return fail(
             STATUS_UNSUPPORTED,
@@ -128,6 +133,7 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;
+    p->rounded = rounded;
     p->positions = d->config.base_lm ? length : length + length / d->config.chunk;
     p->threads = d->dev->shares_memory ? threads_count(d->dev->threads) : 1;
     int64_t rows = d->dev->shares_memory ? BATCH_ROWS : BATCH_ROWS_GPU;
@@ -152,8 +158,23 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
     *out = p;
     return STATUS_OK;
 failed:
-    decoder_passages_free(p);
+    passages_destroy(p);
     return s;
+}
+
+enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
+    struct decoder_passages *p = d->passages;
+    assert(length >= 1 && length % d->config.chunk == 0);
+    while (p && (p->length != length || p->rounded != rounded))
+        p = p->next;
+    if (!p) {
+        TRY(passages_make(&p, d, length, rounded));
+        p->next = d->passages;
+        d->passages = p;
+    }
+    p->users++;
+    *out = p;
+    return STATUS_OK;
 }
 
 static void passages_drop_replays(struct decoder_passages *p) {
@@ -161,10 +182,10 @@ static void passages_drop_replays(struct decoder_passages *p) {
         device_replay_free(p->decoder->dev, p->replays[i]);
         p->replays[i] = NULL;
     }
+    p->prepared = false;
 }
 
-void decoder_passages_free(struct decoder_passages *p) {
-    if (!p) return;
+static void passages_destroy(struct decoder_passages *p) {
     passages_drop_replays(p);
     device_release(p->decoder->dev, p->staged);
     device_release(p->decoder->dev, p->memory);
@@ -172,6 +193,23 @@ void decoder_passages_free(struct decoder_passages *p) {
     memory_free(p->ids);
     memory_free(p->workspaces);
     memory_free(p);
+}
+
+void decoder_passages_free(struct decoder_passages *p) {
+    if (!p || --p->users > 0 || !p->decoder->dev->shares_memory) return;
+    struct decoder_passages **at = &p->decoder->passages;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    passages_destroy(p);
+}
+
+void decoder_passages_drop(struct decoder *d) {
+    for (struct decoder_passages *p = d->passages, *next; p; p = next) {
+        next = p->next;
+        passages_destroy(p);
+    }
+    d->passages = NULL;
 }
 
 /* ---- a batch ---- */
@@ -347,12 +385,14 @@ void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     if (!p->staged) return;
     const struct passages_job job = {p, dev, &p->workspaces[0]};
     passages_replay_for(p, key_layer, model_config_key_size(&p->decoder->config, key_layer));
+    if (p->prepared) return;
     for (int64_t i = 0; i < REPLAY_PASSAGES * p->positions; i++)
         job.w->ids[i] = 0;
     device_upload(dev, job.w->ids_there, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
     for (int64_t n = 1; n <= REPLAY_PASSAGES; n++)
         for (int i = 0; i < TIMES; i++)
             device_replay_run(dev, &p->replays[n], passages_body, &(struct passages_repeated){&job, n});
+    p->prepared = true;
 }
 
 /* On a CPU, threads compute their own passages, so that they wait for each other only at the end, and not in each op. A

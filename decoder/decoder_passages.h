@@ -12,11 +12,12 @@
 #include "decoder/decoder.h"
 
 struct decoder_passages;
-/* The decoder is borrowed until decoder_passages_free. */
+/* The decoder is borrowed until decoder_passages_free. The memory and the recordings are the decoder's: all of the same
+ * length and rounding share them. On a GPU they are kept until decoder_free. */
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
-/* Records the ops for each number of passages that a GPU replays, which takes some milliseconds each. Else the first
- * calls of decoder_passages_encode with these numbers do it. key_layer: that of these calls. */
+/* Records the ops for each number of passages that a GPU replays, which takes some milliseconds each, unless they are
+ * recorded. Else the first calls of decoder_passages_encode with these numbers do it. key_layer: of these calls. */
 void decoder_passages_prepare(struct decoder_passages *p, int key_layer);
 
 /* Writes keys [n*length, cols], dense device memory in the weights' type, at ids [n*length] (negative: padding, whose

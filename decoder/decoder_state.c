@@ -96,6 +96,36 @@ void decoder_state_free(struct decoder_state *s) {
     memory_free(s);
 }
 
+/* A GPU's attention multiplies rows of the ring that no position has yet by 0, so they must be finite. */
+static void decoder_state_clear(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    if (d->dev->shares_memory) return;
+    for (int i = 0; i < model_config_layers(&d->config); i++)
+        device_clear(d->dev, s->rings[i].both.data, mat_bytes(s->rings[i].both));
+}
+
+enum status decoder_state_renew(struct decoder_state **out, struct decoder *d, struct retriever *retriever) {
+    struct decoder_state *s = *out;
+    /* these two have memory that grows with the text, or that a text begins with */
+    if (!s || d->config.recurrent_layer > 0 || d->config.landmark_block > 0) {
+        decoder_state_free(s);
+        *out = NULL;
+        return decoder_state_create(out, d, retriever);
+    }
+    assert(s->decoder == d && (!retriever || (!d->config.base_lm && retriever->max_queries > 0)));
+    s->retriever = retriever;
+    s->watch = (struct decoder_watch){0};
+    s->times = (struct decoder_times){0};
+    s->tokens = 0;
+    s->spent = s->owes = s->stepped = false;
+    for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
+        s->current[g].k = 0;
+        s->blocks[g].built_for = 0;
+    }
+    decoder_state_clear(s);
+    return STATUS_OK;
+}
+
 int64_t decoder_state_tokens(const struct decoder_state *s) {
     return s->tokens;
 }

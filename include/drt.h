@@ -484,8 +484,12 @@ struct drt_session_config {
     /* corpus: a found chunk is retrieved with up to so many chunks after it in its document, all within the model's
      * number of neighbours; 0: alone; at most 64 */
     int continuation;
+    bool no_logprob;                     /* tokens have none (NaN): saves a pass over all logits. Only with top 0 */
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
+/* Begins another text with another config, as a new session of the model does, in the memory of this session, which is
+ * much faster. No other call uses the session meanwhile. After a failure it can only be renewed or closed. */
+DRT_CALL drt_session_renew(struct drt_session *session, const struct drt_session_config *config);
 DRT_API void drt_session_close(struct drt_session *session);
 /* Begins a new text, which does not depend on the old one. The random numbers begin again from `seed`. */
 DRT_CALL drt_session_reset(struct drt_session *session, uint64_t seed);

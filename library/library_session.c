@@ -22,7 +22,8 @@ struct drt_session {
     struct memory_search *memory_search; /* NULL: no token memory of the corpus */
     struct drt_progress caller;
     struct progress progress;
-    bool memory;
+    bool memory, self, corpus, no_logprob, ready; /* ready false: drt_session_renew failed */
+    int continuation;
     double seconds;
     struct drt_alternative alternatives[TOP_MAX];
     struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token: what the token memory gave it */
@@ -70,6 +71,7 @@ static enum status library_session_numbers(const struct drt_session_config *c) {
     if (c->max_tokens < 0)
         return fail(STATUS_INVALID, "max_tokens %lld: must not be negative", (long long)c->max_tokens);
     if (c->top < 0 || c->top > TOP_MAX) return fail(STATUS_INVALID, "top %d: must be 0 to %d", c->top, TOP_MAX);
+    if (c->top > 0 && c->no_logprob) return fail(STATUS_INVALID, "top %d: must be 0 with no_logprob", c->top);
     if (c->n_stops < 0 || (c->n_stops > 0 && !c->stops))
         return fail(STATUS_INVALID, "stops is NULL, and n_stops %d", c->n_stops);
     for (int i = 0; i < c->n_stops; i++)
@@ -128,12 +130,15 @@ static struct sampler_config library_session_sampler(const struct drt_session_co
 static enum status library_session_generation(struct drt_session *s, const struct drt_session_config *c) {
     struct memory_text_config memory;
     struct decoder_watch watch;
-    engine_text_open(&s->engine, &s->model->engine, s->store ? s->store->view : NULL,
-                     s->searcher ? s->searcher->searcher : NULL);
+    if (!s->engine.of)
+        engine_text_open(&s->engine, &s->model->engine, s->store ? s->store->view : NULL,
+                         s->searcher ? s->searcher->searcher : NULL);
     s->memory = c->memory != DRT_MEMORY_NONE;
+    s->self = c->self, s->corpus = c->corpus, s->continuation = c->continuation, s->no_logprob = c->no_logprob;
     if (s->memory) TRY(library_session_memory(s, c, &memory));
     if (c->self || c->corpus) {
-        TRY(library_provenance_create(&s->provenance, &s->engine.model.config));
+        if (!s->provenance) TRY(library_provenance_create(&s->provenance, &s->engine.model.config));
+        library_provenance_reset(s->provenance);
         watch = library_provenance_watch(s->provenance);
     }
     const struct generation_config config = {
@@ -146,25 +151,41 @@ static enum status library_session_generation(struct drt_session *s, const struc
         .n_stops = c->n_stops,
         .max_tokens = c->max_tokens ? c->max_tokens : -1,
         .ignore_eos = c->ignore_eos,
-        .logprobs = true,
+        .logprobs = !c->no_logprob,
         .top = c->top,
         .progress = &s->progress,
         .watch = s->provenance ? &watch : NULL};
-    return generation_create(&s->generation, &config);
+    enum status status =
+        s->generation ? generation_renew(s->generation, &config) : generation_create(&s->generation, &config);
+    s->ready = status == STATUS_OK;
+    return status;
+}
+
+/* Call it with the session's locks. Frees what refers to the store and the searcher. */
+static void library_session_rest(struct drt_session *s) {
+    if (s->generation) generation_rest(s->generation);
+    memory_search_close(s->memory_search);
+    s->memory_search = NULL;
+    engine_text_close(&s->engine, s->searcher ? s->searcher->searcher : NULL);
+    library_provenance_free(s->provenance);
+    s->provenance = NULL;
 }
 
 static void library_session_free(struct drt_session *s) {
     library_session_lock(s);
     generation_free(s->generation);
-    memory_search_close(s->memory_search);
-    engine_text_close(&s->engine, s->searcher ? s->searcher->searcher : NULL);
+    s->generation = NULL;
+    library_session_rest(s);
     library_session_unlock(s);
-    library_provenance_free(s->provenance);
     library_searcher_release(s->searcher);
     library_store_release(s->store);
     library_model_release(s->model);
     pthread_mutex_destroy(&s->lock);
     memory_free(s);
+}
+
+static struct drt_store *library_session_store(const struct drt_session_config *c) {
+    return c->searcher && !c->store ? c->searcher->store : c->store;
 }
 
 static enum status library_session_create(struct drt_session **out, struct drt_model *model,
@@ -176,7 +197,7 @@ static enum status library_session_create(struct drt_session **out, struct drt_m
     TRY(memory_allocate_zero(&s, 1));
     pthread_mutex_init(&s->lock, NULL);
     s->model = library_model_use(model);
-    s->store = library_store_use(c.searcher && !c.store ? c.searcher->store : c.store);
+    s->store = library_store_use(library_session_store(&c));
     s->searcher = library_searcher_use(c.searcher);
     s->caller = c.progress;
     s->progress = library_progress(&s->caller);
@@ -203,8 +224,49 @@ void drt_session_close(struct drt_session *session) {
     if (session) library_session_free(session);
 }
 
+/* Whether the session's retriever serves the config, too. */
+static bool library_session_same(const struct drt_session *s, const struct drt_session_config *c) {
+    return s->ready && !s->memory && c->memory == DRT_MEMORY_NONE && library_session_store(c) == s->store &&
+           c->searcher == s->searcher && c->self == s->self && c->corpus == s->corpus &&
+           c->continuation == s->continuation;
+}
+
+static enum status library_session_renew(struct drt_session *s, const struct drt_session_config *config) {
+    struct drt_session_config c;
+    TRY(library_take(&c, sizeof c, config, "struct drt_session_config"));
+    TRY(library_session_numbers(&c));
+    const bool same = library_session_same(s, &c);
+    struct drt_store *store = s->store;
+    struct drt_searcher *searcher = s->searcher;
+    if (!same) {
+        library_session_lock(s);
+        library_session_rest(s);
+        library_session_unlock(s);
+        s->store = library_store_use(library_session_store(&c));
+        s->searcher = library_searcher_use(c.searcher);
+        library_searcher_release(searcher);
+        library_store_release(store);
+    }
+    s->caller = c.progress;
+    s->progress = library_progress(&s->caller);
+    s->seconds = 0, s->ready = false;
+    library_session_lock(s);
+    enum status status = same ? STATUS_OK : library_session_sources(s, &c);
+    if (status == STATUS_OK) status = library_session_generation(s, &c);
+    /* what other calls read, which then fail by the generation's state */
+    if (!s->engine.of) engine_text_open(&s->engine, &s->model->engine, NULL, NULL);
+    library_session_unlock(s);
+    return status;
+}
+
+enum drt_status drt_session_renew(struct drt_session *session, const struct drt_session_config *config) {
+    LIBRARY_NEEDS(session);
+    return (enum drt_status)library_session_renew(session, config);
+}
+
 enum drt_status drt_session_reset(struct drt_session *session, uint64_t seed) {
     LIBRARY_NEEDS(session);
+    LIBRARY_CHECK(session->ready, "%s: the last drt_session_renew failed: renew or close the session", __func__);
     library_session_lock(session);
     if (session->provenance) library_provenance_reset(session->provenance);
     enum status status = generation_reset(session->generation, seed);
@@ -360,7 +422,7 @@ static enum status library_next(struct drt_session *s, struct drt_token *out) {
                               .position = token.position,
                               .text = token.text,
                               .bytes = token.bytes,
-                              .logprob = token.logprob,
+                              .logprob = s->no_logprob ? NAN : token.logprob,
                               .memory_share = (float)generation_memory_share(s->generation, token.id),
                               .alternatives = s->alternatives,
                               .n_alternatives = token.n_alternatives};

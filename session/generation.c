@@ -31,15 +31,20 @@ static enum status generation_sampler(struct generation *g, uint64_t seed) {
     sampler.banned = g->unspoken;
     sampler.n_banned = g->n_unspoken;
     sampler.seed = seed;
-    TRY(sampler_create(&g->sampler, &sampler, model->vocab_size));
+    if (g->sampler)
+        TRY(sampler_configure(g->sampler, &sampler));
+    else
+        TRY(sampler_create(&g->sampler, &sampler, model->vocab_size));
     return generation_picks_create(g, &sampler);
 }
 
-/* What belongs to one text. */
+/* What belongs to one text, in the memory of the text before it. */
 static enum status generation_begin(struct generation *g, uint64_t seed) {
+    memory_text_free(g->memory);
+    g->memory = NULL;
     TRY(generation_sampler(g, seed));
     if (g->config.memory) TRY(memory_text_create(&g->memory, &g->memory_config));
-    TRY(decoder_state_create(&g->state, g->config.engine->decoder, g->retriever));
+    TRY(decoder_state_renew(&g->state, g->config.engine->decoder, g->retriever));
     if (g->config.watch) decoder_state_watch(g->state, &g->watch);
     stop_text_reset(g->stop);
     g->has_logits = g->broken = g->ended = g->speaking = false;
@@ -49,27 +54,25 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     return STATUS_OK;
 }
 
-static void generation_finish(struct generation *g) {
-    decoder_state_free(g->state);
-    memory_text_free(g->memory);
-    picker_free(g->picker);
-    sampler_free(g->sampler);
-    g->picker = NULL;
-    g->state = NULL;
-    g->memory = NULL;
-    g->sampler = NULL;
-}
-
 static enum status generation_prepare(struct generation *g) {
     struct engine *e = g->config.engine;
     TRY(tokenizer_scratch_create(&g->scratch, e->model.tokenizer));
     TRY(generation_find_unspoken(g));
     TRY(logit_scan_create(&g->scan, e->model.config.vocab_size));
-    TRY(stop_text_create(&g->stop, g->config.stops, g->config.n_stops));
-    TRY(device_allocate_host(e->device, &g->logits, (size_t)e->model.config.vocab_size));
-    TRY(engine_retriever(&g->retriever, e, &g->config.retrieval));
-    if (g->retriever) chunk_retriever_reset(g->retriever, g->config.exclude_document, 0);
-    return generation_begin(g, g->config.sampler.seed);
+    return device_allocate_host(e->device, &g->logits, (size_t)e->model.config.vocab_size);
+}
+
+/* What the configuration names. */
+static enum status generation_configure(struct generation *g, const struct generation_config *config) {
+    g->config = *config;
+    if (config->memory) g->memory_config = *config->memory;
+    g->watch = config->watch ? *config->watch : (struct decoder_watch){0};
+    stop_text_free(g->stop);
+    g->stop = NULL;
+    TRY(stop_text_create(&g->stop, config->stops, config->n_stops));
+    if (!g->retriever) TRY(engine_retriever(&g->retriever, config->engine, &config->retrieval));
+    if (g->retriever) chunk_retriever_reset(g->retriever, config->exclude_document, 0);
+    return generation_begin(g, config->sampler.seed);
 }
 
 enum status generation_create(struct generation **out, const struct generation_config *config) {
@@ -77,9 +80,8 @@ enum status generation_create(struct generation **out, const struct generation_c
     assert(config->top >= 0 && config->top <= GENERATION_TOP_MAX);
     TRY(memory_allocate_zero(&g, 1));
     g->config = *config;
-    if (config->memory) g->memory_config = *config->memory;
-    if (config->watch) g->watch = *config->watch;
     enum status status = generation_prepare(g);
+    if (status == STATUS_OK) status = generation_configure(g, config);
     if (status != STATUS_OK) {
         generation_free(g);
         return status;
@@ -91,8 +93,10 @@ enum status generation_create(struct generation **out, const struct generation_c
 void generation_free(struct generation *g) {
     if (!g) return;
     struct device *dev = g->config.engine->device;
-    generation_finish(g);
-    engine_retriever_free(g->retriever);
+    decoder_state_free(g->state);
+    picker_free(g->picker);
+    sampler_free(g->sampler);
+    generation_rest(g);
     stop_text_free(g->stop);
     tokenizer_scratch_free(g->scratch);
     logit_scan_release(&g->scan);
@@ -107,8 +111,22 @@ void generation_free(struct generation *g) {
     memory_free(g);
 }
 
+void generation_rest(struct generation *g) {
+    memory_text_free(g->memory);
+    engine_retriever_free(g->retriever);
+    g->memory = NULL;
+    g->retriever = NULL;
+    g->broken = true;
+}
+
+enum status generation_renew(struct generation *g, const struct generation_config *config) {
+    assert(config->top >= 0 && config->top <= GENERATION_TOP_MAX);
+    enum status status = generation_configure(g, config);
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
 enum status generation_reset(struct generation *g, uint64_t seed) {
-    generation_finish(g);
     if (g->retriever) chunk_retriever_reset(g->retriever, g->config.exclude_document, 0);
     enum status status = generation_begin(g, seed);
     if (status != STATUS_OK) g->broken = true;
@@ -327,6 +345,7 @@ enum status generation_next(struct generation *g, struct generation_token *out) 
 }
 
 enum status generation_stop(struct generation *g, const char **text, size_t *bytes) {
+    if (!g->stop) return generation_check(g); /* a generation_renew failed */
     g->ended = true;
     TRY(generation_flush(g));
     stop_text_take(g->stop, text, bytes);
@@ -334,6 +353,7 @@ enum status generation_stop(struct generation *g, const char **text, size_t *byt
 }
 
 int64_t generation_tokens(const struct generation *g) {
+    if (!g->state) return 0; /* a generation_renew failed */
     const bool ahead = g->picker && picker_queued(g->picker) > 1;
     return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed);
 }

@@ -31,6 +31,13 @@ enum status generation_create(struct generation **out, const struct generation_c
 void generation_free(struct generation *g);               /* NULL is fine */
 /* Another text: nothing is left of this one but the cache of encoded chunks. */
 enum status generation_reset(struct generation *g, uint64_t seed);
+/* Frees what refers to a store, to a searcher or to a memory's configuration: the generation can then only be renewed
+ * or freed. */
+void generation_rest(struct generation *g);
+/* Another text with another configuration, of the same engine's model and device, as generation_create but in the
+ * memory of g. Unless generation_rest was called, `retrieval` must be as before, and its retriever is kept. After a
+ * failure the generation can only be renewed or freed. */
+enum status generation_renew(struct generation *g, const struct generation_config *config);
 
 struct generation_alternative { int32_t id; float logprob; };
 /* Log-probabilities of ids that are fed, each given the text before it; NaN for the first id of a text. */
@@ -62,10 +69,11 @@ struct generation_token {
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights. The next
  * generation_next of each then finds its logits computed; on a GPU it waits for its id, and the pass after that one is
- * queued already. On a CPU tokens have the same bits with and without it; on a GPU they have the same bits for any set
- * of generations, also of one, which is faster without it (decoder/batch/decoder_batch.h). All are of one decoder, each
- * given once. generation_next computes those that cannot be batched, have a token memory, or have ended. *computed:
- * number of those that were fed. If the retriever of one fails, its generation_next returns that failure. */
+ * queued already. On a GPU the first ids of generations that were just fed are picked together, too. On a CPU tokens
+ * have the same bits with and without it; on a GPU they have the same bits for any set of generations, also of one,
+ * which is faster without it (decoder/batch/decoder_batch.h). All are of one decoder, each given once. generation_next
+ * computes those that cannot be batched, have a token memory, or have ended. *computed: number of those that were fed.
+ * If the retriever of one fails, its generation_next returns that failure. */
 enum status generation_batch(struct generation *const *gs, int n, int *computed);
 /* Whether generation_next would only sample: it then uses nothing that generations share, and several threads may call
  * it for different generations at the same time. */

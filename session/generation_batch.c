@@ -14,11 +14,16 @@
 enum status generation_picks_create(struct generation *g, const struct sampler_config *sampler) {
     struct engine *e = g->config.engine;
     const int vocab = e->model.config.vocab_size;
-    if (e->device->shares_memory || g->watch.rows) return STATUS_OK;
+    g->now = 0, g->fed = g->alone = false;
+    if (e->device->shares_memory || g->watch.rows) {
+        picker_free(g->picker);
+        g->picker = NULL;
+        return STATUS_OK;
+    }
     for (int i = 0; i < GENERATION_BUFFERS; i++)
         if (!g->there[i]) TRY(device_allocate(e->device, &g->there[i], (size_t)vocab));
-    g->now = 0, g->fed = g->alone = false;
     g->latest = g->there[0];
+    if (g->picker) return picker_configure(g->picker);
     return picker_create(&g->picker, e->device, g->sampler, sampler, vocab);
 }
 
@@ -164,11 +169,18 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
 
 /* ---- batches ---- */
 
-/* Whether the generation has an id to feed that may be fed in company. A token memory reads more than logits of a pass.
- */
+/* Whether the generation's next id is one of the logits that a prompt left on the device. */
+static bool generation_batch_begins(const struct generation *g) {
+    return g->picker && !g->fed && g->pending < 0 && (g->has_logits || picker_queued(g->picker) > 0);
+}
+
+/* Whether the generation has an id to feed that may be fed in company, or a first id to pick in company. A token memory
+ * reads more than logits of a pass. */
 static bool generation_batch_takes(const struct generation *g) {
-    if (g->fed) return !g->broken && !g->ended;
-    return !g->broken && !g->ended && !g->memory && g->pending >= 0 && decoder_batch_takes(g->state);
+    if (g->broken || g->ended) return false;
+    if (g->fed) return true;
+    if (g->memory) return false;
+    return generation_batch_begins(g) || (g->pending >= 0 && decoder_batch_takes(g->state));
 }
 
 /* The failure of one generation is its own: generation_next reports it. */
@@ -288,10 +300,23 @@ static enum status generation_round_ahead(struct generation *const *gs, int n) {
     return status;
 }
 
+/* First ids are picked in one op, so that their passes join the pass ahead: no pass waits for them. */
+static void generation_batch_begin(struct generation *const *gs, int n) {
+    struct pick_row rows[DECODER_BATCH_MAX];
+    const struct engine *e = gs[0]->config.engine;
+    int picks = 0;
+    for (int i = 0; i < n; i++)
+        if (generation_batch_begins(gs[i]) && picker_queued(gs[i]->picker) == 0)
+            rows[picks++] = generation_pick_row(gs[i], gs[i]->latest);
+    if (picks > 0) e->device->ops->pick->rows(e->device, rows, picks, e->model.config.vocab_size);
+}
+
 static enum status generation_batch_there(struct generation *const *gs, int n, int *computed) {
     struct generation_round round = {.n = 0};
+    generation_batch_begin(gs, n);
     for (int i = 0; i < n; i++) {
         gs[i]->alone = false;
+        if (generation_batch_begins(gs[i])) continue;
         if (!gs[i]->fed) {
             round.g[round.n++] = gs[i];
             continue;

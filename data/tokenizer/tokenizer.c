@@ -92,13 +92,14 @@ enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struc
     struct tokenizer_scratch *s;
     TRY(memory_allocate_zero(&s, 1));
     s->tokenizer = t;
-    enum status status;
-    TRY_GOTO(status, bpe_words_create(s), out);
-    TRY_GOTO(status, regex_scratch_create(&s->regex), out);
     *out = s;
-out:
-    if (status != STATUS_OK) tokenizer_scratch_free(s);
-    return status;
+    return STATUS_OK;
+}
+
+/* What only encoding needs, at its first call: 4 MB, which a running text that only decodes does without. */
+static enum status scratch_prepare(struct tokenizer_scratch *s) {
+    if (!s->words) TRY(bpe_words_create(s));
+    return s->regex ? STATUS_OK : regex_scratch_create(&s->regex);
 }
 
 void tokenizer_scratch_free(struct tokenizer_scratch *s) {
@@ -145,6 +146,7 @@ enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch
     if (bytes > INT32_MAX / 4)
         return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d", bytes,
                     INT32_MAX / 4);
+    TRY(scratch_prepare(s));
     s->n_ids = 0;
     if (utf8_valid_prefix(text, bytes) != bytes) {
         uint64_t replaced;

@@ -22,6 +22,14 @@ struct picker {
     unsigned first, queued; /* the slot of the first queued pick is first % PICKER_SLOTS */
 };
 
+/* The ids that the penalty reads. */
+static enum status picker_allocate_seen(struct picker *p) {
+    const struct pick_rule rule = sampler_rule(p->sampler);
+    p->last = rule.repeat_last;
+    p->rows = rule.penalty != 1 ? rule.repeat_last + PICKER_SLOTS : 0;
+    return p->rows > 0 ? device_allocate(p->dev, &p->seen, (size_t)p->rows) : STATUS_OK;
+}
+
 static enum status picker_allocate(struct picker *p, const struct sampler_config *c, int vocab_size) {
     const size_t words = ((size_t)vocab_size + 31) / 32;
     uint32_t *banned = NULL;
@@ -32,7 +40,7 @@ static enum status picker_allocate(struct picker *p, const struct sampler_config
     assert(p->there);
     for (int i = 0; i < PICKER_SLOTS; i++)
         p->results[i].ticket = 0;
-    if (p->rows > 0) TRY(device_allocate(p->dev, &p->seen, (size_t)p->rows));
+    TRY(picker_allocate_seen(p));
     if (c->n_banned == 0) return STATUS_OK;
     TRY(device_allocate(p->dev, &p->banned, words));
     TRY(memory_allocate_zero(&banned, words));
@@ -46,11 +54,9 @@ static enum status picker_allocate(struct picker *p, const struct sampler_config
 enum status picker_create(struct picker **out, struct device *dev, const struct sampler *sampler,
                           const struct sampler_config *config, int vocab_size) {
     struct picker *p;
-    const struct pick_rule rule = sampler_rule(sampler);
     assert(!dev->shares_memory);
     TRY(memory_allocate_zero(&p, 1));
-    p->dev = dev, p->sampler = sampler, p->last = rule.repeat_last;
-    p->rows = rule.penalty != 1 ? rule.repeat_last + PICKER_SLOTS : 0;
+    p->dev = dev, p->sampler = sampler;
     enum status status = picker_allocate(p, config, vocab_size);
     if (status != STATUS_OK) {
         picker_free(p);
@@ -58,6 +64,14 @@ enum status picker_create(struct picker **out, struct device *dev, const struct 
     }
     *out = p;
     return STATUS_OK;
+}
+
+/* A dropped pick may still write a result: its ticket is an old one. */
+enum status picker_configure(struct picker *p) {
+    picker_drop(p);
+    device_release(p->dev, p->seen);
+    p->seen = NULL;
+    return picker_allocate_seen(p);
 }
 
 void picker_free(struct picker *p) {

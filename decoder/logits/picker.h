@@ -14,6 +14,8 @@ struct picker;
 enum status picker_create(struct picker **out, struct device *dev, const struct sampler *sampler,
                           const struct sampler_config *config, int vocab_size);
 void picker_free(struct picker *p);                       /* NULL is fine */
+/* After sampler_configure of its sampler: no pick is queued. After a failure it can only be configured or freed. */
+enum status picker_configure(struct picker *p);
 /* Drops queued picks. The ids join the list as in sampler_see, which follows this call. */
 void picker_see(struct picker *p, const int32_t *ids, int64_t n);
 

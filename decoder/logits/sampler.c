@@ -43,6 +43,11 @@ static int sampler_compare_ids(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
+static enum status sampler_allocate_seen(struct sampler *s) {
+    if (s->rule.penalty == 1) return STATUS_OK;
+    return memory_allocate(&s->seen, (size_t)s->config.repeat_last);
+}
+
 static enum status sampler_allocate(struct sampler *s, int vocab_size) {
     struct sampler_config *c = &s->config;
     TRY(memory_allocate_aligned(&s->candidates, LOGIT_BEST_MAX));
@@ -57,8 +62,7 @@ static enum status sampler_allocate(struct sampler *s, int vocab_size) {
         c->n_banned--;
     }
     TRY(logit_scan_create(&s->scan, vocab_size));
-    if (s->rule.penalty == 1) return STATUS_OK;
-    return memory_allocate(&s->seen, (size_t)c->repeat_last);
+    return sampler_allocate_seen(s);
 }
 
 static struct pick_rule sampler_make_rule(const struct sampler_config *c) {
@@ -87,6 +91,18 @@ enum status sampler_create(struct sampler **out, const struct sampler_config *co
     }
     *out = s;
     return STATUS_OK;
+}
+
+enum status sampler_configure(struct sampler *s, const struct sampler_config *config) {
+    const int64_t n_banned = s->config.n_banned;
+    TRY(sampler_check_config(config));
+    memory_free(s->seen);
+    s->seen = NULL;
+    s->config = *config;
+    s->config.banned = s->banned;
+    s->config.n_banned = n_banned;
+    s->rule = sampler_make_rule(config);
+    return sampler_allocate_seen(s);
 }
 
 void sampler_free(struct sampler *s) {

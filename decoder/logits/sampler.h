@@ -26,6 +26,9 @@ struct sampler_config {
 struct sampler;
 enum status sampler_create(struct sampler **out, const struct sampler_config *config, int vocab_size);
 void sampler_free(struct sampler *s);
+/* Begins again as sampler_create does, with the same vocabulary and banned ids; `banned` is not read. After a failure
+ * the sampler can only be configured or freed. */
+enum status sampler_configure(struct sampler *s, const struct sampler_config *config);
 /* Ids of the text so far, for the penalty; sampler_pick adds its result itself. */
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n);
 int32_t sampler_pick(struct sampler *s, const float *logits);

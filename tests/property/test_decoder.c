@@ -5,6 +5,7 @@
  * 0.1, and the tolerance is 1e-4 of their spread. */
 #include "base/rng.h"
 #include "decoder/batch/decoder_batch.h"
+#include "decoder/decoder_internal.h"
 #include "encoder/encoder.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/model_fixture.h"
@@ -265,6 +266,32 @@ static void check_turns(const struct model *m, const struct variant *v, struct d
         free_result(&expected[t]), free_result(&mixed[t]);
 }
 
+/* A state that had another text gives the bits of a new one, whatever is left in its ring. */
+static void check_renewed(const struct model *m, const struct variant *v, struct device *dev) {
+    int32_t ids[2][LENGTH], targets[LENGTH];
+    struct result expected = make_result(), again = make_result();
+    struct machine a;
+    struct rng rng = rng_make(1, 2);
+    for (int t = 0; t < 2; t++)
+        make_ids(ids[t], targets, test_seed() + 20 + (uint64_t)t);
+    start(&a, m, v, dev, 63, 2);
+    feed(&a, &expected, ids[0], targets, 0, &rng);
+    if (a.retriever) chunk_retriever_reset(a.retriever, -1, 0);
+    decoder_state_free(a.state);
+    CHECK_OK(decoder_state_create(&a.state, a.decoder, a.retriever));
+    feed(&a, &again, ids[1], targets, 70, &rng);
+    if (a.retriever) chunk_retriever_reset(a.retriever, -1, 0);
+    for (int i = 0; i < model_config_layers(&m->config); i++)
+        memset(a.state->rings[i].both.data, 0xff, mat_bytes(a.state->rings[i].both)); /* NaN */
+    CHECK_OK(decoder_state_renew(&a.state, a.decoder, a.retriever));
+    CHECK_EQ(decoder_state_tokens(a.state), 0);
+    feed(&a, &again, ids[0], targets, 0, &rng);
+    CHECK(memcmp(again.logits, expected.logits, (size_t)LENGTH * VOCAB * sizeof(float)) == 0);
+    CHECK(memcmp(again.nll, expected.nll, LENGTH * sizeof(float)) == 0);
+    stop(&a);
+    free_result(&expected), free_result(&again);
+}
+
 /* Retrieval must change the logits of these models, or the checks above do not test it. */
 static void check_retrieval_matters(const struct model *m, const struct variant *v, struct device *dev) {
     int32_t ids[LENGTH], targets[LENGTH];
@@ -461,6 +488,7 @@ int main(int argc, char **argv) {
         check_cuts(&m, v, dev, test_seed() + 100 + i);
         check_threads(&m, v);
         check_turns(&m, v, dev);
+        check_renewed(&m, v, dev);
         if (v->retrieval) check_retrieval_matters(&m, v, dev);
         check_batched(&m, v, dev, NO_COPY);
         check_i8(&m, v, dev);

@@ -34,6 +34,7 @@ static enum status work(struct generate_state *r, bool *interrupted, const char 
     double start = clock_seconds();
     TRY(generation_encode(r->generation, &ids, &n, prompt, prompt_bytes));
     TRY(generation_feed(r->generation, ids, n, NULL));
+    TRY(device_sync(r->engine->device)); /* for the prompt's time */
     r->prompt = take_times(r, start, n);
     if (r->options->echo) TRY(printer_put(&r->printer, prompt, prompt_bytes));
     start = clock_seconds();

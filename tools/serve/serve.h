@@ -1,10 +1,11 @@
 /* serve.h -- declarations for all parts of drt-serve: the options, the model with its store, and one request that is
  * being answered (a job).
  *
- * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and writes answers
- * (serve_http.c); one thread computes (serve_queue.c); one watches connections (serve_connections.c). A job passes from
- * the HTTP thread to the computing thread and back through its lock. Helper threads may take the steps of a batch's
- * jobs, each those of one job at a time. */
+ * Threads: the main thread waits for signals; one thread of the HTTP library reads requests and sends answers
+ * (serve_http.c); one thread computes (serve_queue.c); one writes what was computed as JSON (serve_writer.c); one
+ * watches connections (serve_connections.c). A job passes from the HTTP thread to the computing thread, to the writing
+ * thread and back through its locks. Helper threads may take the steps of a batch's jobs, each those of one job at a
+ * time. */
 #pragma once
 #include "tools/serve/serve_metrics.h"
 #include "tools/serve/wire/reply.h"
@@ -58,15 +59,30 @@ void serve_model_close(struct serve_model *m);            /* a zeroed struct is 
 /* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 
-/* serve_warm.c: on a GPU, what the first requests would wait for. Before other threads use the model. */
-void serve_warm(const struct serve_model *m);
+/* ---- serve_sessions.c: sessions that are used again; only the computing thread uses them while it runs ---- */
+struct serve_idle_session { struct drt_session *session; int kind; };
+struct serve_sessions { struct serve_idle_session *idle; int64_t n, most; bool caches; };
+enum status serve_sessions_create(struct serve_sessions *s, int64_t most, bool gpu);
+void serve_sessions_free(struct serve_sessions *s);       /* a zeroed struct is fine */
+/* kind: of the retrieval, RETRIEVAL_NONE without one; a session is best used again for the same kind. */
+enum drt_status serve_session_open(struct drt_session **out, struct serve_sessions *s, struct drt_model *model,
+                                   const struct drt_session_config *config, int kind);
+/* memory: it has a token memory. NULL is fine. */
+void serve_session_close(struct serve_sessions *s, struct drt_session *session, int kind, bool memory);
 
 struct serve_queue;
+struct serve_writer;
+struct serve;
+/* serve_warm.c: on a GPU, what the first requests would wait for. Before other threads use the model. */
+void serve_warm(struct serve *serve);
+
 struct serve {
     struct serve_options options;
     struct serve_model model;
     struct metrics *metrics;
+    struct serve_sessions sessions;
     struct serve_queue *queue;
+    struct serve_writer *writer;         /* of the queue */
     struct request_limits limits;
     char key[NETWORK_KEY_MAX];             /* "": none */
     enum retrieval_source source;        /* of requests that do not name one */

@@ -17,8 +17,21 @@ void choice_free(struct choice *c) {
     *c = (struct choice){0};
 }
 
-void choice_written(struct choice *c) {
+static void choice_written(struct choice *c) {
     c->bytes = c->n_tokens = c->n_alternatives = c->n_records = c->n_neighbours = 0;
+}
+
+/* Both keep memory; `last` is of the one that grows. */
+void choice_take(struct choice *to, struct choice *from) {
+    const struct choice old = *to;
+    *to = *from;
+    to->last = old.last, to->n_last = old.n_last, to->last_capacity = old.last_capacity;
+    from->text = old.text, from->text_capacity = old.text_capacity;
+    from->tokens = old.tokens, from->tokens_capacity = old.tokens_capacity;
+    from->alternatives = old.alternatives, from->alternatives_capacity = old.alternatives_capacity;
+    from->records = old.records, from->records_capacity = old.records_capacity;
+    from->neighbours = old.neighbours, from->neighbours_capacity = old.neighbours_capacity;
+    choice_written(from);
 }
 
 void choice_begin(struct choice *c, int index) {

@@ -1,5 +1,5 @@
-/* serve_choice.h -- the part of a completion that is not written yet, as a "choice" of OpenAI's API. Only the computing
- * thread uses it. Offsets count characters of the answer's text. Neighbours are those that a token could read. */
+/* serve_choice.h -- the part of a completion that is not written yet, as a "choice" of OpenAI's API. One thread
+ * uses it at a time. Offsets count characters of the answer's text. Neighbours are those that a token could read. */
 #pragma once
 #include "tools/serve/serve.h"
 
@@ -21,7 +21,7 @@ struct choice {
 };
 void choice_free(struct choice *c);
 void choice_begin(struct choice *c, int index);           /* starts another text */
-void choice_written(struct choice *c);                    /* discards the written part */
+void choice_take(struct choice *to, struct choice *from); /* what is not written yet; the rest of `to` is discarded */
 enum status choice_text(struct choice *c, const char *text, size_t bytes);
 enum status choice_scored(struct choice *c, struct serve_model *m, int32_t id, float logprob,
                           const struct drt_alternative *alternatives, int n);

@@ -1,5 +1,8 @@
 /* serve_completion.c -- computes a completion in steps: a pass of a prompt, or one token. The answer to a request does
- * not depend on other requests: each prompt has its own session, and its passes always have the same ids. */
+ * not depend on other requests: each prompt has its own session, and its passes always have the same ids.
+ *
+ * The computing thread adds tokens to `choice`. The thread of serve_writer.c takes what is there and writes it: an
+ * event has one token, or more if that thread is late. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "tools/serve/serve_choice.h"
@@ -16,25 +19,51 @@ enum {
     ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is not a stream, checked before its next choice */
 };
 
+/* Of the prompt that was computed last. */
+struct completion_times {
+    double queue, prompt, generate;
+    bool known; /* info is set */
+    struct drt_session_info info;
+};
 struct completion {
     struct drt_session *session;
-    struct choice choice;
+    int kind; /* of the session: serve_session_open */
+    bool memory;
+    pthread_mutex_t lock; /* protects the members below, up to the next empty line */
+    struct choice choice; /* what is not written yet */
+    bool event, ended;    /* there is an event to write; the answer ends after it */
+    const char *finish;   /* the choice ends for this reason; NULL: it continues */
+    struct completion_times times;
+
+    pthread_mutex_t writing; /* locked before `lock`; a thread that writes holds it, for the members below */
+    struct choice written;
     struct reply reply;
+
     int prompt; /* index of the current prompt */
     bool begun; /* whether the current prompt has begun */
     size_t fed; /* number of its ids that were fed */
     double start, last_token, prompt_seconds, generate_seconds;
     int64_t created;
     char id[32];
-    bool first_token;
+    bool first_token, prepared; /* prepared: a batch computed the next token */
 };
 
 void completion_free(struct completion *c) {
     if (!c) return;
-    drt_session_close(c->session);
+    drt_session_close(c->session); /* NULL after completion_close */
     choice_free(&c->choice);
+    choice_free(&c->written);
     reply_close(&c->reply);
+    pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->writing);
     memory_free(c);
+}
+
+void completion_close(struct serve *serve, struct job *job) {
+    struct completion *c = job->work;
+    if (!c) return;
+    serve_session_close(&serve->sessions, c->session, c->kind, c->memory);
+    c->session = NULL;
 }
 
 static enum retrieval_source completion_source(const struct serve *serve, const struct completion_request *r) {
@@ -79,8 +108,11 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
         .continuation = corpus ? (int)r->continuation : 0,
+        .no_logprob = r->logprobs < 0,
     };
-    return serve_status(drt_session_open(&c->session, m->model, &config));
+    c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
+    c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 8 | config.continuation << 16;
+    return serve_status(serve_session_open(&c->session, &serve->sessions, m->model, &config, c->kind));
 }
 
 static enum status completion_begin(struct serve *serve, struct job *job) {
@@ -88,6 +120,8 @@ static enum status completion_begin(struct serve *serve, struct job *job) {
     uint64_t id = 0;
     TRY(memory_allocate_zero(&c, 1));
     job->work = c;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->writing, NULL);
     TRY(reply_open(&c->reply));
     if (getrandom(&id, sizeof id, 0) != (ssize_t)sizeof id) return fail_errno("a random number");
     snprintf(c->id, sizeof c->id, "cmpl-%016" PRIx64, id);
@@ -98,7 +132,9 @@ static enum status completion_begin(struct serve *serve, struct job *job) {
     c->choice.retrieval = c->choice.show > 0;
     job->queued = c->start - job->submitted;
     metrics_observe(serve->metrics, METRICS_QUEUE_SECONDS, job->queued);
-    return completion_open(serve, job, c);
+    enum status status = completion_open(serve, job, c);
+    metrics_spend(serve->metrics, METRICS_STAGE_OPEN, clock_seconds() - c->start);
+    return status;
 }
 
 /* ---- the answer ---- */
@@ -130,53 +166,52 @@ static void completion_usage(struct json_writer *w, const struct job *job) {
     json_write_object_end(w);
 }
 
-static void completion_timings(struct completion *c, const struct job *job) {
+static void completion_timings(struct completion *c, const struct completion_times *t) {
     struct json_writer *w = &c->reply.json;
-    struct drt_session_info info = {.size = sizeof info};
     json_write_key(w, "timings");
     json_write_object(w);
     const struct {
         const char *name;
         double seconds;
-    } own[] = {{"queue_seconds", c->start - job->submitted},
-               {"prompt_seconds", c->prompt_seconds},
-               {"generate_seconds", c->generate_seconds}};
+    } own[] = {{"queue_seconds", t->queue}, {"prompt_seconds", t->prompt}, {"generate_seconds", t->generate}};
     for (size_t i = 0; i < ARRAY_LEN(own); i++) {
         json_write_key(w, own[i].name);
         json_write_double(w, own[i].seconds);
     }
-    if (drt_session_info(c->session, &info) == DRT_OK) {
+    if (t->known) {
         json_write_key(w, "search_seconds");
-        json_write_double(w, info.search_seconds);
+        json_write_double(w, t->info.search_seconds);
         json_write_key(w, "read_seconds");
-        json_write_double(w, info.read_seconds);
+        json_write_double(w, t->info.read_seconds);
         json_write_key(w, "encode_seconds");
-        json_write_double(w, info.encode_seconds);
+        json_write_double(w, t->info.encode_seconds);
         json_write_key(w, "searched_by");
-        json_write_string(w, info.searched_by);
+        json_write_string(w, t->info.searched_by);
     }
     json_write_object_end(w);
 }
 
-/* Writes one event of a stream: the contents of the choice. */
-static enum status completion_event(struct serve *serve, struct job *job, struct completion *c, const char *finish) {
+/* Writes one event of a stream: the contents of `written`. */
+static enum status completion_event(struct serve *serve, struct job *job, const char *finish,
+                                    const struct completion_times *times) {
+    struct completion *c = job->work;
     struct json_writer *w = &c->reply.json;
     reply_event_begin(&c->reply);
     completion_head(c, serve);
-    choice_write(&c->choice, &serve->model, &c->reply, finish);
+    choice_write(&c->written, &serve->model, &c->reply, finish);
     json_write_array_end(w);
     if (job->completion.include_usage) {
         json_write_key(w, "usage");
         json_write_null(w);
     }
-    if (finish) completion_timings(c, job);
+    if (finish) completion_timings(c, times);
     json_write_object_end(w);
-    choice_written(&c->choice);
     TRY(reply_event_end(&c->reply));
     return job_put(job, &c->reply);
 }
 
-static enum status completion_end(struct serve *serve, struct job *job, struct completion *c) {
+static enum status completion_end(struct serve *serve, struct job *job, const struct completion_times *times) {
+    struct completion *c = job->work;
     struct json_writer *w = &c->reply.json;
     if (job->completion.stream && job->completion.include_usage) {
         reply_event_begin(&c->reply);
@@ -185,7 +220,7 @@ static enum status completion_end(struct serve *serve, struct job *job, struct c
     if (!job->completion.stream || job->completion.include_usage) {
         json_write_array_end(w);
         completion_usage(w, job);
-        if (!job->completion.stream) completion_timings(c, job);
+        if (!job->completion.stream) completion_timings(c, times);
         json_write_object_end(w);
     }
     if (job->completion.stream) {
@@ -197,22 +232,72 @@ static enum status completion_end(struct serve *serve, struct job *job, struct c
     return STATUS_OK;
 }
 
+/* Writes a choice of an answer that is not a stream. */
+static enum status completion_whole(struct serve *serve, struct job *job, const char *finish) {
+    struct completion *c = job->work;
+    const int done = c->written.index + 1, all = job->completion.n_prompts;
+    choice_write(&c->written, &serve->model, &c->reply, finish);
+    TRY(reply_flush(&c->reply));
+    if (c->reply.bytes <= ANSWER_MAX || done == all) return STATUS_OK;
+    return fail(STATUS_INVALID, "the answer has more than %d bytes after %d of %d prompts: send fewer at once",
+                ANSWER_MAX, done, all);
+}
+
+/* Call it with `writing` held. */
+static enum status completion_write_news(struct serve *serve, struct job *job) {
+    struct completion *c = job->work;
+    struct completion_times times;
+    pthread_mutex_lock(&c->lock);
+    const bool news = c->event || c->finish, ended = c->ended;
+    const char *finish = c->finish;
+    if (news) choice_take(&c->written, &c->choice);
+    times = c->times;
+    c->event = c->ended = false;
+    c->finish = NULL;
+    pthread_mutex_unlock(&c->lock);
+    if (news && job->completion.stream)
+        TRY(completion_event(serve, job, finish, &times));
+    else if (news)
+        TRY(completion_whole(serve, job, finish));
+    return ended ? completion_end(serve, job, &times) : STATUS_OK;
+}
+
+enum status completion_write(struct serve *serve, struct job *job) {
+    struct completion *c = job->work;
+    if (!c) return STATUS_OK;
+    pthread_mutex_lock(&c->writing);
+    const double start = clock_seconds();
+    enum status status = completion_write_news(serve, job);
+    metrics_spend(serve->metrics, METRICS_STAGE_TEXT, clock_seconds() - start);
+    pthread_mutex_unlock(&c->writing);
+    return status;
+}
+
 /* ---- steps ---- */
 
-static enum status completion_finish_choice(struct serve *serve, struct job *job, struct completion *c,
-                                            const char *finish) {
-    if (job->completion.stream) {
-        TRY(completion_event(serve, job, c, finish));
-    } else {
-        choice_write(&c->choice, &serve->model, &c->reply, finish);
-        choice_written(&c->choice);
-        TRY(reply_flush(&c->reply));
-        if (c->reply.bytes > ANSWER_MAX && c->prompt + 1 < job->completion.n_prompts)
-            return fail(STATUS_INVALID, "the answer has more than %d bytes after %d of %d prompts: send fewer at once",
-                        ANSWER_MAX, c->prompt + 1, job->completion.n_prompts);
+/* What follows an addition to the choice. finish NULL: it continues. The last choice ends the answer. */
+static enum status completion_added(struct serve *serve, struct job *job, struct completion *c, const char *finish) {
+    struct completion_times times = {.queue = c->start - job->submitted,
+                                     .prompt = c->prompt_seconds,
+                                     .generate = c->generate_seconds,
+                                     .info = {.size = sizeof times.info}};
+    if (finish) {
+        times.known = drt_session_info(c->session, &times.info) == DRT_OK;
+        c->prompt++;
+        c->begun = false;
     }
-    c->prompt++;
-    c->begun = false;
+    const bool ended = c->prompt == job->completion.n_prompts;
+    pthread_mutex_lock(&c->lock);
+    const bool news = c->choice.bytes || c->choice.n_tokens || c->choice.n_records;
+    c->event = c->event || (job->completion.stream && news);
+    c->finish = finish;
+    if (finish) c->times = times;
+    c->ended = ended;
+    const bool write = c->event || finish;
+    pthread_mutex_unlock(&c->lock);
+    /* The next choice uses the same memory. */
+    if (finish && !ended) return completion_write(serve, job);
+    if (write) serve_writer_add(serve->writer, job);
     return STATUS_OK;
 }
 
@@ -240,24 +325,34 @@ static enum status completion_feed(struct serve *serve, struct job *job, struct 
     TRY(serve_status(
         drt_session_feed_ids(c->session, ids, (int64_t)n, scored ? &scores : NULL, scored ? r->logprobs : 0)));
     enum status status = STATUS_OK;
+    pthread_mutex_lock(&c->lock);
     for (size_t i = 0; scored && status == STATUS_OK && i < n; i++)
         status = choice_scored(&c->choice, &serve->model, ids[i], scores->logprob[i],
                                scores->top ? scores->alternatives + i * (size_t)scores->top : NULL, scores->top);
+    pthread_mutex_unlock(&c->lock);
     drt_free(scores);
     TRY(status);
     c->fed += n;
     job->prompt_tokens += (int64_t)n;
     metrics_add(serve->metrics, METRICS_PROMPT_TOKENS, (int64_t)n);
     if (c->fed < all) return STATUS_OK;
-    if (r->echo) TRY(completion_echo(serve, job, c));
-    if (r->max_tokens == 0) return completion_finish_choice(serve, job, c, "length");
-    return r->echo && r->stream ? completion_event(serve, job, c, NULL) : STATUS_OK;
+    if (r->echo) {
+        pthread_mutex_lock(&c->lock);
+        status = completion_echo(serve, job, c);
+        pthread_mutex_unlock(&c->lock);
+        TRY(status);
+    }
+    if (r->max_tokens == 0) return completion_added(serve, job, c, "length");
+    return r->echo && r->stream ? completion_added(serve, job, c, NULL) : STATUS_OK;
 }
 
 static enum status completion_next(struct serve *serve, struct job *job, struct completion *c) {
     struct drt_token token = {.size = sizeof token};
+    const double start = clock_seconds();
     TRY(serve_status(drt_session_next(c->session, &token)));
     double now = clock_seconds();
+    metrics_spend(serve->metrics, c->prepared ? METRICS_STAGE_PICK : METRICS_STAGE_ALONE, now - start);
+    c->prepared = false;
     if (!c->first_token)
         metrics_observe(serve->metrics, METRICS_FIRST_TOKEN_SECONDS, now - job->submitted);
     else
@@ -266,11 +361,13 @@ static enum status completion_next(struct serve *serve, struct job *job, struct 
     c->last_token = now;
     job->tokens++;
     metrics_add(serve->metrics, METRICS_TOKENS, 1);
-    TRY(choice_generated(&c->choice, &serve->model, &token));
+    pthread_mutex_lock(&c->lock);
+    enum status status = choice_generated(&c->choice, &serve->model, &token);
+    pthread_mutex_unlock(&c->lock);
+    TRY(status);
     if (token.end != DRT_END_NONE)
-        return completion_finish_choice(serve, job, c, token.end == DRT_END_LENGTH ? "length" : "stop");
-    bool news = c->choice.bytes || c->choice.n_tokens || c->choice.n_records;
-    return job->completion.stream && news ? completion_event(serve, job, c, NULL) : STATUS_OK;
+        return completion_added(serve, job, c, token.end == DRT_END_LENGTH ? "length" : "stop");
+    return job->completion.stream ? completion_added(serve, job, c, NULL) : STATUS_OK;
 }
 
 static enum status completion_work(struct serve *serve, struct job *job, bool *done) {
@@ -282,19 +379,29 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
     double start = clock_seconds();
     if (!c->begun) {
         if (c->prompt > 0) TRY(serve_status(drt_session_reset(c->session, job->completion.seed)));
+        pthread_mutex_lock(&c->lock);
         choice_begin(&c->choice, c->prompt);
+        pthread_mutex_unlock(&c->lock);
         c->begun = true;
         c->fed = 0;
     }
     const bool feeding = c->fed < job->n_prompt_ids[c->prompt];
     TRY(feeding ? completion_feed(serve, job, c) : completion_next(serve, job, c));
-    *(feeding ? &c->prompt_seconds : &c->generate_seconds) += clock_seconds() - start;
+    const double seconds = clock_seconds() - start;
+    *(feeding ? &c->prompt_seconds : &c->generate_seconds) += seconds;
+    if (feeding) metrics_spend(serve->metrics, METRICS_STAGE_PROMPT, seconds);
     *done = c->prompt == job->completion.n_prompts;
-    return *done ? completion_end(serve, job, c) : STATUS_OK;
+    return STATUS_OK;
 }
 
 static bool completion_waits(struct job *job) {
-    return job->completion.stream && job_unsent(job) > UNSENT_MAX;
+    struct completion *c = job->work;
+    if (!job->completion.stream || !c) return false;
+    pthread_mutex_lock(&c->lock);
+    const size_t held = c->choice.bytes + c->choice.n_tokens * sizeof *c->choice.tokens +
+                        c->choice.n_neighbours * sizeof *c->choice.neighbours;
+    pthread_mutex_unlock(&c->lock);
+    return held + job_unsent(job) > UNSENT_MAX;
 }
 
 struct drt_session *completion_session(const struct serve *serve, struct job *job) {
@@ -304,19 +411,26 @@ struct drt_session *completion_session(const struct serve *serve, struct job *jo
     return c->session;
 }
 
-void completion_spent(struct job *job, double seconds) {
+void completion_prepared(struct job *job, double seconds) {
     job->work->generate_seconds += seconds;
+    job->work->prepared = true;
+}
+
+/* After what is computed already. */
+static void completion_fail(struct serve *serve, struct job *job, int status, const char *message) {
+    (void)completion_write(serve, job);
+    job_fail(job, status, message);
 }
 
 enum completion_step completion_step(struct serve *serve, struct job *job) {
     bool done = false;
     if (job_cancelled(serve, job)) {
         metrics_add(serve->metrics, METRICS_CANCELLED, 1);
-        job_fail(job, 503, "the request was cancelled");
+        completion_fail(serve, job, 503, "the request was cancelled");
         return COMPLETION_DONE;
     }
     if (clock_seconds() > job->deadline) {
-        job_fail(job, 504, "the request took longer than this server allows (--request-seconds)");
+        completion_fail(serve, job, 504, "the request took longer than this server allows (--request-seconds)");
         return COMPLETION_DONE;
     }
     if (completion_waits(job)) return COMPLETION_PAUSED;
@@ -324,7 +438,9 @@ enum completion_step completion_step(struct serve *serve, struct job *job) {
     if (status != STATUS_OK) {
         /* a 404 would be wrong: a missing file is not a path that the client named */
         int code = serve_http_status(status);
-        job_fail(job, code == 404 ? 400 : code, status_message());
+        char message[1024];
+        snprintf(message, sizeof message, "%s", status_message());
+        completion_fail(serve, job, code == 404 ? 400 : code, message);
         return COMPLETION_DONE;
     }
     return done ? COMPLETION_DONE : COMPLETION_MORE;

@@ -67,6 +67,10 @@ enum status job_put(struct job *job, struct reply *reply) {
 
 void job_finish(struct job *job, int status, struct reply *reply) {
     pthread_mutex_lock(&job->lock);
+    if (job->finished) {
+        pthread_mutex_unlock(&job->lock);
+        return;
+    }
     if (reply && job_append(job, reply) != STATUS_OK && !job->started) status = 500;
     if (!job->started) job->status = status;
     job->started = job->finished = true;
@@ -81,9 +85,13 @@ void job_fail(struct job *job, int status, const char *message) {
         return;
     }
     pthread_mutex_lock(&job->lock);
-    bool event = job->started && job->streams;
+    const bool event = job->started && job->streams, finished = job->finished;
     if (!event) job->streams = false;
     pthread_mutex_unlock(&job->lock);
+    if (finished) {
+        reply_close(&reply);
+        return;
+    }
     if (event) reply_event_begin(&reply);
     reply_error(&reply, status, message, NULL, NULL);
     enum status flushed = event ? reply_event_end(&reply) : reply_flush(&reply);

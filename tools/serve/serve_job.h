@@ -26,15 +26,16 @@ struct job {
 
     int64_t prompt_tokens, tokens;       /* the HTTP thread reads these after `finished` */
     double queued;                       /* seconds before it was begun; read in the same way */
-    struct completion *work;             /* used by the computing thread */
+    struct completion *work;             /* made by the computing thread */
     struct job *next;
+    struct job *next_written; bool is_listed;             /* of serve_writer.c */
     atomic_int references;
 };
 enum status job_create(struct job **out, enum endpoint kind);
 void job_release(struct job *job);                        /* the last reference frees it; NULL is fine */
-/* Adds the next part of a stream. The contents of `reply` are moved. Only the computing thread calls it. */
+/* Adds the next part of a stream. The contents of `reply` are moved. One thread at a time. */
 enum status job_put(struct job *job, struct reply *reply);
-/* Adds the whole answer, or the last part of a stream. */
+/* Adds the whole answer, or the last part of a stream. Nothing is added after that. */
 void job_finish(struct job *job, int status, struct reply *reply);
 /* Adds an error object. If a stream has begun, it is the stream's last event. */
 void job_fail(struct job *job, int status, const char *message);
@@ -56,9 +57,20 @@ enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
 enum completion_step completion_step(struct serve *serve, struct job *job);
 /* Returns the session if its next step is a token; NULL: the next step is another one. */
 struct drt_session *completion_session(const struct serve *serve, struct job *job);
-/* Adds the time of a batch that contained this completion. */
-void completion_spent(struct job *job, double seconds);
+/* A batch that took so long has computed the completion's next token. */
+void completion_prepared(struct job *job, double seconds);
+/* Ends the use of its session; on the computing thread. */
+void completion_close(struct serve *serve, struct job *job);
 void completion_free(struct completion *c);               /* NULL is fine */
+/* Writes what was computed and not written yet; any thread, more than one at a time. */
+enum status completion_write(struct serve *serve, struct job *job);
+
+/* ---- serve_writer.c: a thread that writes answers, so that the computing thread does not ---- */
+enum status serve_writer_create(struct serve_writer **out, struct serve *serve);
+/* The job has something to write; serve_writer_wake follows once several were added. It takes a reference. */
+void serve_writer_add(struct serve_writer *w, struct job *job);
+void serve_writer_wake(struct serve_writer *w);
+void serve_writer_free(struct serve_writer *w);           /* writes all and ends the thread; NULL is fine */
 
 /* ---- serve_lookup.c: search and documents, on the computing thread ---- */
 void lookup_run(struct serve *serve, struct job *job);

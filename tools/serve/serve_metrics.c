@@ -23,7 +23,10 @@ struct metrics {
     uint64_t requests[ENDPOINTS][CODES];
     int64_t counters[METRICS_COUNTERS];
     struct histogram histograms[METRICS_HISTOGRAMS];
+    double stages[METRICS_STAGES];
 };
+static const char *const stage_names[METRICS_STAGES] = {"wait", "open",  "prompt", "batch",
+                                                        "pick", "alone", "lookup", "text"};
 static const struct {
     const char *name, *help;
     const double *bounds;
@@ -69,6 +72,12 @@ void metrics_request(struct metrics *m, enum endpoint endpoint, int status) {
 void metrics_add(struct metrics *m, enum metrics_counter counter, int64_t n) {
     pthread_mutex_lock(&m->lock);
     m->counters[counter] += n;
+    pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_spend(struct metrics *m, enum metrics_stage stage, double spent) {
+    pthread_mutex_lock(&m->lock);
+    m->stages[stage] += spent;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -119,6 +128,10 @@ void metrics_write(struct metrics *m, struct reply *reply, const struct metrics_
         metrics_head(file, counter_names[i].name, counter_names[i].help, "counter");
         fprintf(file, "%s %" PRId64 "\n", counter_names[i].name, m->counters[i]);
     }
+    metrics_head(file, "drt_stage_seconds_total", "Time of the computing thread by stage; text: of the writing thread.",
+                 "counter");
+    for (int i = 0; i < METRICS_STAGES; i++)
+        fprintf(file, "drt_stage_seconds_total{stage=\"%s\"} %.6f\n", stage_names[i], m->stages[i]);
     for (int i = 0; i < METRICS_HISTOGRAMS; i++)
         metrics_histogram_write(file, &m->histograms[i], (enum metrics_histogram)i);
     pthread_mutex_unlock(&m->lock);

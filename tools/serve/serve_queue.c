@@ -57,10 +57,9 @@ static void queue_sweep(struct serve_queue *q, struct job_list *gone) {
     q->waiting = kept;
 }
 
-static void queue_end_job(struct job *job) {
-    /* frees the session's memory at once, and not only after the client has read the answer */
-    completion_free(job->work);
-    job->work = NULL;
+/* The session is free at once, and not only after the client has read the answer. */
+static void queue_end_job(struct serve *serve, struct job *job) {
+    completion_close(serve, job);
     job_release(job);
 }
 
@@ -90,8 +89,9 @@ static int64_t queue_batch(struct serve_queue *q, int64_t from, int *taken) {
         return end;
     if (together > 1) metrics_observe(q->serve->metrics, METRICS_BATCH_SESSIONS, together);
     const double seconds = clock_seconds() - start;
+    metrics_spend(q->serve->metrics, METRICS_STAGE_BATCH, seconds);
     for (int i = 0; i < n; i++)
-        completion_spent(q->active[q->batched[i]], seconds);
+        completion_prepared(q->active[q->batched[i]], seconds);
     return end;
 }
 
@@ -111,6 +111,7 @@ static bool queue_round(struct serve_queue *q) {
         int taken = 0;
         end = queue_batch(q, i, &taken);
         threads_for(q->samplers, taken, 1, queue_steps, q);
+        serve_writer_wake(q->serve->writer);
         for (int64_t j = i, next = 0; j < end; j++) {
             const bool stepped = next < taken && q->batched[next] == j;
             if (stepped)
@@ -119,12 +120,13 @@ static bool queue_round(struct serve_queue *q) {
                 q->steps[j] = completion_step(q->serve, q->active[j]);
             progress = progress || q->steps[j] != COMPLETION_PAUSED;
             if (q->steps[j] == COMPLETION_DONE)
-                queue_end_job(q->active[j]);
+                queue_end_job(q->serve, q->active[j]);
             else
                 q->active[kept++] = q->active[j];
         }
     }
     q->n_active = kept;
+    serve_writer_wake(q->serve->writer);
     return progress;
 }
 
@@ -154,7 +156,9 @@ static void *queue_thread(void *context) {
         struct job_list gone = {0}, lookups = {0};
         pthread_mutex_lock(&q->lock);
         q->running = q->n_active;
+        const double start = clock_seconds();
         queue_wait(q, !progress);
+        metrics_spend(q->serve->metrics, METRICS_STAGE_WAIT, clock_seconds() - start);
         if (q->ending && q->n_active == 0 && !q->waiting.first && !q->lookups.first) break;
         queue_sweep(q, &gone);
         while (q->n_active < q->serve->options.sessions && q->waiting.first)
@@ -165,15 +169,17 @@ static void *queue_thread(void *context) {
         pthread_mutex_unlock(&q->lock);
         for (struct job *job; (job = job_list_take(&gone));) {
             (void)completion_step(q->serve, job); /* ends the job, which is cancelled or late */
-            queue_end_job(job);
+            queue_end_job(q->serve, job);
         }
+        const double looked = clock_seconds();
         for (struct job *job; (job = job_list_take(&lookups));) {
             if (job_cancelled(q->serve, job))
                 job_fail(job, 503, "the request was cancelled");
             else
                 lookup_run(q->serve, job);
-            queue_end_job(job);
+            queue_end_job(q->serve, job);
         }
+        metrics_spend(q->serve->metrics, METRICS_STAGE_LOOKUP, clock_seconds() - looked);
         progress = queue_round(q);
     }
     pthread_mutex_unlock(&q->lock);
@@ -181,6 +187,8 @@ static void *queue_thread(void *context) {
 }
 
 static void queue_release(struct serve_queue *q) {
+    serve_writer_free(q->serve->writer);
+    q->serve->writer = NULL;
     threads_free(q->samplers);
     memory_free(q->active);
     memory_free(q->batch);
@@ -207,6 +215,7 @@ enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
     if (status == STATUS_OK) status = memory_allocate(&q->batched, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = memory_allocate(&q->steps, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = queue_samplers(q);
+    if (status == STATUS_OK) status = serve_writer_create(&serve->writer, serve);
     if (status == STATUS_OK && !threads_start(&q->thread, queue_thread, q))
         status = fail(STATUS_NO_MEMORY, "the computing thread cannot be started");
     if (status != STATUS_OK) {

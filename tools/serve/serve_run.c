@@ -38,8 +38,10 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
     TRY_GOTO(status, metrics_create(&serve->metrics), out);
     TRY_GOTO(status, serve_model_open(&serve->model, o), out);
     serve->limits.vocab_size = serve->model.info.vocab_size;
-    if (serve->options.sessions == 0) serve->options.sessions = strcmp(serve->model.info.device, "cuda") == 0 ? 32 : 8;
-    serve_warm(&serve->model);
+    const bool gpu = strcmp(serve->model.info.device, "cuda") == 0;
+    if (serve->options.sessions == 0) serve->options.sessions = gpu ? 32 : 8;
+    TRY_GOTO(status, serve_sessions_create(&serve->sessions, serve->options.sessions, gpu), out);
+    serve_warm(serve);
     TRY_GOTO(status, serve_queue_create(&serve->queue, serve), out);
     TRY_GOTO(status, serve_http_open(&http, serve, &port), out);
     if (o->port_file) TRY_GOTO(status, network_port_write(o->port_file, port), out);
@@ -54,6 +56,7 @@ out:
     serve_queue_free(serve->queue);
     serve_http_close(http);
     if (status == STATUS_OK) serve_log("stopped", "stopped");
+    serve_sessions_free(&serve->sessions);
     serve_model_close(&serve->model);
     metrics_free(serve->metrics);
     return status;

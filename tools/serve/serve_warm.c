@@ -1,16 +1,23 @@
-/* serve_warm.c -- before the first request to a GPU: sessions are opened, generate some tokens and are closed again. So
- * the driver has loaded the kernels, passes of each size are recorded, and the memory of sessions is there to be used
- * again: each of these takes the driver milliseconds. A failure is left to the requests, which report it. */
+/* serve_warm.c -- before the first request to a GPU: sessions are opened and generate some tokens; requests then use
+ * them. So the driver has loaded the kernels, passes of each size are recorded, and sessions have their memory: each of
+ * these takes the driver milliseconds. A failure is left to the requests, which report it. */
 #include "tools/serve/serve.h"
 
 #include <string.h>
 
 enum { WARM_SESSIONS = 64, WARM_PROMPT = 80, WARM_ROUNDS = 5 };
 
+static bool warm_self(const struct serve_model *m) {
+    return strcmp(m->options->retrieval, "self") == 0 || strcmp(m->options->retrieval, "both") == 0;
+}
+
 static bool warm_open(struct drt_session **out, const struct serve_model *m, int number) {
-    const bool self = strcmp(m->options->retrieval, "self") == 0 || strcmp(m->options->retrieval, "both") == 0;
-    const struct drt_session_config config = {
-        .size = sizeof config, .self = self, .temperature = 0.8F, .top_p = 0.95F, .ignore_eos = true};
+    const struct drt_session_config config = {.size = sizeof config,
+                                              .self = warm_self(m),
+                                              .temperature = 0.8F,
+                                              .top_p = 0.95F,
+                                              .ignore_eos = true,
+                                              .no_logprob = true};
     static const int32_t ids[WARM_PROMPT];
     struct drt_token token = {.size = sizeof token};
     if (drt_session_open(out, m->model, &config) != DRT_OK) return false;
@@ -30,7 +37,8 @@ static bool warm_rounds(struct drt_session *const *sessions, int n, bool togethe
     return true;
 }
 
-void serve_warm(const struct serve_model *m) {
+void serve_warm(struct serve *serve) {
+    const struct serve_model *m = &serve->model;
     struct drt_session *sessions[WARM_SESSIONS] = {NULL};
     const int n = m->options->sessions < WARM_SESSIONS ? (int)m->options->sessions : WARM_SESSIONS;
     bool good = strcmp(m->info.device, "cuda") == 0;
@@ -41,5 +49,5 @@ void serve_warm(const struct serve_model *m) {
     for (int size = 8; good && size / 2 < n && size <= WARM_SESSIONS; size *= 2)
         good = warm_rounds(sessions, size < n ? size : n, true);
     for (int i = 0; i < n; i++)
-        drt_session_close(sessions[i]);
+        serve_session_close(&serve->sessions, sessions[i], warm_self(m) ? RETRIEVAL_SELF : RETRIEVAL_NONE, false);
 }

@@ -44,13 +44,18 @@ static void read_plain(struct decoder *decoder) {
 static void passages_run(const struct model_config *config, const struct weights *weights, int threads, bool rounds) {
     struct device *device;
     struct decoder *decoder;
-    struct decoder_passages *in_float, *in_bf16;
+    struct decoder_passages *in_float, *in_bf16, *same, *longer;
     CHECK_OK(device_open(&device, "cpu", threads));
     if (!rounds) device_cpu_without_bf16(device);
     rounds = device->ops->matmul->rounds(device);
     CHECK_OK(decoder_create(&decoder, device, config, weights, 0));
     CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, true));
     CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, false));
+    CHECK_OK(decoder_passages_create(&same, decoder, LENGTH, false));
+    CHECK_OK(decoder_passages_create(&longer, decoder, LENGTH / 2, false));
+    CHECK(same == in_float && longer != in_float && in_bf16 != in_float);
+    decoder_passages_free(same);
+    decoder_passages_free(longer);
     if (threads == 1) {
         read_plain(decoder);
         encode(exact, in_float, 0);

@@ -195,6 +195,7 @@ static const struct member members[] = {
     AT(drt_session_config, top, 136, 4),
     AT(drt_session_config, progress, 144, 24),
     AT(drt_session_config, continuation, 168, 4),
+    AT(drt_session_config, no_logprob, 172, 1),
     AT(drt_alternative, id, 0, 4),
     AT(drt_alternative, logprob, 4, 4),
     AT(drt_scores, n, 0, 8),

@@ -17,6 +17,10 @@ struct record {
     size_t bytes;
 };
 
+/* Sessions that have ended, which `begin` renews. */
+static struct drt_session *idle[SESSIONS];
+static int n_idle;
+
 /* Session i: its sources, its sampling, its prompt, its length. */
 static struct drt_session *begin(int i) {
     const struct drt_session_config config = {.size = sizeof config,
@@ -33,9 +37,12 @@ static struct drt_session *begin(int i) {
                                               .ignore_eos = i % 2 == 0,
                                               .top = i % 4};
     char text[4096];
-    struct drt_session *s = NULL;
+    struct drt_session *s = n_idle > 0 ? idle[--n_idle] : NULL;
     library_text(text, 60 + i);
-    CALL_OK(drt_session_open(&s, w.model, &config));
+    if (s)
+        CALL_OK(drt_session_renew(s, &config));
+    else
+        CALL_OK(drt_session_open(&s, w.model, &config));
     CALL_OK(drt_session_feed(s, text, 20 + 40 * (size_t)i, NULL, 0));
     return s;
 }
@@ -100,10 +107,48 @@ static void rounds(struct threads *pool) {
             ended++;
             CALL_OK(drt_session_prepare(&r.all[i], 1, &c)); /* ended: skipped */
             CHECK_EQ(c, 0);
-            drt_session_close(r.all[i]);
+            idle[n_idle++] = r.all[i];
         }
     }
     CHECK(computed > tokens * 8 / 10);
+}
+
+/* One session for all texts, in any order, also after a renewal that failed and one without a log-probability. */
+static void renewed(void) {
+    struct drt_session *s = idle[--n_idle];
+    struct drt_token t = {.size = sizeof t};
+    static struct record again;
+    for (int k = 0; k < 2 * SESSIONS; k++) {
+        const int i = k * 7 % SESSIONS;
+        struct drt_session_config wrong = {.size = sizeof wrong, .corpus = true};
+        if (k % 3 == 0) {
+            CALL_FAILS(drt_session_renew(s, &wrong), DRT_INVALID, "needs a store");
+            CALL_FAILS(drt_session_reset(s, 1), DRT_INVALID, "drt_session_renew failed");
+            CALL_FAILS(drt_session_next(s, &t), DRT_INVALID, "reset");
+            CALL_FAILS(drt_session_feed(s, "a", 1, NULL, 0), DRT_INVALID, "reset");
+            struct drt_session_info info = {.size = sizeof info};
+            CALL_OK(drt_session_info(s, &info));
+            CALL_OK(drt_session_prepare(&s, 1, NULL));
+            wrong = (struct drt_session_config){.size = sizeof wrong, .temperature = -1};
+            CALL_FAILS(drt_session_renew(s, &wrong), DRT_INVALID, "temperature");
+        }
+        idle[n_idle++] = s;
+        CHECK(begin(i) == s);
+        memset(&again, 0, sizeof again);
+        while (next(s, &again))
+            continue;
+        CHECK(memcmp(&alone[i], &again, sizeof again) == 0);
+    }
+    struct drt_session_config config = {.size = sizeof config, .no_logprob = true, .top = 1};
+    CALL_FAILS(drt_session_renew(s, &config), DRT_INVALID, "no_logprob");
+    config.top = 0;
+    CALL_OK(drt_session_renew(s, &config));
+    CALL_OK(drt_session_feed(s, "the river", 9, NULL, 0));
+    CALL_OK(drt_session_next(s, &t));
+    CHECK(isnan(t.logprob) && t.n_alternatives == 0);
+    CALL_OK(drt_session_renew(s, NULL));
+    CALL_FAILS(drt_session_renew(NULL, NULL), DRT_INVALID, "session is NULL");
+    drt_session_close(s);
 }
 
 static void misused(void) {
@@ -154,6 +199,9 @@ int main(int argc, char **argv) {
             CHECK(memcmp(&alone[i], &together[i], sizeof alone[i]) == 0);
     }
     threads_free(pool);
+    renewed();
+    while (n_idle > 0)
+        drt_session_close(idle[--n_idle]);
     misused();
     library_world_close(&w);
     return test_done();

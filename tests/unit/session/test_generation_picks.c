@@ -49,12 +49,49 @@ static void counts(void) {
         generation_free(g[t]);
 }
 
+/* Two texts run; others are fed and join the next round: neither takes a pass beside the round's own, and their first
+ * ids are those that they get alone. */
+static void joins(void) {
+    enum { N = 5, ROUNDS = 12 };
+    struct generation *g[N];
+    struct generation_token token;
+    int computed, n = 0;
+    for (; n < 2; n++) {
+        g[n] = make(&samplers[n], false, 0, -1, true);
+        CHECK_OK(generation_feed(g[n], ids, 10 + n, NULL));
+    }
+    const int64_t passes = plain_passes, steps = plain_steps;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round >= 3 && n < N) {
+            g[n] = make(&samplers[n], false, 0, -1, true);
+            CHECK_OK(generation_feed(g[n], ids, 10 + n, NULL));
+            n++;
+        }
+        CHECK_OK(generation_batch(g, n, &computed));
+        for (int t = 0; t < n; t++) {
+            CHECK(generation_has_next(g[t]) && picker_queued(g[t]->picker) == 2);
+            CHECK_OK(generation_next(g[t], &token));
+            if (t < 2 || round != t + 1) continue; /* not its first id */
+            struct generation *alone = make(&samplers[t], false, 0, -1, false);
+            const int32_t id = token.id;
+            CHECK_OK(generation_feed(alone, ids, 10 + t, NULL));
+            CHECK_OK(generation_next(alone, &token));
+            CHECK_EQ(token.id, id);
+            generation_free(alone);
+        }
+    }
+    CHECK(n == N && plain_passes - passes == ROUNDS && plain_steps == steps);
+    for (int t = 0; t < N; t++)
+        generation_free(g[t]);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     for (int base = 1; base >= 0; base--) {
         open_engine(base);
         check_model(base);
         if (base) counts();
+        if (base) joins();
         engine.device->shares_memory = true; /* as when its weights were opened */
         engine_close(&engine);
     }

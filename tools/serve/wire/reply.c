@@ -4,6 +4,7 @@
 #include "data/tokenizer/utf8.h"
 
 #include <errno.h>
+#include <stdio_ext.h>
 #include <string.h>
 
 enum status reply_add(struct reply *r, const void *data, size_t bytes) {
@@ -24,6 +25,7 @@ enum status reply_open(struct reply *r) {
     *r = (struct reply){0};
     r->file = fopencookie(r, "w", functions);
     if (!r->file) return fail_errno("a buffer for an answer");
+    (void)__fsetlocking(r->file, FSETLOCKING_BYCALLER); /* JSON is written character by character */
     json_write_open(&r->json, r->file, 0);
     return STATUS_OK;
 }
