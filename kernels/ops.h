@@ -13,6 +13,7 @@
 #include "kernels/landmark/landmark_attention.h"
 #include "kernels/pointwise/norm.h"
 #include "kernels/memory/next_token.h"
+#include "kernels/memory/packed_keys.h"
 #include "kernels/pick/pick.h"
 #include "kernels/search/ivf_scan.h"
 #include "kernels/lexical/lexical_scan.h"
@@ -38,6 +39,7 @@ struct ops {
     const struct lexical_scan_ops *lexical_scan;
     const struct token_memory_ops *token_memory;
     const struct next_token_ops *next_token;
+    const struct packed_keys_ops *packed_keys;
     const struct pick_ops *pick;
     const struct bert_ops *bert;
     const struct state_gate_ops *state_gate;

@@ -18,6 +18,7 @@ const struct ops ops_cpu = {
     .lexical_scan = &lexical_scan_cpu,
     .token_memory = &token_memory_cpu,
     .next_token = &next_token_cpu,
+    .packed_keys = &packed_keys_cpu,
     .pick = &pick_cpu,
     .bert = &bert_cpu,
     .state_gate = &state_gate_cpu,

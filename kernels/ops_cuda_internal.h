@@ -18,6 +18,7 @@ extern const struct ivf_scan_ops ivf_scan_cuda;
 extern const struct lexical_scan_ops lexical_scan_cuda;
 extern const struct token_memory_ops token_memory_cuda;
 extern const struct next_token_ops next_token_cuda;
+extern const struct packed_keys_ops packed_keys_cuda;
 extern const struct pick_ops pick_cuda;
 extern const struct bert_ops bert_cuda;
 extern const struct state_gate_ops state_gate_cuda;

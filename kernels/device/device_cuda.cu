@@ -28,6 +28,7 @@ static const struct ops ops_cuda = {
     .lexical_scan = &lexical_scan_cuda,
     .token_memory = &token_memory_cuda,
     .next_token = &next_token_cuda,
+    .packed_keys = &packed_keys_cuda,
     .pick = &pick_cuda,
     .bert = &bert_cuda,
     .state_gate = &state_gate_cuda,

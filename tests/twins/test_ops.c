@@ -28,6 +28,7 @@ static const struct {
     FAMILY(landmark_attention),
     FAMILY(lexical_scan),
     FAMILY(next_token),
+    FAMILY(packed_keys),
     FAMILY(pick),
 };
 
@@ -56,6 +57,7 @@ static const struct {
     {"landmark_attention", 3},
     {"lexical_scan", 1},
     {"next_token", 1},
+    {"packed_keys", 2},
     {"pick", 1},
 };
 

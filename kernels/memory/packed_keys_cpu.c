@@ -1,0 +1,97 @@
+/* packed_keys_cpu.c -- the CPU twin: a task takes some rows; a row as float32 is in the worker's scratch. Loops have no
+ * conversion that keeps a compiler from vectors. */
+#include "base/half.h"
+#include "kernels/device/device_internal.h"
+#include "kernels/memory/packed_keys.h"
+#include "kernels/memory/token_memory.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { SHARE = 64 /* rows that a thread takes at a time */ };
+
+struct packed_task {
+    struct device *dev;
+    struct mat keys;
+    float *square, *scale_out;
+    int8_t *code_out;
+    const int8_t *code;
+    const float *scale, *offset;
+    const int32_t *to;
+};
+
+static float *packed_row(const struct packed_task *t, int worker) {
+    return device_scratch(t->dev, worker);
+}
+
+/* The row's differences from the offset; returns the greatest absolute one, or NaN if one is not finite. */
+static float packed_differences(float *row, const struct packed_task *t, int64_t r) {
+    const struct mat k = t->keys;
+    const uint16_t *half = (const uint16_t *)k.data + r * k.stride;
+    if (k.type == DTYPE_F32) memcpy(row, mat_row(k, r), (size_t)k.cols * sizeof *row);
+    if (k.type == DTYPE_BF16) half_from_bf16_row(row, half, (size_t)k.cols);
+    if (k.type == DTYPE_F16) half_from_f16_row(row, half, (size_t)k.cols);
+    float largest = 0, lost = 0; /* lost: NaN if a difference is not finite */
+    for (int64_t j = 0; j < k.cols; j++) {
+        row[j] -= t->offset[j];
+        const float size = fabsf(row[j]);
+        largest = size > largest ? size : largest;
+        lost += row[j] - row[j];
+    }
+    return largest + lost;
+}
+
+static void packed_pack_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct packed_task *t = context;
+    const int64_t m = t->keys.cols;
+    const float shift = 12582912.0F; /* 1.5 * 2^23: a sum with it is rounded to an integer */
+    float *row = packed_row(t, worker);
+    for (int64_t r = begin; r < end; r++) {
+        const float scale = packed_differences(row, t, r) / 127;
+        int8_t *code = t->code_out + r * m;
+        t->scale_out[r] = scale;
+        if (!(scale > 0)) {
+            memset(code, 0, (size_t)m);
+            continue;
+        }
+        for (int64_t j = 0; j < m; j++) {
+            float x = row[j] / scale; /* beyond 127 only if scale is below the normal numbers */
+            x = x > 127 ? 127 : x < -127 ? -127 : x;
+            code[j] = (int8_t)((x + shift) - shift);
+        }
+    }
+}
+
+static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, struct mat keys, const float *offset) {
+    assert(keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    struct packed_task t = {.dev = dev, .keys = keys, .offset = offset, .code_out = code, .scale_out = scale};
+    threads_for(dev->threads, keys.rows, SHARE, packed_pack_rows, &t);
+}
+
+static void packed_unpack_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct packed_task *t = context;
+    const struct mat k = t->keys;
+    for (int64_t r = begin; r < end; r++) {
+        const int64_t to = t->to[r];
+        if (to < 0) continue;
+        assert(to < k.rows);
+        float *row = k.type == DTYPE_F32 ? mat_row(k, to) : packed_row(t, worker);
+        uint16_t *half = (uint16_t *)k.data + to * k.stride;
+        const int8_t *code = t->code + r * k.cols;
+        for (int64_t j = 0; j < k.cols; j++)
+            row[j] = fmaf(t->scale[r], (float)code[j], t->offset[j]);
+        if (k.type == DTYPE_BF16) half_to_bf16_row(half, row, (size_t)k.cols);
+        if (k.type == DTYPE_F16) half_to_f16_row(half, row, (size_t)k.cols);
+        token_memory_cpu.squares(device_worker(t->dev, worker), t->square + to, mat_rows(k, to, 1));
+    }
+}
+
+static void packed_keys_unpack(struct device *dev, struct mat keys, float *square, const int8_t *code,
+                               const float *scale, const float *offset, const int32_t *to, int64_t n) {
+    assert(keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
+    struct packed_task t = {
+        .dev = dev, .keys = keys, .square = square, .code = code, .scale = scale, .offset = offset, .to = to};
+    threads_for(dev->threads, n, SHARE, packed_unpack_rows, &t);
+}
+
+const struct packed_keys_ops packed_keys_cpu = {.pack = packed_keys_pack, .unpack = packed_keys_unpack};

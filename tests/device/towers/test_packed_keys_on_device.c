@@ -1,0 +1,78 @@
+/* test_packed_keys_on_device.c -- keys in 8 bits a number on a GPU: codes, scales and keys have the bits of the CPU
+ * twin, whose test has plain loops; squares have those of token_memory_ops.squares. */
+#include "tests/device/on_device.h"
+
+static void check_pack(struct device *cpu, enum dtype type, int64_t n, int64_t m) {
+    float *keys = normals(n * m, 3, type), *offset = normals(m, 2, type), *scale = zeros(n, 4);
+    int8_t *code = zeros(n * m, 1), *got = zeros(n * m, 1);
+    memcpy(keys + m, offset, (size_t)m * sizeof *keys); /* scale 0 */
+    keys[2 * m] = INFINITY, keys[3 * m + m - 1] = NAN;
+    cpu->ops->packed_keys->pack(cpu, code, scale, mat_f32(keys, n, m), offset);
+    for (int64_t pad = 0; pad < 8; pad += 5) {
+        struct mat there = put(keys, type, n, m, pad, pad > 0);
+        int8_t *code_there = put_bytes(got, (size_t)(n * m));
+        float *scale_there = put_bytes(offset, (size_t)(m > n ? m : n) * sizeof *offset);
+        gpu->ops->packed_keys->pack(gpu, code_there, scale_there, there, put_bytes(offset, (size_t)m * sizeof *offset));
+        float *scales = take_floats(scale_there, n);
+        device_download(gpu, got, code_there, (size_t)(n * m));
+        CHECK_OK(device_sync(gpu));
+        CHECK(memcmp(got, code, (size_t)(n * m)) == 0);
+        for (int64_t r = 0; r < n; r++)
+            CHECK(r == 2 || r == 3 ? isnan(scales[r]) : scales[r] == scale[r]);
+        free(scales);
+        drop_all();
+    }
+    free(keys), free(offset), free(scale), free(code), free(got);
+}
+
+static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t m) {
+    const int64_t slots = n + 20;
+    float *scale = normals(n, 0.1f, DTYPE_F32), *offset = normals(m, 2, DTYPE_F32), *keys = normals(slots * m, 1, type);
+    int8_t *code = zeros(n * m, 1);
+    int32_t *to = zeros(n, 4);
+    for (int64_t i = 0; i < n * m; i++)
+        code[i] = (int8_t)((int)rng_below(&on_rng, 255) - 127);
+    for (int64_t r = 0; r < n; r++)
+        to[r] = r % 5 == 2 ? -1 : (int32_t)(slots - 1 - r);
+    struct mat want = mat_dense(malloc((size_t)(slots * m) * 4), type, slots, m);
+    for (int64_t i = 0; i < slots * m; i++)
+        put_number((char *)want.data + i * dtype_bytes(type), keys[i], type);
+    float *none = zeros(slots, 4);
+    cpu->ops->packed_keys->unpack(cpu, want, none, code, scale, offset, to, n);
+    for (int64_t pad = 0; pad < 8; pad += 5) {
+        struct mat there = put(keys, type, slots, m, pad, pad > 0);
+        for (int64_t r = 0; r < slots; r++)
+            none[r] = -1;
+        float *square = put_bytes(none, (size_t)slots * 4), *again = put_bytes(none, (size_t)slots * 4);
+        gpu->ops->packed_keys->unpack(gpu, there, square, put_bytes(code, (size_t)(n * m)),
+                                      put_bytes(scale, (size_t)n * 4), put_bytes(offset, (size_t)m * 4),
+                                      put_bytes(to, (size_t)n * 4), n);
+        gpu->ops->token_memory->squares(gpu, again, there);
+        float *got = take(there), *squares = take_floats(square, slots), *same = take_floats(again, slots);
+        for (int64_t s = 0; s < slots; s++) {
+            const int64_t r = slots - 1 - s;
+            CHECK(squares[s] == (r < n && to[r] >= 0 ? same[s] : -1));
+            for (int64_t j = 0; j < m; j++)
+                CHECK(got[s * m + j] == take_number((char *)want.data + (s * m + j) * dtype_bytes(type), type));
+        }
+        free(got), free(squares), free(same);
+        drop_all();
+    }
+    free(scale), free(offset), free(keys), free(code), free(to), free(want.data), free(none);
+}
+
+int main(int argc, char **argv) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    struct device *cpu;
+    on_device_open(argc, argv);
+    CHECK_OK(device_open(&cpu, "cpu", 1));
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        check_pack(cpu, types[t], 77, 128);
+        check_unpack(cpu, types[t], 77, 128);
+        check_pack(cpu, types[t], 9, 37);
+        check_unpack(cpu, types[t], 9, 37);
+    }
+    if (!on_short) check_pack(cpu, DTYPE_BF16, 20000, 64), check_unpack(cpu, DTYPE_BF16, 20000, 64);
+    device_close(cpu);
+    return on_device_close();
+}
