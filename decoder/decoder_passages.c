@@ -44,7 +44,7 @@ static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
                                              .gate_up = packed_next(d->dev, p, &used, w->gate_up),
                                              .down = packed_next(d->dev, p, &used, w->down)};
     }
-    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->scratch.key_proj);
+    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->weights.key_proj);
     return used;
 }
 
@@ -91,7 +91,7 @@ struct decoder_passages {
     void *memory;
     int32_t *ids, *ids_there; /* [threads][batch*positions] */
     struct passages_workspace *workspaces;
-    struct mat staged; /* [REPLAY_PASSAGES*length, d]: keys of a replay; data NULL: not needed */
+    void *staged;                                       /* keys of a replay; NULL: not needed */
     struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer */
     int replay_layer;
 };
@@ -140,8 +140,8 @@ enum status decoder_passages_create(struct decoder_passages **out, struct decode
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
     TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
     TRY_GOTO(s, device_allocate(d->dev, &p->ids_there, (size_t)p->threads * numbers), failed);
-    p->staged = mat_dense(NULL, d->type, REPLAY_PASSAGES * length, d->config.hidden);
-    if (!d->dev->shares_memory) TRY_GOTO(s, device_allocate(d->dev, &p->staged.data, mat_bytes(p->staged)), failed);
+    size_t staged = (size_t)(REPLAY_PASSAGES * length * d->config.hidden * dtype_bytes(d->type));
+    if (!d->dev->shares_memory) TRY_GOTO(s, device_allocate(d->dev, &p->staged, staged), failed);
     for (int i = 0; i < p->threads; i++) {
         p->workspaces[i].ids = p->ids + (size_t)i * numbers;
         p->workspaces[i].ids_there = p->ids_there + (size_t)i * numbers;
@@ -163,7 +163,7 @@ static void passages_drop_replays(struct decoder_passages *p) {
 void decoder_passages_free(struct decoder_passages *p) {
     if (!p) return;
     passages_drop_replays(p);
-    device_release(p->decoder->dev, p->staged.data);
+    device_release(p->decoder->dev, p->staged);
     device_release(p->decoder->dev, p->memory);
     device_release(p->decoder->dev, p->ids_there);
     memory_free(p->ids);
@@ -248,15 +248,16 @@ static void passages_mlp(const struct passages_job *b, struct mat x, int layer) 
     passages_product(b, x, gate, w->down, packed.down, true);
 }
 
-/* Makes keys as decoder_keys_make does, with this batch's device. */
+/* Makes keys as decoder_keys_make does, with this batch's device. Packed weights have no rows of zeros. */
 static void passages_keys(const struct passages_job *b, struct mat keys, struct mat x, int key_layer) {
     const struct decoder *d = b->p->decoder;
-    const bool projected = d->weights.key_proj.data && key_layer == d->config.memory_layer;
+    const bool projected = decoder_projection(d, key_layer).data != NULL;
     struct mat state = projected ? mat_rows(b->w->norm, 0, x.rows) : keys;
     passages_norm(b->dev, state, x, d->weights.layers[key_layer - 1].post_norm, d->config.rms_eps);
-    assert(!projected || keys.cols == d->config.hidden);
+    const bool packed = b->p->packed && keys.cols == d->config.memory_size;
     if (projected)
-        passages_product(b, keys, state, d->scratch.key_proj, b->p->packed ? b->p->packed->key_proj : NULL, false);
+        passages_product(b, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols),
+                         packed ? b->p->packed->key_proj : NULL, false);
 }
 
 static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
@@ -282,11 +283,17 @@ struct passages_repeated {
     int64_t n;
 };
 
+/* Keys of n passages, of the size that layer replay_layer has. */
+static struct mat passages_staged(const struct decoder_passages *p, int64_t n) {
+    const struct decoder *d = p->decoder;
+    return mat_dense(p->staged, d->type, n * p->length, model_config_key_size(&d->config, p->replay_layer));
+}
+
 static void passages_body(void *context, struct device *dev) {
     const struct passages_repeated *r = context;
     struct decoder_passages *p = r->job->p;
     assert(dev == r->job->dev);
-    passages_compute(r->job, mat_rows(p->staged, 0, r->n * p->length), p->replay_layer, r->n);
+    passages_compute(r->job, passages_staged(p, r->n), p->replay_layer, r->n);
 }
 
 /* A recording has fixed arguments, so keys go through p->staged. */
@@ -295,7 +302,7 @@ static void passages_replay(const struct passages_job *b, struct mat keys, int k
     if (p->replay_layer != key_layer) passages_drop_replays(p);
     p->replay_layer = key_layer;
     device_replay_run(b->dev, &p->replays[n], passages_body, &(struct passages_repeated){b, n});
-    device_copy_rows(b->dev, keys, mat_rows(p->staged, 0, n * p->length));
+    device_copy_rows(b->dev, keys, passages_staged(p, n));
 }
 
 /* ---- all passages of a call ---- */
@@ -314,7 +321,8 @@ static void passages_some(const struct passages_task *t, const struct passages_j
         part = end - i < t->p->batch ? end - i : t->p->batch;
         keys = mat_rows(t->keys, i * length, part * length);
         passages_stage(b, t->ids + i * length, part);
-        if (t->p->staged.data && part <= REPLAY_PASSAGES)
+        if (t->p->staged && part <= REPLAY_PASSAGES &&
+            keys.cols == model_config_key_size(&t->p->decoder->config, t->key_layer))
             passages_replay(b, keys, t->key_layer, part);
         else
             passages_compute(b, keys, t->key_layer, part);
@@ -330,7 +338,7 @@ static void passages_range(void *context, int64_t begin, int64_t end, int worker
 void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     enum { TIMES = 3 }; /* op by op, recorded, launched */
     struct device *dev = p->decoder->dev;
-    if (!p->staged.data) return;
+    if (!p->staged) return;
     const struct passages_job job = {p, dev, &p->workspaces[0]};
     if (p->replay_layer != key_layer) passages_drop_replays(p);
     p->replay_layer = key_layer;
@@ -350,6 +358,8 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
     struct passages_task t = {p, keys, ids, key_layer};
     assert(key_layer >= 1 && key_layer <= model_config_layers(&p->decoder->config));
     assert(keys.rows == n * p->length && keys.type == p->decoder->type);
+    assert(keys.cols == p->decoder->config.hidden ||
+           keys.cols == model_config_key_size(&p->decoder->config, key_layer));
     int64_t rest = n % p->threads, even = 2 * rest <= p->threads ? n - rest : n;
     if (!dev->shares_memory) even = 0;
     int64_t grain = (even + p->threads - 1) / p->threads;
@@ -360,11 +370,11 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
 
 /* ---- of a pass ---- */
 
-void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer) {
+static void decoder_keys_make(struct decoder *d, const struct decoder_pass *p, struct mat keys, struct mat x) {
     const struct ops *ops = d->dev->ops;
-    bool projected = d->weights.key_proj.data && layer + 1 == d->config.memory_layer;
-    struct mat state = projected ? mat_rows(scratch, 0, x.rows) : keys;
-    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[layer].post_norm,
+    const bool projected = !p->states && decoder_projection(d, p->key_layer).data;
+    struct mat state = projected ? mat_rows(d->scratch.key, 0, x.rows) : keys;
+    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[p->key_layer - 1].post_norm,
                        d->config.rms_eps);
     assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
     if (projected) ops->matmul->forward(d->dev, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols), false);
@@ -380,6 +390,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
             run++;
         int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
-        decoder_keys_make(d, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n), d->scratch.key, layer);
+        decoder_keys_make(d, p, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n));
     }
 }

@@ -19,6 +19,7 @@ void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
  * calls of decoder_passages_encode with these numbers do it. key_layer: that of these calls. */
 void decoder_passages_prepare(struct decoder_passages *p, int key_layer);
 
-/* Writes keys [n*length, d], dense device memory in the weights' type: the key states of layer key_layer (from 1) at
- * ids [n*length] (negative: padding, whose keys are finite numbers). */
+/* Writes keys [n*length, model_config_key_size], dense device memory in the weights' type: the key states of layer
+ * key_layer (from 1) at ids [n*length] (negative: padding, whose keys are finite numbers). With `hidden` columns a
+ * projection is followed by zeros, which takes longer. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids, int64_t n);

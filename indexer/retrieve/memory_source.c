@@ -55,7 +55,8 @@ static enum status memory_source_pool(struct memory_source *m) {
     while (size < 2 * (uint64_t)m->slots)
         size *= 2;
     m->table_mask = size - 1;
-    m->keys = mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, c->model->hidden);
+    m->keys =
+        mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, model_config_key_size(c->model, c->key_layer));
     TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
     TRY(device_allocate(dev, &m->value, rows));
     TRY(device_allocate(dev, &m->square, rows));

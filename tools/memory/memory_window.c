@@ -45,7 +45,8 @@ static enum status window_allocate(struct memory_window *w) {
     struct engine *e = w->config.engine;
     struct device *dev = e->device;
     size_t n = (size_t)w->config.context;
-    w->keys = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
+    w->keys = mat_dense(NULL, decoder_type(e->decoder), w->config.context,
+                        model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
     TRY(memory_allocate(&w->next, n));
     TRY(device_allocate(dev, &w->next_there, n));
