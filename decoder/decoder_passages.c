@@ -289,7 +289,7 @@ static void passages_mlp(const struct passages_job *b, struct mat x, int layer) 
     passages_product(b, x, gate, w->down, packed.down, true);
 }
 
-/* Makes keys as decoder_keys_make does, with this batch's device. */
+/* Makes keys as decoder_keys_make does, with this batch's device. Packed weights have no rows of zeros. */
 static void passages_keys(const struct passages_job *b, struct mat keys, struct mat x, int key_layer) {
     const struct decoder *d = b->p->decoder;
     const bool projected =
@@ -327,6 +327,12 @@ struct passages_repeated {
     const struct passages_job *job;
     int64_t n;
 };
+
+/* Keys of n passages, of the size that layer replay_layer has. */
+static struct mat passages_staged(const struct decoder_passages *p, int64_t n) {
+    const struct decoder *d = p->decoder;
+    return mat_dense(p->staged, d->type, n * p->length, model_config_key_size(&d->config, p->replay_layer));
+}
 
 static void passages_body(void *context, struct device *dev) {
     const struct passages_repeated *r = context;
@@ -415,11 +421,11 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
 
 /* ---- of a pass ---- */
 
-void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer) {
+static void decoder_keys_make(struct decoder *d, const struct decoder_pass *p, struct mat keys, struct mat x) {
     const struct ops *ops = d->dev->ops;
-    bool projected = d->weights.key_proj.data && layer + 1 == d->config.memory_layer;
-    struct mat state = projected ? mat_rows(scratch, 0, x.rows) : keys;
-    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[layer].post_norm,
+    const bool projected = !p->states && decoder_projection(d, p->key_layer).data;
+    struct mat state = projected ? mat_rows(d->scratch.key, 0, x.rows) : keys;
+    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[p->key_layer - 1].post_norm,
                        d->config.rms_eps);
     assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
     if (projected) ops->matmul->forward(d->dev, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols), false);
@@ -435,6 +441,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
             run++;
         int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
-        decoder_keys_make(d, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n), d->scratch.key, layer);
+        decoder_keys_make(d, p, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n));
     }
 }

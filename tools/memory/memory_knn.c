@@ -92,6 +92,10 @@ bool memory_knn_searched(const struct memory_knn *k) {
 
 /* ---- queries ---- */
 
+static int64_t knn_dim(const struct memory_knn *k) {
+    return model_config_key_size(&k->config.engine->model.config, k->config.key_layer);
+}
+
 static float knn_number(const struct memory_knn *k, const unsigned char *row, int64_t i) {
     uint16_t bits;
     float value;
@@ -113,7 +117,7 @@ static void knn_put(const struct memory_knn *k, unsigned char *row, int64_t i, f
 enum status memory_knn_add(struct memory_knn *k, struct mat states, int64_t document) {
     struct device *dev = k->config.engine->device;
     const size_t row = (size_t)states.cols * k->bytes, n = (size_t)(k->n + states.rows);
-    assert(!k->searched && states.cols == model_config_key_size(&k->config.engine->model.config, k->config.key_layer));
+    assert(!k->searched && states.cols == knn_dim(k));
     TRY(memory_grow(&k->states, &k->states_capacity, n * row));
     TRY(memory_grow(&k->barred, &k->barred_capacity, n));
     TRY(memory_grow(&k->square, &k->square_capacity, n));
@@ -133,7 +137,7 @@ enum status memory_knn_add(struct memory_knn *k, struct mat states, int64_t docu
 /* Uploads queries, with ones in the columns of the keys' squares. */
 static enum status knn_upload_queries(struct memory_knn *k) {
     struct device *dev = k->config.engine->device;
-    const int64_t d = model_config_key_size(&k->config.engine->model.config, k->config.key_layer);
+    const int64_t d = knn_dim(k);
     const size_t row = (size_t)(d + EXTRA) * k->bytes, from = (size_t)d * k->bytes;
     unsigned char *group = NULL;
     TRY(memory_allocate_zero(&group, GROUP * row));
@@ -154,7 +158,7 @@ static enum status knn_allocate(struct memory_knn *k) {
     struct engine *e = k->config.engine;
     struct device *dev = e->device;
     const enum dtype type = decoder_type(e->decoder);
-    const int64_t d = model_config_key_size(&e->model.config, k->config.key_layer), rows = k->block * k->length;
+    const int64_t d = knn_dim(k), rows = k->block * k->length;
     const size_t found = (size_t)GROUP * (size_t)k->config.m, n = (size_t)rows;
     k->keys = mat_dense(NULL, type, rows, d);
     k->extra = mat_dense(NULL, type, rows, EXTRA);
@@ -226,7 +230,7 @@ static enum status knn_read_block(struct memory_knn *k, int64_t first, int64_t n
 static enum status knn_encode_block(struct memory_knn *k, int64_t n) {
     struct engine *e = k->config.engine;
     struct device *dev = e->device;
-    const int64_t rows = n * k->length, d = model_config_key_size(&e->model.config, k->config.key_layer);
+    const int64_t rows = n * k->length, d = knn_dim(k);
     const size_t row = EXTRA * k->bytes;
     struct mat keys = mat_rows(k->keys, 0, rows), extra = mat_rows(k->extra, 0, rows),
                entries = mat_rows(k->entries, 0, rows);
