@@ -328,12 +328,6 @@ struct passages_repeated {
     int64_t n;
 };
 
-/* Keys of n passages, of the size that layer replay_layer has. */
-static struct mat passages_staged(const struct decoder_passages *p, int64_t n) {
-    const struct decoder *d = p->decoder;
-    return mat_dense(p->staged, d->type, n * p->length, model_config_key_size(&d->config, p->replay_layer));
-}
-
 static void passages_body(void *context, struct device *dev) {
     const struct passages_repeated *r = context;
     struct decoder_passages *p = r->job->p;
