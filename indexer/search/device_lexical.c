@@ -197,6 +197,8 @@ static void lexical_take(void *context, const struct lexical_query_list *list) {
         .bytes = list->bytes,
         .n = list->n,
         .form = list->form,
+        .from = list->from,
+        .until = list->until,
         .weight = {list->weight[0], list->weight[1], list->weight[2]},
     };
 }

@@ -32,6 +32,9 @@ struct lexical_scan_list {
     uint64_t begin;                      /* in `postings` */
     uint32_t bytes, n;                   /* bytes: without the table */
     uint32_t form;                       /* of a list of one block */
+    /* of a list of one block: its first chunk, and the one after its last, so that windows without any of its postings
+     * need not decode it; until 0: unknown */
+    uint32_t from, until;
     int32_t weight[LEXICAL_SCAN_CODES];  /* of each code, at least 0 */
 };
 struct lexical_scan_segment { int64_t first_chunk; int32_t chunks, first_window; };

@@ -78,7 +78,7 @@ struct scan_found {
  * first whose last chunk is at least end-1. */
 static __device__ uint2 scan_find_blocks(const uint8_t *postings, const lexical_scan_list &l, uint32_t begin,
                                          uint32_t end) {
-    if (l.n <= BLOCK) return {0, 1};
+    if (l.n <= BLOCK) return {0, l.until == 0 || (l.from < end && l.until > begin)};
     const uint8_t *table = scan_table(postings, l);
     uint32_t blocks = (l.n + BLOCK - 1) / BLOCK, low = 0, high = blocks, low_end = 0, high_end = blocks;
     while (low < high || low_end < high_end) {
@@ -322,7 +322,10 @@ struct scan_window_memory {
 };
 static_assert(sizeof(scan_window_memory) <= 48 << 10);
 
-static __global__ void __launch_bounds__(THREADS, 1) scan_windows_kernel(scan_task t) {
+/* RESIDENT: blocks that a multiprocessor has at a time. Two hide the latency of each other, if there are more windows
+ * than multiprocessors; one alone is faster with all registers. */
+template <int RESIDENT>
+static __global__ void __launch_bounds__(THREADS, RESIDENT) scan_windows_kernel(scan_task t) {
     __shared__ scan_window_memory m;
     launch_next();
     int64_t window = blockIdx.x / t.queries;
@@ -436,7 +439,9 @@ static int scan_groups(int64_t lists) {
 
 static void scan_pass(struct device *dev, scan_task t, uint64_t *spare, int64_t *index, float *score) {
     const char *op = "lexical_scan.forward";
-    launch(dev, op, scan_windows_kernel, (unsigned)(t.in.windows * t.queries), THREADS, 0, t);
+    const int64_t blocks = t.in.windows * t.queries;
+    auto windows = blocks > device_cuda_processors(dev) ? scan_windows_kernel<2> : scan_windows_kernel<1>;
+    launch(dev, op, windows, (unsigned)blocks, THREADS, 0, t);
     scan_merge m = {t.keys, spare, (int)t.in.windows, scan_groups(t.in.windows), index, score};
     for (uint64_t *other = t.keys; m.to; m.lists = m.groups, m.groups = scan_groups(m.lists)) {
         if (m.groups == 1) m.to = NULL;

@@ -78,6 +78,11 @@ static void take_lists(const struct lexical_segment *s, int64_t segment, const s
                                          .n = (uint32_t)l->n,
                                          .form = l->form,
                                          .dense = l->kind == LEXICAL_DENSE};
+        struct lexical_block block;
+        if (l->kind == LEXICAL_SHORT && lexical_list_block(l, &block, 0)) {
+            out.from = block.chunks[0];
+            out.until = block.chunks[block.n - 1] + 1;
+        }
         memcpy(out.weight, lists[i].weight + 1, sizeof out.weight);
         take(context, &out);
     }

@@ -18,6 +18,7 @@ struct lexical_query_list {
     uint64_t begin;                      /* offset in the segment's postings */
     uint32_t bytes, n; /* bytes: of the blocks, without their table, which follows; n: number of postings */
     uint32_t form;                       /* of the block, if the list has one */
+    uint32_t from, until;                /* then its first chunk, and the one after its last; otherwise 0 */
     bool dense;
     int32_t weight[LEXICAL_LIST_CODES];  /* by code */
 };

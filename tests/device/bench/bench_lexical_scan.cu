@@ -117,6 +117,7 @@ static void make_list(lists *l, size_t at, double share) {
         put(table, l->bytes.size() - out.begin, 4);
     }
     out.bytes = (uint32_t)(l->bytes.size() - out.begin);
+    if (n <= BLOCK) out.from = chunks[0], out.until = chunks[n - 1] + 1;
     if (n > BLOCK) l->bytes.insert(l->bytes.end(), table.begin(), table.end());
     l->all[at] = out;
 }

@@ -70,6 +70,10 @@ static void lexical_scan_append(struct lexical_scan_case *c, int64_t stored) {
         lexical_scan_number(table + 8 * b + 4, l->bytes, 4);
         l->form = form;
     }
+    if (blocks == 1 && stored % 2) { /* both kinds: known and unknown */
+        l->from = chunks[0];
+        l->until = chunks[l->n - 1] + 1;
+    }
     c->bytes += l->bytes;
     if (blocks > 1) {
         memcpy(c->postings + c->bytes, table, 8 * blocks);
