@@ -75,6 +75,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16|i8
 --threads value
@@ -120,6 +122,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --workers value
 --worker-key-file file
 --worker-timeout value
@@ -147,6 +151,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16|i8
 --threads value
@@ -163,6 +169,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --workers value
 --worker-key-file file
 --worker-timeout value
