@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 32, 64, 128};
+const double memory_taus[MEMORY_TAUS] = {4, 8, 16, 23, 32, 45, 64, 128};
 const char *const memory_read_names[MEMORY_READS] = {"own",        "corpus",      "random",      "oracle",
                                                      "other",      "knn-lm",      "corpus-1/2",  "corpus-1/4",
                                                      "corpus-1/8", "corpus-1/16", "corpus-1/32", "corpus-1/64"};

@@ -17,7 +17,7 @@ enum memory_reads {
 };
 /* The number of the part's chunks is chunks >> this. */
 static inline int memory_part_shift(enum memory_reads what) { return 1 + (int)what - MEMORY_READ_PART; }
-enum { MEMORY_TAUS = 6 };
+enum { MEMORY_TAUS = 8 };
 /* Results for one temperature: log p_mem of the next token, and members of memory_evidence that depend on it. TOKEN:
  * the id of the memory's largest probability, -1 without entries; ids are below 2^24. */
 enum memory_column { MEMORY_LOG_P, MEMORY_LSE, MEMORY_SQUARES, MEMORY_TOP, MEMORY_OF_TOP, MEMORY_LM_OF_TOP,

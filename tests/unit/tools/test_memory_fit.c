@@ -204,7 +204,7 @@ static void test_file(void) {
         for (int t = 0; t < MEMORY_TAUS && s.has[r]; t++)
             for (int c = 0; c < MEMORY_COLUMNS; c++)
                 CHECK(memcmp(back.of[r].column[t][c], s.of[r].column[t][c], N * sizeof(float)) == 0);
-    s.of[MEMORY_READ_FOUND].column[3][MEMORY_TOP][77] = NAN;
+    s.of[MEMORY_READ_FOUND].column[4][MEMORY_TOP][77] = NAN;
     CHECK_OK(memory_samples_save(&s, path, NULL, 0, "{}"));
     CHECK_OK(safetensors_open(&f, path));
     CHECK_FAILS(memory_samples_load(&both, f), STATUS_INVALID, "number 77 of corpus.32.top is NaN");
