@@ -2,7 +2,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
-#include "store/landmark_file.h"
+#include "store/shards/landmark_file.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>

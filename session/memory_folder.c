@@ -19,7 +19,7 @@ bool memory_folder_small(const struct engine *e) {
     params_fingerprint(e->model.params, weights);
     const int layer = model_config_key_layer(model);
     const struct store_keys_spec spec = stored_keys_spec(model, weights, layer);
-    /* a failure is told when the keys are read */
+    /* a failure is reported when the keys are read */
     const bool there = stored_keys_find(&keys, e->view, &spec, e->model.path, false) == STATUS_OK && keys;
     store_keys_close(keys);
     return !there;

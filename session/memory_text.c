@@ -272,7 +272,8 @@ struct memory_text_times memory_text_times(const struct memory_text *t) {
                                       .encode = s.encode_seconds,
                                       .mix = t->seconds - s.find_seconds - s.encode_seconds,
                                       .queries = s.found,
-                                      .encoded = s.encoded};
+                                      .encoded = s.encoded,
+                                      .copied = s.copied};
 }
 
 /* Returns the id's probability in one memory. */

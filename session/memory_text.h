@@ -28,10 +28,11 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
 /* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
 enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
                                    const int32_t *ids, int64_t n);
-/* Sums since memory_text_create, in seconds. find: searching chunks. encode: encoding those that were not encoded yet
- * (on a GPU: until the kernels are queued). mix: reading entries and mixing (on a GPU: until the result has arrived,
- * including the layers). */
-struct memory_text_times { double find, encode, mix; int64_t queries, encoded; };
+/* Sums since memory_text_create, in seconds. find: searching chunks. encode: computing the keys of passages that are
+ * not in the pool yet, or copying them from the store (on a GPU: until the kernels are queued); encoded, copied: the
+ * numbers of these passages. mix: reading entries and mixing (on a GPU: until the result has arrived, including the
+ * layers). */
+struct memory_text_times { double find, encode, mix; int64_t queries, encoded, copied; };
 struct memory_text_times memory_text_times(const struct memory_text *t);
 
 /* Returns the part of the id's probability that the memory gave in the last mixture. The logits must still be where

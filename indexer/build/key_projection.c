@@ -84,7 +84,7 @@ static void rows_mean(const struct projection *p, double *out, int64_t first, in
             out[j] += (double)p->states[p->order[i].row * p->d + j] / (double)n;
 }
 
-/* Adds `by` times the sum of products of n states, less `mean`, to c [d, d]. rows: room for BLOCK states. */
+/* Adds `by` times the sum of products of n states, less `mean`, to c [d, d]. rows: buffer for BLOCK states. */
 enum { BLOCK = 512 };
 static void rows_products(const struct projection *p, float *c, float *rows, int64_t first, int64_t n,
                           const double *mean, float by) {

@@ -21,8 +21,8 @@ struct key_windows_config {
     bool rounded;                        /* as in decoder/decoder_passages.h */
     const struct progress *progress;
 };
-/* Of the window's chunks, `keep` from number `skip` on are kept. ids [KEY_WINDOW * chunk_tokens]: borrowed; -1 after the
- * last id of a chunk. count: number of ids of each chunk. */
+/* Of the window's chunks, `keep` from number `skip` on are kept. count: number of ids of each chunk. ids [KEY_WINDOW *
+ * chunk_tokens]: borrowed; -1 after the last id of a chunk. */
 struct key_window { int skip, keep, count[KEY_WINDOW]; const int32_t *ids; };
 /* Takes the keys [n * KEY_WINDOW * chunk_tokens, cols] of n windows in the order in which they were added; device
  * memory, borrowed for the call. */

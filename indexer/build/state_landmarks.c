@@ -13,11 +13,11 @@ struct state_landmarks {
     struct decoder *decoder;
     struct decoder_passages *passages;
     struct decoder_passages *rounded; /* of queries; NULL: not made yet */
-    struct mat keys; /* [BATCH * chunk, hidden] */
-    void *here;      /* the same in host memory */
-    float *row;      /* [hidden] */
-    double *mean;    /* [hidden] */
-    double *centre;  /* [hidden] */
+    struct mat keys;                  /* [BATCH * chunk, hidden] */
+    void *here;                       /* the same in host memory */
+    float *row;                       /* [hidden] */
+    double *mean;                     /* [hidden] */
+    double *centre;                   /* [hidden] */
 };
 
 /* The key states of one position as float32. */

@@ -21,8 +21,8 @@ struct memory_blocks {
     size_t capacity, buffer_bytes;
 };
 
-/* Stored keys of the passages of one call, on their way into the pool: rows of codes with scales, and the pool's rows
- * that they become. */
+/* Stored keys of the passages of one call, before they are copied into the pool: rows of codes with scales, and
+ * the numbers of the pool's rows that they become. */
 struct stored_rows {
     int8_t *code, *code_there;
     float *scale, *scale_there;
@@ -474,7 +474,7 @@ static enum status pool_fill(struct memory_source *m, int64_t first) {
     }
     device_upload(dev, m->value + first * m->length, m->values + first * m->length,
                   (size_t)(n * m->length) * sizeof *m->values);
-    m->stats.encoded += n;
+    *(m->stored ? &m->stats.copied : &m->stats.encoded) += n;
     m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
 }

@@ -3,8 +3,9 @@
  *
  * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
  * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h).
- * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool until
- * it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a time. */
+ * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool
+ * until it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a
+ * time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "decoder/memory_config.h"
@@ -89,5 +90,5 @@ struct memory_slots_here memory_source_here(const struct memory_source *m);
 struct memory_origin { int64_t chunk, document, token_offset; };
 enum status memory_source_origin(struct memory_source *m, struct memory_origin *out, int64_t chunk, int64_t at);
 
-struct memory_source_stats { int64_t found, encoded, dropped; double find_seconds, encode_seconds; };
+struct memory_source_stats { int64_t found, encoded, copied, dropped; double find_seconds, encode_seconds; };
 struct memory_source_stats memory_source_stats(const struct memory_source *m);

@@ -1,7 +1,7 @@
 /* device_search.c -- see device_search.h. */
 #include "indexer/search/device_search.h"
 #include "base/memory.h"
-#include "store/landmark_file.h"
+#include "store/shards/landmark_file.h"
 
 enum { UPLOAD_ROWS = 1024 };
 #define ROWS_MAX (INT64_C(1) << 30) /* ops count rows with 32 bits */

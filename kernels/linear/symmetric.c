@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* LAPACK's interface for C has a header that not every OpenBLAS brings. */
+/* Declared here, because not every OpenBLAS has the header of LAPACK's interface for C. */
 extern void dsyevd_(const char *job, const char *half, const int *n, double *a, const int *stride, double *values,
                     double *work, const int *work_size, int *whole, const int *whole_size, int *info);
 

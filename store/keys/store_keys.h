@@ -1,12 +1,12 @@
 /* store_keys.h -- the keys of all tokens of a store for a token memory, computed once (docs/token-memory.md, "Stored
  * keys"; docs/store-format.md).
  *
- *   keys/NNNNN.keys   chunks NNNNN * STORE_KEYS_CHUNKS and up to STORE_KEYS_CHUNKS - 1 more; the last file has fewer
+ *   keys/NNNNN.keys   STORE_KEYS_CHUNKS chunks from NNNNN * STORE_KEYS_CHUNKS on; the last file has fewer
  *
  * A token's key is a row of `size` 8-bit codes with a scale: key = scale * code. A chunk has chunk_tokens rows. Rows
- * after the end of a short chunk, and rows of chunks that did not exist when the file was written, are 0. Chunk ids keep
- * their meaning for the whole life of a store, so a file stays valid; only the last one is written again after an add.
- * No catalog record names the files: a store without them is complete. */
+ * after the end of a short chunk, and rows of chunks that did not exist when the file was written, are 0. The chunks of
+ * a store keep their ids, so a file stays valid; only the last one is written again after an add. No catalog record
+ * names the files: a store without them is complete. */
 #pragma once
 #include "store/store.h"
 
@@ -21,8 +21,8 @@ struct store_keys_spec {
 /* ---- reading ---- */
 struct store_keys;
 /* Opens the keys of a view's chunks, for one thread at a time; the view is borrowed. Files are mapped when they are
- * needed. model: for messages. STATUS_NOT_FOUND: the store has no keys, or not of all chunks. STATUS_MISMATCH: they were
- * computed with another spec. STATUS_CORRUPT: a file is damaged, or of another store. Messages name the remedy. */
+ * needed. model: for messages. STATUS_NOT_FOUND: the store has no keys, or not of all chunks. STATUS_MISMATCH: they
+ * were computed with another spec. STATUS_CORRUPT: a file is damaged, or of another store. Messages name the remedy. */
 enum status store_keys_open(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,
                             const char *model);
 void store_keys_close(struct store_keys *k);              /* NULL is fine */
@@ -39,8 +39,8 @@ int64_t store_keys_files(int64_t chunks);                 /* number of files of 
  * or of another spec is not complete. */
 enum status store_keys_complete(bool *out, struct store_view *view, int64_t number, const struct store_keys_spec *spec);
 struct store_keys_file;
-/* Begins file `number` of a view's store; store_keys_append adds rows in the order of chunks. store_keys_publish puts
- * it in the place of an earlier file, whole or not at all. */
+/* Begins file `number` of a view's store; store_keys_append adds rows in the order of chunks. store_keys_publish
+ * replaces an earlier file, whole or not at all. */
 enum status store_keys_begin(struct store_keys_file **out, struct store_view *view, int64_t number,
                              const struct store_keys_spec *spec);
 /* rows [chunks*chunk_tokens]; code NULL: zeros, for chunks that do not exist. */

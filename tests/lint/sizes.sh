@@ -10,6 +10,7 @@ include/drt.h             the library's whole public face, one header without ot
 tests/bench/op_clock.h    a wrapper for each op of a training step
 kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel
 kernels/pointwise/norm_cuda.cu           norm_backward_rows has nine parameters for the same reason
+kernels/linear/symmetric.c               the parameters of a function of LAPACK
 kernels/attention/attention.c            the one formula that the code of the CPU and of CUDA share
 kernels/decode_step/decode_step_nocuda.c in place of decode_step_cuda.cu in a build without CUDA
 kernels/decode_rows/decode_rows_nocuda.c in place of decode_rows_cuda.cu, likewise

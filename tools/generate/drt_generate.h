@@ -34,7 +34,7 @@ enum status printer_end(struct printer *p);               /* ends the last line 
 
 struct generate_times {                  /* of one phase, in seconds */
     double total, layers, query, search, read, encode, fuse, head, mix;
-    int64_t tokens, queries, cache_hits, cache_misses;
+    int64_t tokens, queries, cache_hits, cache_misses, copied;
 };
 /* Counts and times so far of everything that searches chunks. */
 struct generate_sums { struct chunk_retriever_times retriever; struct memory_text_times memory; };

@@ -25,8 +25,8 @@ struct generate_times generate_times_take(struct generation *g, struct generate_
                                      .tokens = tokens,
                                      .queries = r->queries - old->queries + m->queries - before->queries,
                                      .cache_hits = r->cache_hits - old->cache_hits,
-                                     .cache_misses =
-                                         r->cache_misses - old->cache_misses + m->encoded - before->encoded};
+                                     .cache_misses = r->cache_misses - old->cache_misses + m->encoded - before->encoded,
+                                     .copied = m->copied - before->copied};
     *last = now;
     return t;
 }
@@ -66,10 +66,12 @@ void generate_times_print(FILE *file, const char *searched_by, const struct gene
     if (searched_by[0]) fprintf(file, "  corpus searched by %s\n", searched_by);
     fprintf(file, "  prompt %lld tokens (%.1f/s), generated %lld tokens (%.1f/s)\n", (long long)n, rate(prompt),
             (long long)m, rate(generated));
-    fprintf(file, "  queries %lld, encoded chunks found in the cache %lld, encoded anew %lld, memory at peak %s\n",
+    fprintf(file, "  queries %lld, encoded chunks found in the cache %lld, encoded anew %lld, ",
             (long long)(prompt->queries + generated->queries), (long long)(prompt->cache_hits + generated->cache_hits),
-            (long long)(prompt->cache_misses + generated->cache_misses),
-            progress_bytes_text(memory, memory_resident_peak()));
+            (long long)(prompt->cache_misses + generated->cache_misses));
+    if (prompt->copied + generated->copied > 0)
+        fprintf(file, "passages with stored keys %lld, ", (long long)(prompt->copied + generated->copied));
+    fprintf(file, "memory at peak %s\n", progress_bytes_text(memory, memory_resident_peak()));
 }
 
 /* ---- the text ---- */

@@ -97,7 +97,7 @@ out:
     return s;
 }
 
-static enum status run(const struct options *o) {
+static enum status project_run(const struct options *o) {
     struct progress_line *line = NULL;
     struct new_folder folder = {0};
     struct engine e = {0};
@@ -151,5 +151,5 @@ int model_project(int argc, char **argv, const char **operands) {
                            : "out");
         return 2;
     }
-    return run(&o) == STATUS_OK ? 0 : model_failed();
+    return project_run(&o) == STATUS_OK ? 0 : model_failed();
 }

@@ -132,7 +132,7 @@ static void report(const struct memory_case *c, const struct samples *s, const s
            (long long)c->every, mean_of(s), samples_quantile(s->at, s->count, 0.5) * 1e6,
            samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6,
            mean_of(between), between->count ? samples_quantile(between->at, between->count, 0.5) * 1e6 : 0,
-           t.find / ids, t.encode / ids, t.queries ? (double)t.encoded / (double)t.queries : 0,
+           t.find / ids, t.encode / ids, t.queries ? (double)(t.encoded + t.copied) / (double)t.queries : 0,
            (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
     fflush(stdout);
     const struct figure f = {.unit = "us", .values = s->at, .count = s->count, .scale = 1e6};
@@ -206,7 +206,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     samples_add(&times, (clock_seconds() - begin) / INTERVAL);
     if (t) after = memory_text_times(t);
     after.find -= before.find, after.encode -= before.encode;
-    after.queries -= before.queries, after.encoded -= before.encoded;
+    after.queries -= before.queries, after.encoded -= before.encoded, after.copied -= before.copied;
     report(&c, &times, &between, after, o->tokens[0], check_sum(sum, logits, vocab));
     memory_text_free(t);
     decoder_state_free(state);

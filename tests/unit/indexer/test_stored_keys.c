@@ -251,6 +251,13 @@ static void test_damage(void) {
         CHECK_EQ(make_keys().made, 1); /* it replaces such a file */
         CHECK_OK(try_keys());
     }
+    for (long at = 0; at < 128; at++) { /* every byte of the header */
+        if (at == 64) continue;         /* the hash would be 0, as that of a deleted document */
+        change_byte(path, at);
+        CHECK(try_keys() != STATUS_OK);
+        change_byte(path, at);
+    }
+    CHECK_OK(try_keys());
     change_byte(path, 200); /* a code: only the checksum sees it */
     struct store_keys *keys = open_keys();
     CHECK_FAILS(store_keys_verify(keys, NULL), STATUS_CORRUPT, "checksum is wrong");

@@ -1,5 +1,5 @@
 /* landmark_file.c -- see landmark_file.h. */
-#include "store/landmark_file.h"
+#include "store/shards/landmark_file.h"
 #include "base/memory.h"
 #include "store/view_internal.h"
 
