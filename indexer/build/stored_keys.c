@@ -11,6 +11,7 @@ struct stored_keys {
     struct store_keys_spec spec;
     struct key_windows *windows;
     struct store_keys_file *file;
+    int first, step;           /* of the numbers of the part's files */
     int8_t *code, *code_there; /* of a batch's keys: [rows, size] */
     float *scale, *scale_there, *offset;
 };
@@ -107,13 +108,13 @@ static enum status stored_file(struct stored_keys *k, int64_t number, int64_t ch
 static enum status stored_run(struct stored_keys *k, struct stored_keys_report *out) {
     struct store_info info;
     store_view_info(k->config.view, &info);
-    out->files = store_keys_files(info.chunks);
-    out->bytes = store_keys_bytes(&k->spec, info.chunks);
-    for (int64_t i = 0; i < out->files; i++) {
+    for (int64_t i = k->first; i < store_keys_files(info.chunks); i += k->step) {
         bool complete;
         const int64_t begin = i * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, info.chunks);
         TRY(store_keys_complete(&complete, k->config.view, i, &k->spec));
         if (!complete) TRY(stored_file(k, i, info.chunks));
+        out->files++;
+        out->bytes += store_keys_bytes(&k->spec, end - begin);
         out->made += !complete;
         out->chunks += complete ? 0 : end - begin;
         progress_step(k->config.progress, "keys", "chunks", end, info.chunks);
@@ -122,8 +123,11 @@ static enum status stored_run(struct stored_keys *k, struct stored_keys_report *
 }
 
 enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
-                             const uint8_t weights[16]) {
-    struct stored_keys k = {.config = *config, .spec = stored_keys_spec(config->model, weights, config->key_layer)};
+                             const uint8_t weights[16], int part, int parts) {
+    struct stored_keys k = {.config = *config,
+                            .first = parts > 0 ? part - 1 : 0,
+                            .step = parts > 0 ? parts : 1,
+                            .spec = stored_keys_spec(config->model, weights, config->key_layer)};
     const double start = clock_seconds();
     *out = (struct stored_keys_report){0};
     enum status s = stored_allocate(&k);

@@ -11,12 +11,13 @@ enum status stored_keys_find(struct store_keys **out, struct store_view *view, c
                              const char *model, bool must);
 
 struct stored_keys_report {
-    int64_t files, made;                 /* of the store, and those that this call has made; the others were complete */
+    int64_t files, made;                 /* of the part, and those that this call has made; the others were complete */
     int64_t chunks;                      /* whose keys this call has computed */
-    uint64_t bytes;                      /* of all files */
+    uint64_t bytes;                      /* of the files of the part */
     double seconds;
 };
-/* Makes the files that are missing or not complete. STATUS_INTERRUPTED: a stop was requested; complete files stay, and
+/* Makes the files that are missing or not complete; with parts above 0 every parts-th file, from number part - 1 on, so
+ * that processes may make parts at the same time. STATUS_INTERRUPTED: a stop was requested; complete files stay, and
  * the next call continues. STATUS_UNSUPPORTED: the model's layers have a state (decoder_passages.h). */
 enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
-                             const uint8_t weights[16]);
+                             const uint8_t weights[16], int part, int parts);

@@ -14,6 +14,7 @@
 struct options {
     const char *store, *model;
     struct device_choice where;
+    struct drt_index_part part;
     int64_t layer, threads;
     bool remove, verify, json;
 };
@@ -70,7 +71,7 @@ static enum status keys_make(const struct options *o, struct engine *e, const st
     params_fingerprint(e->model.params, weights);
     const struct store_keys_spec spec = stored_keys_spec(model, weights, config.key_layer);
     if (o->verify) return keys_verify(o, e, &spec, progress);
-    TRY(stored_keys_make(&report, &config, weights));
+    TRY(stored_keys_make(&report, &config, weights, o->part.part, o->part.parts));
     print_report(o, &report, &spec);
     return STATUS_OK;
 }
@@ -100,6 +101,8 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
         {"model", ARG_PATH, &o.model, "DIR", "the model that will read the keys; its tokenizer made the store", 0, 0},
         {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the model's memory_layer, or the last", 0,
          1024},
+        {"part", ARG_STRING, &o.part.text, "i/N",
+         "make only every N-th file, from the i-th on: N processes, of one host or of several, make all", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
@@ -128,6 +131,8 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage("keys", "--store STORE is missing");
     if (code < 0 && !o.model && !o.remove) code = drt_index_usage("keys", "--model DIR is missing");
+    if (code < 0 && o.part.text && !drt_index_part_parse(&o.part))
+        code = drt_index_usage("keys", "--part takes i/N, with i from 1 to N, N at most 1000000");
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-index");

@@ -89,7 +89,14 @@ out_has "1 files of keys removed"
 expect 0 "$INDEX" compact --store "$TMP/s" --out "$TMP/c"
 expect_error "there is no such file" "$GENERATE" --model "$TMP/p" --store "$TMP/c" --memory corpus --prompt x --memory-keys stored
 
+keys --part 2/2
+out_has "0 of 0 files made"
+[ -z "$(ls "$TMP/s/keys")" ] || die "part 2 of 2 has the only file"
+keys --part 1/2
+out_has "1 of 1 files made"
+
 # ---- refusals
+expect_usage "--part takes i/N" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --part 3/2
 expect_usage "--store STORE is missing" "$INDEX" keys --model "$TMP/p"
 expect_usage "--model DIR is missing" "$INDEX" keys --store "$TMP/s"
 expect_error "the model has 2 layers" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --layer 7

@@ -79,7 +79,7 @@ static struct key_windows_config windows_config(void) {
 static struct stored_keys_report make_keys(void) {
     struct stored_keys_report r;
     const struct key_windows_config config = windows_config();
-    CHECK_OK(stored_keys_make(&r, &config, weights));
+    CHECK_OK(stored_keys_make(&r, &config, weights, 0, 0));
     return r;
 }
 
