@@ -30,6 +30,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
+--memory-keys auto|stored|encoded
 --memory-layer value
 --workers value
 --worker-key-file file
@@ -101,6 +102,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
+--memory-keys auto|stored|encoded
 --memory-layer value
 --memory-config file
 --memory-tau value
@@ -180,6 +182,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
+--memory-keys auto|stored|encoded
 --memory-layer value
 --memory-config file
 --memory-tau value
@@ -341,6 +344,19 @@ _drt_options() {
 --log-json -
 --help,-h -
 --version,-V -' ;;
+    'drt-index keys') echo '--store dir
+--model dir
+--layer value
+--part value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16
+--threads value
+--verify -
+--remove -
+--json -
+--log-json -
+--help,-h -
+--version,-V -' ;;
     'drt-index lexical') echo '--store dir
 --remove -
 --max-ram value
@@ -458,6 +474,17 @@ _drt_options() {
 --force -
 --help,-h -
 --version,-V -' ;;
+    'drt-model project') echo '--model dir
+--store dir
+--out dir
+--size value
+--layer value
+--weights f32|bf16|f16
+--device auto|cpu|cuda
+--threads value
+--force -
+--help,-h -
+--version,-V -' ;;
     'drt-serve') echo '--model dir
 --model-name value
 --store dir
@@ -562,8 +589,8 @@ _drt_commands() {
     case $1 in
     drt-eval) echo 'ppl fit-memory tasks ablation niah' ;;
     drt-generate) echo '' ;;
-    drt-index) echo 'build join index add update search get stats verify repair delete compact freeze drop recall export lexical worker doctor' ;;
-    drt-model) echo 'info init convert' ;;
+    drt-index) echo 'build join index add update search get stats verify repair delete compact freeze drop recall export keys lexical worker doctor' ;;
+    drt-model) echo 'info init project convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode samples decode count' ;;
     drt-train) echo 'plot' ;;
