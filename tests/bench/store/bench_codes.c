@@ -1,11 +1,15 @@
-/* bench_codes.c -- the recall of an index's codes with and without the stored rows: what a store would find if it had
- * only these codes of its landmarks.
+/* bench_codes.c -- the recall of the codes of indexes with and without the stored rows: what a store would find if it
+ * had only these codes of its landmarks.
  *
- *   bench_codes STORE MODEL QUERIES.u16 [queries (300)]
+ *   bench_codes MODEL QUERIES.u16 QUERIES STORE...
+ *   bench_codes MODEL QUERIES.u16 QUERIES cpu|cuda OUT.fbin
  *
- * A query is the model's, after a window of QUERIES.u16 (drt-tokenizer encode), which the store should not hold. For
- * k 8 and 64 the k best chunks by codes alone, and those that the index finds with exact scores of its candidates, are
- * compared with exact search over the rows. Store with other types: drt-index repair --index PQ96. */
+ * A query is the model's, after a window of QUERIES.u16 (drt-tokenizer encode), which the stores should not hold. For
+ * k 8 and 64 exact search over the rows of the first store is compared with the k best chunks by the codes of each
+ * store's index alone, with exact scores of the index's candidates, and with exact search over the store's own rows.
+ * Stores of the same chunks: copies with drt-index repair --index PQ96, or drt-index compact --landmarks i8.
+ *
+ * The second form writes the queries for drt-index search --queries (tests/device/bench/run_parts.sh). */
 #include "base/file.h"
 #include "session/engine.h"
 #include "session/text_query.h"
@@ -13,13 +17,15 @@
 
 enum { WINDOW = 504, K_MAX = 64 };
 
-static void make_queries(float *out, const char *model, const char *path, int n, int dim) {
+static float *make_queries(const char *model, const char *path, int n, int *dim, const char *device) {
     struct engine e;
     struct file_map map;
     int32_t ids[WINDOW];
-    const struct engine_config config = {.model = model, .where = {.device = "cpu", .dtype = "auto"}};
+    const struct engine_config config = {.model = model, .where = {.device = device, .dtype = "auto"}};
     CHECK_OK(engine_open(&e, &config));
-    CHECK_EQ(e.model.config.hidden, dim);
+    *dim = e.model.config.hidden;
+    float *out = malloc((size_t)n * (size_t)*dim * sizeof *out);
+    CHECK(out);
     CHECK_OK(file_map(&map, path));
     const struct text_query_model how = {e.device, e.decoder, &e.model.config};
     const int64_t have = (int64_t)map.size / 2;
@@ -28,10 +34,11 @@ static void make_queries(float *out, const char *model, const char *path, int n,
         const uint8_t *at = map.data + 2 * ((have - WINDOW) * i / n);
         for (int j = 0; j < WINDOW; j++)
             ids[j] = at[2 * j] | at[2 * j + 1] << 8;
-        CHECK_OK(text_query(out + (int64_t)i * dim, &how, ids, WINDOW));
+        CHECK_OK(text_query(out + (int64_t)i * *dim, &how, ids, WINDOW));
     }
     file_unmap(&map);
     engine_close(&e);
+    return out;
 }
 
 static double recall(const struct store_hit *found, const struct store_hit *wanted, int64_t n, int k) {
@@ -43,37 +50,68 @@ static double recall(const struct store_hit *found, const struct store_hit *want
     return (double)again / (double)(n * k);
 }
 
-int main(int argc, char **argv) {
+struct query_set {
+    const float *queries;
+    int n, dim;
+    struct store_hit *wanted[2], *found; /* [n, k] for k 8 and 64, of the first store */
+};
+
+static void measure(struct query_set *s, const char *path, bool first) {
+    static const char *const names[] = {"own rows", "codes alone", "exact scores of candidates"};
     struct store *store;
     struct store_view *view;
     struct store_info info;
-    if (argc < 4) {
-        fprintf(stderr, "usage: bench_codes STORE MODEL QUERIES.u16 [queries]\n");
-        return 2;
-    }
-    const int n = argc > 4 ? atoi(argv[4]) : 300;
-    CHECK_OK(store_open(&store, argv[1]));
+    CHECK_OK(store_open(&store, path));
     CHECK_OK(store_view_open(&view, store));
     store_view_info(view, &info);
-    const int dim = info.fingerprint.dim;
-    float *queries = malloc((size_t)n * (size_t)dim * sizeof *queries);
-    struct store_hit *wanted = malloc((size_t)n * K_MAX * sizeof *wanted),
-                     *found = malloc((size_t)n * K_MAX * sizeof *found);
-    CHECK(n > 0 && queries && wanted && found);
-    make_queries(queries, argv[2], argv[3], n, dim);
-    for (int k = 8; k <= K_MAX; k *= 8) {
-        CHECK_OK(store_view_search(view, wanted, queries, n, &(struct store_search){.k = k, .exact = true}));
-        for (int rows = 0; rows < 2; rows++) {
-            const struct store_search how = {.k = k, .nprobe = 1 << 20, .candidates = rows ? 0 : k};
-            CHECK_OK(store_view_search(view, found, queries, n, &how));
-            printf("%s of %lld chunks, %s: recall@%d %.4f\n", info.index, (long long)info.chunks,
-                   rows ? "exact scores of candidates" : "codes alone", k, recall(found, wanted, n, k));
+    CHECK_EQ(info.fingerprint.dim, s->dim);
+    for (int i = 0, k = 8; i < 2; i++, k = K_MAX)
+        for (int how = 0; how < (info.segments > 0 ? 3 : 1); how++) {
+            const struct store_search search = {
+                .k = k, .exact = how == 0, .nprobe = 1 << 20, .candidates = how == 1 ? k : 0};
+            struct store_hit *out = first && how == 0 ? s->wanted[i] : s->found;
+            CHECK_OK(store_view_search(view, out, s->queries, s->n, &search));
+            printf("%s, %s, %lld chunks, %s: recall@%d %.4f\n", store_landmarks_name(info.landmarks), info.index,
+                   (long long)info.chunks, names[how], k, recall(out, s->wanted[i], s->n, k));
         }
-    }
-    free(queries);
-    free(wanted);
-    free(found);
+    fflush(stdout);
     store_view_close(view);
     store_close(store);
+}
+
+static int write_queries(char **argv, int n) {
+    int dim;
+    float *queries = make_queries(argv[1], argv[2], n, &dim, argv[4]);
+    const int32_t head[2] = {n, dim};
+    struct file_writer *w;
+    CHECK(argv[5]);
+    CHECK_OK(file_create(&w, argv[5]));
+    CHECK_OK(file_write(w, head, sizeof head));
+    CHECK_OK(file_write(w, queries, (size_t)n * (size_t)dim * sizeof *queries));
+    CHECK_OK(file_publish(w));
+    free(queries);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    struct query_set s;
+    if (argc < 5) {
+        fprintf(stderr, "usage: bench_codes MODEL QUERIES.u16 QUERIES STORE...\n");
+        return 2;
+    }
+    s.n = atoi(argv[3]);
+    CHECK(s.n > 0);
+    if (strcmp(argv[4], "cpu") == 0 || strcmp(argv[4], "cuda") == 0) return write_queries(argv, s.n);
+    float *queries = make_queries(argv[1], argv[2], s.n, &s.dim, "cpu");
+    s.queries = queries;
+    for (int i = 0; i < 2; i++)
+        CHECK((s.wanted[i] = malloc((size_t)s.n * K_MAX * sizeof *s.found)));
+    CHECK((s.found = malloc((size_t)s.n * K_MAX * sizeof *s.found)));
+    for (int i = 4; i < argc; i++)
+        measure(&s, argv[i], i == 4);
+    free(queries);
+    free(s.wanted[0]);
+    free(s.wanted[1]);
+    free(s.found);
     return 0;
 }
