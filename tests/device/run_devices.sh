@@ -82,7 +82,7 @@ PYTHON
     search one one --device "$device"
     search all one "${all[@]}"
     if cmp -s "$work/one.hits" "$work/all.hits"; then
-        echo "hits: $queries queries, $k each, equal with one GPU and with $gpus, order and scores included"
+        echo "hits: $queries queries, $k each, equal with one GPU and with $host_gpus, order and scores included"
     else
         differ "hits: DIFFERENT in $(diff "$work/one.hits" "$work/all.hits" | grep -c '^<') of $queries queries"
     fi

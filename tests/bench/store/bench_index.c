@@ -4,6 +4,7 @@
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
  *   bench_index --tokens FILE.u16 [tokens (100000000)]
  *   bench_index --text FILE.jsonl[.zst] [bytes of text (400000000)]
+ *   bench_index --edit SOURCE.u16 FILE.u16 tokens [one of N ids (8)]
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
@@ -11,13 +12,18 @@
  *
  * The second form writes token ids below 8192 for tests/device/bench/run_words.sh, in documents that end with 0. An id
  * is one of eight successors of the id before, half of the time, and otherwise has the frequencies of Zipf's law. So
- * pairs occur again about as often as in text. */
+ * pairs occur again about as often as in text.
+ *
+ * The last form repeats SOURCE up to so many tokens for tests/device/bench/run_parts.sh. In each copy one of N ids is
+ * replaced by another one of SOURCE; 0, which ends documents, stays. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
+#include <fcntl.h>
+#include <unistd.h>
 #include <zstd.h>
 
 enum { PER_DOCUMENT = 1024, BLOCK = 64 * PER_DOCUMENT, SHARD_BLOCKS = 4, GROUPS = 512 };
@@ -159,6 +165,55 @@ static int write_tokens(const char *path, int64_t n) {
     return 0;
 }
 
+/* ---- copies with edits ---- */
+
+struct edit {
+    const uint16_t *source;
+    int64_t n, tokens; /* of the source; of the file */
+    uint64_t one_of;
+    int file;
+};
+
+static void edit_blocks(void *context, int64_t begin, int64_t end, int worker) {
+    const struct edit *e = context;
+    uint16_t *out;
+    (void)worker;
+    CHECK_OK(memory_allocate(&out, TOKEN_BLOCK));
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t first = block * TOKEN_BLOCK, left = e->tokens - first,
+                      n = left < TOKEN_BLOCK ? left : TOKEN_BLOCK;
+        uint64_t state = (uint64_t)(block + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t id = e->source[(first + i) % e->n];
+            const uint64_t bits = next(&state);
+            const uint16_t other = e->source[(int64_t)((bits >> 16) % (uint64_t)e->n)];
+            out[i] = id != 0 && other != 0 && (bits & 65535) % e->one_of == 0 ? other : id;
+        }
+        const ssize_t bytes = (ssize_t)((size_t)n * sizeof *out);
+        CHECK(pwrite(e->file, out, (size_t)bytes, (off_t)(first * (int64_t)sizeof *out)) == bytes);
+    }
+    memory_free(out);
+}
+
+static int write_edits(const char *source, const char *path, int64_t tokens, int64_t one_of) {
+    struct threads *threads;
+    struct file_map map;
+    CHECK_OK(file_map(&map, source));
+    CHECK_OK(threads_create(&threads, 0));
+    struct edit e = {.source = (const uint16_t *)(const void *)map.data,
+                     .n = (int64_t)map.size / 2,
+                     .tokens = tokens,
+                     .one_of = (uint64_t)one_of,
+                     .file = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666)};
+    CHECK(e.n > 0 && tokens > 0 && one_of > 0 && e.file >= 0);
+    threads_for(threads, (tokens + TOKEN_BLOCK - 1) / TOKEN_BLOCK, 1, edit_blocks, &e);
+    CHECK(close(e.file) == 0);
+    printf("tokens,%lld,copies,%.1f\n", (long long)tokens, (double)tokens / (double)e.n);
+    threads_free(threads);
+    file_unmap(&map);
+    return 0;
+}
+
 /* ---- text ---- */
 
 static void write_compressed(struct file_writer *w, ZSTD_CCtx *zstd, const char *data, size_t bytes, bool last) {
@@ -231,6 +286,8 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "--tokens") == 0)
         return write_tokens(argv[2], argc > 3 ? atoll(argv[3]) : 100000000);
     if (argc > 2 && strcmp(argv[1], "--text") == 0) return write_text(argv[2], argc > 3 ? atoll(argv[3]) : 400000000);
+    if (argc > 4 && strcmp(argv[1], "--edit") == 0)
+        return write_edits(argv[2], argv[3], atoll(argv[4]), argc > 5 ? atoll(argv[5]) : 8);
     if (argc < 2) {
         fprintf(stderr, "usage: bench_index FOLDER [chunks] [dim] [clusters] [--json FILE]\n");
         return 2;

@@ -4,7 +4,7 @@
 options_usage() { sed -n 's/^#   tests/usage: tests/p; s/^#       \[--/    [--/p' "$0" >&2; exit 2; }
 
 # options_read "NAME..." "FLAG..." FOLDER [--NAME VALUE | --FLAG]...: sets the variable NAME (with _ for -), or FLAG to 1. Defaults are what the
-# variables contain before. Then it sets folder, gpus (that programs see), and work, a new folder in the old value of work (/tmp), which is
+# variables contain before. Then it sets folder, host_gpus (that programs see), and work, a new folder in the old value of work (/tmp), which is
 # removed at the end. Programs of FOLDER find their libraries. Prints the host.
 options_read() {
     local option_names=" $1 " option_flags=" $2 " option
@@ -29,9 +29,9 @@ options_read() {
     work=${work:-${TMPDIR:-/tmp}}/$(basename "$0" .sh).$$
     mkdir -p "$work" || exit 1
     trap 'rm -rf "$work"' EXIT
-    gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
-    [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
-    echo "host: $gpus GPUs ($(nvidia-smi -L 2>/dev/null | head -n 1 | cut -d '(' -f 1)), $(nproc) processors"
+    host_gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+    [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || host_gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
+    echo "host: $host_gpus GPUs ($(nvidia-smi -L 2>/dev/null | head -n 1 | cut -d '(' -f 1)), $(nproc) processors"
 }
 
 # seconds COMMAND...: runs it, with its output in $work/out and $work/err; sets `took`. The result is the command's.
@@ -40,4 +40,12 @@ seconds() {
     "$@" >"$work/out" 2>"$work/err" || code=$?
     took=$(awk "BEGIN { printf \"%.2f\", $EPOCHREALTIME - $begin }")
     return $code
+}
+
+# stages FILE: of each stage in FILE (--log-json): its seconds, and the time of the day at which it ended.
+stages() {
+    awk -F '"stage":"' '/"event":"progress"/ { split($2, stage, "\""); if (!(stage[1] in last)) order[++n] = stage[1]; last[stage[1]] = $0 }
+        END { for (i = 1; i <= n; i++) { seconds = last[order[i]]; sub(/.*"seconds":/, "", seconds); sub(/[,}].*/, "", seconds)
+              time = last[order[i]]; sub(/.*"time":"[^T]*T/, "", time); sub(/Z.*/, "", time)
+              printf "  %s: %.2f s, ended %s\n", order[i], seconds, time } }' "$1"
 }

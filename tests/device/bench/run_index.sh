@@ -24,11 +24,7 @@ build() { # NAME COMMAND OPTIONS...: index, or repair, which makes the index by 
         { echo "FAILED $command $name: $(tail -n 1 "$work/err")"; failed=1; return 1; }
     awk -v name="$command $name" -v index_name="$index" -v chunks="$chunks" -v s="$took" \
         'BEGIN { printf "%s: %s of %d chunks in %.2f s of the program, %.2f M chunks/s\n", name, index_name, chunks, s, chunks / s / 1e6 }'
-    # the last object of each stage, with the time of the day at which it was written
-    awk -F '"stage":"' '/"event":"progress"/ { split($2, stage, "\""); if (!(stage[1] in last)) order[++n] = stage[1]; last[stage[1]] = $0 }
-        END { for (i = 1; i <= n; i++) { seconds = last[order[i]]; sub(/.*"seconds":/, "", seconds); sub(/[,}].*/, "", seconds)
-              time = last[order[i]]; sub(/.*"time":"[^T]*T/, "", time); sub(/Z.*/, "", time)
-              printf "  %s: %.2f s, ended %s\n", order[i], seconds, time } }' "$work/err"
+    stages "$work/err"
     digest=$(find "$work/store/index" -type f -name '*.faiss' | sort | tail -n 1 | xargs sha256sum | cut -c 1-32)
     ls -l "$work/store/index" | awk '/faiss/ { print "  " $NF, $5 }'
 }
@@ -39,7 +35,7 @@ equal() { # NAME: the bytes of the last index are those of the first
 build one index --device "$device"
 one=$digest
 build one repair --device "$device" && equal repair
-if [ "$gpus" -gt 1 ]; then
+if [ "$host_gpus" -gt 1 ]; then
     build all index --devices all && equal "all GPUs"
     build all repair --devices all && equal "repair, all GPUs"
 fi
