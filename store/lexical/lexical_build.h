@@ -1,8 +1,8 @@
 /* lexical_build.h -- makes one lexical segment from chunks in order.
  *
  * The file is written under a temporary name and then renamed (base/file.h). Its bytes depend only on the chunks, not
- * on max_ram or on the number of threads. Until then the file's folder contains temporary files without a name, about
- * 3 bytes per occurrence of a key. */
+ * on max_ram or on the number of threads. Until then the file's folder contains temporary files without a name: as many
+ * bytes as the segment, and 4 to 7 bytes per token if max_ram has too little for these. */
 #pragma once
 #include "store/lexical/lexical.h"
 
@@ -12,8 +12,7 @@ struct lexical_build {
     int64_t first_chunk;
     uint64_t max_ram;                    /* bytes for sorting; 0: 1 GiB; values below 1 MiB count as 1 MiB */
     const struct progress *progress;     /* used by lexical_builder_publish; borrowed until then */
-    int shares;                          /* ranges of ids that are sorted at the same time; 0: one for each thread */
-    struct threads *threads; /* threads that sort and make lists together; NULL: only the caller's; borrowed */
+    struct threads *threads;             /* that sort and make lists together; NULL: only the caller's; borrowed */
 };
 enum status lexical_builder_create(struct lexical_builder **out, const char *path, const struct lexical_build *how);
 /* Adds the next chunk, with n >= 1 ids. STATUS_INVALID: an id is outside the vocabulary, or there are more than

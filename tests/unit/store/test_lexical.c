@@ -183,13 +183,14 @@ static void write_bytes(const char *path, const uint8_t *bytes, size_t n) {
     CHECK(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
 }
 
-/* With the least memory dozens of runs are merged, and the file has the same bytes. */
-static void test_memory(void) {
+/* With the least memory dozens of runs are merged, buckets are sorted in parts, and the file has the same bytes. With a
+ * vocabulary of three the postings of a single token or pair do not fit in that memory. */
+static void test_memory(int vocab) {
     struct lexical_corpus c;
     char path[2][700];
     uint8_t *bytes[2];
     size_t n[2];
-    lexical_corpus_random(&c, 30000, 4000, test_seed());
+    lexical_corpus_random(&c, 30000, vocab, test_seed());
     for (int i = 0; i < 2; i++) {
         snprintf(path[i], sizeof path[i], "%s/memory%d.lexical", test_folder(), i);
         lexical_fixture_build(path[i], &c, 100, c.n, i ? 1 : 0);
@@ -375,7 +376,8 @@ int main(int argc, char **argv) {
     test_text();
     test_ties();
     test_nothing();
-    test_memory();
+    test_memory(4000);
+    test_memory(3);
     test_threads();
     test_damage();
     test_forged();

@@ -1,0 +1,361 @@
+/* sort.c -- see sort_internal.h.
+ *
+ * The records of a bucket are read as numbers, pair << 24 | chunk, with pairs less the first one of the bucket. They
+ * are distributed to their ids by counting. Those of an id are in the order of the chunks, and so make the list of the
+ * id. Then they are sorted by the next id, in one or two passes over digits, and make the lists of its pairs. */
+#include "base/memory.h"
+#include "store/lexical/build/sort_internal.h"
+#include <string.h>
+
+enum {
+    CHUNK_BITS = 24,
+    CHUNK_MASK = (1 << CHUNK_BITS) - 1,
+    INSERTION_MAX = 32,
+    ONE_DIGIT_MAX = 11, /* bits */
+    RECORD_RAM = 2 * sizeof(uint64_t) + sizeof(uint32_t) + 1,
+    RECORDS_MIN = 1 << 10
+};
+
+struct sorter {
+    struct sorter_config config;
+    struct lists_writer lists;
+    struct record_reader reader;
+    size_t most; /* records in memory */
+    uint64_t *sorted, *spare;
+    size_t sorted_capacity, spare_capacity;
+    uint32_t *chunks; /* postings of a list */
+    size_t chunks_capacity;
+    uint8_t *codes;
+    size_t codes_capacity;
+    uint32_t *counts; /* of ids, or of digits */
+    size_t counts_capacity;
+};
+/* Pairs of a bucket, less its first one. */
+struct range {
+    int bucket;
+    uint64_t begin, end;
+    bool tokens; /* whether its ids are whole, and their lists are to be made too */
+};
+
+enum status sorter_create(struct sorter **out, const struct sorter_config *config) {
+    struct sorter *s = NULL;
+    TRY(memory_allocate_zero(&s, 1));
+    s->config = *config;
+    const uint64_t most = config->max_ram / RECORD_RAM;
+    s->most = most < RECORDS_MIN ? RECORDS_MIN : (size_t)most;
+    s->reader = (struct record_reader){.records = config->records, .capacity = config->buffer};
+    enum status status = lists_create(&s->lists, config->folder, config->chunks, config->buffer);
+    if (status == STATUS_OK) status = memory_allocate(&s->reader.buffer, config->buffer + 8);
+    if (status != STATUS_OK)
+        sorter_free(s);
+    else
+        *out = s;
+    return status;
+}
+
+static void free_memory(struct sorter *s) {
+    memory_free(s->reader.buffer);
+    memory_free(s->sorted);
+    memory_free(s->spare);
+    memory_free(s->chunks);
+    memory_free(s->codes);
+    memory_free(s->counts);
+    s->reader.buffer = NULL;
+    s->sorted = s->spare = NULL;
+    s->chunks = s->counts = NULL;
+    s->codes = NULL;
+}
+
+void sorter_free(struct sorter *s) {
+    if (!s) return;
+    free_memory(s);
+    lists_free(&s->lists);
+    memory_free(s);
+}
+
+enum status sorter_finish(struct sorter *s) {
+    free_memory(s);
+    memory_free(s->lists.dense);
+    s->lists.dense = NULL;
+    return lists_flush(&s->lists);
+}
+
+struct lists_writer *sorter_lists(struct sorter *s) {
+    return &s->lists;
+}
+
+/* ---- reading ---- */
+
+static inline uint64_t record_at(const uint8_t *bytes, uint64_t mask) {
+    uint64_t record;
+    memcpy(&record, bytes, sizeof record); /* numbers are little-endian here, too */
+    return record & mask;
+}
+
+static inline uint64_t number_of(uint64_t record, uint32_t first_chunk) {
+    return (record >> BUCKETS_CHUNK_BITS) << CHUNK_BITS | (first_chunk + (record & ((1u << BUCKETS_CHUNK_BITS) - 1)));
+}
+
+static uint64_t record_mask(const struct bucket *b) {
+    return UINT64_MAX >> (64 - 8 * b->bytes);
+}
+
+static enum status count_range(struct sorter *s, const struct range *x, int64_t *n) {
+    const struct bucket *bucket = &s->config.buckets->list[x->bucket];
+    const uint64_t mask = record_mask(bucket), low = x->begin << BUCKETS_CHUNK_BITS,
+                   span = (x->end - x->begin) << BUCKETS_CHUNK_BITS;
+    const size_t each = (size_t)bucket->bytes;
+    struct record_block block;
+    record_reader_begin(&s->reader, x->bucket);
+    for (*n = 0;;) {
+        TRY(record_reader_next(&s->reader, &block));
+        if (block.n == 0) return STATUS_OK;
+        for (size_t i = 0; i < block.n; i++)
+            *n += record_at(block.bytes + i * each, mask) - low < span;
+    }
+}
+
+/* Reads the n records of the range into s->sorted. */
+static enum status load(struct sorter *s, const struct range *x, bool whole, size_t n) {
+    const struct bucket *bucket = &s->config.buckets->list[x->bucket];
+    const uint64_t mask = record_mask(bucket), low = x->begin << BUCKETS_CHUNK_BITS,
+                   span = (x->end - x->begin) << BUCKETS_CHUNK_BITS;
+    const size_t each = (size_t)bucket->bytes;
+    struct record_block block;
+    TRY(memory_grow(&s->sorted, &s->sorted_capacity, n + 1));
+    TRY(memory_grow(&s->spare, &s->spare_capacity, n + 1));
+    TRY(memory_grow(&s->chunks, &s->chunks_capacity, n + 1));
+    TRY(memory_grow(&s->codes, &s->codes_capacity, n + 1));
+    record_reader_begin(&s->reader, x->bucket);
+    for (uint64_t *out = s->sorted;;) {
+        TRY(record_reader_next(&s->reader, &block));
+        if (block.n == 0) {
+            assert(out == s->sorted + n);
+            return STATUS_OK;
+        }
+        if (whole) {
+            for (size_t i = 0; i < block.n; i++)
+                *out++ = number_of(record_at(block.bytes + i * each, mask), block.first_chunk);
+            continue;
+        }
+        for (size_t i = 0; i < block.n; i++) { /* the last one is overwritten if it is not in the range */
+            const uint64_t record = record_at(block.bytes + i * each, mask);
+            *out = number_of(record, block.first_chunk);
+            out += record - low < span;
+        }
+    }
+}
+
+/* ---- lists of records in memory ---- */
+
+/* The list of an id, from its records in the order of chunks. */
+static enum status make_token(struct sorter *s, int32_t id, const uint64_t *x, size_t n) {
+    size_t k = 0;
+    uint32_t before = (uint32_t)x[0] & CHUNK_MASK, code = 0;
+    s->chunks[0] = before;
+    s->codes[0] = 0;
+    for (size_t i = 1; i < n; i++) {
+        const uint32_t chunk = (uint32_t)x[i] & CHUNK_MASK, more = code + (code < LEXICAL_CODES - 1);
+        k += chunk != before;
+        code = chunk != before ? 0 : more;
+        before = chunk;
+        s->chunks[k] = chunk;
+        s->codes[k] = (uint8_t)code;
+    }
+    return lists_add(&s->lists, LISTS_TOKENS, (uint64_t)id, s->chunks, s->codes, (int64_t)k + 1);
+}
+
+static void insertion_sort(uint64_t *x, size_t n) {
+    for (size_t i = 1; i < n; i++) {
+        const uint64_t value = x[i];
+        size_t at = i;
+        for (; at > 0 && x[at - 1] > value; at--)
+            x[at] = x[at - 1];
+        x[at] = value;
+    }
+}
+
+static void starts_of(uint32_t *counts, size_t n) {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t count = counts[i];
+        counts[i] = sum;
+        sum += count;
+    }
+}
+
+/* Sorts by the low `bits` bits of the pair, stably. Returns where the result is: in x or in spare. */
+static uint64_t *sort_pairs(struct sorter *s, uint64_t *x, uint64_t *spare, size_t n, int bits) {
+    if (n <= INSERTION_MAX) {
+        insertion_sort(x, n);
+        return x;
+    }
+    if (bits == 0) return x;
+    const int passes = bits <= ONE_DIGIT_MAX ? 1 : 2, digit = (bits + passes - 1) / passes;
+    const size_t digits = (size_t)1 << digit;
+    const uint64_t mask = digits - 1;
+    uint32_t *low = s->counts, *high = low + digits;
+    memset(low, 0, 2 * digits * sizeof *low);
+    for (size_t i = 0; i < n; i++) {
+        low[x[i] >> CHUNK_BITS & mask]++;
+        high[x[i] >> (CHUNK_BITS + digit) & mask]++;
+    }
+    starts_of(low, digits);
+    for (size_t i = 0; i < n; i++)
+        spare[low[x[i] >> CHUNK_BITS & mask]++] = x[i];
+    if (passes == 1) return spare;
+    starts_of(high, digits);
+    for (size_t i = 0; i < n; i++)
+        x[high[spare[i] >> (CHUNK_BITS + digit) & mask]++] = spare[i];
+    return x;
+}
+
+/* The lists of the pairs of an id, from its sorted records. pair: of the first record's bucket. */
+static enum status make_pairs(struct sorter *s, uint64_t first_pair, const uint64_t *x, size_t n) {
+    const struct buckets *b = s->config.buckets;
+    const uint64_t vocab = (uint64_t)b->vocab;
+    for (size_t i = 0; i < n;) {
+        const uint64_t pair = first_pair + (x[i] >> CHUNK_BITS), next = (uint64_t)bucket_next(b, pair);
+        if (next == vocab) break; /* the last tokens of chunks: after all pairs */
+        const uint64_t key = vocab + (uint64_t)bucket_id(b, pair) * vocab + next;
+        const uint64_t bits = x[i] >> CHUNK_BITS;
+        if (i + 1 == n || x[i + 1] >> CHUNK_BITS != bits) {
+            TRY(lists_add_one(&s->lists, LISTS_PAIRS, key, (uint32_t)x[i] & CHUNK_MASK));
+            i++;
+            continue;
+        }
+        size_t k = 0;
+        uint32_t code = 0;
+        s->chunks[0] = (uint32_t)x[i] & CHUNK_MASK;
+        s->codes[0] = 0;
+        for (i++; i < n && x[i] >> CHUNK_BITS == bits; i++) {
+            const uint32_t more = code + (code < LEXICAL_CODES - 1);
+            k += x[i] != x[i - 1];
+            code = x[i] != x[i - 1] ? 0 : more;
+            s->chunks[k] = (uint32_t)x[i] & CHUNK_MASK;
+            s->codes[k] = (uint8_t)code;
+        }
+        TRY(lists_add(&s->lists, LISTS_PAIRS, key, s->chunks, s->codes, (int64_t)k + 1));
+    }
+    return STATUS_OK;
+}
+
+/* The lists of one id: n records at x, of which spare has as many. */
+static enum status make_id(struct sorter *s, const struct range *r, uint64_t *x, uint64_t *spare, size_t n) {
+    const struct buckets *b = s->config.buckets;
+    const struct bucket *bucket = &b->list[r->bucket];
+    const int bits = bucket->divided == 1 ? b->next_bits : bucket_bits(bucket->end - bucket->begin);
+    if (n == 0) return STATUS_OK;
+    if (r->tokens) TRY(make_token(s, bucket_id(b, bucket->begin + (x[0] >> CHUNK_BITS)), x, n));
+    return make_pairs(s, bucket->begin, sort_pairs(s, x, spare, n, bits), n);
+}
+
+static enum status make_loaded(struct sorter *s, const struct range *r, size_t n) {
+    const struct buckets *b = s->config.buckets;
+    const uint64_t first = b->list[r->bucket].begin;
+    const int32_t begin = bucket_id(b, first + r->begin), end = bucket_id(b, first + r->end - 1) + 1;
+    const size_t ids = (size_t)(end - begin), digits = (size_t)2 << ONE_DIGIT_MAX;
+    TRY(memory_grow(&s->counts, &s->counts_capacity, digits + ids + 1));
+    if (ids == 1) return make_id(s, r, s->sorted, s->spare, n);
+    uint32_t *starts = s->counts + digits; /* starts[i + 1] becomes the end of id i */
+    /* a bucket of whole ids begins with the first pair of one, so its ids are the high bits */
+    const int shift = CHUNK_BITS + b->next_bits;
+    const uint64_t skip = r->begin >> b->next_bits;
+    memset(starts, 0, (ids + 1) * sizeof *starts);
+    for (size_t i = 0; i < n; i++)
+        starts[(s->sorted[i] >> shift) - skip]++;
+    starts_of(starts, ids);
+    for (size_t i = 0; i < n; i++)
+        s->spare[starts[(s->sorted[i] >> shift) - skip]++] = s->sorted[i];
+    for (size_t id = 0, at = 0; id < ids; id++) {
+        const size_t have = starts[id] - at;
+        TRY(make_id(s, r, s->spare + at, s->sorted + at, have));
+        at += have;
+    }
+    return STATUS_OK;
+}
+
+/* ---- lists of more records than memory has ---- */
+
+/* Adds the records of the range to the dense list. *n: its postings. */
+static enum status add_dense(struct sorter *s, const struct range *x, int64_t *n) {
+    const struct bucket *bucket = &s->config.buckets->list[x->bucket];
+    const uint64_t mask = record_mask(bucket), low = x->begin << BUCKETS_CHUNK_BITS,
+                   span = (x->end - x->begin) << BUCKETS_CHUNK_BITS;
+    const size_t each = (size_t)bucket->bytes;
+    uint8_t *dense = s->lists.dense;
+    struct record_block block;
+    record_reader_begin(&s->reader, x->bucket);
+    for (;;) {
+        TRY(record_reader_next(&s->reader, &block));
+        if (block.n == 0) return STATUS_OK;
+        for (size_t i = 0; i < block.n; i++) {
+            const uint64_t record = record_at(block.bytes + i * each, mask),
+                           number = number_of(record, block.first_chunk);
+            const uint32_t chunk = (uint32_t)number & CHUNK_MASK, shift = chunk % 4 * 2;
+            if (record - low >= span) continue;
+            const uint32_t code = (uint32_t)dense[chunk / 4] >> shift & 3;
+            *n += code == 0;
+            dense[chunk / 4] = (uint8_t)(dense[chunk / 4] + ((code < LEXICAL_CODES) << shift));
+        }
+    }
+}
+
+/* The list of an id whose records are too many, or are in several buckets. */
+static enum status make_large_token(struct sorter *s, const struct range *x, int buckets) {
+    const struct buckets *b = s->config.buckets;
+    const uint64_t first = b->list[x->bucket].begin;
+    int64_t n = 0;
+    TRY(lists_clear_dense(&s->lists));
+    struct range part = *x;
+    for (int i = 0; i < buckets; i++, part.bucket++) {
+        if (i > 0) part.begin = 0;
+        if (buckets > 1) part.end = b->list[part.bucket].end - b->list[part.bucket].begin;
+        TRY(add_dense(s, &part, &n));
+    }
+    if (n == 0) return STATUS_OK;
+    return lists_add_dense(&s->lists, LISTS_TOKENS, (uint64_t)bucket_id(b, first + x->begin), n);
+}
+
+static enum status make_large_pair(struct sorter *s, const struct range *x) {
+    const struct buckets *b = s->config.buckets;
+    const uint64_t pair = b->list[x->bucket].begin + x->begin, vocab = (uint64_t)b->vocab;
+    const uint64_t next = (uint64_t)bucket_next(b, pair);
+    int64_t n = 0;
+    if (next >= vocab) return STATUS_OK;
+    TRY(lists_clear_dense(&s->lists));
+    TRY(add_dense(s, x, &n));
+    return lists_add_dense(&s->lists, LISTS_PAIRS, vocab + (uint64_t)bucket_id(b, pair) * vocab + next, n);
+}
+
+static enum status make_range(struct sorter *s, struct range x) {
+    const struct buckets *b = s->config.buckets;
+    const struct bucket *bucket = &b->list[x.bucket];
+    const bool whole = x.end - x.begin == bucket->end - bucket->begin;
+    int64_t n = records_count(s->config.records, x.bucket);
+    if (!whole && n > 0) TRY(count_range(s, &x, &n));
+    if (n == 0) return STATUS_OK;
+    if ((uint64_t)n <= s->most) {
+        TRY(load(s, &x, whole, (size_t)n));
+        return make_loaded(s, &x, (size_t)n);
+    }
+    const int32_t first = bucket_id(b, bucket->begin + x.begin), last = bucket_id(b, bucket->begin + x.end - 1);
+    if (first == last && x.tokens) TRY(make_large_token(s, &x, 1));
+    if (first == last) x.tokens = false;
+    if (x.end - x.begin == 1) return make_large_pair(s, &x);
+    const uint64_t middle = first == last ? x.begin + (x.end - x.begin) / 2
+                                          : bucket_pair(b, first + (last - first + 1) / 2, 0) - bucket->begin;
+    TRY(make_range(s, (struct range){x.bucket, x.begin, middle, x.tokens}));
+    return make_range(s, (struct range){x.bucket, middle, x.end, x.tokens});
+}
+
+enum status sorter_bucket(struct sorter *s, int bucket, struct lists_piece pieces[LISTS_PARTS]) {
+    const struct bucket *b = &s->config.buckets->list[bucket];
+    struct range all = {.bucket = bucket, .begin = 0, .end = b->end - b->begin, .tokens = b->divided == 1};
+    lists_begin(&s->lists, s->config.number);
+    if (b->divided > 1) TRY(make_large_token(s, &all, b->divided));
+    if (b->end > b->begin) TRY(make_range(s, all));
+    for (int i = 0; i < LISTS_PARTS; i++)
+        pieces[i] = s->lists.parts[i].piece;
+    return STATUS_OK;
+}
