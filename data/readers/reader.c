@@ -27,6 +27,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->source = config->source;
     enum status status;
     TRY_GOTO(status, memory_copy_string(&r->text_field, config->text_field ? config->text_field : "text"), out);
+    r->jsonl.parser.text_field = r->text_field;
     TRY_GOTO(status, reader_part_create(r), out);
     TRY_GOTO(status, reader_list(r, config), out);
     if (config->parts > 0) TRY_GOTO(status, reader_take_part(r, config->part, config->parts), out);
@@ -70,9 +71,7 @@ void reader_close(struct reader *r) {
     free_buffer(&r->text);
     free_buffer(&r->repaired);
     free_buffer(&r->jsonl.buffer);
-    free_buffer(&r->jsonl.text);
-    free_buffer(&r->jsonl.repaired);
-    free_buffer(&r->jsonl.key);
+    jsonl_parser_close(&r->jsonl.parser);
     free_buffer(&r->columnar_key);
     memory_free(r->tokens.ids);
     memory_free(r->megatron.ids);
@@ -155,6 +154,13 @@ enum status reader_next(struct reader *r, struct document *document, int *more) 
     return STATUS_OK;
 }
 
+enum status reader_next_unparsed(struct reader *r, struct document *document, int *more) {
+    r->unparsed = true;
+    const enum status s = reader_next(r, document, more);
+    r->unparsed = false;
+    return s;
+}
+
 struct reader_position reader_position(const struct reader *r) {
     struct reader_position position = r->position;
     position.part_hash = r->open ? reader_part_hash(r) : 0;
@@ -194,7 +200,7 @@ void reader_progress(const struct reader *r, int64_t *done, int64_t *total) {
         if (*total >= 0) *total += r->files[i].bytes;
     }
     if (r->position.file == r->n_files) return;
-    if (r->jsonl.stream) *done += (int64_t)stream_consumed(r->jsonl.stream);
+    if (r->jsonl.stream) *done += (int64_t)jsonl_consumed(&r->jsonl);
     if (r->parquet) *done += (int64_t)parquet_done(r);
     if (r->arrow) *done += (int64_t)arrow_done(r);
     if (r->tokens.map.data) *done += (int64_t)r->position.offset;

@@ -57,6 +57,7 @@ struct document {
                                             parquet: row group, arrow: record batch, from 0 */
     uint64_t line;                       /* jsonl: line number from 1; parquet, arrow: row of the file from 1; else 0 */
     uint64_t replaced;                   /* invalid UTF-8 sequences that were replaced */
+    bool unparsed;                       /* text is a line of jsonl, which document_parse has not seen yet */
 };
 
 /* Lists the files of the inputs. Opens each parquet and arrow file once, to check that it has the text column. */
@@ -66,6 +67,15 @@ void reader_close(struct reader *r);                      /* NULL is fine */
 
 /* Returns the next document; *more = 0 at the end (document unset). An empty document (bytes == 0) is returned, too. */
 enum status reader_next(struct reader *r, struct document *document, int *more);
+
+/* As reader_next, but lines of jsonl may be returned unparsed, so that other threads parse them while this one reads:
+ * each with a parser of its own, which keeps the document's memory until its next call. Any other document stays as it
+ * is. document_parse has the errors of reader_next for a bad line. */
+enum status reader_next_unparsed(struct reader *r, struct document *document, int *more);
+struct document_parser;
+enum status document_parser_create(struct document_parser **out, const struct reader *r);
+void document_parser_free(struct document_parser *p);     /* NULL is fine */
+enum status document_parse(struct document_parser *p, struct document *d);
 
 /* A reading position, from which another process can continue: number of documents returned so far; number of the input
  * file; (uncompressed) offset after the last document (Megatron: documents of the file; parquet, arrow: rows of the

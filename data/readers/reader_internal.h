@@ -2,12 +2,11 @@
  * is open at a time. Each format has open, next and close, and adds what it reads to the hash r->part. */
 #pragma once
 #include "base/file.h"
-#include "data/readers/reader.h"
-#include "data/readers/reader_stream.h"
+#include "data/readers/jsonl_line_internal.h"
+#include "data/readers/stream_ahead.h"
 #include <stdbool.h>
 
 struct reader_span { uint64_t begin, end; };
-struct reader_buffer { char *data; size_t size, capacity; };
 /* Inputs that were skipped. All are counted, and the first READER_NAMED are named. */
 enum { READER_NAMED = 5 };
 struct left_out { int64_t count; char *named[READER_NAMED]; };
@@ -22,15 +21,16 @@ struct input_file {
 
 struct jsonl {
     struct stream *stream;
-    struct reader_buffer buffer, text, repaired, key;
+    struct stream_ahead *ahead;              /* of a compressed file; NULL: `stream` is read */
+    struct reader_buffer buffer;
+    struct jsonl_parser parser;
     size_t at;                               /* start of the next line in buffer */
     bool ended;                              /* the stream has ended */
 };
 
 struct tokens {                              /* raw u16/u32 */
     struct file_map map;
-    int width;
-    uint32_t *ids; size_t ids_capacity;
+    int width; uint32_t *ids; size_t ids_capacity;
 };
 
 struct megatron {
@@ -66,6 +66,7 @@ struct reader {
     struct parquet *parquet;                 /* columnar/reader_parquet.c */
     struct arrow *arrow;                     /* columnar/reader_arrow.c */
     bool passing;                            /* whether data that an earlier run has read is read again */
+    bool unparsed;                           /* whether lines of jsonl are returned as they are */
 };
 
 static inline const struct input_file *reader_file(const struct reader *r) { return &r->files[r->position.file]; }
@@ -106,6 +107,7 @@ enum status jsonl_open(struct reader *r);
 enum status jsonl_pass(struct reader *r, uint64_t bytes, uint64_t *got);
 enum status jsonl_next(struct reader *r, struct document *d, int *more);
 void jsonl_close(struct reader *r);
+uint64_t jsonl_consumed(const struct jsonl *j);            /* bytes on disk */
 enum status text_next(struct reader *r, struct document *d, int *more);
 enum status tokens_open(struct reader *r);
 enum status tokens_pass(struct reader *r, uint64_t offset);

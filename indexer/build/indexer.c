@@ -399,8 +399,8 @@ static enum status open_input(struct build *b) {
         .ids = indexer_ids_rules(c->model, c->tokenizer),
         .plan = b->plan,
         .source = b->plan ? c->source : NULL,
-        /* one feeds many encoder threads; a GPU encodes faster than ten threads tokenize */
-        .workers = c->device->shares_memory ? 1 + threads / 16 : 2 + threads / 2,
+        /* one feeds many encoder threads; a GPU encodes faster than all threads tokenize, and none is fastest */
+        .workers = c->device->shares_memory && b->fingerprint.dim > 0 ? 1 + threads / 16 : threads,
         .id_workers = 1 + threads / 16,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };

@@ -1,9 +1,10 @@
 /* indexer_feed.c -- reads and tokenizes documents ahead of the encoder, and returns them in input order.
  *
- * Worker threads take turns at the reader, which one lock protects. A worker that holds the lock claims the next slot
- * of a ring, and tokenizes after releasing the lock. So reading is serial, tokenizing is parallel, and slots have the
- * order of the input. The bytes of waiting documents are limited. One document may exceed the limit, so that a document
- * larger than the lookahead can pass. */
+ * Worker threads take turns at the reader, which one lock protects. A worker that holds the lock claims the next slots
+ * of a ring, reads a document into each, and parses and tokenizes them after releasing the lock. So decompression and
+ * the search for the ends of lines are serial, the rest is parallel, and slots have the order of the input. The bytes
+ * of waiting documents are limited. One document may exceed the limit, so that a document larger than the lookahead can
+ * pass. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -14,7 +15,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { RING = 1024, MESSAGE_MAX = 1024 };
+/* A worker reads up to TURN documents of together about TURN_BYTES at a time. */
+enum { RING = 1024, MESSAGE_MAX = 1024, TURN = 32, TURN_BYTES = 1 << 17 };
 
 enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
 struct slot {
@@ -47,6 +49,7 @@ struct raw {
     char *source, *key, *text;
     uint32_t *ids;
     size_t bytes, n_ids;
+    bool unparsed;
 };
 
 static enum status copy_document(struct raw *raw, struct feed_item *item, const struct document *d) {
@@ -55,8 +58,11 @@ static enum status copy_document(struct raw *raw, struct feed_item *item, const 
     char *at;
     TRY(memory_allocate(&at, body + source + key + 1)); /* ids first, where the allocation is aligned */
     void *memory = at;
-    *raw =
-        (struct raw){.text = d->ids ? NULL : at, .ids = d->ids ? memory : NULL, .bytes = d->bytes, .n_ids = d->n_ids};
+    *raw = (struct raw){.text = d->ids ? NULL : at,
+                        .ids = d->ids ? memory : NULL,
+                        .bytes = d->bytes,
+                        .n_ids = d->n_ids,
+                        .unparsed = d->unparsed};
     if (body) memcpy(at, d->ids ? (const void *)d->ids : d->text, body);
     raw->source = memcpy(at + body, d->source, source);
     raw->key = memcpy(at + body + source, d->key, key);
@@ -73,9 +79,34 @@ void indexer_document_hash(uint8_t out[16], const struct document *d) {
     memcpy(out, canonical.digest, 16);
 }
 
+/* Of a worker. */
+struct tools {
+    struct tokenizer_scratch *scratch;
+    struct document_parser *parser;
+};
+
+/* Makes the document of a line that was not parsed. What it points to is the parser's. */
+static enum status parse_document(const struct tools *tools, struct feed_item *item, struct raw *raw) {
+    struct document d = {.text = raw->text,
+                         .bytes = raw->bytes,
+                         .source = raw->source,
+                         .key = raw->key,
+                         .line = item->document.line,
+                         .unparsed = raw->unparsed};
+    if (!d.unparsed) return STATUS_OK;
+    TRY(document_parse(tools->parser, &d));
+    raw->text = (char *)d.text;
+    raw->bytes = d.bytes;
+    raw->key = (char *)d.key;
+    item->replaced = d.replaced;
+    item->document.bytes = d.bytes;
+    return STATUS_OK;
+}
+
 /* Tokenizes the text, puts all that the store needs into one piece of memory, and frees the copy of the text. */
-static enum status finish_document(const struct feed *f, struct tokenizer_scratch *scratch, struct feed_item *item,
-                                   const struct raw *raw) {
+static enum status finish_document(const struct feed *f, const struct tools *tools, struct feed_item *item,
+                                   struct raw *raw) {
+    TRY(parse_document(tools, item, raw));
     const int32_t *ids = (const int32_t *)raw->ids;
     size_t n_ids = raw->n_ids;
     if (f->config.plan && !update_plan_takes(f->config.plan, (int64_t)item->after.documents - 1))
@@ -84,8 +115,8 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
         TRY(ids_check_document(&f->config.ids, raw->source, item->document.offset, raw->ids, raw->n_ids));
     else if (raw->bytes == 0)
         n_ids = 0;
-    else if (tokenizer_encode(f->config.tokenizer, scratch, raw->text, raw->bytes, TOKENIZER_LITERAL, &ids, &n_ids) !=
-             STATUS_OK)
+    else if (tokenizer_encode(f->config.tokenizer, tools->scratch, raw->text, raw->bytes, TOKENIZER_LITERAL, &ids,
+                              &n_ids) != STATUS_OK)
         return fail_context(STATUS_INVALID, "%s: document at byte %llu", raw->source,
                             (unsigned long long)item->document.offset);
     const struct document content = {.text = raw->text, .bytes = raw->bytes, .ids = raw->ids, .n_ids = raw->n_ids};
@@ -106,13 +137,16 @@ static enum status finish_document(const struct feed *f, struct tokenizer_scratc
     return STATUS_OK;
 }
 
-/* Waits for a free slot and claims it; returns NULL if there is nothing more to do. The caller holds `reading`. */
-static struct slot *claim(struct feed *f) {
+/* Claims the next slot; returns NULL if there is nothing more to do, or if there is no free one and `wait` is false.
+ * The caller holds `reading`. */
+static struct slot *claim(struct feed *f, bool wait) {
     pthread_mutex_lock(&f->lock);
-    while (!f->closing && !f->finished && (f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes))
+    bool full;
+    while ((full = f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes) && wait && !f->closing &&
+           !f->finished)
         pthread_cond_wait(&f->space, &f->lock);
     struct slot *slot = NULL;
-    if (!f->closing && !f->finished) {
+    if (!full && !f->closing && !f->finished) {
         slot = &f->slots[f->tail % RING];
         f->tail++;
         memset(&slot->item, 0, sizeof slot->item);
@@ -128,7 +162,7 @@ static struct slot *claim(struct feed *f) {
 static enum status read_document(struct feed *f, struct slot *slot, struct raw *raw) {
     struct document d;
     int more = 0;
-    TRY(reader_next(f->config.reader, &d, &more));
+    TRY(reader_next_unparsed(f->config.reader, &d, &more));
     slot->end = !more;
     if (!more) return STATUS_OK;
     slot->item.after = reader_position(f->config.reader);
@@ -149,7 +183,7 @@ static void settle(struct feed *f, struct slot *slot, enum status status, double
     slot->status = status;
     slot->state = SLOT_READY;
     f->seconds += seconds;
-    pthread_cond_broadcast(&f->ready);
+    if (slot == &f->slots[f->head % RING]) pthread_cond_broadcast(&f->ready); /* the one that is waited for */
     pthread_cond_broadcast(&f->space);
     pthread_mutex_unlock(&f->lock);
 }
@@ -164,33 +198,72 @@ static bool leaves(struct feed *f, const struct raw *raw) {
     return leave;
 }
 
+/* A document that was read, or that could not be. */
+struct turn {
+    struct slot *slot;
+    struct raw raw;
+    enum status status;
+    double seconds;
+};
+
+/* Reads into a claimed slot. Returns whether more may follow. The caller holds `reading`. */
+static bool read_slot(struct feed *f, struct turn *t, enum status status) {
+    const double start = clock_seconds();
+    t->raw = (struct raw){0};
+    t->status = status == STATUS_OK ? read_document(f, t->slot, &t->raw) : status;
+    if (t->status != STATUS_OK) snprintf(t->slot->message, sizeof t->slot->message, "%s", status_message());
+    t->slot->item.charge = (uint64_t)t->raw.bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + t->raw.n_ids * 2 * sizeof(int32_t);
+    const bool last = t->status != STATUS_OK || t->slot->end;
+    pthread_mutex_lock(&f->lock);
+    f->finished = f->finished || last;
+    f->bytes += t->slot->item.charge;
+    pthread_mutex_unlock(&f->lock);
+    t->seconds = clock_seconds() - start;
+    return !last;
+}
+
+/* Takes the reader, and reads some documents. Returns their number; 0: there is nothing more to do. */
+static int read_turn(struct feed *f, struct turn turns[TURN], enum status status) {
+    int n = 0;
+    size_t bytes = 0;
+    pthread_mutex_lock(&f->reading);
+    for (bool more = true; more && n < TURN && bytes < TURN_BYTES;) {
+        struct turn *t = &turns[n];
+        t->slot = claim(f, n == 0);
+        if (!t->slot) break;
+        more = read_slot(f, t, status);
+        bytes += t->raw.bytes + t->raw.n_ids * sizeof(uint32_t);
+        n++;
+    }
+    pthread_mutex_unlock(&f->reading);
+    return n;
+}
+
+static enum status make_tools(struct tools *tools, const struct feed *f) {
+    TRY(document_parser_create(&tools->parser, f->config.reader));
+    return f->config.tokenizer ? tokenizer_scratch_create(&tools->scratch, f->config.tokenizer) : STATUS_OK;
+}
+
 static void *work(void *context) {
     struct feed *f = context;
-    struct tokenizer_scratch *scratch = NULL;
-    enum status scratch_status =
-        f->config.tokenizer ? tokenizer_scratch_create(&scratch, f->config.tokenizer) : STATUS_OK;
-    for (;;) {
-        pthread_mutex_lock(&f->reading);
-        struct slot *slot = claim(f);
-        if (!slot) {
-            pthread_mutex_unlock(&f->reading);
-            break;
+    struct turn turns[TURN];
+    struct tools tools = {0};
+    const enum status made = make_tools(&tools, f);
+    bool leave = false;
+    for (int n; !leave && (n = read_turn(f, turns, made)) > 0;) {
+        leave = leaves(f, &turns[0].raw);
+        for (int i = 0; i < n; i++) {
+            struct turn *t = &turns[i];
+            const double start = clock_seconds();
+            if (t->status != STATUS_OK)
+                t->status = fail(t->status, "%s", t->slot->message); /* the message of a later call may be another */
+            else if (!t->slot->end)
+                t->status = finish_document(f, &tools, &t->slot->item, &t->raw);
+            settle(f, t->slot, t->status, t->seconds + clock_seconds() - start);
         }
-        double start = clock_seconds();
-        struct raw raw = {0};
-        enum status status = scratch_status == STATUS_OK ? read_document(f, slot, &raw) : scratch_status;
-        pthread_mutex_lock(&f->lock);
-        if (status != STATUS_OK || slot->end) f->finished = true;
-        slot->item.charge = (uint64_t)raw.bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + raw.n_ids * 2 * sizeof(int32_t);
-        f->bytes += slot->item.charge;
-        pthread_mutex_unlock(&f->lock);
-        pthread_mutex_unlock(&f->reading);
-        const bool leave = leaves(f, &raw);
-        if (status == STATUS_OK && !slot->end) status = finish_document(f, scratch, &slot->item, &raw);
-        settle(f, slot, status, clock_seconds() - start);
-        if (leave) break;
     }
-    tokenizer_scratch_free(scratch);
+    tokenizer_scratch_free(tools.scratch);
+    document_parser_free(tools.parser);
     return NULL;
 }
 

@@ -3,7 +3,7 @@
  *
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
  *   bench_index --tokens FILE.u16 [tokens (100000000)]
- *   bench_index --text FILE.jsonl [bytes (400000000)]
+ *   bench_index --text FILE.jsonl[.zst] [bytes of text (400000000)]
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
@@ -18,6 +18,7 @@
 #include "base/rng.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
+#include <zstd.h>
 
 enum { PER_DOCUMENT = 1024, BLOCK = 64 * PER_DOCUMENT, SHARD_BLOCKS = 4, GROUPS = 512 };
 
@@ -160,6 +161,17 @@ static int write_tokens(const char *path, int64_t n) {
 
 /* ---- text ---- */
 
+static void write_compressed(struct file_writer *w, ZSTD_CCtx *zstd, const char *data, size_t bytes, bool last) {
+    static char out[1 << 17];
+    ZSTD_inBuffer from = {data, bytes, 0};
+    for (size_t left = 1; last ? left > 0 : from.pos < from.size;) {
+        ZSTD_outBuffer to = {out, sizeof out, 0};
+        left = ZSTD_compressStream2(zstd, &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
+        CHECK(!ZSTD_isError(left));
+        CHECK_OK(file_write(w, out, to.pos));
+    }
+}
+
 /* Words of 1 to 4 syllables, in documents of some 4 KB, a JSON object each. */
 static int write_text(const char *path, int64_t bytes) {
     enum { WORDS = 30000, WORD_MAX = 16, LINE = 4096 };
@@ -175,7 +187,10 @@ static int write_text(const char *path, int64_t bytes) {
             strcat(words[i], syllables[next(&state) >> 40 & 15]);
     }
     CHECK_OK(file_create(&w, path));
-    for (int64_t documents = 0; (int64_t)file_written(w) < bytes; documents++) {
+    const bool compressed = strlen(path) > 4 && strcmp(path + strlen(path) - 4, ".zst") == 0;
+    ZSTD_CCtx *zstd = ZSTD_createCCtx();
+    int64_t written = 0;
+    for (int64_t documents = 0; written < bytes; documents++) {
         size_t used = (size_t)snprintf(line, sizeof line, "{\"text\": \"");
         while (used < LINE) {
             const double u = (double)(next(&state) >> 11) * 0x1p-53;
@@ -183,8 +198,13 @@ static int write_text(const char *path, int64_t bytes) {
             used += (size_t)snprintf(line + used, sizeof line - used, "%s%s ", word, next(&state) >> 60 ? "" : ",");
         }
         used += (size_t)snprintf(line + used, sizeof line - used, "%lld\"}\n", (long long)documents);
-        CHECK_OK(file_write(w, line, used));
+        written += (int64_t)used;
+        if (compressed)
+            write_compressed(w, zstd, line, used, written >= bytes);
+        else
+            CHECK_OK(file_write(w, line, used));
     }
+    ZSTD_freeCCtx(zstd);
     CHECK_OK(file_publish(w));
     return 0;
 }

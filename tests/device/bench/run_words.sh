@@ -5,8 +5,8 @@
 #   tests/device/bench/run_words.sh FOLDER [--tokens N] [--text BYTES] [--work DIR] [--model DIR] [--max-ram SIZE]
 #
 # FOLDER has drt-index and bench_index (tests/device/portable.sh --out FOLDER drt-index bench_index). The corpus is FOLDER/*.u16, or without
-# such files N ids (400000000) with the frequencies of text. DIR (/dev/shm) needs 25 bytes a token. Then a build from BYTES (400000000; 0: none)
-# of jsonl text, with all processors and with --threads 1 on a tenth of it. One line for each result.
+# such files N ids (400000000) with the frequencies of text. DIR (/dev/shm) needs 25 bytes a token. Then builds from BYTES (400000000; 0: none)
+# of text: jsonl.zst with --threads 1 (a tenth of it), on 16 processors and on all, and jsonl. One line for each result.
 set -u
 here=$(cd "$(dirname "$0")/../../.." && pwd)
 usage() { sed -n 's/^#   tests/usage: tests/p' "$0" >&2; exit 2; }
@@ -57,13 +57,17 @@ timed afterwards "$folder/drt-index" lexical --store "$work/store-off" --max-ram
 cmp "$work"/store-o*/lexical/*.lex && echo "bytes: equal, $(stat -c %s "$work"/store-on/lexical/*.lex)" || { echo "bytes: DIFFERENT"; exit 1; }
 [ "$text" -gt 0 ] || exit 0
 rm -rf "$work"/store-* "$work/corpus.u16"
-for part in 1 10; do
-    "$folder/bench_index" --text "$work/text-$part.jsonl" $((text / part)) || exit 1
-    threads=$([ $part = 10 ] && echo 1 || echo 0)
+texts() { # NAME BYTES SUFFIX COMMAND_PREFIX THREADS
+    local begin
+    [ -s "$work/$2$3" ] || "$folder/bench_index" --text "$work/$2$3" "$2" || exit 1
     begin=$(date +%s.%N)
-    "$folder/drt-index" build "$work/text-$part.jsonl" --out "$work/store" --model "$model" --index exact --lexical off --device $device --max-ram "$ram" \
-        --threads "$threads" >"$work/text.log" 2>"$work/text.err" || { echo "FAILED text: $(tail -c 600 "$work/text.err")"; exit 1; }
-    awk -v bytes=$((text / part)) -v threads="$threads" -v s="$(awk "BEGIN { print $(date +%s.%N) - $begin }")" -v report="$(tail -n 1 "$work/text.log")" \
-        'BEGIN { printf "text, --threads %d: %.2f s of the program, %.1f MB/s (%s)\n", threads, s, bytes / s / 1e6, report }'
+    $4 "$folder/drt-index" build "$work/$2$3" --out "$work/store" --model "$model" --index exact --lexical off --device $device --max-ram "$ram" \
+        --threads "$5" >"$work/text.log" 2>"$work/text.err" || { echo "FAILED text: $(tail -c 600 "$work/text.err")"; exit 1; }
+    awk -v name="$1" -v bytes="$2" -v s="$(awk "BEGIN { print $(date +%s.%N) - $begin }")" -v report="$(tail -n 1 "$work/text.log")" \
+        'BEGIN { printf "text, %s: %.2f s of the program, %.1f MB/s (%s)\n", name, s, bytes / s / 1e6, report }'
     rm -rf "$work/store"
-done
+}
+texts "jsonl.zst, one thread" $((text / 10)) .jsonl.zst "" 1
+[ "$(nproc)" -lt 16 ] || texts "jsonl.zst, 16 processors" "$text" .jsonl.zst "taskset -c 0-15" 16
+texts "jsonl.zst, all processors" "$text" .jsonl.zst "" 0
+texts "jsonl, all processors" "$text" .jsonl "" 0

@@ -1,0 +1,10 @@
+/* jsonl_line_internal.h -- makes documents from lines of jsonl, into buffers that it keeps. */
+#pragma once
+#include "data/readers/reader.h"
+
+struct reader_buffer { char *data; size_t size, capacity; };
+struct jsonl_parser { const char *text_field; struct reader_buffer text, repaired, key; };
+/* A document from a line, without its newline, which is valid until the next call. d->source and d->line are set, for
+ * messages. STATUS_INVALID: the line is no document. */
+enum status jsonl_parse(struct jsonl_parser *l, struct document *d, const char *line, size_t bytes);
+void jsonl_parser_close(struct jsonl_parser *l);
