@@ -168,43 +168,60 @@ static void write_compressed(struct file_writer *w, ZSTD_CCtx *zstd, const char 
         ZSTD_outBuffer to = {out, sizeof out, 0};
         left = ZSTD_compressStream2(zstd, &to, &from, last ? ZSTD_e_end : ZSTD_e_continue);
         CHECK(!ZSTD_isError(left));
-        CHECK_OK(file_write(w, out, to.pos));
+        if (to.pos > 0) CHECK_OK(file_write(w, out, to.pos));
     }
 }
 
-/* Words of 1 to 4 syllables, in documents of some 4 KB, a JSON object each. */
+enum { TEXT_BYTES = 4096, TEXTS = 16384 };
+
+/* Words of 1 to 4 syllables, the beginning of a JSON object, without its end. Returns its bytes. */
+static size_t make_text(char out[TEXT_BYTES + 64], char (*words)[16], int n_words, uint64_t *state) {
+    size_t used = (size_t)snprintf(out, TEXT_BYTES, "{\"text\": \"");
+    while (used < TEXT_BYTES) {
+        const double u = (double)(next(state) >> 11) * 0x1p-53;
+        const char *word = words[(int)(exp(u * log(n_words)) - 1)];
+        used += (size_t)snprintf(out + used, 64, "%s%s ", word, next(state) >> 60 ? "" : ",");
+    }
+    return used;
+}
+
+/* Documents of some 4 KB, a JSON object each. After TEXTS documents the texts occur again, with other numbers. */
 static int write_text(const char *path, int64_t bytes) {
-    enum { WORDS = 30000, WORD_MAX = 16, LINE = 4096 };
+    enum { WORDS = 30000 };
     static const char *const syllables[] = {"ta", "re", "in", "so", "mer", "al", "ton", "we",
                                             "ci", "ne", "ly", "or", "sta", "de", "us",  "ge"};
-    static char words[WORDS][WORD_MAX];
+    static char words[WORDS][16];
     struct file_writer *w;
-    char line[LINE + 64];
+    char *texts;
+    size_t used[TEXTS];
     uint64_t state = 7;
     for (int i = 0; i < WORDS; i++) {
         const int n = i < 60 ? 1 : i < 2000 ? 2 : i < 15000 ? 3 : 4;
         for (int k = 0; k < n; k++)
             strcat(words[i], syllables[next(&state) >> 40 & 15]);
     }
-    CHECK_OK(file_create(&w, path));
     const bool compressed = strlen(path) > 4 && strcmp(path + strlen(path) - 4, ".zst") == 0;
     ZSTD_CCtx *zstd = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, 1);
+    CHECK_OK(memory_allocate(&texts, (size_t)TEXTS * (TEXT_BYTES + 64)));
+    CHECK_OK(file_create(&w, path));
     int64_t written = 0;
     for (int64_t documents = 0; written < bytes; documents++) {
-        size_t used = (size_t)snprintf(line, sizeof line, "{\"text\": \"");
-        while (used < LINE) {
-            const double u = (double)(next(&state) >> 11) * 0x1p-53;
-            const char *word = words[(int)(exp(u * log(WORDS)) - 1)];
-            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s ", word, next(&state) >> 60 ? "" : ",");
+        char end[32], *text = texts + documents % TEXTS * (TEXT_BYTES + 64);
+        if (documents < TEXTS) used[documents] = make_text(text, words, WORDS, &state);
+        const size_t body = used[documents % TEXTS],
+                     tail = (size_t)snprintf(end, sizeof end, "%lld\"}\n", (long long)documents);
+        written += (int64_t)(body + tail);
+        if (compressed) {
+            write_compressed(w, zstd, text, body, false);
+            write_compressed(w, zstd, end, tail, written >= bytes);
+        } else {
+            CHECK_OK(file_write(w, text, body));
+            CHECK_OK(file_write(w, end, tail));
         }
-        used += (size_t)snprintf(line + used, sizeof line - used, "%lld\"}\n", (long long)documents);
-        written += (int64_t)used;
-        if (compressed)
-            write_compressed(w, zstd, line, used, written >= bytes);
-        else
-            CHECK_OK(file_write(w, line, used));
     }
     ZSTD_freeCCtx(zstd);
+    memory_free(texts);
     CHECK_OK(file_publish(w));
     return 0;
 }

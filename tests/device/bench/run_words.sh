@@ -5,15 +5,15 @@
 #   tests/device/bench/run_words.sh FOLDER [--tokens N] [--text BYTES] [--work DIR] [--model DIR] [--max-ram SIZE]
 #
 # FOLDER has drt-index and bench_index (tests/device/portable.sh --out FOLDER drt-index bench_index). The corpus is FOLDER/*.u16, or without
-# such files N ids (400000000) with the frequencies of text. DIR (/dev/shm) needs 25 bytes a token. Then builds from BYTES (400000000; 0: none)
-# of text: jsonl.zst with --threads 1 (a tenth of it), on 16 processors and on all, and jsonl. One line for each result.
+# such files N ids (400000000) with the frequencies of text. DIR (/dev/shm) needs 25 bytes a token. Then builds from BYTES (2000000000; 0: none)
+# of text: jsonl.zst with --threads 1 (a tenth of it), on 16 processors and on all. One line for each result.
 set -u
 here=$(cd "$(dirname "$0")/../../.." && pwd)
 usage() { sed -n 's/^#   tests/usage: tests/p' "$0" >&2; exit 2; }
 [ $# -gt 0 ] && [ -d "$1" ] || usage
 folder=$(cd "$1" && pwd)
 shift
-tokens=400000000 work=/dev/shm model=$here/data/models/drt-28m ram=24G device=cuda text=400000000
+tokens=400000000 work=/dev/shm model=$here/data/models/drt-28m ram=24G device=cuda text=2000000000
 while [ $# -gt 1 ]; do
     case $1 in
     --tokens) tokens=$2 ;; --text) text=$2 ;; --work) work=$2 ;; --model) model=$2 ;; --max-ram) ram=$2 ;; --device) device=$2 ;;
@@ -70,4 +70,3 @@ texts() { # NAME BYTES SUFFIX COMMAND_PREFIX THREADS
 texts "jsonl.zst, one thread" $((text / 10)) .jsonl.zst "" 1
 [ "$(nproc)" -lt 16 ] || texts "jsonl.zst, 16 processors" "$text" .jsonl.zst "taskset -c 0-15" 16
 texts "jsonl.zst, all processors" "$text" .jsonl.zst "" 0
-texts "jsonl, all processors" "$text" .jsonl "" 0
