@@ -215,6 +215,13 @@ static void sort_buckets_of(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
+static void free_sorters(void *context, int64_t begin, int64_t end, int worker) {
+    struct sorting *x = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        sorter_free(x->sorters[i]);
+}
+
 static void free_block(struct lexical_builder *b) {
     memory_free(b->ids);
     memory_free(b->lengths);
@@ -266,8 +273,7 @@ static enum status write_lists(struct lexical_builder *b) {
                                                                               : (size_t)(each / BUFFERS)};
     pthread_mutex_init(&x.lock, NULL);
     enum status s = sort_and_join(&x);
-    for (int i = 0; x.sorters && i < x.n; i++)
-        sorter_free(x.sorters[i]);
+    if (x.sorters) threads_for(b->threads, x.n, 1, free_sorters, &x); /* the system frees the pages of their files */
     memory_free(x.sorters);
     memory_free(x.pieces);
     pthread_mutex_destroy(&x.lock);
