@@ -42,7 +42,7 @@ enum status sorter_create(struct sorter **out, const struct sorter_config *confi
     TRY(memory_allocate_zero(&s, 1));
     s->config = *config;
     const uint64_t most = config->max_ram / RECORD_RAM;
-    s->most = most < RECORDS_MIN ? RECORDS_MIN : (size_t)most;
+    s->most = most < RECORDS_MIN ? RECORDS_MIN : most < INT32_MAX ? (size_t)most : INT32_MAX; /* counts have 32 bits */
     s->reader = (struct record_reader){.records = config->records, .capacity = config->buffer};
     enum status status = lists_create(&s->lists, config->folder, config->chunks, config->buffer);
     if (status == STATUS_OK) status = memory_allocate(&s->reader.buffer, config->buffer + 8);
