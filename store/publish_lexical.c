@@ -9,6 +9,7 @@
 #include "store/lexical/lexical_build.h"
 #include "store/publish_lexical_internal.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEP = 1 << 12, OCCURRENCE_BYTES = 64 };
 static const uint64_t max_ram_least = UINT64_C(1) << 20;
@@ -46,6 +47,24 @@ static enum status bad_run(const struct store_writer *w, const struct run_record
                 catalog_path(w->catalog), (long long)run->document);
 }
 
+/* Returns the greatest id. Without a branch, so that it can be vector code. */
+static uint32_t copy_ids(int32_t *ids, const struct shard_map *map, int64_t first, int64_t n) {
+    const uint8_t *rows = map->rows + (size_t)first * (size_t)map->element_bytes;
+    uint32_t greatest = 0;
+    for (int64_t i = 0; i < n && map->element_bytes == 2; i++) {
+        uint16_t id;
+        memcpy(&id, rows + 2 * i, sizeof id); /* numbers are little-endian here, too */
+        ids[i] = id;
+        greatest = id > greatest ? id : greatest;
+    }
+    for (int64_t i = 0; i < n && map->element_bytes != 2; i++) {
+        const uint32_t id = shard_id(map, first + i);
+        ids[i] = (int32_t)id;
+        greatest = id > greatest ? id : greatest;
+    }
+    return greatest;
+}
+
 /* Damaged tokens are refused here, so that no list is made of them. A wrong id that is in the vocabulary is found only
  * by the checksum, which verify --deep compares. */
 enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writer *w,
@@ -56,18 +75,15 @@ enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writ
     int64_t at = chunk->in_document * f->chunk_tokens, n = run->tokens - at;
     if (n < 1 || run->token_offset + run->tokens > shard->tokens) return bad_run(w, run);
     if (n > f->chunk_tokens) n = f->chunk_tokens;
-    int64_t first = shard->first_token - chunk->map->first_row + run->token_offset + at;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t id = shard_id(chunk->map, first + i);
-        if (id >= (uint32_t)f->vocab_size) {
-            char path[FILE_PATH_MAX];
-            TRY(shard_path(path, w->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
-            return fail(STATUS_CORRUPT, "%s: token %lld is outside the vocabulary, run drt-index verify --deep", path,
-                        (long long)(first + i));
-        }
-        ids[i] = (int32_t)id;
-    }
-    return lexical_builder_add(b, ids, (int)n);
+    const int64_t first = shard->first_token - chunk->map->first_row + run->token_offset + at;
+    if (copy_ids(ids, chunk->map, first, n) < (uint32_t)f->vocab_size) return lexical_builder_add(b, ids, (int)n);
+    int64_t bad = 0;
+    while ((uint32_t)ids[bad] < (uint32_t)f->vocab_size)
+        bad++;
+    char path[FILE_PATH_MAX];
+    TRY(shard_path(path, w->dir, SHARD_TOKENS, shard->first_file_shard, shard->last_file_shard));
+    return fail(STATUS_CORRUPT, "%s: token %lld is outside the vocabulary, run drt-index verify --deep", path,
+                (long long)(first + bad));
 }
 
 static enum status step(struct lexical_make *m) {

@@ -138,9 +138,10 @@ static enum status finish_document(const struct feed *f, const struct tools *too
 }
 
 /* Claims the next slot; returns NULL if there is nothing more to do, or if there is no free one and `wait` is false.
- * The caller holds `reading`. */
-static struct slot *claim(struct feed *f, bool wait) {
+ * charge: of the slot that was claimed before, in the same turn. The caller holds `reading`. */
+static struct slot *claim(struct feed *f, bool wait, uint64_t charge) {
     pthread_mutex_lock(&f->lock);
+    f->bytes += charge;
     bool full;
     while ((full = f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes) && wait && !f->closing &&
            !f->finished)
@@ -170,24 +171,6 @@ static enum status read_document(struct feed *f, struct slot *slot, struct raw *
     return copy_document(raw, &slot->item, &d);
 }
 
-static void settle(struct feed *f, struct slot *slot, enum status status, double seconds) {
-    if (status != STATUS_OK) {
-        snprintf(slot->message, sizeof slot->message, "%s", status_message());
-        memory_free(slot->item.memory);
-        slot->item.memory = NULL;
-    }
-    pthread_mutex_lock(&f->lock);
-    uint64_t charge = status == STATUS_OK && !slot->end ? slot->item.document.n_ids * sizeof(int32_t) + 1024 : 0;
-    f->bytes += charge - slot->item.charge;
-    slot->item.charge = charge;
-    slot->status = status;
-    slot->state = SLOT_READY;
-    f->seconds += seconds;
-    if (slot == &f->slots[f->head % RING]) pthread_cond_broadcast(&f->ready); /* the one that is waited for */
-    pthread_cond_broadcast(&f->space);
-    pthread_mutex_unlock(&f->lock);
-}
-
 /* Whether this worker is one too many for documents of ids: they need no tokenizing, and more threads would only wait
  * for each other at the reader. */
 static bool leaves(struct feed *f, const struct raw *raw) {
@@ -203,40 +186,71 @@ struct turn {
     struct slot *slot;
     struct raw raw;
     enum status status;
-    double seconds;
 };
 
 /* Reads into a claimed slot. Returns whether more may follow. The caller holds `reading`. */
 static bool read_slot(struct feed *f, struct turn *t, enum status status) {
-    const double start = clock_seconds();
     t->raw = (struct raw){0};
     t->status = status == STATUS_OK ? read_document(f, t->slot, &t->raw) : status;
     if (t->status != STATUS_OK) snprintf(t->slot->message, sizeof t->slot->message, "%s", status_message());
     t->slot->item.charge = (uint64_t)t->raw.bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + t->raw.n_ids * 2 * sizeof(int32_t);
-    const bool last = t->status != STATUS_OK || t->slot->end;
-    pthread_mutex_lock(&f->lock);
-    f->finished = f->finished || last;
-    f->bytes += t->slot->item.charge;
-    pthread_mutex_unlock(&f->lock);
-    t->seconds = clock_seconds() - start;
-    return !last;
+    return t->status == STATUS_OK && !t->slot->end;
 }
 
 /* Takes the reader, and reads some documents. Returns their number; 0: there is nothing more to do. */
 static int read_turn(struct feed *f, struct turn turns[TURN], enum status status) {
     int n = 0;
     size_t bytes = 0;
+    bool more = true;
+    uint64_t charge = 0;
     pthread_mutex_lock(&f->reading);
-    for (bool more = true; more && n < TURN && bytes < TURN_BYTES;) {
+    while (more && n < TURN && bytes < TURN_BYTES) {
         struct turn *t = &turns[n];
-        t->slot = claim(f, n == 0);
+        t->slot = claim(f, n == 0, charge);
+        charge = 0;
         if (!t->slot) break;
         more = read_slot(f, t, status);
+        charge = t->slot->item.charge;
         bytes += t->raw.bytes + t->raw.n_ids * sizeof(uint32_t);
         n++;
     }
+    pthread_mutex_lock(&f->lock);
+    f->bytes += charge;
+    f->finished = f->finished || !more;
+    pthread_mutex_unlock(&f->lock);
     pthread_mutex_unlock(&f->reading);
     return n;
+}
+
+/* Parses and tokenizes. */
+static void finish_turn(struct feed *f, const struct tools *tools, struct turn *t) {
+    struct slot *slot = t->slot;
+    if (t->status == STATUS_OK && !slot->end) {
+        t->status = finish_document(f, tools, &slot->item, &t->raw);
+        if (t->status != STATUS_OK) snprintf(slot->message, sizeof slot->message, "%s", status_message());
+    }
+    if (t->status == STATUS_OK) return;
+    memory_free(slot->item.memory);
+    slot->item.memory = NULL;
+}
+
+static void settle(struct feed *f, struct turn *turns, int n, double seconds) {
+    bool first = false;
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < n; i++) {
+        struct slot *slot = turns[i].slot;
+        const bool document = turns[i].status == STATUS_OK && !slot->end;
+        const uint64_t charge = document ? slot->item.document.n_ids * sizeof(int32_t) + 1024 : 0;
+        f->bytes += charge - slot->item.charge;
+        slot->item.charge = charge;
+        slot->status = turns[i].status;
+        slot->state = SLOT_READY;
+        first = first || slot == &f->slots[f->head % RING]; /* the one that is waited for */
+    }
+    f->seconds += seconds;
+    if (first) pthread_cond_broadcast(&f->ready);
+    pthread_cond_broadcast(&f->space);
+    pthread_mutex_unlock(&f->lock);
 }
 
 static enum status make_tools(struct tools *tools, const struct feed *f) {
@@ -251,16 +265,11 @@ static void *work(void *context) {
     const enum status made = make_tools(&tools, f);
     bool leave = false;
     for (int n; !leave && (n = read_turn(f, turns, made)) > 0;) {
+        const double start = clock_seconds();
         leave = leaves(f, &turns[0].raw);
-        for (int i = 0; i < n; i++) {
-            struct turn *t = &turns[i];
-            const double start = clock_seconds();
-            if (t->status != STATUS_OK)
-                t->status = fail(t->status, "%s", t->slot->message); /* the message of a later call may be another */
-            else if (!t->slot->end)
-                t->status = finish_document(f, &tools, &t->slot->item, &t->raw);
-            settle(f, t->slot, t->status, t->seconds + clock_seconds() - start);
-        }
+        for (int i = 0; i < n; i++)
+            finish_turn(f, &tools, &turns[i]);
+        settle(f, turns, n, clock_seconds() - start);
     }
     tokenizer_scratch_free(tools.scratch);
     document_parser_free(tools.parser);

@@ -39,7 +39,7 @@ enum status feed_open(struct feed **out, const struct feed_config *config);
  * documents before it. */
 enum status feed_next(struct feed *f, struct feed_item *item, bool *more);
 void feed_release(struct feed *f, struct feed_item *item);
-double feed_seconds(struct feed *f); /* seconds of all workers for reading and tokenizing */
+double feed_seconds(struct feed *f); /* seconds of all workers for parsing and tokenizing */
 void feed_close(struct feed *f);     /* waits for the threads; NULL is fine */
 
 /* ---- an existing store ------------------------------------------------------------------------------------ */

@@ -81,70 +81,103 @@ enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, u
 
 enum { LANES = 4 };
 
-/* 32 steps of a lane fill `width` words. */
+/* 32 steps of a lane fill `width` words. The lanes are packed side by side. */
 static void pack_whole(uint8_t *out, const uint32_t steps[LEXICAL_BLOCK], int width) {
-    if (width == 0) return;
-    for (int lane = 0; lane < LANES; lane++) {
-        uint8_t *at = out + 4 * lane;
-        uint64_t word = 0;
-        int bits = 0;
-        for (int i = lane; i < LEXICAL_BLOCK; i += LANES) {
-            word |= (uint64_t)steps[i] << bits;
-            bits += width;
-            if (bits < 32) continue;
-            little_endian_put(at, word & UINT32_MAX, 4);
-            at += 4 * LANES;
-            word >>= 32;
-            bits -= 32;
-        }
+    lanes words = {0};
+    int bits = 0;
+    for (int j = 0; j < LANE_STEPS && width > 0; j++) {
+        lanes x;
+        memcpy(&x, steps + LANES * j, sizeof x);
+        words |= x << bits;
+        bits += width;
+        if (bits < 32) continue;
+        memcpy(out, &words, sizeof words); /* numbers are little-endian here, too */
+        out += sizeof words;
+        bits -= 32;
+        words = bits > 0 ? x >> (width - bits) : (lanes){0};
     }
 }
 
+/* Writes up to 3 bytes after the packed ones. */
 static void pack_part(uint8_t *out, const uint32_t *steps, int n, int width) {
     uint64_t word = 0;
     int bits = 0;
     for (int i = 0; i < n; i++) {
         word |= (uint64_t)steps[i] << bits;
-        for (bits += width; bits >= 8; bits -= 8, word >>= 8)
-            *out++ = (uint8_t)word;
+        bits += width;
+        if (bits < 32) continue;
+        little_endian_put(out, word, 4);
+        out += 4;
+        word >>= 32;
+        bits -= 32;
     }
-    if (bits > 0) *out = (uint8_t)word;
+    little_endian_put(out, word, 4);
 }
 
 /* ---- blocks ---- */
 
-/* Writes one bit for each code of at least least - 1: whether the code is at least `least`. */
-static size_t encode_plane(uint8_t *out, const uint8_t *codes, int n, int least) {
-    int bits = 0;
-    memset(out, 0, LEXICAL_BLOCK / 8);
-    for (int i = 0; i < n; i++) {
-        if (codes[i] < least - 1) continue;
-        if (codes[i] >= least) out[bits / 8] = (uint8_t)(out[bits / 8] | 1u << (bits % 8));
-        bits++;
+/* Which codes are at least 1, and which are 2. */
+struct planes {
+    uint64_t twice[2], thrice[2];
+};
+
+/* The lowest bits of eight bytes, which have no other bits, as one byte. */
+static uint64_t low_bits_of(uint64_t bytes) {
+    return bytes * UINT64_C(0x0102040810204080) >> 56;
+}
+
+static struct planes planes_of(const uint8_t *codes, int n) {
+    struct planes p = {{0, 0}, {0, 0}};
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t x;
+        memcpy(&x, codes + i, sizeof x);
+        if (x == 0) continue;
+        const uint64_t ones = UINT64_C(0x0101010101010101);
+        p.twice[i / 64] |= low_bits_of((x | x >> 1) & ones) << (i % 64);
+        p.thrice[i / 64] |= low_bits_of(x >> 1 & ones) << (i % 64);
     }
-    return ((size_t)bits + 7) / 8;
+    for (; i < n; i++) {
+        p.twice[i / 64] |= (uint64_t)(codes[i] >= 1) << (i % 64);
+        p.thrice[i / 64] |= (uint64_t)(codes[i] >= 2) << (i % 64);
+    }
+    return p;
+}
+
+/* Writes the planes of a block: a bit for each posting, then a bit for each one that is set in these. */
+static size_t encode_planes(uint8_t *out, const struct planes *p, int n, bool thrice) {
+    const size_t bytes = ((size_t)n + 7) / 8;
+    memcpy(out, p->twice, bytes);
+    if (!thrice) return bytes;
+    uint64_t dense[2] = {0, 0};
+    int bits = 0;
+    for (int half = 0; half < 2; half++)
+        for (uint64_t left = p->twice[half]; left; left &= left - 1, bits++)
+            dense[bits / 64] |= (p->thrice[half] >> __builtin_ctzll(left) & 1) << (bits % 64);
+    memcpy(out + bytes, dense, ((size_t)bits + 7) / 8);
+    return bytes + ((size_t)bits + 7) / 8;
 }
 
 size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks, const uint8_t *codes, int n,
                             uint32_t base) {
-    uint32_t steps[LEXICAL_BLOCK], any = 0, greatest = 0;
+    uint32_t steps[LEXICAL_BLOCK], any = chunks[0] - base;
     assert(n > 0 && n <= LEXICAL_BLOCK && chunks[0] >= base);
-    for (int i = 0; i < n; i++) {
-        steps[i] = chunks[i] - (i ? chunks[i - 1] + 1 : base);
+    steps[0] = any;
+    for (int i = 1; i < n; i++) {
+        steps[i] = chunks[i] - chunks[i - 1] - 1;
         any |= steps[i];
-        if (codes[i] > greatest) greatest = codes[i];
     }
+    const struct planes planes = planes_of(codes, n);
+    const bool twice = planes.twice[0] | planes.twice[1], thrice = planes.thrice[0] | planes.thrice[1];
     int width = any ? 32 - __builtin_clz(any) : 0;
-    assert(width <= LEXICAL_WIDTH_MAX && greatest < LEXICAL_CODES);
+    assert(width <= LEXICAL_WIDTH_MAX);
     if (n == LEXICAL_BLOCK)
         pack_whole(out, steps, width);
     else
         pack_part(out, steps, n, width);
-    *form = (unsigned)width | greatest << 5;
-    size_t bytes = lexical_packed_bytes(n, width);
-    for (int least = 1; least <= (int)greatest; least++)
-        bytes += encode_plane(out + bytes, codes, n, least);
-    return bytes;
+    *form = (unsigned)width | (unsigned)(twice + thrice) << 5;
+    const size_t bytes = lexical_packed_bytes(n, width);
+    return bytes + (twice ? encode_planes(out + bytes, &planes, n, thrice) : 0);
 }
 
 static int popcount128(const uint64_t bits[2]) {

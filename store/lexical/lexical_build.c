@@ -18,7 +18,8 @@ enum {
     BUCKET_IDS_MIN = 1 << 12, /* of a segment of one portion */
     BUFFER_MIN = 1 << 16,
     BUFFER_MAX = 1 << 18,
-    BUFFERS = 64, /* a thread's share of the memory is so many buffers, or more */
+    WORKERS_MAX = 64, /* each has four files open */
+    BUFFERS = 64,     /* a thread's share of the memory is so many buffers, or more */
     MESSAGE_MAX = 1024
 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30, worker_ram_min = UINT64_C(16) << 20,
@@ -99,7 +100,8 @@ int64_t lexical_builder_chunks(const struct lexical_builder *b) {
 static int workers_most(const struct lexical_builder *b) {
     const uint64_t fit = b->max_ram / worker_ram_min;
     const int count = threads_count(b->threads);
-    return fit < 1 ? 1 : fit < (uint64_t)count ? (int)fit : count;
+    const int most = count < WORKERS_MAX ? count : WORKERS_MAX;
+    return fit < 1 ? 1 : fit < (uint64_t)most ? (int)fit : most;
 }
 
 /* Records of a portion take up to 7 bytes each, ids 4; both of all portions, an eighth of the memory at most. */
@@ -215,6 +217,13 @@ static void sort_buckets_of(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
+static void free_sorters(void *context, int64_t begin, int64_t end, int worker) {
+    struct sorting *x = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        sorter_free(x->sorters[i]);
+}
+
 static void free_block(struct lexical_builder *b) {
     memory_free(b->ids);
     memory_free(b->lengths);
@@ -227,7 +236,7 @@ static void free_block(struct lexical_builder *b) {
 static enum status sort_and_join(struct sorting *x) {
     struct lexical_builder *b = x->b;
     const int n = b->buckets->n;
-    struct lists_writer *writers[THREADS_MAX];
+    struct lists_writer *writers[WORKERS_MAX];
     TRY(memory_allocate_zero(&x->sorters, (size_t)x->n));
     TRY(memory_allocate_zero(&x->pieces, LISTS_PARTS * (size_t)n));
     threads_for(b->threads, x->n, 1, sort_buckets_of, x);
@@ -266,8 +275,7 @@ static enum status write_lists(struct lexical_builder *b) {
                                                                               : (size_t)(each / BUFFERS)};
     pthread_mutex_init(&x.lock, NULL);
     enum status s = sort_and_join(&x);
-    for (int i = 0; x.sorters && i < x.n; i++)
-        sorter_free(x.sorters[i]);
+    if (x.sorters) threads_for(b->threads, x.n, 1, free_sorters, &x); /* the system frees the pages of their files */
     memory_free(x.sorters);
     memory_free(x.pieces);
     pthread_mutex_destroy(&x.lock);

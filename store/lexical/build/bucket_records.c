@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SLAB_BYTES = 32 << 20, PADDING = 8, SPILL_BYTES = 1 << 18, SPILL_BUCKETS = 8, MESSAGE_MAX = 1024 };
+enum { SLAB_BYTES = 32 << 20, PADDING = 8, SPILL_BYTES = 1 << 18, SPILL_BUCKETS = 8, MESSAGE_MAX = 1024, AHEAD = 4 };
 
 struct slab {
     uint8_t *data;
@@ -397,6 +397,8 @@ enum status record_reader_next(struct record_reader *reader, struct record_block
     const struct division *d = &r->portions[reader->portion];
     block->first_chunk = d->first_chunk;
     if (d->data) {
+        if (reader->portion + AHEAD < r->n_portions && d[AHEAD].data)
+            __builtin_prefetch(d[AHEAD].data + d[AHEAD].offsets[reader->bucket]);
         block->bytes = d->data + d->offsets[reader->bucket];
         block->n = reader->left / bytes;
         reader->left = 0;

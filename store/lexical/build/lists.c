@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { CHUNK_BITS = 24 };
+enum { CHUNK_BITS = 24, ENTRY_TAIL_BYTES = 16 }; /* the tail: a number of 32 bits, or two small ones */
 
 enum status lists_create(struct lists_writer *w, const char *folder, int64_t chunks, size_t buffer) {
     *w = (struct lists_writer){.chunks = chunks};
@@ -42,7 +42,7 @@ enum status lists_flush(struct lists_writer *w) {
 
 /* A dictionary entry being composed. */
 struct entry {
-    uint8_t bytes[4 * LEXICAL_VARINT_BYTES];
+    uint8_t bytes[ENTRY_TAIL_BYTES];
     size_t n;
 };
 

@@ -42,7 +42,7 @@ enum status sorter_create(struct sorter **out, const struct sorter_config *confi
     TRY(memory_allocate_zero(&s, 1));
     s->config = *config;
     const uint64_t most = config->max_ram / RECORD_RAM;
-    s->most = most < RECORDS_MIN ? RECORDS_MIN : (size_t)most;
+    s->most = most < RECORDS_MIN ? RECORDS_MIN : most < INT32_MAX ? (size_t)most : INT32_MAX; /* counts have 32 bits */
     s->reader = (struct record_reader){.records = config->records, .capacity = config->buffer};
     enum status status = lists_create(&s->lists, config->folder, config->chunks, config->buffer);
     if (status == STATUS_OK) status = memory_allocate(&s->reader.buffer, config->buffer + 8);
@@ -115,6 +115,11 @@ static enum status count_range(struct sorter *s, const struct range *x, int64_t 
     }
 }
 
+static inline void load_block(uint64_t *out, const struct record_block *block, size_t each, uint64_t mask) {
+    for (size_t i = 0; i < block->n; i++)
+        out[i] = number_of(record_at(block->bytes + i * each, mask), block->first_chunk);
+}
+
 /* Reads the n records of the range into s->sorted. */
 static enum status load(struct sorter *s, const struct range *x, bool whole, size_t n) {
     const struct bucket *bucket = &s->config.buckets->list[x->bucket];
@@ -134,8 +139,11 @@ static enum status load(struct sorter *s, const struct range *x, bool whole, siz
             return STATUS_OK;
         }
         if (whole) {
-            for (size_t i = 0; i < block.n; i++)
-                *out++ = number_of(record_at(block.bytes + i * each, mask), block.first_chunk);
+            if (each == 4) /* as in most buckets, so that it can be vector code */
+                load_block(out, &block, 4, UINT32_MAX);
+            else
+                load_block(out, &block, each, mask);
+            out += block.n;
             continue;
         }
         for (size_t i = 0; i < block.n; i++) { /* the last one is overwritten if it is not in the range */
@@ -150,17 +158,19 @@ static enum status load(struct sorter *s, const struct range *x, bool whole, siz
 
 /* The list of an id, from its records in the order of chunks. */
 static enum status make_token(struct sorter *s, int32_t id, const uint64_t *x, size_t n) {
+    uint32_t *restrict chunks = s->chunks; /* copies, because a code that is written might alias a member of s */
+    uint8_t *restrict codes = s->codes;
     size_t k = 0;
     uint32_t before = (uint32_t)x[0] & CHUNK_MASK, code = 0;
-    s->chunks[0] = before;
-    s->codes[0] = 0;
+    chunks[0] = before;
+    codes[0] = 0;
     for (size_t i = 1; i < n; i++) {
         const uint32_t chunk = (uint32_t)x[i] & CHUNK_MASK, more = code + (code < LEXICAL_CODES - 1);
         k += chunk != before;
         code = chunk != before ? 0 : more;
         before = chunk;
-        s->chunks[k] = chunk;
-        s->codes[k] = (uint8_t)code;
+        chunks[k] = chunk;
+        codes[k] = (uint8_t)code;
     }
     return lists_add(&s->lists, LISTS_TOKENS, (uint64_t)id, s->chunks, s->codes, (int64_t)k + 1);
 }
@@ -214,6 +224,8 @@ static uint64_t *sort_pairs(struct sorter *s, uint64_t *x, uint64_t *spare, size
 static enum status make_pairs(struct sorter *s, uint64_t first_pair, const uint64_t *x, size_t n) {
     const struct buckets *b = s->config.buckets;
     const uint64_t vocab = (uint64_t)b->vocab;
+    uint32_t *restrict chunks = s->chunks;
+    uint8_t *restrict codes = s->codes;
     for (size_t i = 0; i < n;) {
         const uint64_t pair = first_pair + (x[i] >> CHUNK_BITS), next = (uint64_t)bucket_next(b, pair);
         if (next == vocab) break; /* the last tokens of chunks: after all pairs */
@@ -226,16 +238,16 @@ static enum status make_pairs(struct sorter *s, uint64_t first_pair, const uint6
         }
         size_t k = 0;
         uint32_t code = 0;
-        s->chunks[0] = (uint32_t)x[i] & CHUNK_MASK;
-        s->codes[0] = 0;
+        chunks[0] = (uint32_t)x[i] & CHUNK_MASK;
+        codes[0] = 0;
         for (i++; i < n && x[i] >> CHUNK_BITS == bits; i++) {
             const uint32_t more = code + (code < LEXICAL_CODES - 1);
             k += x[i] != x[i - 1];
             code = x[i] != x[i - 1] ? 0 : more;
-            s->chunks[k] = (uint32_t)x[i] & CHUNK_MASK;
-            s->codes[k] = (uint8_t)code;
+            chunks[k] = (uint32_t)x[i] & CHUNK_MASK;
+            codes[k] = (uint8_t)code;
         }
-        TRY(lists_add(&s->lists, LISTS_PAIRS, key, s->chunks, s->codes, (int64_t)k + 1));
+        TRY(lists_add(&s->lists, LISTS_PAIRS, key, chunks, codes, (int64_t)k + 1));
     }
     return STATUS_OK;
 }
@@ -262,11 +274,13 @@ static enum status make_loaded(struct sorter *s, const struct range *r, size_t n
     const int shift = CHUNK_BITS + b->next_bits;
     const uint64_t skip = r->begin >> b->next_bits;
     memset(starts, 0, (ids + 1) * sizeof *starts);
+    const uint64_t *restrict sorted = s->sorted;
+    uint64_t *restrict spare = s->spare;
     for (size_t i = 0; i < n; i++)
-        starts[(s->sorted[i] >> shift) - skip]++;
+        starts[(sorted[i] >> shift) - skip]++;
     starts_of(starts, ids);
     for (size_t i = 0; i < n; i++)
-        s->spare[starts[(s->sorted[i] >> shift) - skip]++] = s->sorted[i];
+        spare[starts[(sorted[i] >> shift) - skip]++] = sorted[i];
     for (size_t id = 0, at = 0; id < ids; id++) {
         const size_t have = starts[id] - at;
         TRY(make_id(s, r, s->spare + at, s->sorted + at, have));

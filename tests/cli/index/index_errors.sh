@@ -170,7 +170,7 @@ limited 80 tokens/00000.tok --shard-chunks 100000
 limited 80 catalog/data.mdb --shard-chunks 100
 awk '{ gsub(/[^a-z ]/, ""); text = text $0 } NR % 45 == 0 { printf "{\"text\": \"%s\"}\n", text; text = "" }' "$TMP/c.jsonl" >"$TMP/long.jsonl"
 mv "$TMP/long.jsonl" "$TMP/c.jsonl"; rm -r "$TMP/limited"
-limited 100 lexical/.....\\.lex --shard-chunks 100
+limited 100 limited/lexical --shard-chunks 100 # the segment, or one of its temporary files
 rm -r "$TMP/limited"
 limited 100 index/.....\\.faiss --shard-chunks 100 --index IVF16,Flat --lexical off
 expect 0 "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" --shard-chunks 100 --index IVF16,Flat --lexical off

@@ -116,7 +116,7 @@ static void test_random(void) {
     static const struct {
         int64_t chunks;
         int vocab, queries;
-    } cases[] = {{1, 5, 6}, {90, 40, 12}, {1500, 3000, 12}, {40000, 5000, 6}};
+    } cases[] = {{1, 5, 6}, {90, 40, 12}, {1500, 3000, 12}, {40000, 5000, 6}, {20000, LEXICAL_VOCAB_MAX, 4}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct lexical_corpus c;
         lexical_corpus_random(&c, cases[i].chunks, cases[i].vocab, test_seed() + i);
@@ -439,6 +439,7 @@ int main(int argc, char **argv) {
     test_nothing();
     test_memory(4000);
     test_memory(3);
+    test_memory(LEXICAL_VOCAB_MAX);
     test_threads();
     test_damage();
     test_forged();
