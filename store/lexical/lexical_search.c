@@ -50,6 +50,7 @@ struct search {
     const struct store_range *exclude;
     struct store_dropped absent;
     int k;
+    enum lexical_vectors vectors;
     struct worker *workers;
     atomic_int reach;     /* a score that at least k chunks have: smaller ones are not needed */
     int64_t found;        /* number of hits, at most k */
@@ -134,7 +135,7 @@ static void score_selected(struct search *s, struct worker *w, int64_t segment, 
     int32_t most = l->dense_most;
     for (int d = 0; d < l->n_dense && selected->n > 0; d++) {
         most -= l->dense[d].weight[LEXICAL_CODES];
-        lexical_selected_add_dense(selected, &l->dense[d], begin, reach - most);
+        lexical_selected_add_dense(selected, &l->dense[d], begin, reach - most, s->vectors);
     }
     for (int i = 0; i < selected->n; i++)
         if (selected->sums[i] > 0) heap_offer(w, s->k, (struct found){selected->sums[i], first + selected->chunks[i]});
@@ -171,13 +172,13 @@ static void search_window(struct search *s, struct worker *w, int64_t segment, u
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     if (reach <= 1) { /* first the chunks with the greatest sums: the score that they reach excludes most others */
         high = kth_sum(w, s->k, n);
-        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX);
+        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX, s->vectors);
         score_selected(s, w, segment, begin, left);
         reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     }
     const int32_t low = reach > l->most_before[left] ? reach - l->most_before[left] : 0;
     if (low >= high) return;
-    lexical_window_select(&w->selected, w->sums, n, low, high);
+    lexical_window_select(&w->selected, w->sums, n, low, high, s->vectors);
     score_selected(s, w, segment, begin, left);
 }
 
@@ -337,6 +338,7 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                        .exclude = exclude,
                        .absent = how->absent,
                        .k = how->k,
+                       .vectors = lexical_vectors_here(),
                        .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);
