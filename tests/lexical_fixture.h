@@ -62,8 +62,8 @@ static inline void lexical_fixture_build(const char *path, const struct lexical_
 
 /* The chunks in `parts` segments of unequal lengths. */
 static inline struct lexical *lexical_fixture_open(const struct lexical_corpus *c, int parts, const char *name) {
-    static char paths[8][700];
-    const char *list[8];
+    static char paths[64][700];
+    const char *list[64];
     struct lexical *x;
     for (int64_t i = 0, from = 0; i < parts; i++) {
         int64_t to = c->n * (i + 1) * (i + 2) / (parts * (parts + 1));

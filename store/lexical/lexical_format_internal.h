@@ -93,9 +93,11 @@ size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks
 bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form,
                           uint32_t base, uint32_t limit);
 
+/* Vectors of 128 bits of any target, or AVX-512, where this processor has it. Results are the same. */
+enum lexical_vectors { LEXICAL_NARROW, LEXICAL_WIDE };
+enum lexical_vectors lexical_vectors_here(void);          /* the widest that this processor has */
 /* Writes the chunks of a block's n postings from its packed differences: base + the sum of the differences up to each
- * posting + its position. Reads lexical_packed_bytes(n, width) bytes and no more. All methods compute the same numbers.
- * WIDE (AVX-512) is for whole blocks; other blocks, and a processor without it, use NARROW (128-bit vectors). */
-enum lexical_unpack { LEXICAL_UNPACK_NARROW, LEXICAL_UNPACK_WIDE };
+ * posting + its position. Reads lexical_packed_bytes(n, width) bytes and no more. WIDE is for whole blocks; others use
+ * NARROW. */
 void lexical_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int n, int width, uint32_t base,
-                    enum lexical_unpack method);
+                    enum lexical_vectors vectors);

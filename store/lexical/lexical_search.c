@@ -1,9 +1,13 @@
 /* lexical_search.c -- the best chunks by lexical score, exactly.
  *
- * Each thread takes windows of chunks. In a window the sparse lists are decoded once, list after list, into one sum per
- * chunk. Dense lists are not decoded. They are those of tokens in an eighth of all chunks or more, with a low idf and
- * most of all postings. They add at most dense_most to a score. So their codes are read only for chunks whose sum can
- * still reach the k-th best score, the greatest weights first, and only as long as a chunk can reach it. */
+ * Each thread takes windows of chunks. In a window the sparse lists are decoded, list after list, into one sum per
+ * chunk. Two kinds of list are read only for chunks whose sum can still reach the k-th best score, the greatest weights
+ * first, and only as long as a chunk can reach it: dense lists, and the sparse lists with the most postings for their
+ * weight, as many as together add less than a share of that score. Dense lists are those of tokens in an eighth of all
+ * chunks or more, with a low idf and most of all postings.
+ *
+ * The score that excludes chunks must be there early. It comes from the search before (lexical_cache), or from a sample
+ * of the windows. Both are guesses: if fewer than k chunks reach the score, all windows are searched again. */
 #include "base/memory.h"
 #include "store/lexical/lexical_window_internal.h"
 #include <assert.h>
@@ -14,9 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANGES_A_WORKER = 8 };
+enum {
+    RANGES_A_WORKER = 8,
+    /* One window of SAMPLED is in the sample. The score that k chunks are expected to have is that of a rank in the
+     * sample: SAMPLE_MORE times the share k / SAMPLED, and SAMPLE_SPARE. */
+    SAMPLED = 16,
+    SAMPLED_MIN = 2 * SAMPLED,
+    SAMPLE_MORE = 3,
+    SAMPLE_SPARE = 6,
+};
 #define EXPECTED_SHARE 0.85 /* of the k-th score of the search before: a score that k chunks are expected to have */
-#define PRUNED_SHARE 0.6    /* of the least score of a hit: what the lists may add that are read for selected chunks */
+#define PRUNED_SHARE 0.55   /* of the least score of a hit: what the lists may add that are read for selected chunks */
 
 struct found {
     int32_t score;
@@ -38,9 +50,11 @@ struct search {
     const struct store_range *exclude;
     struct store_dropped absent;
     int k;
+    enum lexical_vectors vectors;
     struct worker *workers;
     atomic_int reach;     /* a score that at least k chunks have: smaller ones are not needed */
     int64_t found;        /* number of hits, at most k */
+    int32_t kth;          /* score of the k-th hit; 0: fewer were found */
     atomic_llong damaged; /* 1 + the number of the damaged segment */
 };
 
@@ -121,7 +135,7 @@ static void score_selected(struct search *s, struct worker *w, int64_t segment, 
     int32_t most = l->dense_most;
     for (int d = 0; d < l->n_dense && selected->n > 0; d++) {
         most -= l->dense[d].weight[LEXICAL_CODES];
-        lexical_selected_add_dense(selected, &l->dense[d], begin, reach - most);
+        lexical_selected_add_dense(selected, &l->dense[d], begin, reach - most, s->vectors);
     }
     for (int i = 0; i < selected->n; i++)
         if (selected->sums[i] > 0) heap_offer(w, s->k, (struct found){selected->sums[i], first + selected->chunks[i]});
@@ -158,13 +172,13 @@ static void search_window(struct search *s, struct worker *w, int64_t segment, u
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     if (reach <= 1) { /* first the chunks with the greatest sums: the score that they reach excludes most others */
         high = kth_sum(w, s->k, n);
-        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX);
+        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX, s->vectors);
         score_selected(s, w, segment, begin, left);
         reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     }
     const int32_t low = reach > l->most_before[left] ? reach - l->most_before[left] : 0;
     if (low >= high) return;
-    lexical_window_select(&w->selected, w->sums, n, low, high);
+    lexical_window_select(&w->selected, w->sums, n, low, high, s->vectors);
     score_selected(s, w, segment, begin, left);
 }
 
@@ -174,20 +188,37 @@ static int64_t windows_of(const struct lexical *x, int64_t segment) {
     return (x->segments[segment].frame.chunks + LEXICAL_WINDOW - 1) / LEXICAL_WINDOW;
 }
 
+/* Searches windows from .. to-1 of a segment. */
+static void search_segment(struct search *s, struct worker *w, int64_t segment, int64_t from, int64_t to) {
+    const struct lexical_lists *l = &s->plan->segments[segment];
+    const int64_t chunks = s->x->segments[segment].frame.chunks;
+    for (int i = 0; i < l->n_sparse && from < to; i++)
+        lexical_cursor_seek(&w->cursors[i], &l->sparse[i].list, (uint32_t)(from * LEXICAL_WINDOW));
+    for (int64_t i = from; i < to && !atomic_load(&s->damaged); i++) {
+        int64_t last = (i + 1) * LEXICAL_WINDOW < chunks ? (i + 1) * LEXICAL_WINDOW : chunks;
+        search_window(s, w, segment, (uint32_t)(i * LEXICAL_WINDOW), (uint32_t)last);
+    }
+}
+
 static void search_body(void *context, int64_t begin, int64_t end, int worker) {
     struct search *s = context;
-    struct worker *w = &s->workers[worker];
     for (int64_t segment = 0, before = 0; segment < s->x->n && before < end; segment++) {
-        int64_t windows = windows_of(s->x, segment), from = begin > before ? begin - before : 0,
-                to = end - before < windows ? end - before : windows, chunks = s->x->segments[segment].frame.chunks;
-        const struct lexical_lists *l = &s->plan->segments[segment];
-        for (int i = 0; i < l->n_sparse && from < to; i++)
-            lexical_cursor_seek(&w->cursors[i], &l->sparse[i].list, (uint32_t)(from * LEXICAL_WINDOW));
-        for (int64_t i = from; i < to && !atomic_load(&s->damaged); i++) {
-            int64_t last = (i + 1) * LEXICAL_WINDOW < chunks ? (i + 1) * LEXICAL_WINDOW : chunks;
-            search_window(s, w, segment, (uint32_t)(i * LEXICAL_WINDOW), (uint32_t)last);
-        }
+        const int64_t windows = windows_of(s->x, segment), from = begin > before ? begin - before : 0;
+        search_segment(s, &s->workers[worker], segment, from, end - before < windows ? end - before : windows);
         before += windows;
+    }
+}
+
+/* Windows are in groups of SAMPLED, whose middle one is in the sample. */
+static void sample_body(void *context, int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin * SAMPLED + SAMPLED / 2; i < end * SAMPLED; i += SAMPLED)
+        search_body(context, i, i + 1, worker);
+}
+
+static void rest_body(void *context, int64_t begin, int64_t end, int worker) {
+    for (int64_t i = begin * SAMPLED; i < end * SAMPLED; i += SAMPLED) {
+        search_body(context, i, i + SAMPLED / 2, worker);
+        search_body(context, i + SAMPLED / 2 + 1, i + SAMPLED, worker);
     }
 }
 
@@ -195,8 +226,8 @@ static int by_score(const void *a, const void *b) {
     return found_is_worse(*(const struct found *)b, *(const struct found *)a) ? -1 : 1;
 }
 
-/* The heaps of all workers are contiguous: [workers * k]. Returns the number of hits, at most k. */
-static int64_t collect(struct store_hit *hits, const struct search *s, int workers) {
+/* The heaps of all workers are contiguous: [workers * k]. */
+static void collect(struct store_hit *hits, struct search *s, int workers) {
     struct found *all = s->workers[0].heap;
     int64_t n = s->workers[0].n;
     for (int i = 1; i < workers; i++) {
@@ -207,32 +238,64 @@ static int64_t collect(struct store_hit *hits, const struct search *s, int worke
     for (int64_t i = 0; i < s->k; i++)
         hits[i] = i < n ? (struct store_hit){all[i].chunk, (float)all[i].score * s->plan->unit}
                         : (struct store_hit){-1, -INFINITY};
-    return n < s->k ? n : s->k;
+    s->found = n < s->k ? n : s->k;
+    s->kth = s->found == s->k ? all[s->k - 1].score : 0;
 }
 
-/* Searches all windows. If the expected score was too high, fewer than k chunks have it, and nothing is known about the
- * others: then it searches again without one. */
-static void search_windows(struct search *s, struct store_hit *hits, struct threads *threads, int64_t windows) {
-    const int workers = windows > 1 ? threads_count(threads) : 1;
-    const int64_t grain = windows / ((int64_t)workers * RANGES_A_WORKER) + 1;
-    for (;;) {
-        const int expected = s->reach;
-        for (int i = 0; i < workers; i++)
-            s->workers[i].n = 0;
-        threads_for(workers > 1 ? threads : NULL, windows, grain, search_body, s);
-        s->found = collect(hits, s, workers);
-        if (s->found == s->k || expected <= 1 || s->damaged) return;
-        s->reach = 1;
+/* Calls the body for n windows or groups of them, and collects the hits. */
+static void search_windows(struct search *s, struct store_hit *hits, struct threads *threads, int64_t n,
+                           threads_body *body) {
+    threads_for(threads, n, n / ((int64_t)threads_count(threads) * RANGES_A_WORKER) + 1, body, s);
+    collect(hits, s, threads_count(threads));
+}
+
+/* After search_windows: the hits become those of the first thread, in ascending order, which is a heap. */
+static void keep_hits(struct search *s, struct threads *threads) {
+    struct found *heap = s->workers[0].heap;
+    for (int64_t i = 0, j = s->found - 1; i < j; i++, j--) {
+        const struct found other = heap[i];
+        heap[i] = heap[j];
+        heap[j] = other;
     }
+    for (int i = 0; i < threads_count(threads); i++)
+        s->workers[i].n = i == 0 ? (int)s->found : 0;
+    raise_reach(s, &s->workers[0]);
+}
+
+/* Before another search: k chunks have at least the score of the k-th hit, if there is one. */
+static void drop_hits(struct search *s, struct threads *threads) {
+    for (int i = 0; i < threads_count(threads); i++)
+        s->workers[i].n = 0;
+    s->reach = s->kth > 0 ? s->kth : 1;
+}
+
+/* Searches all windows. If there are many and no score is expected, those of a sample are first. Their hits give a
+ * score that probably k chunks have, from which the others start. If the expected score was too high, fewer than k
+ * chunks have it, and nothing is known about the others: then all are searched again. */
+static void search_all(struct search *s, struct store_hit *hits, struct threads *threads, int64_t windows) {
+    const int64_t groups = (windows + SAMPLED - 1) / SAMPLED, rank = SAMPLE_SPARE + SAMPLE_MORE * s->k / SAMPLED;
+    int expected = s->reach;
+    if (expected <= 1 && windows >= SAMPLED_MIN && rank <= s->k) {
+        search_windows(s, hits, threads, groups, sample_body);
+        const double score = s->found >= rank ? (double)hits[rank - 1].score / (double)s->plan->unit : 1;
+        keep_hits(s, threads);
+        expected = score > s->reach ? (int)score : s->reach;
+        s->reach = expected;
+        search_windows(s, hits, threads, groups, rest_body);
+    } else {
+        search_windows(s, hits, threads, windows, search_body);
+    }
+    if (s->kth >= expected || expected <= 1 || s->damaged) return;
+    drop_hits(s, threads);
+    search_windows(s, hits, threads, windows, search_body);
 }
 
 static enum status search_planned(struct search *s, struct store_hit *hits, struct threads *threads) {
-    int workers = threads_count(threads);
     int64_t windows = 0;
     for (int64_t i = 0; i < s->x->n; i++)
         windows += windows_of(s->x, i);
-    if (windows <= 1) workers = 1;
-    size_t count = (size_t)workers, k = (size_t)s->k, lists = (size_t)s->plan->sparse_most;
+    if (windows <= 1) threads = NULL;
+    size_t count = (size_t)threads_count(threads), k = (size_t)s->k, lists = (size_t)s->plan->sparse_most;
     enum { SELECTED = LEXICAL_WINDOW + LEXICAL_GROUP };
     int32_t *sums = NULL, *selected = NULL, *sample = NULL;
     uint32_t *chunks = NULL;
@@ -252,7 +315,7 @@ static enum status search_planned(struct search *s, struct store_hit *hits, stru
                                         .cursors = cursors + i * lists,
                                         .heap = heaps + i * k,
                                         .sample = sample + i * k};
-    search_windows(s, hits, threads, windows);
+    search_all(s, hits, threads, windows);
 out:
     memory_free(s->workers);
     memory_free(sums);
@@ -275,6 +338,7 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                        .exclude = exclude,
                        .absent = how->absent,
                        .k = how->k,
+                       .vectors = lexical_vectors_here(),
                        .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);

@@ -147,22 +147,23 @@ WIDE static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int
     }
 }
 
-static bool wide_here(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+enum lexical_vectors lexical_vectors_here(void) {
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
+    return wide ? LEXICAL_WIDE : LEXICAL_NARROW;
 }
 #else
 static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int width, uint32_t base) {
     narrow_unpack(out, in, LEXICAL_BLOCK, width, base);
 }
-static bool wide_here(void) {
-    return false;
+enum lexical_vectors lexical_vectors_here(void) {
+    return LEXICAL_NARROW;
 }
 #endif
 
 void lexical_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int n, int width, uint32_t base,
-                    enum lexical_unpack method) {
-    if (n == LEXICAL_BLOCK && method == LEXICAL_UNPACK_WIDE && wide_here())
+                    enum lexical_vectors vectors) {
+    if (n == LEXICAL_BLOCK && vectors == LEXICAL_WIDE)
         wide_unpack(out, in, width, base);
     else
         narrow_unpack(out, in, n, width, base);

@@ -99,14 +99,7 @@ WIDE static void wide_dense(struct lexical_selected *s, const uint8_t *codes, co
     s->n = kept;
 }
 
-static bool wide_here(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-}
 #else
-static bool wide_here(void) {
-    return false;
-}
 static void wide_weights(int32_t out[LEXICAL_BLOCK], const struct lexical_block *b, const int32_t *weight) {
     plain_weights(out, b, weight);
 }
@@ -118,6 +111,11 @@ static void wide_dense(struct lexical_selected *s, const uint8_t *codes, const i
 }
 #endif
 
+void lexical_block_weights(int32_t out[LEXICAL_BLOCK], const struct lexical_block *b, const int32_t *weight,
+                           enum lexical_vectors vectors) {
+    (vectors == LEXICAL_WIDE ? wide_weights : plain_weights)(out, b, weight);
+}
+
 /* ---- a sparse list, all chunks ---- */
 
 void lexical_cursor_seek(struct lexical_cursor *c, const struct lexical_list *list, uint32_t chunk) {
@@ -128,7 +126,7 @@ void lexical_cursor_seek(struct lexical_cursor *c, const struct lexical_list *li
 /* Decodes the cursor's next block. Returns false if it is damaged. */
 static bool cursor_load(struct lexical_cursor *c, const struct lexical_weighted *w) {
     if (!lexical_list_block(&w->list, &c->block, c->next++)) return false;
-    (wide_here() ? wide_weights : plain_weights)(c->weights, &c->block, w->weight);
+    lexical_block_weights(c->weights, &c->block, w->weight, lexical_vectors_here());
     c->at = 0;
     return true;
 }
@@ -197,11 +195,12 @@ bool lexical_selected_add_sparse(struct lexical_selected *s, struct lexical_curs
 
 /* ---- selection and dense lists ---- */
 
-void lexical_window_select(struct lexical_selected *out, const int32_t *sums, int n, int32_t low, int32_t high) {
-    (wide_here() ? wide_select : plain_select)(out, sums, n, low, high);
+void lexical_window_select(struct lexical_selected *out, const int32_t *sums, int n, int32_t low, int32_t high,
+                           enum lexical_vectors vectors) {
+    (vectors == LEXICAL_WIDE ? wide_select : plain_select)(out, sums, n, low, high);
 }
 
 void lexical_selected_add_dense(struct lexical_selected *s, const struct lexical_weighted *w, uint32_t begin,
-                                int32_t least) {
-    (wide_here() ? wide_dense : plain_dense)(s, w->list.data + begin / 4, w->weight, least);
+                                int32_t least, enum lexical_vectors vectors) {
+    (vectors == LEXICAL_WIDE ? wide_dense : plain_dense)(s, w->list.data + begin / 4, w->weight, least);
 }

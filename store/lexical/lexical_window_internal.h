@@ -16,6 +16,9 @@ struct lexical_cursor {
     uint32_t next;                       /* the block to decode next */
     int at;                              /* the first posting that was not added */
 };
+/* Writes the weights of a block's postings, from those by code + 1. */
+void lexical_block_weights(int32_t out[LEXICAL_BLOCK], const struct lexical_block *b, const int32_t *weight,
+                           enum lexical_vectors vectors);
 void lexical_cursor_seek(struct lexical_cursor *c, const struct lexical_list *list, uint32_t chunk);
 
 /* Adds a sparse list's weights to sums of the chunks begin .. end-1 of its segment. Returns false if the list is
@@ -29,10 +32,11 @@ struct lexical_selected {
     int n;
 };
 /* Selects the chunks with low <= sum < high. */
-void lexical_window_select(struct lexical_selected *out, const int32_t *sums, int n, int32_t low, int32_t high);
+void lexical_window_select(struct lexical_selected *out, const int32_t *sums, int n, int32_t low, int32_t high,
+                           enum lexical_vectors vectors);
 /* Adds a list's weights to the selected sums, and removes those that are below `least` then. `begin` is the window's
  * first chunk, a multiple of LEXICAL_GROUP. The second function returns false if the list is damaged. */
 void lexical_selected_add_dense(struct lexical_selected *s, const struct lexical_weighted *w, uint32_t begin,
-                                int32_t least);
+                                int32_t least, enum lexical_vectors vectors);
 bool lexical_selected_add_sparse(struct lexical_selected *s, struct lexical_cursor *c, const struct lexical_weighted *w,
                                  uint32_t begin, int32_t least);
