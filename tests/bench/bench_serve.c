@@ -152,8 +152,23 @@ static void client_send(struct load *l, struct client *c) {
     send_all(c->fd, body, (size_t)(n + at));
 }
 
+/* The tail without the lines between the parts of a chunked body, which events do not contain. */
+static const char *client_text(const struct client *c) {
+    static char text[2 * TAIL + 1];
+    char *to = text;
+    for (const char *at = c->tail; *at;) {
+        size_t digits = strncmp(at, "\r\n", 2) == 0 ? strspn(at + 2, "0123456789abcdefABCDEF") : 0;
+        if (digits > 0 && strncmp(at + 2 + digits, "\r\n", 2) == 0)
+            at += digits + 4;
+        else
+            *to++ = *at++;
+    }
+    *to = '\0';
+    return text;
+}
+
 static void client_answered(struct load *l, struct client *c) {
-    const char *tokens = strstr(c->tail, "\"completion_tokens\":");
+    const char *tokens = strstr(client_text(c), "\"completion_tokens\":");
     samples_add(&l->whole, clock_seconds() - c->start);
     if (!tokens || strtoll(tokens + 20, NULL, 10) != l->o->tokens) {
         fprintf(stderr, "bench_serve: an answer has not %lld tokens: %s\n", (long long)l->o->tokens, c->tail);
@@ -205,7 +220,7 @@ static void client_read(struct load *l, struct client *c) {
     client_keep(c, l->part + from, (size_t)n - from);
     if (c->left >= 0) c->left -= (int64_t)((size_t)n - from);
     const bool ended = c->n_tail >= 5 && strcmp(c->tail + c->n_tail - 5, "0\r\n\r\n") == 0;
-    if (c->stream ? ended && strstr(c->tail, "data: [DONE]") : c->left == 0) client_answered(l, c);
+    if (c->stream ? ended && strstr(client_text(c), "data: [DONE]") : c->left == 0) client_answered(l, c);
 }
 
 /* ---- a load ---- */
