@@ -106,6 +106,10 @@ enum dtype decoder_type(const struct decoder *d) {
     return d->type;
 }
 
+struct mat decoder_projection(const struct decoder *d, int key_layer) {
+    return key_layer == d->config.memory_layer ? d->weights.key_proj : (struct mat){0};
+}
+
 /* On a GPU, a pass that another pass follows ends at a chunk's end (Base LM: at the end of an attention tile). The next
  * pass then begins at a boundary, which is faster. */
 static int64_t decoder_pass_ids(const struct decoder_state *s, int64_t left) {
@@ -375,7 +379,7 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = decoder_make_pass(s, n - done);
         if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);
-        p.key_layer = out->key_layer;
+        p.key_layer = out->key_layer, p.states = out->states;
         enum status status = decoder_step(&step, s, out, &p, ids + done);
         if (status == STATUS_OK && !step) status = decoder_run_pass(s, out, &p, ids + done, done, n);
         if (status != STATUS_OK) {

@@ -27,6 +27,8 @@ enum status decoder_create(struct decoder **out, struct device *dev, const struc
                            const struct weights *weights, int max_tokens);
 void decoder_free(struct decoder *d);                     /* NULL is fine */
 enum dtype decoder_type(const struct decoder *d);         /* of weights, activations and key states */
+/* The projection [memory_size, d] of the key states of layer key_layer (from 1); data NULL: the states are the keys. */
+struct mat decoder_projection(const struct decoder *d, int key_layer);
 
 /* Whether every token reads the tensor of this name: true for the embedding and the layers, false for tensors that make
  * chunks and queries. */
@@ -60,8 +62,9 @@ struct decoder_output {
     /* [n, d] dense, device memory in the weights' type; data NULL: none. Row i is the key state of ids[i]
      * (docs/token-memory.md), the input of the MLP of layer key_layer (from 1) after its norm. At the model's
      * memory_layer with a memory_size it is the projection of that state (docs/model.md §9.5), and columns from
-     * memory_size on are 0, which does not change distances. The matrix has memory_size to hidden columns. */
-    struct mat keys; int key_layer;
+     * memory_size on are 0, which does not change distances. The matrix has memory_size to hidden columns. states: the
+     * states themselves instead [n, d], for ops that project (kernels/memory/next_token.h). */
+    struct mat keys; int key_layer; bool states;
 };
 /* Computes n >= 1 more ids of the text (negative: pad_id). Fails only if the retriever fails, or if a state that grows
  * finds no memory; the state can then not be used again. */

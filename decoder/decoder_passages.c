@@ -375,11 +375,11 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
 
 /* ---- of a pass ---- */
 
-void decoder_keys_make(struct decoder *d, struct mat keys, struct mat x, struct mat scratch, int layer) {
+static void decoder_keys_make(struct decoder *d, const struct decoder_pass *p, struct mat keys, struct mat x) {
     const struct ops *ops = d->dev->ops;
-    bool projected = d->weights.key_proj.data && layer + 1 == d->config.memory_layer;
-    struct mat state = projected ? mat_rows(scratch, 0, x.rows) : keys;
-    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[layer].post_norm,
+    const bool projected = !p->states && decoder_projection(d, p->key_layer).data;
+    struct mat state = projected ? mat_rows(d->scratch.key, 0, x.rows) : keys;
+    ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[p->key_layer - 1].post_norm,
                        d->config.rms_eps);
     assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
     if (projected) ops->matmul->forward(d->dev, keys, state, mat_rows(d->scratch.key_proj, 0, keys.cols), false);
@@ -395,6 +395,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
             run++;
         int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
-        decoder_keys_make(d, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n), d->scratch.key, layer);
+        decoder_keys_make(d, p, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n));
     }
 }

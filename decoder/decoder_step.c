@@ -2,8 +2,8 @@
  * (kernels/decode_step/decode_step.h), if the device has such a kernel.
  *
  * Only the next chunk reads what a landmark retrieves. So the chunk's last id and its landmark are computed first, as
- * two positions, and retrieval follows. Losses, projected key states, calls of several ids and a watch need a pass
- * through the ops (decoder.c).
+ * two positions, and retrieval follows. Losses, keys that the decoder projects, calls of several ids and a watch need
+ * a pass through the ops (decoder.c).
  *
  * At a chunk's end, these steps overlap. The logits are copied during the landmark's step. The chunk itself is encoded
  * in the retriever's idle time: that needs only its ids, and no search finds the chunk before the next one ends
@@ -77,8 +77,8 @@ enum status decoder_step_create(struct decoder_state *s) {
 
 static bool decoder_step_can_run(const struct decoder_state *s, const struct decoder_output *out,
                                  const struct decoder_pass *p) {
-    const bool projected = s->decoder->weights.key_proj.data && out->key_layer == s->decoder->config.memory_layer;
-    if (!s->step || p->n != 1 || out->nll || (out->keys.data && projected) || s->watch.rows) return false;
+    const bool projected = out->keys.data && !out->states && decoder_projection(s->decoder, out->key_layer).data;
+    if (!s->step || p->n != 1 || out->nll || projected || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
         if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;

@@ -1,4 +1,5 @@
-/* memory_text.c -- see memory_text.h. Key states of the text's own past are in a ring buffer in device memory. */
+/* memory_text.c -- see memory_text.h. Keys of the text's own past are in a ring buffer in device memory. Where they are
+ * projected states, the mixture of a single id projects its state, so that the decode step computes the layers. */
 #include "session/memory_text.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -21,7 +22,9 @@ struct memory_text {
     int64_t n, ring;              /* n: ids so far; ring: positions of the ring buffer */
     int32_t *ids;
     size_t ids_capacity;
-    struct mat fresh, keys; /* fresh: [pass, d] of the current call; keys: [ring, d] */
+    struct mat projection;  /* [m, d]; data NULL: the state is the key, m is d */
+    struct mat state;       /* [1, d], with a projection */
+    struct mat fresh, keys; /* fresh: [pass, m] of the current call; keys: [ring, m] */
     int32_t *value;         /* [ring] */
     float *square;
     struct text_side side[MEMORY_SIDES];
@@ -86,6 +89,9 @@ static enum status memory_text_allocate(struct memory_text *t) {
     t->ring = t->config.past + pass;
     t->fresh = mat_dense(NULL, decoder_type(e->decoder), pass, cols);
     t->keys = mat_dense(NULL, decoder_type(e->decoder), t->ring, cols);
+    t->projection = decoder_projection(e->decoder, t->config.memory->key_layer);
+    t->state = mat_dense(NULL, decoder_type(e->decoder), 1, e->model.config.hidden);
+    TRY(device_allocate(dev, &t->state.data, mat_bytes(t->state)));
     TRY(device_allocate(dev, &t->fresh.data, mat_bytes(t->fresh)));
     TRY(device_allocate(dev, &t->keys.data, mat_bytes(t->keys)));
     TRY(device_allocate(dev, &t->value, (size_t)t->ring));
@@ -118,8 +124,8 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *there[] = {t->fresh.data, t->keys.data, t->value,  t->square,       t->gate,
-                     t->logits,     t->log_p,     t->column, t->column_weight};
+    void *there[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
+                     t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
@@ -138,7 +144,7 @@ void memory_text_free(struct memory_text *t) {
 
 /* ---- the text's own past ---- */
 
-/* Adds the last n ids to the ring buffer: their key states, and for each position before the last the id
+/* Adds the last n ids to the ring buffer: their keys, and for each position before the last the id
  * that follows it. */
 static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t n) {
     struct device *dev = t->config.engine->device;
@@ -157,12 +163,14 @@ static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t
     }
 }
 
-/* Describes the same step for one id whose key state is already in the ring buffer, as a part of the next mixture. */
+/* Describes the same step for one id as a part of the next mixture. Its key is already in the ring buffer, or becomes
+ * the projection of its state. */
 static struct next_token_append memory_text_append(const struct memory_text *t) {
     const int64_t newest = t->n - 1;
     return (struct next_token_append){.square = t->square + newest % t->ring,
                                       .value = newest > 0 ? t->value + (newest - 1) % t->ring : NULL,
-                                      .id = t->ids[newest]};
+                                      .id = t->ids[newest],
+                                      .key = t->projection.data ? mat_rows(t->keys, newest % t->ring, 1).data : NULL};
 }
 
 /* ---- the mixture ---- */
@@ -197,14 +205,13 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                     .p = s->p};
 }
 
-/* Writes log p of the next id into `logits`; NULL: into log_p, without a wait. */
-static enum status memory_text_mix(struct memory_text *t, float *logits, struct mat state,
-                                   struct next_token_append append, struct decode_step_result step) {
+/* Writes log p of the next id into `logits`; NULL: into log_p, without a wait. task: the state, what is appended and
+ * the decode step. */
+static enum status memory_text_mix(struct memory_text *t, float *logits, struct next_token_task task) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
     float *direct = logits ? device_reach(dev, logits) : NULL, *there = direct ? direct : t->log_p;
-    struct next_token_task task = {
-        .gate = t->gate, .logits = t->logits, .vocab = vocab, .state = state, .append = append, .step = step};
+    task.gate = t->gate, task.logits = t->logits, task.vocab = vocab;
     bool searched = false;
     if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
     if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
@@ -222,11 +229,11 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
 /* mix: whether a mixture is wanted; logits as in memory_text_mix. */
 static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
                                     const int32_t *ids, int64_t n) {
-    /* the key state of a single id is written into the ring buffer at once */
-    const bool one = n == 1;
-    const struct mat keys = one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
+    /* the key of a single id is written into the ring buffer at once, or the mixture projects its state */
+    const bool one = n == 1, raw = one && mix && t->projection.data;
+    const struct mat keys = raw ? t->state : one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
     const struct decoder_output out = {
-        .logits_there = mix ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer};
+        .logits_there = mix ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer, .states = raw};
     const bool own = t->side[MEMORY_OWN].read;
     assert(n <= t->fresh.rows);
     TRY(memory_grow(&t->ids, &t->ids_capacity, (size_t)(t->n + n)));
@@ -237,11 +244,11 @@ static enum status memory_text_pass(struct memory_text *t, struct decoder_state 
     if (own && !(one && mix)) memory_text_remember(t, keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
-    const struct next_token_append append = own && one ? memory_text_append(t) : (struct next_token_append){0};
-    /* If the key state is still to be squared, the decode step is not the last op. */
-    struct decode_step_result step = decoder_state_step(state);
-    if (own && !one) step.ready = NULL;
-    enum status s = memory_text_mix(t, logits, mat_rows(keys, n - 1, 1), append, step);
+    struct next_token_task task = {.state = mat_rows(keys, n - 1, 1), .step = decoder_state_step(state)};
+    if (raw) task.projection = t->projection;
+    if (own && one) task.append = memory_text_append(t);
+    if (own && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
+    enum status s = memory_text_mix(t, logits, task);
     t->seconds += clock_seconds() - start;
     return s;
 }

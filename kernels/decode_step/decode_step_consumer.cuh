@@ -119,7 +119,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
         for (int n = 0; n < t.n_layers; n++) {
             const step_layer &l = t.layers[n];
             bool fused = step_fused(t, l);
-            if (KEYS && n == t.key_layer && block.warp == 0) launch_next(); /* a reader of the key state may start */
+            if (KEYS && n == t.permit_layer && block.warp == 0) launch_next(); /* a reader of the key state may start */
             if (fused) read_slot(t.fusion[l.group], block.rank);
             auto begin_next = [&](int head) {
                 if (head < t.heads) return start_window(l, head);

@@ -130,6 +130,9 @@ static const step_kernel decode_step_kernels[] = {
     decode_step_entry<128, 4, 0>(), decode_step_entry<128, 8, 0>(),
 };
 
+/* A reader of the key state starts so many layers before its layer: it copies keys of megabytes meanwhile. */
+enum { PERMIT_LAYERS = 2 };
+
 struct decode_step_weights {
     struct device *dev;
     struct step_task task; /* arguments that are the same for all texts and steps */
@@ -346,6 +349,7 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
     task.id = id.id, task.picked = id.picked;
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
+    task.permit_layer = out->keys ? max(task.key_layer - PERMIT_LAYERS, 0) : -1;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),
     task.keys = (int)(position - begin) + 1;
     size_t size = (size_t)task.exchanges * w->p; /* accumulators of a buffer */

@@ -58,6 +58,7 @@ struct step_task {
     step_layer layers[STEP_LAYERS_MAX];
     bf16 *key_state;
     int key_layer; /* whose MLP's input goes to key_state, from 0 */
+    int permit_layer; /* at whose start a reader of the key state may start */
     /* of a step that makes a key state: each consumer warp of the block that makes it adds 1 to `ready` after its part;
      * shares [warps of all blocks] of the logits */
     unsigned *ready;

@@ -11,7 +11,7 @@ cudaStream_t device_cuda_stream(struct device *dev);
 void *device_cuda_scratch(struct device *dev, size_t bytes);
 size_t device_cuda_scratch_bytes(struct device *dev);
 /* Counters for blocks of a kernel that wait for each other, 0 between ops: an op that uses them clears them. */
-enum { DEVICE_CUDA_COUNTERS = 16 };
+enum { DEVICE_CUDA_COUNTERS = 2048 };
 unsigned *device_cuda_counters(struct device *dev);
 int device_cuda_processors(struct device *dev);           /* streaming multiprocessors */
 int device_cuda_architecture(struct device *dev);         /* 80, 90, ...: what the code that runs was compiled for */

@@ -4,7 +4,10 @@
  *   p = g_0 p_lm + sum over sides of g_(1+side) p_side     p_lm = softmax(logits), p_side as in token_memory.h,
  *                                                           g: memory_gate.h, from model and memories
  *
- * The same bits each time. Bound (GPU): keys are read once, 2 d bytes of bf16 an entry, and the logits once; with few
+ * With a projection P the key of a state is P s, of m numbers, rounded to the type of the keys. Distances are then
+ * those of projected keys.
+ *
+ * The same bits each time. Bound (GPU): keys are read once, 2 m bytes of bf16 an entry, and the logits once; with few
  * entries the latency of a launch and of the gate's chain. */
 #pragma once
 #include "kernels/decode_step/decode_step.h"
@@ -18,14 +21,16 @@ struct next_token_side {
     struct mat weights;                  /* out [1, token_memory_columns], float32: as token_memory_ops.weights */
     float *p;                            /* out [V]: p_side */
 };
-/* Before anything is read, the newest position is added to the text's own past: *square = |state|^2, *value = id. The
- * value belongs to the position before, which the newest id follows. Either may be NULL. */
-struct next_token_append { float *square; int32_t *value; int32_t id; };
+/* The newest position is added to the text's own past: *square = |its key|^2, *value = id. The value belongs to the
+ * position before, which the newest id follows. key: where the projected key is stored, m numbers of the type of the
+ * keys; without a projection the state is already there. Each may be NULL. */
+struct next_token_append { float *square; int32_t *value; int32_t id; void *key; };
 struct next_token_task {
     const struct memory_gate *gate;
     const float *logits;                 /* [V] */
     int64_t vocab;
     struct mat state;                    /* [1, d] */
+    struct mat projection;               /* [m, d], of the state's type; data NULL: the state is the key, m is d */
     struct next_token_append append;
     struct next_token_side side[MEMORY_SIDES];
     /* Of the decode step that made logits and state (decoder_state_step); zeroed: none. ready: only if that step is the

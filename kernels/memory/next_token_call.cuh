@@ -37,13 +37,13 @@ struct next_found {
 };
 /* Results that blocks exchange, in the device's scratch. */
 struct next_exchange {
-    next_near near[NEXT_BLOCKS_MAX];
     next_tally tally[NEXT_BLOCKS_MAX];
     next_found found;
 };
-/* The device's counters, 0 between ops: blocks that have written `near`; that have written `tally`; 1: `found` is
- * complete. */
-enum { NEXT_COUNT_NEAR, NEXT_COUNT_TALLY, NEXT_COUNT_FOUND, NEXT_COUNTS };
+/* The device's counters, 0 between ops: blocks that have written `tally`; then each block's least distances, two words,
+ * which are not 0 when they are there (next_near_words). */
+enum { NEXT_COUNT_TALLY, NEXT_COUNT_NEAR = 2, NEXT_COUNTS = NEXT_COUNT_NEAR + 2 * NEXT_BLOCKS_MAX };
+static_assert((int)NEXT_COUNTS <= (int)DEVICE_CUDA_COUNTERS && (int)MEMORY_SIDES == 2, "words of a block");
 
 template <typename T> struct next_side {
     memory_view v;
@@ -56,7 +56,7 @@ template <typename T> struct next_side {
 template <typename T> struct next_call {
     const memory_gate *gate;
     const float *logits;
-    const T *state;
+    const T *state, *projection; /* projection NULL: the state is the key */
     float *log_p;
     double *g;
     next_token_append append;
@@ -67,11 +67,12 @@ template <typename T> struct next_call {
     next_exchange *exchange;
     unsigned *counts;
     unsigned long long *sums[MEMORY_SIDES]; /* [V] */
-    int32_t *token;                         /* [columns of both sides]: -1: no entry */
     next_side<T> side[MEMORY_SIDES];
-    int vocab, d, columns;
-    int stages; /* rounds of keys in shared memory; 0: none, keys are read at once */
-    bool alone; /* one block makes the end */
+    int vocab, state_d, d, columns; /* d: of keys */
+    int entries;                    /* of a block, with the last ones that are none: a multiple of READ_ROUND */
+    int stages;                     /* rounds of keys in shared memory; 0: none, keys are read at once */
+    int readers;                    /* blocks of the reading kernel */
+    bool tiles, project_tiles;      /* keys, and rows of the projection, are multiplied on the tensor cores */
 };
 
 /* Memory that an earlier kernel may have written while this one already ran is read past the L1 cache. */

@@ -5,6 +5,7 @@
 #include "kernels/device/device_internal.h"
 #include "kernels/memory/next_token.h"
 #include "kernels/memory/token_memory_internal.h"
+#include "kernels/ops.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 
@@ -31,17 +32,30 @@ struct next_stats {
     float lse, nearest, squares, largest;
 };
 
-static void next_token_append(const struct next_token_task *t, struct device *dev) {
+/* The key of the state; `memory` has m numbers. */
+static struct mat next_token_key(const struct next_token_task *t, struct device *dev, float *memory) {
+    if (!t->projection.data) return t->state;
+    const struct mat key = mat_dense(memory, DTYPE_F32, 1, t->projection.rows);
+    assert(key.cols <= WIDTH_MAX);
+    dev->ops->matmul->forward(dev, key, t->state, t->projection, false);
+    return key;
+}
+
+static void next_token_append(const struct next_token_task *t, struct device *dev, struct mat key) {
     const struct next_token_append *a = &t->append;
-    if (a->square) token_memory_cpu.squares(dev, a->square, t->state);
+    if (a->key) {
+        const struct mat to = mat_dense(a->key, t->side[0].memory.past.keys.type, 1, key.cols);
+        dev->ops->elementwise->convert(dev, to, key);
+    }
+    if (a->square) token_memory_cpu.squares(dev, a->square, key);
     if (a->value) *a->value = a->id;
 }
 
 static void next_token_read(struct device *dev, struct next_stats *stats, const struct next_token_side *side,
-                            const struct next_token_task *t) {
+                            const struct next_token_task *t, struct mat key) {
     const struct token_memory_stats out = {
         .lse = &stats->lse, .nearest = &stats->nearest, .squares = &stats->squares, .largest = &stats->largest};
-    token_memory_row(dev, out, side->weights, t->state, &side->memory);
+    token_memory_row(dev, out, side->weights, key, &side->memory);
     token_memory_cpu.distribution(dev, mat_f32(side->p, 1, t->vocab), side->weights, &side->memory);
 }
 
@@ -153,9 +167,11 @@ static void next_token_mix_range(void *context, int64_t begin, int64_t end, int 
 static void next_token_mix(struct device *dev, float *log_p, double *g, const struct next_token_task *task) {
     struct next_stats stats[MEMORY_SIDES];
     struct memory_evidence of[MEMORY_SIDES];
-    next_token_append(task, dev);
+    float memory[WIDTH_MAX];
+    const struct mat key = next_token_key(task, dev, memory);
+    next_token_append(task, dev, key);
     for (int side = 0; side < MEMORY_SIDES; side++)
-        if (task->side[side].memory.tau) next_token_read(dev, &stats[side], &task->side[side], task);
+        if (task->side[side].memory.tau) next_token_read(dev, &stats[side], &task->side[side], task, key);
     const int64_t top = largest_of(task->logits, task->vocab);
     const double largest = (double)task->logits[top];
     const struct next_sums s = next_token_sum(task, task->logits[top]);

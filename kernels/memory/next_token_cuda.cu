@@ -7,12 +7,13 @@
  * Both are programmatic dependent launches: the blocks of the second are launched while the first runs. What an id
  * waits for after the decode step is the second kernel: its loads, the gate and the write of log p.
  *
- * Columns of both sides are one range. Up to OVERLAP_BYTES of keys for each free multiprocessor are read during the
- * decode step. More would take longer there than all multiprocessors need after it. */
+ * Columns of both sides are one range, divided into tiles of eight entries. Up to OVERLAP_BYTES of keys, and
+ * OVERLAP_ENTRIES, for each free multiprocessor are read during the decode step. More would take longer there than all
+ * multiprocessors need after it. */
 #include "kernels/memory/next_token_mix.cuh"
 #include "kernels/memory/next_token_read.cuh"
 
-enum { OVERLAP_BLOCKS_MIN = 4, OVERLAP_BYTES = 2 << 20, SHARE_THREADS = 512 };
+enum { OVERLAP_BLOCKS_MIN = 4, OVERLAP_BYTES = 2 << 20, OVERLAP_ENTRIES = 1 << 13, SHARE_THREADS = 512 };
 
 /* A block's share of the logits, if no decode step left any. */
 static __global__ void __launch_bounds__(SHARE_THREADS) next_share_kernel(logit_share *shares, const float *logits,
@@ -31,15 +32,17 @@ static __global__ void __launch_bounds__(SHARE_THREADS) next_share_kernel(logit_
     if (lane == 0) shares[blockIdx.x] = s;
 }
 
-template <typename T> static next_side<T> next_side_of(const next_token_side &from, struct mat state) {
+/* key: of the state; its data is not read. */
+template <typename T> static next_side<T> next_side_of(const next_token_side &from, struct mat key) {
     next_side<T> s = {};
     const token_memory &m = from.memory;
     if (!m.tau) return s;
-    s.v = memory_view_of(state, &m, NULL), s.in = memory_sources_of<T>(state, &m);
+    s.v = memory_view_of(key, &m, NULL), s.in = memory_sources_of<T>(key, &m);
     s.marks = from.marks, s.w = (float *)from.weights.data, s.p = from.p;
     s.columns = (int)memory_columns(s.v), s.read = from.marks.entries > 0;
     assert(memory_columns(s.v) <= NEXT_COLUMNS_MAX && from.weights.cols == s.columns);
     assert(from.weights.type == DTYPE_F32 && m.slots.blocks <= 1 && m.past.length <= 1);
+    assert(m.slots.keys.rows < INT32_MAX && m.past.ring < INT32_MAX);
     return s;
 }
 
@@ -52,23 +55,40 @@ template <typename T> static int next_overlap(const next_call<T> &c, const struc
     const int64_t bytes = (int64_t)c.columns * c.d * (int64_t)sizeof(T);
     if (!step->ready || step->idle < OVERLAP_BLOCKS_MIN) return 0;
     const int blocks = step->idle < NEXT_BLOCKS_MAX ? step->idle : NEXT_BLOCKS_MAX;
-    return bytes <= (int64_t)blocks * OVERLAP_BYTES ? blocks : 0;
+    return bytes <= (int64_t)blocks * OVERLAP_BYTES && c.columns <= blocks * OVERLAP_ENTRIES ? blocks : 0;
 }
 
-/* Sets how the reading kernel with so many blocks uses shared memory. Returns its bytes. */
+/* Sets how the reading kernel with so many blocks divides its work and shared memory. Returns the latter's bytes. */
 template <typename T> static size_t next_read_shared(struct device *dev, next_call<T> &c, int blocks) {
-    const bool vectors = (c.side[0].columns == 0 || c.side[0].in.vectors) &&
-                         (c.side[1].columns == 0 || c.side[1].in.vectors) && c.d * sizeof(T) % 16 == 0;
-    const size_t head = read_stages_at(c.d), stage = (size_t)READ_WARPS * READ_GROUP * c.d * sizeof(T);
-    const size_t free = (size_t)device_cuda_shared_bytes(dev) - sizeof(read_shared) - 1024 - head; /* 1024: the rest */
-    const int64_t rounds = blocks_for(c.columns, (int64_t)blocks * READ_WARPS * READ_GROUP);
-    const size_t of_end = 8 * (size_t)c.columns;
-    c.alone = c.columns <= ALONE_COLUMNS_MAX && of_end <= free;
+    const size_t free = (size_t)device_cuda_shared_bytes(dev) - sizeof(read_shared) - 1024; /* 1024: static, the rest */
+    const size_t round = READ_WARPS * read_stage_bytes(c.d, sizeof(T));
+    const int64_t tiles = blocks_for(c.columns, READ_TILE), rounds = blocks_for(tiles, (int64_t)blocks * READ_WARPS);
+    c.entries = (int)rounds * READ_ROUND, c.readers = blocks;
+    const size_t head = read_layout_of(c.state_d, c.d, c.entries, sizeof(T)).stages;
+    assert(head <= free);
     c.stages = 0;
-    while (vectors && c.stages < READ_STAGES_MAX && c.stages < rounds && (c.stages + 1) * stage <= free)
+    while (c.tiles && c.stages < READ_STAGES_MAX && c.stages < rounds && head + (size_t)(c.stages + 1) * round <= free)
         c.stages++;
-    const size_t of_stages = c.stages * stage;
-    return head + (c.alone && of_end > of_stages ? of_end : of_stages);
+    return head + (size_t)c.stages * round;
+}
+
+/* Arguments that the task has. */
+template <typename T> static void next_call_fill(next_call<T> &c, const struct next_token_task *task) {
+    const struct mat state = task->state, p = task->projection;
+    const struct mat key = mat_dense(state.data, state.type, 1, p.data ? p.rows : state.cols);
+    assert(!p.data || (p.type == state.type && p.cols == state.cols && p.stride == p.cols));
+    for (int i = 0; i < MEMORY_SIDES; i++) {
+        c.side[i] = next_side_of<T>(task->side[i], key);
+        c.columns += c.side[i].columns;
+    }
+    c.gate = task->gate, c.logits = task->logits, c.state = (const T *)state.data;
+    c.projection = (const T *)p.data, c.append = task->append;
+    c.vocab = (int)task->vocab, c.state_d = (int)state.cols, c.d = (int)key.cols;
+    c.shares = task->step.shares, c.n_shares = task->step.n_shares;
+    const bool vectors = sizeof(T) == 2 && (uintptr_t)state.data % 16 == 0;
+    c.tiles = vectors && c.d % READ_STRIP == 0 && (!c.side[0].columns || c.side[0].in.vectors) &&
+              (!c.side[1].columns || c.side[1].in.vectors);
+    c.project_tiles = vectors && p.data && c.state_d % READ_STRIP == 0 && c.d % READ_TILE == 0 && vectors_fit(p);
 }
 
 template <typename T>
@@ -78,21 +98,14 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     const size_t row = next_rounded((size_t)task->vocab * sizeof(unsigned long long));
     const size_t head = next_rounded(sizeof(next_exchange));
     const size_t of_shares = next_rounded(NEXT_BLOCKS_MAX * sizeof(logit_share));
-    next_call<T> c = {};
-    for (int i = 0; i < MEMORY_SIDES; i++) {
-        c.side[i] = next_side_of<T>(task->side[i], task->state);
-        c.columns += c.side[i].columns;
-    }
-    const size_t tokens = (size_t)c.columns * sizeof(int32_t), bytes = head + of_shares + MEMORY_SIDES * row + tokens;
+    const size_t bytes = head + of_shares + MEMORY_SIDES * row;
     unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, bytes);
-    c.gate = task->gate, c.logits = task->logits, c.state = (const T *)task->state.data;
-    c.log_p = log_p, c.g = g, c.append = task->append;
+    next_call<T> c = {};
+    next_call_fill(c, task);
+    c.log_p = log_p, c.g = g;
     c.exchange = (next_exchange *)(void *)scratch, c.counts = device_cuda_counters(dev);
     for (int i = 0; i < MEMORY_SIDES; i++)
         c.sums[i] = (unsigned long long *)(void *)(scratch + head + of_shares + (size_t)i * row);
-    c.token = (int32_t *)(void *)(scratch + head + of_shares + MEMORY_SIDES * row);
-    c.vocab = (int)task->vocab, c.d = (int)task->state.cols;
-    c.shares = task->step.shares, c.n_shares = task->step.n_shares;
     const int early = next_overlap(c, &task->step);
     if (!c.shares) {
         logit_share *shares = (logit_share *)(void *)(scratch + head);

@@ -1,4 +1,4 @@
-/* next_token_mix.cuh -- the second kernel of next_token: the gate, and log p of all ids.
+/* next_token_mix.cuh -- the second kernel of next_token: the gate, log p of all ids, and the division of the weights.
  *
  * Every block joins the shares of the logits, computes the gate in one warp and writes its share of the vocabulary, one
  * id a thread. So no block waits for another. An id that no memory has gets log p_lm + log g_0, without an exponential.
@@ -168,6 +168,13 @@ static __global__ void __launch_bounds__(MIX_THREADS, 1) next_mix_kernel(const _
     if (mine < end) mix_write(c, mine, token, found, weights, log_sum);
     for (int v = mine + MIX_THREADS; v < end; v += MIX_THREADS)
         mix_write(c, v, mix_load_token(c, v), found, weights, log_sum);
-    if (blockIdx.x == 0 && threadIdx.x <= MEMORY_SIDES) c.g[threadIdx.x] = (double)weights.g[threadIdx.x];
-    if (blockIdx.x == 0 && threadIdx.x < NEXT_COUNTS) c.counts[threadIdx.x] = 0; /* the reading kernel has ended */
+    for (int i = (int)(blockIdx.x * MIX_THREADS + threadIdx.x); i < c.columns; i += (int)gridDim.x * MIX_THREADS) {
+        const bool second = i >= c.side[0].columns;
+        float *w = second ? c.side[1].w + (i - c.side[0].columns) : c.side[0].w + i;
+        *w = next_load(w) * (float)((second ? found.by[1] : found.by[0]) * (double)NEXT_UNIT);
+    }
+    if (blockIdx.x > 0) return;
+    if (threadIdx.x <= MEMORY_SIDES) c.g[threadIdx.x] = (double)weights.g[threadIdx.x];
+    for (int i = (int)threadIdx.x; i < NEXT_COUNT_NEAR + 2 * c.readers; i += MIX_THREADS)
+        c.counts[i] = 0; /* the reading kernel has ended */
 }

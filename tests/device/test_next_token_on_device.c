@@ -1,6 +1,7 @@
 /* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which is tested
- * against an oracle: states and keys of each type, one memory, both, none, thousands of entries; every case twice, with
- * the same bits; weights and p of the memories have the same bits, too, when few multiprocessors read them. */
+ * against an oracle: states and keys of each type, one memory, both, none, thousands of entries; projected states,
+ * whose keys the CPU twin then reads; every case twice, with the same bits; weights and p of the memories have the same
+ * bits, too, when few multiprocessors read them. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_token_memory_case.h"
 
@@ -10,6 +11,7 @@ struct shape {
     int64_t past, limit;
     float tau;
     enum dtype type;
+    int64_t raw_d; /* 0: not projected */
 };
 
 static float round_f16(float x) {
@@ -24,6 +26,7 @@ struct inputs {
     struct memory_case c[MEMORY_SIDES];
     struct memory_gate gate;
     float *logits, tau;
+    float *raw, *projection; /* [raw_d], [d, raw_d] */
     struct shape shape;
     struct memory_marks marks[MEMORY_SIDES];
 };
@@ -43,6 +46,8 @@ static void inputs_make(struct inputs *x, struct shape s) {
             c->past_value[i] = (int32_t)rng_below(&on_rng, (uint64_t)s.vocab);
     }
     x->logits = normals(s.vocab, 3, DTYPE_F32);
+    x->raw = normals(s.raw_d, 1, s.type);
+    x->projection = normals(s.d * s.raw_d, 1 / sqrtf((float)s.raw_d + 1), s.type);
     double *gate = x->gate.mean;
     for (size_t i = 0; i < sizeof x->gate / sizeof *gate; i++)
         gate[i] = 0.2 * (double)rng_normal(&on_rng);
@@ -53,16 +58,17 @@ static void inputs_make(struct inputs *x, struct shape s) {
 }
 static void inputs_drop(struct inputs *x) {
     memory_case_free(&x->c[0]), memory_case_free(&x->c[1]);
-    free(x->logits);
+    free(x->logits), free(x->raw), free(x->projection);
 }
 
 struct result {
     float *log_p, *w[MEMORY_SIDES], *p[MEMORY_SIDES], square;
+    float *key; /* of a projected state */
     int32_t value;
     double g[1 + MEMORY_SIDES];
 };
 static void result_drop(struct result *r) {
-    free(r->log_p);
+    free(r->log_p), free(r->key);
     for (int side = 0; side < MEMORY_SIDES; side++)
         free(r->w[side]), free(r->p[side]);
 }
@@ -152,6 +158,13 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
         free(w), free(none);
     }
     if (idle) t.step = step_result(x, idle);
+    struct mat key = {0};
+    if (dev == gpu && s->raw_d) {
+        t.state = put_plain(x->raw, s->type, 1, s->raw_d);
+        t.projection = put_plain(x->projection, s->type, s->d, s->raw_d);
+        key = put_plain(NULL, s->type, 1, s->d);
+        t.append.key = key.data;
+    }
     CHECK_OK(device_sync(dev));
     dev->ops->next_token->mix(dev, log_p, g, &t);
     device_download(dev, r.g, g, sizeof r.g);
@@ -161,6 +174,7 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
         r.w[side] = back(dev, t.side[side].weights.data, t.side[side].weights.cols);
         r.p[side] = back(dev, t.side[side].p, s->vocab);
     }
+    if (key.data) r.key = take(key);
     if (own) {
         device_download(dev, &r.square, square[0] + newest, 4);
         device_download(dev, &r.value, value + before, 4);
@@ -183,13 +197,28 @@ static void check_near(const char *what, const float *a, const float *b, int64_t
     }
 }
 
+/* The key is the product, with one rounding. The CPU twin then has this key as its state. */
+static void take_key(struct inputs *x, const float *key) {
+    const double rounding = x->shape.type == DTYPE_F32 ? 1e-6 : x->shape.type == DTYPE_F16 ? 0x1p-11 : 0x1p-8;
+    for (int64_t j = 0; key && j < x->shape.d; j++) {
+        double sum = 0, size = 0;
+        for (int64_t i = 0; i < x->shape.raw_d; i++) {
+            const double product = (double)x->projection[j * x->shape.raw_d + i] * (double)x->raw[i];
+            sum += product, size += fabs(product);
+        }
+        CHECK(fabs((double)key[j] - sum) <= rounding * fabs(sum) + 1e-6 * size);
+        x->c[0].states[j] = x->c[1].states[j] = key[j];
+    }
+}
+
 static void compare(struct device *cpu, struct shape s) {
     struct inputs x;
     inputs_make(&x, s);
     for (int reads = 0; reads < 4; reads++) {
         const bool own = reads & 1, corpus = reads & 2;
-        struct result want = compute(cpu, &x, own, corpus), got = compute(gpu, &x, own, corpus),
-                      again = compute(gpu, &x, own, corpus);
+        struct result got = compute(gpu, &x, own, corpus), again = compute(gpu, &x, own, corpus);
+        take_key(&x, got.key);
+        struct result want = compute(cpu, &x, own, corpus);
         for (int idle = 4; idle < 14; idle += 5) {
             struct result early = compute_with(gpu, &x, own, corpus, idle);
             for (int i = 0; i <= MEMORY_SIDES; i++)
@@ -220,9 +249,10 @@ static void compare(struct device *cpu, struct shape s) {
 }
 
 static void nan_reaches_all(void) {
-    for (int where = 0; where < 3; where++) {
+    for (int where = 0; where < 4; where++) {
         struct inputs x;
-        inputs_make(&x, (struct shape){64, 500, 3, 20, 30, 40, 16, DTYPE_BF16});
+        inputs_make(&x, (struct shape){64, 500, 3, 20, 30, 40, 16, DTYPE_BF16, where == 3 ? 96 : 0});
+        if (where == 3) x.raw[90] = NAN;
         if (where == 0) x.logits[77] = NAN;
         if (where == 1) x.c[0].states[5] = NAN;
         if (where == 2)
@@ -243,6 +273,7 @@ int main(int argc, char **argv) {
     /*                           d   vocab  k  rows past limit tau */
     compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32});
     compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16});
+    compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384});
     nan_reaches_all();
     if (on_short) return on_device_close();
     compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16});
@@ -250,6 +281,12 @@ int main(int argc, char **argv) {
     compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16});     /* fewer ids than blocks */
     compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16});
     compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16});
+    compare(cpu, (struct shape){96, 2000, 4, 50, 300, 100, 24, DTYPE_F16, 160});
+    compare(cpu, (struct shape){13, 300, 3, 20, 30, 40, 8, DTYPE_BF16, 64}); /* plain loops */
+    compare(cpu, (struct shape){20, 300, 3, 20, 30, 40, 8, DTYPE_F32, 50});
+    compare(cpu, (struct shape){1056, 2000, 4, 50, 100, 80, 264, DTYPE_BF16, 1088}); /* no stage fits */
+    compare(cpu, (struct shape){128, 50265, 64, 126, 5000, 2048, 32, DTYPE_BF16, 768});
+    compare(cpu, (struct shape){128, 50265, 256, 126, 2500, 2048, 32, DTYPE_BF16, 768});
     device_close(cpu);
     return on_device_close();
 }

@@ -13,9 +13,10 @@
  *
  * The last column is a check sum of the log-probabilities after each interval: cases with the same K and interval
  * must agree.
- * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; the parts of the mean
- * for searching and for encoding chunks (on a GPU: for queueing the work). A model with random weights works, since
- * times do not depend on weights. */
+ * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; mean and median of the
+ * ids that do not search; the parts of the mean for searching and for encoding chunks (on a GPU: for queueing the
+ * work). A model with random weights works, since times do not depend on weights. One whose memory_layer is --layer and
+ * that has a memory_size reads projected keys. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -114,16 +115,23 @@ static uint64_t check_sum(uint64_t sum, const float *log_p, int64_t n) {
     return sum;
 }
 
-static void report(const struct memory_case *c, const struct samples *s, struct memory_text_times t, int64_t tokens,
-                   uint64_t bits) {
+static double mean_of(const struct samples *s) {
     double sum = 0;
     for (int64_t i = 0; i < s->count; i++)
         sum += s->at[i];
-    const double mean = sum / (double)s->count * 1e6, ids = (double)tokens * 1e-6;
-    printf("%s,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k, (long long)c->every,
-           mean, samples_quantile(s->at, s->count, 0.5) * 1e6, samples_quantile(s->at, s->count, 0.25) * 1e6,
-           samples_quantile(s->at, s->count, 0.75) * 1e6, t.find / ids, t.encode / ids,
-           t.queries ? (double)t.encoded / (double)t.queries : 0, (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
+    return s->count ? sum / (double)s->count * 1e6 : 0;
+}
+
+/* s: means of intervals; between: of single ids that do not search. */
+static void report(const struct memory_case *c, const struct samples *s, const struct samples *between,
+                   struct memory_text_times t, int64_t tokens, uint64_t bits) {
+    const double ids = (double)tokens * 1e-6;
+    printf("%s,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
+           (long long)c->every, mean_of(s), samples_quantile(s->at, s->count, 0.5) * 1e6,
+           samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6,
+           mean_of(between), between->count ? samples_quantile(between->at, between->count, 0.5) * 1e6 : 0,
+           t.find / ids, t.encode / ids, t.queries ? (double)t.encoded / (double)t.queries : 0,
+           (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
     fflush(stdout);
     const struct figure f = {.unit = "us", .values = s->at, .count = s->count, .scale = 1e6};
     if (c->kind < 0)
@@ -142,7 +150,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
                                    .after = (int)o->span[1]};
     struct memory_text *t = NULL;
     struct decoder_state *state;
-    struct samples times = {0};
+    struct samples times = {0}, between = {0};
     float *logits;
     const struct model_config *model = &e->model.config;
     memory.keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
@@ -174,18 +182,23 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
             begin = clock_seconds();
         }
         const struct decoder_output out = {.logits = logits};
+        const int64_t queries = t ? memory_text_times(t).queries : 0;
+        const double start = clock_seconds();
         CHECK_OK(t ? memory_text_feed(t, state, at + n < prompt ? NULL : logits, ids + at, n)
                    : decoder_forward(state, &out, ids + at, n));
+        if (at >= prompt && (!t || memory_text_times(t).queries == queries))
+            samples_add(&between, clock_seconds() - start);
     }
     samples_add(&times, (clock_seconds() - begin) / INTERVAL);
     if (t) after = memory_text_times(t);
     after.find -= before.find, after.encode -= before.encode;
     after.queries -= before.queries, after.encoded -= before.encoded;
-    report(&c, &times, after, o->tokens[0], check_sum(sum, logits, vocab));
+    report(&c, &times, &between, after, o->tokens[0], check_sum(sum, logits, vocab));
     memory_text_free(t);
     decoder_state_free(state);
     device_release_host(e->device, logits);
     samples_free(&times);
+    samples_free(&between);
 }
 
 int main(int argc, char **argv) {
@@ -209,7 +222,8 @@ int main(int argc, char **argv) {
     const int32_t *ids = read_text(&e, &o);
     printf("# %s; %lld chunks; searched by %s\n", o.model, (long long)e.info.chunks,
            memory_search_describe(search, (int)o.k[0]).text);
-    printf("mode,k,every,us mean,median,q1,q3,finding,encoding,passages encoded a search,check sum\n");
+    printf("mode,k,every,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a search,"
+           "check sum\n");
     run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
     run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16});
     for (int i = 0; o.k[i]; i++)

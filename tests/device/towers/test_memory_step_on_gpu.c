@@ -1,6 +1,7 @@
 /* test_memory_step_on_gpu.c -- a token memory beside the decode step: the mixture has the same bits whether the memory
  * is read during the step or after it; what the step leaves (count of the key state, shares of the logits) agrees with
- * its logits. */
+ * its logits. The same with a model that projects key states: the mixture projects them, and agrees with keys that the
+ * matrix product makes. */
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
 #include "tests/device/towers/machine.h"
@@ -37,21 +38,27 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
     free(shares), free((void *)there);
 }
 
-/* log p after each id from PROMPT on [LENGTH - PROMPT, VOCAB]. early: the memory is read during the steps. */
-static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, bool early) {
+/* The memory is read during the step, or after it; or keys are made by the op matmul, and read after it. */
+enum how { DURING, AFTER, PRODUCT };
+
+/* log p after each id from PROMPT on [LENGTH - PROMPT, VOCAB]. */
+static float *mixed_run(struct machine *m, const struct model_config *c, const int32_t *ids, int layer, enum how how) {
     struct device *dev = m->dev;
     struct decoder_state *s;
+    const struct mat projection = decoder_projection(m->decoder, layer);
+    struct mat state = mat_dense(NULL, DTYPE_BF16, 1, c->hidden);
     struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_there;
     const float tau = 64;
     float *logits, *log_p, *w, *p, *square, *tau_there, *out = malloc((LENGTH - PROMPT) * VOCAB * sizeof *out);
     double *g;
     int32_t *value;
-    struct mat keys = mat_dense(NULL, DTYPE_BF16, LENGTH, c->hidden);
+    struct mat keys = mat_dense(NULL, DTYPE_BF16, LENGTH, model_config_key_size(c, layer));
     for (int i = 0; i < MEMORY_FEATURES; i++)
         gate.deviation[i] = 2, gate.w1[i % MEMORY_GATE_HIDDEN][i] = 0.5;
     for (int i = 0; i < MEMORY_GATE_HIDDEN; i++)
         gate.w2[0][i] = i % 2 ? 0.2 : -0.3;
     CHECK_OK(device_allocate(dev, &keys.data, mat_bytes(keys)));
+    CHECK_OK(device_allocate(dev, &state.data, mat_bytes(state)));
     CHECK_OK(device_allocate(dev, &gate_there, 1));
     CHECK_OK(device_allocate(dev, &logits, VOCAB));
     CHECK_OK(device_allocate_host(dev, &log_p, VOCAB));
@@ -69,14 +76,22 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     dev->ops->token_memory->squares(dev, square, mat_rows(keys, 0, PROMPT));
     device_upload(dev, value, ids + 1, (PROMPT - 1) * sizeof *value);
     for (int n = PROMPT; n < LENGTH; n++) {
-        const struct decoder_output one = {.logits_there = logits, .keys = mat_rows(keys, n, 1), .key_layer = layer};
+        const struct mat row = mat_rows(keys, n, 1);
+        const struct decoder_output one = {
+            .logits_there = logits, .keys = projection.data ? state : row, .key_layer = layer, .states = true};
         CHECK_OK(decoder_forward(s, &one, ids + n, 1));
         struct next_token_task task = {.gate = gate_there,
                                        .logits = logits,
                                        .vocab = VOCAB,
                                        .state = one.keys,
-                                       .append = {square + n, value + n - 1, ids[n]},
+                                       .append = {square + n, value + n - 1, ids[n], NULL},
                                        .step = decoder_state_step(s)};
+        if (projection.data && how == PRODUCT) {
+            dev->ops->matmul->forward(dev, row, state, projection, false);
+            task.state = row;
+        } else if (projection.data) {
+            task.projection = projection, task.append.key = row.data;
+        }
         const struct memory_past past = {
             .keys = keys, .value = value, .square = square, .length = 1, .first = n, .ring = LENGTH, .limit = PAST};
         task.side[0] = (struct next_token_side){.memory = {.past = past, .tau = tau_there},
@@ -84,7 +99,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
                                                 .weights = mat_f32(w, 1, PAST),
                                                 .p = p};
         CHECK(task.step.ready && task.step.shares && task.step.idle > 0);
-        if (!early) task.step.ready = NULL;
+        if (how != DURING) task.step.ready = NULL;
         dev->ops->next_token->mix(dev, device_reach(dev, log_p), device_reach(dev, g), &task);
         device_fetch(dev, log_p, device_reach(dev, log_p), VOCAB * sizeof *log_p);
         device_fetch_wait(dev);
@@ -97,7 +112,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     }
     CHECK_OK(device_sync(dev));
     decoder_state_free(s);
-    void *there[] = {keys.data, gate_there, logits, w, p, square, value, tau_there};
+    void *there[] = {keys.data, state.data, gate_there, logits, w, p, square, value, tau_there};
     for (size_t i = 0; i < ARRAY_LEN(there); i++)
         device_release(dev, there[i]);
     device_release_host(dev, log_p);
@@ -105,17 +120,21 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     return out;
 }
 
-int main(void) {
-    const char *text = "{\"vocab_size\": 5000, \"hidden_size\": 384, \"intermediate_size\": 1000, "
-                       "\"num_attention_heads\": 6, \"decoder_layers\": [3], \"encoder_layers\": 0, "
-                       "\"enc_chunk_size\": 63, \"chunk_topk\": 0, \"slide_window\": 100, \"rms_norm_eps\": 1e-5, "
-                       "\"chunk_id\": 4999, \"mask_id\": 4998, \"pad_id\": 4997}";
+/* size: numbers of a projected key of layer 2; 0: no projection. */
+static void check_model(int size) {
+    char text[600];
+    snprintf(text, sizeof text,
+             "{\"vocab_size\": 5000, \"hidden_size\": 384, \"intermediate_size\": 1000, "
+             "\"num_attention_heads\": 6, \"decoder_layers\": [3], \"encoder_layers\": 0, "
+             "\"enc_chunk_size\": 63, \"chunk_topk\": 0, \"slide_window\": 100, \"rms_norm_eps\": 1e-5, "
+             "\"memory_layer\": %d, \"memory_size\": %d, "
+             "\"chunk_id\": 4999, \"mask_id\": 4998, \"pad_id\": 4997}",
+             size ? 2 : 0, size);
     struct model_config c;
     struct params *p;
     struct machine gpu;
     int32_t ids[LENGTH];
     struct rng rng = rng_make(11, 3);
-    need_gpu();
     CHECK_OK(model_config_parse(&c, "base", text, strlen(text)));
     CHECK_OK(params_init(&p, &c, 5));
     for (int i = 0; i < params_count(p); i++) {
@@ -128,12 +147,28 @@ int main(void) {
     start(&gpu, &c, p, "cuda", DTYPE_BF16, 0);
     if (!gpu.decoder->step_weights) test_skip("this GPU has no decode step");
     for (int layer = 1; layer <= 3; layer++) {
-        float *after = mixed_run(&gpu, &c, ids, layer, false), *during = mixed_run(&gpu, &c, ids, layer, true);
+        if (size && layer != 2) continue;
+        float *after = mixed_run(&gpu, &c, ids, layer, AFTER), *during = mixed_run(&gpu, &c, ids, layer, DURING);
         CHECK(memcmp(after, during, (LENGTH - PROMPT) * VOCAB * sizeof *after) == 0);
+        if (size) {
+            float *product = mixed_run(&gpu, &c, ids, layer, PRODUCT);
+            for (int64_t i = 0; i < (LENGTH - PROMPT) * VOCAB; i++)
+                CHECK(fabsf(product[i] - after[i]) <= 0.1F);
+            free(product);
+        }
         free(after);
         free(during);
     }
     stop(&gpu);
     params_free(p);
+}
+
+int main(void) {
+    need_gpu();
+    check_model(0);
+    check_model(64);
+    check_model(128);
+    check_model(40); /* plain loops read these keys */
+    check_model(5);  /* and make these */
     return 0;
 }

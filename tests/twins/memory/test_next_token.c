@@ -1,5 +1,6 @@
 /* test_next_token.c -- the mixture of a model and two memories against plain loops in double precision: one memory,
- * both, none, an empty one; a newest position that is added to its own past; logits of any size, NaN. */
+ * both, none, an empty one; a newest position that is added to its own past; states that are projected; logits of any
+ * size, NaN. */
 #include "kernels/memory/next_token.h"
 #include "tests/ref/ref_token_memory_case.h"
 #include "tests/twins/twins.h"
@@ -16,10 +17,28 @@ struct world {
     float logits[WORDS], *state, *square[MEMORY_SIDES], *p[MEMORY_SIDES], *w[MEMORY_SIDES];
     float tau[MEMORY_SIDES];
     struct memory_marks marks[MEMORY_SIDES];
-    int64_t d;
+    float *raw, *projection; /* [raw_d], [d, raw_d]: the state is their product; NULL: not projected */
+    int64_t d, raw_d;
 };
 
-static void world_make(struct world *x, struct rng *rng, int64_t d, int k, int64_t past, float spread) {
+/* Makes the state the projection of a random one. */
+static void world_project(struct world *x, struct rng *rng, int64_t raw_d) {
+    x->raw_d = raw_d;
+    if (raw_d == 0) return;
+    x->raw = zero_array(raw_d), x->projection = zero_array(x->d * raw_d);
+    for (int64_t i = 0; i < raw_d; i++)
+        x->raw[i] = rng_normal(rng);
+    for (int64_t j = 0; j < x->d; j++) {
+        double sum = 0;
+        for (int64_t i = 0; i < raw_d; i++) {
+            x->projection[j * raw_d + i] = rng_normal(rng) / sqrtf((float)raw_d);
+            sum += (double)x->projection[j * raw_d + i] * (double)x->raw[i];
+        }
+        x->c[0].states[j] = (float)sum;
+    }
+}
+
+static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_d, int k, int64_t past, float spread) {
     const struct memory_shape shape[MEMORY_SIDES] = {
         {.n = 1,
          .d = d,
@@ -34,6 +53,7 @@ static void world_make(struct world *x, struct rng *rng, int64_t d, int k, int64
         x->c[side] = memory_case_make(rng, shape[side], as_is);
         x->tau[side] = shape[side].tau;
     }
+    world_project(x, rng, raw_d);
     for (int i = 0; i < d; i++)
         x->c[1].states[i] = x->c[0].states[i];
     for (int side = 0; side < MEMORY_SIDES; side++)
@@ -54,6 +74,7 @@ static struct next_token_task task_of(struct world *x, int device, bool own, boo
     struct device *dev = twin_device[device];
     struct next_token_task t = {
         .gate = &x->gate, .logits = x->logits, .vocab = WORDS, .state = mat_f32(x->state, 1, x->d)};
+    if (x->raw) t.state = mat_f32(x->raw, 1, x->raw_d), t.projection = mat_f32(x->projection, x->d, x->raw_d);
     for (int side = 0; side < MEMORY_SIDES; side++) {
         const struct memory_case *c = &x->c[side];
         const struct memory_shape *s = &c->shape;
@@ -176,20 +197,22 @@ static void check_mix(int device, struct world *x, bool own, bool corpus) {
 static void world_drop(struct world *x) {
     for (int side = 0; side < MEMORY_SIDES; side++)
         memory_case_free(&x->c[side]);
+    free(x->raw), free(x->projection);
 }
 
 static void test_shapes(int device) {
     struct rng rng = rng_make(3, 0);
     static const struct {
-        int64_t d;
+        int64_t d, raw_d;
         int k;
         int64_t past;
         float spread;
-    } shapes[] = {{16, 3, 12, 1}, {64, 1, 1, 3}, {40, 8, 50, 6}, {7, 2, 5, 30}, {384, 5, 31, 2}};
+    } shapes[] = {{16, 0, 3, 12, 1},  {64, 0, 1, 1, 3},    {40, 0, 8, 50, 6}, {7, 0, 2, 5, 30},
+                  {384, 0, 5, 31, 2}, {64, 384, 3, 40, 2}, {9, 50, 2, 7, 1}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (int reads = 0; reads < 4; reads++) {
             struct world x;
-            world_make(&x, &rng, shapes[i].d, shapes[i].k, shapes[i].past, shapes[i].spread);
+            world_make(&x, &rng, shapes[i].d, shapes[i].raw_d, shapes[i].k, shapes[i].past, shapes[i].spread);
             check_mix(device, &x, reads & 1, reads & 2);
             world_drop(&x);
         }
@@ -199,20 +222,20 @@ static void test_shapes(int device) {
 static void test_empty(int device) {
     struct rng rng = rng_make(4, 0);
     struct world x;
-    world_make(&x, &rng, 16, 2, 0, 2);
+    world_make(&x, &rng, 16, 0, 2, 0, 2);
     check_mix(device, &x, true, false);
     check_mix(device, &x, true, true);
     world_drop(&x);
 }
 
-/* The same, with the newest position's square and the preceding value passed to the mixture. */
-static void test_append(int device) {
+/* The same, with the newest position's square, projected key and the preceding value passed to the mixture. */
+static void test_append(int device, int64_t raw_d) {
     struct rng rng = rng_make(5, 0);
     struct device *dev = twin_device[device];
     struct world x;
     float want[WORDS], got[WORDS];
     double g[1 + MEMORY_SIDES];
-    world_make(&x, &rng, 24, 2, 9, 2);
+    world_make(&x, &rng, 24, raw_d, 2, 9, 2);
     struct memory_case *c = &x.c[0];
     const int64_t newest = c->shape.first % c->shape.ring, before = newest - 1;
     c->past_value[before] = 4;
@@ -220,11 +243,15 @@ static void test_append(int device) {
     dev->ops->next_token->mix(dev, want, g, &t);
     c->past_value[before] = 1;
     float square = x.square[0][newest] = -1, sum = 0;
-    t.append = (struct next_token_append){&x.square[0][newest], &c->past_value[before], 4};
+    float *row = c->past_key + newest * x.d, key[24];
+    memcpy(key, row, sizeof key);
+    t.append = (struct next_token_append){&x.square[0][newest], &c->past_value[before], 4, raw_d ? row : NULL};
     dev->ops->next_token->mix(dev, got, g, &t);
     CHECK(memcmp(want, got, sizeof got) == 0 && c->past_value[before] == 4);
-    for (int i = 0; i < x.d; i++)
+    for (int i = 0; i < x.d; i++) {
         sum += x.state[i] * x.state[i];
+        CHECK(raw_d ? fabsf(row[i] - x.state[i]) <= 1e-5F : row[i] == key[i]);
+    }
     square = x.square[0][newest];
     CHECK(fabsf(square - sum) <= 1e-4F * sum);
     task_drop(&x);
@@ -236,12 +263,13 @@ static void test_nan(int device) {
     struct device *dev = twin_device[device];
     float got[WORDS];
     double g[1 + MEMORY_SIDES];
-    for (int where = 0; where < 3; where++) {
+    for (int where = 0; where < 4; where++) {
         struct world x;
-        world_make(&x, &rng, 16, 3, 8, 1);
+        world_make(&x, &rng, 16, where == 3 ? 32 : 0, 3, 8, 1);
         struct memory_case *c = &x.c[0];
         if (where == 0) x.logits[WORDS / 2] = NAN;
         if (where == 1) x.c[1].states[3] = x.c[0].states[3] = NAN;
+        if (where == 3) x.raw[7] = NAN;
         if (where == 2) c->past_value[6] = 2, c->past_key[6 * x.d + 1] = NAN;
         const struct next_token_task t = task_of(&x, device, true, true);
         dev->ops->next_token->mix(dev, got, g, &t);
@@ -288,7 +316,8 @@ int main(int argc, char **argv) {
     for (int device = 0; device < DEVICES; device++) {
         test_shapes(device);
         test_empty(device);
-        test_append(device);
+        test_append(device, 0);
+        test_append(device, 100);
         test_nan(device);
     }
     return twins_close();
