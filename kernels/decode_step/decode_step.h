@@ -61,7 +61,10 @@ struct decode_step_result {
     /* The key state is complete when *ready - at, as a signed number, is 0 or more, long before the logits are. The
      * very next op of the device may start early and wait for that (programmatic dependent launch). */
     const uint32_t *ready; uint32_t at;
+    /* Likewise for logits and shares, for the op after that one. */
+    const uint32_t *done; uint32_t done_at;
     const struct logit_share *shares; int n_shares;       /* all logits */
     int idle;                                             /* multiprocessors that the step does not use */
+    int variant;
 };
 struct decode_step_result decode_step_result(const struct decode_step *t);

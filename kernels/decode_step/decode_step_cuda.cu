@@ -149,7 +149,9 @@ struct decode_step {
     struct step_task task;
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
-    uint32_t *ready, at;        /* counts consumer warps that have written their part of a key state; its next value */
+    /* [2]: counts consumer warps that have written their part of a key state, and blocks that have written their part of
+     * logits and shares; their next values */
+    uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
 
@@ -318,9 +320,9 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
         t->task.layers[i].ring = (bf16 *)rings[i].data;
     }
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
-    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 1);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
-    t->task.ready = t->ready, t->task.shares = t->shares;
+    t->task.ready = t->ready, t->task.done = t->ready + 1, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
     else
@@ -385,9 +387,11 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
     if (out->keys) t->at += STEP_WARPS;
+    if (out->keys && out->logits) t->done_at += (uint32_t)w->blocks;
 }
 
 struct decode_step_result decode_step_result(const struct decode_step *t) {
     const int blocks = t->weights->blocks;
-    return {t->ready, t->at, t->shares, blocks * STEP_WARPS, device_cuda_processors(t->weights->dev) - blocks};
+    return {t->ready, t->at, t->ready + 1, t->done_at, t->shares, blocks * STEP_WARPS,
+            device_cuda_processors(t->weights->dev) - blocks, 0};
 }

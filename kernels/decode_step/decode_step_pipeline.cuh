@@ -60,8 +60,8 @@ struct step_task {
     int key_layer; /* whose MLP's input goes to key_state, from 0 */
     int permit_layer; /* at whose start a reader of the key state may start */
     /* of a step that makes a key state: each consumer warp of the block that makes it adds 1 to `ready` after its part;
-     * shares [warps of all blocks] of the logits */
-    unsigned *ready;
+     * shares [warps of all blocks] of the logits, and each block adds 1 to `done` after its part of both */
+    unsigned *ready, *done;
     struct logit_share *shares;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {

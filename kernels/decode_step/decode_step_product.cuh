@@ -403,6 +403,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         if (SHARES) {
             share = logit_share_warp(share);
             if (lane == 0) t.shares[blockIdx.x * STEP_WARPS + warp] = share;
+            step_barrier(); /* one addition a block: 960 at once would take a microsecond */
+            if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(t.done) : "memory");
         }
     }
 };

@@ -40,9 +40,11 @@ struct next_exchange {
     next_tally tally[NEXT_BLOCKS_MAX];
     next_found found;
 };
-/* The device's counters, 0 between ops: blocks that have written `tally`; then each block's least distances, two words,
- * which are not 0 when they are there (next_near_words). */
-enum { NEXT_COUNT_TALLY, NEXT_COUNT_NEAR = 2, NEXT_COUNTS = NEXT_COUNT_NEAR + 2 * NEXT_BLOCKS_MAX };
+/* The device's counters, 0 between ops: blocks that have written `tally`; 1: `found` is complete; blocks of the mixing
+ * kernel that wait no more; then each block's least distances, two words, which are not 0 when they are there
+ * (next_near_words). */
+enum { NEXT_COUNT_TALLY, NEXT_COUNT_FOUND, NEXT_COUNT_MIX, NEXT_COUNT_NEAR = 4 };
+enum { NEXT_COUNTS = NEXT_COUNT_NEAR + 2 * NEXT_BLOCKS_MAX };
 static_assert((int)NEXT_COUNTS <= (int)DEVICE_CUDA_COUNTERS && (int)MEMORY_SIDES == 2, "words of a block");
 
 template <typename T> struct next_side {
@@ -60,8 +62,9 @@ template <typename T> struct next_call {
     float *log_p;
     double *g;
     next_token_append append;
-    const uint32_t *ready; /* struct decode_step_result; NULL: the state is complete */
-    uint32_t at;
+    /* struct decode_step_result; NULL: the decode step has ended */
+    const uint32_t *ready, *done;
+    uint32_t at, done_at;
     const logit_share *shares; /* of the logits */
     int n_shares;
     next_exchange *exchange;
@@ -72,6 +75,7 @@ template <typename T> struct next_call {
     int entries;                    /* of a block, with the last ones that are none: a multiple of READ_ROUND */
     int stages;                     /* rounds of keys in shared memory; 0: none, keys are read at once */
     int readers;                    /* blocks of the reading kernel */
+    bool prefetch;
     bool tiles, project_tiles;      /* keys, and rows of the projection, are multiplied on the tensor cores */
 };
 
@@ -89,6 +93,26 @@ template <typename X> static __device__ __forceinline__ X next_load_struct(const
     X x;
     memcpy(&x, words, sizeof x);
     return x;
+}
+static __device__ __forceinline__ unsigned next_acquire(const unsigned *from) {
+    unsigned x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+    return x;
+}
+/* One thread: waits until the count is `at` or more. A block barrier follows. */
+static __device__ __forceinline__ void next_poll(const unsigned *count, unsigned at) {
+    while ((int)(next_acquire(count) - at) < 0)
+        ;
+    __threadfence();
+}
+/* Adds 1 to a count after all that this block has written; returns the count before. One thread, after a block barrier.
+ * What the others wrote before they added is visible then. */
+static __device__ __forceinline__ unsigned next_arrive(unsigned *count) {
+    unsigned before;
+    __threadfence();
+    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(count) : "memory");
+    __threadfence();
+    return before;
 }
 template <typename X> static __device__ __forceinline__ X next_shuffle(const X &x, int offset) {
     enum { WORDS = sizeof(X) / sizeof(int) };

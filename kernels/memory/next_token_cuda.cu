@@ -5,7 +5,8 @@
  *   next_mix_kernel    the gate and log p of all ids (next_token_mix.cuh), from the logits and their shares
  *
  * Both are programmatic dependent launches: the blocks of the second are launched while the first runs. What an id
- * waits for after the decode step is the second kernel: its loads, the gate and the write of log p.
+ * waits for after the decode step is the second kernel: its loads, the gate and the write of log p. Its blocks take the
+ * multiprocessors that the step releases, and wait for counts of step and first kernel, not for their ends.
  *
  * Columns of both sides are one range, divided into tiles of eight entries. Up to OVERLAP_BYTES of keys, and
  * OVERLAP_ENTRIES, for each free multiprocessor are read during the decode step. More would take longer there than all
@@ -117,8 +118,13 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     const cudaError_t allowed = cudaFuncSetAttribute((const void *)next_read_kernel<T>,
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
+    /* as the step's, so that no multiprocessor changes the division of its memory between them */
+    (void)cudaFuncSetAttribute((const void *)next_mix_kernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               task->step.variant & 4 ? -1 : cudaSharedmemCarveoutMaxShared);
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
+        c.done = task->step.variant & 1 ? NULL : task->step.done, c.done_at = task->step.done_at;
+        c.prefetch = !(task->step.variant & 2);
         launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, shared, c);
     } else { /* cooperative: blocks wait for each other */
         void *arguments[] = {&c};
@@ -128,7 +134,9 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
         if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
         device_cuda_check(dev, op);
     }
-    launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)blocks, MIX_THREADS, 0, c);
+    /* blocks of the reading kernel end last */
+    const int mixers = early && early < blocks && !(task->step.variant & 8) ? blocks - early : blocks;
+    launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)mixers, MIX_THREADS, 0, c);
 }
 
 static void next_token_mix(struct device *dev, float *log_p, double *g, const struct next_token_task *task) {

@@ -22,6 +22,18 @@ struct mix_weights {
     float g[1 + MEMORY_SIDES], log_g[1 + MEMORY_SIDES];
 };
 
+/* Waits until the reading kernel and the decode step have written their results. Their ends are later: a kernel's end,
+ * its flush and the start of the next one take a microsecond each. */
+template <typename T> static __device__ __forceinline__ void mix_wait(const next_call<T> &c) {
+    if (c.done) {
+        if (threadIdx.x == 0) next_poll(c.done, c.done_at);
+        if (threadIdx.x == 32) next_poll(&c.counts[NEXT_COUNT_FOUND], 1);
+    } else {
+        launch_wait();
+    }
+    __syncthreads();
+}
+
 /* The number among all features of one that needs the logits. */
 static __device__ __forceinline__ int mix_feature(int i) {
     return i < 2 ? i : 3 + (i - 2) / 3 * MEMORY_SIDE_FEATURES + NEXT_OF_TOP + (i - 2) % 3;
@@ -156,7 +168,9 @@ static __global__ void __launch_bounds__(MIX_THREADS, 1) next_mix_kernel(const _
     const int end = (int)((int64_t)c.vocab * (blockIdx.x + 1) / gridDim.x);
     const int mine = begin + (int)threadIdx.x; /* of this thread: the first token, most often the only one */
     mix_load_gate(&gate, c.gate);
-    launch_wait();
+    mix_wait(c);
+    unsigned before = 0; /* of the last warp: blocks that had waited before this one. The result is needed at the end */
+    if (threadIdx.x == MIX_THREADS - 32) before = atomicAdd(&c.counts[NEXT_COUNT_MIX], 1);
     const mix_token token = mix_load_token(c, mine < end ? mine : 0);
     for (int i = (int)threadIdx.x; i < (int)(sizeof found / sizeof(unsigned long long)); i += MIX_THREADS)
         ((unsigned long long *)&found)[i] = next_load((const unsigned long long *)&c.exchange->found + i);
@@ -168,13 +182,14 @@ static __global__ void __launch_bounds__(MIX_THREADS, 1) next_mix_kernel(const _
     if (mine < end) mix_write(c, mine, token, found, weights, log_sum);
     for (int v = mine + MIX_THREADS; v < end; v += MIX_THREADS)
         mix_write(c, v, mix_load_token(c, v), found, weights, log_sum);
+    if (blockIdx.x == 0 && threadIdx.x <= MEMORY_SIDES) c.g[threadIdx.x] = (double)weights.g[threadIdx.x];
     for (int i = (int)(blockIdx.x * MIX_THREADS + threadIdx.x); i < c.columns; i += (int)gridDim.x * MIX_THREADS) {
         const bool second = i >= c.side[0].columns;
         float *w = second ? c.side[1].w + (i - c.side[0].columns) : c.side[0].w + i;
         *w = next_load(w) * (float)((second ? found.by[1] : found.by[0]) * (double)NEXT_UNIT);
     }
-    if (blockIdx.x > 0) return;
-    if (threadIdx.x <= MEMORY_SIDES) c.g[threadIdx.x] = (double)weights.g[threadIdx.x];
-    for (int i = (int)threadIdx.x; i < NEXT_COUNT_NEAR + 2 * c.readers; i += MIX_THREADS)
-        c.counts[i] = 0; /* the reading kernel has ended */
+    if (threadIdx.x >= MIX_THREADS - 32 && __shfl_sync(~0u, before, 0) + 1 == gridDim.x)
+        for (int i = (int)threadIdx.x % 32; i < NEXT_COUNT_NEAR + 2 * c.readers; i += 32)
+            c.counts[i] = 0; /* no block waits any more */
+    launch_wait();
 }

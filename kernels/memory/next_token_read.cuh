@@ -50,22 +50,8 @@ static __device__ __forceinline__ next_tally next_no_tally() {
     return {{{0, 0}, {INT_MAX, INT_MAX}}, {{0, 0}, {0, 0}, {0, 0}}};
 }
 
-/* ---- waiting ---- */
+/* ---- the nearest ---- */
 
-static __device__ __forceinline__ unsigned next_acquire(const unsigned *from) {
-    unsigned x;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
-    return x;
-}
-/* All threads of the block: waits until the count is `at` or more. */
-static __device__ __forceinline__ void next_wait(const unsigned *count, unsigned at) {
-    if (threadIdx.x == 0) {
-        while ((int)(next_acquire(count) - at) < 0)
-            ;
-        __threadfence();
-    }
-    __syncthreads();
-}
 /* Both least distances in one word, which is written and read at once. They are neither NaN nor below 0, so that no
  * half is 0. */
 static __device__ __forceinline__ unsigned long long next_near_words(const next_near &near) {
@@ -160,8 +146,6 @@ static __device__ __forceinline__ void next_find(const next_call<T> &c, read_sha
         ((unsigned long long *)&c.exchange->found)[i] = ((const unsigned long long *)found)[i];
 }
 
-/* ---- the nearest ---- */
-
 /* near: of this block; returns that of all blocks. What every thread of every block wrote before the barrier that
  * precedes the block's __threadfence (read_prepare) is then visible. */
 template <typename T>
@@ -239,13 +223,7 @@ static __device__ __forceinline__ next_tally read_add(const next_call<T> &c, con
 /* Adds 1 to a count after all that this block has written. Returns whether it is the last block. */
 static __device__ __forceinline__ bool read_arrive(read_shared &s, unsigned *count) {
     __syncthreads();
-    if (threadIdx.x == 0) {
-        unsigned before;
-        __threadfence();
-        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(count) : "memory");
-        s.last = before + 1 == gridDim.x;
-        __threadfence(); /* what the other blocks wrote comes after it */
-    }
+    if (threadIdx.x == 0) s.last = next_arrive(count) + 1 == gridDim.x;
     __syncthreads();
     return s.last;
 }
@@ -260,6 +238,8 @@ static __device__ __forceinline__ void read_end(const next_call<T> &c, read_shar
         for (int i = (int)threadIdx.x % 32; i < (int)gridDim.x; i += 32)
             tally = next_join(tally, next_load_struct(&c.exchange->tally[i]));
     next_find(c, s, b.gate, next_warp(tally), near);
+    __syncthreads();
+    if (threadIdx.x == 0) (void)next_arrive(&c.counts[NEXT_COUNT_FOUND]);
 }
 
 /* ---- the kernel ---- */
@@ -272,7 +252,7 @@ static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_
     __syncthreads(); /* rows are complete */
     for (int i = 0; i < c.stages; i++)
         read_copy(c, b, i, i);
-    if (c.tiles && c.ready) read_prefetch_keys(c, b, c.stages);
+    if (c.tiles && c.prefetch) read_prefetch_keys(c, b, c.stages);
     projection.prefetch(c);
     for (int i = threadIdx.x; i < (int)(sizeof *b.gate / sizeof(double)); i += READ_THREADS)
         ((double *)b.gate)[i] = ((const double *)c.gate)[i];
@@ -301,9 +281,12 @@ static __global__ void __launch_bounds__(READ_THREADS, 1) next_read_kernel(const
     read_projection<T> projection;
     launch_next();
     read_prepare(c, s, b, projection);
-    if (c.ready) next_wait(c.ready, c.at);
+    if (c.ready) {
+        if (threadIdx.x == 0) next_poll(c.ready, c.at);
+        __syncthreads();
+    }
     const float own = read_state(c, b, projection);
     const next_near near = read_exchange_near(c, s, read_distances(c, b, own));
     read_end(c, s, b, read_add(c, s, b, near), near);
-    launch_wait(); /* so that the mixing kernel, which waits for this one, also waits for the decode step */
+    launch_wait(); /* so that the mixing kernel, which ends after this one, also ends after the decode step */
 }

@@ -102,6 +102,8 @@ static struct decode_step_result step_result(const struct inputs *x, int idle) {
     }
     return (struct decode_step_result){.ready = put_bytes(&ready, sizeof ready),
                                        .at = idle % 2 ? 3 : UINT32_MAX - 4,
+                                       .done = idle % 2 ? NULL : put_bytes(&ready, sizeof ready),
+                                       .done_at = 2,
                                        .shares = put_bytes(shares, sizeof shares),
                                        .n_shares = SHARES,
                                        .idle = idle};
@@ -148,7 +150,7 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
                                            .first = s->past,
                                            .ring = s->limit + 5,
                                            .limit = (int)s->limit};
-            t.append = (struct next_token_append){square[side] + newest, s->past ? value + before : NULL, 3};
+            t.append = (struct next_token_append){square[side] + newest, s->past ? value + before : NULL, 3, NULL};
         }
         const int64_t columns = token_memory_columns(m);
         float *w = zeros(columns, 4);
@@ -271,16 +273,16 @@ int main(int argc, char **argv) {
     on_device_open(argc, argv);
     CHECK_OK(device_open(&cpu, "cpu", 0));
     /*                           d   vocab  k  rows past limit tau */
-    compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32});
-    compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16});
+    compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32, 0});
+    compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16, 0});
     compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384});
     nan_reaches_all();
     if (on_short) return on_device_close();
-    compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16});
-    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16}); /* an empty own past */
-    compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16});     /* fewer ids than blocks */
-    compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16});
-    compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16});
+    compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16, 0});
+    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16, 0}); /* an empty own past */
+    compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16, 0});     /* fewer ids than blocks */
+    compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16, 0});
+    compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16, 0});
     compare(cpu, (struct shape){96, 2000, 4, 50, 300, 100, 24, DTYPE_F16, 160});
     compare(cpu, (struct shape){13, 300, 3, 20, 30, 40, 8, DTYPE_BF16, 64}); /* plain loops */
     compare(cpu, (struct shape){20, 300, 3, 20, 30, 40, 8, DTYPE_F32, 50});
