@@ -149,8 +149,8 @@ struct decode_step {
     struct step_task task;
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
-    /* [2]: counts consumer warps that have written their part of a key state, and blocks that have written their part of
-     * logits and shares; their next values */
+    /* [2]: counts consumer warps that have written their part of a key state, and blocks that have written their part
+     * of logits and shares; their next values */
     uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
