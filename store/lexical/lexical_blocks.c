@@ -79,7 +79,8 @@ enum status lexical_frame_read(struct lexical_frame *out, const uint8_t *file, u
 
 /* ---- steps of fixed width ---- */
 
-enum { LANES = 4 };
+typedef uint32_t lanes __attribute__((vector_size(16)));
+enum { LANES = 4, LANE_STEPS = LEXICAL_BLOCK / LANES };
 
 /* 32 steps of a lane fill `width` words. The lanes are packed side by side. */
 static void pack_whole(uint8_t *out, const uint32_t steps[LEXICAL_BLOCK], int width) {

@@ -181,7 +181,7 @@ static void report(const char *name, const struct samples *s, const struct sampl
     printf("%s%s\n", *text ? "," : "", text);
 }
 
-static void run(const char *model, const char *store, const char *tokens, int threads, int k, int queries) {
+static void hybrid_run(const char *model, const char *store, const char *tokens, int threads, int k, int queries) {
     static const enum searcher_kind kinds[PARTS] = {
         [WORDS] = SEARCHER_LEXICAL, [LISTS] = SEARCHER_STORE, [WHOLE] = SEARCHER_HYBRID};
     static const char *const names[PARTS] = {"words", "query landmark", "lists", "hybrid search"};
@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
                         "       bench_hybrid --make STORE TOKENS.u16 [dim]\n");
         return 2;
     }
-    run(argv[1], argv[2], argv[3], argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8,
+    hybrid_run(argv[1], argv[2], argv[3], argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8,
         argc > 6 ? atoi(argv[6]) : 200);
     result_end();
     return 0;

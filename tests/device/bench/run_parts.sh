@@ -107,10 +107,10 @@ search() { # NAME OPTIONS...
     grep -a "on the GPU" "$work/err" | sed 's/^/  /'
 }
 search exact --exact "${all[@]}"
-IFS=, read -ra probes <<<"$nprobe"
-for probe in "${probes[@]}"; do
-    search "nprobe-$probe" --device cpu --nprobe "$probe"
-    python3 - "$work/exact.json" "$work/nprobe-$probe.json" "$probe" <<'PYTHON' || exit 1
+IFS=, read -ra counts <<<"$nprobe"
+for lists in "${counts[@]}"; do
+    search "nprobe-$lists" --device cpu --nprobe "$lists"
+    python3 - "$work/exact.json" "$work/nprobe-$lists.json" "$lists" <<'PYTHON' || exit 1
 import json, sys
 def hits(path):
     return {q["query"]: [h["chunk"] for h in q["hits"]] for q in map(json.loads, open(path))}
