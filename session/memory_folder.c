@@ -18,7 +18,7 @@ bool memory_folder_small(const struct engine *e) {
     if (!e->device->shares_memory || !e->view) return e->device->shares_memory;
     params_fingerprint(e->model.params, weights);
     const int layer = model_config_key_layer(model);
-    const struct store_keys_spec spec = stored_keys_spec(model, weights, layer);
+    const struct store_keys_spec spec = stored_keys_spec(model, weights, layer, 0);
     /* a failure is reported when the keys are read */
     const bool there = stored_keys_find(&keys, e->view, &spec, e->model.path, false) == STATUS_OK && keys;
     store_keys_close(keys);

@@ -24,6 +24,7 @@ enum status key_windows_create(struct key_windows **out, const struct key_window
     enum status s;
     TRY(memory_allocate_zero(&w, 1));
     *w = (struct key_windows){.config = *config, .take = take, .context = context};
+    if (w->config.step == 0) w->config.step = KEY_STEP;
     w->length = (int64_t)KEY_WINDOW * config->model->chunk;
     w->batch = dev->shares_memory ? BATCH : BATCH_GPU;
     w->keys = mat_dense(NULL, decoder_type(config->decoder), w->batch * w->length, cols);
@@ -64,7 +65,8 @@ enum status key_windows_flush(struct key_windows *w) {
  * number of chunks that are kept. */
 static enum status windows_add_one(struct key_windows *w, int64_t *kept, const struct store_document *d, int64_t at,
                                    int64_t end) {
-    const int64_t begin = at < KEY_WINDOW ? 0 : (at - KEY_WINDOW) / KEY_STEP * KEY_STEP + KEY_STEP;
+    const int64_t step = w->config.step;
+    const int64_t begin = at < KEY_WINDOW ? 0 : (at - KEY_WINDOW) / step * step + step;
     const int64_t last = min_i64(begin + KEY_WINDOW, end), chunk = w->config.model->chunk;
     struct key_window *window = &w->windows[w->n];
     int32_t *ids = w->ids + w->n * w->length;

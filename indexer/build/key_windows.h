@@ -1,23 +1,23 @@
 /* key_windows.h -- key states of a store's chunks, each computed with the text before it in its document
  * (docs/token-memory.md, "Stored keys").
  *
- * The model reads a document in windows of KEY_WINDOW chunks, each KEY_STEP chunks after the one before. Of the first
- * window the keys of all chunks are kept, of the others those of the last KEY_STEP chunks. So a key depends on at least
- * the KEY_STEP chunks before its own, or on all the text before it. Windows wait until a batch is full. For one thread
- * at a time. */
+ * The model reads a document in windows of KEY_WINDOW chunks, each `step` chunks after the one before. Of the first
+ * window the keys of all chunks are kept, of the others those of the last `step` chunks. So a key depends on at least
+ * the KEY_WINDOW - step chunks before its own, or on all the text before it, and every id is read KEY_WINDOW / step
+ * times. Windows wait until a batch is full. For one thread at a time. */
 #pragma once
 #include "base/progress.h"
 #include "decoder/decoder.h"
 #include "store/keys/store_keys.h"
 
-enum { KEY_WINDOW = 8, KEY_STEP = 4 };
+enum { KEY_WINDOW = 8, KEY_STEP = 4 /* the default */ };
 struct key_windows_config {
     struct device *device;
     struct decoder *decoder;
     const struct model_config *model;
     struct store_view *view;
     const char *name;                    /* of the model, for messages */
-    int key_layer;
+    int key_layer, step;                 /* step: 1 to KEY_WINDOW; 0: KEY_STEP */
     bool rounded;                        /* as in decoder/decoder_passages.h */
     const struct progress *progress;
 };

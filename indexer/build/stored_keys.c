@@ -16,12 +16,13 @@ struct stored_keys {
     float *scale, *scale_there, *offset;
 };
 
-struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer) {
+struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer,
+                                        int step) {
     struct store_keys_spec s = {.layer = key_layer,
                                 .size = model_config_key_size(config, key_layer),
                                 .chunk_tokens = config->chunk,
                                 .window = KEY_WINDOW,
-                                .step = KEY_STEP};
+                                .step = step};
     memcpy(s.model, weights, sizeof s.model);
     return s;
 }
@@ -124,10 +125,11 @@ static enum status stored_run(struct stored_keys *k, struct stored_keys_report *
 
 enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
                              const uint8_t weights[16], int part, int parts) {
-    struct stored_keys k = {.config = *config,
-                            .first = parts > 0 ? part - 1 : 0,
-                            .step = parts > 0 ? parts : 1,
-                            .spec = stored_keys_spec(config->model, weights, config->key_layer)};
+    struct stored_keys k = {
+        .config = *config,
+        .first = parts > 0 ? part - 1 : 0,
+        .step = parts > 0 ? parts : 1,
+        .spec = stored_keys_spec(config->model, weights, config->key_layer, config->step ? config->step : KEY_STEP)};
     const double start = clock_seconds();
     *out = (struct stored_keys_report){0};
     enum status s = stored_allocate(&k);

@@ -2,8 +2,10 @@
 #pragma once
 #include "indexer/build/key_windows.h"
 
-/* What the keys of a model at a layer depend on. weights: fingerprint of all weights (params_fingerprint). */
-struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer);
+/* What the keys of a model at a layer depend on. weights: fingerprint of all weights (params_fingerprint). step: as in
+ * struct key_windows_config; for reading: 0, any. */
+struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer,
+                                        int step);
 
 /* Opens the store's keys of a spec (store_keys_open). If `must` is false and the store has none, or those of another
  * model, *out is NULL. */

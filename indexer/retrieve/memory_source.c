@@ -79,7 +79,7 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
     if (c->from != MEMORY_KEYS_ENCODED && c->weights) {
-        const struct store_keys_spec spec = stored_keys_spec(c->model, c->weights, c->key_layer);
+        const struct store_keys_spec spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0);
         TRY(stored_keys_find(&m->stored, c->view, &spec, c->name, c->from == MEMORY_KEYS_STORED));
     }
     if (m->stored) return STATUS_OK;

@@ -110,6 +110,7 @@ static enum status header_check(struct store_view *view, int64_t *chunks, const 
         return fail(STATUS_VERSION, "%s: version %u, this program reads %d: run drt-index keys again", path,
                     (unsigned)little_endian_get(header + 8, 4), FILE_VERSION);
     header_make(want, spec, number, *chunks, anchor);
+    if (spec->step == 0) memcpy(want + 24, header + 24, 8); /* any window and step */
     if (memcmp(header + 12, want + 12, 36) != 0)
         return fail(STATUS_MISMATCH,
                     "%s: its keys were computed with other weights, layer or size than those of %s: run drt-index keys "

@@ -15,7 +15,8 @@ enum { STORE_KEYS_CHUNKS = 16384 };
 struct store_keys_spec {
     uint8_t model[16];                   /* fingerprint of weights and projection (params_fingerprint) */
     int32_t layer, size, chunk_tokens;   /* layer whose states are keys, from 1; numbers of a key */
-    int32_t window, step;                /* chunks of a window, and of its part whose keys are kept (indexer) */
+    /* chunks of a window, and of its part whose keys are kept (indexer/build/key_windows.h). Reading: step 0: any */
+    int32_t window, step;
 };
 
 /* ---- reading ---- */

@@ -347,6 +347,7 @@ _drt_options() {
     'drt-index keys') echo '--store dir
 --model dir
 --layer value
+--step value
 --part value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16

@@ -15,7 +15,7 @@ struct options {
     const char *store, *model;
     struct device_choice where;
     struct drt_index_part part;
-    int64_t layer, threads;
+    int64_t layer, step, threads;
     bool remove, verify, json;
 };
 
@@ -62,6 +62,7 @@ static enum status keys_make(const struct options *o, struct engine *e, const st
                                               .key_layer = o->layer                 ? (int)o->layer
                                                            : model->memory_size > 0 ? model->memory_layer
                                                                                     : layers,
+                                              .step = (int)o->step,
                                               .rounded = e->rounded,
                                               .progress = progress};
     struct stored_keys_report report;
@@ -69,7 +70,8 @@ static enum status keys_make(const struct options *o, struct engine *e, const st
     if (config.key_layer > layers)
         return fail(STATUS_INVALID, "--layer %d: the model has %d layers", config.key_layer, layers);
     params_fingerprint(e->model.params, weights);
-    const struct store_keys_spec spec = stored_keys_spec(model, weights, config.key_layer);
+    const struct store_keys_spec spec =
+        stored_keys_spec(model, weights, config.key_layer, o->verify ? 0 : (int)o->step);
     if (o->verify) return keys_verify(o, e, &spec, progress);
     TRY(stored_keys_make(&report, &config, weights, o->part.part, o->part.parts));
     print_report(o, &report, &spec);
@@ -95,12 +97,16 @@ static enum status keys(const struct options *o, const struct progress *progress
 }
 
 int drt_index_keys(int argc, char **argv, const char **operands) {
-    struct options o = {.where = DEVICE_CHOICE_DEFAULT};
+    struct options o = {.where = DEVICE_CHOICE_DEFAULT, .step = KEY_STEP};
     const struct arg_option options[] = {
         OPTION_STORE(o.store),
         {"model", ARG_PATH, &o.model, "DIR", "the model that will read the keys; its tokenizer made the store", 0, 0},
         {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the model's memory_layer, or the last", 0,
          1024},
+        {"step", ARG_INT, &o.step, "N",
+         "chunks of each window of 8 chunks whose keys are kept: with fewer, a key depends on more text before it, and "
+         "the store is read more often (8 / N times)",
+         1, KEY_WINDOW},
         {"part", ARG_STRING, &o.part.text, "i/N",
          "make only every N-th file, from the i-th on: N processes, of one host or of several, make all", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),

@@ -76,23 +76,26 @@ static struct key_windows_config windows_config(void) {
                                        .key_layer = LAYER};
 }
 
+static int step; /* 0: the default */
+
 static struct stored_keys_report make_keys(void) {
     struct stored_keys_report r;
-    const struct key_windows_config config = windows_config();
+    struct key_windows_config config = windows_config();
+    config.step = step;
     CHECK_OK(stored_keys_make(&r, &config, weights, 0, 0));
     return r;
 }
 
 static struct store_keys *open_keys(void) {
     struct store_keys *keys;
-    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER);
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER, 0);
     CHECK_OK(store_keys_open(&keys, engine.view, &spec, model));
     return keys;
 }
 
 static enum status try_keys(void) {
     struct store_keys *keys;
-    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER);
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER, 0);
     enum status s = store_keys_open(&keys, engine.view, &spec, model);
     if (s == STATUS_OK) store_keys_close(keys);
     return s;
@@ -118,7 +121,7 @@ static void check_document(struct store_keys *keys, int64_t first_chunk, int doc
         struct store_key_rows rows;
         int begin = 0; /* of the window whose last chunks are kept */
         while (c >= begin + KEY_WINDOW)
-            begin += KEY_STEP;
+            begin += step ? step : KEY_STEP;
         const int end = (c + 1) * CHUNK < n ? (c + 1) * CHUNK : n;
         CHECK_OK(store_keys_chunk(keys, &rows, first_chunk + c));
         plain_keys(plain, SIZE, ids + begin * CHUNK, end - begin * CHUNK);
@@ -160,6 +163,19 @@ static void test_keys(void) {
     }
     CHECK_OK(store_keys_verify(keys, NULL));
     store_keys_close(keys);
+}
+
+/* Another step makes all files again; any is read. */
+static void test_step(void) {
+    const int steps[] = {1, 6, KEY_WINDOW, 0};
+    for (int i = 0; i < 4; i++) {
+        step = steps[i];
+        CHECK_EQ(make_keys().made, 1);
+        CHECK_EQ(make_keys().made, 0);
+        struct store_keys *keys = open_keys();
+        check_document(keys, 4, 2);
+        store_keys_close(keys);
+    }
 }
 
 /* ---- a token memory ---- */
@@ -376,6 +392,7 @@ int main(void) {
     add_documents(0, DOCUMENTS, true);
     open_engine(store);
     test_keys();
+    test_step();
     test_source();
     test_damage();
     test_projection();
