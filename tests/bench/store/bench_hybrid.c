@@ -246,7 +246,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     hybrid_run(argv[1], argv[2], argv[3], argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8,
-        argc > 6 ? atoi(argv[6]) : 200);
+               argc > 6 ? atoi(argv[6]) : 200);
     result_end();
     return 0;
 }

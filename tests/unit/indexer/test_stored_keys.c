@@ -268,7 +268,8 @@ static void test_damage(void) {
         CHECK_OK(try_keys());
     }
     for (long at = 0; at < 128; at++) { /* every byte of the header */
-        if (at == 64) continue;         /* the hash would be 0, as that of a deleted document */
+        /* any window and step are read; and the hash would be 0, as that of a deleted document */
+        if ((at >= 24 && at < 32) || at == 64) continue;
         change_byte(path, at);
         CHECK(try_keys() != STATUS_OK);
         change_byte(path, at);
