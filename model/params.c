@@ -479,9 +479,11 @@ static void fingerprint(const struct params *p, bool (*counts)(const char *name)
     memcpy(out, canonical.digest, 16);
 }
 
+/* All weights of a Base LM but those of its token memory. */
 static bool makes_landmarks(const char *name) {
-    return strcmp(name, "model.embed_tokens.weight") == 0 || strcmp(name, "model.enc_prenorm.weight") == 0 ||
-           strcmp(name, "model.lmk_k_proj.weight") == 0 || starts_with(name, "model.encoder.");
+    return starts_with(name, "language_model.") || strcmp(name, "model.embed_tokens.weight") == 0 ||
+           strcmp(name, "model.enc_prenorm.weight") == 0 || strcmp(name, "model.lmk_k_proj.weight") == 0 ||
+           starts_with(name, "model.encoder.");
 }
 
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {

@@ -50,8 +50,8 @@ void params_set(struct params *p, const char *name, const float *values);       
 int64_t params_elements(const struct params *p);
 
 /* Computes XXH3-128 over all tensors that make a landmark, in table order: embedding, enc_prenorm, encoder.*,
- * lmk_k_proj. The K/V projections are left out, because they do not change the landmark. Files of F32 and BF16 with
- * equal values give the same result. */
+ * lmk_k_proj; of a Base LM language_model.*. The K/V projections and memory.* are left out, because they do not change
+ * the landmark. Files of F32 and BF16 with equal values give the same result. */
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]);
 /* The same over all tensors: identifies the weights that a file was made for. */
 void params_fingerprint(const struct params *p, uint8_t out[16]);

@@ -57,10 +57,7 @@ enum status indexer_fingerprint(struct store_fingerprint *out, const struct mode
             STATUS_UNSUPPORTED,
             "this model's encoder reads hidden states (encoder_input \"hidden\"): its chunks depend on the text "
             "before them, so a corpus cannot be stored; a model with encoder_input \"tokens\" can");
-    if (model->base_lm)
-        params_fingerprint(params, out->encoder);
-    else
-        params_landmark_fingerprint(params, out->encoder);
+    params_landmark_fingerprint(params, out->encoder);
     if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
     out->chunk_tokens = model->chunk;
     out->dim = model->hidden;

@@ -28,6 +28,14 @@ expect_error "the model has 2 layers" "$MODEL" project --model "$TMP/m" --store 
 [ ! -e "$TMP/x" ] || die "a failure leaves a folder"
 ls -d "$TMP"/*.tmp >/dev/null 2>&1 && die "a failure leaves a temporary folder"
 
+# Landmarks of a Base LM do not depend on the projection.
+tiny_store "$TMP/l" "$TMP/m" "$TMP/train.jsonl"
+for model in m p; do
+    expect 0 "$INDEX" search "the river and the stone" --store "$TMP/l" --model "$TMP/$model" --k 5 --json
+    grep -o '"chunk":[0-9]*,.*"score":[^,]*' "$OUT" >"$TMP/hits-$model"
+done
+[ -s "$TMP/hits-m" ] && cmp -s "$TMP/hits-m" "$TMP/hits-p" || die "a projection changes the landmarks"
+
 # ---- keys, and text with them
 generate() { expect 0 "$GENERATE" --model "$TMP/p" --greedy --max-tokens 24 --store "$TMP/s" --memory-k 4 --memory-weight 0.99 --memory-tau 1 --stats "$@"; }
 half=${round:0:10}
