@@ -11,7 +11,7 @@ static bool neighbours_is_better(const struct neighbour_candidate *a, const stru
     if (neighbours_is_none(a) || neighbours_is_none(b)) return !neighbours_is_none(a) && neighbours_is_none(b);
     if (a->score != b->score) return a->score > b->score;
     if (a->source != b->source) return a->source < b->source;
-    return a->id < b->id;
+    return a->id != b->id ? a->id < b->id : a->offset < b->offset;
 }
 
 void neighbours_select(const struct neighbour_row *row, int k, struct neighbour_candidate *candidates, int64_t n) {
@@ -26,6 +26,7 @@ void neighbours_select(const struct neighbour_row *row, int k, struct neighbour_
             row->score[rank] = -INFINITY;
             row->weight[rank] = 0;
             row->source[rank] = NEIGHBOUR_NONE;
+            if (row->offset) row->offset[rank] = 0;
             n = rank; /* no candidate is left */
             continue;
         }
@@ -34,6 +35,7 @@ void neighbours_select(const struct neighbour_row *row, int k, struct neighbour_
         row->id[rank] = selected.id;
         row->score[rank] = selected.score;
         row->source[rank] = selected.source;
+        if (row->offset) row->offset[rank] = selected.offset;
         row->weight[rank] = expf(selected.score - row->score[0]);
         sum += (double)row->weight[rank];
     }

@@ -22,6 +22,9 @@ struct neighbours {
     const float *weight;                 /* [n*k] softmax over the row's scores; 0: an empty slot */
     const float *score;                  /* [n*k] -inf: an empty slot */
     const int64_t *id;                   /* [n*k] chunk number in its source; -1: an empty slot */
+    /* [n*k] ids of chunk `id` that are before the neighbour's first id: not 0 if the neighbour extends into the next
+     * chunk. NULL: all 0 */
+    const int16_t *offset;
     const int8_t *source;                /* [n*k] enum neighbour_source */
 };
 

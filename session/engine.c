@@ -181,6 +181,8 @@ enum status engine_retriever(struct retriever **out, struct engine *e, const str
                                                   .corpus = how->corpus ? e->view : NULL,
                                                   .searcher = search ? e->searcher : NULL,
                                                   .continuation = how->continuation,
+                                                  .overlap = how->overlap,
+                                                  .query_ids = how->query_ids,
                                                   .external = how->corpus ? e->external : NULL,
                                                   .random = how->random,
                                                   .seed = how->seed,

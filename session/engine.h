@@ -68,7 +68,7 @@ struct engine_retrieval {
     bool self, corpus, random, exact;
     bool exact_fallback;                 /* as in indexer/search/searcher.h */
     int nprobe;                          /* 0: the index's default */
-    int continuation;                    /* as in indexer/retrieve/retriever.h */
+    int continuation, overlap, query_ids; /* as in indexer/retrieve/retriever.h */
     int64_t exclude_window; /* as in indexer/retrieve/retriever.h; chunk_retriever_reset names the document */
     uint64_t seed;                       /* for random chunks */
 };

@@ -146,6 +146,8 @@ struct store_chunk {
 };
 /* Gets the position and the ids of a chunk: ids[chunk_tokens]. After the last id of a short chunk, the rest is -1. */
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
+/* The same, from the chunk's id `offset` on: the ids extend into the next chunk of the document. n_tokens may be 0. */
+enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset);
 /* STATUS_UNSUPPORTED: the store has no landmarks. Calls below that read or search landmarks then return this, too. */
 enum status store_view_needs_landmarks(const struct store_view *v);
 /* Gets the chunk's landmark as stored: out[dim]. */

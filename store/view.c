@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "store/catalog/record_format_internal.h"
 #include "store/view_internal.h"
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -460,6 +461,11 @@ static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run
 }
 
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk) {
+    return store_view_ids(v, out, ids, chunk, 0);
+}
+
+enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset) {
+    assert(offset >= 0 && offset < v->store->fingerprint.chunk_tokens);
     if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
     if (!store_dropped_there((struct store_dropped){v->dropped, v->n_dropped}, chunk) && v->deleted.n > 0)
         return no_chunk(v, chunk);
@@ -469,14 +475,14 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     enum status s = record_find_run(v->txn, v->store->catalog, &first, &run, chunk);
     catalog_pause(v->txn);
     TRY(s);
-    int64_t chunk_tokens = v->store->fingerprint.chunk_tokens, at = (chunk - first) * chunk_tokens;
+    int64_t chunk_tokens = v->store->fingerprint.chunk_tokens, at = (chunk - first) * chunk_tokens + offset;
     int64_t left = run.tokens - at;
-    if (left < 1)
+    if (left + offset < 1)
         return fail(STATUS_CORRUPT, "%s: the run of chunk %lld has too few tokens, run drt-index repair",
                     catalog_path(v->store->catalog), (long long)chunk);
     struct store_chunk found = {
         .id = chunk, .document = run.document, .in_document = chunk - first, .token_offset = at};
-    found.n_tokens = (int)(left < chunk_tokens ? left : chunk_tokens);
+    found.n_tokens = left < chunk_tokens ? left > 0 ? (int)left : 0 : (int)chunk_tokens;
     do {
         s = check_not_dropped(v, run.shard, "chunk", chunk);
         if (s == STATUS_OK) s = copy_ids(v, ids, &run, at, found.n_tokens);

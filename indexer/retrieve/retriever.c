@@ -20,6 +20,7 @@ struct found {
     float *weight, *score;
     int64_t *id;
     int8_t *source;
+    int16_t *offset;
     int64_t n;
 };
 struct group_results {
@@ -102,17 +103,20 @@ static enum status retriever_tokens_of(void *context, int32_t *ids, const struct
     for (int64_t i = 0; i < n; i++) {
         struct store_chunk at;
         if (keys[i].source == NEIGHBOUR_CORPUS)
-            TRY(store_view_chunk(r->config.corpus, &at, ids + i * chunk, keys[i].id));
+            TRY(store_view_ids(r->config.corpus, &at, ids + i * chunk, keys[i].id / chunk, (int)(keys[i].id % chunk)));
         else
             own_past_ids(&r->own, ids + i * chunk, keys[i].id);
     }
     return STATUS_OK;
 }
 
+/* The key of a corpus' neighbour is the position of its first id: chunk * ids of a chunk + offset. */
 static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct found *f, int64_t n) {
-    for (int64_t i = 0; i < n * r->k; i++)
-        r->keys[i] = (struct chunk_key){.source = f->source[i] == NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS : r->own_source,
-                                        .id = f->id[i]};
+    for (int64_t i = 0; i < n * r->k; i++) {
+        const bool corpus = f->source[i] == NEIGHBOUR_CORPUS;
+        r->keys[i] = (struct chunk_key){.source = corpus ? NEIGHBOUR_CORPUS : r->own_source,
+                                        .id = corpus ? f->id[i] * r->config.model->chunk + f->offset[i] : f->id[i]};
+    }
     TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, retriever_tokens_of, r));
     f->n = n; /* from here on the slots are pinned */
     return STATUS_OK;
@@ -154,8 +158,11 @@ static enum status retriever_search(struct chunk_retriever *r, struct found *f, 
     if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
-        struct neighbour_row row = {
-            .id = f->id + at, .score = f->score + at, .weight = f->weight + at, .source = f->source + at};
+        struct neighbour_row row = {.id = f->id + at,
+                                    .score = f->score + at,
+                                    .weight = f->weight + at,
+                                    .source = f->source + at,
+                                    .offset = f->offset + at};
         neighbours_select(&row, r->k, r->lists + i * stride, r->used[i]);
     }
     return STATUS_OK;
@@ -185,7 +192,8 @@ static enum status retriever_retrieve(struct retriever *base, struct neighbours 
                                .weight = f->weight,
                                .score = f->score,
                                .id = f->id,
-                               .source = f->source};
+                               .source = f->source,
+                               .offset = f->offset};
     return STATUS_OK;
 }
 
@@ -201,6 +209,7 @@ static void retriever_destroy(struct retriever *base) {
             memory_free(f->score);
             memory_free(f->id);
             memory_free(f->source);
+            memory_free(f->offset);
         }
     chunk_cache_free(r->cache);
     own_past_close(&r->own);
@@ -223,6 +232,7 @@ static enum status retriever_create_results(struct chunk_retriever *r) {
             TRY(memory_allocate(&f->score, count));
             TRY(memory_allocate(&f->id, count));
             TRY(memory_allocate(&f->source, count));
+            TRY(memory_allocate(&f->offset, count));
         }
     TRY(memory_allocate(&r->keys, count));
     return memory_allocate(&r->used, (size_t)r->base.max_queries);
@@ -266,6 +276,11 @@ static enum status retriever_check_config(const struct chunk_retriever_config *c
         return fail(STATUS_INVALID, "retrieval: %d neighbours; give 1 to %d", k, CHUNK_RETRIEVER_TOPK_MAX);
     if (!c->self && !c->corpus)
         return fail(STATUS_INVALID, "retrieval: neither own past nor corpus; choose one or both");
+    if (c->overlap < 0 || c->overlap >= model->chunk || (c->overlap > 0 && c->continuation == 0))
+        return fail(STATUS_INVALID,
+                    "retrieval: an overlap of %d ids; give 0 to %d, and with an overlap a continuation of at least 1",
+                    c->overlap, model->chunk - 1);
+    assert(c->query_ids >= 0);
     assert(!c->corpus || c->random || c->searcher);
     if (c->random && !c->corpus) return fail(STATUS_INVALID, "random retrieval: needs a corpus");
     if (c->corpus && model->encoder_input == ENCODER_INPUT_HIDDEN)

@@ -71,7 +71,8 @@ void corpus_side_append(struct corpus_side *c, int64_t first, const int32_t *ids
 /* Returns the last ids up to the end of chunk t. */
 static struct lexical_query corpus_tokens(const struct corpus_side *c, int64_t t) {
     int64_t tail_begin = c->tail_end - c->tail_count, end = (t + 1) * c->config.model->chunk;
-    int64_t begin = end - searcher_tokens(c->config.searcher);
+    int64_t most = searcher_tokens(c->config.searcher);
+    int64_t begin = end - (c->config.query_ids > 0 ? min_i64(most, c->config.query_ids) : most);
     if (end > c->tail_end) end = c->tail_end;
     if (begin < tail_begin) begin = tail_begin;
     if (begin >= end) return (struct lexical_query){0};
@@ -165,41 +166,64 @@ static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, 
     return STATUS_OK;
 }
 
-/* Adds a chunk to chunks [k], if n < k and it is not among them. */
-static int corpus_put(int64_t *chunks, int n, int k, int64_t chunk) {
+/* Adds a candidate to list [k], if n < k and it is not in the list. */
+static int corpus_put(struct neighbour_candidate *list, int n, int k, struct neighbour_candidate one) {
     for (int i = 0; i < n; i++)
-        if (chunks[i] == chunk) return n;
-    if (n < k) chunks[n++] = chunk;
+        if (list[i].id == one.id && list[i].offset == one.offset) return n;
+    if (n < k) list[n++] = one;
     return n;
 }
 
-/* *end: the first chunk that does not continue `chunk`: of another document, excluded, or beyond `continuation`. */
+/* *end: the first id, counted from the store's first chunk, that cannot continue `chunk`: of another document, or
+ * excluded. */
 static enum status corpus_continues(struct corpus_side *c, int64_t *end, int64_t chunk, struct store_range exclude) {
+    const int64_t chunk_ids = c->config.model->chunk;
     struct store_chunk at;
     struct store_document d;
     TRY(store_view_chunk(c->view, &at, c->chunk_ids, chunk));
     TRY(store_view_document(c->view, &d, at.document));
-    *end = min_i64(chunk + 1 + c->config.continuation, d.first_chunk + d.chunks);
-    if (exclude.begin < exclude.end && exclude.begin > chunk) *end = min_i64(*end, exclude.begin);
+    *end = d.first_chunk * chunk_ids + d.tokens;
+    if (exclude.begin < exclude.end && exclude.begin > chunk) *end = min_i64(*end, exclude.begin * chunk_ids);
     return STATUS_OK;
 }
 
-/* Adds the best hits, each followed by its continuation, to one query's list. */
+/* Adds a found chunk and its continuation. Each part of it has an id that the part before it lacks; with an overlap it
+ * ends before the excluded chunks. */
+static enum status corpus_continue(struct corpus_side *c, struct neighbour_candidate *list, int *n, int k,
+                                   struct store_hit hit, struct store_range exclude) {
+    const int64_t chunk_ids = c->config.model->chunk, step = chunk_ids - c->config.overlap;
+    const int64_t first = hit.chunk * chunk_ids;
+    struct neighbour_candidate one = {.score = hit.score, .source = NEIGHBOUR_CORPUS, .id = hit.chunk};
+    int64_t end;
+    TRY(corpus_continues(c, &end, hit.chunk, exclude));
+    *n = corpus_put(list, *n, k, one);
+    for (int64_t i = 1; i <= c->config.continuation && first + i * step + c->config.overlap < end; i++) {
+        one.id = hit.chunk + i * step / chunk_ids;
+        one.offset = (int16_t)(i * step % chunk_ids);
+        const bool excluded = exclude.begin < exclude.end && exclude.begin > hit.chunk &&
+                              one.id + (one.offset > 0) >= exclude.begin;
+        if (!excluded) *n = corpus_put(list, *n, k, one);
+    }
+    return STATUS_OK;
+}
+
+/* Adds the best hits, each followed by its continuation, to one query's list. Without an overlap the continuation has
+ * landmarks of its own, by which it is scored. */
 static enum status corpus_continued(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used,
                                     const struct store_hit *hits, const float *query, struct store_range exclude,
                                     int k) {
     int64_t chunks[CHUNK_RETRIEVER_TOPK_MAX] = {0};
     float scores[CHUNK_RETRIEVER_TOPK_MAX] = {0};
     int n = 0;
-    for (int i = 0; i < k && hits[i].chunk >= 0 && n < k; i++) {
-        int64_t end;
-        TRY(corpus_continues(c, &end, hits[i].chunk, exclude));
-        for (int64_t chunk = hits[i].chunk; chunk < end; chunk++)
-            n = corpus_put(chunks, n, k, chunk);
-    }
-    if (!c->config.external) TRY(store_view_scores(c->view, scores, query, chunks, n));
+    for (int i = 0; i < k && hits[i].chunk >= 0 && n < k; i++)
+        TRY(corpus_continue(c, list, &n, k, hits[i], exclude));
+    *used += n;
+    if (c->config.external || c->config.overlap > 0) return STATUS_OK;
     for (int i = 0; i < n; i++)
-        list[(*used)++] = (struct neighbour_candidate){.score = scores[i], .source = NEIGHBOUR_CORPUS, .id = chunks[i]};
+        chunks[i] = list[i].id;
+    TRY(store_view_scores(c->view, scores, query, chunks, n));
+    for (int i = 0; i < n; i++)
+        list[i].score = scores[i];
     return STATUS_OK;
 }
 
@@ -219,7 +243,7 @@ static enum status corpus_nearest(struct corpus_side *c, struct corpus_lists to,
     TRY(searcher_search(c->config.searcher, c->hits, &query));
     const float *rows = c->config.continuation > 0 ? corpus_queries(c, queries, n) : NULL;
     for (int64_t i = 0; i < n && rows; i++)
-        TRY(corpus_continued(c, to.lists + i * to.stride, &to.used[i], c->hits + i * k,
+        TRY(corpus_continued(c, to.lists + i * to.stride + to.used[i], &to.used[i], c->hits + i * k,
                              rows + i * c->config.model->hidden, c->exclude[i], k));
     for (int64_t i = 0; i < n && !rows; i++)
         for (int64_t j = i * k; j < (i + 1) * k && c->hits[j].chunk >= 0; j++)

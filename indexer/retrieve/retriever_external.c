@@ -56,8 +56,9 @@ static enum status external_read(struct corpus_side *c, struct corpus_lists to, 
     *m = 0;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = before[i]; j < to.used[i]; j++) {
+            const struct neighbour_candidate *one = &to.lists[i * to.stride + j];
             struct store_chunk at;
-            TRY(store_view_chunk(c->view, &at, c->external.ids + *m * chunk, to.lists[i * to.stride + j].id));
+            TRY(store_view_ids(c->view, &at, c->external.ids + *m * chunk, one->id, one->offset));
             ++*m;
         }
     return STATUS_OK;

@@ -119,6 +119,8 @@ static enum status prepare_retriever(struct retriever **out, const struct eval_r
                                          .exact_fallback = o->exact_fallback,
                                          .nprobe = (int)o->nprobe,
                                          .continuation = (int)o->continuation,
+                                         .overlap = (int)o->overlap,
+                                         .query_ids = (int)o->query_ids,
                                          .exclude_window = exclude_window(r),
                                          .seed = (uint64_t)o->seed};
     return engine_retriever(out, r->engine, &how);

@@ -4,7 +4,7 @@
 #include "tools/shared/args.h"
 
 /* Rows of a program's table of options, as in option_rows.h; OPTIONS_OF_SEARCH: `o` has searcher (a string, not NULL),
- * exact, exact_fallback, nprobe, continuation. */
+ * exact, exact_fallback, nprobe, continuation, overlap, query_ids. */
 #define OPTION_EXACT(flag)                                                                                             \
     {"exact", ARG_FLAG, &(flag), NULL, "scan all landmarks instead of using the store's index", 0, 0}
 #define OPTION_EXACT_FALLBACK(flag)                                                                                    \
@@ -21,14 +21,25 @@
      0, 0},                                                                                                            \
     OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
     {"continuation", ARG_INT, &(o).continuation, "N",                                                                  \
-     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, CONTINUATION_MAX}
+     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, CONTINUATION_MAX},   \
+    {"overlap", ARG_INT, &(o).overlap, "N",                                                                            \
+     "with --continuation: a continuation begins N tokens before the end of what it continues, so that a statement "   \
+     "of up to N + 1 tokens is read whole; half a chunk is 31",                                                        \
+     0, CONTINUATION_MAX - 1},                                                                                         \
+    {"query-tokens", ARG_INT, &(o).query_ids, "N",                                                                     \
+     "search words of only the last N tokens, such as those of a question; 0: of the last 128", 0, SEARCHER_TOKENS}
 
 /* Whether any of the options differs from its default. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
-    ((o).exact || (o).exact_fallback || (o).nprobe || (o).continuation ||                                              \
+    ((o).exact || (o).exact_fallback || (o).nprobe || (o).continuation || (o).overlap || (o).query_ids ||              \
      corpus_search_kind((o).searcher) != SEARCHER_AUTO)
 /* Returns the error of a wrong combination; NULL: the options are valid. */
-#define SEARCH_OPTIONS_WRONG(o) search_options_wrong((o).searcher, (o).exact, (o).exact_fallback || (o).nprobe)
+#define SEARCH_OPTIONS_WRONG(o)                                                                                        \
+    ((o).overlap > 0 && (o).continuation == 0                                                                          \
+         ? "--overlap is of a continuation: give --continuation, too"                                                  \
+     : (o).query_ids > 0 && corpus_search_kind((o).searcher) == SEARCHER_AUTO                                          \
+         ? "--query-tokens is of a search by words: give --searcher lexical or hybrid"                                 \
+         : search_options_wrong((o).searcher, (o).exact, (o).exact_fallback || (o).nprobe))
 static inline const char *search_options_wrong(const char *searcher, bool exact, bool index) {
     if (exact && index) return "--exact scans every landmark: leave out --nprobe and --exact-fallback";
     if (corpus_search_kind(searcher) == SEARCHER_LEXICAL && (exact || index))

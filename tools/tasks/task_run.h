@@ -9,7 +9,7 @@ struct task_run_options {
     const char *searcher;                /* landmark, lexical or hybrid */
     bool corpus, self, exact, exact_fallback, json;
     struct device_choice where;
-    int64_t nprobe, continuation, threads, seed;
+    int64_t nprobe, continuation, overlap, query_ids, threads, seed;
 };
 #define TASK_RUN_DEFAULT {.where = DEVICE_CHOICE_DEFAULT, .searcher = "landmark"}
 /* Rows of an option table, as in option_rows.h. o: struct task_run_options. */

@@ -14,6 +14,7 @@ struct list_head {
 struct entry {
     float weight, score;
     int64_t id;
+    int16_t offset; /* as in struct neighbours */
     int8_t source;
 };
 
@@ -77,7 +78,8 @@ static enum status keep_list(struct trace *t, int group, int64_t chunk, const st
     *list = (struct list_head){.chunk = chunk, .group = group, .first = (int)t->n_entries};
     for (int64_t i = row * n->k; i < (row + 1) * n->k; i++) {
         if (n->source[i] == NEIGHBOUR_NONE || n->id[i] < 0) continue;
-        t->entries[t->n_entries++] = (struct entry){n->weight[i], n->score[i], n->id[i], n->source[i]};
+        t->entries[t->n_entries++] =
+            (struct entry){n->weight[i], n->score[i], n->id[i], n->offset ? n->offset[i] : 0, n->source[i]};
         list->count++;
     }
     return STATUS_OK;
@@ -112,10 +114,10 @@ static enum status keep_decoded(struct trace *t, struct trace_hit *hit, const in
     return keep_text(t, &hit->text, text, hit->text_bytes);
 }
 
-static enum status corpus_hit(struct trace *t, struct trace_hit *hit) {
+static enum status corpus_hit(struct trace *t, struct trace_hit *hit, int offset) {
     struct store_chunk chunk;
     struct store_document document;
-    TRY(store_view_chunk(t->config.view, &chunk, t->chunk_ids, hit->chunk));
+    TRY(store_view_ids(t->config.view, &chunk, t->chunk_ids, hit->chunk, offset));
     TRY(keep_decoded(t, hit, t->chunk_ids, t->config.chunk));
     TRY(store_view_document(t->config.view, &document, chunk.document));
     hit->document_id = document.id;
@@ -134,7 +136,7 @@ static enum status make_hit(struct trace *t, struct trace_hit *hit, const struct
                               .document_id = -1,
                               .score = entry->score,
                               .weight = entry->weight};
-    if (entry->source == NEIGHBOUR_CORPUS) return corpus_hit(t, hit);
+    if (entry->source == NEIGHBOUR_CORPUS) return corpus_hit(t, hit, entry->offset);
     hit->token_offset = entry->id * t->config.chunk;
     int64_t rest = (int64_t)t->n_ids - hit->token_offset;
     return keep_decoded(t, hit, t->ids + hit->token_offset, rest < t->config.chunk ? (int)rest : t->config.chunk);

@@ -23,6 +23,7 @@ struct niah_cell {
     /* whole: each id of the answer was the most probable; scored: the id that the papers score was */
     int64_t whole, scored;
     int64_t retrieved; /* every chunk that contains an id of a requested value was a neighbour of the answer */
+    double values;                       /* sum over samples: share of the values that the greedy answer contains */
     int64_t depth_trials[NIAH_DEPTHS], depth_whole[NIAH_DEPTHS];
     double seconds;
     int64_t tokens;                      /* tokens that were read in `seconds` */

@@ -18,23 +18,24 @@ double niah_bytes(const struct niah_cell *cell) {
 }
 
 void niah_print(const struct niah_result *r, const struct niah_options *o) {
-    printf("%-12s %9s %7s  %6s  %-15s %9s %9s %9s %8s %9s\n", "task", "context", "samples", "found", "95 % interval",
-           "retrieved", "one id", "us/token", "B/token", "peak MiB");
+    printf("%-12s %9s %7s  %6s  %-15s %7s %9s %7s %9s %8s %9s\n", "task", "context", "samples", "found",
+           "95 % interval", "values", "retrieved", "one id", "us/token", "B/token", "peak MiB");
     for (int t = 0; t < o->n_tasks; t++)
         for (int c = 0; c < o->n_contexts; c++) {
             const struct niah_cell *cell = &r->cell[t][c];
             double low, high;
             if (cell->trials == 0) continue;
             niah_interval(cell->whole, cell->trials, &low, &high);
-            printf("%-12s %9lld %7lld  %6.3f  %.3f .. %.3f  %9.3f %9.3f %9.1f %8.1f %9zu\n",
+            printf("%-12s %9lld %7lld  %6.3f  %.3f .. %.3f  %7.3f %9.3f %7.3f %9.1f %8.1f %9zu\n",
                    needle_task_names[o->task[t]], (long long)o->context[c], (long long)cell->trials,
-                   (double)cell->whole / (double)cell->trials, low, high,
+                   (double)cell->whole / (double)cell->trials, low, high, cell->values / (double)cell->trials,
                    (double)cell->retrieved / (double)cell->trials, (double)cell->scored / (double)cell->trials,
                    cell->seconds * 1e6 / (double)cell->tokens, niah_bytes(cell), cell->resident >> 20);
         }
-    printf("found: every id of the answer is the most probable one; retrieved: each chunk with an id of a requested\n"
-           "value was read; one id: the id that the papers' code scores is the most probable one; B/token: bytes of\n"
-           "the own past's landmarks and ids\n");
+    printf("found: every id of the answer is the most probable one, in the order of the text; values: share of the\n"
+           "requested values that a greedy answer contains, in any order (RULER's figure); retrieved: each id of a\n"
+           "requested value was read; one id: the id that the papers' code scores is the most probable one; B/token:\n"
+           "bytes of the own past's landmarks and ids\n");
 }
 
 void niah_print_json(const struct niah_result *r, const struct niah_options *o) {
@@ -64,6 +65,8 @@ void niah_print_json(const struct niah_result *r, const struct niah_options *o) 
                 json_write_key(&w, counts[i].key);
                 json_write_int(&w, counts[i].value);
             }
+            json_write_key(&w, "values");
+            json_write_double(&w, cell->trials ? cell->values / (double)cell->trials : NAN);
             json_write_key(&w, "seconds");
             json_write_double(&w, cell->seconds);
             json_write_key(&w, "by_depth");

@@ -6,6 +6,7 @@
 #include "base/minmax.h"
 #include "data/readers/reader.h"
 #include "tools/eval/tasks/drt_eval_niah.h"
+#include "tools/tasks/task_file.h"
 #include "train/step/answers.h"
 
 #include <errno.h>
@@ -13,6 +14,13 @@
 #include <string.h>
 
 enum { HAYSTACK_MORE = 1 << 20 }; /* ids in addition to the longest text, so that texts differ */
+
+/* A neighbour: its chunk, and as in struct neighbours the ids of the chunk that are before it. */
+struct niah_read {
+    int64_t chunk;
+    int offset;
+    struct needle_span at; /* its ids in the sample's document or prompt; empty: it is of another one */
+};
 
 struct niah_state {
     const struct niah_options *options;
@@ -31,7 +39,7 @@ struct niah_state {
     int64_t written, tokens;
     enum needle_task task; /* task of the current sample, and its number */
     int64_t number;
-    int64_t *neighbour; /* the chunks that the newest query of each group retrieved, of the own past or of the store */
+    struct niah_read *neighbour; /* what the newest query of each group retrieved, of the own past or of the store */
     int n_neighbours;
     int32_t *chunk_ids; /* of one chunk of the store */
     struct tokenizer_scratch *scratch;
@@ -134,31 +142,73 @@ static void niah_watch(void *context, int group, int64_t first_chunk, const stru
     (void)first_chunk;
     if (group == 0) s->n_neighbours = 0;
     for (int i = 0; i < found->k; i++)
-        if (newest[i] >= 0) s->neighbour[s->n_neighbours++] = newest[i];
+        if (newest[i] >= 0)
+            s->neighbour[s->n_neighbours++] = (struct niah_read){
+                .chunk = newest[i], .offset = found->offset ? found->offset[(found->n - 1) * found->k + i] : 0};
 }
 
-/* *is: whether a neighbour is chunk c of the text, or in a store a chunk with the ids of chunk c of the document. */
-static enum status niah_is_neighbour(struct niah_state *s, bool *is, const struct needle_sample *sample, int64_t c) {
-    *is = false;
-    for (int i = 0; i < s->n_neighbours && !*is; i++) {
-        struct store_chunk found;
-        if (!sample->document) {
-            *is = s->neighbour[i] == c;
-            continue;
-        }
-        TRY(store_view_chunk(s->run.engine.view, &found, s->chunk_ids, s->neighbour[i]));
-        const int64_t n = min_i64(sample->n_document - c * s->chunk, s->chunk);
-        *is = found.n_tokens == n &&
-              memcmp(s->chunk_ids, sample->document + c * s->chunk, (size_t)n * sizeof *s->chunk_ids) == 0;
+/* Finds the part of the sample's text that a neighbour is. In a store it is one with the ids of the document. */
+static enum status niah_locate(struct niah_state *s, struct niah_read *r, const struct needle_sample *sample) {
+    struct store_chunk found;
+    if (!sample->document) {
+        r->at = (struct needle_span){r->chunk * s->chunk, (r->chunk + 1) * s->chunk};
+        return STATUS_OK;
     }
+    TRY(store_view_ids(s->run.engine.view, &found, s->chunk_ids, r->chunk, r->offset));
+    const int64_t at = found.token_offset;
+    if (at + found.n_tokens <= sample->n_document &&
+        memcmp(s->chunk_ids, sample->document + at, (size_t)found.n_tokens * sizeof *s->chunk_ids) == 0)
+        r->at = (struct needle_span){at, at + found.n_tokens};
     return STATUS_OK;
 }
 
+/* *all: whether each id of each value is in a neighbour. */
 static enum status niah_retrieved(struct niah_state *s, bool *all, const struct needle_sample *sample) {
     *all = sample->n_values > 0;
+    for (int i = 0; i < s->n_neighbours; i++)
+        TRY(niah_locate(s, &s->neighbour[i], sample));
     for (int v = 0; v < sample->n_values; v++)
-        for (int64_t c = sample->value[v].from / s->chunk; *all && c * s->chunk < sample->value[v].to; c++)
-            TRY(niah_is_neighbour(s, all, sample, c));
+        for (int64_t at = sample->value[v].from; at < sample->value[v].to; at++) {
+            int i = 0;
+            while (i < s->n_neighbours && (at < s->neighbour[i].at.from || at >= s->neighbour[i].at.to))
+                i++;
+            *all = *all && i < s->n_neighbours;
+        }
+    return STATUS_OK;
+}
+
+/* Whether ids [n] contain the run of m ids. */
+static bool niah_contains(const int32_t *ids, int n, const int32_t *run, int64_t m) {
+    for (int i = 0; i + m <= n; i++)
+        if (memcmp(ids + i, run, (size_t)m * sizeof *run) == 0) return true;
+    return false;
+}
+
+/* Share of the values that a greedy answer contains, in any order, as RULER scores an answer (docs/tasks.md). The text
+ * is read again, because the known answer has been fed. */
+static enum status niah_values(struct niah_state *s, double *share, const struct needle_sample *sample) {
+    const int32_t *text = sample->document ? sample->document : sample->prompt;
+    struct generation_token token = {0};
+    int32_t ids[NEEDLE_ANSWER_MAX];
+    const char *answer;
+    size_t bytes;
+    int n = 0, found = 0;
+    TRY(generation_reset(s->run.generation, 0));
+    TRY(generation_feed(s->run.generation, sample->prompt, sample->n_prompt, NULL));
+    while (n < sample->n_answer) {
+        TRY(generation_next(s->run.generation, &token));
+        if (token.end != GENERATION_RUNNING) break;
+        ids[n++] = token.id;
+    }
+    if (sample->n_outputs > 0) { /* RULER's wording: strings */
+        const struct task_sample strings = {.outputs = sample->outputs, .n_outputs = sample->n_outputs};
+        TRY(tokenizer_decode(s->tokenizer, s->scratch, ids, (size_t)n, false, &answer, &bytes));
+        *share = task_contained(&strings, answer, bytes);
+        return STATUS_OK;
+    }
+    for (int v = 0; v < sample->n_values; v++)
+        found += niah_contains(ids, n, text + sample->value[v].from, sample->value[v].to - sample->value[v].from);
+    *share = (double)found / sample->n_values;
     return STATUS_OK;
 }
 
@@ -167,9 +217,14 @@ static void niah_write_number(struct json_writer *w, const char *key, int64_t va
     json_write_int(w, value);
 }
 
+struct niah_outcome {
+    bool retrieved, found;
+    double values; /* share of the values that a greedy answer contains */
+};
+
 /* Writes a line of --answers. best [n_answer]: the most probable ids. */
 static enum status niah_write_answer(struct niah_state *s, const struct needle_sample *sample,
-                                     const struct generation_alternative *best, bool retrieved, bool found) {
+                                     const struct generation_alternative *best, const struct niah_outcome *o) {
     struct json_writer w;
     if (!s->answers) return STATUS_OK;
     json_write_open(&w, s->answers, 0);
@@ -190,10 +245,17 @@ static enum status niah_write_answer(struct niah_state *s, const struct needle_s
     json_write_key(&w, "read");
     json_write_array(&w);
     for (int i = 0; i < s->n_neighbours; i++)
-        json_write_int(&w, s->neighbour[i]);
+        json_write_int(&w, s->neighbour[i].chunk);
     json_write_array_end(&w);
-    niah_write_number(&w, "retrieved", retrieved);
-    niah_write_number(&w, "found", found);
+    json_write_key(&w, "offsets");
+    json_write_array(&w);
+    for (int i = 0; i < s->n_neighbours; i++)
+        json_write_int(&w, s->neighbour[i].offset);
+    json_write_array_end(&w);
+    niah_write_number(&w, "retrieved", o->retrieved);
+    niah_write_number(&w, "found", o->found);
+    json_write_key(&w, "values_found");
+    json_write_double(&w, o->values);
     for (int likeliest = 0; likeliest < 2; likeliest++) {
         json_write_key(&w, likeliest ? "likeliest" : "answer");
         json_write_array(&w);
@@ -212,29 +274,33 @@ static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const 
     const struct generation_scores scores = {.logprob = logprob, .alternatives = best, .top = 1};
     const struct decoder_watch watch = {.context = s, .retrieval = niah_watch};
     const double start = clock_seconds();
-    bool retrieved;
+    struct niah_outcome o = {.found = true, .values = 1};
     s->n_neighbours = 0;
     TRY(generation_reset(s->run.generation, 0));
     decoder_state_watch(generation_state(s->run.generation), &watch);
     TRY(generation_feed(s->run.generation, sample->prompt, sample->n_prompt, NULL));
-    TRY(niah_retrieved(s, &retrieved, sample)); /* before the answer, because the answer may complete another chunk */
+    TRY(niah_retrieved(s, &o.retrieved, sample)); /* before the answer, because the answer may complete another chunk */
     TRY(generation_feed(s->run.generation, sample->answer, sample->n_answer, &scores));
     cell->seconds += clock_seconds() - start;
     cell->tokens += sample->n_prompt + sample->n_answer;
-    bool whole = true;
     for (int i = 0; i < sample->n_answer; i++)
-        whole = whole && best[i].id == sample->answer[i];
+        o.found = o.found && best[i].id == sample->answer[i];
     const int depth = (int)fmin(sample->depth * NIAH_DEPTHS, NIAH_DEPTHS - 1);
     cell->trials++;
-    cell->whole += whole;
-    cell->retrieved += retrieved;
+    cell->whole += o.found;
+    cell->retrieved += o.retrieved;
     cell->scored += best[sample->scored].id == sample->answer[sample->scored];
     cell->depth_trials[depth]++;
-    cell->depth_whole[depth] += whole;
+    cell->depth_whole[depth] += o.found;
     cell->resident = memory_resident_peak();
     const struct retriever *retriever = generation_retriever(s->run.generation);
     if (retriever) cell->past_bytes = chunk_retriever_past_bytes(retriever);
-    return niah_write_answer(s, sample, best, retrieved, whole);
+    const int n = s->n_neighbours; /* of the text without the answer */
+    decoder_state_watch(generation_state(s->run.generation), NULL);
+    if (!o.found) TRY(niah_values(s, &o.values, sample));
+    s->n_neighbours = n;
+    cell->values += o.values;
+    return niah_write_answer(s, sample, best, &o);
 }
 
 static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enum needle_task task, int which) {
