@@ -1,5 +1,6 @@
 /* batch.h -- one micro-batch, the input of a training step, in host memory (model.md §1.4-1.7). */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 /* N sequences of C chunks of S = chunk + 1 positions; n = N*C*S rows (a Base LM without landmarks: chunks = L positions
@@ -14,6 +15,7 @@ struct batch {
      * if it has a token memory, else documents is NULL */
     const int32_t (*documents)[2];
     int64_t scored;                      /* targets >= 0 */
+    bool samples;                        /* a sequence is a sample: its targets are those of its answer, in a row */
     /* [n]: the encoder reads mask_id where it is not 0; NULL: the step draws a random mask */
     const int32_t *mask;
     const int64_t *starts;               /* [N]: position of each sequence's first id in the text of all files */

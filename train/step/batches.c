@@ -444,6 +444,7 @@ void batches_get(struct batches *b, struct batch *out, int held, int64_t number)
                           .ids = h->ids,
                           .targets = h->targets,
                           .documents = (const int32_t(*)[2])h->documents,
+                          .samples = b->prompts != NULL,
                           .starts = h->starts};
     int64_t chunk = batches_chunk(b), documents = chunk > 0 ? b->length / chunk : 0;
     for (int64_t i = 0; i < b->config.sequences; i++) {

@@ -253,7 +253,7 @@ static struct step_sums step_count_targets(const struct step *s, const struct st
         if (task->teach) sums.taught += s->model.groups * step_teach_count(s, &batches[i]);
         if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, (first + i) * s->rows);
         for (int64_t r = 0; task->contrast && r < s->queries; r++)
-            sums.pairs += step_chunk_continues(s, &batches[i], r, 1) ? s->model.groups : 0;
+            sums.pairs += step_positive(s, &batches[i], task->now, r, (first + i) * s->rows) >= 0 ? s->model.groups : 0;
     }
     return sums;
 }

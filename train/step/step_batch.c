@@ -118,14 +118,9 @@ bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r
 }
 
 static void step_upload_contrast_targets(struct step *s, const struct step_task *task) {
-    int64_t reach = task->now->contrastive_reach;
-    uint64_t seed = step_mix(task->now->seed ^ 0x7265616368u);
     for (int64_t r = 0; r < s->queries; r++) {
-        uint64_t hash = step_mix(seed + (uint64_t)(task->first_row / s->positions + r));
-        int64_t by = reach > 1 ? 1 + (int64_t)(hash % (uint64_t)reach) : 1;
-        while (by > 0 && !step_chunk_continues(s, task->batch, r, by))
-            by--;
-        s->host_ids[r] = by > 0 ? (int32_t)(step_first_query(s) + r + by) : -1;
+        const int64_t positive = step_positive(s, task->batch, task->now, r, task->first_row);
+        s->host_ids[r] = positive >= 0 ? (int32_t)(step_first_query(s) + positive) : -1;
     }
     step_upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }

@@ -39,7 +39,7 @@ struct step_gathered { struct mat f32, table, gradient; };
 struct step_masked { int64_t count; int32_t *rows, *targets; struct mat x, dx; float *nll; };
 
 /* Sums over a step's micro-batches. corpus_weight, weight: retrieval weights on corpus chunks, on all chunks. contrast,
- * hits: over `pairs` queries with a next chunk in their document; teach: step_teach_sums, over `taught` queries. */
+ * hits: over `pairs` queries with a positive; teach: step_teach_sums, over `taught` queries. */
 struct step_sums { double nll, mlm, contrast, hits, corpus_weight, weight, teach[4]; struct memory_loss_sums memory;
                    int64_t scored, masked, pairs, taught; };
 
@@ -98,9 +98,11 @@ void step_batch_upload(struct step *s, const struct step_task *task);
 /* How many rows of a batch step_batch_upload masks. */
 int64_t step_masked_count(const struct step *s, const struct batch *, const struct step_now *now, int64_t first_row);
 double step_sum(struct step *s, const float *values, int64_t n);              /* values: on the device; waits for it */
-/* Whether chunk r + by of a batch begins within the document that chunk r ends in: a positive of the contrastive
- * loss. */
+/* Whether chunk r + by of a batch begins within the document that chunk r ends in. */
 bool step_chunk_continues(const struct step *s, const struct batch *batch, int64_t r, int64_t by);
+/* step_positives.c: the chunk of the batch that query r should rank first; -1: none. first_row: as in step_task. */
+int64_t step_positive(const struct step *s, const struct batch *batch, const struct step_now *now, int64_t r,
+                      int64_t first_row);
 /* ---- step_neighbours.c */
 /* Encodes the batch, and the candidates of the first group's queries. */
 void step_encode(struct step *s, const struct step_task *task, struct mat lower);
@@ -108,12 +110,10 @@ void step_group_forward(struct step *s, const struct step_task *task, int group)
 void step_group_backward(struct step *s, const struct step_task *task, int group);
 /* Adds the groups' weights to sums.weight and sums.corpus_weight; waits for the device. */
 void step_neighbours_sum(struct step *s, struct step_sums *sums);
-/* ---- step_copies.c */
-/* Whether query r of a micro-batch has only one neighbour, a copy (step_copies.c); *hash then determines its ids. */
+/* step_copies.c: whether query r of a micro-batch has only one neighbour, a copy; *hash then determines its ids. */
 bool step_copy_wanted(const struct step *s, const struct step_task *task, int64_t r, uint64_t *hash);
-/* Writes those neighbours into encoder_ids: `first` is the first candidate of query 0. */
+/* step_copies.c: writes those neighbours into encoder_ids: `first` is the first candidate of query 0. */
 void step_copies_write(struct step *s, const struct step_task *task, int64_t first);
-/* ---- step_losses.c */
 void step_mlm(struct step *s, const struct step_task *task);
 enum status step_contrast(struct step *s, const struct step_task *task);
 /* Number of this process' first query among all processes' (0 with one process). */
