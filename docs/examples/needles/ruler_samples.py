@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Samples of three of RULER's tasks for training, in RULER's layout, an object a line on standard output.
 
-ruler_samples.py TASK COUNT CHARACTERS SEED WORDS.jsonl
+ruler_samples.py TASKS COUNT CHARACTERS SEED WORDS.jsonl
 
-TASK is niah_single_1, niah_multikey_2 or vt. A prompt has at most CHARACTERS characters, which are about a third as
-many tokens. Keys are pairs of words that occur in the texts of WORDS.jsonl (or .jsonl.xz), so they differ from RULER's own."""
+TASKS are some of niah_single_1,niah_multikey_2,vt. Each task has COUNT samples for each of CHARACTERS (3000,6000): a
+prompt has at most so many characters, which are about a third as many tokens. Keys are pairs of words that occur in
+the first 20 million characters of WORDS.jsonl (or .jsonl.xz), so they differ from RULER's own."""
 import collections
 import json
 import lzma
@@ -18,13 +19,18 @@ NUMBER_TASK = ("A special magic number is hidden within the following text. Make
                "about the number afterwards.")
 CHAIN_TASK = "Memorize and track the chain(s) of variable assignment hidden in the following text."
 HOPS = 5  # variables of a chain
+WORDS_OF = 20_000_000  # characters
 
 
 def words_of(path):
-    count = collections.Counter()
+    count, characters = collections.Counter(), 0
     with (lzma.open if path.endswith(".xz") else open)(path, "rt", encoding="utf-8") as file:
         for line in file:
-            count.update(re.findall(r"\b[a-z]{4,12}\b", json.loads(line)["text"]))
+            text = json.loads(line)["text"]
+            count.update(re.findall(r"\b[a-z]{4,12}\b", text))
+            characters += len(text)
+            if characters > WORDS_OF:
+                break
     words = sorted(word for word, n in count.items() if n >= 3)
     if len(words) < 1000:
         sys.exit(f"{path}: {len(words)} words of 4 to 12 letters occur three times; keys need 1000: give a longer text")
@@ -83,13 +89,14 @@ def tracking(rng, _, characters):
 
 def main():
     tasks = {"niah_single_1": single, "niah_multikey_2": multikey, "vt": tracking}
-    if len(sys.argv) != 6 or sys.argv[1] not in tasks:
+    if len(sys.argv) != 6 or not set(sys.argv[1].split(",")) <= set(tasks):
         sys.exit(__doc__)
-    count, characters, seed = map(int, sys.argv[2:5])
-    words, rng = words_of(sys.argv[5]), random.Random(seed)
-    for _ in range(count):
-        json.dump(tasks[sys.argv[1]](rng, words, characters), sys.stdout)
-        print()
+    words, rng = words_of(sys.argv[5]), random.Random(int(sys.argv[4]))
+    for task in sys.argv[1].split(","):
+        for characters in sys.argv[3].split(","):
+            for _ in range(int(sys.argv[2])):
+                json.dump(tasks[task](rng, words, int(characters)), sys.stdout)
+                print()
 
 
 if __name__ == "__main__":

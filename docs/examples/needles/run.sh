@@ -2,16 +2,18 @@
 # Fine-tunes drt-28m to find needles, and measures it (docs/tasks.md).
 #
 #   run.sh cpu|gpu OUT TEXT VALID [MODEL]
+#   run.sh long OUT TEXT VALID
 #   run.sh store OUT TEXT VALID CORPUS
 #   run.sh ruler OUT TEXT VALID RULER_FOLDER
 #
-# TEXT: jsonl files of running text, for training (one argument, separated by spaces); text of all kinds that a store has, if needles are to
-# be found in it. VALID: a file for measuring. MODEL: a folder, default data/models/drt-28m. cpu: two of
-# its nine lower layers, about half an hour on four cores. gpu: the whole model, some minutes; store and ruler train on from what gpu left
-# in OUT. CORPUS: jsonl files of a million chunks (one argument, separated by spaces). RULER_FOLDER has TASK-LENGTH.jsonl.xz. The
-# programs are those of $PATH. A stage whose result is there is passed over, and a training that was stopped continues.
+# TEXT: jsonl files of running text, for training (one argument, separated by spaces); text of all kinds that a store has, if needles are
+# to be found in it. VALID: a file for measuring. MODEL: a folder, default data/models/drt-28m. cpu: two of its nine lower layers, about
+# half an hour on four cores. gpu: the whole model, some minutes, and all tasks at 4K. The other stages use what gpu left in OUT. long:
+# texts of up to 16M. store: CORPUS are jsonl files of a million chunks (one argument, separated by spaces). ruler trains further;
+# RULER_FOLDER has TASK-LENGTH.jsonl.xz; without it, only samples are made. The programs are those of $PATH. A stage whose result is there
+# is passed over, and a training that was stopped continues.
 set -euo pipefail
-[ $# -ge 4 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 4 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 what=$1 out=$2 valid=$(realpath "$4") last=${5:-} text=()
 for file in $3; do text+=(--data "$(realpath "$file")"); done
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +21,8 @@ device=cuda
 [ "$what" != cpu ] || device=cpu
 model=$here/../../../data/models/drt-28m
 case $what in cpu | gpu) [ -z "$last" ] || model=$last ;; esac
-[ -z "$last" ] || [ ! -d "$last" ] || last=$(realpath "$last")
+# shellcheck disable=SC2086 # files separated by spaces
+[ -z "$last" ] || last=$(realpath $last)
 model=$(realpath "$model")
 mkdir -p "$out"
 cd "$out"
@@ -59,11 +62,16 @@ gpu)
     samples valid-keys.u32 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
     train gpu-read "$model" read
     samples retrieve.u32 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
-    samples retrieve-keys.u32 2008 --context 4K --trials 6000 --tasks multi-key --keys 32
+    samples retrieve-keys.u32 2008 --context 4K --trials 4000 --tasks multi-key --keys 32
+    samples retrieve-dense.u32 2011 --context 4K --trials 4000 --tasks multi-key --keys 160
     samples valid-retrieve.u32 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
     train gpu-retrieve read/model retrieve
+    niah --model retrieve/model --self-retrieval --tasks single,multi-key,multi-value,two-hop --context 4K --trials 100 --answers gpu-answers.jsonl
+    niah --model retrieve/model --self-retrieval --tasks multi-key --context 4K --trials 100 --keys 160 --answers gpu-dense.jsonl
+    ;;
+long)
     niah --model retrieve/model --self-retrieval --context 4K,8K,16K,32K,64K,128K,256K,1M,4M,16M \
-        --trials 200,200,200,200,200,200,200,50,10,3 --answers gpu-answers.jsonl --heat-map gpu-depth.svg --plot gpu-cost.svg
+        --trials 200,200,200,200,200,200,200,50,10,3 --answers long-answers.jsonl --heat-map gpu-depth.svg --plot gpu-cost.svg
     ;;
 store)
     # shellcheck disable=SC2086 # files separated by spaces
@@ -73,28 +81,28 @@ store)
         drt-index add needles.u32 --store needles.store --model retrieve/model
         touch needles-added
     fi
-    for searcher in hybrid lexical landmark; do
-        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --searcher $searcher --continuation 1 \
-            --answers "store-$searcher.jsonl"
+    # A continuation that overlaps reads whole what the end of a chunk cuts; the question's words are the last 32 tokens.
+    for searcher in lexical hybrid landmark; do
+        words=()
+        [ $searcher = landmark ] || words=(--query-tokens 32)
+        niah --model retrieve/model --tasks multi-key --context 512 --trials 100 --store needles.store --corpus-retrieval --searcher $searcher \
+            --continuation 1 --overlap 31 "${words[@]}" --answers "store-$searcher.jsonl"
     done
     ;;
 ruler)
-    for part in ruler:2009 valid-ruler:2010; do
-        [ -e "${part%:*}.u16" ] && continue
-        [ "${part%:*}" = ruler ] && count=1600 || count=8
-        for task in niah_single_1 niah_multikey_2 vt; do
-            for characters in 3000 6000 11000; do
-                python3 "$here/ruler_samples.py" "$task" "$count" "$characters" "${part#*:}" "${text[1]}"
-            done
-        done >"${part%:*}.jsonl"
-        drt-tokenizer samples "${part%:*}.jsonl" --tokenizer "$model/tokenizer.json" --out "${part%:*}.u16"
+    for part in ruler:2009:1600 valid-ruler:2010:8; do
+        IFS=: read -r name seed count <<<"$part"
+        [ ! -e "$name.u16" ] || continue
+        python3 "$here/ruler_samples.py" niah_single_1,niah_multikey_2,vt "$count" 3000,6000,11000 "$seed" "${text[1]}" >"$name.jsonl"
+        drt-tokenizer samples "$name.jsonl" --tokenizer "$model/tokenizer.json" --out "$name.u16"
     done
+    [ -n "$last" ] || exit 0 # the samples alone, beside another stage
     train gpu-ruler retrieve/model ruler
     drt-eval tasks "$last"/*-4096.jsonl.xz "$last"/*-16384.jsonl.xz "$last"/*-65536.jsonl.xz --model ruler/model --self-retrieval \
         --align --max-tokens 48 --device "$device" --answers ruler-answers.jsonl
     ;;
 *)
-    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
