@@ -6,7 +6,7 @@
 #include "decoder/retriever.h"
 
 /* id < 0 or score -inf: no candidate; offset: as in decoder/retriever.h */
-struct neighbour_candidate { float score; int8_t source; int16_t offset; int64_t id; };
+struct neighbour_candidate { float score; int8_t source; int64_t id; int16_t offset; };
 
 /* Fills one row of k neighbours, best first. Slots without a candidate get id -1, score -inf, NEIGHBOUR_NONE and weight
  * 0. `candidates` is reordered. A candidate whose score is NaN is ignored. */

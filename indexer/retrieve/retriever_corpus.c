@@ -200,8 +200,8 @@ static enum status corpus_continue(struct corpus_side *c, struct neighbour_candi
     for (int64_t i = 1; i <= c->config.continuation && first + i * step + c->config.overlap < end; i++) {
         one.id = hit.chunk + i * step / chunk_ids;
         one.offset = (int16_t)(i * step % chunk_ids);
-        const bool excluded = exclude.begin < exclude.end && exclude.begin > hit.chunk &&
-                              one.id + (one.offset > 0) >= exclude.begin;
+        const bool excluded =
+            exclude.begin < exclude.end && exclude.begin > hit.chunk && one.id + (one.offset > 0) >= exclude.begin;
         if (!excluded) *n = corpus_put(list, *n, k, one);
     }
     return STATUS_OK;

@@ -63,7 +63,7 @@ gpu)
     train gpu-read "$model" read
     samples retrieve.u32 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
     samples retrieve-keys.u32 2008 --context 4K --trials 4000 --tasks multi-key --keys 32
-    samples retrieve-dense.u32 2011 --context 4K --trials 4000 --tasks multi-key --keys 160
+    samples retrieve-dense.u32 2011 --context 4K --trials 2000 --tasks multi-key --keys 160
     samples valid-retrieve.u32 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
     train gpu-retrieve read/model retrieve
     niah --model retrieve/model --self-retrieval --tasks single,multi-key,multi-value,two-hop --context 4K --trials 100 --answers gpu-answers.jsonl

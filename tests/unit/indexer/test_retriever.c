@@ -285,6 +285,42 @@ static void test_continuation(struct world *w) {
     CHECK(beyond > 0);
 }
 
+/* With an overlap, found chunks are followed by the passages that begin CHUNK - overlap ids after one another, within
+ * the document and before the excluded chunk, with the score of the chunk. Each has an id that the one before it lacks.
+ */
+static void test_overlap(struct world *w, int overlap, int continuation, bool exclude) {
+    enum { N = 11, DOCUMENT = 9 };
+    struct chunk_retriever_config config = config_of(w, false, true);
+    struct rng rng = rng_make(22, (uint64_t)overlap);
+    int64_t passages = 0;
+    float queries[N * D];
+    struct neighbours found;
+    config.continuation = continuation, config.overlap = overlap, config.max_queries = N, config.exclude_window = 0;
+    config.exclude_document = exclude ? DOCUMENT : -1;
+    struct retriever *r = make(&config);
+    for (int i = 0; i < N * D; i++)
+        queries[i] = rng_normal(&rng);
+    CHECK_OK(r->retrieve(r, &found, 0, 0, mat_f32(queries, N, D), N));
+    for (int64_t at = 0; at < N * K; at++) {
+        const int64_t first = found.id[at] * CHUNK + found.offset[at], step = CHUNK - overlap;
+        const int64_t hole = exclude ? w->first_chunk[DOCUMENT] + at / K : -1;
+        int32_t ids[CHUNK], document = 0, whole = 0; /* whole: whether a chunk of this score may be what it continues */
+        while (w->first_chunk[document + 1] * CHUNK <= first)
+            document++;
+        for (int64_t i = first; i < first + CHUNK; i++)
+            ids[i - first] = i < w->first_chunk[document + 1] * CHUNK ? w->ids[i] : -1;
+        check_slot(w, &found, at, ids);
+        for (int64_t i = 0, c; i <= continuation; i++)
+            whole |= (c = (first - i * step) / CHUNK) * CHUNK == first - i * step && c >= w->first_chunk[document] &&
+                     fabs(dot(queries + at / K * D, w->landmarks + c * D) - (double)found.score[at]) < 2e-4;
+        CHECK(whole && found.id[at] != hole);
+        CHECK(found.offset[at] == 0 || (ids[overlap] >= 0 && found.id[at] + 1 != hole));
+        passages += found.offset[at] > 0;
+    }
+    CHECK(passages > 0);
+    r->free(r);
+}
+
 static void test_exclusion(struct world *w) {
     enum { N = 5, DOCUMENT = 7 };
     struct rng rng = rng_make(6, 0);
@@ -434,14 +470,17 @@ static void test_choose(void) {
     int64_t id[3];
     float score[3], weight[3];
     int8_t source[3];
-    struct neighbour_row row = {id, score, weight, source};
+    int16_t offset[3];
+    struct neighbour_row row = {id, score, weight, source, offset};
     struct neighbour_candidate list[] = {
-        {1, NEIGHBOUR_CORPUS, 5}, {NAN, NEIGHBOUR_SELF, 1},       {1, NEIGHBOUR_SELF, 9},  {1, NEIGHBOUR_CORPUS, 2},
-        {9, NEIGHBOUR_SELF, -1},  {-INFINITY, NEIGHBOUR_SELF, 3}, {2, NEIGHBOUR_CORPUS, 7}};
+        {1, NEIGHBOUR_CORPUS, 5, 0}, {NAN, NEIGHBOUR_SELF, 1, 0},       {1, NEIGHBOUR_SELF, 9, 0},
+        {1, NEIGHBOUR_CORPUS, 2, 9}, {1, NEIGHBOUR_CORPUS, 2, 8},       {9, NEIGHBOUR_SELF, -1, 0},
+        {2, NEIGHBOUR_CORPUS, 7, 1}, {-INFINITY, NEIGHBOUR_SELF, 3, 0}, {0, NEIGHBOUR_CORPUS, 6, 0}};
     neighbours_select(&row, 3, list, ARRAY_LEN(list));
     CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF);
+    CHECK(offset[0] == 1 && offset[1] == 0 && offset[2] == 8);
     CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
-    neighbours_select(&row, 3, list + 4, 1); /* only a dropped range */
+    neighbours_select(&row, 3, &(struct neighbour_candidate){.score = -INFINITY, .id = 3}, 1);
     CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
     neighbours_select(&row, 3, NULL, 0);
     CHECK(id[0] == -1 && id[2] == -1);
@@ -455,6 +494,8 @@ static void test_config(struct world *w) {
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "corpus");
     config.random = false, config.topk = 5000;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "5000");
+    config.topk = 0, config.overlap = 5;
+    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "a continuation of at least 1");
     struct model_config hidden = w->config, base = w->config;
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     base.base_lm = true;
@@ -482,6 +523,8 @@ static void test_searchers(struct world *w) {
         test_against_truth(w, true, true);
         test_exclusion(w);
         test_continuation(w);
+        for (int j = 0; j < 12; j++)
+            test_overlap(w, (const int[]){1, 31, CHUNK - 1}[j / 4], j % 2 ? 1 : 3, j % 4 > 1);
         test_random(w);
         test_reset(w);
         searcher_close(w->searcher);
