@@ -74,6 +74,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16|i8
 --threads value
@@ -119,6 +121,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --workers value
 --worker-key-file file
 --worker-timeout value
@@ -146,6 +150,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --device auto|cpu|cuda
 --dtype auto|f32|bf16|i8
 --threads value
@@ -162,6 +168,8 @@ _drt_options() {
 --exact-fallback -
 --nprobe value
 --continuation value
+--overlap value
+--query-tokens value
 --workers value
 --worker-key-file file
 --worker-timeout value

@@ -147,8 +147,8 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
     if (o->encoder && !corpus) return eval_usage(command, "--encoder needs a store and a mode that retrieves from it");
     if (SEARCH_OPTIONS_GIVEN(*o) && !corpus)
         return eval_usage(
-            command, "--searcher, --exact, --exact-fallback, --nprobe and --continuation need a store and a mode that "
-                     "uses it");
+            command, "--searcher, --exact, --exact-fallback, --nprobe, --continuation, --overlap and --query-tokens "
+                     "need a store and a mode that uses it");
     if (SEARCH_OPTIONS_WRONG(*o)) return eval_usage(command, SEARCH_OPTIONS_WRONG(*o));
     if (o->devices && (!corpus || o->workers.addresses))
         return eval_usage(

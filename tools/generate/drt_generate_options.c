@@ -116,7 +116,8 @@ static int check(const struct generate_options *o) {
         return usage("--store needs --corpus-retrieval (without it the store is not used)");
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
         return usage(
-            "--searcher, --exact, --exact-fallback, --nprobe and --continuation need --store DIR --corpus-retrieval");
+            "--searcher, --exact, --exact-fallback, --nprobe, --continuation, --overlap and --query-tokens need "
+            "--store DIR --corpus-retrieval");
     if (SEARCH_OPTIONS_WRONG(*o)) return usage(SEARCH_OPTIONS_WRONG(*o));
     if (o->devices && (!o->corpus || o->workers.addresses))
         return usage("--devices share the landmarks of a store: give --store DIR --corpus-retrieval, and no workers");

@@ -8,7 +8,8 @@ const char *task_run_usage(const struct task_run_options *o) {
     if (o->corpus && !o->store) return "--corpus-retrieval needs --store DIR";
     if (o->store && !o->corpus) return "--store needs --corpus-retrieval (without it the store is not used)";
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
-        return "--searcher, --exact, --exact-fallback, --nprobe and --continuation need --store DIR --corpus-retrieval";
+        return "--searcher, --exact, --exact-fallback, --nprobe, --continuation, --overlap and --query-tokens need "
+               "--store DIR --corpus-retrieval";
     return SEARCH_OPTIONS_WRONG(*o);
 }
 

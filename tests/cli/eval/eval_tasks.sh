@@ -93,6 +93,15 @@ assert [r["retrieved"] for r in rows] == [sum(s["retrieved"] for s in part) for 
 assert [r["past_bytes"] for r in rows] == [c * (32 * 4 + 63 * 2) for c in (4, 8)], rows
 P
 
+# Values count in any order, each a quarter of a sample's four.
+expect 0 niah --self-retrieval --context 512 --trials 3 --tasks multi-value --json --answers "$TMP/values.jsonl"
+! command -v python3 >/dev/null || python3 - "$TMP/values.jsonl" "$OUT" <<'P' || die "values"
+import json, sys
+samples = [json.loads(line) for line in open(sys.argv[1])]
+assert all(s["values_found"] in (0, 0.25, 0.5, 0.75, 1) and (s["values_found"] == 1 or not s["found"]) for s in samples)
+assert abs(json.load(open(sys.argv[2]))["rows"][0]["values"] - sum(s["values_found"] for s in samples) / 3) < 1e-9
+P
+
 # Samples in RULER's layout can be read by drt-eval tasks.
 expect 0 niah --wording ruler --context 1K --trials 2 --tasks multi-value,two-hop --write "$TMP/w.jsonl"
 expect 0 "$EVAL" tasks "$TMP/w.jsonl" --model "$TMP/model" --max-tokens 2 --json
@@ -109,6 +118,7 @@ expect 0 "$BIN/drt-train" --device cpu --threads 2 --config "$TMP/config.json" -
 expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 1 --seed 5 --json
 out_has '"found": 1'
 out_has '"one_id": 1'
+out_has '"values": 1,'
 expect 0 "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/run/checkpoints/step-800" --context 256 --trials 4 --seed 6 --json
 out_has '"found": 0'
 
@@ -135,6 +145,19 @@ done
 [ "$(json_int "$OUT" retrieved)" -ge 5 ] || die "words retrieved few of 8 keys: $(grep retrieved "$OUT")"
 expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --store "$TMP/store" --corpus-retrieval --searcher lexical --continuation 1 --json
 same "$(json_int "$OUT" retrieved)" 8 "with the chunk after each, a value beyond the end of its key's chunk is retrieved, too"
+# With an overlap a value beyond the end of its key's chunk is in one neighbour with the key.
+expect 0 niah --tasks multi-key --trials 8 --seed 7 --context 512 --store "$TMP/store" --corpus-retrieval --searcher lexical --query-tokens 64 \
+    --continuation 1 --overlap 31 --json --answers "$TMP/overlap.jsonl"
+same "$(json_int "$OUT" retrieved)" 8 "the same with an overlap"
+! command -v python3 >/dev/null || python3 - "$TMP/overlap.jsonl" <<'P' || die "offsets of overlapping continuations"
+import json, sys
+samples = [json.loads(line) for line in open(sys.argv[1])]
+assert all(len(s["offsets"]) == len(s["read"]) and set(s["offsets"]) <= {0, 32} for s in samples), samples
+assert any(32 in s["offsets"] for s in samples)
+P
+expect_usage "give --continuation, too" niah --store "$TMP/store" --corpus-retrieval --overlap 31
+expect_usage "give --searcher lexical or hybrid" niah --store "$TMP/store" --corpus-retrieval --query-tokens 16
+expect_error "0 to 62" niah --store "$TMP/store" --corpus-retrieval --continuation 1 --overlap 63
 expect_usage "--searcher, --exact" niah --searcher lexical
 expect_usage "scans no landmarks" niah --store "$TMP/store" --corpus-retrieval --searcher lexical --exact
 
