@@ -1,11 +1,13 @@
 /* step_positives.c -- the positive of each query of the contrastive loss (step_losses.c).
  *
- * In running text it is one of the next chunks. Of a sample it is the chunk of the prompt that has the longest run of
- * the answer's ids, and only the query before the answer has one: so a landmark learns to tell what a question names.
- * Of several such chunks a hash of the step's seed and of the query's number in the step selects one. */
+ * In running text it is one of the next chunks. Of a sample only the query before the answer has one: a chunk of the
+ * prompt that has a run of the answer's ids. So a landmark learns to tell what a question names. If the end of a chunk
+ * cuts a statement before its value, the words of the question are in the chunk before, which is then the positive. Of
+ * several chunks a hash of the step's seed and of the query's number in the step selects one, so that over the steps
+ * all of them are ranked above the others. */
 #include "train/step/step_internal.h"
 
-enum { ANSWER_MOST = 128, RUN_LEAST = 3 };
+enum { ANSWER_MOST = 128, QUESTION = 24, RUN_LEAST = 3 };
 
 static uint64_t step_positive_hash(const struct step *s, const struct step_now *now, int64_t r, int64_t first_row) {
     return step_mix(step_mix(now->seed ^ 0x7265616368u) + (uint64_t)(first_row / s->positions + r));
@@ -26,31 +28,44 @@ static int step_answer(const struct step *s, int32_t ids[ANSWER_MOST], const str
     return n > 1 ? n - 1 : n;
 }
 
-/* Length of the longest run of ids that a chunk and the answer share. */
-static int step_longest_run(const struct step *s, const int32_t *chunk, const int32_t *answer, int n) {
-    int longest = 0, run[ANSWER_MOST + 1] = {0}; /* run[j + 1]: the one that ends at the chunk's id and at answer[j] */
-    for (int64_t i = 0; i + 1 < s->positions; i++)
-        for (int j = n; j > 0; j--) {
-            run[j] = chunk[i] == answer[j - 1] ? run[j - 1] + 1 : 0;
-            if (run[j] > longest) longest = run[j];
+/* The last ids of the prompt whose answer's first target is in chunk c. */
+static int step_question(const struct step *s, int32_t ids[QUESTION], const struct batch *b, int64_t c) {
+    int64_t row = c * s->positions, first = c / s->config.chunks * s->config.chunks * s->positions;
+    int n = 0;
+    while (b->targets[row] < 0)
+        row++;
+    for (; row >= first && n < QUESTION; row--)
+        if (row % s->positions != s->positions - 1) ids[QUESTION - ++n] = b->ids[row];
+    for (int i = 0; i < QUESTION - n; i++)
+        ids[i] = -1;
+    return QUESTION;
+}
+
+/* Whether chunk c has a run of RUN_LEAST of these ids. */
+static bool step_shares_run(const struct step *s, const struct batch *b, int64_t c, const int32_t *ids, int n) {
+    const int32_t *chunk = b->ids + c * s->positions;
+    for (int64_t i = 0; i + RUN_LEAST < s->positions; i++)
+        for (int j = 0; j + RUN_LEAST <= n; j++) {
+            int run = 0;
+            while (run < RUN_LEAST && chunk[i + run] == ids[j + run] && ids[j + run] >= 0)
+                run++;
+            if (run == RUN_LEAST) return true;
         }
-    return longest;
+    return false;
 }
 
 static int64_t step_answer_chunk(const struct step *s, const struct batch *b, int64_t r, uint64_t hash) {
     const int64_t first = r / s->config.chunks * s->config.chunks;
-    int32_t answer[ANSWER_MOST];
-    int longest = RUN_LEAST - 1;
+    int32_t answer[ANSWER_MOST], question[QUESTION];
     int64_t found = -1;
     uint64_t equal = 0;
     if (r + 1 >= first + s->config.chunks || step_has_target(s, b, r) || !step_has_target(s, b, r + 1)) return -1;
-    const int n = step_answer(s, answer, b, r + 1);
+    const int n = step_answer(s, answer, b, r + 1), m = step_question(s, question, b, r + 1);
     for (int64_t c = first; c < r; c++) {
-        const int run = step_longest_run(s, b->ids + c * s->positions, answer, n);
-        if (run < longest || run < RUN_LEAST) continue;
-        equal = run > longest ? 1 : equal + 1;
-        longest = run;
-        if (hash % equal == 0) found = c;
+        if (!step_shares_run(s, b, c, answer, n)) continue;
+        const bool cut =
+            c > first && !step_shares_run(s, b, c, question, m) && step_shares_run(s, b, c - 1, question, m);
+        if (hash % ++equal == 0) found = cut ? c - 1 : c;
     }
     return found;
 }

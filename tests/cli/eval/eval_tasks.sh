@@ -157,7 +157,7 @@ assert any(32 in s["offsets"] for s in samples)
 P
 expect_usage "give --continuation, too" niah --store "$TMP/store" --corpus-retrieval --overlap 31
 expect_usage "give --searcher lexical or hybrid" niah --store "$TMP/store" --corpus-retrieval --query-tokens 16
-expect_error "0 to 62" niah --store "$TMP/store" --corpus-retrieval --continuation 1 --overlap 63
+expect_error "0 to 62" "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" --store "$TMP/store" --corpus-retrieval --continuation 1 --overlap 63
 expect_usage "--searcher, --exact" niah --searcher lexical
 expect_usage "scans no landmarks" niah --store "$TMP/store" --corpus-retrieval --searcher lexical --exact
 

@@ -2,7 +2,7 @@
 #include "tests/test.h"
 #include "train/step/step_internal.h"
 
-enum { CHUNK = 7, P = CHUNK + 1, C = 5, SEQUENCES = 2, ROWS = SEQUENCES * C * P, LANDMARK = 999 };
+enum { CHUNK = 31, P = CHUNK + 1, C = 5, SEQUENCES = 2, ROWS = SEQUENCES * C * P, LANDMARK = 9999 };
 
 struct world {
     struct step step;
@@ -63,12 +63,12 @@ static void test_sample(void) {
     for (int s = 0; s < SEQUENCES; s++)
         put(w.targets, s, 4 * CHUNK, answer, 6);
     put(w.ids, 0, 2 * CHUNK + 1, answer, 5);
-    put(w.ids, 0, 1, answer, 3);             /* a shorter run */
-    put(w.ids, 1, 1 * CHUNK + 4, answer, 5); /* over the end of chunk 1: three ids, and two in chunk 2 */
+    put(w.ids, 0, 1, answer, 2);             /* too short a run */
+    put(w.ids, 1, 2 * CHUNK - 3, answer, 5); /* over the end of chunk 1: three ids, and two in chunk 2 */
     for (int64_t r = 0; r < SEQUENCES * C; r++)
         CHECK_EQ(positive(&w, r, 5, 1), r == 3 ? 2 : r == C + 3 ? C + 1 : -1);
-    /* two equal runs: each is selected for some seeds */
-    put(w.ids, 0, 1, answer, 5);
+    /* two runs: each is selected for some seeds */
+    put(w.ids, 0, 1, answer, 4);
     int first = 0;
     for (uint64_t seed = 0; seed < 100; seed++) {
         const int64_t found = positive(&w, 3, seed, 1);
@@ -76,6 +76,21 @@ static void test_sample(void) {
         first += found == 0;
     }
     CHECK(first > 20 && first < 80);
+    /* the words of the question are in the chunk before the value's, and then in the value's, too */
+    static const int32_t key[] = {11, 12, 13};
+    world_make(&w, true);
+    put(w.targets, 0, 4 * CHUNK, answer, 6);
+    put(w.ids, 0, 2 * CHUNK, answer, 5);
+    put(w.ids, 0, 4 * CHUNK - 5, key, 3);
+    CHECK_EQ(positive(&w, 3, 5, 1), 2);
+    put(w.ids, 0, 2 * CHUNK - 3, key, 3);
+    CHECK_EQ(positive(&w, 3, 5, 1), 1);
+    put(w.ids, 0, 2 * CHUNK - 2, key, 3); /* cut: two ids, and one */
+    CHECK_EQ(positive(&w, 3, 5, 1), 2);
+    put(w.ids, 0, 2 * CHUNK - 3, key, 3);
+    put(w.ids, 0, 2 * CHUNK + 3, key, 3);
+    put(w.ids, 0, 2 * CHUNK, answer, 3);
+    CHECK_EQ(positive(&w, 3, 5, 1), 2);
     /* the end of the document is not part of the answer; two ids are too few */
     world_make(&w, true);
     put(w.targets, 0, 4 * CHUNK, answer, 6);
