@@ -161,7 +161,8 @@ enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scra
         } else if (n->kind == NORMAL_PREPEND) {
             TRY(bytes_append(out, n->to.data, n->to.size));
             TRY(bytes_append(out, *text, *bytes));
-        } else if (n->regex) {
+        } else if (n->regex) { /* also while a tokenizer is opened, before any encoding */
+            if (!s->regex) TRY(regex_scratch_create(&s->regex));
             TRY(replace_regex(s, out, n, *text, *bytes));
         } else {
             TRY(replace_literal(out, n, *text, *bytes));
