@@ -158,13 +158,13 @@ static void check_reach(const struct memory_case *of, uint64_t seed) {
 
 /* ---- inference: the decoder's keys, of a text and of passages, are those of training */
 
-/* Rows [n] of the step's keys against [n, hidden], whose columns after the key's size are 0. */
-static void check_keys(const struct memory_loss *ml, const int64_t *rows, const float *found, int64_t n) {
-    int64_t hidden = ml->model.hidden, size = ml->keys.cols;
+/* Rows [n] of the step's keys against [n, cols], whose columns after the key's size are 0. */
+static void check_keys(const struct memory_loss *ml, const int64_t *rows, struct mat found, int64_t n) {
+    int64_t size = ml->keys.cols;
     for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < hidden; j++) {
+        for (int64_t j = 0; j < found.cols; j++) {
             double want = j < size ? (double)((const float *)ml->keys.data)[rows[i] * size + j] : 0;
-            CHECK(fabs((double)found[i * hidden + j] - want) < 2e-4 * (1 + fabs(want)));
+            CHECK(fabs((double)mat_row(found, i)[j] - want) < 2e-4 * (1 + fabs(want)));
         }
 }
 
@@ -198,15 +198,15 @@ static void check_inference(const struct memory_case *of, uint64_t seed) {
     }
     const struct decoder_output out = {.keys = mat_f32(keys, n, hidden), .key_layer = c.key_layer};
     CHECK_OK(decoder_forward(state, &out, ids, n));
-    check_keys(s->mixture, rows, keys, n);
+    check_keys(s->mixture, rows, out.keys, n);
+    const struct mat of_passage = mat_f32(keys, length, s->mixture->keys.cols);
     CHECK_OK(decoder_passages_create(&passages, decoder, length, false));
     for (int64_t p = 0; p < (int64_t)c.sequences * c.blocks * c.reads.passages; p++) {
         if (t.passage_documents[p] < 0 || t.passages[(p + 1) * MEMORY_NUMBERS - 2] < 0) continue;
         for (int64_t i = 0; i < length; i++)
             rows[i] = s->mixture->rows + p * MEMORY_SPAN * S + i / MEMORY_CHUNK * S + i % MEMORY_CHUNK;
-        decoder_passages_encode(passages, mat_f32(keys, length, hidden), c.key_layer, t.passages + p * MEMORY_NUMBERS,
-                                1);
-        check_keys(s->mixture, rows, keys, length);
+        decoder_passages_encode(passages, of_passage, c.key_layer, t.passages + p * MEMORY_NUMBERS, 1);
+        check_keys(s->mixture, rows, of_passage, length);
     }
     decoder_passages_free(passages), decoder_state_free(state), decoder_free(decoder), step_free(s);
     free_memory_text(&t), free(ids), free(rows), free(keys), params_free(m.params), device_close(dev);

@@ -27,8 +27,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
 /* Finds the document in the store, because it would find itself. */
 static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
     uint8_t hash[16];
-    int64_t stored = -1;
-    r->stored = -1;
+    int64_t stored = r->stored = -1;
     if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_SELF) return STATUS_OK;
     indexer_document_hash(hash, document);
     TRY(store_view_find_document(r->engine->view, &stored, hash));
@@ -41,8 +40,8 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     struct eval_result *result = r->result;
     struct eval_file *f = &result->files[file];
     const struct eval_options *o = r->options;
-    const int32_t *ids = NULL;
-    size_t n = 0;
+    const int32_t *ids;
+    size_t n;
     struct eval_document d = {.file = file, .number = f->read_documents++};
     if (d.number % 2 != (strcmp(o->documents, "odd") == 0) && strcmp(o->documents, "all") != 0) return STATUS_OK;
     TRY(document_ids(r, document, &ids, &n));
@@ -187,9 +186,9 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
     memory_free(r.targets);
     memory_free(r.nll);
     memory_free(r.ids);
-    if (status == STATUS_OK && result->n_documents == 0 && result->partial)
-        return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
-    return status == STATUS_OK && result->n_documents == 0 && !o->lanes ? eval_nothing_scored(o) : status;
+    if (status != STATUS_OK || result->n_documents > 0) return status;
+    if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
+    return o->lanes ? STATUS_OK : eval_nothing_scored(o);
 }
 
 void eval_result_free(struct eval_result *r) {

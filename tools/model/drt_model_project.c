@@ -47,13 +47,14 @@ static enum status write_folder(struct new_folder *folder, const struct engine *
     TRY(new_folder_write(folder, "config.json", json, strlen(json)));
     TRY(file_join(path, e->model.path, "model.safetensors"));
     TRY(safetensors_open(&file, path));
+    const enum safetensors_dtype type = safetensors_at(file, 0)->dtype;
     enum status s = params_graft(&params, &config, file, 1, &counts);
     safetensors_close(file);
     if (s == STATUS_OK) {
         params_set(params, "memory.key_proj.weight", projection);
         s = file_join(path, folder->temporary, "model.safetensors");
     }
-    if (s == STATUS_OK) s = params_save(params, path, model_dtype(o->dtype), "{\"format\":\"pt\"}");
+    if (s == STATUS_OK) s = params_save(params, path, o->dtype ? model_dtype(o->dtype) : type, "{\"format\":\"pt\"}");
     params_free(params);
     TRY(s);
     return new_folder_publish(folder);
@@ -118,7 +119,7 @@ static enum status project_run(const struct options *o) {
 }
 
 int model_project(int argc, char **argv, const char **operands) {
-    struct options o = {.where = DEVICE_CHOICE_DEFAULT, .dtype = "bf16", .size = 128};
+    struct options o = {.where = DEVICE_CHOICE_DEFAULT, .size = 128};
     o.where.dtype = "auto";
     const struct arg_option options[] = {
         {"model", ARG_PATH, &o.model, "DIR", "the model (required)", 0, 0},
@@ -126,7 +127,7 @@ int model_project(int argc, char **argv, const char **operands) {
         {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"size", ARG_INT, &o.size, "N", "numbers of a key", 2, 1 << 16},
         {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the last", 0, 1024},
-        {"weights", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
+        {"weights", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights (default: the model's)", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),
         OPTION_THREADS(o.threads),
         OPTION_FORCE(o.force),
