@@ -9,6 +9,7 @@
 #include "encoder/chunk_cache.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,6 +35,7 @@ struct chunk_retriever {
     int k;
     struct own_past own;
     struct corpus_side corpus;
+    struct passages passages;  /* with an overlap */
     struct chunk_cache *cache; /* NULL for the decoder variant */
     int32_t own_source;        /* source of this text's chunks in the cache: a new number for each text */
     bool encoding; /* whether the encoder has begun a chunk; `begun` is the chunk's pinned slot of the cache, or -1 */
@@ -43,7 +45,7 @@ struct chunk_retriever {
     struct chunk_key *keys; /* [max_queries * k] */
     struct neighbour_candidate *lists;
     size_t list_capacity;
-    int64_t *used; /* [max_queries] */
+    int64_t *used, *before; /* [max_queries] */
     struct chunk_retriever_times times;
 };
 
@@ -66,7 +68,8 @@ static void retriever_finish(struct chunk_retriever *r) {
 static enum status retriever_begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
     struct own_target states = {0};
     r->encoding = true;
-    if (r->cache && chunk_cache_put(r->cache, &r->begun, (struct chunk_key){r->own_source, chunk}) == STATUS_OK) {
+    const struct chunk_key key = {r->own_source, chunk * r->config.model->chunk};
+    if (r->cache && chunk_cache_put(r->cache, &r->begun, key) == STATUS_OK) {
         struct gca_pool pool = chunk_cache_pool(r->cache);
         states = (struct own_target){pool.keys, pool.values, &r->begun};
     }
@@ -96,26 +99,29 @@ static void retriever_idle(struct retriever *base) {
     r->times.idle += clock_seconds() - start;
 }
 
+static enum status retriever_ids(struct chunk_retriever *r, int32_t *ids, bool corpus, int64_t chunk, int offset) {
+    struct store_chunk at;
+    if (corpus) return store_view_ids(r->config.corpus, &at, ids, chunk, offset);
+    own_past_ids(&r->own, ids, chunk, offset);
+    return STATUS_OK;
+}
+
 /* Gets the ids of chunks that are not in the cache. */
 static enum status retriever_tokens_of(void *context, int32_t *ids, const struct chunk_key *keys, int64_t n) {
     struct chunk_retriever *r = context;
     int chunk = r->config.model->chunk;
-    for (int64_t i = 0; i < n; i++) {
-        struct store_chunk at;
-        if (keys[i].source == NEIGHBOUR_CORPUS)
-            TRY(store_view_ids(r->config.corpus, &at, ids + i * chunk, keys[i].id / chunk, (int)(keys[i].id % chunk)));
-        else
-            own_past_ids(&r->own, ids + i * chunk, keys[i].id);
-    }
+    for (int64_t i = 0; i < n; i++)
+        TRY(retriever_ids(r, ids + i * chunk, keys[i].source == NEIGHBOUR_CORPUS, keys[i].id / chunk,
+                          (int)(keys[i].id % chunk)));
     return STATUS_OK;
 }
 
-/* The key of a corpus' neighbour is the position of its first id: chunk * ids of a chunk + offset. */
+/* The key of a neighbour is the position of its first id in its source: chunk * ids of a chunk + offset. */
 static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct found *f, int64_t n) {
     for (int64_t i = 0; i < n * r->k; i++) {
         const bool corpus = f->source[i] == NEIGHBOUR_CORPUS;
         r->keys[i] = (struct chunk_key){.source = corpus ? NEIGHBOUR_CORPUS : r->own_source,
-                                        .id = corpus ? f->id[i] * r->config.model->chunk + f->offset[i] : f->id[i]};
+                                        .id = f->id[i] < 0 ? -1 : f->id[i] * r->config.model->chunk + f->offset[i]};
     }
     TRY(chunk_cache_get(r->cache, f->slot, r->keys, n * r->k, retriever_tokens_of, r));
     f->n = n; /* from here on the slots are pinned */
@@ -147,6 +153,25 @@ static void retriever_release(struct chunk_retriever *r, struct found *f) {
     f->n = 0;
 }
 
+/* Adds the continuations of the own past, whose candidates begin at entry before[i] of list i, and scores all passages.
+ */
+static enum status retriever_continue(struct chunk_retriever *r, const int64_t *before, int64_t stride, int64_t first,
+                                      struct mat queries, int64_t n) {
+    for (int64_t i = 0; i < n && r->config.self; i++) {
+        int64_t own = r->used[i] - before[i];
+        passages_of_own(r->lists + i * stride + before[i], &own, r->k, first + i, &r->config);
+        r->used[i] = before[i] + own;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < r->used[i]; j++) {
+            struct neighbour_candidate *one = &r->lists[i * stride + j];
+            if (!isnan(one->score)) continue;
+            TRY(retriever_ids(r, passages_add(&r->passages, one, i), one->source == NEIGHBOUR_CORPUS, one->id,
+                              one->offset));
+        }
+    return passages_score(&r->passages, mat_rows(queries, 0, n));
+}
+
 static enum status retriever_search(struct chunk_retriever *r, struct found *f, int group, int64_t first,
                                     struct mat queries, int64_t n) {
     int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
@@ -155,7 +180,9 @@ static enum status retriever_search(struct chunk_retriever *r, struct found *f, 
     if (r->config.self) TRY(own_past_search(&r->own, first, queries, r->k));
     struct corpus_lists lists = {.lists = r->lists, .used = r->used, .stride = stride};
     if (r->config.corpus) TRY(corpus_side_search(&r->corpus, lists, group, first, queries, n, r->k));
+    memcpy(r->before, r->used, (size_t)n * sizeof *r->used);
     if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
+    if (r->config.overlap > 0) TRY(retriever_continue(r, r->before, stride, first, queries, n));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
         struct neighbour_row row = {.id = f->id + at,
@@ -219,6 +246,8 @@ static void retriever_destroy(struct retriever *base) {
     memory_free(r->keys);
     memory_free(r->lists);
     memory_free(r->used);
+    memory_free(r->before);
+    passages_close(&r->passages);
     memory_free(r);
 }
 
@@ -235,6 +264,7 @@ static enum status retriever_create_results(struct chunk_retriever *r) {
             TRY(memory_allocate(&f->offset, count));
         }
     TRY(memory_allocate(&r->keys, count));
+    TRY(memory_allocate(&r->before, (size_t)r->base.max_queries));
     return memory_allocate(&r->used, (size_t)r->base.max_queries);
 }
 
@@ -263,6 +293,7 @@ static enum status retriever_create_slots(struct chunk_retriever *r) {
 static enum status retriever_create_parts(struct chunk_retriever *r) {
     if (r->config.self) TRY(own_past_open(&r->own, &r->config, r->base.max_queries, r->k));
     if (r->config.corpus) TRY(corpus_side_open(&r->corpus, &r->config, r->base.max_queries, r->k));
+    if (r->config.overlap > 0) TRY(passages_open(&r->passages, &r->config, 2 * r->base.max_queries * r->k));
     TRY(retriever_create_results(r));
     return retriever_create_slots(r);
 }
@@ -280,6 +311,10 @@ static enum status retriever_check_config(const struct chunk_retriever_config *c
         return fail(STATUS_INVALID,
                     "retrieval: an overlap of %d ids; give 0 to %d, and with an overlap a continuation of at least 1",
                     c->overlap, model->chunk - 1);
+    if (c->overlap > 0 && model->encoder_input == ENCODER_INPUT_HIDDEN)
+        return fail(STATUS_UNSUPPORTED,
+                    "retrieval: this model encodes hidden states, which only whole chunks have; leave "
+                    "out the overlap");
     assert(c->query_ids >= 0);
     assert(!c->corpus || c->random || c->searcher);
     if (c->random && !c->corpus) return fail(STATUS_INVALID, "random retrieval: needs a corpus");

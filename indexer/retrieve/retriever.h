@@ -32,8 +32,8 @@ struct chunk_retriever_config {
      * Borgeaud et al. 2022, reads a neighbour and its continuation); they are scored as if found; 0: none */
     int continuation;
     /* A continuation begins so many ids before the end of what it continues, so that a statement of up to overlap + 1
-     * ids that begins in the found chunk is read whole. Its score is then that of the found chunk, because the store
-     * has no landmark of it. 0: continuations are the next chunks of the store */
+     * ids that begins in the found chunk is read whole. The own past is then continued, too. The encoder makes the
+     * landmarks of such passages. 0: continuations are the next chunks of the store */
     int overlap;
     int query_ids;                       /* corpus, searchers of words: the query is the last so many ids; 0: all */
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */

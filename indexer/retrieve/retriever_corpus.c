@@ -166,14 +166,6 @@ static enum status corpus_random(struct corpus_side *c, struct corpus_lists to, 
     return STATUS_OK;
 }
 
-/* Adds a candidate to list [k], if n < k and it is not in the list. */
-static int corpus_put(struct neighbour_candidate *list, int n, int k, struct neighbour_candidate one) {
-    for (int i = 0; i < n; i++)
-        if (list[i].id == one.id && list[i].offset == one.offset) return n;
-    if (n < k) list[n++] = one;
-    return n;
-}
-
 /* *end: the first id, counted from the store's first chunk, that cannot continue `chunk`: of another document, or
  * excluded. */
 static enum status corpus_continues(struct corpus_side *c, int64_t *end, int64_t chunk, struct store_range exclude) {
@@ -196,19 +188,20 @@ static enum status corpus_continue(struct corpus_side *c, struct neighbour_candi
     struct neighbour_candidate one = {.score = hit.score, .source = NEIGHBOUR_CORPUS, .id = hit.chunk};
     int64_t end;
     TRY(corpus_continues(c, &end, hit.chunk, exclude));
-    *n = corpus_put(list, *n, k, one);
+    *n = passages_put(list, *n, k, one);
     for (int64_t i = 1; i <= c->config.continuation && first + i * step + c->config.overlap < end; i++) {
         one.id = hit.chunk + i * step / chunk_ids;
         one.offset = (int16_t)(i * step % chunk_ids);
+        one.score = NAN;
         const bool excluded =
             exclude.begin < exclude.end && exclude.begin > hit.chunk && one.id + (one.offset > 0) >= exclude.begin;
-        if (!excluded) *n = corpus_put(list, *n, k, one);
+        if (!excluded) *n = passages_put(list, *n, k, one);
     }
     return STATUS_OK;
 }
 
-/* Adds the best hits, each followed by its continuation, to one query's list. Without an overlap the continuation has
- * landmarks of its own, by which it is scored. */
+/* Adds the best hits, each followed by its continuation, to one query's list. Without an overlap the store has the
+ * continuation's landmarks, by which it is scored; otherwise its score is NaN for the moment. */
 static enum status corpus_continued(struct corpus_side *c, struct neighbour_candidate *list, int64_t *used,
                                     const struct store_hit *hits, const float *query, struct store_range exclude,
                                     int k) {

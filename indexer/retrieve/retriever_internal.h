@@ -36,8 +36,8 @@ enum status own_past_append(struct own_past *p, int64_t first, const int32_t *id
 struct own_target { struct mat keys, values; const int32_t *slot; };
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
                            struct own_target states);
-/* Gets the ids [chunk] of a chunk. Negative ids were stored as pad_id, which has the same meaning. */
-void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk);
+/* Gets the ids [chunk] from a chunk's id `offset` on. Negative ids were stored as pad_id, which has the same meaning. */
+void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int offset);
 int64_t own_past_candidates_max(const struct own_past *p, int k); /* number of candidates of one query at present */
 /* own_past_search starts the search for the best k of each block, for queries that see the chunks before first + i.
  * own_past_found waits for it and adds the hits to the lists: list i starts at lists + i * stride and has used[i]
@@ -45,6 +45,29 @@ int64_t own_past_candidates_max(const struct own_past *p, int k); /* number of c
 enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k);
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k);
+
+/* ---- continuations that overlap (retriever_passages.c) ---------------------------------------------------------- */
+struct passage_score { struct neighbour_candidate *candidate; int64_t query; };
+struct passages {
+    struct device *dev;                  /* NULL: not open */
+    struct encoder *encoder;
+    int chunk, dim;
+    int64_t n, most;                     /* passages to score */
+    int32_t *ids; struct passage_score *scored;           /* [most, chunk], [most] */
+    float *rows, *device_rows, *queries; /* [most, dim]; queries NULL: the device shares memory */
+};
+enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most);
+void passages_close(struct passages *p);                  /* a zeroed one is fine */
+/* Replaces the n candidates of the own past by the best k of them and their continuations, whose score is NaN for the
+ * moment. The query sees `chunks` chunks. */
+void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
+                     const struct chunk_retriever_config *config);
+/* Adds a candidate to list [k], if n < k and it is not in the list. Returns the number of candidates. */
+int passages_put(struct neighbour_candidate *list, int n, int k, struct neighbour_candidate one);
+/* Requests the score of a candidate for row `query` of passages_score. The caller fills the ids [chunk]. */
+int32_t *passages_add(struct passages *p, struct neighbour_candidate *one, int64_t query);
+/* Scores the candidates that were added, and removes them. Waits for the device. */
+enum status passages_score(struct passages *p, struct mat queries);
 
 /* ---- corpus (retriever_corpus.c) ------------------------------------------------------------------------------- */
 /* retriever_external.c */

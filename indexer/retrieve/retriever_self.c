@@ -125,13 +125,13 @@ static void own_past_keep_ids(struct own_past *p, int64_t chunk, const int32_t *
     }
 }
 
-void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk) {
-    assert(chunk >= 0 && chunk < p->count);
-    size_t at = (size_t)(chunk % OWN_BLOCK) * (size_t)p->chunk;
-    const uint16_t *narrow = p->ids[chunk / OWN_BLOCK];
-    const uint32_t *wide = p->ids[chunk / OWN_BLOCK];
-    for (size_t i = 0; i < (size_t)p->chunk; i++)
-        ids[i] = p->wide ? (int32_t)wide[at + i] : (int32_t)narrow[at + i];
+void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int offset) {
+    assert(chunk >= 0 && chunk + (offset > 0) < p->count);
+    for (int64_t i = 0, from = chunk * p->chunk + offset; i < p->chunk; i++) {
+        const int64_t c = (from + i) / p->chunk, at = c % OWN_BLOCK * p->chunk + (from + i) % p->chunk;
+        const void *block = p->ids[c / OWN_BLOCK];
+        ids[i] = p->wide ? (int32_t)((const uint32_t *)block)[at] : (int32_t)((const uint16_t *)block)[at];
+    }
 }
 
 static int64_t own_past_min(int64_t a, int64_t b) {

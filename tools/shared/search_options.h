@@ -21,17 +21,20 @@
      0, 0},                                                                                                            \
     OPTION_EXACT((o).exact), OPTION_EXACT_FALLBACK((o).exact_fallback), OPTION_NPROBE((o).nprobe),                     \
     {"continuation", ARG_INT, &(o).continuation, "N",                                                                  \
-     "retrieve with each found chunk the next N chunks of its document, within the model's K", 0, CONTINUATION_MAX},   \
+     "retrieve with each found chunk of the store the next N chunks of its document, within the model's K", 0,         \
+     CONTINUATION_MAX},                                                                                                \
     {"overlap", ARG_INT, &(o).overlap, "N",                                                                            \
-     "with --continuation: a continuation begins N tokens before the end of what it continues, so that a statement "   \
-     "of up to N + 1 tokens is read whole; half a chunk is 31",                                                        \
+     "with --continuation, also of chunks of the own past: a continuation begins N tokens before the end of what it "  \
+     "continues, so that a statement of up to N + 1 tokens is read whole; half a chunk is 31",                         \
      0, CONTINUATION_MAX - 1},                                                                                         \
     {"query-tokens", ARG_INT, &(o).query_ids, "N",                                                                     \
      "search words of only the last N tokens, such as those of a question; 0: of the last 128", 0, SEARCHER_TOKENS}
 
-/* Whether any of the options differs from its default. */
+/* Whether any of the options that need a corpus differs from its default. A continuation that overlaps is of the own
+ * past, too. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
-    ((o).exact || (o).exact_fallback || (o).nprobe || (o).continuation || (o).overlap || (o).query_ids ||              \
+    ((o).exact || (o).exact_fallback || (o).nprobe || (o).query_ids ||                                                 \
+     (((o).continuation || (o).overlap) && !((o).overlap && (o).self)) ||                                              \
      corpus_search_kind((o).searcher) != SEARCHER_AUTO)
 /* Returns the error of a wrong combination; NULL: the options are valid. */
 #define SEARCH_OPTIONS_WRONG(o)                                                                                        \

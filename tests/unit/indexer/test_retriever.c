@@ -293,7 +293,7 @@ static void test_overlap(struct world *w, int overlap, int continuation, bool ex
     struct chunk_retriever_config config = config_of(w, false, true);
     struct rng rng = rng_make(22, (uint64_t)overlap);
     int64_t passages = 0;
-    float queries[N * D];
+    float queries[N * D], landmark[D];
     struct neighbours found;
     config.continuation = continuation, config.overlap = overlap, config.max_queries = N, config.exclude_window = 0;
     config.exclude_document = exclude ? DOCUMENT : -1;
@@ -304,18 +304,19 @@ static void test_overlap(struct world *w, int overlap, int continuation, bool ex
     for (int64_t at = 0; at < N * K; at++) {
         const int64_t first = found.id[at] * CHUNK + found.offset[at], step = CHUNK - overlap;
         const int64_t hole = exclude ? w->first_chunk[DOCUMENT] + at / K : -1;
-        int32_t ids[CHUNK], document = 0, whole = 0; /* whole: whether a chunk of this score may be what it continues */
+        int32_t ids[CHUNK], document = 0, whole = 0; /* whole: whether the chunk that it continues is in the row */
         while (w->first_chunk[document + 1] * CHUNK <= first)
             document++;
         for (int64_t i = first; i < first + CHUNK; i++)
             ids[i - first] = i < w->first_chunk[document + 1] * CHUNK ? w->ids[i] : -1;
         check_slot(w, &found, at, ids);
-        for (int64_t i = 0, c; i <= continuation; i++)
-            whole |= (c = (first - i * step) / CHUNK) * CHUNK == first - i * step && c >= w->first_chunk[document] &&
-                     fabs(dot(queries + at / K * D, w->landmarks + c * D) - (double)found.score[at]) < 2e-4;
-        CHECK(whole && found.id[at] != hole);
-        CHECK(found.offset[at] == 0 || (ids[overlap] >= 0 && found.id[at] + 1 != hole));
-        passages += found.offset[at] > 0;
+        encoder_encode(w->encoder, &(struct encoder_output){.landmarks = landmark}, ids, 1);
+        if (found.offset[at] == 0) memcpy(landmark, w->landmarks + found.id[at] * D, sizeof landmark);
+        CHECK(fabs(dot(queries + at / K * D, landmark) - (double)found.score[at]) < 2e-4 && found.id[at] != hole);
+        for (int64_t j = at / K * K; j < at / K * K + K; j++)
+            for (int64_t i = 0, c = found.id[j]; i <= continuation && found.offset[j] == 0; i++)
+                whole |= c >= w->first_chunk[document] && c * CHUNK + i * step == first;
+        CHECK(whole && (found.offset[at] == 0 || (++passages && ids[overlap] >= 0 && found.id[at] + 1 != hole)));
     }
     CHECK(passages > 0);
     r->free(r);
@@ -493,8 +494,6 @@ static void test_config(struct world *w) {
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "corpus");
     config.random = false, config.topk = 5000;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "5000");
-    config.topk = 0, config.overlap = 5;
-    CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "a continuation of at least 1");
     struct model_config hidden = w->config, base = w->config;
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     base.base_lm = true;
