@@ -6,6 +6,7 @@
 #include "indexer/retrieve/retriever.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "encoder/chunk_cache.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>
@@ -174,7 +175,8 @@ static enum status retriever_continue(struct chunk_retriever *r, const int64_t *
 
 static enum status retriever_search(struct chunk_retriever *r, struct found *f, int group, int64_t first,
                                     struct mat queries, int64_t n) {
-    int64_t stride = r->k + (r->config.self ? own_past_candidates_max(&r->own, r->k) : 0);
+    const int64_t most = r->config.overlap > 0 ? PASSAGES_PER_HIT * r->k : r->k; /* of the corpus */
+    int64_t stride = most + (r->config.self ? max_i64(own_past_candidates_max(&r->own, r->k), most) : 0);
     TRY(memory_grow(&r->lists, &r->list_capacity, (size_t)(stride * r->base.max_queries)));
     memset(r->used, 0, (size_t)n * sizeof *r->used);
     if (r->config.self) TRY(own_past_search(&r->own, first, queries, r->k));
@@ -293,7 +295,8 @@ static enum status retriever_create_slots(struct chunk_retriever *r) {
 static enum status retriever_create_parts(struct chunk_retriever *r) {
     if (r->config.self) TRY(own_past_open(&r->own, &r->config, r->base.max_queries, r->k));
     if (r->config.corpus) TRY(corpus_side_open(&r->corpus, &r->config, r->base.max_queries, r->k));
-    if (r->config.overlap > 0) TRY(passages_open(&r->passages, &r->config, 2 * r->base.max_queries * r->k));
+    if (r->config.overlap > 0)
+        TRY(passages_open(&r->passages, &r->config, 2 * PASSAGES_PER_HIT * r->base.max_queries * r->k));
     TRY(retriever_create_results(r));
     return retriever_create_slots(r);
 }

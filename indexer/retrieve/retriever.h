@@ -33,7 +33,8 @@ struct chunk_retriever_config {
     int continuation;
     /* A continuation begins so many ids before the end of what it continues, so that a statement of up to overlap + 1
      * ids that begins in the found chunk is read whole. The own past is then continued, too. The encoder makes the
-     * landmarks of such passages. 0: continuations are the next chunks of the store */
+     * landmarks of such passages. Of chunks that landmarks found and of their continuations the best are read, after a
+     * search by words the best hits and theirs. 0: continuations are the next chunks of the store */
     int overlap;
     int query_ids;                       /* corpus, searchers of words: the query is the last so many ids; 0: all */
     int64_t max_queries;                 /* chunks of one decoder pass; 0: 16 */

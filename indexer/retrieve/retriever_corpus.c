@@ -181,21 +181,21 @@ static enum status corpus_continues(struct corpus_side *c, int64_t *end, int64_t
 
 /* Adds a found chunk and its continuation. Each part of it has an id that the part before it lacks; with an overlap it
  * ends before the excluded chunks. */
-static enum status corpus_continue(struct corpus_side *c, struct neighbour_candidate *list, int *n, int k,
+static enum status corpus_continue(struct corpus_side *c, struct neighbour_candidate *list, int *n, int most,
                                    struct store_hit hit, struct store_range exclude) {
     const int64_t chunk_ids = c->config.model->chunk, step = chunk_ids - c->config.overlap;
     const int64_t first = hit.chunk * chunk_ids;
     struct neighbour_candidate one = {.score = hit.score, .source = NEIGHBOUR_CORPUS, .id = hit.chunk};
     int64_t end;
     TRY(corpus_continues(c, &end, hit.chunk, exclude));
-    *n = passages_put(list, *n, k, one);
+    *n = passages_put(list, *n, most, one);
     for (int64_t i = 1; i <= c->config.continuation && first + i * step + c->config.overlap < end; i++) {
         one.id = hit.chunk + i * step / chunk_ids;
         one.offset = (int16_t)(i * step % chunk_ids);
         one.score = NAN;
         const bool excluded =
             exclude.begin < exclude.end && exclude.begin > hit.chunk && one.id + (one.offset > 0) >= exclude.begin;
-        if (!excluded) *n = passages_put(list, *n, k, one);
+        if (!excluded) *n = passages_put(list, *n, most, one);
     }
     return STATUS_OK;
 }
@@ -207,9 +207,12 @@ static enum status corpus_continued(struct corpus_side *c, struct neighbour_cand
                                     int k) {
     int64_t chunks[CHUNK_RETRIEVER_TOPK_MAX] = {0};
     float scores[CHUNK_RETRIEVER_TOPK_MAX] = {0};
+    /* a search by words ranks chunks better than their scores do: the best hits must be read */
+    const bool ranked = c->config.overlap == 0 || c->tokens || c->config.external;
+    const int most = ranked ? k : PASSAGES_PER_HIT * k;
     int n = 0;
-    for (int i = 0; i < k && hits[i].chunk >= 0 && n < k; i++)
-        TRY(corpus_continue(c, list, &n, k, hits[i], exclude));
+    for (int i = 0; i < k && hits[i].chunk >= 0 && n < most; i++)
+        TRY(corpus_continue(c, list, &n, most, hits[i], exclude));
     *used += n;
     if (c->config.external || c->config.overlap > 0) return STATUS_OK;
     for (int i = 0; i < n; i++)

@@ -59,11 +59,12 @@ struct passages {
 enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most);
 void passages_close(struct passages *p);                  /* a zeroed one is fine */
 /* Replaces the n candidates of the own past by the best k of them and their continuations, whose score is NaN for the
- * moment. The query sees `chunks` chunks. */
+ * moment: PASSAGES_PER_HIT * k at most. The query sees `chunks` chunks. */
+enum { PASSAGES_PER_HIT = 2 };
 void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
                      const struct chunk_retriever_config *config);
-/* Adds a candidate to list [k], if n < k and it is not in the list. Returns the number of candidates. */
-int passages_put(struct neighbour_candidate *list, int n, int k, struct neighbour_candidate one);
+/* Adds a candidate to list [most], if n < most and it is not in the list. Returns the number of candidates. */
+int passages_put(struct neighbour_candidate *list, int n, int most, struct neighbour_candidate one);
 /* Requests the score of a candidate for row `query` of passages_score. The caller fills the ids [chunk]. */
 int32_t *passages_add(struct passages *p, struct neighbour_candidate *one, int64_t query);
 /* Scores the candidates that were added, and removes them. Waits for the device. */

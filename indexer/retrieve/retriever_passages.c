@@ -42,13 +42,13 @@ void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_
     float score[CHUNK_RETRIEVER_TOPK_MAX], weight[CHUNK_RETRIEVER_TOPK_MAX];
     int8_t source[CHUNK_RETRIEVER_TOPK_MAX];
     const struct neighbour_row best = {.id = id, .score = score, .weight = weight, .source = source};
-    int used = 0;
+    int used = 0, most = PASSAGES_PER_HIT * k;
     neighbours_select(&best, k, list, *n);
     for (int i = 0; i < k && id[i] >= 0; i++)
         for (int64_t j = 0; j <= config->continuation; j++) {
             const int64_t at = id[i] * chunk_ids + j * step;
             if (at + chunk_ids > chunks * chunk_ids) break;
-            used = passages_put(list, used, k,
+            used = passages_put(list, used, most,
                                 (struct neighbour_candidate){.score = j == 0 ? score[i] : NAN,
                                                              .source = NEIGHBOUR_SELF,
                                                              .id = at / chunk_ids,
@@ -57,10 +57,10 @@ void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_
     *n = used;
 }
 
-int passages_put(struct neighbour_candidate *list, int n, int k, struct neighbour_candidate one) {
+int passages_put(struct neighbour_candidate *list, int n, int most, struct neighbour_candidate one) {
     for (int i = 0; i < n; i++)
         if (list[i].id == one.id && list[i].offset == one.offset) return n;
-    if (n < k) list[n++] = one;
+    if (n < most) list[n++] = one;
     return n;
 }
 

@@ -55,22 +55,27 @@ cpu)
     niah --model read/model --self-retrieval --context 1K,4K,16K --trials 200,200,50 --answers cpu-answers.jsonl --plot cpu-cost.svg
     ;;
 gpu)
-    samples read-single.u32 2001 --context 256,512 --trials 10000
-    samples read-long.u32 2002 --context 256,512 --trials 10000 --value-ids 24
-    samples read-keys.u32 2004 --context 512 --trials 15000 --tasks multi-key,multi-value,two-hop --value-ids 8
+    samples read-single.u32 2001 --context 256,512 --trials 12000
+    samples read-long.u32 2002 --context 256,512 --trials 15000 --value-ids 24
+    samples read-keys.u32 2004 --context 512 --trials 30000 --tasks multi-key,multi-value,two-hop --value-ids 8
     samples valid-single.u32 2003 --context 512 --trials 128
     samples valid-keys.u32 2005 --context 512 --trials 64 --tasks multi-key,multi-value,two-hop
     train gpu-read "$model" read
-    samples retrieve.u32 2006 --context 1K,2K,4K --trials 800 --tasks single,multi-key,multi-value,two-hop
-    samples retrieve-keys.u32 2008 --context 4K --trials 4000 --tasks multi-key --keys 32
-    samples retrieve-dense.u32 2011 --context 4K --trials 2000 --tasks multi-key --keys 160
+    samples retrieve.u32 2006 --context 1K,2K,4K --trials 1100 --tasks single,multi-key,multi-value,two-hop
+    samples retrieve-keys.u32 2008 --context 4K --trials 5000 --tasks multi-key --keys 32
+    samples retrieve-dense.u32 2011 --context 4K --trials 3400 --tasks multi-key --keys 160
     samples valid-retrieve.u32 2007 --context 4K --trials 24 --tasks single,multi-key,multi-value,two-hop
     train gpu-retrieve read/model retrieve
-    niah --model retrieve/model --self-retrieval --tasks single,multi-key,multi-value,two-hop --context 4K --trials 100 --answers gpu-answers.jsonl
-    niah --model retrieve/model --self-retrieval --tasks multi-key --context 4K --trials 100 --keys 160 --answers gpu-dense.jsonl
+    for whole in "" "--continuation 1 --overlap 31"; do
+        # shellcheck disable=SC2086 # options separated by spaces
+        niah --model retrieve/model --self-retrieval --tasks single,multi-key,multi-value,two-hop --context 4K --trials 100 \
+            $whole --answers "gpu-answers${whole:+-overlap}.jsonl"
+        # shellcheck disable=SC2086
+        niah --model retrieve/model --self-retrieval --tasks multi-key --context 4K --trials 100 --keys 160 $whole --answers "gpu-dense${whole:+-overlap}.jsonl"
+    done
     ;;
 long)
-    niah --model retrieve/model --self-retrieval --context 4K,8K,16K,32K,64K,128K,256K,1M,4M,16M \
+    niah --model retrieve/model --self-retrieval --continuation 1 --overlap 31 --context 4K,8K,16K,32K,64K,128K,256K,1M,4M,16M \
         --trials 200,200,200,200,200,200,200,50,10,3 --answers long-answers.jsonl --heat-map gpu-depth.svg --plot gpu-cost.svg
     ;;
 store)
@@ -90,7 +95,7 @@ store)
     done
     ;;
 ruler)
-    for part in ruler:2009:1600 valid-ruler:2010:8; do
+    for part in ruler:2009:2700 valid-ruler:2010:8; do
         IFS=: read -r name seed count <<<"$part"
         [ ! -e "$name.u16" ] || continue
         python3 "$here/ruler_samples.py" niah_single_1,niah_multikey_2,vt "$count" 3000,6000,11000 "$seed" "${text[1]}" >"$name.jsonl"
@@ -98,8 +103,10 @@ ruler)
     done
     [ -n "$last" ] || exit 0 # the samples alone, beside another stage
     train gpu-ruler retrieve/model ruler
-    drt-eval tasks "$last"/*-4096.jsonl.xz "$last"/*-16384.jsonl.xz "$last"/*-65536.jsonl.xz --model ruler/model --self-retrieval \
-        --align --max-tokens 48 --device "$device" --answers ruler-answers.jsonl
+    # The chain of vt has more statements than half of K, so its chunks are read without continuations.
+    ruler() { drt-eval tasks "$@" --model ruler/model --self-retrieval --align --max-tokens 48 --device "$device"; }
+    ruler "$last"/*-4096.jsonl.xz "$last"/*-16384.jsonl.xz "$last"/*-65536.jsonl.xz --answers ruler-answers.jsonl
+    ruler "$last"/niah*-4096.jsonl.xz "$last"/niah*-16384.jsonl.xz "$last"/niah*-65536.jsonl.xz --continuation 1 --overlap 31
     ;;
 *)
     sed -n '2,14s/^# \{0,1\}//p' "$0" >&2

@@ -304,7 +304,7 @@ static void test_overlap(struct world *w, int overlap, int continuation, bool ex
     for (int64_t at = 0; at < N * K; at++) {
         const int64_t first = found.id[at] * CHUNK + found.offset[at], step = CHUNK - overlap;
         const int64_t hole = exclude ? w->first_chunk[DOCUMENT] + at / K : -1;
-        int32_t ids[CHUNK], document = 0, whole = 0; /* whole: whether the chunk that it continues is in the row */
+        int32_t ids[CHUNK], document = 0, whole = 0; /* whole: whether it continues a whole chunk */
         while (w->first_chunk[document + 1] * CHUNK <= first)
             document++;
         for (int64_t i = first; i < first + CHUNK; i++)
@@ -313,9 +313,8 @@ static void test_overlap(struct world *w, int overlap, int continuation, bool ex
         encoder_encode(w->encoder, &(struct encoder_output){.landmarks = landmark}, ids, 1);
         if (found.offset[at] == 0) memcpy(landmark, w->landmarks + found.id[at] * D, sizeof landmark);
         CHECK(fabs(dot(queries + at / K * D, landmark) - (double)found.score[at]) < 2e-4 && found.id[at] != hole);
-        for (int64_t j = at / K * K; j < at / K * K + K; j++)
-            for (int64_t i = 0, c = found.id[j]; i <= continuation && found.offset[j] == 0; i++)
-                whole |= c >= w->first_chunk[document] && c * CHUNK + i * step == first;
+        for (int64_t i = 0, c; i <= continuation; i++)
+            whole |= (c = (first - i * step) / CHUNK) * CHUNK == first - i * step && c >= w->first_chunk[document];
         CHECK(whole && (found.offset[at] == 0 || (++passages && ids[overlap] >= 0 && found.id[at] + 1 != hole)));
     }
     CHECK(passages > 0);
