@@ -78,6 +78,7 @@ static enum status load_parallel(struct loading *l, const struct landmark_load *
         t->blocks = (all[i].source->rows + l->rows - 1) / l->rows;
         most = t->blocks > most ? t->blocks : most;
     }
+    device_enter(all[0].device);
     if (!all[0].device->shares_memory)
         for (int i = 0; i < threads; i++)
             TRY(device_allocate_host_bytes(all[0].device, &l->slots[i], BLOCK_BYTES));

@@ -27,6 +27,11 @@ struct joined_part {
     int64_t deleted; /* number of deleted documents */
 };
 
+struct hashed_document {
+    uint8_t hash[16];
+    struct deleted_record document; /* recorded if an earlier document has the hash */
+};
+
 struct join {
     const char *dir;
     const struct store_join *how;
@@ -40,7 +45,9 @@ struct join {
     struct catalog *catalog;
     struct catalog_txn *read;
     struct shard_record *shards;
-    struct generation_record base; /* counts of the parts before it */
+    struct generation_record base;  /* counts of the parts before it */
+    struct hashed_document *hashed; /* of the batch */
+    size_t n_hashed, hashed_capacity;
 };
 
 /* ---- which parts there are ------------------------------------------------------------------------------- */
@@ -185,8 +192,7 @@ static enum status sync_names(const struct join *j) {
 /* ---- records ---------------------------------------------------------------------------------------------- */
 
 static enum status take_document(struct join *j, struct catalog_txn *t, int64_t number, struct document_record d) {
-    bool dropped = shard_is_dropped(&j->shards[d.shard]), deleted, found = false;
-    int64_t other;
+    bool dropped = shard_is_dropped(&j->shards[d.shard]), deleted;
     TRY(record_is_deleted(j->read, number, &deleted));
     number += j->base.documents;
     d.first_chunk += j->base.chunks;
@@ -195,9 +201,34 @@ static enum status take_document(struct join *j, struct catalog_txn *t, int64_t 
     TRY(record_append_document(t, number, &d));
     TRY(record_append_run(t, d.first_chunk, &run));
     if (dropped) return STATUS_OK;
-    if (!deleted) TRY(record_find_hash(t, d.hash, &found, &other));
-    const struct deleted_record gone = {number, d.first_chunk, d.chunks, d.tokens};
-    return deleted || found ? record_put_deleted(t, &gone) : record_put_hash(t, d.hash, number);
+    struct hashed_document h = {.document = {number, d.first_chunk, d.chunks, d.tokens}};
+    if (deleted) return record_put_deleted(t, &h.document);
+    memcpy(h.hash, d.hash, sizeof h.hash);
+    TRY(memory_grow(&j->hashed, &j->hashed_capacity, j->n_hashed + 1));
+    j->hashed[j->n_hashed++] = h;
+    return STATUS_OK;
+}
+
+static int by_hash(const void *a, const void *b) {
+    const struct hashed_document *x = a, *y = b;
+    const int order = memcmp(x->hash, y->hash, sizeof x->hash);
+    return order ? order
+                 : (x->document.document > y->document.document) - (x->document.document < y->document.document);
+}
+
+/* Records the hashes of a batch. In their order, because the table is large, and a random order would search all of its
+ * pages for each document. A document whose hash an earlier one has is deleted. */
+static enum status take_hashes(struct join *j, struct catalog_txn *t) {
+    qsort(j->hashed, j->n_hashed, sizeof *j->hashed, by_hash);
+    for (size_t i = 0; i < j->n_hashed; i++) {
+        const struct hashed_document *h = &j->hashed[i];
+        bool found = false;
+        int64_t other;
+        TRY(record_find_hash(t, h->hash, &found, &other));
+        TRY(found ? record_put_deleted(t, &h->document) : record_put_hash(t, h->hash, h->document.document));
+    }
+    j->n_hashed = 0;
+    return STATUS_OK;
 }
 
 static enum status take_documents(struct join *j, struct catalog_txn *t, const struct shard_record *file) {
@@ -262,6 +293,7 @@ static enum status take_batch(struct join *j, int64_t begin, int64_t *end) {
         struct shard_record file = record_of_shard_file(j->shards, i);
         s = take_shards(j, t, &file);
     }
+    if (s == STATUS_OK) s = take_hashes(j, t);
     if (s == STATUS_OK) s = fault_point("store:join:before-commit");
     if (s != STATUS_OK) {
         catalog_abort(t);
@@ -384,5 +416,6 @@ enum status store_join(struct store_join_report *out, const char *dir, const str
     if (s == STATUS_OK) out->generation = (uint64_t)j.w->published.number;
     store_writer_close(j.w);
     memory_free(j.parts);
+    memory_free(j.hashed);
     return s;
 }

@@ -12,7 +12,7 @@
 # by the number of chunks. --queries (1000): the model's, after windows of FILE. One line for each result; the exit status is 1 if a command fails.
 set -u
 here=$(cd "$(dirname "$0")/../../.." && pwd)
-gpus= tokens=4000000000 corpus= parts= landmarks=f16 index= nprobe=16,64,256 queries=1000 max_ram= work=/dev/shm model=$here/data/models/drt-28m
+gpus= tokens=4000000000 corpus= parts= landmarks=f16 index= nprobe=16,64,256,1024 queries=1000 max_ram= work=/dev/shm model=$here/data/models/drt-28m
 . "$here/tests/device/bench/options.sh"
 options_read "gpus tokens corpus parts landmarks index nprobe queries max-ram work model" "" "$@"
 gpus=${gpus:-$host_gpus}
