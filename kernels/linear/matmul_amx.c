@@ -124,7 +124,10 @@ AMX static void split_rows(uint16_t *to, const float *x, int64_t stride, int64_t
                 bool there = block + r < rows;
                 const float *from = there ? x + (block + r) * stride + at : x;
                 struct floats left = load_floats(from, there ? depth - at : 0);
-                if (parts == 1) left = rounded(left);
+                if (parts == 1) { /* the same numbers as of `rounded`, side by side already */
+                    _mm512_storeu_si512(to + r * STEP, (__m512i)_mm512_cvtne2ps_pbh(left.high, left.low));
+                    continue;
+                }
                 for (int part = 0; part < parts; part++) {
                     _mm512_storeu_si512(to + part * TILE + r * STEP, first_part(left));
                     left = rest_of(left);
@@ -424,6 +427,8 @@ static void amx_multiply_packed(struct device *dev, struct mat y, struct mat x, 
                                 int x_parts) {
     enum { PANELS = 8 };
     const int64_t panels = (y.cols + PANEL - 1) / PANEL, down = (y.rows + PACKED_ROWS - 1) / PACKED_ROWS;
+    /* Each task splits its rows of x. With one block of rows a thread has one task, so that it splits them once. */
+    const int64_t most = down == 1 && panels > PANELS ? panels : PANELS;
     uint32_t parts;
     memcpy(&parts, packed, sizeof parts);
     struct amx_task t = {.dev = dev,
@@ -434,7 +439,7 @@ static void amx_multiply_packed(struct device *dev, struct mat y, struct mat x, 
                          .parts = (int)parts,
                          .accumulate = accumulate,
                          .rows = PACKED_ROWS,
-                         .cols = device_panels(dev, panels, PANELS, down) * PANEL};
+                         .cols = device_panels(dev, panels, most, down) * PANEL};
     amx_product(&t);
 }
 

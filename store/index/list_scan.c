@@ -153,11 +153,21 @@ static void offer_sums(const struct target *t, const int32_t *sums, int n, const
     if (t->reach) raise_reach(t);
 }
 
+/* Rows first .. end-1 into the cache. A list is some pages in the middle of a file, so the processor's own prefetching
+ * stops at each page. */
+static void prefetch_rows(const struct list_scan *x, const struct list_scan_list *list, int64_t first, int64_t end) {
+    enum { LINE = 64 };
+    const size_t dim = (size_t)x->dim;
+    for (size_t i = (size_t)first * dim; i < (size_t)(end < list->n ? end : list->n) * dim; i += LINE)
+        __builtin_prefetch(list->codes + i);
+}
+
 static void scan_list(const struct list_scan *x, const struct list_scan_list *list, const struct target *targets,
                       int n_targets) {
     int32_t sums[ROWS];
     for (int64_t at = 0; at < list->n; at += ROWS) {
         int n = (int)(list->n - at < ROWS ? list->n - at : ROWS);
+        if (n_targets == 1) prefetch_rows(x, list, at + ROWS, at + 2 * ROWS);
         for (int t = 0; t < n_targets; t++) {
             x->sums(sums, list->codes + (size_t)at * (size_t)x->dim, n, targets[t].query, x->dim);
             offer_sums(&targets[t], sums, n, list->ids, at);

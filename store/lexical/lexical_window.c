@@ -123,9 +123,22 @@ void lexical_cursor_seek(struct lexical_cursor *c, const struct lexical_list *li
     c->next = lexical_list_seek(list, 0, chunk);
 }
 
+/* A query has a hundred lists and more, whose blocks are read in turns: the next one is loaded into the cache. */
+static void prefetch_block(const struct lexical_list *list, uint32_t next) {
+    enum { LINE = 64, LINES = 5 };
+    if (list->kind != LEXICAL_BLOCKS || next >= list->blocks) return;
+    const uint8_t *skip = list->skips + (size_t)next * LEXICAL_SKIP_BYTES;
+    const uint64_t begin = little_endian_get(skip - 4, 4);
+    const uint8_t *data = list->data + (begin < list->bytes ? begin : 0);
+    for (int i = 0; i < LINES; i++)
+        __builtin_prefetch(data + i * LINE);
+    __builtin_prefetch(skip + LINE);
+}
+
 /* Decodes the cursor's next block. Returns false if it is damaged. */
 static bool cursor_load(struct lexical_cursor *c, const struct lexical_weighted *w) {
     if (!lexical_list_block(&w->list, &c->block, c->next++)) return false;
+    prefetch_block(&w->list, c->next);
     lexical_block_weights(c->weights, &c->block, w->weight, lexical_vectors_here());
     c->at = 0;
     return true;
@@ -133,6 +146,8 @@ static bool cursor_load(struct lexical_cursor *c, const struct lexical_weighted 
 
 bool lexical_window_add(int32_t *sums, struct lexical_cursor *c, const struct lexical_weighted *w, uint32_t begin,
                         uint32_t end) {
+    /* where the sum of chunk 0 would be, so that a chunk's number needs no subtraction */
+    int32_t *const from_zero = (int32_t *)((uintptr_t)sums - (uintptr_t)begin * sizeof *sums);
     for (;;) {
         if (c->at == c->block.n) {
             if (c->next >= w->list.blocks) return true;
@@ -147,10 +162,10 @@ bool lexical_window_add(int32_t *sums, struct lexical_cursor *c, const struct le
         if (chunks[n - 1] < end) {
 #pragma GCC unroll 8
             for (; to < n; to++)
-                sums[chunks[to] - begin] += weights[to];
+                from_zero[chunks[to]] += weights[to];
         } else {
             for (; chunks[to] < end; to++)
-                sums[chunks[to] - begin] += weights[to];
+                from_zero[chunks[to]] += weights[to];
         }
         c->at = to;
         if (to < n) return true;

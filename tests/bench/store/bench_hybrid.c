@@ -10,7 +10,8 @@
  * The second form measures a running text: a query is the last 128 ids, and 16 ids later follows the next one, as a
  * token memory searches. MODEL is a Base LM, whose state landmark of the last chunk is computed and timed, with the
  * products that session/memory_search.h uses for queries. The lists get a vector as the store's rows are. Parts take
- * turns on the same query. "merging" is the whole search without its parts: exact scores, merging, BM25 of the hits. */
+ * turns on the same query, after all queries once, so that the pages of the store are mapped. "merging" is the whole
+ * search without its parts: exact scores, merging, BM25 of the hits. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -23,7 +24,7 @@
 #include <math.h>
 #include <time.h>
 
-enum { LENGTH = 128, EVERY = 16, TEXT = 20 * EVERY, CHUNK = 63, VOCAB = 1 << 16, SHARD_CHUNKS = 1 << 14, WARM = 2 };
+enum { LENGTH = 128, EVERY = 16, TEXT = 20 * EVERY, CHUNK = 63, VOCAB = 1 << 16, SHARD_CHUNKS = 1 << 14 };
 
 struct tokens {
     int32_t *ids;
@@ -157,8 +158,8 @@ static void run_part(struct bench *b, enum part part, const int32_t *ids, double
 static void run_queries(struct bench *b, const struct tokens *t, int queries) {
     const int dim = b->info.fingerprint.dim;
     const int64_t texts = (queries + TEXT / EVERY - 1) / (TEXT / EVERY);
-    for (int q = -WARM; q < queries; q++) {
-        const int64_t n = q < 0 ? 0 : q, step = TEXT / EVERY;
+    for (int q = -queries; q < queries; q++) {
+        const int64_t n = q < 0 ? q + queries : q, step = TEXT / EVERY;
         const int32_t *ids = t->ids + (t->n - LENGTH - TEXT) / texts * (n / step) + n % step * EVERY;
         double took[PARTS], used[PARTS];
         make_landmark(b->vector, b->rows, dim, ids + LENGTH - CHUNK, CHUNK);
