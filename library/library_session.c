@@ -1,45 +1,13 @@
 /* library_session.c -- running texts. */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "library/library_internal.h"
+#include "library/library_session_internal.h"
 #include "session/memory_folder.h"
-#include "session/memory_search.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOP_MAX = 64, REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, PREPARE_MAX = 256 };
-
-struct drt_session {
-    pthread_mutex_t lock; /* locked before the model's lock, which is locked before a store's */
-    struct drt_model *model;
-    struct drt_store *store;       /* NULL: none */
-    struct drt_searcher *searcher; /* the caller's; NULL: none */
-    struct engine engine;          /* that of the model, with the store */
-    struct generation *generation;
-    struct library_provenance *provenance; /* NULL: no retrieval */
-    struct memory_config memory_config;
-    struct memory_search *memory_search; /* NULL: no token memory of the corpus */
-    struct drt_progress caller;
-    struct progress progress;
-    bool memory, self, corpus, no_logprob, ready; /* ready false: drt_session_renew failed */
-    int continuation;
-    double seconds;
-    struct drt_alternative alternatives[TOP_MAX];
-    struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token: what the token memory gave it */
-};
-
-static void library_session_lock(struct drt_session *s) {
-    library_lock(&s->lock);
-    library_lock(&s->model->lock);
-    if (s->store) library_lock(&s->store->lock);
-}
-
-static void library_session_unlock(struct drt_session *s) {
-    if (s->store) library_unlock(&s->store->lock);
-    library_unlock(&s->model->lock);
-    library_unlock(&s->lock);
-}
+enum { REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20 };
 
 /* ---- set-up ------------------------------------------------------------------------------------------------- */
 
@@ -462,66 +430,6 @@ enum drt_status drt_session_next(struct drt_session *session, struct drt_token *
     LIBRARY_TRY(library_fill(out, &(struct drt_token){0}, sizeof token, "struct drt_token"));
     LIBRARY_TRY(library_next_locked(session, &token));
     return (enum drt_status)library_fill(out, &token, sizeof token, "struct drt_token");
-}
-
-static int library_compare_locks(const void *a, const void *b) {
-    const uintptr_t x = (uintptr_t) * (pthread_mutex_t *const *)a, y = (uintptr_t) * (pthread_mutex_t *const *)b;
-    return (x > y) - (x < y);
-}
-/* Locks are taken in the order of their addresses, so that two calls that need some of the same locks never wait
- * for each other. */
-static int library_lock_all(pthread_mutex_t **locks, int n) {
-    int kept = 0;
-    qsort(locks, (size_t)n, sizeof *locks, library_compare_locks);
-    for (int i = 0; i < n; i++)
-        if (kept == 0 || locks[i] != locks[kept - 1]) locks[kept++] = locks[i];
-    for (int i = 0; i < kept; i++)
-        library_lock(locks[i]);
-    return kept;
-}
-static void library_unlock_all(pthread_mutex_t **locks, int n) {
-    for (int i = 0; i < n; i++)
-        library_unlock(locks[i]);
-}
-
-/* Holds the stores' locks, too: on a GPU a chunk's end starts a search. */
-static enum status library_prepare(struct drt_session *const *sessions, int n, int *computed) {
-    struct generation *generations[PREPARE_MAX];
-    pthread_mutex_t *own[PREPARE_MAX], *stores[PREPARE_MAX];
-    int n_stores = 0;
-    for (int i = 0; i < n; i++) {
-        generations[i] = sessions[i]->generation;
-        own[i] = &sessions[i]->lock;
-        if (sessions[i]->store) stores[n_stores++] = &sessions[i]->store->lock;
-    }
-    const int n_own = library_lock_all(own, n);
-    library_lock(&sessions[0]->model->lock);
-    n_stores = library_lock_all(stores, n_stores);
-    const double start = clock_seconds();
-    enum status status = generation_batch(generations, n, computed);
-    const double each = (clock_seconds() - start) / n;
-    for (int i = 0; i < n; i++)
-        sessions[i]->seconds += each;
-    library_unlock_all(stores, n_stores);
-    library_unlock(&sessions[0]->model->lock);
-    library_unlock_all(own, n_own);
-    return status;
-}
-
-enum drt_status drt_session_prepare(struct drt_session *const *sessions, int n, int *computed) {
-    int done = 0;
-    LIBRARY_CHECK(n >= 0 && n <= PREPARE_MAX, "%s: n is %d, and must be 0 to %d", __func__, n, (int)PREPARE_MAX);
-    LIBRARY_CHECK(sessions || n == 0, "%s: sessions is NULL", __func__);
-    for (int i = 0; i < n; i++) {
-        LIBRARY_CHECK(sessions[i], "%s: sessions[%d] is NULL", __func__, i);
-        LIBRARY_CHECK(sessions[i]->model == sessions[0]->model, "%s: sessions[%d] has another model than sessions[0]",
-                      __func__, i);
-        for (int j = 0; j < i; j++)
-            LIBRARY_CHECK(sessions[i] != sessions[j], "%s: sessions[%d] is there twice", __func__, i);
-    }
-    if (n > 0) LIBRARY_TRY(library_prepare(sessions, n, &done));
-    if (computed) *computed = done;
-    return DRT_OK;
 }
 
 enum drt_status drt_session_generate(struct drt_session *session, drt_on_token *on_token, void *context,

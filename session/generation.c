@@ -50,7 +50,7 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     g->has_logits = g->broken = g->ended = g->speaking = false;
     g->failure[0] = '\0';
     g->pending = -1;
-    g->generated = 0;
+    g->generated = g->later_at = g->later_end = 0;
     return STATUS_OK;
 }
 
@@ -108,6 +108,7 @@ void generation_free(struct generation *g) {
     memory_free(g->nll);
     memory_free(g->unspoken);
     memory_free(g->ids);
+    memory_free(g->later);
     memory_free(g);
 }
 
@@ -197,9 +198,25 @@ static enum status generation_check(const struct generation *g) {
     return fail(STATUS_INVALID, "an earlier call on this text failed: reset it");
 }
 
+static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n);
+
+int64_t generation_later(const struct generation *g) {
+    return g->later_end - g->later_at;
+}
+
+enum status generation_feed_rest(struct generation *g) {
+    const int64_t n = generation_later(g);
+    if (n == 0) return STATUS_OK;
+    const int32_t *ids = g->later + g->later_at;
+    g->later_at = g->later_end;
+    g->has_logits = true;
+    return generation_feed_plain(g, ids, n);
+}
+
 static enum status generation_feed_pending(struct generation *g) {
     TRY(generation_commit(g));
     generation_undo_ahead(g);
+    TRY(generation_feed_rest(g));
     if (g->pending < 0) return STATUS_OK;
     const struct decoder_output out = {.logits = g->logits};
     if (g->picker)
@@ -235,9 +252,8 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
     return STATUS_OK;
 }
 
-enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
-                            const struct generation_scores *scores) {
-    const struct tokenizer *tokenizer = g->config.engine->model.tokenizer;
+/* What precedes the passes of ids that are fed. */
+static enum status generation_feed_begin(struct generation *g, const int32_t *ids, int64_t n) {
     TRY(generation_check(g));
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->config.engine->model.config.vocab_size)
@@ -246,8 +262,11 @@ enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
     TRY(generation_feed_pending(g));
     if (g->picker) picker_see(g->picker, ids, n);
     sampler_see(g->sampler, ids, n);
-    if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
-    g->has_logits = g->has_logits || n > 0;
+    return STATUS_OK;
+}
+
+static void generation_feed_end(struct generation *g, const int32_t *ids, int64_t n) {
+    const struct tokenizer *tokenizer = g->config.engine->model.tokenizer;
     g->ended = false;
     g->generated = 0;
     for (int64_t i = 0; i < n && !g->speaking; i++)
@@ -256,6 +275,26 @@ enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
     tokenizer_stream_start(&g->stream, true);
     g->stream.started = g->speaking;
     stop_text_reset(g->stop);
+}
+
+enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
+                            const struct generation_scores *scores) {
+    TRY(generation_feed_begin(g, ids, n));
+    if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
+    g->has_logits = g->has_logits || n > 0;
+    generation_feed_end(g, ids, n);
+    return STATUS_OK;
+}
+
+enum status generation_feed_later(struct generation *g, const int32_t *ids, int64_t n) {
+    if (!g->picker || g->memory || n == 0) return generation_feed(g, ids, n, NULL);
+    TRY(generation_feed_begin(g, ids, n));
+    TRY(memory_grow(&g->later, &g->later_capacity, (size_t)n));
+    memcpy(g->later, ids, (size_t)n * sizeof *ids);
+    g->later_at = 0;
+    g->later_end = n;
+    g->has_logits = false;
+    generation_feed_end(g, ids, n);
     return STATUS_OK;
 }
 
@@ -355,7 +394,7 @@ enum status generation_stop(struct generation *g, const char **text, size_t *byt
 int64_t generation_tokens(const struct generation *g) {
     if (!g->state) return 0; /* a generation_renew failed */
     const bool ahead = g->picker && picker_queued(g->picker) > 1;
-    return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed);
+    return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed) + generation_later(g);
 }
 
 struct decoder_state *generation_state(struct generation *g) {

@@ -51,6 +51,10 @@ struct generation_scores {
  * can only be reset or freed. */
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores);
+/* As generation_feed without scores, but where a device picks the ids are only noted: each generation_batch feeds one,
+ * in the pass of the others' ids, and the first call that needs the text feeds those that are left. */
+enum status generation_feed_later(struct generation *g, const int32_t *ids, int64_t n);
+int64_t generation_later(const struct generation *g);     /* how many are left */
 /* The ids of a prompt, where special tokens are recognised; of an empty one at the start of a text the model's eos_id.
  * *ids is owned by the generation until its next call. STATUS_INVALID: the model has none. */
 enum status generation_encode(struct generation *g, const int32_t **ids, int64_t *n, const char *text, size_t bytes);

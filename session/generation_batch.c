@@ -111,6 +111,7 @@ static enum status generation_run_ahead(struct generation *g) {
 /* Makes one pick queued, of the id that follows the text. */
 static enum status generation_begin_pick(struct generation *g) {
     TRY(generation_commit(g));
+    TRY(generation_feed_rest(g));
     if (picker_queued(g->picker) > 0) return STATUS_OK;
     g->alone = g->pending >= 0;
     if (g->pending >= 0) {
@@ -180,6 +181,7 @@ static bool generation_batch_takes(const struct generation *g) {
     if (g->broken || g->ended) return false;
     if (g->fed) return true;
     if (g->memory) return false;
+    if (generation_later(g) > 0) return decoder_batch_takes(g->state);
     return generation_batch_begins(g) || (g->pending >= 0 && decoder_batch_takes(g->state));
 }
 
@@ -234,8 +236,15 @@ static void generation_round_picks(void *context, struct device *dev) {
     struct pick_row rows[DECODER_BATCH_MAX];
     int n = 0;
     for (int i = 0; i < round->n; i++)
-        if (!decoder_state_spent(round->g[i]->state)) rows[n++] = generation_pick_row(round->g[i], round->g[i]->latest);
+        if (!decoder_state_spent(round->g[i]->state) && generation_later(round->g[i]) <= 1)
+            rows[n++] = generation_pick_row(round->g[i], round->g[i]->latest);
     if (n > 0) dev->ops->pick->rows(dev, rows, n, round->g[0]->config.engine->model.config.vocab_size);
+}
+
+/* The id that the next pass feeds. */
+static struct decode_step_id generation_round_id(const struct generation *g, bool ahead) {
+    if (generation_later(g) > 0) return (struct decode_step_id){.id = g->later[g->later_at]};
+    return ahead ? (struct decode_step_id){.picked = picker_id(g->picker)} : (struct decode_step_id){.id = g->pending};
 }
 
 /* A pass over the round's texts; ahead: of ids that their queued picks give. */
@@ -246,8 +255,7 @@ static enum status generation_round_pass(struct generation_round *round, bool ah
     for (int i = 0; i < round->n; i++) {
         struct generation *g = round->g[i];
         states[i] = g->state;
-        ids[i] =
-            ahead ? (struct decode_step_id){.picked = picker_id(g->picker)} : (struct decode_step_id){.id = g->pending};
+        ids[i] = generation_round_id(g, ahead);
         logits[i] = generation_turn(g);
     }
     const struct decoder_ahead_batch batch = {.states = states,
@@ -259,10 +267,19 @@ static enum status generation_round_pass(struct generation_round *round, bool ah
     return decoder_ahead_forward(&batch);
 }
 
-/* After a pass that could not be queued: the buffers as before. */
-static void generation_turn_back(const struct generation_round *round) {
-    for (int i = 0; i < round->n; i++)
-        if (picker_queued(round->g[i]->picker) < 2) (void)generation_turn(round->g[i]);
+/* What follows the pass ahead of one generation that had `tokens`: where it was not queued, the buffers are as before.
+ * Counts an id that was left for later. */
+static void generation_round_end(struct generation *g, int64_t tokens, int *computed) {
+    if (decoder_state_tokens(g->state) == tokens) {
+        (void)generation_turn(g);
+        return;
+    }
+    if (generation_later(g) == 0) return;
+    const int32_t id = g->later[g->later_at++];
+    g->has_logits = generation_later(g) == 0;
+    ++*computed;
+    const enum status status = g->config.fed ? g->config.fed(g->config.context, &id, 1, true) : STATUS_OK;
+    if (status != STATUS_OK) (void)generation_batch_fail(g, status);
 }
 
 /* Feeds the pending ids of the round. */
@@ -282,21 +299,32 @@ static enum status generation_round_feed(struct generation_round *round, int *co
 
 /* Queues the next pass for all of the round that continue. A retrieval that is due comes first: the GPU then computes
  * the next pass while this process writes the texts of this one. */
-static enum status generation_round_ahead(struct generation *const *gs, int n) {
+static enum status generation_round_ahead(struct generation *const *gs, int n, int *computed) {
     struct generation_round round = {.n = 0};
+    int64_t tokens[DECODER_BATCH_MAX];
+    bool paced = false;
     for (int i = 0; i < n; i++) {
-        if (gs[i]->broken || picker_queued(gs[i]->picker) != 1) continue;
-        if (!generation_may_run_ahead(gs[i])) continue;
+        const bool later = generation_later(gs[i]) > 0;
+        if (gs[i]->broken || (!later && picker_queued(gs[i]->picker) != 1)) continue;
+        if (!later && !generation_may_run_ahead(gs[i])) continue;
         const enum status settled = decoder_ahead_settle(gs[i]->state);
         if (settled != STATUS_OK) {
             (void)generation_batch_fail(gs[i], settled);
             continue;
         }
-        if (!decoder_ahead_takes(gs[i]->state, false)) return STATUS_OK;
+        if (later && !decoder_batch_takes(gs[i]->state)) continue;
+        if (!later && !decoder_ahead_takes(gs[i]->state, false)) return STATUS_OK;
+        paced = paced || !later;
+        tokens[round.n] = decoder_state_tokens(gs[i]->state);
         round.g[round.n++] = gs[i];
     }
-    enum status status = round.n > 0 ? generation_round_pass(&round, true) : STATUS_OK;
-    if (status != STATUS_OK) generation_turn_back(&round);
+    if (round.n == 0) return STATUS_OK;
+    /* The caller has waited for the pick before a text's last one, so few passes are queued. Nothing waits for passes
+     * that only read prompts. */
+    if (!paced) TRY(device_sync(gs[0]->config.engine->device));
+    enum status status = generation_round_pass(&round, true);
+    for (int i = 0; i < round.n; i++)
+        generation_round_end(round.g[i], tokens[i], computed);
     return status;
 }
 
@@ -316,7 +344,7 @@ static enum status generation_batch_there(struct generation *const *gs, int n, i
     generation_batch_begin(gs, n);
     for (int i = 0; i < n; i++) {
         gs[i]->alone = false;
-        if (generation_batch_begins(gs[i])) continue;
+        if (generation_batch_begins(gs[i]) || generation_later(gs[i]) > 0) continue;
         if (!gs[i]->fed) {
             round.g[round.n++] = gs[i];
             continue;
@@ -328,7 +356,7 @@ static enum status generation_batch_there(struct generation *const *gs, int n, i
             (void)generation_batch_fail(gs[i], status);
     }
     if (round.n > 0) TRY(generation_round_feed(&round, computed));
-    return generation_round_ahead(gs, n);
+    return generation_round_ahead(gs, n, computed);
 }
 
 /* Those that it takes, where the device picks or where this process does, as many at a time as a pass has. */

@@ -36,6 +36,7 @@ struct generation {
     struct picker *picker;               /* NULL: this process picks */
     float *there[GENERATION_BUFFERS], *latest; int now;   /* latest: there[now], or of the token memory */
     bool fed;                            /* the pending id is in the text already, and a pick follows it */
+    int32_t *later; size_t later_capacity; int64_t later_at, later_end; /* of generation_feed_later: [later_at, _end) */
     bool alone;                          /* the last pass was of this text alone: it may run ahead */
     enum status failed; char failure[1024]; /* why a batch broke it; "": none did */
 };
@@ -49,6 +50,8 @@ enum status generation_ready(struct generation *g);
 void generation_token_scores(struct generation *g, struct generation_token *out);
 /* generation_batch.c. _create: after the sampler; picker stays NULL where this process picks. */
 enum status generation_picks_create(struct generation *g, const struct sampler_config *sampler);
+/* Feeds the ids that are left for later. */
+enum status generation_feed_rest(struct generation *g);
 /* As generation_pass, with logits left on the device; pick: queues the next id's. */
 enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
 /* The pending id is not pending, if its pass was queued ahead. */

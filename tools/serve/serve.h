@@ -87,6 +87,7 @@ struct serve {
     char key[NETWORK_KEY_MAX];             /* "": none */
     enum retrieval_source source;        /* of requests that do not name one */
     double started;                      /* clock_seconds */
+    int64_t active;                      /* completions at work; of the computing thread */
     atomic_bool stopping;                /* new work is refused */
     atomic_bool cancel;                  /* all jobs end at their next step */
 };

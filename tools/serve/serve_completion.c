@@ -17,6 +17,8 @@
 enum {
     UNSENT_MAX = 256 * 1024,       /* bytes of a stream that wait for a slow client before its session pauses */
     ANSWER_MAX = 64 * 1024 * 1024, /* bytes of an answer that is not a stream, checked before its next choice */
+    LATER_MAX = 48,                /* ids of a prompt that batches read, beside at least this many sessions: */
+    LATER_SESSIONS = 8,
 };
 
 /* Of the prompt that was computed last. */
@@ -46,6 +48,8 @@ struct completion {
     int64_t created;
     char id[32];
     bool first_token, prepared; /* prepared: a batch computed the next token */
+    bool reading;
+    int64_t left; /* batches read the prompt; ids that were left after the last one */
 };
 
 void completion_free(struct completion *c) {
@@ -313,6 +317,30 @@ static enum status completion_echo(struct serve *serve, const struct job *job, s
     return STATUS_OK;
 }
 
+/* Whether batches read the prompt, an id in each pass: on a GPU, a short prompt beside many other sessions. A prompt's
+ * own passes take as long as a batch's, whatever its length; as a row of a batch an id takes the batch's time divided
+ * by its sessions. */
+static bool completion_reads_later(const struct serve *serve, const struct job *job, const struct completion *c) {
+    const int64_t n = (int64_t)job->n_prompt_ids[c->prompt], most = serve->active + serve->active / 2;
+    if (strcmp(serve->model.info.device, "cuda") != 0 || serve->options.batch == 1 || serve->options.same_answers)
+        return false;
+    if (c->memory || (job->completion.echo && job->completion.logprobs >= 0)) return false;
+    return serve->active >= LATER_SESSIONS && n <= (most < LATER_MAX ? most : LATER_MAX);
+}
+
+/* Whether batches are to read more of the prompt, or have just read its end: its first id is picked in the next round,
+ * in which a pass follows it. Without a batch that read from it, its session reads the rest. */
+static bool completion_reads(struct completion *c) {
+    const int64_t before = c->left;
+    const bool prepared = c->prepared;
+    if (!c->reading) return false;
+    c->prepared = false;
+    c->reading =
+        before > 0 && prepared && drt_session_feed_later(c->session, NULL, 0, &c->left) == DRT_OK && c->left < before;
+    if (!c->reading) c->prepared = prepared;
+    return c->reading;
+}
+
 /* Feeds at most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
 static enum status completion_feed(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
@@ -322,8 +350,12 @@ static enum status completion_feed(struct serve *serve, struct job *job, struct 
     size_t n = (size_t)serve->options.prefill_chunks * (size_t)serve->model.info.chunk;
     struct drt_scores *scores = NULL;
     if (n > all - c->fed) n = all - c->fed;
-    TRY(serve_status(
-        drt_session_feed_ids(c->session, ids, (int64_t)n, scored ? &scores : NULL, scored ? r->logprobs : 0)));
+    c->reading = c->fed == 0 && n == all && completion_reads_later(serve, job, c);
+    if (c->reading)
+        TRY(serve_status(drt_session_feed_later(c->session, ids, (int64_t)n, &c->left)));
+    else
+        TRY(serve_status(
+            drt_session_feed_ids(c->session, ids, (int64_t)n, scored ? &scores : NULL, scored ? r->logprobs : 0)));
     enum status status = STATUS_OK;
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; scored && status == STATUS_OK && i < n; i++)
@@ -377,6 +409,7 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
     }
     struct completion *c = job->work;
     double start = clock_seconds();
+    if (c->begun && completion_reads(c)) return STATUS_OK;
     if (!c->begun) {
         if (c->prompt > 0) TRY(serve_status(drt_session_reset(c->session, job->completion.seed)));
         pthread_mutex_lock(&c->lock);

@@ -166,6 +166,7 @@ static void *queue_thread(void *context) {
         while (lookups.n < LOOKUPS && q->lookups.first)
             job_list_add(&lookups, job_list_take(&q->lookups));
         q->running = q->n_active + lookups.n;
+        q->serve->active = q->n_active;
         pthread_mutex_unlock(&q->lock);
         for (struct job *job; (job = job_list_take(&gone));) {
             (void)completion_step(q->serve, job); /* ends the job, which is cancelled or late */

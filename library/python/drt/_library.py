@@ -185,6 +185,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "drt_session_reset": (address, u64),
     "drt_session_feed": (address, text, size_t, address, c.c_int),
     "drt_session_feed_ids": (address, address, i64, address, c.c_int),
+    "drt_session_feed_later": (address, address, i64, address),
     "drt_session_logprobs": (address, address),
     "drt_session_next": (address, address),
     "drt_session_prepare": (address, c.c_int, address),

@@ -151,6 +151,21 @@ static void renewed(void) {
     drt_session_close(s);
 }
 
+/* On a CPU the ids are fed at once. */
+static void fed_later(void) {
+    struct drt_session *s = NULL;
+    int64_t left = -1;
+    CALL_OK(drt_session_open(&s, w.model, NULL));
+    CALL_OK(drt_session_feed_later(s, (const int32_t[]){5, 6, 7}, 3, &left));
+    CHECK(left == 0 && drt_session_tokens(s) == 3);
+    CALL_OK(drt_session_feed_later(s, NULL, 0, NULL));
+    CALL_FAILS(drt_session_feed_later(s, NULL, 1, &left), DRT_INVALID, "ids is NULL");
+    CALL_FAILS(drt_session_feed_later(s, (const int32_t[]){5}, -1, &left), DRT_INVALID, "n is -1");
+    CALL_FAILS(drt_session_feed_later(s, (const int32_t[]){100000}, 1, &left), DRT_INVALID, "vocab_size");
+    CALL_FAILS(drt_session_feed_later(NULL, NULL, 0, &left), DRT_INVALID, "session is NULL");
+    drt_session_close(s);
+}
+
 static void misused(void) {
     struct drt_session *s[2] = {begin(1), begin(2)}, *other = NULL;
     struct drt_model *shared = NULL;
@@ -203,6 +218,7 @@ int main(int argc, char **argv) {
     while (n_idle > 0)
         drt_session_close(idle[--n_idle]);
     misused();
+    fed_later();
     library_world_close(&w);
     return test_done();
 }

@@ -85,6 +85,43 @@ static void joins(void) {
         generation_free(g[t]);
 }
 
+/* Prompts that batches read, one id in each: the passes of a running text, and none of their own. */
+static void later(void) {
+    struct generation *g[3];
+    struct generation_token token, expected;
+    int computed;
+    for (int t = 0; t < 3; t++)
+        g[t] = make(&samplers[t], false, 0, -1, true);
+    CHECK_OK(generation_feed(g[0], ids, 20, NULL));
+    CHECK_OK(generation_batch(g, 1, &computed));
+    CHECK_OK(generation_next(g[0], &token));
+    for (int t = 1; t < 3; t++) {
+        CHECK_OK(generation_feed_later(g[t], ids, 10 * t));
+        CHECK(generation_later(g[t]) == 10 * t && generation_tokens(g[t]) == 10 * t && !generation_has_next(g[t]));
+    }
+    const int64_t passes = plain_passes, steps = plain_steps;
+    for (int round = 0; round < 25; round++) {
+        CHECK_OK(generation_batch(g, 3, &computed));
+        CHECK_EQ(computed, round < 10 ? 3 : round == 10 ? 2 : round < 20 ? 3 : round == 20 ? 2 : 3);
+        CHECK_OK(generation_next(g[0], &token));
+        for (int t = 1; t < 3; t++) {
+            CHECK_EQ(generation_later(g[t]), round < 10 * t ? 10 * t - round - 1 : 0);
+            CHECK_EQ(generation_has_next(g[t]), round + 1 >= 10 * t);
+            if (round < 10 * t) continue;
+            CHECK_OK(generation_next(g[t], &token));
+            if (round > 10 * t) continue;
+            struct generation *alone = make(&samplers[t], false, 0, -1, true);
+            CHECK_OK(generation_feed(alone, ids, 10 * t, NULL));
+            CHECK_OK(generation_next(alone, &expected));
+            CHECK(token.id == expected.id && token.position == expected.position);
+            generation_free(alone);
+        }
+    }
+    CHECK(plain_passes - passes == 25 && plain_steps == steps);
+    for (int t = 0; t < 3; t++)
+        generation_free(g[t]);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     for (int base = 1; base >= 0; base--) {
@@ -92,6 +129,7 @@ int main(int argc, char **argv) {
         check_model(base);
         if (base) counts();
         if (base) joins();
+        if (base) later();
         engine.device->shares_memory = true; /* as when its weights were opened */
         engine_close(&engine);
     }

@@ -1,7 +1,8 @@
 /* test_serve_picks.c -- drt-serve's threads as on a GPU, without one: a CPU device that acts as if its memory were its
  * own, with the decoding kernels as plain loops. Sessions are warmed, used again and batched with a pass queued ahead;
- * first ids join a batch. Under load each answer is that of the idle server: streams and whole answers, greedy and
- * sampled, of any length, with stop strings, several prompts, own past, clients that leave. */
+ * first ids join a batch, and batches read short prompts. Under load each answer is that of the idle server: streams
+ * and whole answers, greedy and sampled, of any length, with stop strings, several prompts, own past, clients that
+ * leave. */
 #include "base/clock.h"
 #include "library/library_internal.h"
 #include "tests/model_fixture.h"
@@ -52,8 +53,8 @@ static struct serve *start(void) {
                                             .dtype = "f32",
                                             .retrieval = "none",
                                             .threads = 2,
-                                            .sessions = 6,
-                                            .batch = 5,
+                                            .sessions = 12,
+                                            .batch = 9,
                                             .queue = REQUESTS,
                                             .prefill_chunks = 1,
                                             .request_seconds = 200,
