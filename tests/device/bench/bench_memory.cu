@@ -120,9 +120,10 @@ static void decode(memory_shape s) {
     drop();
 }
 
-/* The mixture of one id: k slots and an own past, of a vocabulary. */
-static void next_token(int64_t d, int64_t vocab, int k, int limit) {
-    char name[96];
+/* The mixture of one id: k slots and an own past, of a vocabulary. raw_d: of a state that is projected; 0: it is not.
+ * idle: the memories are read by so many multiprocessors, as during a decode step that has just ended; 0: by all. */
+static void next_token(int64_t d, int64_t raw_d, int64_t vocab, int k, int limit, int idle) {
+    char name[160];
     memory_bench b = make({1, d, 1, k, 2048, limit + 1, limit});
     struct next_token_task t = {};
     struct memory_gate gate = {};
@@ -131,7 +132,8 @@ static void next_token(int64_t d, int64_t vocab, int k, int limit) {
     void *gate_there = take(sizeof gate);
     device_upload(dev, gate_there, &gate, sizeof gate);
     t.gate = (const struct memory_gate *)gate_there, t.logits = floats(vocab, 1.0f), t.vocab = vocab;
-    t.state = b.states;
+    t.state = raw_d ? matrix(DTYPE_BF16, 1, raw_d, 1.0f) : b.states;
+    if (raw_d) t.projection = matrix(DTYPE_BF16, d, raw_d, 1.0f / sqrtf((float)raw_d));
     t.side[0].memory.past = b.memory.past, t.side[1].memory.slots = b.memory.slots;
     t.side[0].marks = {(float)limit, 0, 0, 0}, t.side[1].marks = {(float)k, 3, 1, 2};
     for (int i = 0; i < MEMORY_SIDES; i++) {
@@ -145,10 +147,13 @@ static void next_token(int64_t d, int64_t vocab, int k, int limit) {
     logit_share *shares_there = (logit_share *)take(shares.size() * sizeof(logit_share));
     device_upload(dev, shares_there, shares.data(), shares.size() * sizeof(logit_share));
     t.step.shares = shares_there, t.step.n_shares = SHARES;
+    uint32_t *counts = (uint32_t *)take(sizeof(uint32_t));
+    device_clear(dev, counts, sizeof *counts);
+    if (idle) t.step.ready = t.step.done = counts, t.step.idle = idle;
     float *log_p = (float *)take((size_t)vocab * sizeof(float));
     double *g = (double *)take((1 + MEMORY_SIDES) * sizeof(double));
-    snprintf(name, sizeof name, "next_token.mix %d slots of %d, own past of %d, d %lld, %lld ids", k, SPAN, limit,
-             (long long)d, (long long)vocab);
+    snprintf(name, sizeof name, "next_token.mix %d slots of %d, own past of %d, d %lld%s, %lld ids%s", k, SPAN, limit,
+             (long long)d, raw_d ? " projected" : "", (long long)vocab, idle ? ", read by few" : "");
     report(name, b.bytes + 40.0 * (double)vocab, 0, [&] { dev->ops->next_token->mix(dev, log_p, g, &t); });
     drop();
 }
@@ -172,9 +177,12 @@ int main(int argc, char **argv) {
         decode({1, d, 1, 64, 2048, 2049, 2048});
     }
     for (int k : {8, 64, 256}) {
-        next_token(384, 16384, k, 2048);
-        next_token(768, 50265, k, 2048);
-        if (short_run) break;
+        next_token(384, 0, 16384, k, 2048, 0);
+        next_token(768, 0, 50265, k, 2048, 0);
+        for (int idle : {0, 12}) {
+            next_token(64, 768, 50265, k, 2048, idle);
+            next_token(128, 768, 50265, k, 2048, idle);
+        }
     }
     must(device_sync(dev));
     device_close(dev);
