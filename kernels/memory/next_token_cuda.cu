@@ -124,7 +124,7 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
         c.done = task->step.variant & 1 ? NULL : task->step.done, c.done_at = task->step.done_at;
-        c.prefetch = !(task->step.variant & 2), c.keep = !(task->step.variant & 16);
+        c.prefetch = !(task->step.variant & 2);
         launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, shared, c);
     } else { /* cooperative: blocks wait for each other */
         void *arguments[] = {&c};

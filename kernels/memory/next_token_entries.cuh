@@ -46,7 +46,6 @@ template <typename T> struct read_block {
     float *distance;
     int *token, *row;
     unsigned char *stages; /* of this warp */
-    uint64_t policy;       /* of keys in the L2 cache */
 };
 static __host__ __device__ __forceinline__ size_t read_stage_bytes(int d, size_t number) {
     return (size_t)READ_TILE * d * number;
@@ -131,17 +130,8 @@ static __device__ __forceinline__ const T *read_key(const next_call<T> &c, const
 
 /* ---- copies of keys ---- */
 
-/* Keys stay in the L2 cache from one id to the next, although the step reads all weights through it in between. */
-static __device__ __forceinline__ uint64_t read_policy(bool keep) {
-    uint64_t policy;
-    if (keep) asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    else asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-static __device__ __forceinline__ void read_copy16(void *to, const void *from, uint64_t policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "l"(policy)
-                 : "memory");
+static __device__ __forceinline__ void read_copy16(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 /* Waits until at most stages - 1 of the newest groups of copies are incomplete. */
 static __device__ __forceinline__ void read_wait_copies(int stages) {
@@ -161,21 +151,20 @@ static __device__ __forceinline__ void read_copy(const next_call<T> &c, const re
     unsigned char *to = b.stages + stage * read_stage_bytes(c.d, sizeof(T)) + lane * 16;
     const unsigned char *from = (const unsigned char *)key + lane % 4 * 16;
     for (int j = 0; key && j < c.d / READ_STRIP; j++)
-        read_copy16(to + j * 512, from + j * 64, b.policy);
+        read_copy16(to + j * 512, from + j * 64);
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 /* Copies bytes (a multiple of 16) into the L2 cache. */
-static __device__ __forceinline__ void read_prefetch(const void *from, unsigned bytes, uint64_t policy) {
+static __device__ __forceinline__ void read_prefetch(const void *from, unsigned bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(from), "r"(bytes), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
 }
 /* The keys of rounds from `first` on. */
 template <typename T>
 static __device__ __forceinline__ void read_prefetch_keys(const next_call<T> &c, const read_block<T> &b, int first) {
     for (int entry = first * READ_ROUND + (int)threadIdx.x; entry < c.entries; entry += READ_THREADS)
-        if (const T *key = read_key(c, b, entry)) read_prefetch(key, (unsigned)(c.d * sizeof(T)), b.policy);
+        if (const T *key = read_key(c, b, entry)) read_prefetch(key, (unsigned)(c.d * sizeof(T)));
 }
 
 /* ---- products ---- */
@@ -269,12 +258,12 @@ template <typename T> struct read_projection {
     __device__ __forceinline__ const T *from(const next_call<T> &c, int tile) const {
         return c.projection + ((int64_t)tile * READ_TILE + threadIdx.x % 32 / 4) * c.state_d + threadIdx.x % 4 * 8;
     }
-    __device__ __forceinline__ void prefetch(const next_call<T> &c, uint64_t policy) {
+    __device__ __forceinline__ void prefetch(const next_call<T> &c) {
         const int warp = threadIdx.x / 32;
         if (!c.projection) return;
         for (int row = (int)(threadIdx.x * gridDim.x + blockIdx.x); c.project_tiles && row < c.d;
              row += (int)(READ_THREADS * gridDim.x))
-            read_prefetch(c.projection + (int64_t)row * c.state_d, (unsigned)(c.state_d * sizeof(T)), policy);
+            read_prefetch(c.projection + (int64_t)row * c.state_d, (unsigned)(c.state_d * sizeof(T)));
         if (!c.project_tiles || warp * READ_TILE >= c.d) return;
 #pragma unroll
         for (int i = 0; i < READ_BATCH; i++)

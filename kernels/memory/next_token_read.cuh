@@ -253,7 +253,7 @@ static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_
     for (int i = 0; i < c.stages; i++)
         read_copy(c, b, i, i);
     if (c.tiles && c.prefetch) read_prefetch_keys(c, b, c.stages);
-    projection.prefetch(c, b.policy);
+    projection.prefetch(c);
     for (int i = threadIdx.x; i < (int)(sizeof *b.gate / sizeof(double)); i += READ_THREADS)
         ((double *)b.gate)[i] = ((const double *)c.gate)[i];
     for (int i = 0; i < MEMORY_SIDES; i++) {
@@ -277,8 +277,7 @@ static __global__ void __launch_bounds__(READ_THREADS, 1) next_read_kernel(const
                              (float *)(memory + at.distance),
                              (int *)(memory + at.token),
                              (int *)(memory + at.row),
-                             memory + at.stages + threadIdx.x / 32 * c.stages * read_stage_bytes(c.d, sizeof(T)),
-                             read_policy(c.keep)};
+                             memory + at.stages + threadIdx.x / 32 * c.stages * read_stage_bytes(c.d, sizeof(T))};
     read_projection<T> projection;
     launch_next();
     read_prepare(c, s, b, projection);
