@@ -10,7 +10,7 @@
 #include "decoder/decoder.h"
 #include "store/keys/store_keys.h"
 
-enum { KEY_WINDOW = 8, KEY_STEP = 4 /* the default */ };
+enum { KEY_WINDOW = 8, KEY_STEP = 6 /* the default */ };
 struct key_windows_config {
     struct device *device;
     struct decoder *decoder;

@@ -49,9 +49,9 @@ static void check_dtable(const float *twin, const double *ref, const struct inpu
     for (int64_t r = 0; r < n; r++) {
         double top = -INFINITY, sum = 0.0, scale = in->scale * (in->weight ? in->weight[r] : 1.0);
         if (in->targets[r] < 0) continue;
-        ref_scores(p, in->x + r * d, in->table, 1, words, d);
+        ref_scores(p, in->x + r * d, in->table, 1, words, d); /* logits divided by the root of d */
         for (int64_t v = 0; v < words; v++)
-            top = fmax(top, p[v]);
+            p[v] *= sqrt((double)d), top = fmax(top, p[v]);
         for (int64_t v = 0; v < words; v++)
             sum += exp(p[v] - top);
         for (int64_t v = 0; v < words; v++) {
