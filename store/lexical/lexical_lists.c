@@ -111,11 +111,13 @@ enum { ROW_BITS = 12 };
 struct cache_row {
     const struct lexical_segment *segment; /* NULL: free */
     uint64_t key;
+    int64_t plan; /* number of the last plan that has it */
     struct lexical_list list;
 };
 struct lexical_cache {
     struct cache_row rows[1 << ROW_BITS];
-    float kth, pair_weight; /* kth: score of the k-th hit; 0: there was none */
+    int64_t plan, keys, shared; /* number of the last plan, of its keys, and of those that the plan before had, too */
+    float kth, pair_weight;     /* kth: score of the k-th hit; 0: there was none */
     int k;
     bool counted;
 };
@@ -128,23 +130,34 @@ void lexical_cache_free(struct lexical_cache *c) {
     memory_free(c);
 }
 
+void lexical_cache_begin(struct lexical_cache *c) {
+    if (!c) return;
+    c->plan++;
+    c->keys = c->shared = 0;
+}
+
 enum status lexical_cache_find(struct lexical_cache *c, const struct lexical_segment *s, struct lexical_list *out,
                                uint64_t key) {
     if (!c) return lexical_segment_find(s, out, key);
     const uint64_t mixed = (key ^ s->frame.first_chunk << 40) * 0x9E3779B97F4A7C15u;
     struct cache_row *row = &c->rows[mixed >> (64 - ROW_BITS)];
+    c->keys++;
     if (row->segment != s || row->key != key) {
         row->segment = NULL;
         TRY(lexical_segment_find(s, &row->list, key));
         row->segment = s;
         row->key = key;
+    } else {
+        c->shared += row->plan == c->plan - 1;
     }
+    row->plan = c->plan;
     *out = row->list;
     return STATUS_OK;
 }
 
 float lexical_cache_kth(const struct lexical_cache *c, const struct lexical_search *how) {
-    return c && c->k == how->k && c->pair_weight == how->pair_weight && c->counted == how->counted ? c->kth : 0;
+    const bool alike = c && c->k == how->k && c->pair_weight == how->pair_weight && c->counted == how->counted;
+    return alike && c->shared * 5 >= c->keys * 3 ? c->kth : 0; /* another text has other scores */
 }
 
 void lexical_cache_keep_kth(struct lexical_cache *c, const struct lexical_search *how, float kth) {

@@ -28,11 +28,13 @@ struct lexical_plan {
     float unit;                          /* of the weights */
     int sparse_most;                     /* the largest number of sparse lists in a segment */
 };
+/* Call it before the first lexical_cache_find of a plan; NULL is fine. */
+void lexical_cache_begin(struct lexical_cache *cache);
 /* lexical_segment_find, from the cache if it has the key. cache NULL: without one. */
 enum status lexical_cache_find(struct lexical_cache *cache, const struct lexical_segment *s, struct lexical_list *out,
                                uint64_t key);
-/* The score of the k-th hit of the last search with such parameters, 0 if there was none; and keeps it. cache NULL is
- * fine. */
+/* The score of the k-th hit of the last search with such parameters. 0: there was none, or the last plan shares less than
+ * three fifths of its keys with the one before. The second function keeps the score. cache NULL is fine. */
 float lexical_cache_kth(const struct lexical_cache *cache, const struct lexical_search *how);
 void lexical_cache_keep_kth(struct lexical_cache *cache, const struct lexical_search *how, float kth);
 /* Only pair_weight and counted of `how` are used. The sum of all weights of a plan fits in 31 bits. cache: NULL is
