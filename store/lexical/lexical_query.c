@@ -160,7 +160,7 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
     for (int64_t s = 0; s < x->n; s++)
         for (int i = 0; i < n; i++) {
             struct lexical_weighted *w = &p->lists[(size_t)(s + 1) * (size_t)n + (size_t)i];
-            *w = (struct lexical_weighted){.weight = {0}};
+            *w = (struct lexical_weighted){.key = keys[i].key};
             TRY(lexical_cache_find(cache, &x->segments[s], &w->list, keys[i].key));
             keys[i].chunks += w->list.n;
         }

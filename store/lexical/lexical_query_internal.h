@@ -11,6 +11,7 @@ struct lexical {
 
 struct lexical_weighted {
     struct lexical_list list;
+    uint64_t key;
     int32_t weight[LEXICAL_CODES + 1];   /* by code + 1; weight[0] is 0 */
 };
 /* The lists of one segment. Sparse lists are in descending order of their postings for each unit of their greatest
@@ -42,3 +43,17 @@ void lexical_cache_keep_kth(struct lexical_cache *cache, const struct lexical_se
 enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x, const struct lexical_query *q,
                               const struct lexical_search *how, struct lexical_cache *cache);
 void lexical_plan_free(struct lexical_plan *p);
+
+/* The sums of all sparse lists over all chunks, which a cache keeps, so that the next plan of a running text adds only
+ * its new lists and subtracts those that it no longer has. Of one segment: */
+struct lexical_changes {
+    int32_t *sums;                       /* of its chunks, in whole windows */
+    struct lexical_weighted *lists;      /* to add; weights below 0 subtract */
+    int n;
+};
+/* Sets *out [segments] to what makes the kept sums those of the plan. *fresh: they are not there yet, so the caller sets
+ * them to 0 first. *out is NULL if the plan has too little in common with the last one, if the index is too large, or if
+ * there is no memory. After all changes were applied the caller calls lexical_changes_end, or the sums are lost. */
+void lexical_changes_begin(struct lexical_cache *cache, struct lexical_changes **out, bool *fresh,
+                           const struct lexical *x, const struct lexical_plan *plan);
+void lexical_changes_end(struct lexical_cache *cache);
