@@ -250,7 +250,7 @@ static int64_t kept_compare(struct lexical_cache *c, int n_kept, int n, int64_t 
     return postings;
 }
 
-/* Places the sums of all segments. Returns false if they are too many. */
+/* Sets where the sums of each segment are. *fits is false if they are too many. */
 static enum status kept_sums(struct lexical_cache *c, bool *fits, const struct lexical *x) {
     int64_t chunks = 0;
     TRY(memory_grow(&c->changes, &c->changes_capacity, (size_t)x->n + 1));
