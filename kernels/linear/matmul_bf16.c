@@ -5,7 +5,8 @@
  * panels. It rounds its rows of x once, into scratch memory. The inner loop keeps 6 rows x 4 vectors of sums in
  * registers: in each step 4 loads of weights, 6 broadcasts of a pair of x and 24 products. A slice of a panel (256
  * inputs, 32 KiB) stays in the first-level cache for all rows; sums wait in scratch memory between slices, so every y
- * is one chain of products in order of `in`. Bound by arithmetic. Best measured: docs/kernels/linear.md.
+ * is one chain of products in order of `in`. Bound by arithmetic, with few rows also by reading weights. Best measured:
+ * docs/kernels/linear.md.
  *
  * The instructions are compiled under a target attribute: the rest of the program runs on any processor, and calls this
  * file only after bf16_open returned true. */
@@ -103,6 +104,7 @@ struct slice {
     const uint32_t *x, *w;
     int64_t stride, pairs;
     bool begin;
+    const uint32_t *end; /* of the weights of this task */
 };
 
 /* `rows` is a constant wherever this is inlined. */
@@ -110,11 +112,16 @@ BF16_INLINE void multiply(const struct slice *s, int64_t row, int rows) {
     __m512 sum[ROWS][VECTORS];
     const uint32_t *x = s->x + row * s->stride, *w = s->w;
     float *sums = s->sums + row * PANEL;
+    /* Each of the first blocks of rows loads a part of the next slice, which follows this one, into the second-level
+     * cache: passages of few rows are bound by reading weights. */
+    const uint32_t *ahead = s->w + (s->pairs + row / ROWS * s->pairs / VECTORS) * PANEL;
+    const int64_t lines = row < ROWS * VECTORS && ahead < s->end ? s->pairs : 0;
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECTORS; v++)
             sum[r][v] = s->begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + r * PANEL + v * LANES);
     for (int64_t i = 0; i < s->pairs; i++, w += PANEL) {
         __m512bh weight[VECTORS];
+        if (i < lines) __builtin_prefetch(ahead + i * LANES, 0, 2);
         for (int v = 0; v < VECTORS; v++)
             weight[v] = (__m512bh)_mm512_loadu_si512(w + v * LANES);
         for (int r = 0; r < rows; r++) {
@@ -187,6 +194,7 @@ static void bf16_block(const struct bf16_task *t, unsigned char *scratch, int64_
                 s.w = t->packed + (p * pairs + at / 2 + i) * PANEL;
                 s.pairs = bf16_min(SLICE, bf16_pairs(depth) - i);
                 s.begin = i == 0;
+                s.end = t->packed + end * pairs * PANEL;
                 multiply_rows(&s, rows);
             }
             int64_t cols = bf16_min(PANEL, t->y.cols - p * PANEL);

@@ -89,7 +89,9 @@ static inline int lexical_block_code(const struct lexical_block *b, int i) {
  * `base`. */
 size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks, const uint8_t *codes, int n,
                             uint32_t base);
-/* Returns false unless the bytes are exactly those of such a block over chunks base .. limit - 1. */
+/* Returns false unless the bytes are exactly those of such a block over chunks base .. limit - 1. LEXICAL_PAD bytes
+ * after them may be read, of any content: in a file these are other parts and the footer. */
+enum { LEXICAL_PAD = 64 };
 bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t bytes, int n, unsigned form,
                           uint32_t base, uint32_t limit);
 
@@ -97,7 +99,6 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
 enum lexical_vectors { LEXICAL_NARROW, LEXICAL_WIDE };
 enum lexical_vectors lexical_vectors_here(void);          /* the widest that this processor has */
 /* Writes the chunks of a block's n postings from its packed differences: base + the sum of the differences up to each
- * posting + its position. Reads lexical_packed_bytes(n, width) bytes and no more. WIDE is for whole blocks; others use
- * NARROW. */
+ * posting + its position. May read LEXICAL_PAD bytes after them. WIDE is for whole blocks; others use NARROW. */
 void lexical_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int n, int width, uint32_t base,
                     enum lexical_vectors vectors);

@@ -152,6 +152,7 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
 
 static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, struct key *keys, int n,
                               struct lexical_cache *cache) {
+    lexical_cache_begin(cache);
     /* [0, n): scratch of split_lists, then n for each segment */
     TRY(memory_allocate(&p->lists, (size_t)(x->n + 1) * (size_t)n));
     TRY(memory_allocate_zero(&p->segments, (size_t)x->n));
@@ -159,7 +160,7 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
     for (int64_t s = 0; s < x->n; s++)
         for (int i = 0; i < n; i++) {
             struct lexical_weighted *w = &p->lists[(size_t)(s + 1) * (size_t)n + (size_t)i];
-            *w = (struct lexical_weighted){.weight = {0}};
+            *w = (struct lexical_weighted){.key = keys[i].key};
             TRY(lexical_cache_find(cache, &x->segments[s], &w->list, keys[i].key));
             keys[i].chunks += w->list.n;
         }

@@ -51,6 +51,8 @@ struct search {
     struct store_dropped absent;
     int k;
     enum lexical_vectors vectors;
+    struct lexical_changes *changes; /* [segments]; NULL: sums are made in the workers' memory */
+    bool fresh;                      /* the sums that changes apply to are not there yet */
     struct worker *workers;
     atomic_int reach;     /* a score that at least k chunks have: smaller ones are not needed */
     int64_t found;        /* number of hits, at most k */
@@ -81,10 +83,10 @@ static void heap_offer(struct worker *w, int k, struct found f) {
 }
 
 /* Returns the k-th greatest sum of a window, or 1 if fewer are positive. */
-static int32_t kth_sum(struct worker *w, int k, int n) {
+static int32_t kth_sum(struct worker *w, const int32_t *sums, int k, int n) {
     int filled = 0;
     for (int c = 0; c < n; c++) {
-        int32_t sum = w->sums[c];
+        int32_t sum = sums[c];
         if (sum <= 0 || (filled == k && sum <= w->sample[0])) continue;
         int i = 0;
         if (filled < k) {
@@ -155,31 +157,63 @@ static void leave_out_absent(const struct search *s, struct worker *w, int64_t f
     }
 }
 
+/* Removes the same chunks from the selected ones: kept sums must not change. */
+static void selected_leave_out(const struct search *s, struct lexical_selected *selected, int64_t first) {
+    int kept = 0;
+    for (int i = 0; i < selected->n; i++) {
+        const int64_t chunk = first + selected->chunks[i];
+        const bool excluded = s->exclude && chunk >= s->exclude->begin && chunk < s->exclude->end;
+        selected->chunks[kept] = selected->chunks[i];
+        selected->sums[kept] = selected->sums[i];
+        kept += !excluded && store_dropped_there(s->absent, chunk);
+    }
+    selected->n = kept;
+}
+
+/* Sums the sparse lists from `left` on over a window. Returns NULL if a list is damaged. */
+static int32_t *sum_window(struct search *s, struct worker *w, int64_t segment, uint32_t begin, uint32_t end,
+                           int left) {
+    const struct lexical_lists *l = &s->plan->segments[segment];
+    const struct lexical_changes *changes = s->changes ? &s->changes[segment] : NULL;
+    const struct lexical_weighted *lists = changes ? changes->lists : l->sparse;
+    const int n = (int)(end - begin), n_lists = changes ? changes->n : l->n_sparse;
+    int32_t *sums = changes ? changes->sums + begin : w->sums;
+    bool good = true;
+    if (!changes || s->fresh) memset(sums, 0, (size_t)n * sizeof *sums);
+    for (int i = changes ? 0 : left; i < n_lists && good; i++)
+        good = lexical_window_add(sums, &w->cursors[i], &lists[i], begin, end);
+    if (!good) atomic_store(&s->damaged, segment + 1);
+    const int64_t first = s->x->segments[segment].frame.first_chunk + begin;
+    if (!changes && s->exclude) leave_out(w, first, n, s->exclude->begin, s->exclude->end);
+    if (!changes) leave_out_absent(s, w, first, n);
+    for (int c = n; c % LEXICAL_GROUP; c++)
+        sums[c] = LEXICAL_EXCLUDED;
+    return good ? sums : NULL;
+}
+
+/* Scores the chunks of a window with low <= sum < high. */
+static void score_sums(struct search *s, struct worker *w, int64_t segment, struct store_range window,
+                       const int32_t *sums, int left, int32_t low, int32_t high) {
+    lexical_window_select(&w->selected, sums, (int)(window.end - window.begin), low, high, s->vectors);
+    if (s->changes) selected_leave_out(s, &w->selected, s->x->segments[segment].frame.first_chunk + window.begin);
+    score_selected(s, w, segment, (uint32_t)window.begin, left);
+}
+
 static void search_window(struct search *s, struct worker *w, int64_t segment, uint32_t begin, uint32_t end) {
     const struct lexical_lists *l = &s->plan->segments[segment];
-    const int n = (int)(end - begin), left = lists_left(l, atomic_load_explicit(&s->reach, memory_order_relaxed));
-    memset(w->sums, 0, (size_t)n * sizeof *w->sums);
-    for (int i = left; i < l->n_sparse; i++)
-        if (!lexical_window_add(w->sums, &w->cursors[i], &l->sparse[i], begin, end)) {
-            atomic_store(&s->damaged, segment + 1);
-            return;
-        }
-    int64_t first = s->x->segments[segment].frame.first_chunk + begin;
-    if (s->exclude) leave_out(w, first, n, s->exclude->begin, s->exclude->end);
-    leave_out_absent(s, w, first, n);
-    for (int c = n; c % LEXICAL_GROUP; c++)
-        w->sums[c] = LEXICAL_EXCLUDED;
+    const struct store_range window = {begin, end};
     int32_t high = INT_MAX, reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
+    const int left = s->changes ? 0 : lists_left(l, reach);
+    const int32_t *sums = sum_window(s, w, segment, begin, end, left);
+    if (!sums) return;
+    reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     if (reach <= 1) { /* first the chunks with the greatest sums: the score that they reach excludes most others */
-        high = kth_sum(w, s->k, n);
-        lexical_window_select(&w->selected, w->sums, n, high, INT_MAX, s->vectors);
-        score_selected(s, w, segment, begin, left);
+        high = kth_sum(w, sums, s->k, (int)(end - begin));
+        score_sums(s, w, segment, window, sums, left, high, INT_MAX);
         reach = atomic_load_explicit(&s->reach, memory_order_relaxed);
     }
     const int32_t low = reach > l->most_before[left] ? reach - l->most_before[left] : 0;
-    if (low >= high) return;
-    lexical_window_select(&w->selected, w->sums, n, low, high, s->vectors);
-    score_selected(s, w, segment, begin, left);
+    if (low < high) score_sums(s, w, segment, window, sums, left, low, high);
 }
 
 /* ---- all windows ---- */
@@ -190,10 +224,11 @@ static int64_t windows_of(const struct lexical *x, int64_t segment) {
 
 /* Searches windows from .. to-1 of a segment. */
 static void search_segment(struct search *s, struct worker *w, int64_t segment, int64_t from, int64_t to) {
-    const struct lexical_lists *l = &s->plan->segments[segment];
+    const struct lexical_weighted *lists = s->changes ? s->changes[segment].lists : s->plan->segments[segment].sparse;
+    const int n = s->changes ? s->changes[segment].n : s->plan->segments[segment].n_sparse;
     const int64_t chunks = s->x->segments[segment].frame.chunks;
-    for (int i = 0; i < l->n_sparse && from < to; i++)
-        lexical_cursor_seek(&w->cursors[i], &l->sparse[i].list, (uint32_t)(from * LEXICAL_WINDOW));
+    for (int i = 0; i < n && from < to; i++)
+        lexical_cursor_seek(&w->cursors[i], &lists[i].list, (uint32_t)(from * LEXICAL_WINDOW));
     for (int64_t i = from; i < to && !atomic_load(&s->damaged); i++) {
         int64_t last = (i + 1) * LEXICAL_WINDOW < chunks ? (i + 1) * LEXICAL_WINDOW : chunks;
         search_window(s, w, segment, (uint32_t)(i * LEXICAL_WINDOW), (uint32_t)last);
@@ -275,7 +310,7 @@ static void drop_hits(struct search *s, struct threads *threads) {
 static void search_all(struct search *s, struct store_hit *hits, struct threads *threads, int64_t windows) {
     const int64_t groups = (windows + SAMPLED - 1) / SAMPLED, rank = SAMPLE_SPARE + SAMPLE_MORE * s->k / SAMPLED;
     int expected = s->reach;
-    if (expected <= 1 && windows >= SAMPLED_MIN && rank <= s->k) {
+    if (expected <= 1 && !s->changes && windows >= SAMPLED_MIN && rank <= s->k) {
         search_windows(s, hits, threads, groups, sample_body);
         const double score = s->found >= rank ? (double)hits[rank - 1].score / (double)s->plan->unit : 1;
         keep_hits(s, threads);
@@ -287,6 +322,9 @@ static void search_all(struct search *s, struct store_hit *hits, struct threads 
     }
     if (s->kth >= expected || expected <= 1 || s->damaged) return;
     drop_hits(s, threads);
+    s->fresh = false;
+    for (int64_t i = 0; s->changes && i < s->x->n; i++)
+        s->changes[i].n = 0;
     search_windows(s, hits, threads, windows, search_body);
 }
 
@@ -296,6 +334,8 @@ static enum status search_planned(struct search *s, struct store_hit *hits, stru
         windows += windows_of(s->x, i);
     if (windows <= 1) threads = NULL;
     size_t count = (size_t)threads_count(threads), k = (size_t)s->k, lists = (size_t)s->plan->sparse_most;
+    for (int64_t i = 0; s->changes && i < s->x->n; i++)
+        lists = (size_t)s->changes[i].n > lists ? (size_t)s->changes[i].n : lists;
     enum { SELECTED = LEXICAL_WINDOW + LEXICAL_GROUP };
     int32_t *sums = NULL, *selected = NULL, *sample = NULL;
     uint32_t *chunks = NULL;
@@ -340,9 +380,11 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                        .k = how->k,
                        .vectors = lexical_vectors_here(),
                        .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
+    lexical_changes_begin(cache, &s.changes, &s.fresh, x, &plan);
     enum status status = search_planned(&s, hits, threads);
     lexical_plan_free(&plan);
     TRY(status);
+    if (s.changes && !s.damaged) lexical_changes_end(cache);
     if (s.damaged)
         return fail(STATUS_CORRUPT, "%s: a list of postings is damaged: run drt-index repair",
                     x->segments[s.damaged - 1].path);

@@ -113,9 +113,11 @@ static void narrow_unpack(uint32_t *out, const uint8_t *in, int n, int width, ui
 #define WIDE __attribute__((target("avx512f,avx512bw,avx512vl,bmi2"), noinline))
 
 enum { WIDE_LANES = 16, WIDE_STEPS = WIDE_LANES / LANES };
+_Static_assert((int)LEXICAL_PAD >= 3 * 16 && (int)LEXICAL_PAD <= (int)LEXICAL_FOOTER_BYTES, "bytes after a block");
 
 /* 16 differences at a time: the four steps j .. j + 3 of all lanes. Of each lane they are in at most four words, so one
- * masked load reads them all. Two permutations select each difference's word and the next one. */
+ * load reads them all. (A masked load is slow after the stores of sums.) Two permutations select each difference's word
+ * and the next one. */
 WIDE static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int width, uint32_t base) {
     const __m512i position = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i lane = _mm512_and_si512(position, _mm512_set1_epi32(LANES - 1));
@@ -127,8 +129,8 @@ WIDE static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int
     __m512i before = _mm512_add_epi32(position, _mm512_set1_epi32((int)base));
 #pragma GCC unroll 8
     for (unsigned j = 0; j < LANE_STEPS; j += WIDE_STEPS) { /* without branches: widths change from list to list */
-        const unsigned at = j * (unsigned)width, word = at / 32, left = ((unsigned)width - word) * LANES;
-        const __m512i all = _mm512_maskz_loadu_epi32((__mmask16)_bzhi_u32(0xffff, left), in + 16 * word);
+        const unsigned at = j * (unsigned)width, word = at / 32;
+        const __m512i all = _mm512_loadu_si512(in + 16 * word);
         const __m512i bit = _mm512_add_epi32(bits, _mm512_set1_epi32((int)(at % 32)));
         const __m512i from = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(bit, 5), 2), lane);
         const __m512i shift = _mm512_and_si512(bit, _mm512_set1_epi32(31));

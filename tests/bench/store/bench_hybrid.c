@@ -143,7 +143,7 @@ static double processor_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void run_part(struct bench *b, enum part part, const int32_t *ids, double *seconds, double *processor) {
+static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, double *seconds, double *processor) {
     const struct lexical_query tokens = {ids, LENGTH};
     const struct searcher_query q = {
         .n = 1, .k = part == WHOLE ? b->k : b->depth, .vectors = b->vector, .tokens = &tokens, .bm25 = part != LISTS};
@@ -155,7 +155,7 @@ static void run_part(struct bench *b, enum part part, const int32_t *ids, double
     *processor = processor_seconds() - used;
 }
 
-static void run_queries(struct bench *b, const struct tokens *t, int queries) {
+static void hybrid_queries(struct bench *b, const struct tokens *t, int queries) {
     const int dim = b->info.fingerprint.dim;
     const int64_t texts = (queries + TEXT / EVERY - 1) / (TEXT / EVERY);
     for (int q = -queries; q < queries; q++) {
@@ -164,7 +164,7 @@ static void run_queries(struct bench *b, const struct tokens *t, int queries) {
         double took[PARTS], used[PARTS];
         make_landmark(b->vector, b->rows, dim, ids + LENGTH - CHUNK, CHUNK);
         for (int part = 0; part < PARTS; part++)
-            run_part(b, (enum part)part, ids, &took[part], &used[part]);
+            hybrid_part(b, (enum part)part, ids, &took[part], &used[part]);
         if (q < 0) continue;
         for (int part = 0; part < PARTS; part++) {
             samples_add(&b->samples[part], took[part]);
@@ -174,7 +174,8 @@ static void run_queries(struct bench *b, const struct tokens *t, int queries) {
     }
 }
 
-static void report(const char *name, const struct samples *s, const struct samples *processor, const char *text) {
+static void hybrid_report(const char *name, const struct samples *s, const struct samples *processor,
+                          const char *text) {
     result_figure(&(struct figure){.unit = "ms", .values = s->at, .count = s->count, .scale = 1e3}, "%s", name);
     printf("%s,p10 %.2f ms,p50 %.2f ms,p90 %.2f ms", name, 1e3 * samples_quantile(s->at, s->count, 0.1),
            1e3 * samples_quantile(s->at, s->count, 0.5), 1e3 * samples_quantile(s->at, s->count, 0.9));
@@ -211,11 +212,11 @@ static void hybrid_run(const char *model, const char *store, const char *tokens,
         if (part != LANDMARK) CHECK_OK(searcher_open(&b.searchers[part], &config));
     }
     printf("store,%lld chunks,dim %d,%d threads,k %d\n", (long long)b.info.chunks, b.info.fingerprint.dim, threads, k);
-    run_queries(&b, &t, queries);
+    hybrid_queries(&b, &t, queries);
     for (int part = 0; part < PARTS; part++)
-        report(names[part], &b.samples[part], &b.processor[part],
-               part == LANDMARK ? "" : searcher_describe(b.searchers[part], k, 0).text);
-    report("merging", &b.merging, NULL, "");
+        hybrid_report(names[part], &b.samples[part], &b.processor[part],
+                      part == LANDMARK ? "" : searcher_describe(b.searchers[part], k, 0).text);
+    hybrid_report("merging", &b.merging, NULL, "");
     for (int part = 0; part < PARTS; part++) {
         searcher_close(b.searchers[part]);
         samples_free(&b.samples[part]);

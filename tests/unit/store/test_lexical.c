@@ -128,6 +128,53 @@ static void test_random(void) {
     }
 }
 
+/* A running text: each query has most tokens of the one before. With a cache, whose sums are then kept, the hits are
+ * the same as without one, whatever is excluded, and after a jump to another text. */
+static void check_running(const struct lexical *x, const struct lexical_corpus *c, struct threads *threads) {
+    enum { STEPS = 40, LENGTH = 64, TEXT = 4000 };
+    static const struct store_hole holes[] = {{100, 300, 0}, {1000, 1001, 200}};
+    static int32_t text[TEXT + LENGTH];
+    static struct store_hit hits[K_MAX], want[K_MAX];
+    struct lexical_cache *cache;
+    struct rng r = rng_make(test_seed(), 4);
+    CHECK_OK(lexical_cache_create(&cache));
+    for (int i = 0; i < TEXT + LENGTH; i++)
+        text[i] = i % 7 ? c->ids[i / 8 % c->n][i % 8 % c->lengths[i / 8 % c->n]] : (int32_t)rng_below(&r, 20);
+    for (int step = 0, at = 0; step < STEPS; step++) {
+        at = step % 15 == 14 ? (int)rng_below(&r, TEXT) : (at + (int)rng_below(&r, 12)) % TEXT;
+        struct store_range range = {(int64_t)rng_below(&r, (uint64_t)c->n), 0};
+        range.end = range.begin + (int64_t)rng_below(&r, (uint64_t)c->n / 4);
+        const struct lexical_query q = {text + at, LENGTH};
+        struct lexical_search how = {.k = 1 + step / 10 * 25,
+                                     .pair_weight = step / 20 ? 0.25f : LEXICAL_PAIR_WEIGHT,
+                                     .exclude = step % 3 ? &range : NULL,
+                                     .threads = threads};
+        if (step % 4 == 1) how.absent = (struct store_dropped){holes, 2};
+        CHECK_OK(lexical_search(x, want, &q, 1, &how));
+        how.cache = cache;
+        CHECK_OK(lexical_search(x, hits, &q, 1, &how));
+        CHECK(memcmp(hits, want, (size_t)how.k * sizeof *hits) == 0);
+        for (int i = 0; i < how.k && how.absent.n > 0; i++)
+            CHECK(hits[i].chunk != 1000 && !(hits[i].chunk >= 100 && hits[i].chunk < 300));
+    }
+    lexical_cache_free(cache);
+}
+
+static void test_running(void) {
+    struct lexical_corpus c;
+    struct threads *threads;
+    CHECK_OK(threads_create(&threads, 3));
+    lexical_corpus_random(&c, 40000, 3000, test_seed() + 9);
+    struct lexical *one = lexical_fixture_open(&c, 1, "running"), *many = lexical_fixture_open(&c, 40, "running");
+    check_running(one, &c, NULL);
+    check_running(one, &c, threads);
+    check_running(many, &c, threads);
+    lexical_close(one);
+    lexical_close(many);
+    threads_free(threads);
+    lexical_corpus_free(&c);
+}
+
 /* Bytes as ids, of the repository's own documents. */
 static void test_text(void) {
     const char *source = getenv("DRT_SOURCE");
@@ -377,7 +424,8 @@ static void test_refusals(void) {
     lexical_corpus_free(&c);
 }
 
-/* Both methods unpack the chunks that were encoded, for every width, and read no byte after the block. */
+/* Both methods unpack the chunks that were encoded, for every width, and read at most LEXICAL_PAD bytes after the
+ * block. */
 static void test_unpack(void) {
     struct rng r = rng_make(test_seed(), 3);
     for (int width = 0; width <= LEXICAL_WIDTH_MAX; width++)
@@ -393,7 +441,7 @@ static void test_unpack(void) {
             size_t size = lexical_block_encode(bytes, &form, chunks, codes, n, base), packed;
             CHECK_EQ(lexical_form_width(form), width);
             packed = lexical_packed_bytes(n, width);
-            uint8_t *copy = malloc(packed + 1); /* of that size: the address sanitizer sees a read after it */
+            uint8_t *copy = calloc(packed + LEXICAL_PAD, 1); /* the address sanitizer sees a read after it */
             memcpy(copy, bytes, packed);
             for (int vectors = LEXICAL_NARROW; vectors <= (int)lexical_vectors_here(); vectors++) {
                 memset(out, 0xff, sizeof out);
@@ -403,7 +451,7 @@ static void test_unpack(void) {
             free(copy);
             struct lexical_block block;
             if (at > LEXICAL_CHUNKS_MAX) continue;
-            copy = malloc(size);
+            copy = calloc(size + LEXICAL_PAD, 1);
             memcpy(copy, bytes, size);
             CHECK(lexical_block_decode(&block, copy, size, n, form, base, at));
             for (int i = 0; i < n; i++)
@@ -436,6 +484,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_random();
     test_text();
+    test_running();
     test_ties();
     test_nothing();
     test_memory(4000);
