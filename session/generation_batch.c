@@ -297,6 +297,12 @@ static enum status generation_round_feed(struct generation_round *round, int *co
     return STATUS_OK;
 }
 
+/* Waits for all but the last of the passes that are queued: for those before the mark of the call before this one. */
+static void generation_pace(struct device *dev, struct generation *g) {
+    device_fetch_wait(dev);
+    device_fetch(dev, g->logits, g->logits, sizeof *g->logits); /* copies nothing: a mark */
+}
+
 /* Queues the next pass for all of the round that continue. A retrieval that is due comes first: the GPU then computes
  * the next pass while this process writes the texts of this one. */
 static enum status generation_round_ahead(struct generation *const *gs, int n, int *computed) {
@@ -321,7 +327,7 @@ static enum status generation_round_ahead(struct generation *const *gs, int n, i
     if (round.n == 0) return STATUS_OK;
     /* The caller has waited for the pick before a text's last one, so few passes are queued. Nothing waits for passes
      * that only read prompts. */
-    if (!paced) TRY(device_sync(gs[0]->config.engine->device));
+    if (!paced) generation_pace(gs[0]->config.engine->device, gs[0]);
     enum status status = generation_round_pass(&round, true);
     for (int i = 0; i < round.n; i++)
         generation_round_end(round.g[i], tokens[i], computed);
