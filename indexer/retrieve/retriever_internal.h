@@ -36,7 +36,8 @@ enum status own_past_append(struct own_past *p, int64_t first, const int32_t *id
 struct own_target { struct mat keys, values; const int32_t *slot; };
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
                            struct own_target states);
-/* Gets the ids [chunk] from a chunk's id `offset` on. Negative ids were stored as pad_id, which has the same meaning. */
+/* Gets the ids [chunk] from id `offset` of a chunk on. Negative ids were stored as pad_id, which has the same
+ * meaning. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int offset);
 int64_t own_past_candidates_max(const struct own_past *p, int k); /* number of candidates of one query at present */
 /* own_past_search starts the search for the best k of each block, for queries that see the chunks before first + i.

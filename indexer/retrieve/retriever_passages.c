@@ -2,8 +2,8 @@
  * scores of all.
  *
  * A passage extends over the end of a chunk, so neither the store nor the own past has its landmark. The encoder makes
- * it, and the decoder's query scores it like that of a chunk: a passage that has a whole statement then weighs more
- * than the chunk that has a part of it. */
+ * it, and the decoder's query scores it like that of a chunk: a passage that has a whole statement then gets more
+ * weight than the chunk that has a part of it. */
 #include "base/memory.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include <assert.h>

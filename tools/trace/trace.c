@@ -137,7 +137,7 @@ static enum status make_hit(struct trace *t, struct trace_hit *hit, const struct
                               .score = entry->score,
                               .weight = entry->weight};
     if (entry->source == NEIGHBOUR_CORPUS) return corpus_hit(t, hit, entry->offset);
-    hit->token_offset = entry->id * t->config.chunk;
+    hit->token_offset = entry->id * t->config.chunk + entry->offset;
     int64_t rest = (int64_t)t->n_ids - hit->token_offset;
     return keep_decoded(t, hit, t->ids + hit->token_offset, rest < t->config.chunk ? (int)rest : t->config.chunk);
 }

@@ -103,10 +103,10 @@ ruler)
     done
     [ -n "$last" ] || exit 0 # the samples alone, beside another stage
     train gpu-ruler retrieve/model ruler
-    # The chain of vt has more statements than half of K, so its chunks are read without continuations.
+    # The chain of vt has five statements: with passages fewer of its chunks would be read.
     ruler() { drt-eval tasks "$@" --model ruler/model --self-retrieval --align --max-tokens 48 --device "$device"; }
-    ruler "$last"/*-4096.jsonl.xz "$last"/*-16384.jsonl.xz "$last"/*-65536.jsonl.xz --answers ruler-answers.jsonl
-    ruler "$last"/niah*-4096.jsonl.xz "$last"/niah*-16384.jsonl.xz "$last"/niah*-65536.jsonl.xz --continuation 1 --overlap 31
+    ruler "$last"/niah*-4096.jsonl.xz "$last"/niah*-16384.jsonl.xz "$last"/niah*-65536.jsonl.xz --continuation 1 --overlap 31 --answers ruler-niah.jsonl
+    ruler "$last"/vt-4096.jsonl.xz "$last"/vt-16384.jsonl.xz "$last"/vt-65536.jsonl.xz --answers ruler-vt.jsonl
     ;;
 *)
     sed -n '2,14s/^# \{0,1\}//p' "$0" >&2

@@ -93,6 +93,32 @@ assert [r["retrieved"] for r in rows] == [sum(s["retrieved"] for s in part) for 
 assert [r["past_bytes"] for r in rows] == [c * (32 * 4 + 63 * 2) for c in (4, 8)], rows
 P
 
+# With an overlap the own past is read in passages, too; of 4 neighbours none extends beyond what a query sees.
+expect 0 niah --self-retrieval --context 512 --trials 4 --continuation 1 --overlap 31 --json --answers "$TMP/passages.jsonl"
+! command -v python3 >/dev/null || python3 - "$TMP/passages.jsonl" <<'P' || die "passages of the own past"
+import json, sys
+samples = [json.loads(line) for line in open(sys.argv[1])]
+for s in samples:
+    read = [63 * c + o for c, o in zip(s["read"], s["offsets"])]
+    assert len(set(read)) == 4 and max(read) + 63 <= s["tokens"] // 63 * 63 - 63, s
+    ids = {i for at in read for i in range(at, at + 63)}
+    assert s["retrieved"] == ({i for begin, end in s["values"] for i in range(begin, end)} <= ids), s
+assert any(32 in s["offsets"] for s in samples)
+P
+expect_usage "--searcher, --exact" niah --self-retrieval --continuation 1
+# drt-generate shows the text of a passage: 63 tokens from its position on.
+if command -v python3 >/dev/null; then
+    head -c 500 "$TMP/text.jsonl" | tr -d '"{}\\' >"$TMP/prompt"
+    expect 0 "$BIN/drt-generate" --model "$TMP/model" -f "$TMP/prompt" -n 1 --greedy --self-retrieval --continuation 1 --overlap 31 --trace "$TMP/trace.jsonl"
+    python3 - "$TMP/trace.jsonl" "$TMP/prompt" <<'P' || die "text of a passage"
+import json, sys
+text = open(sys.argv[2]).read()
+hits = [h for line in open(sys.argv[1]) for g in json.loads(line)["groups"] for h in g["retrieved"]]
+assert any(h["offset"] % 63 for h in hits), hits
+assert all(h["text"] in text for h in hits), hits
+P
+fi
+
 # Values count in any order, each a quarter of a sample's four.
 expect 0 niah --self-retrieval --context 512 --trials 3 --tasks multi-value --json --answers "$TMP/values.jsonl"
 ! command -v python3 >/dev/null || python3 - "$TMP/values.jsonl" "$OUT" <<'P' || die "values"

@@ -50,6 +50,12 @@ static void check_contents(struct store_view *v, const struct store_writer_confi
             CHECK_EQ(got.n_tokens, i + 1 < doc.chunks ? FIXTURE_CHUNK : n_ids - i * FIXTURE_CHUNK);
             for (int j = 0; j < FIXTURE_CHUNK; j++)
                 CHECK_EQ(got_ids[j], j < got.n_tokens ? ids[i * FIXTURE_CHUNK + j] : -1);
+            const int64_t from = i * FIXTURE_CHUNK + 2; /* the same from the third id on, into the next chunk */
+            CHECK_OK(store_view_ids(v, &got, got_ids, chunk, 2));
+            CHECK(got.id == chunk && got.token_offset == from);
+            for (int j = 0; j < FIXTURE_CHUNK; j++)
+                CHECK_EQ(got_ids[j], from + j < n_ids ? ids[from + j] : -1);
+            CHECK_EQ(got.n_tokens, from >= n_ids ? 0 : n_ids - from < FIXTURE_CHUNK ? n_ids - from : FIXTURE_CHUNK);
             CHECK_OK(store_view_landmark(v, row, chunk));
             fixture_landmark(want, dim, d, i);
             for (int j = 0; j < dim; j++)
