@@ -330,6 +330,11 @@ struct graft {
     int taken, fresh, left;
 };
 
+/* Whether the tensor is the projection of keys of another size than the config's. */
+static bool graft_other_keys(const struct graft *g, const struct tensor_view *t) {
+    return strcmp(t->name, "memory.key_proj.weight") == 0 && t->shape[0] != g->config->memory_size;
+}
+
 static enum status graft_tensor(struct graft *g, const struct param *t) {
     char name[192];
     snprintf(name, sizeof name, "%s", t->name);
@@ -337,7 +342,9 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     if (starts_with(t->name, "memory.")) snprintf(name, sizeof name, "%s", t->name);
     bool may_lack =
         starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name)) || strstr(t->name, ".recurrent.");
-    if (!safetensors_find(g->file, name) && may_lack) {
+    const struct tensor_view *found = safetensors_find(g->file, name);
+    if (found && graft_other_keys(g, found)) found = NULL;
+    if (!found && may_lack) {
         g->fresh++;
         /* GCA and a recurrent state add nothing at first, so that the model begins as the Base LM that
          * it was made from. */
@@ -352,17 +359,21 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     return STATUS_OK;
 }
 
-/* Whether the tensor is of a lower layer that a DRT model has and the config lacks. */
-static bool graft_left_out(const struct graft *g, const char *name) {
+/* Whether the tensor is of a lower layer that a DRT model has and the config lacks, or of a token memory that the
+ * config has not, or not with keys of this size. */
+static bool graft_left_out(const struct graft *g, const struct tensor_view *t) {
+    const char *name = t->name;
     int layer;
+    if (starts_with(name, "memory.")) return g->config->memory_layer == 0 || graft_other_keys(g, t);
     return !g->config->base_lm && sscanf(name, "model.lower_layers.%d.", &layer) == 1 &&
            layer >= g->config->lower_layers;
 }
 
 static enum status graft_check_unused(struct graft *g) {
     for (int i = 0; i < safetensors_count(g->file); i++) {
-        const char *name = safetensors_at(g->file, i)->name;
-        if (graft_left_out(g, name)) {
+        const struct tensor_view *t = safetensors_at(g->file, i);
+        const char *name = t->name;
+        if (graft_left_out(g, t)) {
             g->left++;
             continue;
         }

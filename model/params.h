@@ -25,7 +25,8 @@ enum status params_init(struct params **out, const struct model_config *config, 
 /* Initializes as params_init does, then copies every tensor that the file has. So training can start from a model of
  * another kind: a Base LM's layers become the lower and then the upper layers of `config`, in order; of a DRT model
  * with more lower layers than `config`, the first are taken. Tensors that only retrieval and the token memory read
- * (encoder, GCA, landmarks, memory.*) keep their first values if the file lacks them. Any other missing tensor, and one
+ * (encoder, GCA, landmarks, memory.*) keep their first values if the file lacks them, or has a projection of keys of
+ * another size. memory.* of the file are left out if the config has no token memory. Any other missing tensor, and one
  * that the config does not have, is an error that names it. */
 /* numbers of tensors: from the file; with first values; of the file, but not used */
 struct params_grafted { int taken, fresh, left; };
