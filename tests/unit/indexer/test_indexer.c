@@ -328,11 +328,11 @@ static void test_refusals(const char *const *input) {
     struct store_fingerprint f;
     hidden.encoder_input = ENCODER_INPUT_HIDDEN;
     CHECK_FAILS(indexer_fingerprint(&f, &hidden, params, tokenizer), STATUS_UNSUPPORTED, "encoder_input");
-    hidden.base_lm = true; /* no encoder: the fingerprint covers every weight */
+    hidden.base_lm = true; /* no encoder that could read hidden states */
     CHECK_OK(indexer_fingerprint(&f, &hidden, params, tokenizer));
-    uint8_t all[16];
-    params_fingerprint(params, all);
-    CHECK(memcmp(f.encoder, all, sizeof all) == 0);
+    uint8_t landmarks[16];
+    params_landmark_fingerprint(params, landmarks);
+    CHECK(memcmp(f.encoder, landmarks, sizeof landmarks) == 0);
 }
 
 /* Several workers, a lookahead of a few documents: the order is kept, nothing is lost, an early close does not hang. */

@@ -158,7 +158,19 @@ static void test_failure(bool message) {
         CHECK_FAILS(eval_lanes_collect(lanes, &result, &samples), STATUS_NO_MEMORY, "process 2 of 3: the GPU is full");
     else
         CHECK_FAILS(eval_lanes_collect(lanes, &result, &samples), STATUS_IO, "process 2 of 3: it ended without");
-    CHECK(eval_lanes_check(lanes) != STATUS_OK || !message);
+    eval_lanes_end(lanes);
+}
+
+/* The failure of a process is found while the others still work. */
+static void test_check(void) {
+    struct eval_lanes *lanes;
+    CHECK_OK(eval_lanes_start(&lanes, 3, false));
+    if (eval_lanes_number(lanes) == 1) eval_lanes_finish(lanes, fail(STATUS_NO_MEMORY, "the GPU is full"), NULL, NULL);
+    if (eval_lanes_number(lanes) == 2) pause(); /* eval_lanes_end ends it */
+    enum status s;
+    while ((s = eval_lanes_check(lanes)) == STATUS_OK)
+        usleep(1000);
+    CHECK_FAILS(s, STATUS_NO_MEMORY, "process 2 of 3: the GPU is full");
     eval_lanes_end(lanes);
 }
 
@@ -184,6 +196,7 @@ int main(void) {
         test_equal(limits);
     test_failure(true);
     test_failure(false);
+    test_check();
     test_refused();
     return 0;
 }
