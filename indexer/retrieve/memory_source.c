@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
+enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1, STORED_SHARE = 4 /* chunks that a thread copies at a time */ };
 
 /* The arguments of a call that ops read, as one block on host and device: row_begin, then slots. */
 struct memory_blocks {
@@ -21,9 +21,15 @@ struct memory_blocks {
     size_t capacity, buffer_bytes;
 };
 
+/* Rows of a chunk in the store's files, and the first of the pool's rows that they become. */
+struct stored_chunk {
+    struct store_key_rows rows;
+    int64_t to;
+};
 /* Stored keys of the passages of one call, before they are copied into the pool: rows of codes with scales, and
  * the numbers of the pool's rows that they become. */
 struct stored_rows {
+    struct stored_chunk *chunks; /* [capacity / rows of a chunk]: where they are in the store */
     int8_t *code, *code_there;
     float *scale, *scale_there;
     int32_t *to, *to_there;
@@ -41,8 +47,9 @@ struct memory_source {
     struct mat keys;             /* [slots*length, d] */
     int32_t *value;              /* [slots*length], on the device */
     float *square;
-    int64_t *slot_chunk; /* [slots] */
-    int32_t *table;      /* [table_mask + 1]: a slot or FREE, with linear probing */
+    int64_t *slot_chunk;        /* [slots] */
+    struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
+    int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
     int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
     int32_t *values; /* [slots*length]: the same as `value`, on the host */
@@ -74,6 +81,7 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(device_allocate(dev, &m->value, rows));
     TRY(device_allocate(dev, &m->square, rows));
     TRY(memory_allocate(&m->slot_chunk, (size_t)m->slots));
+    TRY(memory_allocate(&m->ranges, (size_t)m->slots));
     TRY(memory_allocate(&m->table, size));
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
@@ -128,6 +136,7 @@ enum status memory_source_create(struct memory_source **out, const struct memory
 }
 
 static void stored_rows_free(struct stored_rows *r, struct device *dev) {
+    memory_free(r->chunks);
     device_release(dev, r->offset);
     if (!dev->shares_memory) {
         device_release(dev, r->code_there);
@@ -152,6 +161,7 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->blocks.buffer);
     memory_free(m->blocks.memory);
     memory_free(m->slot_chunk);
+    memory_free(m->ranges);
     memory_free(m->table);
     memory_free(m->ids);
     memory_free(m->values);
@@ -341,16 +351,16 @@ static enum status passage_range(struct memory_source *m, struct store_range *ou
     return STATUS_OK;
 }
 
-/* Writes the ids [length] of a passage, -1 after its end, and the id that follows each. */
-static enum status passage_read(struct memory_source *m, int32_t *ids, int32_t *values, int64_t chunk) {
-    struct store_range range;
+/* Writes the ids [length] of a passage, -1 after its end, and the id that follows each; *range: its chunks. */
+static enum status passage_read(struct memory_source *m, struct store_range *range, int32_t *ids, int32_t *values,
+                                int64_t chunk) {
     struct store_chunk c;
     int64_t size = m->config.model->chunk;
-    TRY(passage_range(m, &range, chunk, ids));
+    TRY(passage_range(m, range, chunk, ids));
     for (int64_t i = 0; i < m->length; i++)
         ids[i] = -1;
-    for (int64_t i = range.begin; i < range.end; i++)
-        TRY(store_view_chunk(m->config.view, &c, ids + (i - range.begin) * size, i));
+    for (int64_t i = range->begin; i < range->end; i++)
+        TRY(store_view_chunk(m->config.view, &c, ids + (i - range->begin) * size, i));
     for (int64_t i = 0; i < m->length; i++)
         values[i] = ids[i] >= 0 && i + 1 < m->length ? ids[i + 1] : -1;
     return STATUS_OK;
@@ -409,6 +419,7 @@ static enum status stored_rows_reserve(struct stored_rows *r, struct device *dev
     const int64_t n = rows + rows / 2;
     void *buffer = NULL;
     stored_rows_free(r, dev);
+    TRY(memory_allocate(&r->chunks, (size_t)n));
     TRY(device_allocate_host(dev, &r->code, n * size));
     TRY(device_allocate_host(dev, &r->scale, n));
     TRY(device_allocate_host(dev, &r->to, n));
@@ -423,33 +434,40 @@ static enum status stored_rows_reserve(struct stored_rows *r, struct device *dev
     return STATUS_OK;
 }
 
-/* Adds the stored rows of a slot's passage; returns the number of rows so far. */
-static enum status stored_rows_add(struct memory_source *m, int64_t *n, int64_t slot) {
-    const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
-    struct stored_rows *r = &m->rows;
-    struct store_range range;
-    TRY(passage_range(m, &range, m->slot_chunk[slot], m->ids));
+/* Adds the chunks of a slot's passage; returns the number of chunks so far. */
+static enum status stored_rows_add(struct memory_source *m, int64_t *n, int64_t slot, struct store_range range) {
     for (int64_t i = range.begin; i < range.end; i++) {
-        struct store_key_rows rows;
-        const int64_t at = slot * m->length + (i - range.begin) * chunk;
-        TRY(store_keys_chunk(m->stored, &rows, i));
-        memcpy(r->code + *n * size, rows.code, (size_t)(chunk * size));
-        memcpy(r->scale + *n, rows.scale, (size_t)chunk * sizeof *rows.scale);
-        for (int64_t j = 0; j < chunk; j++)
-            r->to[*n + j] = (int32_t)(at + j);
-        *n += chunk;
+        struct stored_chunk *c = &m->rows.chunks[(*n)++];
+        c->to = slot * m->length + (i - range.begin) * m->config.model->chunk;
+        TRY(store_keys_chunk(m->stored, &c->rows, i));
     }
     return STATUS_OK;
+}
+
+/* Rows of chunks that are not in memory wait for the disk, so threads copy them. */
+static void stored_rows_copy(void *context, int64_t begin, int64_t end, int worker) {
+    const struct memory_source *m = context;
+    const struct stored_rows *r = &m->rows;
+    const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        memcpy(r->code + i * chunk * size, r->chunks[i].rows.code, (size_t)(chunk * size));
+        memcpy(r->scale + i * chunk, r->chunks[i].rows.scale, (size_t)chunk * sizeof *r->scale);
+        for (int64_t j = 0; j < chunk; j++)
+            r->to[i * chunk + j] = (int32_t)(r->chunks[i].to + j);
+    }
 }
 
 /* Copies the stored keys of slots first .. first+n-1 into the pool. */
 static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) {
     struct device *dev = m->config.device;
     struct stored_rows *r = &m->rows;
-    int64_t rows = 0;
+    int64_t chunks = 0;
     TRY(stored_rows_reserve(r, dev, n * m->length, m->keys.cols));
     for (int64_t i = 0; i < n; i++)
-        TRY(stored_rows_add(m, &rows, first + i));
+        TRY(stored_rows_add(m, &chunks, first + i, m->ranges[i]));
+    threads_for(dev->threads, chunks, STORED_SHARE, stored_rows_copy, m);
+    const int64_t rows = chunks * m->config.model->chunk;
     device_upload(dev, r->code_there, r->code, (size_t)(rows * m->keys.cols));
     device_upload(dev, r->scale_there, r->scale, (size_t)rows * sizeof *r->scale);
     device_upload(dev, r->to_there, r->to, (size_t)rows * sizeof *r->to);
@@ -464,7 +482,8 @@ static enum status pool_fill(struct memory_source *m, int64_t first) {
     if (n == 0) return STATUS_OK;
     double start = clock_seconds();
     for (int64_t i = 0; i < n; i++)
-        TRY(passage_read(m, m->ids + i * m->length, m->values + (first + i) * m->length, m->slot_chunk[first + i]));
+        TRY(passage_read(m, &m->ranges[i], m->ids + i * m->length, m->values + (first + i) * m->length,
+                         m->slot_chunk[first + i]));
     if (m->stored) {
         TRY(pool_copy(m, first, n));
     } else {
