@@ -1,6 +1,7 @@
 /* fuzz_lexical.c -- any bytes as a lexical segment: open, verify, search and score must end with a status.
  *
  * Checksums would prevent the reading of damaged lists, so they are corrected first. */
+#include "store/lexical/lexical_lists.h"
 #include "tests/lexical_fixture.h"
 
 enum { K = 5 };
@@ -36,7 +37,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ignored = lexical_search(x, hits, &query, 1, &how);
     chunks[K - 1] = ignored == STATUS_OK ? hits[0].chunk : 77;
     ignored = lexical_score(x, scores, chunks, K, &query, &how);
+    struct lexical_cache *cache; /* the later searches change the sums that the first ones keep */
+    CHECK_OK(lexical_cache_create(&cache));
+    how.cache = cache;
+    for (int i = 0; i < 4; i++) {
+        const struct lexical_query next = {ids + i, 60};
+        ignored = lexical_search(x, hits, &next, 1, &how);
+    }
     (void)ignored;
+    lexical_cache_free(cache);
     lexical_close(x);
     return 0;
 }
