@@ -158,7 +158,7 @@ void lexical_cache_begin(struct lexical_cache *c) {
 enum status lexical_cache_find(struct lexical_cache *c, const struct lexical_segment *s, struct lexical_list *out,
                                uint64_t key) {
     if (!c) return lexical_segment_find(s, out, key);
-    const uint64_t mixed = (key ^ s->frame.first_chunk << 40) * 0x9E3779B97F4A7C15u;
+    const uint64_t mixed = (key ^ (uint64_t)s->frame.first_chunk << 40) * 0x9E3779B97F4A7C15u;
     struct cache_row *row = &c->rows[mixed >> (64 - ROW_BITS)];
     c->keys++;
     if (row->segment != s || row->key != key) {
@@ -208,7 +208,7 @@ static enum status kept_wanted(struct lexical_cache *c, int *n, const struct lex
     *n = 0;
     for (int64_t s = 0; s < x->n; s++)
         *n += plan->segments[s].n_sparse;
-    TRY(memory_grow(&c->wanted, &c->wanted_capacity, (size_t)*n));
+    TRY(memory_grow(&c->wanted, &c->wanted_capacity, (size_t)*n + 1));
     *n = 0;
     for (int64_t s = 0; s < x->n; s++)
         for (int i = 0; i < plan->segments[s].n_sparse; i++)
@@ -272,7 +272,7 @@ static enum status changes_make(struct lexical_cache *c, bool *use, bool *fresh,
     int n;
     int64_t all = 0;
     TRY(kept_wanted(c, &n, x, plan));
-    TRY(memory_grow(&c->change_lists, &c->change_capacity, (size_t)(n + c->n_kept)));
+    TRY(memory_grow(&c->change_lists, &c->change_capacity, (size_t)(n + c->n_kept) + 1));
     TRY(kept_sums(c, use, x));
     if (!*use) return STATUS_OK;
     for (int i = 0; i < n; i++)
