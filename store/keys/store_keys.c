@@ -311,9 +311,13 @@ void store_keys_discard(struct store_keys_file *f) {
     memory_free(f);
 }
 
-enum status store_keys_remove(int64_t *removed, const char *store) {
+/* ---- all files ---- */
+
+typedef enum status keys_visit(void *context, const char *path);
+
+/* Calls `visit` for each file of keys. A store without the folder has none. */
+static enum status keys_each(const char *store, keys_visit *visit, void *context) {
     char path[FILE_PATH_MAX], name[FILE_PATH_MAX];
-    *removed = 0;
     TRY(file_join(path, store, folder));
     if (!file_is_directory(path)) return STATUS_OK;
     DIR *d = opendir(path);
@@ -323,9 +327,36 @@ enum status store_keys_remove(int64_t *removed, const char *store) {
         const size_t n = strlen(e->d_name);
         if (n < 6 || strcmp(e->d_name + n - 5, ".keys") != 0) continue;
         s = file_join(name, path, e->d_name);
-        if (s == STATUS_OK) s = file_remove(name);
-        *removed += s == STATUS_OK;
+        if (s == STATUS_OK) s = visit(context, name);
     }
     closedir(d);
     return s;
+}
+
+static enum status keys_count(void *context, const char *path) {
+    struct store_keys_usage *u = context;
+    uint64_t bytes;
+    const enum status s = file_size(&bytes, path);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK; /* it was replaced or removed just now */
+    TRY(s);
+    u->files++;
+    u->bytes += bytes;
+    return STATUS_OK;
+}
+
+enum status store_keys_usage(struct store_keys_usage *out, const char *store) {
+    *out = (struct store_keys_usage){0};
+    return keys_each(store, keys_count, out);
+}
+
+static enum status keys_remove(void *context, const char *path) {
+    int64_t *removed = context;
+    TRY(file_remove(path));
+    ++*removed;
+    return STATUS_OK;
+}
+
+enum status store_keys_remove(int64_t *removed, const char *store) {
+    *removed = 0;
+    return keys_each(store, keys_remove, removed);
 }

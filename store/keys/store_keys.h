@@ -48,5 +48,8 @@ enum status store_keys_begin(struct store_keys_file **out, struct store_view *vi
 enum status store_keys_append(struct store_keys_file *f, struct store_key_rows rows, int64_t chunks);
 enum status store_keys_publish(struct store_keys_file *f);           /* f is freed, also on failure */
 void store_keys_discard(struct store_keys_file *f);       /* NULL is fine */
-/* Removes all files of keys, of any spec. *removed: their number. */
+/* The files of keys of a store, of any spec: their number and bytes. */
+struct store_keys_usage { int64_t files; uint64_t bytes; };
+enum status store_keys_usage(struct store_keys_usage *out, const char *store);
+/* Removes them. *removed: their number. */
 enum status store_keys_remove(int64_t *removed, const char *store);

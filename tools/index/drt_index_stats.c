@@ -1,12 +1,13 @@
 /* drt_index_stats.c -- drt-index stats: the contents of a store in numbers. */
 #include "base/formats/json.h"
+#include "store/keys/store_keys.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
-static void print_json(const struct store_info *i) {
+static void print_json(const struct store_info *i, struct store_keys_usage keys) {
     char hex[33];
     struct json_writer w;
     json_write_open(&w, stdout, 0);
@@ -30,6 +31,8 @@ static void print_json(const struct store_info *i) {
         {"index_bytes", (int64_t)i->index_bytes},
         {"lexical_segments", i->lexical_segments},
         {"lexical_bytes", (int64_t)i->lexical_bytes},
+        {"keys_files", keys.files},
+        {"keys_bytes", (int64_t)keys.bytes},
         {"catalog_bytes", (int64_t)i->catalog_bytes},
         {"chunk_tokens", i->fingerprint.chunk_tokens},
         {"dim", i->fingerprint.dim},
@@ -59,9 +62,9 @@ static void print_lexical(const struct opened_store *s, double each) {
                progress_bytes_text(bytes, i->lexical_bytes), (double)i->lexical_bytes / each);
 }
 
-static void print_text(const char *dir, const struct opened_store *s) {
+static void print_text(const char *dir, const struct opened_store *s, struct store_keys_usage keys) {
     const struct store_info *i = &s->info;
-    char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
+    char a[32], b[32], c[32], d[32], k[32], encoder[33], tokenizer[33];
     int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
     int64_t chunks = i->chunks - i->dropped_chunks;
     double each = chunks > 0 ? (double)chunks : 1;
@@ -92,9 +95,14 @@ static void print_text(const char *dir, const struct opened_store *s) {
         streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
                        progress_bytes_text(c, i->index_bytes));
     print_lexical(s, each);
+    if (keys.files > 0)
+        printf("keys         %lld files, %s (of a token memory)\n", (long long)keys.files,
+               progress_bytes_text(k, keys.bytes));
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
-           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->lexical_bytes + i->catalog_bytes) / each);
+           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->lexical_bytes + keys.bytes +
+                    i->catalog_bytes) /
+               each);
     printf("encoder      %s\n", drt_index_hex(encoder, i->fingerprint.encoder));
     printf("tokenizer    %s (%d ids)\n", drt_index_hex(tokenizer, i->fingerprint.tokenizer), i->fingerprint.vocab_size);
 }
@@ -117,12 +125,14 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("stats", "--store STORE is missing");
     struct opened_store s;
+    struct store_keys_usage keys;
     enum status status = opened_store_open(&s, dir);
     if (status != STATUS_OK) return drt_index_exit(status);
-    if (json)
-        print_json(&s.info);
-    else
-        print_text(dir, &s);
+    status = store_keys_usage(&keys, dir);
+    if (status == STATUS_OK && json)
+        print_json(&s.info, keys);
+    else if (status == STATUS_OK)
+        print_text(dir, &s, keys);
     opened_store_close(&s);
-    return 0;
+    return drt_index_exit(status);
 }

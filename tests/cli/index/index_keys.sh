@@ -57,6 +57,10 @@ keys
 out_has "0 of 1 files made"
 keys --verify
 out_has "complete and undamaged"
+expect 0 "$INDEX" stats --store "$TMP/s"
+out_has "keys         1 files, "
+expect 0 "$INDEX" stats --store "$TMP/s" --json
+grep -q "\"keys_files\":1,\"keys_bytes\":$(stat -c %s "$TMP/s/keys/00000.keys")," "$OUT" || die "stats --json"
 copies "stored keys"
 counted "encoded anew 0, passages with stored keys [1-9]"
 copies "computed keys" --memory-keys encoded
