@@ -37,7 +37,7 @@ CHAPTERS = [
         ("cpu-build-memory", "Memory of a large build"),
         ("gpu-build", "A large build on a GPU"),
         ("gpu-encode", "Encoder on a GPU"),
-        ("cpu-lexical-build", "Making the lexical index, by threads"),
+        ("cpu-lexical-build", "Making the lexical index"),
         ("cpu-quickstart", "Quickstart"),
         ("cpu-tokenizer", "Tokenizer"),
         ("cpu-peer-tokenizer", "Tokenizer against the Python package"),

@@ -59,6 +59,8 @@ static void measure(const struct file_map *map, const char *folder, int count) {
     printf("%d,%.3f,%.3f,%.3f,%.1f,%.2f,%llu,%08x\n", count, added - begin, sorted - added, end - sorted,
            (double)n / (end - begin) * 1e-6, processor_seconds() - processor, (unsigned long long)bytes, crc);
     result_value("M tokens/s", (double)n / (end - begin) * 1e-6, "lexical index, %d threads", count);
+    result_value("ns", (processor_seconds() - processor) / (double)n * 1e9, "processor time of a token, %d threads",
+                 count);
     threads_free(threads);
     CHECK_OK(file_remove(path));
 }
