@@ -5,10 +5,10 @@
 #include "indexer/retrieve/retriever.h"
 #include "model/params.h"
 #include "store/lexical/lexical.h"
-#include "tests/model_fixture.h"
 #include "tests/test.h"
+#include "tests/unit/indexer/retriever_fixture.h"
 
-enum { D = 64, CHUNK = 63, K = 4, DOCUMENTS = 12, VOCAB = 500 };
+enum { D = RETRIEVER_D, CHUNK = RETRIEVER_CHUNK, K = 4, DOCUMENTS = 12, VOCAB = RETRIEVER_VOCAB };
 
 struct world {
     struct device *dev;
@@ -23,22 +23,6 @@ struct world {
     int64_t first_chunk[DOCUMENTS + 1];
     float *landmarks; /* as in the store */
 };
-
-static void make_model(struct world *w, const char *input) {
-    char json[512];
-    int n = snprintf(json, sizeof json,
-                     "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":96,\"num_attention_heads\":2,"
-                     "\"decoder_layers\":[1,1,1],"
-                     "\"encoder_layers\":1,\"enc_chunk_size\":%d,\"chunk_topk\":%d,\"slide_window\":64,\"chunk_id\":"
-                     "499,\"mask_id\":498,"
-                     "\"pad_id\":497,\"rms_norm_eps\":1e-5,\"encoder_input\":\"%s\",\"tie_word_embeddings\":true}",
-                     VOCAB, D, CHUNK, K, input);
-    CHECK_OK(model_config_parse(&w->config, "test", json, (size_t)n));
-    CHECK_OK(params_init(&w->params, &w->config, 3));
-    model_fixture_enlarge(w->params, VOCAB, 20);
-    struct weights weights = weights_of_params(w->params);
-    CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, &weights, 8));
-}
 
 static void fill_ids(int32_t *ids, int64_t n, struct rng *rng) {
     int32_t topic = (int32_t)rng_below(rng, 440);
@@ -580,7 +564,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     struct world w = {0};
     CHECK_OK(device_open(&w.dev, "cpu", 2));
-    make_model(&w, "tokens");
+    retriever_fixture(&w.config, &w.params, &w.encoder, w.dev, K);
     make_store(&w);
     test_choose();
     test_config(&w);

@@ -2,10 +2,16 @@
 #include "base/rng.h"
 #include "indexer/retrieve/retriever.h"
 #include "model/params.h"
-#include "tests/model_fixture.h"
 #include "tests/test.h"
+#include "tests/unit/indexer/retriever_fixture.h"
 
-enum { D = 64, CHUNK = 63, K = 6, VOCAB = 500, OWN = 2100 /* chunks: more than one block of the own past */ };
+enum {
+    D = RETRIEVER_D,
+    CHUNK = RETRIEVER_CHUNK,
+    K = 6,
+    VOCAB = RETRIEVER_VOCAB,
+    OWN = 2100 /* chunks: more than one block of the own past */
+};
 
 struct world {
     struct device *dev;
@@ -14,21 +20,6 @@ struct world {
     struct encoder *encoder;
     int32_t ids[OWN * CHUNK];
 };
-
-static void make_model(struct world *w, const char *input) {
-    char json[512];
-    int n = snprintf(json, sizeof json,
-                     "{\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":96,\"num_attention_heads\":2,"
-                     "\"decoder_layers\":[1,1],\"encoder_layers\":1,\"enc_chunk_size\":%d,\"chunk_topk\":%d,"
-                     "\"slide_window\":64,\"chunk_id\":499,\"pad_id\":497,\"rms_norm_eps\":1e-5,\"encoder_input\":"
-                     "\"%s\"}",
-                     VOCAB, D, CHUNK, K, input);
-    CHECK_OK(model_config_parse(&w->config, "test", json, (size_t)n));
-    CHECK_OK(params_init(&w->params, &w->config, 3));
-    model_fixture_enlarge(w->params, VOCAB, 20);
-    struct weights weights = weights_of_params(w->params);
-    CHECK_OK(encoder_create(&w->encoder, w->dev, &w->config, &weights, 8));
-}
 
 static double score_of(struct world *w, const float *query, const int32_t *ids) {
     float landmark[D];
@@ -162,7 +153,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < OWN * CHUNK; i++)
         w->ids[i] = (int32_t)rng_below(&rng, 480);
     CHECK_OK(device_open(&w->dev, "cpu", 2));
-    make_model(w, "tokens");
+    retriever_fixture(&w->config, &w->params, &w->encoder, w->dev, K);
     test_own(w, 1, 31);
     test_own(w, 3, 1);
     test_own(w, 2, CHUNK - 1);
