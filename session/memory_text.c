@@ -215,8 +215,7 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
     task.gate = t->gate, task.logits = t->logits, task.vocab = vocab;
     bool searched = false;
     if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
-    task.step.variant = t->config.serial >> 1;
-    if (searched || (t->config.serial & 1)) task.step.ready = NULL; /* the decode step is not the device's last op */
+    if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
     dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);

@@ -14,7 +14,7 @@ struct memory_text_config {
     struct memory_finder finder;         /* for the corpus, or both sources (session/memory_search.h) */
     enum memory_kind kind;
     int64_t past;
-    int serial;                          /* for measurements: a GPU reads the memories only after the decode step */
+    bool serial;                         /* for measurements: a GPU reads the memories only after the decode step */
 };
 struct memory_text;
 /* Borrows everything that config names until memory_text_free. */

@@ -65,6 +65,5 @@ struct decode_step_result {
     const uint32_t *done; uint32_t done_at;
     const struct logit_share *shares; int n_shares;       /* all logits */
     int idle;                                             /* multiprocessors that the step does not use */
-    int variant;
 };
 struct decode_step_result decode_step_result(const struct decode_step *t);

@@ -393,5 +393,5 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
 struct decode_step_result decode_step_result(const struct decode_step *t) {
     const int blocks = t->weights->blocks;
     return {t->ready, t->at, t->ready + 1, t->done_at, t->shares, blocks * STEP_WARPS,
-            device_cuda_processors(t->weights->dev) - blocks, 0};
+            device_cuda_processors(t->weights->dev) - blocks};
 }

@@ -75,7 +75,6 @@ template <typename T> struct next_call {
     int entries;                    /* of a block, with the last ones that are none: a multiple of READ_ROUND */
     int stages;                     /* rounds of keys in shared memory; 0: none, keys are read at once */
     int readers;                    /* blocks of the reading kernel */
-    bool prefetch;
     bool tiles, project_tiles;      /* keys, and rows of the projection, are multiplied on the tensor cores */
 };
 

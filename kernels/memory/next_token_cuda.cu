@@ -120,11 +120,10 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
     /* as the step's, so that no multiprocessor changes the division of its memory between them */
     (void)cudaFuncSetAttribute((const void *)next_mix_kernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout,
-                               task->step.variant & 4 ? -1 : cudaSharedmemCarveoutMaxShared);
+                               cudaSharedmemCarveoutMaxShared);
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
-        c.done = task->step.variant & 1 ? NULL : task->step.done, c.done_at = task->step.done_at;
-        c.prefetch = !(task->step.variant & 2);
+        c.done = task->step.done, c.done_at = task->step.done_at;
         launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, shared, c);
     } else { /* cooperative: blocks wait for each other */
         void *arguments[] = {&c};
@@ -135,7 +134,7 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
         device_cuda_check(dev, op);
     }
     /* blocks of the reading kernel end last */
-    const int mixers = early && early < blocks && !(task->step.variant & 8) ? blocks - early : blocks;
+    const int mixers = early && early < blocks ? blocks - early : blocks;
     launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)mixers, MIX_THREADS, 0, c);
 }
 

@@ -252,7 +252,7 @@ static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_
     __syncthreads(); /* rows are complete */
     for (int i = 0; i < c.stages; i++)
         read_copy(c, b, i, i);
-    if (c.tiles && c.prefetch) read_prefetch_keys(c, b, c.stages);
+    if (c.tiles && c.ready) read_prefetch_keys(c, b, c.stages);
     projection.prefetch(c);
     for (int i = threadIdx.x; i < (int)(sizeof *b.gate / sizeof(double)); i += READ_THREADS)
         ((double *)b.gate)[i] = ((const double *)c.gate)[i];

@@ -182,7 +182,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
                                                   .finder = finder,
                                                   .kind = (enum memory_kind)c.kind,
                                                   .past = o->past[0],
-                                                  .serial = (int)o->serial[0]};
+                                                  .serial = o->serial[0] != 0};
         CHECK_OK(memory_text_create(&t, &config));
     }
     double begin = 0;
