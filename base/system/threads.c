@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SPINS = 4000, STACK_BYTES = 2 << 20, LINE = 64 };
@@ -167,4 +168,25 @@ void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body
             sched_yield();
     }
     atomic_store(&p->busy, false);
+}
+
+void threads_failed(struct threads_failure *f, enum status s) {
+    if (s == STATUS_OK) return;
+    pthread_mutex_lock(&f->lock);
+    if (f->status == STATUS_OK) {
+        snprintf(f->message, sizeof f->message, "%s", status_message());
+        f->status = s;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+bool threads_any_failed(struct threads_failure *f) {
+    pthread_mutex_lock(&f->lock);
+    const bool failed = f->status != STATUS_OK;
+    pthread_mutex_unlock(&f->lock);
+    return failed;
+}
+
+enum status threads_failure(const struct threads_failure *f) {
+    return f->status == STATUS_OK ? STATUS_OK : fail(f->status, "%s", f->message);
 }

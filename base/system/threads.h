@@ -25,3 +25,17 @@ int threads_count(const struct threads *pool);            /* NULL counts as 1 */
  * fixed, so a body's result must not depend on them. pool NULL: one call on this thread. */
 typedef void threads_body(void *context, int64_t begin, int64_t end, int worker);
 void threads_for(struct threads *pool, int64_t n, int64_t grain, threads_body *body, void *context);
+
+/* The first failure of several threads, e.g. of the calls of one loop. It begins as THREADS_FAILURE_NONE. Other threads
+ * may call the first two functions at the same time. */
+struct threads_failure {
+    pthread_mutex_t lock; /* of the others */
+    enum status status;
+    char message[1024];
+};
+#define THREADS_FAILURE_NONE {.lock = PTHREAD_MUTEX_INITIALIZER, .status = STATUS_OK}
+/* Keeps `s` and the calling thread's message, unless `s` is STATUS_OK or there is a failure already. */
+void threads_failed(struct threads_failure *f, enum status s);
+bool threads_any_failed(struct threads_failure *f);
+/* Returns the failure, with its message as the calling thread's. After the other threads. */
+enum status threads_failure(const struct threads_failure *f);

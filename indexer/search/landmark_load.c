@@ -1,8 +1,8 @@
 /* landmark_load.c -- see landmark_load.h. */
 #include "indexer/search/landmark_load.h"
 #include "base/memory.h"
+#include "base/system/threads.h"
 #include "kernels/device/device_group.h"
-#include <stdio.h>
 
 enum { BLOCK_BYTES = 1 << 21, BLOCK_ROWS_MIN = 16, BLOCKS_PER_THREAD = 4 };
 
@@ -15,28 +15,11 @@ struct load_target {
 struct loading {
     struct load_target *targets;
     int n;
-    int64_t rows;               /* of a block */
-    void **slots;               /* pinned memory, one block for each thread; not used for devices that share memory */
-    pthread_mutex_t view, lock; /* lock: of status and message */
-    enum status status;
-    char message[1024];
+    int64_t rows; /* of a block */
+    void **slots; /* pinned memory, one block for each thread; not used for devices that share memory */
+    pthread_mutex_t view;
+    struct threads_failure failure;
 };
-
-static void load_failed(struct loading *l, enum status s) {
-    pthread_mutex_lock(&l->lock);
-    if (l->status == STATUS_OK) {
-        snprintf(l->message, sizeof l->message, "%s", status_message());
-        l->status = s;
-    }
-    pthread_mutex_unlock(&l->lock);
-}
-
-static bool load_stopped(struct loading *l) {
-    pthread_mutex_lock(&l->lock);
-    const bool stopped = l->status != STATUS_OK;
-    pthread_mutex_unlock(&l->lock);
-    return stopped;
-}
 
 static enum status load_block(struct loading *l, struct load_target *t, int64_t block, int worker) {
     const struct landmark_source *from = t->load->source;
@@ -58,11 +41,10 @@ static enum status load_block(struct loading *l, struct load_target *t, int64_t 
 /* Block i is of device i % n, as long as that device has more blocks: the devices receive at the same time. */
 static void load_blocks(void *context, int64_t begin, int64_t end, int worker) {
     struct loading *l = context;
-    for (int64_t i = begin; i < end && !load_stopped(l); i++) {
+    for (int64_t i = begin; i < end && !threads_any_failed(&l->failure); i++) {
         struct load_target *t = &l->targets[i % l->n];
         if (i / l->n >= t->blocks) continue;
-        const enum status s = load_block(l, t, i / l->n, worker);
-        if (s != STATUS_OK) load_failed(l, s);
+        threads_failed(&l->failure, load_block(l, t, i / l->n, worker));
     }
 }
 
@@ -83,7 +65,7 @@ static enum status load_parallel(struct loading *l, const struct landmark_load *
         for (int i = 0; i < threads; i++)
             TRY(device_allocate_host_bytes(all[0].device, &l->slots[i], BLOCK_BYTES));
     threads_for(pool, most * l->n, 1, load_blocks, l);
-    return l->status == STATUS_OK ? STATUS_OK : fail(l->status, "%s", l->message);
+    return threads_failure(&l->failure);
 }
 
 static enum status load_in_turn(const struct landmark_load *all, int n) {
@@ -96,7 +78,7 @@ static enum status load_in_turn(const struct landmark_load *all, int n) {
 }
 
 enum status landmark_load(const struct landmark_load *all, int n, struct threads *pool, int64_t least_bytes) {
-    struct loading l = {.n = n, .view = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct loading l = {.n = n, .view = PTHREAD_MUTEX_INITIALIZER, .failure = THREADS_FAILURE_NONE};
     int64_t bytes = 0, row = all[0].to.cols * dtype_bytes(all[0].to.type);
     bool copies = true;
     for (int i = 0; i < n; i++) {

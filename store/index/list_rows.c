@@ -2,11 +2,10 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "base/system/threads.h"
 #include "store/index/list_rows_internal.h"
 #include "store/index/segment_check_internal.h"
 #include <assert.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -30,26 +29,8 @@ struct list_filling {
     struct store_range window; /* mapped */
     int64_t *wide;             /* [threads, CODE_ROWS] */
     float *numbers;            /* [threads, CODE_ROWS, dim] */
-    pthread_mutex_t lock;
-    enum status status; /* the first failure, and its message */
-    char message[1024];
+    struct threads_failure failure;
 };
-
-static void fill_failed(struct list_filling *f, enum status s) {
-    pthread_mutex_lock(&f->lock);
-    if (f->status == STATUS_OK) {
-        snprintf(f->message, sizeof f->message, "%s", status_message());
-        f->status = s;
-    }
-    pthread_mutex_unlock(&f->lock);
-}
-
-static bool fill_stopped(struct list_filling *f) {
-    pthread_mutex_lock(&f->lock);
-    const bool stopped = f->status != STATUS_OK;
-    pthread_mutex_unlock(&f->lock);
-    return stopped;
-}
 
 static void read_rows(void *context, void *out, bool half, int64_t first, int64_t n) {
     const struct list_filling *f = context;
@@ -90,14 +71,14 @@ static void fill_blocks(void *context, int64_t begin, int64_t end, int worker) {
     struct list_filling *f = context;
     const struct store_assignment *a = &f->build->how->assignment;
     const int64_t base = f->window.begin / STORE_ASSIGN_BLOCK;
-    for (int64_t i = begin; i < end && !fill_stopped(f); i++) {
+    for (int64_t i = begin; i < end && !threads_any_failed(&f->failure); i++) {
         int64_t first = (base + i) * STORE_ASSIGN_BLOCK, last = first + STORE_ASSIGN_BLOCK;
         if (first < f->window.begin) first = f->window.begin;
         if (last > f->window.end) last = f->window.end;
         enum status s = a->assign(f->assigner, f->rows->list + (first - f->rows->first),
                                   (struct store_assign_rows){read_rows, f}, first, last - first);
         if (s == STATUS_OK) s = fill_codes(f, first, last - first, worker);
-        if (s != STATUS_OK) fill_failed(f, s);
+        threads_failed(&f->failure, s);
     }
 }
 
@@ -120,7 +101,7 @@ static enum status fill_windows(struct list_filling *f, struct store_range range
     for (int64_t at = range.begin; at < range.end; at = f->window.end) {
         TRY(next_window(f, at, range.end));
         threads_for(f->build->how->threads, (f->window.end - 1) / block - at / block + 1, 1, fill_blocks, f);
-        if (f->status != STATUS_OK) return fail(f->status, "%s", f->message);
+        TRY(threads_failure(&f->failure));
         TRY(index_build_check_stop(f->build));
         landmarks_release_pages(f->build->landmarks, at, f->window.end - at);
         progress_step(f->build->how->progress, "fill index", "chunks", f->window.end, total);
@@ -157,7 +138,7 @@ enum status list_rows_fill(struct list_rows *out, const struct index_build *b, c
                           .n = range.end - range.begin,
                           .lists = vectors_lists(v),
                           .code_bytes = (size_t)vectors_code_bytes(v)};
-    struct list_filling f = {.rows = &r, .build = b, .v = v, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct list_filling f = {.rows = &r, .build = b, .v = v, .failure = THREADS_FAILURE_NONE};
     enum status s;
     assert(r.n > 0 && r.n < INT32_MAX && list_rows_supported(b, v));
     TRY_GOTO(s, memory_allocate(&r.list, (size_t)r.n), out);

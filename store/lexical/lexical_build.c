@@ -5,6 +5,7 @@
  * write the lists of all buckets to the file (build/join_lists_internal.h). */
 #include "store/lexical/lexical_build.h"
 #include "base/memory.h"
+#include "base/system/threads.h"
 #include "store/lexical/build/join_lists_internal.h"
 #include "store/lexical/build/sort_internal.h"
 #include "store/lexical/lexical_format_internal.h"
@@ -19,8 +20,7 @@ enum {
     BUFFER_MIN = 1 << 16,
     BUFFER_MAX = 1 << 18,
     WORKERS_MAX = 64, /* each has four files open */
-    BUFFERS = 64,     /* a thread's share of the memory is so many buffers, or more */
-    MESSAGE_MAX = 1024
+    BUFFERS = 64      /* a thread's share of the memory is so many buffers, or more */
 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30, worker_ram_min = UINT64_C(16) << 20,
                       bucket_ram = UINT64_C(1) << 18;
@@ -177,9 +177,7 @@ struct sorting {
     int n;
     struct lists_piece *pieces; /* [2 * buckets]: of the tokens of each bucket, then of the pairs */
     atomic_int next;
-    pthread_mutex_t lock; /* of the next two */
-    enum status status;   /* the first failure */
-    char message[MESSAGE_MAX];
+    struct threads_failure failure;
 };
 
 static enum status check_stop(const struct lexical_builder *b) {
@@ -207,13 +205,7 @@ static void sort_buckets_of(void *context, int64_t begin, int64_t end, int worke
     struct sorting *x = context;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        const enum status s = sort_buckets(x, (int)i);
-        pthread_mutex_lock(&x->lock);
-        if (x->status == STATUS_OK && s != STATUS_OK) {
-            snprintf(x->message, sizeof x->message, "%s", status_message());
-            x->status = s;
-        }
-        pthread_mutex_unlock(&x->lock);
+        threads_failed(&x->failure, sort_buckets(x, (int)i));
     }
 }
 
@@ -240,7 +232,7 @@ static enum status sort_and_join(struct sorting *x) {
     TRY(memory_allocate_zero(&x->sorters, (size_t)x->n));
     TRY(memory_allocate_zero(&x->pieces, LISTS_PARTS * (size_t)n));
     threads_for(b->threads, x->n, 1, sort_buckets_of, x);
-    if (x->status != STATUS_OK) return fail(x->status, "%s", x->message);
+    TRY(threads_failure(&x->failure));
     records_free(b->records);
     b->records = NULL;
     for (int i = 0; i < x->n; i++)
@@ -262,7 +254,7 @@ static enum status write_lists(struct lexical_builder *b) {
     TRY(check_stop(b));
     free_block(b);
     TRY(records_finish(b->records, b->threads));
-    struct sorting x = {.b = b, .n = workers_most(b)};
+    struct sorting x = {.b = b, .n = workers_most(b), .failure = THREADS_FAILURE_NONE};
     const uint64_t held = records_memory(b->records), each = b->max_ram / (uint64_t)x.n,
                    left = b->max_ram > held ? (b->max_ram - held) / (uint64_t)x.n : 0;
     x.config = (struct sorter_config){.records = b->records,
@@ -273,12 +265,10 @@ static enum status write_lists(struct lexical_builder *b) {
                                       .buffer = each / BUFFERS < BUFFER_MIN   ? BUFFER_MIN
                                                 : each / BUFFERS > BUFFER_MAX ? BUFFER_MAX
                                                                               : (size_t)(each / BUFFERS)};
-    pthread_mutex_init(&x.lock, NULL);
     enum status s = sort_and_join(&x);
     if (x.sorters) threads_for(b->threads, x.n, 1, free_sorters, &x); /* the system frees the pages of their files */
     memory_free(x.sorters);
     memory_free(x.pieces);
-    pthread_mutex_destroy(&x.lock);
     TRY(s);
     uint8_t footer[LEXICAL_FOOTER_BYTES];
     lexical_footer_make(footer, &b->frame);

@@ -1,12 +1,13 @@
 /* bucket_records.c -- see bucket_records_internal.h. A portion is divided in two passes: the first counts the records
  * of each bucket, the second writes each at the end of its bucket's records. */
 #include "base/memory.h"
+#include "base/system/threads.h"
 #include "store/lexical/build/bucket_records_internal.h"
 #include "store/lexical/build/spool_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { SLAB_BYTES = 32 << 20, PADDING = 8, SPILL_BYTES = 1 << 18, SPILL_BUCKETS = 8, MESSAGE_MAX = 1024, AHEAD = 4 };
+enum { SLAB_BYTES = 32 << 20, PADDING = 8, SPILL_BYTES = 1 << 18, SPILL_BUCKETS = 8, AHEAD = 4 };
 
 struct slab {
     uint8_t *data;
@@ -52,15 +53,15 @@ struct records {
     int64_t *counts;                        /* [n_buckets] */
     struct scratch *scratches[THREADS_MAX]; /* NULL: not used yet */
     const struct portion *adding;           /* portions of the current loop */
-    pthread_mutex_t lock;                   /* of slabs, and of the next two */
-    enum status status;                     /* the first failure of a thread */
-    char message[MESSAGE_MAX];
+    pthread_mutex_t lock;                   /* of slabs */
+    struct threads_failure failure;
 };
 
 enum status records_create(struct records **out, const char *folder, const struct buckets *buckets, uint64_t max_ram) {
     struct records *r = NULL;
     TRY(memory_allocate_zero(&r, 1));
     pthread_mutex_init(&r->lock, NULL);
+    r->failure = (struct threads_failure)THREADS_FAILURE_NONE;
     snprintf(r->folder, sizeof r->folder, "%s", folder);
     r->buckets = buckets;
     r->max_ram = max_ram;
@@ -109,20 +110,6 @@ void records_free(struct records *r) {
 }
 
 /* ---- threads ---- */
-
-static void keep_failure(struct records *r, enum status s) {
-    if (s == STATUS_OK) return;
-    pthread_mutex_lock(&r->lock);
-    if (r->status == STATUS_OK) {
-        r->status = s;
-        snprintf(r->message, sizeof r->message, "%s", status_message());
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
-static enum status failure(const struct records *r) {
-    return r->status == STATUS_OK ? STATUS_OK : fail(r->status, "%s", r->message);
-}
 
 static enum status scratch_of(struct records *r, int worker, struct scratch **out) {
     if (!r->scratches[worker]) {
@@ -236,7 +223,7 @@ static enum status divide_portion(struct records *r, int64_t number, const struc
 static void divide_portions(void *context, int64_t begin, int64_t end, int worker) {
     struct records *r = context;
     for (int64_t i = begin; i < end; i++)
-        keep_failure(r, divide_portion(r, r->n_portions + i, &r->adding[i], worker));
+        threads_failed(&r->failure, divide_portion(r, r->n_portions + i, &r->adding[i], worker));
 }
 
 /* ---- runs ---- */
@@ -277,7 +264,7 @@ static enum status spill_range(const struct spill *x, int64_t begin, int64_t end
 
 static void spill_buckets(void *context, int64_t begin, int64_t end, int worker) {
     const struct spill *x = context;
-    keep_failure(x->r, spill_range(x, begin, end, x->buffers + (size_t)worker * SPILL_BYTES));
+    threads_failed(&x->r->failure, spill_range(x, begin, end, x->buffers + (size_t)worker * SPILL_BYTES));
 }
 
 static enum status write_run(struct records *r, struct threads *threads) {
@@ -308,7 +295,7 @@ static enum status write_run(struct records *r, struct threads *threads) {
     for (size_t i = 0; i < r->n_slabs; i++)
         r->slabs[i].used = 0;
     r->slab = 0;
-    return failure(r);
+    return threads_failure(&r->failure);
 }
 
 /* Bytes that the records of some portions take at most. */
@@ -337,7 +324,7 @@ enum status records_add(struct records *r, const struct portion *portions, int n
     r->adding = portions;
     threads_for(threads, n, 1, divide_portions, r);
     r->n_portions += n;
-    return failure(r);
+    return threads_failure(&r->failure);
 }
 
 enum status records_finish(struct records *r, struct threads *threads) {

@@ -3,14 +3,11 @@
  * thread writes the index of the dictionary. */
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "base/system/threads.h"
 #include "store/lexical/build/join_lists_internal.h"
-#include <stdio.h>
 #include <string.h>
 
-enum {
-    PORTION_BYTES = 1 << 27, /* copied between two requests to stop */
-    MESSAGE_MAX = 1024
-};
+enum { PORTION_BYTES = 1 << 27 /* copied between two requests to stop */ };
 
 /* A piece of the segment. */
 struct part {
@@ -34,24 +31,8 @@ struct join {
     bool dictionary;        /* what copy_bytes copies: dictionaries, or postings */
     uint64_t *begins;       /* [in->n + 1] of these, in the segment */
     uint64_t at;            /* of the portion that is being written */
-    pthread_mutex_t lock;   /* of the next two */
-    enum status status;     /* the first failure of a thread */
-    char message[MESSAGE_MAX];
+    struct threads_failure failure;
 };
-
-static void keep_failure(struct join *j, enum status s) {
-    if (s == STATUS_OK) return;
-    pthread_mutex_lock(&j->lock);
-    if (j->status == STATUS_OK) {
-        j->status = s;
-        snprintf(j->message, sizeof j->message, "%s", status_message());
-    }
-    pthread_mutex_unlock(&j->lock);
-}
-
-static enum status failure(const struct join *j) {
-    return j->status == STATUS_OK ? STATUS_OK : fail(j->status, "%s", j->message);
-}
 
 static struct spool *entries_of(const struct join *j, int64_t i) {
     return j->in->writers[j->in->pieces[i].writer]->parts[i >= j->in->tokens_end].entries;
@@ -140,7 +121,7 @@ static enum status write_pieces(struct join *j, int64_t begin, int64_t end, int 
 
 static void write_entries_of(void *context, int64_t begin, int64_t end, int worker) {
     struct join *j = context;
-    keep_failure(j, write_pieces(j, begin, end, worker));
+    threads_failed(&j->failure, write_pieces(j, begin, end, worker));
 }
 
 /* ---- the file ---- */
@@ -195,7 +176,7 @@ static void copy_bytes(void *context, uint8_t *out, uint64_t at, size_t n) {
         if (some == 0) continue;
         const enum status s = read_piece(j, i, out, some, from);
         if (s != STATUS_OK) {
-            keep_failure(j, s);
+            threads_failed(&j->failure, s);
             return;
         }
         out += some;
@@ -212,7 +193,7 @@ static enum status copy_part(struct join *j, enum lexical_part part) {
         uint32_t crc;
         TRY(check_stop(j));
         TRY(file_write_blocks(j->file, some, j->in->threads, copy_bytes, j, &crc));
-        TRY(failure(j));
+        TRY(threads_failure(&j->failure));
         j->frame->crc[part] = crc32c_join(j->frame->crc[part], crc, some);
     }
     return STATUS_OK;
@@ -249,7 +230,7 @@ static enum status write_parts(struct join *j) {
     const int workers = threads_count(j->in->threads);
     plan_parts(j);
     threads_for(j->in->threads, n, n / (8 * workers) + 1, write_entries_of, j);
-    TRY(failure(j));
+    TRY(threads_failure(&j->failure));
     for (int i = 0; i < workers; i++) {
         if (!j->workers[i].memory) continue;
         TRY(spool_flush(j->workers[i].dictionary));
@@ -266,10 +247,9 @@ static enum status write_parts(struct join *j) {
 }
 
 enum status join_write(struct file_writer *file, struct lexical_frame *frame, const struct join_input *input) {
-    struct join j = {.in = input, .file = file, .frame = frame};
+    struct join j = {.in = input, .file = file, .frame = frame, .failure = THREADS_FAILURE_NONE};
     const int workers = threads_count(input->threads);
     enum status s;
-    pthread_mutex_init(&j.lock, NULL);
     TRY_GOTO(s, memory_allocate_zero(&j.workers, (size_t)workers), out);
     TRY_GOTO(s, memory_allocate(&j.parts, (size_t)input->n), out);
     TRY_GOTO(s, memory_allocate_zero(&j.begins, (size_t)input->n + 1), out);
@@ -283,6 +263,5 @@ out:
     memory_free(j.workers);
     memory_free(j.parts);
     memory_free(j.begins);
-    pthread_mutex_destroy(&j.lock);
     return s;
 }

@@ -1,4 +1,5 @@
-/* test_threads.c -- loops cover each index once, whatever the grain and the number of threads; nested loops work. */
+/* test_threads.c -- loops cover each index once, whatever the grain and the number of threads; nested loops work; one
+ * of several failures is kept. */
 #include "base/system/threads.h"
 #include "tests/test.h"
 #include <stdatomic.h>
@@ -21,6 +22,32 @@ static void visit(void *context, int64_t begin, int64_t end, int worker) {
     for (int64_t i = begin; i < end; i++)
         atomic_fetch_add(&c->seen[i], 1);
     threads_for(c->pool, 3, 1, add_one, c);
+}
+
+/* Every third index fails. */
+static void fail_some(void *context, int64_t begin, int64_t end, int worker) {
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        threads_failed(context, i % 3 ? STATUS_OK : fail(STATUS_CORRUPT, "index %lld", (long long)i));
+}
+
+static void test_failure(void) {
+    struct threads *pool;
+    struct threads_failure f = THREADS_FAILURE_NONE;
+    char first[sizeof f.message];
+    CHECK_OK(threads_create(&pool, 5));
+    threads_failed(&f, STATUS_OK);
+    CHECK(!threads_any_failed(&f));
+    CHECK_OK(threads_failure(&f));
+    threads_for(pool, 100, 1, fail_some, &f);
+    CHECK(threads_any_failed(&f));
+    CHECK_EQ(threads_failure(&f), STATUS_CORRUPT);
+    snprintf(first, sizeof first, "%s", status_message());
+    CHECK(strncmp(first, "index ", 6) == 0 && atoi(first + 6) % 3 == 0);
+    threads_failed(&f, fail(STATUS_IO, "a later one"));
+    CHECK_EQ(threads_failure(&f), STATUS_CORRUPT);
+    CHECK(strcmp(status_message(), first) == 0);
+    threads_free(pool);
 }
 
 int main(int argc, char **argv) {
@@ -47,5 +74,6 @@ int main(int argc, char **argv) {
         threads_free(pool);
     }
     free(seen);
+    test_failure();
     return test_done();
 }
