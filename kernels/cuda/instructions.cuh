@@ -1,4 +1,4 @@
-/* instructions.cuh -- wrappers of single PTX instructions: shared memory addresses, ldmatrix, mma.sync, mbarrier,
+/* instructions.cuh -- wrappers of single PTX instructions: shared memory addresses, prefetch, ldmatrix, mma.sync, mbarrier,
  * clusters. Hopper has all of them. HOPPER is 1 if the compiler makes code for sm_90a; other code does not use
  * instructions that older GPUs lack. */
 #pragma once
@@ -22,6 +22,16 @@ static __device__ __forceinline__ float power2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+/* Reads the line of an address into the L2 cache, without a wait. */
+static __device__ __forceinline__ void prefetch_l2(const void *global) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+/* The same for a range: both are multiples of 16 bytes. Before Hopper it does nothing. */
+static __device__ __forceinline__ void prefetch_l2_range(const void *global, unsigned bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#endif
 }
 static __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);

@@ -93,10 +93,6 @@ static __device__ __forceinline__ void line_copy(void *shared, const void *globa
                      : "memory");
 #endif
 }
-/* Prefetches into the L2 cache. */
-static __device__ __forceinline__ void prefetch_l2(const void *global) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
-}
 
 static __device__ __forceinline__ void products_begin() {
 #if HOPPER

@@ -9,7 +9,7 @@
  *
  * The query and the probabilities are float32. Bound by reading keys and values: 3 KiB of bf16 a key of a row of d 768;
  * for 32 rows with windows of 512 that is more than the layer's weights. Four keys and four values of each group are
- * read before the first is used, and the first ones before the previous kernel has ended. Not measured yet. */
+ * read before the first is used, and the first ones before the previous kernel has ended. */
 #pragma once
 #include "kernels/decode_rows/decode_rows_product.cuh"
 
@@ -21,6 +21,7 @@ struct rows_attention {
     const struct decode_row *texts;
     int d, heads, window, layer, group;
     float scale;    /* log2(e) / sqrt(DIM) */
+    rows_ahead ahead;
 };
 
 /* A softmax over the keys of one group of lanes; each lane has 8 columns of the result. Scores in units of log 2. */
@@ -156,6 +157,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 3)
         }
     };
     load(0);
+    rows_read_ahead(p.ahead);
     launch_wait();
     const float *own = p.q + row * 3 * p.d + column;
     rows_load_query(q, own, p.scale);
@@ -222,6 +224,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 3)
         }
     };
     if (warp < count) find(warp), load(0);
+    rows_read_ahead(p.ahead);
     launch_wait();
     if (count > 0) rows_load_query(q, p.q + row * p.d + column, p.scale);
     for (int entry = warp; entry < count; entry += ROWS_WARPS) {

@@ -10,7 +10,8 @@
  *
  * All that changes from pass to pass lies in an array of struct decode_row on the device. Rows without a text are
  * computed as zeros, so a pass of 20 costs what one of 32 does. Each kernel is a dependent launch: the next kernel's
- * blocks start, and read weights, keys and values, while the last blocks of the previous one still run. */
+ * blocks start, and read weights, keys and values, while the last blocks of the previous one still run. What a kernel
+ * reads first is in the L2 cache by then (decode_rows_ahead.cuh). */
 #include "kernels/decode_rows/decode_rows_attention.cuh"
 #include <string.h>
 extern "C" {
@@ -93,8 +94,10 @@ static void rows_attend(struct device *dev, const rows_attention &p, int rows, b
 }
 
 static __global__ void __launch_bounds__(ROWS_THREADS)
-    decode_rows_embed(float *x, const bf16 *table, const struct decode_row *texts, int d) {
+    decode_rows_embed(float *x, const bf16 *table, const struct decode_row *texts, int d,
+                      const __grid_constant__ rows_ahead ahead) {
     launch_next();
+    rows_read_ahead(ahead);
     const struct decode_row &text = texts[blockIdx.x];
     const bool is = text.position >= 0;
     const int64_t id = is && text.picked ? *text.picked : text.id;
@@ -124,48 +127,84 @@ static rows_product rows_product_of(struct mat w, const void *x, struct mat norm
     return p;
 }
 
-static void rows_issue_store(struct decode_rows *r, int rows, struct mat w, const float *x, struct mat norm) {
-    rows_product p = rows_product_of(w, x, norm, r->eps);
-    p.y = r->qkv;
-    rows_launch_norm<1, ROWS_STORE>(r->dev, "decode_rows.norm_product", p, rows);
+/* Bytes of the head's matrix that the last layer's kernels read ahead, each: what they leave of the memory's time. */
+enum { ROWS_AHEAD_HEAD = 12 << 20 };
+
+static rows_ahead rows_ahead_weights(struct mat w) {
+    rows_ahead a = {};
+    a.weights = w.data, a.bytes = w.rows * w.cols * (int64_t)sizeof(bf16);
+    return a;
 }
-static void rows_issue_add(struct decode_rows *r, int rows, float *y, const float *base, const bf16 *x, struct mat w) {
-    rows_product p = rows_product_of(w, x, {}, 0.0f);
-    p.y = y, p.base = base;
-    rows_launch_add(r->dev, "decode_rows.add_product", p, rows);
+static void rows_ahead_keys(rows_ahead *a, const struct decode_rows *r, int rows, int layer) {
+    const int64_t most = ROWS_AHEAD_KEYS_BYTES / (rows * 4 * (int64_t)r->d);
+    a->texts = r->texts, a->rows = rows, a->layer = layer, a->window = r->window, a->d = r->d;
+    a->keys_most = (int)(most < r->window ? most : r->window);
 }
-static void rows_issue_attend(struct decode_rows *r, int rows, int layer, int group, bool chunks) {
-    rows_attention p = {};
-    p.o = r->att, p.q = r->qkv, p.texts = r->texts;
-    p.d = r->d, p.heads = r->heads, p.window = r->window, p.layer = layer, p.group = group;
-    rows_attend(r->dev, p, rows, chunks);
+/* Of a layer's last two kernels: what the next layer's first two read, or a part of the head. */
+static rows_ahead rows_ahead_next(const struct decode_rows *r, int rows, int layer, bool last_kernel) {
+    rows_ahead a = {};
+    if (layer + 1 < r->n_layers) {
+        if (last_kernel)
+            rows_ahead_keys(&a, r, rows, layer + 1);
+        else
+            a = rows_ahead_weights(r->layers[layer + 1].qkv);
+        return a;
+    }
+    const int64_t all = r->embed.rows * r->embed.cols * (int64_t)sizeof(bf16);
+    const int64_t begin = last_kernel ? ROWS_AHEAD_HEAD : 0, left = all > begin ? all - begin : 0;
+    a.weights = (const unsigned char *)r->embed.data + begin;
+    a.bytes = left < (int64_t)ROWS_AHEAD_HEAD ? left : (int64_t)ROWS_AHEAD_HEAD;
+    return a;
 }
 
+static void rows_issue_store(struct decode_rows *r, int rows, struct mat w, struct mat norm, rows_ahead ahead) {
+    rows_product p = rows_product_of(w, r->x, norm, r->eps);
+    p.y = r->qkv, p.ahead = ahead;
+    rows_launch_norm<1, ROWS_STORE>(r->dev, "decode_rows.norm_product", p, rows);
+}
+/* y = the stream + x w^T */
+static void rows_issue_add(struct decode_rows *r, int rows, float *y, const bf16 *x, struct mat w, rows_ahead ahead) {
+    rows_product p = rows_product_of(w, x, {}, 0.0f);
+    p.y = y, p.base = r->x, p.ahead = ahead;
+    rows_launch_add(r->dev, "decode_rows.add_product", p, rows);
+}
+/* group: what GCA reads; -1: the window. */
+static void rows_issue_attend(struct decode_rows *r, int rows, int layer, int group, rows_ahead ahead) {
+    rows_attention p = {};
+    p.o = r->att, p.q = r->qkv, p.texts = r->texts, p.ahead = ahead;
+    p.d = r->d, p.heads = r->heads, p.window = r->window, p.layer = layer, p.group = group < 0 ? 0 : group;
+    rows_attend(r->dev, p, rows, group >= 0);
+}
+
+/* Each kernel reads ahead for the second one after it (decode_rows_ahead.cuh). */
 static void rows_issue_layer(struct decode_rows *r, const struct rows_pass *pass, int layer) {
     const struct decode_step_layer *l = &r->layers[layer];
     const int rows = pass->rows;
+    const bool fused = l->group >= 0 && (pass->kind & ROWS_FUSED);
     float *in = r->x;
-    rows_issue_store(r, rows, l->qkv, r->x, l->input_norm);
-    rows_issue_attend(r, rows, layer, 0, false);
-    rows_issue_add(r, rows, r->x, r->x, r->att, l->o);
+    rows_issue_store(r, rows, l->qkv, l->input_norm, rows_ahead_weights(l->o));
+    rows_issue_attend(r, rows, layer, -1, rows_ahead_weights(fused ? l->gca_q : l->gate_up));
+    rows_issue_add(r, rows, r->x, r->att, l->o, fused ? rows_ahead{} : rows_ahead_weights(l->down));
     /* GCA reaches the stream through the MLP alone (model.md §5.1). */
-    if (l->group >= 0 && (pass->kind & ROWS_FUSED)) {
-        rows_issue_store(r, rows, l->gca_q, r->x, l->gca_norm);
-        rows_issue_attend(r, rows, layer, l->group, true);
-        rows_issue_add(r, rows, r->sum, r->x, r->att, l->gca_o);
+    if (fused) {
+        rows_issue_store(r, rows, l->gca_q, l->gca_norm, rows_ahead_weights(l->gca_o));
+        rows_issue_attend(r, rows, layer, l->group, rows_ahead_weights(l->gate_up));
+        rows_issue_add(r, rows, r->sum, r->att, l->gca_o, rows_ahead_weights(l->down));
         in = r->sum;
     }
     rows_product p = rows_product_of(l->gate_up, in, l->post_norm, r->eps);
-    p.out = r->f, p.act = r->act;
+    p.out = r->f, p.act = r->act, p.ahead = rows_ahead_next(r, rows, layer, false);
     rows_launch_norm<1, ROWS_SWIGLU>(r->dev, "decode_rows.swiglu", p, rows);
-    rows_issue_add(r, rows, r->x, r->x, r->act, l->down);
+    rows_issue_add(r, rows, r->x, r->act, l->down, rows_ahead_next(r, rows, layer, true));
 }
 
 static void rows_issue(void *context, struct device *dev) {
     const struct rows_pass *pass = (const struct rows_pass *)context;
     struct decode_rows *r = pass->r;
+    rows_ahead first = rows_ahead_weights(r->layers[0].qkv);
+    rows_ahead_keys(&first, r, pass->rows, 0);
     launch(dev, "decode_rows.embed", decode_rows_embed, (unsigned)pass->rows, ROWS_THREADS, 0, r->x,
-           (const bf16 *)r->embed.data, r->texts, r->d);
+           (const bf16 *)r->embed.data, r->texts, r->d, first);
     bool kept = !(pass->kind & ROWS_KEPT);
     for (int i = 0; i < r->n_layers; i++) {
         if (!kept && r->layers[i].group >= 0) {

@@ -11,16 +11,13 @@
  *
  * A norm enters as x * weight, split in two bf16 numbers; 1 / rms multiplies the sum at the end, when it is known. The
  * first tile's weights are loaded before the previous kernel has ended (launch_wait), the next tile's before the
- * epilogue. GROUPS: how many groups of 32 columns a warp holds in registers; a wider matrix takes several rounds.
+ * epilogue. They come from the L2 cache, into which an earlier kernel has read them (decode_rows_ahead.cuh). GROUPS: how
+ * many groups of 32 columns a warp holds in registers; a wider matrix takes several rounds.
  *
- * Bound by reading the weights, and where there are few tiles by latency. Not measured yet. */
+ * Bound by reading the weights, and where there are few tiles by latency. */
 #pragma once
-#include "kernels/cuda/launch_cuda.cuh"
-extern "C" {
-#include "kernels/decode_rows/decode_rows.h"
-}
+#include "kernels/decode_rows/decode_rows_ahead.cuh"
 
-enum { ROWS_WARPS = 8, ROWS_THREADS = 32 * ROWS_WARPS, ROWS_GROUP = 32 };
 enum rows_epilogue { ROWS_STORE, ROWS_ADD, ROWS_SWIGLU, ROWS_LOGITS };
 
 /* One call. Outputs of tile i: rows i * step + 0 .. of w. SWIGLU: a matrix of A has the gates and ups of 8 units. */
@@ -34,6 +31,7 @@ struct rows_product {
     const struct decode_row *texts; /* LOGITS */
     int k, out;                     /* SWIGLU: out = f */
     float eps;
+    rows_ahead ahead;
 };
 
 template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct rows_block {
@@ -202,6 +200,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
         launch_next();
         load_weights(tile, 0);
         load_scales(0);
+        rows_read_ahead(p.ahead);
         launch_wait();
         for (bool first = true; tile < tiles; tile += (int)gridDim.x, first = false) {
             clear();

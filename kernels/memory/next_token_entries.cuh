@@ -154,17 +154,11 @@ static __device__ __forceinline__ void read_copy(const next_call<T> &c, const re
         read_copy16(to + j * 512, from + j * 64);
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Copies bytes (a multiple of 16) into the L2 cache. */
-static __device__ __forceinline__ void read_prefetch(const void *from, unsigned bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
 /* The keys of rounds from `first` on. */
 template <typename T>
 static __device__ __forceinline__ void read_prefetch_keys(const next_call<T> &c, const read_block<T> &b, int first) {
     for (int entry = first * READ_ROUND + (int)threadIdx.x; entry < c.entries; entry += READ_THREADS)
-        if (const T *key = read_key(c, b, entry)) read_prefetch(key, (unsigned)(c.d * sizeof(T)));
+        if (const T *key = read_key(c, b, entry)) prefetch_l2_range(key, (unsigned)(c.d * sizeof(T)));
 }
 
 /* ---- products ---- */
@@ -263,7 +257,7 @@ template <typename T> struct read_projection {
         if (!c.projection) return;
         for (int row = (int)(threadIdx.x * gridDim.x + blockIdx.x); c.project_tiles && row < c.d;
              row += (int)(READ_THREADS * gridDim.x))
-            read_prefetch(c.projection + (int64_t)row * c.state_d, (unsigned)(c.state_d * sizeof(T)));
+            prefetch_l2_range(c.projection + (int64_t)row * c.state_d, (unsigned)(c.state_d * sizeof(T)));
         if (!c.project_tiles || warp * READ_TILE >= c.d) return;
 #pragma unroll
         for (int i = 0; i < READ_BATCH; i++)
