@@ -56,6 +56,8 @@ static void rows_launch_norm(struct device *dev, const char *op, const rows_prod
             rows_launch<1, 3, T, true, EPILOGUE>(dev, op, p, rows);
         else if (rows == 16)
             rows_launch<2, 3, T, true, EPILOGUE>(dev, op, p, rows);
+        else if (rows == 32 && T == 1)
+            rows_launch<2, 3, 4, true, EPILOGUE>(dev, op, p, rows);
         else
             rows_launch<4, 3, 2, true, EPILOGUE>(dev, op, p, rows);
     } else if (rows == 8) {
