@@ -6,7 +6,7 @@ extern "C" {
 #include "kernels/memory/next_token.h"
 }
 
-enum { NEXT_BLOCKS_MAX = 512, NEXT_COLUMNS_MAX = 1 << 18 };
+enum { NEXT_BLOCKS_MAX = 512, READ_BLOCKS_MAX = 112, NEXT_COLUMNS_MAX = 1 << 18 };
 static_assert((int)MEMORY_FEATURES <= 32, "a lane for each feature");
 /* Exponentials are added as integers in these units, so that the order does not matter: they are at most 1, and the sum
  * of 2^18 fits into 63 bits. One below 2^-46 of the nearest entry's adds nothing. */
@@ -35,17 +35,26 @@ struct next_found {
     int best[MEMORY_SIDES];            /* the likeliest token */
     float hidden[MEMORY_GATE_HIDDEN];  /* of the gate's units: the sum over the features that need no logits */
 };
-/* Results that blocks exchange, in the device's scratch. */
-struct next_exchange {
-    next_tally tally[NEXT_BLOCKS_MAX];
-    next_found found;
+enum { MIX_FEATURES = 2 + 3 * MEMORY_SIDES }; /* those that need the logits */
+static_assert((int)MIX_FEATURES <= 32 && (int)MEMORY_GATE_HIDDEN == 16 && (int)MEMORY_SIDES == 2, "lanes of a warp");
+struct mix_gate { /* the gate's parameters that remain, as float32 */
+    float mean[MIX_FEATURES], by[MIX_FEATURES]; /* by: 1 / deviation */
+    float w1[MIX_FEATURES][MEMORY_GATE_HIDDEN], w2[MEMORY_SIDES][MEMORY_GATE_HIDDEN], b2[MEMORY_SIDES];
 };
-/* The device's counters, 0 between ops: blocks that have written `tally`; 1: `found` is complete; blocks of the mixing
- * kernel that wait no more; then each block's least distances, two words, which are not 0 when they are there
- * (next_near_words). */
-enum { NEXT_COUNT_TALLY, NEXT_COUNT_FOUND, NEXT_COUNT_MIX, NEXT_COUNT_NEAR = 4 };
-enum { NEXT_COUNTS = NEXT_COUNT_NEAR + 2 * NEXT_BLOCKS_MAX };
-static_assert((int)NEXT_COUNTS <= (int)DEVICE_CUDA_COUNTERS && (int)MEMORY_SIDES == 2, "words of a block");
+
+/* What blocks give each other: words of 8 bytes in the device's counters, which are 0 between ops. A word is written
+ * and read at once, and is not 0 when it is there, so it is its own signal: an exchange costs one access, not a flag, a
+ * fence and the data. Values are stored plus 1; none has all bits set. */
+enum { NEXT_TALLY_WORDS = 7, NEXT_FOUND_WORDS = sizeof(next_found) / 8 };
+static_assert(sizeof(next_found) % 8 == 0 && (int)MEMORY_SIDES == 2, "whole words");
+struct next_exchange {
+    unsigned mixed, none; /* blocks of the mixing kernel that wait no more */
+    unsigned long long found[NEXT_FOUND_WORDS];
+    struct {
+        unsigned long long near, tally[NEXT_TALLY_WORDS];
+    } of[READ_BLOCKS_MAX]; /* of the reading kernel's blocks */
+};
+static_assert(sizeof(next_exchange) <= DEVICE_CUDA_COUNTERS * sizeof(unsigned), "counters");
 
 template <typename T> struct next_side {
     memory_view v;
@@ -68,13 +77,16 @@ template <typename T> struct next_call {
     const logit_share *shares; /* of the logits */
     int n_shares;
     next_exchange *exchange;
-    unsigned *counts;
+    mix_gate *mix; /* the reading kernel makes it for the mixing kernel */
     unsigned long long *sums[MEMORY_SIDES]; /* [V] */
     next_side<T> side[MEMORY_SIDES];
     int vocab, state_d, d, columns; /* d: of keys */
     int entries;                    /* of a block, with the last ones that are none: a multiple of READ_ROUND */
-    int stages;                     /* rounds of keys in shared memory; 0: none, keys are read at once */
-    int readers;                    /* blocks of the reading kernel */
+    int stages;         /* rounds of keys in shared memory; 0: none, keys are read at once */
+    int first_stages;   /* that are filled before the state is there */
+    int project_strips; /* strips of the projection in shared memory until then */
+    int stage_bytes;    /* of a warp's stages */
+    int readers, ids;               /* blocks of the reading kernel; ids of a block of the mixing kernel */
     bool tiles, project_tiles;      /* keys, and rows of the projection, are multiplied on the tensor cores */
 };
 
@@ -82,57 +94,28 @@ template <typename T> struct next_call {
 template <typename X> static __device__ __forceinline__ X next_load(const X *from) {
     return __ldcg(from);
 }
-/* The same for a struct of whole words of 8 bytes. */
-template <typename X> static __device__ __forceinline__ X next_load_struct(const X *from) {
-    static_assert(sizeof(X) % 8 == 0, "whole words");
-    unsigned long long words[sizeof(X) / 8];
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof(X) / 8); i++)
-        words[i] = __ldcg((const unsigned long long *)from + i);
-    X x;
-    memcpy(&x, words, sizeof x);
-    return x;
-}
-static __device__ __forceinline__ unsigned next_acquire(const unsigned *from) {
-    unsigned x;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
-    return x;
+/* ---- between blocks ---- */
+
+static __device__ __forceinline__ void next_fence() {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 /* One thread: waits until the count is `at` or more. A block barrier follows. */
 static __device__ __forceinline__ void next_poll(const unsigned *count, unsigned at) {
-    while ((int)(next_acquire(count) - at) < 0)
-        ;
-    __threadfence();
+    unsigned x;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(count) : "memory");
+    } while ((int)(x - at) < 0);
 }
-/* Adds 1 to a count after all that this block has written; returns the count before. One thread, after a block barrier.
- * What the others wrote before they added is visible then. */
-static __device__ __forceinline__ unsigned next_arrive(unsigned *count) {
-    unsigned before;
-    __threadfence();
-    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(count) : "memory");
-    __threadfence();
-    return before;
+static __device__ __forceinline__ void next_give(unsigned long long *to, unsigned long long x) {
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(x + 1) : "memory");
 }
-template <typename X> static __device__ __forceinline__ X next_shuffle(const X &x, int offset) {
-    enum { WORDS = sizeof(X) / sizeof(int) };
-    static_assert(sizeof(X) % sizeof(int) == 0, "whole words");
-    int from[WORDS], to[WORDS];
-    memcpy(from, &x, sizeof x);
-#pragma unroll
-    for (int i = 0; i < WORDS; i++)
-        to[i] = __shfl_xor_sync(~0u, from[i], offset);
-    X y;
-    memcpy(&y, to, sizeof y);
-    return y;
+static __device__ __forceinline__ unsigned long long next_take(const unsigned long long *from) {
+    unsigned long long x;
+    do {
+        asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(from) : "memory");
+    } while (x == 0);
+    return x - 1;
 }
-/* Over a warp, in a fixed order; every lane gets the result. */
-template <typename X> static __device__ __forceinline__ X next_warp(X x) {
-#pragma unroll
-    for (int offset = 16; offset; offset /= 2)
-        x = next_join(x, next_shuffle(x, offset));
-    return x;
-}
-
 /* Features that need the logits are the first two and these of each side (memory_side_features). */
 enum { NEXT_OF_TOP = 5, NEXT_LM_OF_TOP = 6, NEXT_SAME = 7 };
 static __device__ __forceinline__ bool next_needs_logits(int feature) {

@@ -55,22 +55,30 @@ static size_t next_rounded(size_t bytes) {
 template <typename T> static int next_overlap(const next_call<T> &c, const struct decode_step_result *step) {
     const int64_t bytes = (int64_t)c.columns * c.d * (int64_t)sizeof(T);
     if (!step->ready || step->idle < OVERLAP_BLOCKS_MIN) return 0;
-    const int blocks = step->idle < NEXT_BLOCKS_MAX ? step->idle : NEXT_BLOCKS_MAX;
+    const int blocks = step->idle < READ_BLOCKS_MAX ? step->idle : READ_BLOCKS_MAX;
     return bytes <= (int64_t)blocks * OVERLAP_BYTES && c.columns <= blocks * OVERLAP_ENTRIES ? blocks : 0;
 }
 
 /* Sets how the reading kernel with so many blocks divides its work and shared memory. Returns the latter's bytes. */
 template <typename T> static size_t next_read_shared(struct device *dev, next_call<T> &c, int blocks) {
     const size_t free = (size_t)device_cuda_shared_bytes(dev) - sizeof(read_shared) - 1024; /* 1024: static, the rest */
-    const size_t round = READ_WARPS * read_stage_bytes(c.d, sizeof(T));
     const int64_t tiles = blocks_for(c.columns, READ_TILE), rounds = blocks_for(tiles, (int64_t)blocks * READ_WARPS);
     c.entries = (int)rounds * READ_ROUND, c.readers = blocks;
     const size_t head = read_layout_of(c.state_d, c.d, c.entries, sizeof(T)).stages;
     assert(head <= free);
-    c.stages = 0;
-    while (c.tiles && c.stages < READ_STAGES_MAX && c.stages < rounds && head + (size_t)(c.stages + 1) * round <= free)
-        c.stages++;
-    return head + (size_t)c.stages * round;
+    const int each = (int)read_stage_bytes(c.d, sizeof(T)), warp = (int)((free - head) / READ_WARPS / 512 * 512);
+    const int most = warp / each < READ_STAGES_MAX ? warp / each : READ_STAGES_MAX;
+    c.stages = c.first_stages = !c.tiles ? 0 : rounds < most ? (int)rounds : most;
+    c.project_strips = 0, c.stage_bytes = c.stages * each;
+    const int strips = c.project_tiles ? c.state_d / READ_STRIP - READ_BATCH : 0;
+    const int left = (warp - strips * 512) / each; /* stages beside the projection */
+    if (strips > 0 && strips * 512 <= warp && (left >= c.stages || left >= READ_STAGES_MIN)) {
+        c.project_strips = strips;
+        if (left < c.stages) c.first_stages = left;
+        const int used = c.first_stages * each + strips * 512;
+        if (used > c.stage_bytes) c.stage_bytes = used;
+    }
+    return head + (size_t)READ_WARPS * c.stage_bytes;
 }
 
 /* Arguments that the task has. */
@@ -97,24 +105,28 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     const char *op = "next_token.mix";
     const int blocks = device_cuda_processors(dev) < NEXT_BLOCKS_MAX ? device_cuda_processors(dev) : NEXT_BLOCKS_MAX;
     const size_t row = next_rounded((size_t)task->vocab * sizeof(unsigned long long));
-    const size_t head = next_rounded(sizeof(next_exchange));
     const size_t of_shares = next_rounded(NEXT_BLOCKS_MAX * sizeof(logit_share));
-    const size_t bytes = head + of_shares + MEMORY_SIDES * row;
+    const size_t of_gate = next_rounded(sizeof(mix_gate)), bytes = of_shares + of_gate + MEMORY_SIDES * row;
     unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, bytes);
     next_call<T> c = {};
     next_call_fill(c, task);
     c.log_p = log_p, c.g = g;
-    c.exchange = (next_exchange *)(void *)scratch, c.counts = device_cuda_counters(dev);
+    c.exchange = (next_exchange *)(void *)device_cuda_counters(dev);
+    c.mix = (mix_gate *)(void *)(scratch + of_shares);
     for (int i = 0; i < MEMORY_SIDES; i++)
-        c.sums[i] = (unsigned long long *)(void *)(scratch + head + of_shares + (size_t)i * row);
+        c.sums[i] = (unsigned long long *)(void *)(scratch + of_shares + of_gate + (size_t)i * row);
     const int early = next_overlap(c, &task->step);
     if (!c.shares) {
-        logit_share *shares = (logit_share *)(void *)(scratch + head);
+        logit_share *shares = (logit_share *)(void *)scratch;
         assert(!early);
         c.shares = shares, c.n_shares = blocks;
         launch(dev, op, next_share_kernel, (unsigned)blocks, SHARE_THREADS, 0, shares, c.logits, c.vocab);
     }
-    const size_t shared = next_read_shared(dev, c, early ? early : blocks);
+    const int readers = early ? early : blocks < READ_BLOCKS_MAX ? blocks : READ_BLOCKS_MAX;
+    /* blocks of the reading kernel end last */
+    const int mixers = early && early < blocks ? blocks - early : blocks;
+    c.ids = (int)blocks_for(task->vocab, mixers);
+    const size_t shared = next_read_shared(dev, c, readers);
     const cudaError_t allowed = cudaFuncSetAttribute((const void *)next_read_kernel<T>,
                                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
@@ -124,17 +136,15 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
         c.done = task->step.done, c.done_at = task->step.done_at;
-        launch_dependent(dev, op, next_read_kernel<T>, (unsigned)early, READ_THREADS, shared, c);
+        launch_dependent(dev, op, next_read_kernel<T>, (unsigned)readers, READ_THREADS, shared, c);
     } else { /* cooperative: blocks wait for each other */
         void *arguments[] = {&c};
         const cudaError_t error =
-            cudaLaunchCooperativeKernel((const void *)next_read_kernel<T>, dim3((unsigned)blocks), dim3(READ_THREADS),
+            cudaLaunchCooperativeKernel((const void *)next_read_kernel<T>, dim3((unsigned)readers), dim3(READ_THREADS),
                                         arguments, shared, device_cuda_stream(dev));
         if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
         device_cuda_check(dev, op);
     }
-    /* blocks of the reading kernel end last */
-    const int mixers = early && early < blocks ? blocks - early : blocks;
     launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)mixers, MIX_THREADS, 0, c);
 }
 

@@ -3,8 +3,8 @@
  *   look up     row, token and square of all entries of the block into shared memory, one entry a thread
  *   copy        keys, eight entries a warp at a time: rounds of them into shared memory before the state is there, as
  *               many as fit; the rest into the L2 cache
- *   project     the key of the state, by every block alone: P comes from the L2 cache, and an exchange between blocks
- *               would take longer
+ * project     the key of the state, by every block alone: an exchange between blocks would take longer. A warp has the
+ *               first strips of its rows of P in registers and others in shared memory, before the state is there
  *   distances   |k - k_i|^2 of the block's entries
  *
  * Entries, and rows of P, are multiplied by a vector eight at a time on the tensor cores: column n of B is the entry,
@@ -19,11 +19,12 @@
 enum { READ_WARPS = 16, READ_THREADS = 32 * READ_WARPS };
 enum { READ_TILE = 8 /* entries of a warp at a time */, READ_ROUND = READ_WARPS * READ_TILE };
 enum { READ_STRIP = 32 /* numbers of a key that a warp multiplies at a time */ };
-enum { READ_STAGES_MAX = 6 /* rounds in shared memory */, READ_BATCH = 12 /* loads of a lane in flight */ };
+enum { READ_STAGES_MIN = 2, READ_STAGES_MAX = 8 /* rounds in shared memory */ };
+enum { READ_BATCH = 12 /* loads of a lane in flight */ };
 
 /* Shared memory whose size depends on the call; every part begins at a multiple of 16 bytes. */
 struct read_layout {
-    size_t key, gate, distance, token, row, stages; /* the state is at 0 */
+    size_t key, distance, token, row, stages; /* the state is at 0 */
 };
 static __host__ __device__ __forceinline__ size_t read_padded(size_t bytes) {
     return (bytes + 15) / 16 * 16;
@@ -32,8 +33,7 @@ static __host__ __device__ __forceinline__ size_t read_padded(size_t bytes) {
 static __host__ __device__ __forceinline__ read_layout read_layout_of(int state_d, int d, int entries, size_t number) {
     read_layout l;
     l.key = read_padded(state_d * number);
-    l.gate = l.key + read_padded(d * number);
-    l.distance = l.gate + read_padded(sizeof(memory_gate));
+    l.distance = l.key + read_padded(d * number);
     l.token = l.distance + entries * sizeof(float);
     l.row = l.token + entries * sizeof(int);
     l.stages = l.row + entries * sizeof(int);
@@ -41,8 +41,8 @@ static __host__ __device__ __forceinline__ read_layout read_layout_of(int state_
 }
 template <typename T> struct read_block {
     T *state, *key; /* key: of the state; state itself without a projection */
-    memory_gate *gate;
-    /* Of the block's entries. distance is the square at first; below 0: no entry. row: of slots or past, -1: none. */
+    /* Of the block's entries. distance is the square at first (below 0: no entry), and the exponential at last. row: of
+     * slots or past, -1: none. */
     float *distance;
     int *token, *row;
     unsigned char *stages; /* of this warp */
@@ -85,8 +85,9 @@ static __device__ __forceinline__ int read_past_row(const memory_view &v, int ne
 /* The newest value may not have arrived yet. */
 template <typename T>
 static __device__ __forceinline__ void read_look_up(const next_call<T> &c, const read_block<T> &b) {
-    enum { EACH = 6 }; /* chains of loads of a thread */
+    enum { EACH = 3 }; /* chains of loads of a thread */
     const int newest0 = read_newest(c.side[0].v), newest1 = read_newest(c.side[1].v);
+#pragma unroll 1
     for (int first = (int)threadIdx.x; first < c.entries; first += EACH * READ_THREADS) {
         int row[EACH], token[EACH];
         float square[EACH];
@@ -140,7 +141,9 @@ static __device__ __forceinline__ void read_wait_copies(int stages) {
     else if (stages == 3) asm volatile("cp.async.wait_group 2;" ::: "memory");
     else if (stages == 4) asm volatile("cp.async.wait_group 3;" ::: "memory");
     else if (stages == 5) asm volatile("cp.async.wait_group 4;" ::: "memory");
-    else asm volatile("cp.async.wait_group 5;" ::: "memory");
+    else if (stages == 6) asm volatile("cp.async.wait_group 5;" ::: "memory");
+    else if (stages == 7) asm volatile("cp.async.wait_group 6;" ::: "memory");
+    else asm volatile("cp.async.wait_group 7;" ::: "memory");
 }
 /* Begins to copy the keys of this warp's tile of a round. A lane copies the pieces that it reads itself: those of entry
  * lane / 4, one of four of each strip. Strip j of the tile is at j * 512. */
@@ -150,6 +153,7 @@ static __device__ __forceinline__ void read_copy(const next_call<T> &c, const re
     const T *key = read_key(c, b, round * READ_ROUND + warp * READ_TILE + lane / 4);
     unsigned char *to = b.stages + stage * read_stage_bytes(c.d, sizeof(T)) + lane * 16;
     const unsigned char *from = (const unsigned char *)key + lane % 4 * 16;
+#pragma unroll 4
     for (int j = 0; key && j < c.d / READ_STRIP; j++)
         read_copy16(to + j * 512, from + j * 64);
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -191,44 +195,29 @@ template <typename T> struct read_sums {
     /* of entries 2 (lane % 4) and the next */
     __device__ __forceinline__ float2 result() const { return make_float2(even[0] + odd[0], even[1] + odd[1]); }
 };
-/* From a stage: its first piece of this lane. */
-template <typename T>
-static __device__ __forceinline__ float2 read_staged(const unsigned char *from, const T *vector, int strips) {
-    enum { BATCH = 4 };
-    const uint4 *y = (const uint4 *)vector + threadIdx.x % 4;
-    read_sums<T> sums = {};
+/* Adds strips: `from` is the first piece of this lane, in a stage (STAGED) or in global memory; y is its first piece of
+ * the vector. */
+template <typename T, bool STAGED>
+static __device__ __forceinline__ void read_strips(read_sums<T> &sums, const void *from, const uint4 *y, int strips) {
+    enum { BATCH = 4, STEP = STAGED ? 32 : 4 }; /* pieces from strip to strip */
+    const uint4 *piece = (const uint4 *)from;
+#pragma unroll 1
     for (int j = 0; j < strips; j += BATCH) {
         uint4 x[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
-            if (j + i < strips) x[i] = *(const uint4 *)(from + (j + i) * 512);
+            if (j + i < strips) x[i] = STAGED ? piece[(j + i) * STEP] : next_load(piece + (j + i) * STEP);
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
             if (j + i < strips) sums.add(x[i], y[(j + i) * 4]);
     }
-    return sums.result();
-}
-/* From global memory: `from` is the first piece of this lane. loaded: the first READ_BATCH strips are in x. */
-template <typename T>
-static __device__ __forceinline__ float2 read_direct(uint4 (&x)[READ_BATCH], const T *from, const T *vector, int strips,
-                                                     bool loaded) {
-    const uint4 *y = (const uint4 *)vector + threadIdx.x % 4;
-    read_sums<T> sums = {};
-    for (int j = 0; j < strips; j += READ_BATCH) {
-#pragma unroll
-        for (int i = 0; i < READ_BATCH; i++)
-            if (j + i < strips && !(loaded && j == 0)) x[i] = next_load((const uint4 *)(from + (j + i) * READ_STRIP));
-#pragma unroll
-        for (int i = 0; i < READ_BATCH; i++)
-            if (j + i < strips) sums.add(x[i], y[(j + i) * 4]);
-    }
-    return sums.result();
 }
 /* By plain loops: key[j] NULL: none. */
 template <typename T>
 static __device__ __forceinline__ float2 read_plain(const T *const (&key)[READ_TILE], const T *vector, int d) {
     const int lane = threadIdx.x % 32;
     float dot[READ_TILE] = {};
+#pragma unroll 1
     for (int i = lane; i < d; i += 32) {
         const float y = to_float(vector[i]);
 #pragma unroll
@@ -252,6 +241,18 @@ template <typename T> struct read_projection {
     __device__ __forceinline__ const T *from(const next_call<T> &c, int tile) const {
         return c.projection + ((int64_t)tile * READ_TILE + threadIdx.x % 32 / 4) * c.state_d + threadIdx.x % 4 * 8;
     }
+    /* The strips that follow those of prefetch go to shared memory: a group of copies. */
+    __device__ __forceinline__ void copy(const next_call<T> &c, const read_block<T> &b) const {
+        const int warp = threadIdx.x / 32;
+        if (!c.project_strips) return;
+        for (int i = 0; i < c.project_strips && warp * READ_TILE < c.d; i++)
+            read_copy16(stage(c, b) + i * 512, from(c, warp) + (READ_BATCH + i) * READ_STRIP);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    /* Where they are: in stages that are filled when the state has been projected, or after all stages. */
+    __device__ __forceinline__ unsigned char *stage(const next_call<T> &c, const read_block<T> &b) const {
+        return b.stages + c.first_stages * read_stage_bytes(c.d, sizeof(T)) + threadIdx.x % 32 * 16;
+    }
     __device__ __forceinline__ void prefetch(const next_call<T> &c) {
         const int warp = threadIdx.x / 32;
         if (!c.projection) return;
@@ -263,14 +264,31 @@ template <typename T> struct read_projection {
         for (int i = 0; i < READ_BATCH; i++)
             if (i < c.state_d / READ_STRIP) x[i] = next_load((const uint4 *)(from(c, warp) + i * READ_STRIP));
     }
+    /* Products of a warp's tile of rows with the state. */
+    __device__ __forceinline__ float2 tile_products(const next_call<T> &c, const read_block<T> &b, int tile) const {
+        const uint4 *y = (const uint4 *)b.state + threadIdx.x % 4;
+        const int strips = c.state_d / READ_STRIP;
+        read_sums<T> sums = {};
+        int done = 0;
+        if (tile == (int)threadIdx.x / 32) {
+#pragma unroll
+            for (int i = 0; i < READ_BATCH; i++)
+                if (i < strips) sums.add(x[i], y[i * 4]);
+            read_strips<T, true>(sums, stage(c, b), y + READ_BATCH * 4, c.project_strips);
+            done = READ_BATCH + c.project_strips;
+        }
+        read_strips<T, false>(sums, from(c, tile) + done * READ_STRIP, y + done * 4, strips - done);
+        return sums.result();
+    }
     /* By all threads. */
     __device__ __forceinline__ void run(const next_call<T> &c, const read_block<T> &b) {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        if (c.project_strips) read_wait_copies(c.first_stages + 1);
+#pragma unroll 1
         for (int tile = warp; tile * READ_TILE < c.d; tile += READ_WARPS) {
             float2 y;
             if constexpr (sizeof(T) == 2) {
-                if (c.project_tiles)
-                    y = read_direct(x, from(c, tile), b.state, c.state_d / READ_STRIP, tile == warp);
+                if (c.project_tiles) y = tile_products(c, b, tile);
             }
             if (!c.project_tiles) {
                 const T *row[READ_TILE];
@@ -296,6 +314,8 @@ static __device__ __forceinline__ float read_state(const next_call<T> &c, const 
         b.state[i] = from_float<T>(next_float(c.state + i));
     __syncthreads();
     if (c.projection) projection.run(c, b);
+    for (int i = c.first_stages; i < c.stages; i++) /* a lane overwrites what only it has read */
+        read_copy(c, b, i, i);
     for (int i = threadIdx.x; i < c.d; i += READ_THREADS) {
         const float x = to_float(b.key[i]);
         square += x * x;
@@ -317,8 +337,8 @@ static __device__ __forceinline__ void read_store(const next_call<T> &c, const r
     const float square = b.distance[entry];
     const float distance = square < 0.0f ? INFINITY : memory_distance(own, square, dot);
     b.distance[entry] = distance;
-    if (read_column(entry) >= c.side[0].columns) near.of[1] = fminf(near.of[1], distance);
-    else near.of[0] = fminf(near.of[0], distance);
+    if (read_column(entry) >= c.side[0].columns) near.of[1] = fminf(near.of[1], distance + 0.0f);
+    else near.of[0] = fminf(near.of[0], distance + 0.0f); /* not -0: next_near_warp */
 }
 /* Products of this warp's tile of a round with the key of the state. */
 template <typename T>
@@ -326,15 +346,18 @@ static __device__ __forceinline__ float2 read_round(const next_call<T> &c, const
                                                     int stage) {
     const int lane = threadIdx.x % 32, first = round * READ_ROUND + threadIdx.x / 32 * READ_TILE;
     if constexpr (sizeof(T) == 2) {
+        const uint4 *y = (const uint4 *)b.key + lane % 4;
         const int strips = c.d / READ_STRIP;
+        read_sums<T> sums = {};
         if (c.stages) {
             read_wait_copies(c.stages);
-            return read_staged(b.stages + stage * read_stage_bytes(c.d, sizeof(T)) + lane * 16, b.key, strips);
+            read_strips<T, true>(sums, b.stages + stage * read_stage_bytes(c.d, sizeof(T)) + lane * 16, y, strips);
+            return sums.result();
         }
         if (c.tiles) {
-            uint4 x[READ_BATCH];
             const T *key = read_key(c, b, first + lane / 4);
-            return read_direct(x, (key ? key : c.state) + lane % 4 * 8, b.key, strips, false); /* no entry: any key */
+            read_strips<T, false>(sums, (key ? key : c.state) + lane % 4 * 8, y, strips); /* no entry: any key */
+            return sums.result();
         }
     }
     const T *key[READ_TILE];
@@ -349,6 +372,7 @@ static __device__ __forceinline__ next_near read_distances(const next_call<T> &c
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     next_near near = {{INFINITY, INFINITY}};
     int stage = 0;
+#pragma unroll 1
     for (int round = 0; round < c.entries / READ_ROUND; round++) {
         const float2 dot = read_round(c, b, round, stage);
         const int entry = round * READ_ROUND + warp * READ_TILE + 2 * lane;
