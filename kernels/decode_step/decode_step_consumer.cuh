@@ -192,6 +192,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
         for (int n = 0; n < t.n_layers; n++) {
             gather_sums(t.heads);
             if (step_fused(t, t.layers[n])) gather_sums(t.heads);
+            if (step_has_keys(t, n)) step_keys_release(t.ready);
             if (t.logits || n + 1 < t.n_layers) gather_sums(gridDim.x / STEP_CLUSTER);
         }
     }

@@ -149,8 +149,7 @@ struct decode_step {
     struct step_task task;
     step_accumulator *exchange; /* two buffers [exchanges, p]: of this step, of the next */
     bool second;                /* which buffer this step uses */
-    /* [2]: counts consumer warps that have written their part of a key state, and blocks that have written their part
-     * of logits and shares; their next values */
+    /* [2]: counts key states, and blocks that have written their part of logits and shares; their next values */
     uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
 };
@@ -386,7 +385,7 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     }
     if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
     device_cuda_check(w->dev, "decode_step");
-    if (out->keys) t->at += STEP_WARPS;
+    if (out->keys) t->at++;
     if (out->keys && out->logits) t->done_at += (uint32_t)w->blocks;
 }
 

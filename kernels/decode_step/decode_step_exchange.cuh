@@ -85,6 +85,15 @@ static __device__ __forceinline__ void step_wait(unsigned barrier, unsigned pari
 static __device__ __forceinline__ void step_barrier() {
     asm volatile("bar.sync 1, %0;" ::"r"((int)STEP_CONSUMER_THREADS) : "memory");
 }
+/* The consumer warps have written a key state; the exchange warp, which has time, releases it. */
+static __device__ __forceinline__ void step_keys_arrive() {
+    asm volatile("bar.arrive 2, %0;" ::"r"((int)STEP_CONSUMER_THREADS + 32) : "memory");
+}
+static __device__ __forceinline__ void step_keys_release(uint32_t *ready) {
+    asm volatile("bar.sync 2, %0;" ::"r"((int)STEP_CONSUMER_THREADS + 32) : "memory");
+    if (threadIdx.x % 32 == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(ready) : "memory");
+    __syncwarp();
+}
 static __device__ __forceinline__ void step_cluster_barrier() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -59,13 +59,18 @@ struct step_task {
     bf16 *key_state;
     int key_layer; /* whose MLP's input goes to key_state, from 0 */
     int permit_layer; /* at whose start a reader of the key state may start */
-    /* of a step that makes a key state: each consumer warp of the block that makes it adds 1 to `ready` after its part;
+    /* of a step that makes a key state: the block that makes it adds 1 to `ready`;
      * shares [warps of all blocks] of the logits, and each block adds 1 to `done` after its part of both */
     unsigned *ready, *done;
     struct logit_share *shares;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {
     return l.group >= 0 && t.fusion[l.group].k > 0;
+}
+
+/* Whether this block writes the layer's key state. The last block has units, however few there are. */
+static __device__ __forceinline__ bool step_has_keys(const step_task &t, int layer) {
+    return layer == t.key_layer && blockIdx.x + 1 == gridDim.x;
 }
 
 /* Units of the MLP (columns of f) are divided among the blocks in eights. This is the first unit of a block. If the

@@ -214,10 +214,6 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
-    /* Whether this block writes the layer's key state. The last block has units, however few there are. */
-    __device__ __forceinline__ bool makes_keys(int layer) const {
-        return layer == t.key_layer && blockIdx.x + 1 == gridDim.x;
-    }
     /* keys has the residual stream, written by this thread: it becomes its norm. */
     __device__ __forceinline__ void norm_keys(bf16 *keys, const bf16 *norm, float by) const {
 #pragma unroll
@@ -229,12 +225,6 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
-    /* This warp's columns of the key state are complete. Called where the warp waits anyway, since the release waits
-     * until its stores have arrived. */
-    __device__ __forceinline__ void release_keys() const {
-        __syncwarp();
-        if (lane == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(t.ready) : "memory");
-    }
 
     /* The MLP: gate and up of this block's units, SwiGLU, and their columns of Wdown. Each block of the cluster sends
      * its contribution to the owner of each row; the owner adds them and makes one summand of the exchange. */
@@ -242,7 +232,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
     __device__ __forceinline__ void mlp(int layer) {
         constexpr int STEPS = KNOWN ? KNOWN / 8 : 1; /* of 8 units */
         int units = KNOWN ? KNOWN : this->units;
-        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, KEYS && makes_keys(layer) ? t.key_state : NULL);
+        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, KEYS && step_has_keys(t, layer) ? t.key_state : NULL);
         expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
         int tile = sizes::down(units), bytes = sizes::DOWN_STAGE * tile;
         unsigned stage = wait_stage(bytes) + warp * tile / STEP_WARPS + lane * 8;
@@ -258,7 +248,10 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         step_barrier();
         unsigned b[STEPS], *activations = s.scratch[warp];
         float by = scale();
-        if (KEYS && makes_keys(layer)) norm_keys(t.key_state, t.norms + ((int64_t)layer * 3 + 2) * sizes::P, by);
+        if (KEYS && step_has_keys(t, layer)) {
+            norm_keys(t.key_state, t.norms + ((int64_t)layer * 3 + 2) * sizes::P, by);
+            step_keys_arrive(); /* without a wait: all blocks wait for this block's part of the MLP */
+        }
 #pragma unroll
         for (int pass = 0; pass * 16 < units; pass++) { /* of four tiles: gate, up, gate, up */
             int row = pass * 32 + lane, k = lane % 4;
@@ -303,7 +296,6 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             step_add(exchange + rank * sizes::SHARE + threadIdx.x,
                      ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7])));
         }
-        if (KEYS && makes_keys(layer)) release_keys();
         end_exchange(false);
     }
 
