@@ -1,6 +1,6 @@
-/* instructions.cuh -- wrappers of single PTX instructions: shared memory addresses, prefetch, ldmatrix, mma.sync, mbarrier,
- * clusters. Hopper has all of them. HOPPER is 1 if the compiler makes code for sm_90a; other code does not use
- * instructions that older GPUs lack. */
+/* instructions.cuh -- wrappers of single PTX instructions: shared memory addresses, ldmatrix, mma.sync, mbarrier,
+ * prefetch, clusters. Hopper has all of them. HOPPER is 1 if the compiler makes code for sm_90a; other code does not
+ * use instructions that older GPUs lack. */
 #pragma once
 #include <cuda.h>
 #include <stdint.h>

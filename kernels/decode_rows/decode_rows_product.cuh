@@ -11,8 +11,8 @@
  *
  * A norm enters as x * weight, split in two bf16 numbers; 1 / rms multiplies the sum at the end, when it is known. The
  * first tile's weights are loaded before the previous kernel has ended (launch_wait), the next tile's before the
- * epilogue. They come from the L2 cache, into which an earlier kernel has read them (decode_rows_ahead.cuh). GROUPS: how
- * many groups of 32 columns a warp holds in registers; a wider matrix takes several rounds.
+ * epilogue. They come from the L2 cache, into which an earlier kernel has read them (decode_rows_ahead.cuh).
+ * GROUPS: how many groups of 32 columns a warp holds in registers; a wider matrix takes several rounds.
  *
  * Bound by reading the weights, and where there are few tiles by latency. */
 #pragma once
