@@ -86,8 +86,8 @@ enum status model_folder_check(const char *folder, bool tokenizer) {
         TRY(file_join(path, folder, files[i]));
         if (!file_exists(path))
             return fail(STATUS_NOT_FOUND,
-                        "%s: has no %s; a model folder holds config.json, model.safetensors and tokenizer.json",
-                        folder, files[i]);
+                        "%s: has no %s; a model folder holds config.json, model.safetensors and tokenizer.json", folder,
+                        files[i]);
     }
     return STATUS_OK;
 }

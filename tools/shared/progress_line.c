@@ -72,7 +72,8 @@ static void quantity(char out[64], const char *unit, double value) {
     if (strcmp(unit, "bytes") == 0)
         snprintf(out, 64, "%s", progress_bytes_text(bytes, value > 0 ? (uint64_t)value : 0));
     else
-        snprintf(out, 64, value > 0 && value < 10 && value != (double)(int64_t)value ? "%.1f %s" : "%.0f %s", value, unit);
+        snprintf(out, 64, value > 0 && value < 10 && value != (double)(int64_t)value ? "%.1f %s" : "%.0f %s", value,
+                 unit);
 }
 
 static void draw_json(const struct progress_line *line, double seconds) {
