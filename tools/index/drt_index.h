@@ -45,7 +45,7 @@ const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 
 /* Prints the result of a build or add, as text or as one JSON object. */
 struct indexer_report;
-void drt_index_build_report(const struct indexer_report *r, const char *store, bool append, bool json);
+void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
 void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json);
 
 /* Parses --lexical on|off; NULL: keeps what the store has. */

@@ -142,7 +142,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     if (s == STATUS_OK && o->command == COMMAND_UPDATE)
         drt_index_update_report(&report, o->store, o->dry_run, o->json);
     else if (s == STATUS_OK)
-        drt_index_build_report(&report, o->store, o->append, o->json);
+        drt_index_build_report(&report, o->store, o->json);
 out:
     landmark_maker_close(&source);
     index_lanes_close(&lanes);

@@ -5,7 +5,7 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
-void drt_index_build_report(const struct indexer_report *r, const char *store, bool append, bool json) {
+void drt_index_build_report(const struct indexer_report *r, const char *store, bool json) {
     if (json) {
         struct json_writer w;
         json_write_open(&w, stdout, 0);
@@ -39,9 +39,9 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
         return;
     }
     char time[32];
-    streams_printf(stdout, "%s: generation %llu, %s%lld chunks and %lld tokens from %lld documents", store,
-                   (unsigned long long)r->generation, append ? "added " : "", (long long)r->chunks,
-                   (long long)r->tokens, (long long)r->documents);
+    streams_printf(stdout, "%s: generation %llu, %lld chunks and %lld tokens from %lld documents", store,
+                   (unsigned long long)r->generation, (long long)r->chunks, (long long)r->tokens,
+                   (long long)r->documents);
     if (r->resumed_chunks) printf(", after %lld chunks of an earlier run", (long long)r->resumed_chunks);
     printf("\nskipped: %lld exact duplicates, %lld empty", (long long)r->duplicates, (long long)r->empty);
     if (r->passed_over) printf(", %lld files that are not text", (long long)r->passed_over);
