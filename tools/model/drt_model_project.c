@@ -139,9 +139,8 @@ int model_project(int argc, char **argv, const char **operands) {
             "Makes a copy of a model whose token memory has short keys: a state of the memory's layer is projected "
             "to --size dimensions. The projection is fitted to the states of the store's text: directions in which "
             "states before the same token vary count less. Nothing else of the model changes. Short keys take less "
-            "memory "
-            "and time, and drt-index keys can store them. A gate is fitted for one model: run drt-eval fit-memory for "
-            "the copy. The model must not have a projection already, as the bundled base-28m has.",
+            "memory and time, and drt-index keys can store them. A gate is fitted for one model: run drt-eval "
+            "fit-memory for the copy. The model must not have a projection already, as the bundled base-28m has.",
         .examples = "  drt-model project --model models/base --store store --size 128 --out base-128\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
