@@ -90,6 +90,8 @@ static enum status open_temporary(struct file_writer *w) {
     for (int n = 0; n < 1000; n++) {
         snprintf(w->temporary + length, sizeof w->temporary - length, n ? ".%d.tmp" : ".tmp", n);
         w->fd = open(w->temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (w->fd < 0 && errno == ENOENT)
+            return fail(STATUS_NOT_FOUND, "%s: cannot create it: its folder does not exist", w->path);
         if (w->fd < 0) return fail_errno("%s: cannot create", w->temporary);
         bool locked = flock(w->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
         if (locked && names(w->temporary, w->fd)) {

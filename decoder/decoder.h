@@ -41,7 +41,7 @@ bool decoder_rounds(const char *tensor);
  * is for one state. */
 enum status decoder_state_create(struct decoder_state **out, struct decoder *d, struct retriever *retriever);
 void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
-/* Another text in the memory of *s, a state of d, or NULL: as decoder_state_create. On failure *s is NULL. */
+/* Begins another text in the memory of *s, a state of d. *s NULL: as decoder_state_create. On failure *s is NULL. */
 enum status decoder_state_renew(struct decoder_state **s, struct decoder *d, struct retriever *retriever);
 int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
 
@@ -57,7 +57,7 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
 
 struct decoder_output {
     float *logits; bool logits_all; /* logits_all: [n, V] of every id; otherwise [1, V] of the last id; NULL: none */
-    float *logits_there; /* [1, V] of the last id, device memory, without a wait for it; only if logits is NULL */
+    float *logits_there; /* [1, V] of the last id in device memory; the call does not wait; only if logits is NULL */
     /* NULL, or called once logits_there are queued, before a landmark and a retrieval that follow: to queue ops */
     device_ops *then; void *context;
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (targets[i] < 0: 0); NULL: none */

@@ -519,8 +519,9 @@ DRT_CALL drt_session_feed(struct drt_session *session, const char *text, size_t 
                           int top);
 DRT_CALL drt_session_feed_ids(struct drt_session *session, const int32_t *ids, int64_t n, struct drt_scores **scores,
                               int top);
-/* Without scores; on a GPU each drt_session_prepare feeds one of the ids, in the pass of other sessions, and the next
- * call of the session that needs its text feeds the others. *left (may be NULL): how many those are; n 0: only that. */
+/* Appends ids later, without scores. On a GPU each drt_session_prepare feeds one of them, in the pass of the other
+ * sessions. The next call that needs the text of this session feeds those that are left. *left (may be NULL): number of
+ * ids that are not fed yet; with n 0 the call only sets *left. */
 DRT_CALL drt_session_feed_later(struct drt_session *session, const int32_t *ids, int64_t n, int64_t *left);
 /* Computes logprobs[vocab_size] of the next id, before options of sampling are applied. */
 DRT_CALL drt_session_logprobs(struct drt_session *session, float *logprobs);

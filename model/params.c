@@ -215,11 +215,11 @@ static enum status load_tensor(const struct param *t, const char *name, const st
     shape_text(want, sizeof want, shape, dims);
     const struct tensor_view *v = safetensors_find(file, name);
     if (!v)
-        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: the config asks for it with shape %s", path, name,
+        return fail(STATUS_MISMATCH, "%s: tensor %s is missing: config.json requires it, with shape %s", path, name,
                     want);
     if (v->dims != dims || memcmp(v->shape, shape, (size_t)dims * sizeof *shape) != 0) {
         shape_text(have, sizeof have, v->shape, v->dims);
-        return fail(STATUS_MISMATCH, "%s: tensor %s has shape %s: the config asks for %s", path, name, have, want);
+        return fail(STATUS_MISMATCH, "%s: tensor %s has shape %s: config.json requires %s", path, name, have, want);
     }
     if (v->dtype != SAFETENSORS_F32 && v->dtype != SAFETENSORS_F16 && v->dtype != SAFETENSORS_BF16)
         return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", path, name,

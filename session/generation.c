@@ -140,7 +140,7 @@ double generation_normaliser(struct logit_scan *scan, const float *logits, float
     logit_scan_begin(scan, logits);
     logit_scan_tops(scan);
     *top = scan->top;
-    return isfinite(scan->top) ? logit_scan_weigh(scan) : (double)NAN;
+    return isfinite(scan->top) ? logit_scan_sum_exp(scan) : (double)NAN;
 }
 
 /* With -infinity among the best, which a scan leaves out. */

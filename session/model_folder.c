@@ -75,6 +75,23 @@ static enum status load_tokenizer(struct model_folder *m) {
     return STATUS_OK;
 }
 
+enum status model_folder_check(const char *folder, bool tokenizer) {
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+    char path[FILE_PATH_MAX];
+    if (!file_is_directory(folder))
+        return fail(STATUS_NOT_FOUND,
+                    "%s: no such folder; a model folder holds config.json, model.safetensors and tokenizer.json",
+                    folder);
+    for (size_t i = 0; i < ARRAY_LEN(files) - !tokenizer; i++) {
+        TRY(file_join(path, folder, files[i]));
+        if (!file_exists(path))
+            return fail(STATUS_NOT_FOUND,
+                        "%s: has no %s; a model folder holds config.json, model.safetensors and tokenizer.json", folder,
+                        files[i]);
+    }
+    return STATUS_OK;
+}
+
 enum status model_folder_open(struct model_folder *out, const char *path) {
     memset(out, 0, sizeof *out);
     if (path && strlen(path) >= sizeof out->path) return fail(STATUS_INVALID, "%.60s...: the path is too long", path);
@@ -82,10 +99,7 @@ enum status model_folder_open(struct model_folder *out, const char *path) {
         snprintf(out->path, sizeof out->path, "%s", path);
     else
         TRY(model_folder_default(out->path));
-    if (!file_is_directory(out->path))
-        return fail(STATUS_NOT_FOUND,
-                    "%s: no such folder; a model folder holds config.json, model.safetensors and tokenizer.json",
-                    out->path);
+    TRY(model_folder_check(out->path, true));
     enum status s;
     TRY_GOTO(s, model_config_load(&out->config, out->path), out);
     TRY_GOTO(s, load_params(out), out);

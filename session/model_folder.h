@@ -19,6 +19,8 @@ struct model_folder {
 enum status model_folder_open(struct model_folder *out, const char *path);
 void model_folder_close(struct model_folder *m);          /* a zeroed struct is fine */
 
+/* Checks that the folder and its files exist. Without `tokenizer` it may lack tokenizer.json. */
+enum status model_folder_check(const char *folder, bool tokenizer);
 /* Finds the folder of the bundled model. That is data/models/drt-28m, or share/drt/models/drt-28m of an installation,
  * in a folder above the file that contains this code (a program or a library) or above the running program; otherwise
  * the folder that the program was configured with. */

@@ -9,6 +9,7 @@
  *   landmarks/NNNNN.i8   the same as 8-bit codes with one scale per row, in a store of 8-bit landmarks
  *   index/NNNNN.faiss    FAISS segments and the trained template they share; derived, can be rebuilt
  *   lexical/NNNNN.lex    segments of the lexical index (store/lexical/lexical.h), if the store has one; derived, too
+ *   keys/NNNNN.keys      keys of a token memory (store/keys/store_keys.h), if they were made; no record names them
  * Data files are immutable: written under a temporary name, synced, renamed, then recorded (name, bytes, CRC32C, id
  * range). Files without a record are orphan files; the next writer removes them.
  *

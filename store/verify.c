@@ -18,6 +18,7 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
     if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
+    if (!advice && (advice = strstr(text, ": restore the store"))) remedy = advice + 2; /* no command can mend it */
     if (advice) *advice = 0; /* removes the remedy from the message, because it is printed separately */
     f->count++;
     if (f->problem) f->problem(f->context, file, at, f->frozen ? remedy_freeze : remedy);

@@ -18,11 +18,11 @@ enum { DECODER_BATCH_MAX = 64 };
 
 /* Whether the state's next id may be in a batch. */
 bool decoder_batch_takes(const struct decoder_state *s);
-/* Feeds ids[i] to states[i] for 1 <= n <= DECODER_BATCH_MAX states of one decoder, each there once and each one that
- * decoder_batch_takes. logits[i] [vocab_size]: after that id; on a GPU memory of device_allocate_host is faster. Fails
- * for lack of memory; no state has changed then. On a GPU also when a retriever fails: that state cannot be used again
- * (decoder_state_spent) and has neither id nor logits, the others have them. Not two at a time, as all calls of one
- * decoder. */
+/* Feeds ids[i] to states[i] for 1 <= n <= DECODER_BATCH_MAX different states of one decoder, all of which
+ * decoder_batch_takes. logits[i] [vocab_size]: after that id; on a GPU memory of device_allocate_host is faster.
+ * STATUS_NO_MEMORY: no state has changed. On a GPU the call also fails if a retriever fails: that state cannot be used
+ * again (decoder_state_spent) and has neither id nor logits, the others have both. Calls of one decoder must not run at
+ * the same time. */
 enum status decoder_batch_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids, int n);
 /* Whether a retriever failed inside a call: the state can only be freed. */
 bool decoder_state_spent(const struct decoder_state *s);

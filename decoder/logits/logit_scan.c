@@ -184,7 +184,7 @@ LOGIT_VECTOR float logit_block_weight(const float *x, float top, float scale) {
     return logit_sum(part);
 }
 
-double logit_scan_weigh(const struct logit_scan *s) {
+double logit_scan_sum_exp(const struct logit_scan *s) {
     const float top = s->top, scale = logit_scale(1);
     double sum = 0;
     assert(isfinite(top));

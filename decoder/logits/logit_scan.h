@@ -44,7 +44,7 @@ void logit_scan_tops(struct logit_scan *s);
 int64_t logit_scan_first_top(const struct logit_scan *s);
 
 /* The sum of exp(logit - top), each within 2 ulp, 0 below e^-86. top is finite. */
-double logit_scan_weigh(const struct logit_scan *s);
+double logit_scan_sum_exp(const struct logit_scan *s);
 /* scale of pick_rule.h; temperature > 0. */
 float logit_scale(float temperature);
 /* units = pick_unit of each logit; their running sums and total. top is finite. */

@@ -232,7 +232,7 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
     if (n < 1 || n > LEXICAL_BLOCK || width > LEXICAL_WIDTH_MAX || greatest >= LEXICAL_CODES || used > bytes)
         return false;
     /* 128 differences below 2^24 and a base below 2^24: the sum cannot wrap, so the last number is the greatest. */
-    lexical_unpack(out->chunks, in, n, width, base, lexical_vectors_here());
+    lexical_unpack(out->chunks, in, n, width, base, lexical_vectors_widest());
     memset(out->twice, 0, sizeof out->twice);
     memset(out->thrice, 0, sizeof out->thrice);
     out->n = n;

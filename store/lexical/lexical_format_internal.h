@@ -97,7 +97,7 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
 
 /* Vectors of 128 bits of any target, or AVX-512, where this processor has it. Results are the same. */
 enum lexical_vectors { LEXICAL_NARROW, LEXICAL_WIDE };
-enum lexical_vectors lexical_vectors_here(void);          /* the widest that this processor has */
+enum lexical_vectors lexical_vectors_widest(void);          /* the widest that this processor has */
 /* Writes the chunks of a block's n postings from its packed differences: base + the sum of the differences up to each
  * posting + its position. May read LEXICAL_PAD bytes after them. WIDE is for whole blocks; others use NARROW. */
 void lexical_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int n, int width, uint32_t base,

@@ -378,7 +378,7 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                        .exclude = exclude,
                        .absent = how->absent,
                        .k = how->k,
-                       .vectors = lexical_vectors_here(),
+                       .vectors = lexical_vectors_widest(),
                        .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
     lexical_changes_begin(cache, &s.changes, &s.fresh, x, &plan);
     enum status status = search_planned(&s, hits, threads);

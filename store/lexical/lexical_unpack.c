@@ -149,7 +149,7 @@ WIDE static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int
     }
 }
 
-enum lexical_vectors lexical_vectors_here(void) {
+enum lexical_vectors lexical_vectors_widest(void) {
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
     return wide ? LEXICAL_WIDE : LEXICAL_NARROW;
@@ -158,7 +158,7 @@ enum lexical_vectors lexical_vectors_here(void) {
 static void wide_unpack(uint32_t out[LEXICAL_BLOCK], const uint8_t *in, int width, uint32_t base) {
     narrow_unpack(out, in, LEXICAL_BLOCK, width, base);
 }
-enum lexical_vectors lexical_vectors_here(void) {
+enum lexical_vectors lexical_vectors_widest(void) {
     return LEXICAL_NARROW;
 }
 #endif

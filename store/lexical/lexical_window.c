@@ -139,7 +139,7 @@ static void prefetch_block(const struct lexical_list *list, uint32_t next) {
 static bool cursor_load(struct lexical_cursor *c, const struct lexical_weighted *w) {
     if (!lexical_list_block(&w->list, &c->block, c->next++)) return false;
     prefetch_block(&w->list, c->next);
-    lexical_block_weights(c->weights, &c->block, w->weight, lexical_vectors_here());
+    lexical_block_weights(c->weights, &c->block, w->weight, lexical_vectors_widest());
     c->at = 0;
     return true;
 }

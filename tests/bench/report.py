@@ -199,10 +199,12 @@ def section(stem, title, result):
 
 def document(results, pictures):
     lines = ["# Benchmarks", "",
-             "Written by `tests/bench/report.py` from `tests/bench/results/`: change those, not this file. A figure",
-             "is the median of its runs. The ratio compares it with the peer or limit in the column before: how many times",
-             "as fast this program is, or its share of the limit. `tests/bench/run_cpu.sh` and",
-             "`tests/device/bench/run_bench.sh` measure again. Earlier results are in the history of this file.", ""]
+             "Written by `tests/bench/report.py` from `tests/bench/results/`: change those, not this file. A figure is the",
+             "median of its runs, with their quartiles or, where stated, a 95 % interval. The ratio compares it with the peer or",
+             "limit in the column before: how many times as fast this program is, or its share of the limit. The line under a",
+             "table has the date, the commit and the machine. \"From BENCHMARKS.md\": measured before the benchmarks wrote result",
+             "files. Tables of different dates can differ for the same work. `tests/bench/run_cpu.sh` and",
+             "`tests/device/bench/run_bench.sh` measure again.", ""]
     known = set()
     for chapter, tables in CHAPTERS:
         present = [(stem, title) for stem, title in tables if stem in results]

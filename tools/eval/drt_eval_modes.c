@@ -142,8 +142,8 @@ int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL
         return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");
     if (o->store && !corpus && !memory)
         return eval_usage(command,
-                          "--store needs --corpus-retrieval, --random-retrieval, --modes or --memory (it would not "
-                          "be used)");
+                          "--store would not be used: add --corpus-retrieval, --random-retrieval, --memory, or corpus, "
+                          "both or random to --modes");
     if (o->encoder && !corpus) return eval_usage(command, "--encoder needs a store and a mode that retrieves from it");
     if (SEARCH_OPTIONS_GIVEN(*o) && !corpus)
         return eval_usage(

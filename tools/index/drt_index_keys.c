@@ -129,7 +129,7 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
                  "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
                  "missing, so it continues a run that was stopped or killed, and follows drt-index add.",
         .examples =
-            "  drt-model project --model data/models/base-28m --store store --size 128 --out base-128\n"
+            "  drt-model project --model models/base --store store --size 128 --out base-128\n"
             "  drt-index keys --store store --model base-128\n"
             "  drt-generate --store store --model base-128 --memory both --memory-keys stored -p \"The kernel\"\n",
         .options = options,

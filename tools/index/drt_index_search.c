@@ -97,8 +97,8 @@ int drt_index_search(int argc, char **argv, const char **operands) {
          "one for each slice, in order; the hits are the same",
          0, 0},
         {"worker", ARG_STRINGS, &o.workers.commands, "COMMAND",
-         "search by the processes that these commands start, as of other hosts (drt-index worker); repeat it for each "
-         "slice, in order",
+         "a command that starts a worker, such as ssh HOST drt-index worker ..., which ends with the search; repeat it "
+         "for each slice, in order",
          0, 0},
         OPTIONS_OF_WORKER_LINK(o.workers.link),
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",

@@ -63,7 +63,8 @@ int drt_index_conclude(enum status status, const char *dir, int64_t problems, co
         return drt_index_exit(STATUS_OK);
     }
     fflush(stdout);
-    log_line(LOG_ERROR, "problems", "drt-index", "%s: %lld problems", dir, (long long)problems);
+    log_line(LOG_ERROR, "problems", "drt-index", "%s: %lld problem%s", dir, (long long)problems,
+             problems > 1 ? "s" : "");
     return 1;
 }
 

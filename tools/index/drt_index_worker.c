@@ -118,6 +118,7 @@ static enum status worker_listen(struct options *o) {
     enum status s = o->key_file ? network_key_read(o->key, o->key_file) : STATUS_OK;
     if (s == STATUS_OK) s = store_open(&store, o->store);
     if (s == STATUS_OK) s = store_view_open(&view, store); /* opens the store at once, to find its errors */
+    if (s == STATUS_OK) s = store_view_needs_landmarks(view);
     store_view_close(view);
     if (s == STATUS_OK) s = threads_create(&threads, (int)o->threads);
     if (s == STATUS_OK) s = worker_serve(o, store, threads, &set);

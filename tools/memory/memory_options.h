@@ -29,7 +29,7 @@ struct memory_options {
      "keys of chunks: stored by drt-index keys, or computed when a search finds them; auto: stored, if the store has " \
      "keys of this model",                                                                                             \
      0, 0},                                                                                                            \
-    {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP's input is compared; 0: as configured, or the last",   \
+    {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP inputs are the keys; 0: as configured, or the last",   \
      0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                       \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \

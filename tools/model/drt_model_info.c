@@ -33,11 +33,7 @@ static enum status facts_open(struct facts *f, const char *path) {
         snprintf(f->path, sizeof f->path, "%s", path);
     else
         TRY(model_folder_default(f->path));
-    if (!file_is_directory(f->path))
-        return fail(STATUS_NOT_FOUND,
-                    "%s: no such folder; a model folder holds config.json, model.safetensors and "
-                    "tokenizer.json",
-                    f->path);
+    TRY(model_folder_check(f->path, false));
     TRY(model_config_load(&f->config, f->path));
     TRY(file_join(weights, f->path, "model.safetensors"));
     TRY(file_size(&f->bytes, weights));

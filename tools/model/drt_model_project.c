@@ -125,7 +125,7 @@ int model_project(int argc, char **argv, const char **operands) {
         {"model", ARG_PATH, &o.model, "DIR", "the model (required)", 0, 0},
         {"store", ARG_PATH, &o.store, "STORE", "a store with text that the projection is fitted to (required)", 0, 0},
         {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
-        {"size", ARG_INT, &o.size, "N", "numbers of a key", 2, 1 << 16},
+        {"size", ARG_INT, &o.size, "N", "dimensions of a key", 2, 1 << 16},
         {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the last", 0, 1024},
         {"weights", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights (default: the model's)", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),
@@ -137,10 +137,11 @@ int model_project(int argc, char **argv, const char **operands) {
         .synopsis = "--model DIR --store STORE --out DIR [options]",
         .about =
             "Makes a copy of a model whose token memory has short keys: a state of the memory's layer is projected "
-            "onto the subspace in which the states of the store's text vary most. Nothing else of the model "
-            "changes. Short keys take less memory and time, and drt-index keys can store them. A gate is fitted "
-            "for one model: run drt-eval fit-memory for the copy.",
-        .examples = "  drt-model project --model data/models/base-28m --store store --size 128 --out base-128\n",
+            "to --size dimensions. The projection is fitted to the states of the store's text: directions in which "
+            "states before the same token vary count less. Nothing else of the model changes. Short keys take less "
+            "memory and time, and drt-index keys can store them. A gate is fitted for one model: run drt-eval "
+            "fit-memory for the copy. The model must not have a projection already, as the bundled base-28m has.",
+        .examples = "  drt-model project --model models/base --store store --size 128 --out base-128\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
     int n_operands = 0, code = args_parse(&program, argc, argv, operands, &n_operands);

@@ -66,6 +66,10 @@ enum status serve_model_open(struct serve_model *out, const struct serve_options
     TRY(serve_model_name(m, o->model_name));
     const char *eos = m->info.eos_id < 0 ? NULL : drt_tokenizer_spelling(m->tokenizer, m->info.eos_id);
     snprintf(m->eos_text, sizeof m->eos_text, "%s", eos ? eos : "");
+    if (strcmp(m->info.variant, "base") == 0 && strcmp(o->retrieval, "none") != 0)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: is a Base LM, which has no retrieval: leave out --retrieval %s, or take another model",
+                    m->info.path, o->retrieval);
     return o->store ? serve_model_store(m, o) : STATUS_OK;
 }
 

@@ -66,15 +66,14 @@ const char *progress_time_text(char out[32], double seconds) {
     return out;
 }
 
-/* Writes "1.2 MB" if the unit is bytes, otherwise "12345 chunks". */
+/* Writes "1.2 MB" if the unit is bytes, otherwise "3.2 chunks" (a rate) or "12345 chunks". */
 static void quantity(char out[64], const char *unit, double value) {
     char bytes[32];
     if (strcmp(unit, "bytes") == 0)
         snprintf(out, 64, "%s", progress_bytes_text(bytes, value > 0 ? (uint64_t)value : 0));
-    else if (value > 0 && value < 10)
-        snprintf(out, 64, "%.1f %s", value, unit);
     else
-        snprintf(out, 64, "%.0f %s", value, unit);
+        snprintf(out, 64, value > 0 && value < 10 && value != (double)(int64_t)value ? "%.1f %s" : "%.0f %s", value,
+                 unit);
 }
 
 static void draw_json(const struct progress_line *line, double seconds) {
@@ -103,7 +102,10 @@ static void draw(struct progress_line *line, double now) {
         return;
     }
     double per_second = seconds > 0.2 ? (double)(line->last - line->first) / seconds : 0;
-    quantity(done, line->unit, (double)line->last);
+    if (line->total > 0 && strcmp(line->unit, "bytes") != 0)
+        snprintf(done, sizeof done, "%lld", (long long)line->last); /* "3 of 60 steps" */
+    else
+        quantity(done, line->unit, (double)line->last);
     int n = snprintf(text, sizeof text, "%s%s%s: %s", line->stage, line->detail[0] ? ", " : "", line->detail, done);
     if (line->total > 0) {
         quantity(total, line->unit, (double)line->total);

@@ -27,7 +27,8 @@ struct options {
 static enum status read_config(struct train_config *c, const struct options *o) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, o->out, "config.json"));
-    if (!o->config && !file_exists(path)) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", o->out);
+    if (!o->config && !file_exists(path))
+        return fail(STATUS_NOT_FOUND, "%s: holds no run to resume: start one with --config", o->out);
     TRY(config_load(c, o->config ? o->config : path));
     for (int i = 0; i < o->set.count; i++)
         TRY(config_set(c, o->set.items[i]));

@@ -100,8 +100,8 @@ static void similar_keep_rare(const struct similar_queries *q, int32_t *ids, int
 
 /* Makes query i: the chunk and the one before it, or with `coming` the one after it alone. A chunk of another document
  * is left out. */
-static void similar_ask(const struct similar *n, struct similar_queries *q, int64_t i, const struct similar_text *t,
-                        int64_t chunk, bool coming) {
+static void similar_make_query(const struct similar *n, struct similar_queries *q, int64_t i,
+                               const struct similar_text *t, int64_t chunk, bool coming) {
     const struct batches_corpus *of = t == &n->valid ? &n->valid_corpus : &n->corpus;
     int64_t size = n->model.chunk, from = chunk, n_chunks = 1;
     int32_t document = of->documents[chunk][0];
@@ -141,7 +141,7 @@ static enum status similar_search_table(const struct similar *n, int32_t **table
             goto out;
         }
         for (int64_t i = 0; i < count; i++)
-            similar_ask(n, q, i, t, first + i, coming);
+            similar_make_query(n, q, i, t, first + i, coming);
         TRY_GOTO(s, lexical_search(x, hits, q->query, count, &how), out);
         for (int64_t i = 0; i < count * each; i++)
             (*table)[first * each + i] = (int32_t)hits[i].chunk;

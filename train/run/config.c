@@ -29,7 +29,8 @@ static const struct config_key keys[] = {
     {"", "start_from", TEXT, AT(start_from), 0, 0, NULL,
      "folder of the initial weights; none: random weights from `seed`"},
     {"", "renew", NUMBER, AT(renew), 0, 1, "1",
-     "start_from: embeddings with a larger cosine to pad_id's (of ids that its text hardly had) begin anew; 1: off"},
+     "with start_from: embeddings whose cosine with that of pad_id is larger (rare ids of its text) begin anew; "
+     "1: off"},
     {"", "tokenizer", TEXT, AT(tokenizer), 0, 0, NULL, "tokenizer.json; default: the one of start_from"},
     {"", "data", TEXTS, AT(data), 0, 0, NULL, "token files (.u16, .u32) to train on"},
     {"", "valid", TEXTS, AT(valid), 0, 0, NULL, "token files for validation"},
@@ -95,7 +96,7 @@ static const struct config_key keys[] = {
     {"memory", "drop_past", NUMBER, AT(schedule.memory_drop_past), 0, 1, "0",
      "fraction of the micro-batches in which no position reads its own past"},
     {"memory", "group", WHOLE, AT(memory_group), 1, 1 << 20, "1",
-     "sequences of a micro-batch that read one another, but for shared documents; 1: none"},
+     "sequences of a micro-batch that read one another, except shared documents; 1: none"},
     {"memory", "pack", SWITCH, AT(memory_pack), 0, 0, "false",
      "fill a group with windows that BM25 finds similar; needs sampling epochs and memory.passages"},
     {"memory", "passages", WHOLE, AT(memory_passages), 0, 64, "0",

@@ -88,7 +88,8 @@ static enum status run_check_folder(struct run *r) {
     if (exists && !r->options->resume)
         return fail(STATUS_INVALID, "%s: holds a run already: continue it with --resume, or name another folder",
                     folder);
-    if (!exists && r->options->resume) return fail(STATUS_NOT_FOUND, "%s: holds no run to resume", folder);
+    if (!exists && r->options->resume)
+        return fail(STATUS_NOT_FOUND, "%s: holds no run to resume: start one with --config", folder);
     if (exists) return run_lock_folder(r);
     TRY(checkpoint_latest(&latest, folder));
     if (latest < 0) return STATUS_OK;

@@ -116,7 +116,7 @@ expect 2 "$EVAL"
 expect_usage "there is no command \"pll\"" "$EVAL" pll
 expect_usage "--data FILE is missing" "$EVAL" ppl
 expect_usage "needs --store" "$EVAL" ppl --data x --corpus-retrieval
-expect_usage "it would not be used" "$EVAL" ppl --data x --store y
+expect_usage "would not be used" "$EVAL" ppl --data x --store y
 expect_usage "must be a list like" "$EVAL" ppl --data x --modes none,sefl
 expect_usage "leave out --self-" "$EVAL" ppl --data x --modes none --self-retrieval
 expect_usage "--skip must be smaller" "$EVAL" ppl --data x --context 100 --skip 100

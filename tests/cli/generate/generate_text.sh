@@ -36,6 +36,8 @@ gen --prompt-file "$TMP/prompt" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/
 gen --prompt-file <(cat "$TMP/prompt") --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file of a pipe differs"
 expect_error "$TMP/nothing: No such file" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nothing"
 expect_error "Is a directory" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP"
+expect_error "$TMP: has no config.json; a model folder" "$GENERATE" --model "$TMP" --prompt x
+expect_error "$TMP/none/t.html: cannot create it: its folder does not exist" "$GENERATE" --model "$TMP/m" --prompt x -n 1 --trace "$TMP/none/t.html"
 expect_in 0 "$TMP/prompt" "$GENERATE" --model "$TMP/m" - --max-tokens 60 --seed 4
 cmp -s "$OUT" "$TMP/first" || die "standard input differs"
 gen --prompt "the river" --max-tokens 60 --seed 4 --echo

@@ -199,6 +199,13 @@ for page in 0 4096; do
     same_store "$TMP/flipped" "$TMP/store"
 done
 
+# A catalog that is cut short: verify names the one remedy, which is no command.
+rm -rf "$TMP/flipped"
+cp -r "$TMP/store" "$TMP/flipped"
+truncate -s 500 "$TMP/flipped/catalog/data.mdb"
+expect 1 "$INDEX" verify --store "$TMP/flipped"
+grep -q "catalog/data.mdb: page 1: .*: restore the store from a copy or build it again$" "$OUT" || die "verify: $(cat "$OUT")"
+
 # A newer store format: the number after "format" is raised in every catalog page that holds it.
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
 cp -r "$TMP/store" "$TMP/newer"

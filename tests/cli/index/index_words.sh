@@ -72,6 +72,7 @@ done
 expect_error "no landmarks" "$INDEX" search "river" --store "$TMP/words" --model "$TMP/model" --searcher landmark
 expect_error "no landmarks" "$INDEX" search "river" --store "$TMP/words" --model "$TMP/model" --searcher hybrid
 expect_error "no landmarks" "$INDEX" recall --store "$TMP/words"
+expect_error "no landmarks" "$INDEX" worker --store "$TMP/words" --slice 1/1 --listen 127.0.0.1:0
 expect_error "no landmarks" "$BIN/drt-generate" --model "$TMP/model" --store "$TMP/words" --corpus-retrieval -p river -n 3
 expect_error "no landmarks" "$INDEX" export --store "$TMP/words" --landmarks values
 expect_error "landmarks" "$INDEX" compact --store "$TMP/words" --out "$TMP/x" --landmarks f16

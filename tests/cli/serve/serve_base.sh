@@ -21,6 +21,7 @@ assert answer["usage"]["completion_tokens"] == 40 and wanted in (text, sys.argv[
 P
     done
 }
+expect_error "is a Base LM, which has no retrieval" "$BIN/drt-serve" --model "$TMP/base" --retrieval self --port 0
 serve_start --model "$TMP/base" --store "$TMP/store"
 same_text
 ask 200 "/documents/3"

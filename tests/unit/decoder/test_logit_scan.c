@@ -86,7 +86,7 @@ static void test_sums(struct world *w) {
         units[i] = pick_unit(w->logits[i], w->scan.top, scale);
         if (w->logits[i] > -INFINITY) sum += exp((double)w->logits[i] - (double)w->scan.top);
     }
-    CHECK(fabs(logit_scan_weigh(&w->scan) - sum) < 1e-6 * sum);
+    CHECK(fabs(logit_scan_sum_exp(&w->scan) - sum) < 1e-6 * sum);
     check_find(w, units, logit_scan_units(&w->scan, scale));
     /* Those before an id: greater logits, and equal ones in earlier blocks. */
     int64_t id = (int64_t)rng_below(&w->rng, (uint64_t)w->n);

@@ -175,11 +175,11 @@ static void misfits(void) {
     CHECK_FAILS(load_changed(&c, &(struct change){.name = q, .drop = true}), STATUS_MISMATCH,
                 "tensor model.upper_layers.0.0.gca.q_proj.weight is missing");
     CHECK_FAILS(load_changed(&c, &(struct change){.name = q, .dims = 2, .shape = {4, 16}}), STATUS_MISMATCH,
-                "gca.q_proj.weight has shape [4, 16]: the config asks for [8, 8]");
+                "gca.q_proj.weight has shape [4, 16]: config.json requires [8, 8]");
     CHECK_FAILS(load_changed(&c, &(struct change){.name = q, .dims = 1, .shape = {64, 0}}), STATUS_MISMATCH,
                 "has shape [64]");
     CHECK_FAILS(load_changed(&c, &(struct change){.name = "model.norm.weight", .dims = 2, .shape = {1, 8}}),
-                STATUS_MISMATCH, "model.norm.weight has shape [1, 8]: the config asks for [8]");
+                STATUS_MISMATCH, "model.norm.weight has shape [1, 8]: config.json requires [8]");
     CHECK_FAILS(load_changed(&c, &(struct change){.name = q, .dtype = SAFETENSORS_I32}), STATUS_MISMATCH,
                 "is I32: weights are F32, F16 or BF16");
     CHECK_FAILS(load_changed(&c, &(struct change){.name = q, .poison = true}), STATUS_CORRUPT,

@@ -78,7 +78,7 @@ static void test_weights(enum lexical_vectors vectors) {
 
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
-    for (int vectors = LEXICAL_NARROW; vectors <= (int)lexical_vectors_here(); vectors++) {
+    for (int vectors = LEXICAL_NARROW; vectors <= (int)lexical_vectors_widest(); vectors++) {
         test_select((enum lexical_vectors)vectors);
         test_dense((enum lexical_vectors)vectors);
         test_weights((enum lexical_vectors)vectors);

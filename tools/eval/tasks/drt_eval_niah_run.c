@@ -268,7 +268,7 @@ static enum status niah_write_answer(struct niah_state *s, const struct needle_s
     return ferror(s->answers) ? fail_errno("%s", s->options->answers) : STATUS_OK;
 }
 
-static enum status niah_ask(struct niah_state *s, struct niah_cell *cell, const struct needle_sample *sample) {
+static enum status niah_answer(struct niah_state *s, struct niah_cell *cell, const struct needle_sample *sample) {
     float logprob[NEEDLE_ANSWER_MAX];
     struct generation_alternative best[NEEDLE_ANSWER_MAX];
     const struct generation_scores scores = {.logprob = logprob, .alternatives = best, .top = 1};
@@ -328,7 +328,7 @@ static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enu
         s->number = i;
         status =
             progress_stop_requested(s->progress) ? fail(STATUS_INTERRUPTED, "stopped") : needle_make(maker, i, &sample);
-        if (status == STATUS_OK) status = s->file ? niah_write(s, &sample) : niah_ask(s, cell, &sample);
+        if (status == STATUS_OK) status = s->file ? niah_write(s, &sample) : niah_answer(s, cell, &sample);
         progress_step(s->progress, stage, "samples", i + 1, trials);
     }
     needle_maker_free(maker);

@@ -100,7 +100,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
          0, 0},
         {"dry-run", ARG_FLAG, &o.dry_run, NULL, "only print the documents, and delete nothing", 0, 0},
         {"all", ARG_FLAG, &o.listing.all, NULL, "name all documents, not the first 10", 0, 0},
-        OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
+        OPTION_JSON(o.listing.json, "one JSON object for each deleted document"),
         OPTION_LOG_JSON,
     };
     const struct arg_program program = {

@@ -93,7 +93,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
         OPTION_MAX_RAM(o.max_ram, "memory for filling the index (default: as in build)"),
         OPTIONS_OF_INDEX_DEVICES(o.on),
         OPTION_THREADS(o.threads),
-        OPTION_JSON(o.listing.json, "one JSON object for each document that goes"),
+        OPTION_JSON(o.listing.json, "one JSON object for each removed document"),
         OPTION_LOG_JSON,
     };
     const struct arg_program program = {
