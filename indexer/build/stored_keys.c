@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <string.h>
 
@@ -11,9 +12,8 @@ struct stored_keys {
     struct store_keys_spec spec;
     struct key_windows *windows;
     struct store_keys_file *file;
-    int first, step;           /* of the numbers of the part's files */
-    int8_t *code, *code_there; /* of a batch's keys: [rows, size] */
-    float *scale, *scale_there, *offset;
+    int first, step;                /* of the numbers of the part's files */
+    struct device_pair code, scale; /* of a batch's keys: int8 [rows, size], float32 [rows] */
 };
 
 struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer,
@@ -37,10 +37,12 @@ enum status stored_keys_find(struct store_keys **out, struct store_view *view, c
 /* Rows after a chunk's last id are 0 in the file. row: of the window's first chunk. */
 static void stored_clear_ends(struct stored_keys *k, const struct key_window *w, int64_t row) {
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
+    int8_t *code = k->code.here;
+    float *scale = k->scale.here;
     for (int i = w->skip; i < w->skip + w->keep; i++) {
         const int64_t from = row + i * chunk + w->count[i], n = chunk - w->count[i];
-        memset(k->code + from * size, 0, (size_t)(n * size));
-        memset(k->scale + from, 0, (size_t)n * sizeof *k->scale);
+        memset(code + from * size, 0, (size_t)(n * size));
+        memset(scale + from, 0, (size_t)n * sizeof *scale);
     }
 }
 
@@ -49,13 +51,15 @@ static enum status stored_take(void *context, struct mat keys, const struct key_
     struct stored_keys *k = context;
     struct device *dev = k->config.device;
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
-    dev->ops->packed_keys->pack(dev, k->code_there, k->scale_there, keys, k->offset);
-    device_download(dev, k->code, k->code_there, (size_t)(keys.rows * size));
-    device_download(dev, k->scale, k->scale_there, (size_t)keys.rows * sizeof *k->scale);
+    const int8_t *code = k->code.here;
+    const float *scale = k->scale.here;
+    dev->ops->packed_keys->pack(dev, k->code.there, k->scale.there, keys);
+    device_pair_download(dev, &k->code, (size_t)(keys.rows * size));
+    device_pair_download(dev, &k->scale, (size_t)keys.rows * sizeof *scale);
     TRY(device_sync(dev));
     for (int64_t i = 0; i < n; i++) {
         const int64_t first = i * KEY_WINDOW * chunk, row = first + windows[i].skip * chunk;
-        const struct store_key_rows kept = {k->code + row * size, k->scale + row};
+        const struct store_key_rows kept = {code + row * size, scale + row};
         stored_clear_ends(k, &windows[i], first);
         TRY(store_keys_append(k->file, kept, windows[i].keep));
     }
@@ -66,28 +70,15 @@ static void stored_free(struct stored_keys *k) {
     struct device *dev = k->config.device;
     store_keys_discard(k->file);
     key_windows_free(k->windows);
-    device_release(dev, k->offset);
-    if (!dev->shares_memory) {
-        device_release(dev, k->code_there);
-        device_release(dev, k->scale_there);
-    }
-    device_release_host(dev, k->code);
-    device_release_host(dev, k->scale);
+    device_pair_release(dev, &k->code);
+    device_pair_release(dev, &k->scale);
 }
 
 static enum status stored_allocate(struct stored_keys *k) {
-    struct device *dev = k->config.device;
-    void *buffer;
     TRY(key_windows_create(&k->windows, &k->config, k->spec.size, stored_take, k));
-    const size_t rows = (size_t)key_windows_rows(k->windows), codes = rows * (size_t)k->spec.size;
-    TRY(device_allocate_host(dev, &k->code, codes));
-    TRY(device_allocate_host(dev, &k->scale, rows));
-    TRY(device_allocate(dev, &k->offset, k->spec.size));
-    TRY(device_buffer(dev, &buffer, codes));
-    k->code_there = device_side(dev, k->code, buffer);
-    TRY(device_buffer(dev, &buffer, rows * sizeof *k->scale));
-    k->scale_there = device_side(dev, k->scale, buffer);
-    return STATUS_OK;
+    const size_t rows = (size_t)key_windows_rows(k->windows);
+    TRY(device_pair_allocate(k->config.device, &k->code, rows * (size_t)k->spec.size));
+    return device_pair_allocate(k->config.device, &k->scale, rows * sizeof(float));
 }
 
 static enum status stored_file(struct stored_keys *k, int64_t number, int64_t chunks) {
