@@ -10,6 +10,7 @@
 struct stored_keys {
     struct key_windows_config config;
     struct store_keys_spec spec;
+    struct keys_layout layout;
     struct key_windows *windows;
     struct store_keys_file *file;
     int first, step;                /* of the numbers of the part's files */
@@ -70,6 +71,7 @@ static void stored_free(struct stored_keys *k) {
     struct device *dev = k->config.device;
     store_keys_discard(k->file);
     key_windows_free(k->windows);
+    keys_layout_free(&k->layout);
     device_pair_release(dev, &k->code);
     device_pair_release(dev, &k->scale);
 }
@@ -81,35 +83,37 @@ static enum status stored_allocate(struct stored_keys *k) {
     return device_pair_allocate(k->config.device, &k->scale, rows * sizeof(float));
 }
 
-static enum status stored_file(struct stored_keys *k, int64_t number, int64_t chunks) {
+/* Keys that the earlier file has of the same spec are kept; those of the other chunks are computed. */
+static enum status stored_file(struct stored_keys *k, int64_t file, int64_t *computed) {
     const struct store_dropped dropped = store_view_dropped(k->config.view);
-    const int64_t begin = number * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, chunks);
-    TRY(store_keys_begin(&k->file, k->config.view, number, &k->spec));
-    for (int64_t at = begin; at < end;) {
-        const struct store_range there = store_dropped_span(dropped, at, end);
+    const struct keys_range range = keys_layout_range(&k->layout, file);
+    int64_t at = 0;
+    TRY(store_keys_begin(&k->file, k->config.view, &k->layout, file, &k->spec));
+    TRY(store_keys_append_earlier(k->file, &at));
+    at += range.begin;
+    *computed += range.end - at;
+    while (at < range.end) {
+        const struct store_range there = store_dropped_span(dropped, at, range.end);
         TRY(store_keys_append(k->file, (struct store_key_rows){0}, there.begin - at)); /* chunks that do not exist */
         TRY(key_windows_add(k->windows, there.begin, there.end));
         TRY(key_windows_flush(k->windows));
         at = there.end;
     }
-    struct store_keys_file *file = k->file;
+    struct store_keys_file *made = k->file;
     k->file = NULL;
-    return store_keys_publish(file);
+    return store_keys_publish(made);
 }
 
 static enum status stored_run(struct stored_keys *k, struct stored_keys_report *out) {
-    struct store_info info;
-    store_view_info(k->config.view, &info);
-    for (int64_t i = k->first; i < store_keys_files(info.chunks); i += k->step) {
+    for (int64_t i = k->first; i < k->layout.files; i += k->step) {
         bool complete;
-        const int64_t begin = i * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, info.chunks);
-        TRY(store_keys_complete(&complete, k->config.view, i, &k->spec));
-        if (!complete) TRY(stored_file(k, i, info.chunks));
+        const struct keys_range range = keys_layout_range(&k->layout, i);
+        TRY(store_keys_complete(&complete, k->config.view, &k->layout, i, &k->spec));
+        if (!complete) TRY(stored_file(k, i, &out->chunks));
         out->files++;
-        out->bytes += store_keys_bytes(&k->spec, end - begin);
+        out->bytes += store_keys_file_bytes(&k->spec, range.end - range.begin);
         out->made += !complete;
-        out->chunks += complete ? 0 : end - begin;
-        progress_step(k->config.progress, "keys", "chunks", end, info.chunks);
+        progress_step(k->config.progress, "keys", "chunks", range.end, k->layout.chunks);
     }
     return STATUS_OK;
 }
@@ -123,7 +127,8 @@ enum status stored_keys_make(struct stored_keys_report *out, const struct key_wi
         .spec = stored_keys_spec(config->model, weights, config->key_layer, config->step ? config->step : KEY_STEP)};
     const double start = clock_seconds();
     *out = (struct stored_keys_report){0};
-    enum status s = stored_allocate(&k);
+    enum status s = keys_layout_open(&k.layout, config->view);
+    if (s == STATUS_OK) s = stored_allocate(&k);
     if (s == STATUS_OK) s = stored_run(&k, out);
     stored_free(&k);
     out->seconds = clock_seconds() - start;

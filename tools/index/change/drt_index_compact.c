@@ -30,6 +30,8 @@ static enum status compact(struct options *o, const struct progress *progress) {
     if (s == STATUS_OK)
         streams_printf(stdout, "%s: %lld documents and %lld chunks of %s%s\n", o->out, (long long)r.documents,
                        (long long)r.chunks, o->store, r.tokens > 0 ? "" : ", made before");
+    if (s == STATUS_OK && r.keys_chunks > 0)
+        streams_printf(stdout, "%s: keys of a token memory of %lld chunks\n", o->out, (long long)r.keys_chunks);
     index_devices_close(&o->on);
     threads_free(pool);
     return s;
