@@ -430,6 +430,7 @@ static enum status verify_catalog(struct verify *v) {
     TRY(verify_shards(v));
     TRY(verify_index(v));
     TRY(verify_lexical(v));
+    TRY(keys_verify(v->f, v->t, v->c, v->dir, v->generation.chunks, v->deep, v->progress));
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 

@@ -157,13 +157,17 @@ enum status keys_anchor(uint8_t out[16], struct store_view *view, int64_t chunk)
     return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
+enum status keys_file_in(const struct keys_file *f, const char *path, struct keys_range range) {
+    if (f->head.number == range.number) return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s: header is damaged, or of another file: run drt-index keys again", path);
+}
+
 /* A deleted document counts as 0, and so may differ between the time of writing and of reading. */
 enum status keys_file_fits(const struct keys_file *f, const char *path, struct store_view *view,
                            struct keys_range range) {
     static const uint8_t none[16];
     uint8_t anchor[16];
-    if (f->head.number != range.number)
-        return fail(STATUS_CORRUPT, "%s: header is damaged, or of another file: run drt-index keys again", path);
+    TRY(keys_file_in(f, path, range));
     TRY(keys_anchor(anchor, view, range.begin));
     if (memcmp(anchor, f->head.anchor, 16) != 0 && memcmp(anchor, none, 16) != 0 &&
         memcmp(f->head.anchor, none, 16) != 0)

@@ -37,5 +37,7 @@ struct store_key_rows keys_file_rows(const struct keys_file *f, int64_t chunk); 
 /* Checks that a file is file `number` of the view's store, by the layout and the documents. STATUS_CORRUPT. */
 enum status keys_file_fits(const struct keys_file *f, const char *path, struct store_view *view,
                            struct keys_range range);
+/* The same without a view: only by the layout. */
+enum status keys_file_in(const struct keys_file *f, const char *path, struct keys_range range);
 /* The content hash of the document of a chunk; 0 if it was deleted. */
 enum status keys_anchor(uint8_t out[16], struct store_view *view, int64_t chunk);

@@ -101,3 +101,7 @@ enum status record_put_sections(struct catalog_txn *t, const int64_t *first, int
     memory_free(value);
     return s;
 }
+
+enum status record_remove_sections(struct catalog_txn *t) {
+    return catalog_delete(t, TABLE_META, key, sizeof key - 1);
+}

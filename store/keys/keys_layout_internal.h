@@ -8,3 +8,4 @@
 enum status keys_layout_read(struct keys_layout *out, struct catalog_txn *t, const struct catalog *c, int64_t chunks);
 /* first [n]: ascending from 0. Call it before anything is published. */
 enum status record_put_sections(struct catalog_txn *t, const int64_t *first, int64_t n);
+enum status record_remove_sections(struct catalog_txn *t);
