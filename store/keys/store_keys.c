@@ -145,12 +145,13 @@ enum status store_keys_state(struct store_keys_state *out, struct store_view *vi
         const struct keys_range range = keys_layout_range(&layout, i);
         struct keys_file f;
         s = keys_map(&f, view, &layout, i, out->chunks > 0 ? &out->spec : NULL, "the first file");
-        if (s == STATUS_OK) {
+        const bool fits = s == STATUS_OK && f.head.spec.chunk_tokens == view->store->fingerprint.chunk_tokens;
+        if (fits) {
             if (out->chunks == 0) out->spec = f.head.spec;
             out->chunks += range.begin + f.head.chunks < range.end ? f.head.chunks : range.end - range.begin;
-            keys_file_close(&f);
-        } else if (is_absent(s))
-            s = STATUS_OK;
+        }
+        keys_file_close(&f);
+        if (is_absent(s)) s = STATUS_OK;
     }
     keys_layout_free(&layout);
     return s;
