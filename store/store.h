@@ -377,8 +377,8 @@ enum status store_delete(struct store_delete_report *out, const char *dir, const
 
 /* Makes a new store in folder `to` from the documents of the newest view of `from`. Deleted documents and dropped
  * shards are left out. The others get new ids in the same order. Their landmarks are kept as stored, or rounded to
- * another type. Keys of a token memory are copied, if there are those of all chunks. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` contains something
- * else. STATUS_INVALID: no document is left. */
+ * another type. Keys of a token memory are copied, if there are those of all chunks. `from` is only read. A killed or
+ * stopped call can be repeated. STATUS_MISMATCH: `to` contains something else. STATUS_INVALID: no document is left. */
 enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */

@@ -32,7 +32,8 @@ static __global__ void __launch_bounds__(PACKED_THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(PACKED_THREADS)
-    unpack_kernel(rows<T> keys, float *square, const int8_t *code, const float *scale, const int32_t *to, int64_t n, int m) {
+    unpack_kernel(rows<T> keys, float *square, const int8_t *code, const float *scale, const int32_t *to, int64_t n,
+                  int m) {
     const int64_t row = (int64_t)blockIdx.x * PACKED_WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, at = row < n ? to[row] : -1;
     if (at < 0) return;

@@ -1,5 +1,5 @@
-/* keys_layout_internal.h -- the record "keys" of table meta: the first chunk of each section. A store without the record
- * has one section. */
+/* keys_layout_internal.h -- the record "keys" of table meta: the first chunk of each section. A store without the
+ * record has one section. */
 #pragma once
 #include "store/catalog/catalog_internal.h"
 #include "store/keys/keys_layout.h"

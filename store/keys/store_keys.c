@@ -36,6 +36,7 @@ static enum status keys_map(struct keys_file *out, struct store_view *view, cons
                             int64_t file, const struct store_keys_spec *spec, const char *model) {
     const char *store = view->store->dir;
     char path[FILE_PATH_MAX];
+    *out = (struct keys_file){0};
     TRY(keys_path(path, store, file));
     enum status s = keys_file_open(out, path, spec, model);
     if (s == STATUS_NOT_FOUND)

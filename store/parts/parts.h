@@ -35,6 +35,7 @@ struct store_join_report {
 /* Joins parts. Ids follow the numbers of the parts: chunks, documents and shards of part 1, then those of part 2, and
  * so on. A document whose bytes an earlier part also has is recorded as deleted. Memory is that of the largest part's
  * list of shards. A call that was killed or stopped can be repeated, and then continues; readers see nothing before its
- * end. If all parts have keys of all chunks, of one spec, so has the joined store. STATUS_MISMATCH: parts differ in model, corpus or number of parts, one is missing or occurs twice, or one was
- * changed. STATUS_INVALID: a part is unfinished, or `dir` is another store. */
+ * end. If all parts have keys of all chunks, of one spec, so has the joined store. STATUS_MISMATCH: parts differ in
+ * model, corpus or number of parts, one is missing or occurs twice, or one was changed. STATUS_INVALID: a part is
+ * unfinished, or `dir` is another store. */
 enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how);

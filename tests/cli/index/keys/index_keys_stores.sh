@@ -12,7 +12,7 @@ corpus "$TMP/b.jsonl" 5 120 100
 sed -i 's/doc-/new-/' "$TMP/b.jsonl"
 model=(--model "$TMP/m" --threads 1)
 none=(--landmarks none "${model[@]}")
-rows() { python3 "$SOURCE/tests/cli/index/keys_rows.py" "$1" >"$2" || die "the keys of $1"; }
+rows() { python3 "$SOURCE/tests/cli/index/keys/keys_rows.py" "$1" >"$2" || die "the keys of $1"; }
 # fresh STORE: its keys equal those that are made anew.
 fresh() {
     rows "$1" "$TMP/have"
