@@ -169,7 +169,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
                  "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
                  "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
                  "the parts, which may "
-                 "be removed afterwards. On another file system they are copied. A join that was stopped or killed "
+                 "be removed afterwards. On another file system they are copied. If all parts have keys of a token "
+                 "memory, made "
+                 "by one model, so has the store. A join that was stopped or killed "
                  "continues when the same command is run again.",
         .examples = "  drt-index join parts/* --out store\n"
                     "  drt-index join parts/* --out /other/disk/store --copy --index IVF65536_HNSW32,SQ8\n",
