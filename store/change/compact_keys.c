@@ -136,8 +136,11 @@ enum status compact_keys(int64_t *chunks, const char *to, struct store_view *fro
     TRY(store_open(&store, to));
     enum status s = store_view_open(&view, store);
     struct compact_keys c = {.from = from, .to = view, .spec = state.spec, .progress = progress};
-    if (s == STATUS_OK) s = copy_all(&c);
-    if (s == STATUS_OK) *chunks = c.layout.chunks;
+    /* Keys that were made in the new store meanwhile, for another model, stay. */
+    if (s == STATUS_OK) s = store_keys_state(&state, view);
+    const bool other = state.chunks > 0 && memcmp(&state.spec, &c.spec, sizeof c.spec) != 0;
+    if (s == STATUS_OK && !other) s = copy_all(&c);
+    if (s == STATUS_OK && !other) *chunks = c.layout.chunks;
     store_keys_close(c.keys);
     keys_layout_free(&c.layout);
     store_view_close(view);

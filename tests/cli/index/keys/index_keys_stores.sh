@@ -224,6 +224,10 @@ expect 0 "$INDEX" keys --store "$TMP/c1" --remove
 expect 0 "$INDEX" delete --store "$TMP/c1" --document 2 --document 43 # the new store changed before its keys were copied
 expect 0 "$INDEX" compact --store "$TMP/less" --out "$TMP/c1" --threads 1
 fresh "$TMP/c1"
+expect 0 "$INDEX" keys --store "$TMP/c1" --model "$TMP/other"
+expect 0 "$INDEX" compact --store "$TMP/less" --out "$TMP/c1" --threads 1 # keys of another model stay
+expect 0 "$INDEX" keys --store "$TMP/c1" --model "$TMP/other"
+out_has ": 0 of 1 files made"
 printf x | dd of="$TMP/less/keys/00000.keys" bs=1 seek=300 conv=notrunc 2>/dev/null
 expect 0 "$INDEX" compact --store "$TMP/less" --out "$TMP/c2" --threads 1
 err_has "less/keys/00000.keys: its checksum is wrong: run drt-index keys --store $TMP/c2"
