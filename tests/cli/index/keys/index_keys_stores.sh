@@ -58,13 +58,13 @@ complete "$TMP/changed"
 fresh "$TMP/changed"
 sed '2,3s/river/harbour/g' "$TMP/a.jsonl" >"$TMP/new.jsonl"
 expect 0 "$INDEX" update "$TMP/new.jsonl" --source "$TMP/a.jsonl" --store "$TMP/changed" "${model[@]}" --dry-run
-out_lacks "keys"
+out_lacks "keys of layer"
 expect 0 "$INDEX" update "$TMP/new.jsonl" --source "$TMP/a.jsonl" --store "$TMP/changed" "${model[@]}"
 out_has "2 documents changed"
 out_has "keys of layer 2"
 complete "$TMP/changed"
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/changed" "${model[@]}" # nothing is new
-out_lacks "keys"
+out_lacks "keys of layer"
 
 # Options of the keys that a store has are kept; without them nothing is made, with another model there is a note.
 cp -r "$TMP/s" "$TMP/four"
@@ -82,7 +82,7 @@ expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other"
 out_has "1 of 1 files made ($((chunks + added)) chunks"
 expect 0 "$INDEX" keys --store "$TMP/foreign" --remove
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" "${model[@]}"
-out_lacks "keys"
+out_lacks "keys of layer"
 lacks_keys "$TMP/foreign"
 
 # A model that cannot have keys is refused before the build.
@@ -181,7 +181,7 @@ err_has "part-2-of-3/keys/00000.keys: its bytes changed: run drt-index keys --st
 lacks_keys "$TMP/bad-copy"
 build_parts "$TMP/plain" "$TMP/a.jsonl" 2
 expect 0 "$INDEX" join "$TMP"/plain/* --out "$TMP/jp"
-err_lacks "keys"
+err_lacks "has no keys"
 
 # ---- a document over two files of keys, and a part without documents
 python3 - "$TMP/long.u16" <<'PYTHON'
