@@ -109,14 +109,15 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index keys",
         .synopsis = "--store STORE --model DIR [options]",
-        .about = "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
-                 "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
-                 "each document in windows, so keys also depend on the text before a chunk.\n\n"
-                 "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
-                 "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
-                 "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
-                 "missing, so it continues a run that was stopped or killed. drt-index build --keys makes them with the "
-                 "store; add and update then make those of new chunks.",
+        .about =
+            "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
+            "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
+            "each document in windows, so keys also depend on the text before a chunk.\n\n"
+            "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
+            "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
+            "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
+            "missing, so it continues a run that was stopped or killed. drt-index build --keys makes them with the "
+            "store; add and update then make those of new chunks.",
         .examples =
             "  drt-model project --model data/models/base-28m --store store --size 128 --out base-128\n"
             "  drt-index keys --store store --model base-128\n"

@@ -173,7 +173,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     TRY(build_store(&report, o, inputs, n_inputs, progress));
     if (!o->json) print_report(o, &report, NULL);
     enum status s = STATUS_OK;
-    if (o->keys || (o->append && !o->dry_run)) s = keys_job_follow(&keys, &spec, &job, o->keys);
+    if (!o->dry_run && (o->keys || o->append)) s = keys_job_follow(&keys, &spec, &job, o->keys);
     const bool made = s == STATUS_OK && spec.size > 0;
     if (o->json)
         print_report(o, &report, made ? &keys : NULL);

@@ -57,7 +57,7 @@ added=$(json_int "$OUT" chunks)
 complete "$TMP/changed"
 fresh "$TMP/changed"
 sed '2,3s/river/harbour/g' "$TMP/a.jsonl" >"$TMP/new.jsonl"
-expect 0 "$INDEX" update "$TMP/new.jsonl" --source "$TMP/a.jsonl" --store "$TMP/changed" "${model[@]}" --dry-run
+expect 0 "$INDEX" update "$TMP/new.jsonl" --source "$TMP/a.jsonl" --store "$TMP/changed" "${model[@]}" --dry-run --keys
 out_lacks "keys of layer"
 expect 0 "$INDEX" update "$TMP/new.jsonl" --source "$TMP/a.jsonl" --store "$TMP/changed" "${model[@]}"
 out_has "2 documents changed"
