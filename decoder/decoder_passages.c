@@ -118,18 +118,23 @@ static void passages_lay(void *of, struct carve *c) {
 
 static void passages_destroy(struct decoder_passages *p);
 
-static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
-    struct decoder_passages *p = NULL;
-    if (d->config.recurrent_layer > 0)
+enum status decoder_passages_check(const struct model_config *config) {
+    if (config->recurrent_layer > 0)
         return fail(
             STATUS_UNSUPPORTED,
             "recurrent_layer is %d: a token memory computes its chunks without a state: use a model without one",
-            d->config.recurrent_layer);
-    if (d->config.landmark_block > 0)
+            config->recurrent_layer);
+    if (config->landmark_block > 0)
         return fail(STATUS_UNSUPPORTED,
                     "landmark_block is %d: a token memory computes its chunks without landmarks: use a model without "
                     "Landmark Attention",
-                    d->config.landmark_block);
+                    config->landmark_block);
+    return STATUS_OK;
+}
+
+static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
+    struct decoder_passages *p = NULL;
+    TRY(decoder_passages_check(&d->config));
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;

@@ -15,6 +15,8 @@ struct decoder_passages;
 /* The decoder is borrowed until decoder_passages_free. The memory and the recordings are the decoder's: all of the same
  * length and rounding share them. On a GPU they are kept until decoder_free. */
 enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded);
+/* STATUS_UNSUPPORTED: decoder_passages_create refuses a decoder of this config. */
+enum status decoder_passages_check(const struct model_config *config);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */
 /* Records the ops for each number of passages that a GPU replays, which takes some milliseconds each, unless they are
  * recorded. Else the first calls of decoder_passages_encode with these numbers do it. key_layer: of these calls. */

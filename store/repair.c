@@ -5,6 +5,8 @@
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/keys/keys_layout_internal.h"
+#include "store/keys/store_keys.h"
 #include "store/publish_lexical_internal.h"
 #include "store/verify_internal.h"
 #include <string.h>
@@ -361,6 +363,31 @@ static enum status repair_lexical(struct repair *r) {
     return s;
 }
 
+/* Keys need their model, so damaged files are only reported. Without the record of sections it is not known which
+ * chunks a file has, so all are removed. */
+static enum status repair_keys(const struct repair *r) {
+    struct store_writer *w = r->w;
+    struct catalog_txn *t;
+    struct keys_layout layout;
+    int64_t removed;
+    TRY(begin_reading(r, &t));
+    enum status s = keys_layout_read(&layout, t, w->catalog, w->published.chunks);
+    keys_layout_free(&layout);
+    const bool damaged = s == STATUS_CORRUPT;
+    if (s == STATUS_OK) s = keys_verify(r->f, t, w->catalog, w->dir, w->published.chunks, true, r->how->progress);
+    catalog_abort(t);
+    if (!damaged) return s;
+    TRY(store_keys_remove(&removed, w->dir));
+    TRY(catalog_begin(&t, w->catalog, true));
+    s = record_remove_sections(t);
+    if (s != STATUS_OK) {
+        catalog_abort(t);
+        return s;
+    }
+    note(r, "the record of its keys was damaged, and the keys were removed: run drt-index keys");
+    return catalog_commit(t);
+}
+
 static enum status repair_all(struct repair *r) {
     enum status s = catalog_check(r->w->catalog);
     if (s != STATUS_OK) return finding(r->f, s, catalog_path(r->w->catalog), remedy_build);
@@ -368,7 +395,8 @@ static enum status repair_all(struct repair *r) {
     TRY(repair_tables(r));
     TRY(repair_landmarks(r));
     TRY(repair_index(r));
-    return repair_lexical(r);
+    TRY(repair_lexical(r));
+    return repair_keys(r);
 }
 
 /* Restores the meta pages before the writer opens the catalog: opening refuses pages that contradict catalog/commit.

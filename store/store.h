@@ -378,15 +378,16 @@ enum status store_delete(struct store_delete_report *out, const char *dir, const
 
 /* Makes a new store in folder `to` from the documents of the newest view of `from`. Deleted documents and dropped
  * shards are left out. The others get new ids in the same order. Their landmarks are kept as stored, or rounded to
- * another type. `from` is only read. A killed or stopped call can be repeated. STATUS_MISMATCH: `to` contains something
- * else. STATUS_INVALID: no document is left. */
+ * another type. Keys of a token memory are copied, if there are those of all chunks. `from` is only read. A killed or
+ * stopped call can be repeated. STATUS_MISMATCH: `to` contains something else. STATUS_INVALID: no document is left. */
 enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
     enum store_landmarks landmarks;      /* of `to`; KEEP: as `from` */
     struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
 };
-struct store_compact_report { int64_t documents, chunks, tokens; };   /* tokens: read by this call */
+/* tokens: read by this call; keys_chunks: chunks of `to` with keys of a token memory */
+struct store_compact_report { int64_t documents, chunks, tokens, keys_chunks; };
 enum status store_compact(struct store_compact_report *out, const char *from, const char *to,
                           const struct store_compact *how);
 

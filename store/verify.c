@@ -3,6 +3,8 @@
 #include "store/catalog/commit_record_internal.h"
 #include "store/catalog/frozen_internal.h"
 #include "store/catalog/record_format_internal.h"
+#include "store/keys/keys_file_internal.h"
+#include "store/keys/keys_layout_internal.h"
 #include "store/verify_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -215,6 +217,46 @@ enum status lexical_segment_verify(const char *path, const struct lexical_segmen
     return fail(STATUS_CORRUPT, "%s: holds chunks %lld to %lld, recorded are %lld to %lld, or is of another vocabulary",
                 path, (long long)range.first_chunk, (long long)(range.first_chunk + range.chunks - 1),
                 (long long)r->first_chunk, (long long)(r->first_chunk + r->chunks - 1));
+}
+
+/* ---- keys of a token memory ---- */
+
+static const char *const remedy_keys = "run drt-index keys again with the model of the keys, or with --remove";
+
+/* Checks a file of keys, whatever the model. */
+static enum status keys_check(const char *path, struct keys_range range, const struct store_fingerprint *store,
+                              bool deep) {
+    struct keys_file f;
+    enum status s = keys_file_open(&f, path, NULL, NULL);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    if (s == STATUS_OK) s = keys_file_in(&f, path, range);
+    if (s == STATUS_OK && f.head.spec.chunk_tokens != store->chunk_tokens)
+        s = fail(STATUS_CORRUPT, "%s: is of chunks of %d tokens, the store's have %d", path, f.head.spec.chunk_tokens,
+                 store->chunk_tokens);
+    if (s == STATUS_OK && deep) s = keys_file_verify(&f, path);
+    keys_file_close(&f);
+    return s;
+}
+
+enum status keys_verify(struct findings *f, struct catalog_txn *t, const struct catalog *c, const char *dir,
+                        int64_t chunks, bool deep, const struct progress *progress) {
+    struct store_fingerprint store;
+    struct keys_layout layout;
+    char path[FILE_PATH_MAX];
+    int format;
+    TRY(record_get_fingerprint(t, c, &store, &format));
+    enum status s = keys_layout_read(&layout, t, c, chunks);
+    if (s != STATUS_OK) return finding(f, s, catalog_path(c), remedy_repair);
+    for (int64_t i = 0; i < layout.files && s == STATUS_OK; i++) {
+        s = keys_path(path, dir, i);
+        if (s == STATUS_OK)
+            s = finding(f, keys_check(path, keys_layout_range(&layout, i), &store, deep), path, remedy_keys);
+        if (deep) progress_step(progress, "verify keys", "files", i + 1, layout.files);
+        if (s == STATUS_OK && progress_stop_requested(progress))
+            s = fail(STATUS_INTERRUPTED, "%s: stopped while its keys were verified", dir);
+    }
+    keys_layout_free(&layout);
+    return s;
 }
 
 /* ---- the whole store ---- */
@@ -431,6 +473,7 @@ static enum status verify_catalog(struct verify *v) {
     TRY(verify_shards(v));
     TRY(verify_index(v));
     TRY(verify_lexical(v));
+    TRY(keys_verify(v->f, v->t, v->c, v->dir, v->generation.chunks, v->deep, v->progress));
     return orphan_files_each(v->dir, v->c, note_orphan_file, v);
 }
 

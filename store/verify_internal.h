@@ -37,4 +37,8 @@ enum status lexical_covered(bool *out, const struct lexical_record *record, cons
 enum status lexical_segment_verify(const char *path, const struct lexical_segment_record *r, int vocab_size, bool deep,
                                    const struct progress *progress);
 
+/* Reports damaged files of keys; with `deep` checks every byte. Missing and incomplete ones are no problem. */
+enum status keys_verify(struct findings *f, struct catalog_txn *t, const struct catalog *c, const char *dir,
+                        int64_t chunks, bool deep, const struct progress *progress);
+
 extern const char *const remedy_repair, *const remedy_build;

@@ -3,17 +3,18 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <string.h>
 
 struct stored_keys {
     struct key_windows_config config;
     struct store_keys_spec spec;
+    struct keys_layout layout;
     struct key_windows *windows;
     struct store_keys_file *file;
-    int first, step;           /* of the numbers of the part's files */
-    int8_t *code, *code_there; /* of a batch's keys: [rows, size] */
-    float *scale, *scale_there, *offset;
+    int first, step;                /* of the numbers of the part's files */
+    struct device_pair code, scale; /* of a batch's keys: int8 [rows, size], float32 [rows] */
 };
 
 struct store_keys_spec stored_keys_spec(const struct model_config *config, const uint8_t weights[16], int key_layer,
@@ -37,10 +38,12 @@ enum status stored_keys_find(struct store_keys **out, struct store_view *view, c
 /* Rows after a chunk's last id are 0 in the file. row: of the window's first chunk. */
 static void stored_clear_ends(struct stored_keys *k, const struct key_window *w, int64_t row) {
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
+    int8_t *code = k->code.here;
+    float *scale = k->scale.here;
     for (int i = w->skip; i < w->skip + w->keep; i++) {
         const int64_t from = row + i * chunk + w->count[i], n = chunk - w->count[i];
-        memset(k->code + from * size, 0, (size_t)(n * size));
-        memset(k->scale + from, 0, (size_t)n * sizeof *k->scale);
+        memset(code + from * size, 0, (size_t)(n * size));
+        memset(scale + from, 0, (size_t)n * sizeof *scale);
     }
 }
 
@@ -49,13 +52,15 @@ static enum status stored_take(void *context, struct mat keys, const struct key_
     struct stored_keys *k = context;
     struct device *dev = k->config.device;
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
-    dev->ops->packed_keys->pack(dev, k->code_there, k->scale_there, keys, k->offset);
-    device_download(dev, k->code, k->code_there, (size_t)(keys.rows * size));
-    device_download(dev, k->scale, k->scale_there, (size_t)keys.rows * sizeof *k->scale);
+    const int8_t *code = k->code.here;
+    const float *scale = k->scale.here;
+    dev->ops->packed_keys->pack(dev, k->code.there, k->scale.there, keys);
+    device_pair_download(dev, &k->code, (size_t)(keys.rows * size));
+    device_pair_download(dev, &k->scale, (size_t)keys.rows * sizeof *scale);
     TRY(device_sync(dev));
     for (int64_t i = 0; i < n; i++) {
         const int64_t first = i * KEY_WINDOW * chunk, row = first + windows[i].skip * chunk;
-        const struct store_key_rows kept = {k->code + row * size, k->scale + row};
+        const struct store_key_rows kept = {code + row * size, scale + row};
         stored_clear_ends(k, &windows[i], first);
         TRY(store_keys_append(k->file, kept, windows[i].keep));
     }
@@ -66,59 +71,49 @@ static void stored_free(struct stored_keys *k) {
     struct device *dev = k->config.device;
     store_keys_discard(k->file);
     key_windows_free(k->windows);
-    device_release(dev, k->offset);
-    if (!dev->shares_memory) {
-        device_release(dev, k->code_there);
-        device_release(dev, k->scale_there);
-    }
-    device_release_host(dev, k->code);
-    device_release_host(dev, k->scale);
+    keys_layout_free(&k->layout);
+    device_pair_release(dev, &k->code);
+    device_pair_release(dev, &k->scale);
 }
 
 static enum status stored_allocate(struct stored_keys *k) {
-    struct device *dev = k->config.device;
-    void *buffer;
     TRY(key_windows_create(&k->windows, &k->config, k->spec.size, stored_take, k));
-    const size_t rows = (size_t)key_windows_rows(k->windows), codes = rows * (size_t)k->spec.size;
-    TRY(device_allocate_host(dev, &k->code, codes));
-    TRY(device_allocate_host(dev, &k->scale, rows));
-    TRY(device_allocate(dev, &k->offset, k->spec.size));
-    TRY(device_buffer(dev, &buffer, codes));
-    k->code_there = device_side(dev, k->code, buffer);
-    TRY(device_buffer(dev, &buffer, rows * sizeof *k->scale));
-    k->scale_there = device_side(dev, k->scale, buffer);
-    return STATUS_OK;
+    const size_t rows = (size_t)key_windows_rows(k->windows);
+    TRY(device_pair_allocate(k->config.device, &k->code, rows * (size_t)k->spec.size));
+    return device_pair_allocate(k->config.device, &k->scale, rows * sizeof(float));
 }
 
-static enum status stored_file(struct stored_keys *k, int64_t number, int64_t chunks) {
+/* Keys that the earlier file has of the same spec are kept; those of the other chunks are computed. */
+static enum status stored_file(struct stored_keys *k, int64_t file, int64_t *computed) {
     const struct store_dropped dropped = store_view_dropped(k->config.view);
-    const int64_t begin = number * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, chunks);
-    TRY(store_keys_begin(&k->file, k->config.view, number, &k->spec));
-    for (int64_t at = begin; at < end;) {
-        const struct store_range there = store_dropped_span(dropped, at, end);
+    const struct keys_range range = keys_layout_range(&k->layout, file);
+    int64_t at = 0;
+    TRY(store_keys_begin(&k->file, k->config.view, &k->layout, file, &k->spec));
+    TRY(store_keys_append_earlier(k->file, &at));
+    at += range.begin;
+    *computed += range.end - at;
+    while (at < range.end) {
+        const struct store_range there = store_dropped_span(dropped, at, range.end);
         TRY(store_keys_append(k->file, (struct store_key_rows){0}, there.begin - at)); /* chunks that do not exist */
         TRY(key_windows_add(k->windows, there.begin, there.end));
         TRY(key_windows_flush(k->windows));
         at = there.end;
     }
-    struct store_keys_file *file = k->file;
+    struct store_keys_file *made = k->file;
     k->file = NULL;
-    return store_keys_publish(file);
+    return store_keys_publish(made);
 }
 
 static enum status stored_run(struct stored_keys *k, struct stored_keys_report *out) {
-    struct store_info info;
-    store_view_info(k->config.view, &info);
-    for (int64_t i = k->first; i < store_keys_files(info.chunks); i += k->step) {
+    for (int64_t i = k->first; i < k->layout.files; i += k->step) {
         bool complete;
-        const int64_t begin = i * STORE_KEYS_CHUNKS, end = min_i64(begin + STORE_KEYS_CHUNKS, info.chunks);
-        TRY(store_keys_complete(&complete, k->config.view, i, &k->spec));
-        if (!complete) TRY(stored_file(k, i, info.chunks));
+        const struct keys_range range = keys_layout_range(&k->layout, i);
+        TRY(store_keys_complete(&complete, k->config.view, &k->layout, i, &k->spec));
+        if (!complete) TRY(stored_file(k, i, &out->chunks));
         out->files++;
-        out->bytes += store_keys_bytes(&k->spec, end - begin);
+        out->bytes += store_keys_file_bytes(&k->spec, range.end - range.begin);
         out->made += !complete;
-        out->chunks += complete ? 0 : end - begin;
-        progress_step(k->config.progress, "keys", "chunks", end, info.chunks);
+        progress_step(k->config.progress, "keys", "chunks", range.end, k->layout.chunks);
     }
     return STATUS_OK;
 }
@@ -132,7 +127,8 @@ enum status stored_keys_make(struct stored_keys_report *out, const struct key_wi
         .spec = stored_keys_spec(config->model, weights, config->key_layer, config->step ? config->step : KEY_STEP)};
     const double start = clock_seconds();
     *out = (struct stored_keys_report){0};
-    enum status s = stored_allocate(&k);
+    enum status s = keys_layout_open(&k.layout, config->view);
+    if (s == STATUS_OK) s = stored_allocate(&k);
     if (s == STATUS_OK) s = stored_run(&k, out);
     stored_free(&k);
     out->seconds = clock_seconds() - start;

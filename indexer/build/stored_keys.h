@@ -18,8 +18,9 @@ struct stored_keys_report {
     uint64_t bytes;                      /* of the files of the part */
     double seconds;
 };
-/* Makes the files that are missing or not complete; with parts above 0 every parts-th file, from number part - 1 on, so
- * that processes may make parts at the same time. STATUS_INTERRUPTED: a stop was requested; complete files stay, and
- * the next call continues. STATUS_UNSUPPORTED: the model's layers have a state (decoder_passages.h). */
+/* Makes the files that are missing or not complete; keys that an incomplete one has of the same spec are kept. With
+ * parts above 0 it makes every parts-th file, from number part - 1 on, so that processes may make parts at the same
+ * time. STATUS_INTERRUPTED: a stop was requested; complete files stay, and the next call continues. STATUS_UNSUPPORTED:
+ * the model's layers have a state (decoder_passages.h). */
 enum status stored_keys_make(struct stored_keys_report *out, const struct key_windows_config *config,
                              const uint8_t weights[16], int part, int parts);

@@ -8,6 +8,7 @@
 #include "decoder/decoder_passages.h"
 #include "indexer/build/stored_keys.h"
 #include "indexer/retrieve/retriever.h"
+#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
@@ -29,12 +30,9 @@ struct stored_chunk {
 /* Stored keys of the passages of one call, before they are copied into the pool: rows of codes with scales, and
  * the numbers of the pool's rows that they become. */
 struct stored_rows {
-    struct stored_chunk *chunks; /* [capacity / rows of a chunk]: where they are in the store */
-    int8_t *code, *code_there;
-    float *scale, *scale_there;
-    int32_t *to, *to_there;
-    float *offset;    /* [size]: 0 */
-    int64_t capacity; /* rows */
+    struct stored_chunk *chunks;        /* [capacity / rows of a chunk]: where they are in the store */
+    struct device_pair code, scale, to; /* int8 [capacity, size], float32 [capacity], int32 [capacity] */
+    int64_t capacity;                   /* rows */
 };
 
 struct memory_source {
@@ -137,15 +135,9 @@ enum status memory_source_create(struct memory_source **out, const struct memory
 
 static void stored_rows_free(struct stored_rows *r, struct device *dev) {
     memory_free(r->chunks);
-    device_release(dev, r->offset);
-    if (!dev->shares_memory) {
-        device_release(dev, r->code_there);
-        device_release(dev, r->scale_there);
-        device_release(dev, r->to_there);
-    }
-    device_release_host(dev, r->code);
-    device_release_host(dev, r->scale);
-    device_release_host(dev, r->to);
+    device_pair_release(dev, &r->code);
+    device_pair_release(dev, &r->scale);
+    device_pair_release(dev, &r->to);
     *r = (struct stored_rows){0};
 }
 
@@ -417,19 +409,11 @@ static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *c
 static enum status stored_rows_reserve(struct stored_rows *r, struct device *dev, int64_t rows, int64_t size) {
     if (r->capacity >= rows) return STATUS_OK;
     const int64_t n = rows + rows / 2;
-    void *buffer = NULL;
     stored_rows_free(r, dev);
     TRY(memory_allocate(&r->chunks, (size_t)n));
-    TRY(device_allocate_host(dev, &r->code, n * size));
-    TRY(device_allocate_host(dev, &r->scale, n));
-    TRY(device_allocate_host(dev, &r->to, n));
-    TRY(device_allocate(dev, &r->offset, size));
-    TRY(device_buffer(dev, &buffer, (size_t)(n * size)));
-    r->code_there = device_side(dev, r->code, buffer);
-    TRY(device_buffer(dev, &buffer, (size_t)n * sizeof *r->scale));
-    r->scale_there = device_side(dev, r->scale, buffer);
-    TRY(device_buffer(dev, &buffer, (size_t)n * sizeof *r->to));
-    r->to_there = device_side(dev, r->to, buffer);
+    TRY(device_pair_allocate(dev, &r->code, (size_t)(n * size)));
+    TRY(device_pair_allocate(dev, &r->scale, (size_t)n * sizeof(float)));
+    TRY(device_pair_allocate(dev, &r->to, (size_t)n * sizeof(int32_t)));
     r->capacity = n;
     return STATUS_OK;
 }
@@ -449,12 +433,15 @@ static void stored_rows_copy(void *context, int64_t begin, int64_t end, int work
     const struct memory_source *m = context;
     const struct stored_rows *r = &m->rows;
     const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
+    int8_t *code = r->code.here;
+    float *scale = r->scale.here;
+    int32_t *to = r->to.here;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        memcpy(r->code + i * chunk * size, r->chunks[i].rows.code, (size_t)(chunk * size));
-        memcpy(r->scale + i * chunk, r->chunks[i].rows.scale, (size_t)chunk * sizeof *r->scale);
+        memcpy(code + i * chunk * size, r->chunks[i].rows.code, (size_t)(chunk * size));
+        memcpy(scale + i * chunk, r->chunks[i].rows.scale, (size_t)chunk * sizeof *scale);
         for (int64_t j = 0; j < chunk; j++)
-            r->to[i * chunk + j] = (int32_t)(r->chunks[i].to + j);
+            to[i * chunk + j] = (int32_t)(r->chunks[i].to + j);
     }
 }
 
@@ -468,10 +455,10 @@ static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) 
         TRY(stored_rows_add(m, &chunks, first + i, m->ranges[i]));
     threads_for(dev->threads, chunks, STORED_SHARE, stored_rows_copy, m);
     const int64_t rows = chunks * m->config.model->chunk;
-    device_upload(dev, r->code_there, r->code, (size_t)(rows * m->keys.cols));
-    device_upload(dev, r->scale_there, r->scale, (size_t)rows * sizeof *r->scale);
-    device_upload(dev, r->to_there, r->to, (size_t)rows * sizeof *r->to);
-    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code_there, r->scale_there, r->offset, r->to_there, rows);
+    device_pair_upload(dev, &r->code, (size_t)(rows * m->keys.cols));
+    device_pair_upload(dev, &r->scale, (size_t)rows * sizeof(float));
+    device_pair_upload(dev, &r->to, (size_t)rows * sizeof(int32_t));
+    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code.there, r->scale.there, r->to.there, rows);
     return STATUS_OK;
 }
 

@@ -16,7 +16,7 @@ struct packed_task {
     float *square, *scale_out;
     int8_t *code_out;
     const int8_t *code;
-    const float *scale, *offset;
+    const float *scale;
     const int32_t *to;
 };
 
@@ -24,16 +24,15 @@ static float *packed_row(const struct packed_task *t, int worker) {
     return device_scratch(t->dev, worker);
 }
 
-/* The row's differences from the offset; returns the greatest absolute one, or NaN if one is not finite. */
-static float packed_differences(float *row, const struct packed_task *t, int64_t r) {
+/* The row as float32; returns the greatest absolute number, or NaN if one is not finite. */
+static float packed_numbers(float *row, const struct packed_task *t, int64_t r) {
     const struct mat k = t->keys;
     const uint16_t *half = (const uint16_t *)k.data + r * k.stride;
     if (k.type == DTYPE_F32) memcpy(row, mat_row(k, r), (size_t)k.cols * sizeof *row);
     if (k.type == DTYPE_BF16) half_from_bf16_row(row, half, (size_t)k.cols);
     if (k.type == DTYPE_F16) half_from_f16_row(row, half, (size_t)k.cols);
-    float largest = 0, lost = 0; /* lost: NaN if a difference is not finite */
+    float largest = 0, lost = 0; /* lost: NaN if a number is not finite */
     for (int64_t j = 0; j < k.cols; j++) {
-        row[j] -= t->offset[j];
         const float size = fabsf(row[j]);
         largest = size > largest ? size : largest;
         lost += row[j] - row[j];
@@ -47,7 +46,7 @@ static void packed_pack_rows(void *context, int64_t begin, int64_t end, int work
     const float shift = 12582912.0F; /* 1.5 * 2^23: a sum with it is rounded to an integer */
     float *row = packed_row(t, worker);
     for (int64_t r = begin; r < end; r++) {
-        const float scale = packed_differences(row, t, r) / 127;
+        const float scale = packed_numbers(row, t, r) / 127;
         int8_t *code = t->code_out + r * m;
         t->scale_out[r] = scale;
         if (!(scale > 0)) {
@@ -62,9 +61,9 @@ static void packed_pack_rows(void *context, int64_t begin, int64_t end, int work
     }
 }
 
-static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, struct mat keys, const float *offset) {
+static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, struct mat keys) {
     assert(keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
-    struct packed_task t = {.dev = dev, .keys = keys, .offset = offset, .code_out = code, .scale_out = scale};
+    struct packed_task t = {.dev = dev, .keys = keys, .code_out = code, .scale_out = scale};
     threads_for(dev->threads, keys.rows, SHARE, packed_pack_rows, &t);
 }
 
@@ -79,7 +78,7 @@ static void packed_unpack_rows(void *context, int64_t begin, int64_t end, int wo
         uint16_t *half = (uint16_t *)k.data + to * k.stride;
         const int8_t *code = t->code + r * k.cols;
         for (int64_t j = 0; j < k.cols; j++)
-            row[j] = fmaf(t->scale[r], (float)code[j], t->offset[j]);
+            row[j] = t->scale[r] * (float)code[j];
         if (k.type == DTYPE_BF16) half_to_bf16_row(half, row, (size_t)k.cols);
         if (k.type == DTYPE_F16) half_to_f16_row(half, row, (size_t)k.cols);
         token_memory_cpu.squares(device_worker(t->dev, worker), t->square + to, mat_rows(k, to, 1));
@@ -87,10 +86,9 @@ static void packed_unpack_rows(void *context, int64_t begin, int64_t end, int wo
 }
 
 static void packed_keys_unpack(struct device *dev, struct mat keys, float *square, const int8_t *code,
-                               const float *scale, const float *offset, const int32_t *to, int64_t n) {
+                               const float *scale, const int32_t *to, int64_t n) {
     assert(keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
-    struct packed_task t = {
-        .dev = dev, .keys = keys, .square = square, .code = code, .scale = scale, .offset = offset, .to = to};
+    struct packed_task t = {.dev = dev, .keys = keys, .square = square, .code = code, .scale = scale, .to = to};
     threads_for(dev->threads, n, SHARE, packed_unpack_rows, &t);
 }
 

@@ -11,20 +11,20 @@ enum { PACKED_WARPS = 8, PACKED_THREADS = 32 * PACKED_WARPS };
 
 template <typename T>
 static __global__ void __launch_bounds__(PACKED_THREADS)
-    pack_kernel(int8_t *code, float *scale, rows<const T> keys, const float *offset, int64_t n, int m) {
+    pack_kernel(int8_t *code, float *scale, rows<const T> keys, int64_t n, int m) {
     const int64_t row = (int64_t)blockIdx.x * PACKED_WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     if (row >= n) return;
     const T *key = keys[row];
-    float largest = 0.0f, lost = 0.0f; /* lost: NaN if a difference is not finite */
+    float largest = 0.0f, lost = 0.0f; /* lost: NaN if a number is not finite */
     for (int j = lane; j < m; j += 32) {
-        const float x = __fsub_rn(to_float(key[j]), offset[j]);
+        const float x = to_float(key[j]);
         largest = fmaxf(largest, fabsf(x)), lost += x - x;
     }
     const float by = __fdiv_rn(warp_max(largest) + warp_sum(lost), 127.0f);
     if (lane == 0) scale[row] = by;
     for (int j = lane; j < m; j += 32) {
-        float x = by > 0.0f ? __fdiv_rn(__fsub_rn(to_float(key[j]), offset[j]), by) : 0.0f;
+        float x = by > 0.0f ? __fdiv_rn(to_float(key[j]), by) : 0.0f;
         x = fminf(fmaxf(x, -127.0f), 127.0f);
         code[row * m + j] = (int8_t)__float2int_rn(x);
     }
@@ -32,15 +32,15 @@ static __global__ void __launch_bounds__(PACKED_THREADS)
 
 template <typename T>
 static __global__ void __launch_bounds__(PACKED_THREADS)
-    unpack_kernel(rows<T> keys, float *square, const int8_t *code, const float *scale, const float *offset,
-                  const int32_t *to, int64_t n, int m) {
+    unpack_kernel(rows<T> keys, float *square, const int8_t *code, const float *scale, const int32_t *to, int64_t n,
+                  int m) {
     const int64_t row = (int64_t)blockIdx.x * PACKED_WARPS + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, at = row < n ? to[row] : -1;
     if (at < 0) return;
     const float by = scale[row];
     float sum = 0.0f;
     for (int j = lane; j < m; j += 32) {
-        const T number = from_float<T>(__fmaf_rn(by, (float)code[row * m + j], offset[j]));
+        const T number = from_float<T>(__fmul_rn(by, (float)code[row * m + j]));
         const float x = to_float(number);
         keys[at][j] = number, sum += x * x;
     }
@@ -48,10 +48,10 @@ static __global__ void __launch_bounds__(PACKED_THREADS)
     if (lane == 0) square[at] = sum;
 }
 
-static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, struct mat keys, const float *offset) {
+static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, struct mat keys) {
     auto run = [&](auto kernel, auto view) {
         launch(dev, "packed_keys.pack", kernel, (unsigned)blocks_for(keys.rows, PACKED_WARPS), PACKED_THREADS, 0, code,
-               scale, view, offset, keys.rows, (int)keys.cols);
+               scale, view, keys.rows, (int)keys.cols);
     };
     if (keys.type == DTYPE_F32) run(pack_kernel<float>, rows<const float>{(const float *)keys.data, keys.stride});
     else if (keys.type == DTYPE_BF16) run(pack_kernel<bf16>, rows<const bf16>{(const bf16 *)keys.data, keys.stride});
@@ -59,10 +59,10 @@ static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, str
 }
 
 static void packed_keys_unpack(struct device *dev, struct mat keys, float *square, const int8_t *code,
-                               const float *scale, const float *offset, const int32_t *to, int64_t n) {
+                               const float *scale, const int32_t *to, int64_t n) {
     auto run = [&](auto kernel, auto view) {
         launch(dev, "packed_keys.unpack", kernel, (unsigned)blocks_for(n, PACKED_WARPS), PACKED_THREADS, 0, view,
-               square, code, scale, offset, to, n, (int)keys.cols);
+               square, code, scale, to, n, (int)keys.cols);
     };
     if (keys.type == DTYPE_F32) run(unpack_kernel<float>, rows<float>{(float *)keys.data, keys.stride});
     else if (keys.type == DTYPE_BF16) run(unpack_kernel<bf16>, rows<bf16>{(bf16 *)keys.data, keys.stride});

@@ -1,8 +1,10 @@
-/* compact.c -- makes a new store of the documents that a view has. It uses only the functions of store.h.
+/* compact.c -- makes a new store of the documents that a view has. It uses only the functions of store.h, and
+ * compact_keys.c for the keys of a token memory.
  *
  * Documents are copied in the order of their ids, with their tokens and their landmarks as stored. The cursor of each
  * shard names the source's generation and the next document, so that a killed call can be repeated. */
 #include "base/memory.h"
+#include "store/change/compact_keys_internal.h"
 #include "store/store.h"
 #include <string.h>
 
@@ -148,6 +150,21 @@ static enum status compact_published(struct compact *c, bool *done) {
     return s;
 }
 
+static enum status compact_write(struct compact *c) {
+    const struct store_writer_config config = {.fingerprint = c->info.fingerprint, .landmarks = c->landmarks};
+    TRY(memory_allocate(&c->row, (size_t)c->info.fingerprint.dim));
+    TRY(store_writer_open(&c->w, c->to, &config, true));
+    TRY(compact_resume(c));
+    TRY(compact_documents(c));
+    struct store_publish publish = c->how->publish;
+    if (!publish.index) publish.index = c->info.index;
+    if (publish.lexical == STORE_LEXICAL_KEEP && c->info.lexical) publish.lexical = STORE_LEXICAL_ON;
+    TRY(store_writer_publish(c->w, &publish));
+    store_writer_close(c->w);
+    c->w = NULL;
+    return STATUS_OK;
+}
+
 static enum status compact_all(struct compact *c) {
     TRY(store_open(&c->store, c->from));
     TRY(store_view_open(&c->view, c->store));
@@ -161,17 +178,9 @@ static enum status compact_all(struct compact *c) {
         return fail(STATUS_INVALID, "%s: has landmarks of type %s: %s are made of it by drt-index build alone", c->from,
                     store_landmarks_name(c->info.landmarks),
                     c->landmarks == STORE_LANDMARKS_NONE ? "stores without landmarks" : "landmarks");
-    const struct store_writer_config config = {.fingerprint = c->info.fingerprint, .landmarks = c->landmarks};
     TRY(compact_published(c, &done));
-    if (done) return STATUS_OK;
-    TRY(memory_allocate(&c->row, (size_t)c->info.fingerprint.dim));
-    TRY(store_writer_open(&c->w, c->to, &config, true));
-    TRY(compact_resume(c));
-    TRY(compact_documents(c));
-    struct store_publish publish = c->how->publish;
-    if (!publish.index) publish.index = c->info.index;
-    if (publish.lexical == STORE_LEXICAL_KEEP && c->info.lexical) publish.lexical = STORE_LEXICAL_ON;
-    return store_writer_publish(c->w, &publish);
+    if (!done) TRY(compact_write(c));
+    return compact_keys(&c->report->keys_chunks, c->to, c->view, c->how->publish.progress);
 }
 
 enum status store_compact(struct store_compact_report *out, const char *from, const char *to,

@@ -9,6 +9,8 @@
 #include "store/catalog/frozen_internal.h"
 #include "store/catalog/record_format_internal.h"
 #include "store/catalog/record_lexical_internal.h"
+#include "store/keys/keys_file_internal.h"
+#include "store/keys/keys_layout_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
 #include <dirent.h>
@@ -19,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const folders[] = {"tokens", "landmarks", "index", "lexical", "catalog"};
+static const char *const folders[] = {"tokens", "landmarks", "index", "lexical", "keys", "catalog"};
 static const char marker[] = ".drt-freeze"; /* in <to>.partial: shows that the folder may be removed */
 
 struct freeze {
@@ -149,6 +151,35 @@ static enum status freeze_lexical(struct freeze *f) {
     return s;
 }
 
+/* A damaged file is left out: a store without keys is complete. */
+static enum status freeze_keys_file(struct freeze *f, int64_t number, struct keys_range range) {
+    char path[FILE_PATH_MAX];
+    struct keys_file file;
+    TRY(keys_path(path, f->dir, number));
+    enum status s = keys_file_open(&file, path, NULL, NULL);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    if (s == STATUS_OK) s = keys_file_in(&file, path, range);
+    if (s == STATUS_CORRUPT || s == STATUS_VERSION) {
+        progress_note(f->how->progress, "the snapshot lacks keys of a token memory: %s", status_message());
+        s = STATUS_OK;
+    } else if (s == STATUS_OK)
+        s = freeze_take(f, path, keys_file_recorded(&file), "run drt-index keys again");
+    keys_file_close(&file);
+    return s;
+}
+
+static enum status freeze_keys(struct freeze *f) {
+    struct keys_layout layout;
+    enum status s = keys_layout_read(&layout, f->t, f->catalog, f->generation.chunks);
+    for (int64_t i = 0; i < layout.files && s == STATUS_OK; i++) {
+        s = freeze_keys_file(f, i, keys_layout_range(&layout, i));
+        if (s == STATUS_OK && progress_stop_requested(f->how->progress))
+            s = fail(STATUS_INTERRUPTED, "%s: stopped; no snapshot was made", f->to);
+    }
+    keys_layout_free(&layout);
+    return s;
+}
+
 /* ---- the catalog -------------------------------------------------------------------------------------------- */
 
 /* Opens the copy as a writer does. That raises it to the current format, writes its commit record, and removes the
@@ -254,6 +285,7 @@ static enum status freeze_all(struct freeze *f, const char *to) {
     TRY(freeze_shards(f));
     TRY(freeze_index(f));
     TRY(freeze_lexical(f));
+    TRY(freeze_keys(f));
     catalog_abort(f->t); /* a reader does not block a commit, but the copy makes its own snapshot */
     f->t = NULL;
     TRY(freeze_catalog(f));

@@ -1,6 +1,6 @@
 /* freeze.h -- makes an immutable snapshot of a store, for readers on many hosts.
  *
- * A snapshot is a complete store with the same ids, data files, index and lexical index. Its catalog has only the
+ * A snapshot is a complete store with the same ids, data files, indexes and keys. Its catalog has only the
  * newest generation. The file catalog/frozen marks it. Programs read it without locks and write nothing into its
  * folder. So it may be on read-only media, and on network file systems whose hosts do not share locks. Functions that
  * would change it (add, delete, repair, ...) return STATUS_READ_ONLY; store_verify checks it. */

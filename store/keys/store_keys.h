@@ -1,16 +1,16 @@
 /* store_keys.h -- the keys of all tokens of a store for a token memory, computed once (docs/token-memory.md, "Stored
  * keys"; docs/store-format.md).
  *
- *   keys/NNNNN.keys   STORE_KEYS_CHUNKS chunks from NNNNN * STORE_KEYS_CHUNKS on; the last file has fewer
+ *   keys/NNNNN.keys   the chunks of file NNNNN of the layout (store/keys/keys_layout.h)
  *
  * A token's key is a row of `size` 8-bit codes with a scale: key = scale * code. A chunk has chunk_tokens rows. Rows
  * after the end of a short chunk, and rows of chunks that did not exist when the file was written, are 0. The chunks of
  * a store keep their ids, so a file stays valid; only the last one is written again after an add. No catalog record
  * names the files: a store without them is complete. */
 #pragma once
+#include "store/keys/keys_layout.h"
 #include "store/store.h"
 
-enum { STORE_KEYS_CHUNKS = 16384 };
 /* What a file's keys were computed with. Files of another spec are not read. */
 struct store_keys_spec {
     uint8_t model[16];                   /* fingerprint of weights and projection (params_fingerprint) */
@@ -30,22 +30,36 @@ void store_keys_close(struct store_keys *k);              /* NULL is fine */
 struct store_key_rows { const int8_t *code; const float *scale; };      /* [chunk_tokens, size], [chunk_tokens] */
 /* Gets the rows of a chunk of the view. They stay mapped until store_keys_close. */
 enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk);
+/* From now on, chunks are read in ascending order: one file is mapped at a time, after its checksum is checked. */
+void store_keys_in_order(struct store_keys *k);
 /* Checks the checksums of all files of the view's chunks. */
 enum status store_keys_verify(struct store_keys *k, const struct progress *progress);
-uint64_t store_keys_bytes(const struct store_keys_spec *spec, int64_t chunks);      /* of the files of so many chunks */
-int64_t store_keys_files(int64_t chunks);                 /* number of files of so many chunks */
+/* Bytes of the file of so many chunks. */
+uint64_t store_keys_file_bytes(const struct store_keys_spec *spec, int64_t chunks);
+
+/* The keys that a view's store has, whatever their spec. */
+struct store_keys_state {
+    struct store_keys_spec spec;         /* of the first undamaged file */
+    int64_t chunks;                      /* whose keys of that spec there are; 0: there is no undamaged file */
+    int64_t all;                         /* chunks of the view */
+};
+enum status store_keys_state(struct store_keys_state *out, struct store_view *view);
 
 /* ---- writing ---- */
-/* Whether file `number` already has the keys of all of its chunks in the view. A file that is missing, short, damaged
- * or of another spec is not complete. */
-enum status store_keys_complete(bool *out, struct store_view *view, int64_t number, const struct store_keys_spec *spec);
+/* Whether the file already has the keys of all of its chunks in the view. A file that is missing, short, damaged or of
+ * another spec is not complete. */
+enum status store_keys_complete(bool *out, struct store_view *view, const struct keys_layout *layout, int64_t file,
+                                const struct store_keys_spec *spec);
 struct store_keys_file;
-/* Begins file `number` of a view's store; store_keys_append adds rows in the order of chunks. store_keys_publish
- * replaces an earlier file, whole or not at all. */
-enum status store_keys_begin(struct store_keys_file **out, struct store_view *view, int64_t number,
-                             const struct store_keys_spec *spec);
+/* Begins a file of a view's store; store_keys_append adds rows in the order of chunks. store_keys_publish replaces an
+ * earlier file, whole or not at all. */
+enum status store_keys_begin(struct store_keys_file **out, struct store_view *view, const struct keys_layout *layout,
+                             int64_t file, const struct store_keys_spec *spec);
 /* rows [chunks*chunk_tokens]; code NULL: zeros, for chunks that do not exist. */
 enum status store_keys_append(struct store_keys_file *f, struct store_key_rows rows, int64_t chunks);
+/* Appends the rows of the earlier file, before any others, if it is undamaged and of the same spec. *chunks: their
+ * number, or 0. */
+enum status store_keys_append_earlier(struct store_keys_file *f, int64_t *chunks);
 enum status store_keys_publish(struct store_keys_file *f);           /* f is freed, also on failure */
 void store_keys_discard(struct store_keys_file *f);       /* NULL is fine */
 /* The files of keys of a store, of any spec: their number and bytes. */

@@ -10,6 +10,7 @@
 #include "base/system/fault.h"
 #include "store/catalog/deleted_records_internal.h"
 #include "store/catalog/record_format_internal.h"
+#include "store/parts/join_keys_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
@@ -380,9 +381,24 @@ static enum status begin(struct join *j) {
     return fault_point("store:join:begun");
 }
 
+static enum status take_keys(struct join *j) {
+    struct keys_part *parts;
+    TRY(memory_allocate(&parts, (size_t)j->how->n_parts));
+    for (int i = 0; i < j->how->n_parts; i++)
+        parts[i] = (struct keys_part){j->parts[i].dir, j->parts[i].generation.chunks};
+    const struct keys_join how = {
+        .parts = parts,
+        .n_parts = j->how->n_parts,
+        .taking = {&j->copy, &j->report->linked, &j->report->copied, j->how->publish.progress}};
+    const enum status s = keys_join(&j->report->keys_files, j->w, &how);
+    memory_free(parts);
+    return s;
+}
+
 static enum status publish(struct join *j) {
     struct store_publish how = j->how->publish;
     TRY(count_copies(j));
+    TRY(take_keys(j));
     j->w->sealed = j->base;
     j->w->sealed.number = j->base.shards;
     j->w->loose_duplicates = j->report->copies;

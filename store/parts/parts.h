@@ -28,12 +28,14 @@ struct store_join_report {
     int64_t shards, documents, chunks, tokens; /* of the joined store, including copies and deleted documents */
     int64_t copies;                      /* documents that an earlier part also has, and that are not in view */
     int64_t linked, copied;              /* files that this call linked or copied */
+    int64_t keys_files;                  /* files of keys (store/keys/store_keys.h); 0: a part lacks them */
     uint64_t generation;
     bool already_joined;                 /* nothing was done: the store was joined from these parts before */
 };
 /* Joins parts. Ids follow the numbers of the parts: chunks, documents and shards of part 1, then those of part 2, and
  * so on. A document whose bytes an earlier part also has is recorded as deleted. Memory is that of the largest part's
  * list of shards. A call that was killed or stopped can be repeated, and then continues; readers see nothing before its
- * end. STATUS_MISMATCH: parts differ in model, corpus or number of parts, one is missing or occurs twice, or one was
- * changed. STATUS_INVALID: a part is unfinished, or `dir` is another store. */
+ * end. If all parts have keys of all chunks, of one spec, so has the joined store. STATUS_MISMATCH: parts differ in
+ * model, corpus or number of parts, one is missing or occurs twice, or one was changed. STATUS_INVALID: a part is
+ * unfinished, or `dir` is another store. */
 enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how);

@@ -232,6 +232,7 @@ _drt_options() {
 --restart -
 --json -
 --log-json -
+--keys -
 --vectors file
 --vectors-name value
 --help,-h -
@@ -256,6 +257,7 @@ _drt_options() {
 --restart -
 --json -
 --log-json -
+--keys -
 --vectors file
 --vectors-name value
 --part value
@@ -439,6 +441,7 @@ _drt_options() {
 --restart -
 --json -
 --log-json -
+--keys -
 --help,-h -
 --version,-V -' ;;
     'drt-index verify') echo '--store dir

@@ -43,10 +43,13 @@ struct json_writer;
 void drt_index_numbers(struct json_writer *w, const struct json_number *numbers, size_t n);
 const char *drt_index_hex(char out[33], const uint8_t bytes[16]);
 
-/* Prints the result of a build or add, as text or as one JSON object. */
+/* Prints the result of a build or add, as text or as one JSON object. keys: of JSON; NULL: none were to make. */
 struct indexer_report;
-void drt_index_build_report(const struct indexer_report *r, const char *store, bool json);
-void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json);
+struct stored_keys_report;
+void drt_index_build_report(const struct indexer_report *r, const struct stored_keys_report *keys, const char *store,
+                            bool json);
+void drt_index_update_report(const struct indexer_report *r, const struct stored_keys_report *keys, const char *store,
+                             bool dry_run, bool json);
 
 /* Parses --lexical on|off; NULL: keeps what the store has. */
 enum store_lexical_choice drt_index_lexical_choice(const char *text);

@@ -1,8 +1,7 @@
 /* drt_index_keys.c -- drt-index keys: computes the keys of all tokens of a store for a token memory, or removes them.
  */
 #include "base/formats/json.h"
-#include "indexer/build/stored_keys.h"
-#include "session/engine.h"
+#include "tools/index/build/drt_index_store_keys.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -20,62 +19,43 @@ struct options {
 };
 
 static void print_report(const struct options *o, const struct stored_keys_report *r, const struct store_keys_spec *s) {
-    char size[32], time[32];
-    const int64_t tokens = r->chunks * s->chunk_tokens;
-    if (o->json) {
-        const struct json_number numbers[] = {{"files", r->files}, {"made", r->made}, {"chunks", r->chunks},
-                                              {"layer", s->layer}, {"size", s->size}, {"bytes", (int64_t)r->bytes}};
-        struct json_writer w;
-        json_write_open(&w, stdout, 0);
-        json_write_object(&w);
-        drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
-        json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
-        json_write_object_end(&w);
-        fputc('\n', stdout);
+    if (!o->json) {
+        keys_job_print(o->store, r, s);
         return;
     }
-    streams_printf(stdout,
-                   "%s: keys of layer %d, %d numbers: %lld of %lld files made (%lld chunks, %.0f tokens/s, %s), %s\n",
-                   o->store, s->layer, s->size, (long long)r->made, (long long)r->files, (long long)r->chunks,
-                   r->seconds > 0 ? (double)tokens / r->seconds : 0, progress_time_text(time, r->seconds),
-                   progress_bytes_text(size, r->bytes));
+    const struct json_number numbers[] = {{"files", r->files}, {"made", r->made}, {"chunks", r->chunks},
+                                          {"layer", s->layer}, {"size", s->size}, {"bytes", (int64_t)r->bytes}};
+    struct json_writer w;
+    json_write_open(&w, stdout, 0);
+    json_write_object(&w);
+    drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
+    json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+    json_write_object_end(&w);
+    fputc('\n', stdout);
 }
 
-static enum status keys_verify(const struct options *o, struct engine *e, const struct store_keys_spec *spec,
-                               const struct progress *progress) {
+static enum status keys_check(const struct keys_job *job, struct engine *e) {
     struct store_keys *keys;
-    TRY(store_keys_open(&keys, e->view, spec, e->model.path));
-    const enum status s = store_keys_verify(keys, progress);
+    uint8_t weights[16];
+    int layer;
+    TRY(keys_job_layer(&layer, job, &e->model.config));
+    params_fingerprint(e->model.params, weights);
+    const struct store_keys_spec spec = stored_keys_spec(&e->model.config, weights, layer, 0);
+    TRY(store_keys_open(&keys, e->view, &spec, e->model.path));
+    const enum status s = store_keys_verify(keys, job->progress);
     store_keys_close(keys);
-    if (s == STATUS_OK) streams_printf(stdout, "%s: the keys are complete and undamaged\n", o->store);
+    if (s == STATUS_OK) streams_printf(stdout, "%s: the keys are complete and undamaged\n", job->store);
     return s;
 }
 
-static enum status keys_make(const struct options *o, struct engine *e, const struct progress *progress) {
-    const struct model_config *model = &e->model.config;
-    const int layers = model_config_layers(model);
-    const struct key_windows_config config = {.device = e->device,
-                                              .decoder = e->decoder,
-                                              .model = model,
-                                              .view = e->view,
-                                              .name = e->model.path,
-                                              .key_layer = o->layer                 ? (int)o->layer
-                                                           : model->memory_size > 0 ? model->memory_layer
-                                                                                    : layers,
-                                              .step = (int)o->step,
-                                              .rounded = e->rounded,
-                                              .progress = progress};
-    struct stored_keys_report report;
-    uint8_t weights[16];
-    if (config.key_layer > layers)
-        return fail(STATUS_INVALID, "--layer %d: the model has %d layers", config.key_layer, layers);
-    params_fingerprint(e->model.params, weights);
-    const struct store_keys_spec spec =
-        stored_keys_spec(model, weights, config.key_layer, o->verify ? 0 : (int)o->step);
-    if (o->verify) return keys_verify(o, e, &spec, progress);
-    TRY(stored_keys_make(&report, &config, weights, o->part.part, o->part.parts));
-    print_report(o, &report, &spec);
-    return STATUS_OK;
+static enum status keys_verify(const struct keys_job *job) {
+    struct engine e;
+    const struct engine_config config = {
+        .model = job->model, .store = job->store, .where = job->where, .threads = job->threads, .memory = true};
+    TRY(engine_open(&e, &config));
+    const enum status s = keys_check(job, &e);
+    engine_close(&e);
+    return s;
 }
 
 static enum status keys_remove(const struct options *o) {
@@ -86,14 +66,22 @@ static enum status keys_remove(const struct options *o) {
 }
 
 static enum status keys(const struct options *o, const struct progress *progress) {
-    struct engine e = {0};
+    struct stored_keys_report report;
+    struct store_keys_spec spec;
+    const struct keys_job job = {.store = o->store,
+                                 .model = o->model,
+                                 .where = o->where,
+                                 .layer = (int)o->layer,
+                                 .step = (int)o->step,
+                                 .part = o->part.part,
+                                 .parts = o->part.parts,
+                                 .threads = (int)o->threads,
+                                 .progress = progress};
     if (o->remove) return keys_remove(o);
-    const struct engine_config config = {
-        .model = o->model, .store = o->store, .where = o->where, .threads = (int)o->threads, .memory = true};
-    enum status s = engine_open(&e, &config);
-    if (s == STATUS_OK) s = keys_make(o, &e, progress);
-    engine_close(&e);
-    return s;
+    if (o->verify) return keys_verify(&job);
+    TRY(keys_job_run(&report, &spec, &job));
+    print_report(o, &report, &spec);
+    return STATUS_OK;
 }
 
 int drt_index_keys(int argc, char **argv, const char **operands) {
@@ -121,13 +109,15 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index keys",
         .synopsis = "--store STORE --model DIR [options]",
-        .about = "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
-                 "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
-                 "each document in windows, so keys also depend on the text before a chunk.\n\n"
-                 "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
-                 "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
-                 "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
-                 "missing, so it continues a run that was stopped or killed, and follows drt-index add.",
+        .about =
+            "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
+            "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
+            "each document in windows, so keys also depend on the text before a chunk.\n\n"
+            "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
+            "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
+            "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
+            "missing, so it continues a run that was stopped or killed. drt-index build --keys makes them with the "
+            "store; add and update then make those of new chunks.",
         .examples =
             "  drt-model project --model models/base --store store --size 128 --out base-128\n"
             "  drt-index keys --store store --model base-128\n"

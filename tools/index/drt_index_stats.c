@@ -7,7 +7,13 @@
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
-static void print_json(const struct store_info *i, struct store_keys_usage keys) {
+/* Files and bytes of keys, and what they cover. */
+struct keys_stats {
+    struct store_keys_usage usage;
+    struct store_keys_state state;
+};
+
+static void print_json(const struct store_info *i, const struct keys_stats *keys) {
     char hex[33];
     struct json_writer w;
     json_write_open(&w, stdout, 0);
@@ -31,8 +37,9 @@ static void print_json(const struct store_info *i, struct store_keys_usage keys)
         {"index_bytes", (int64_t)i->index_bytes},
         {"lexical_segments", i->lexical_segments},
         {"lexical_bytes", (int64_t)i->lexical_bytes},
-        {"keys_files", keys.files},
-        {"keys_bytes", (int64_t)keys.bytes},
+        {"keys_files", keys->usage.files},
+        {"keys_bytes", (int64_t)keys->usage.bytes},
+        {"keys_chunks", keys->state.chunks},
         {"catalog_bytes", (int64_t)i->catalog_bytes},
         {"chunk_tokens", i->fingerprint.chunk_tokens},
         {"dim", i->fingerprint.dim},
@@ -62,9 +69,22 @@ static void print_lexical(const struct opened_store *s, double each) {
                progress_bytes_text(bytes, i->lexical_bytes), (double)i->lexical_bytes / each);
 }
 
-static void print_text(const char *dir, const struct opened_store *s, struct store_keys_usage keys) {
+static void print_keys(const struct keys_stats *keys) {
+    const struct store_keys_state *s = &keys->state;
+    char bytes[32];
+    if (keys->usage.files == 0) return;
+    printf("keys         %lld files, %s (of a token memory: ", (long long)keys->usage.files,
+           progress_bytes_text(bytes, keys->usage.bytes));
+    if (s->chunks > 0)
+        printf("layer %d, %d numbers, %lld of %lld chunks)\n", s->spec.layer, s->spec.size, (long long)s->chunks,
+               (long long)s->all);
+    else
+        printf("damaged, drt-index verify names the files)\n");
+}
+
+static void print_text(const char *dir, const struct opened_store *s, const struct keys_stats *keys) {
     const struct store_info *i = &s->info;
-    char a[32], b[32], c[32], d[32], k[32], encoder[33], tokenizer[33];
+    char a[32], b[32], c[32], d[32], encoder[33], tokenizer[33];
     int64_t documents = i->documents - i->dropped_documents, tokens = i->tokens - i->dropped_tokens;
     int64_t chunks = i->chunks - i->dropped_chunks;
     double each = chunks > 0 ? (double)chunks : 1;
@@ -95,12 +115,10 @@ static void print_text(const char *dir, const struct opened_store *s, struct sto
         streams_printf(stdout, "index        %s, %lld segments, %s\n", i->index, (long long)i->segments,
                        progress_bytes_text(c, i->index_bytes));
     print_lexical(s, each);
-    if (keys.files > 0)
-        printf("keys         %lld files, %s (of a token memory)\n", (long long)keys.files,
-               progress_bytes_text(k, keys.bytes));
+    print_keys(keys);
     printf("catalog      %s\n", progress_bytes_text(d, i->catalog_bytes));
     printf("a chunk      %.0f bytes on disk, all counted\n",
-           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->lexical_bytes + keys.bytes +
+           (double)(i->token_bytes + i->landmark_bytes + i->index_bytes + i->lexical_bytes + keys->usage.bytes +
                     i->catalog_bytes) /
                each);
     printf("encoder      %s\n", drt_index_hex(encoder, i->fingerprint.encoder));
@@ -125,14 +143,15 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     if (!dir) return drt_index_usage("stats", "--store STORE is missing");
     struct opened_store s;
-    struct store_keys_usage keys;
+    struct keys_stats keys;
     enum status status = opened_store_open(&s, dir);
     if (status != STATUS_OK) return drt_index_exit(status);
-    status = store_keys_usage(&keys, dir);
+    status = store_keys_usage(&keys.usage, dir);
+    if (status == STATUS_OK) status = store_keys_state(&keys.state, s.view);
     if (status == STATUS_OK && json)
-        print_json(&s.info, keys);
+        print_json(&s.info, &keys);
     else if (status == STATUS_OK)
-        print_text(dir, &s, keys);
+        print_text(dir, &s, &keys);
     opened_store_close(&s);
     return drt_index_exit(status);
 }

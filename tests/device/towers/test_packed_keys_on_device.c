@@ -3,16 +3,18 @@
 #include "tests/device/on_device.h"
 
 static void check_pack(struct device *cpu, enum dtype type, int64_t n, int64_t m) {
-    float *keys = normals(n * m, 3, type), *offset = normals(m, 2, type), *scale = zeros(n, 4);
+    float *keys = normals(n * m, 3, type), *scale = zeros(n, 4), *blank = zeros(n, 4);
     int8_t *code = zeros(n * m, 1), *got = zeros(n * m, 1);
-    memcpy(keys + m, offset, (size_t)m * sizeof *keys); /* scale 0 */
+    memset(keys + m, 0, (size_t)m * sizeof *keys); /* scale 0 */
     keys[2 * m] = INFINITY, keys[3 * m + m - 1] = NAN;
-    cpu->ops->packed_keys->pack(cpu, code, scale, mat_f32(keys, n, m), offset);
+    cpu->ops->packed_keys->pack(cpu, code, scale, mat_f32(keys, n, m));
+    for (int64_t r = 0; r < n; r++)
+        blank[r] = -1;
     for (int64_t pad = 0; pad < 8; pad += 5) {
         struct mat there = put(keys, type, n, m, pad, pad > 0);
         int8_t *code_there = put_bytes(got, (size_t)(n * m));
-        float *scale_there = put_bytes(offset, (size_t)(m > n ? m : n) * sizeof *offset);
-        gpu->ops->packed_keys->pack(gpu, code_there, scale_there, there, put_bytes(offset, (size_t)m * sizeof *offset));
+        float *scale_there = put_bytes(blank, (size_t)n * sizeof *blank);
+        gpu->ops->packed_keys->pack(gpu, code_there, scale_there, there);
         float *scales = take_floats(scale_there, n);
         device_download(gpu, got, code_there, (size_t)(n * m));
         CHECK_OK(device_sync(gpu));
@@ -22,12 +24,12 @@ static void check_pack(struct device *cpu, enum dtype type, int64_t n, int64_t m
         free(scales);
         drop_all();
     }
-    free(keys), free(offset), free(scale), free(code), free(got);
+    free(keys), free(scale), free(blank), free(code), free(got);
 }
 
 static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t m) {
     const int64_t slots = n + 20;
-    float *scale = normals(n, 0.1f, DTYPE_F32), *offset = normals(m, 2, DTYPE_F32), *keys = normals(slots * m, 1, type);
+    float *scale = normals(n, 0.1f, DTYPE_F32), *keys = normals(slots * m, 1, type);
     int8_t *code = zeros(n * m, 1);
     int32_t *to = zeros(n, 4);
     for (int64_t i = 0; i < n * m; i++)
@@ -38,15 +40,14 @@ static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t
     for (int64_t i = 0; i < slots * m; i++)
         put_number((char *)want.data + i * dtype_bytes(type), keys[i], type);
     float *none = zeros(slots, 4);
-    cpu->ops->packed_keys->unpack(cpu, want, none, code, scale, offset, to, n);
+    cpu->ops->packed_keys->unpack(cpu, want, none, code, scale, to, n);
     for (int64_t pad = 0; pad < 8; pad += 5) {
         struct mat there = put(keys, type, slots, m, pad, pad > 0);
         for (int64_t r = 0; r < slots; r++)
             none[r] = -1;
         float *square = put_bytes(none, (size_t)slots * 4), *again = put_bytes(none, (size_t)slots * 4);
         gpu->ops->packed_keys->unpack(gpu, there, square, put_bytes(code, (size_t)(n * m)),
-                                      put_bytes(scale, (size_t)n * 4), put_bytes(offset, (size_t)m * 4),
-                                      put_bytes(to, (size_t)n * 4), n);
+                                      put_bytes(scale, (size_t)n * 4), put_bytes(to, (size_t)n * 4), n);
         gpu->ops->token_memory->squares(gpu, again, there);
         float *got = take(there), *squares = take_floats(square, slots), *same = take_floats(again, slots);
         for (int64_t s = 0; s < slots; s++) {
@@ -58,7 +59,7 @@ static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t
         free(got), free(squares), free(same);
         drop_all();
     }
-    free(scale), free(offset), free(keys), free(code), free(to), free(want.data), free(none);
+    free(scale), free(keys), free(code), free(to), free(want.data), free(none);
 }
 
 int main(int argc, char **argv) {

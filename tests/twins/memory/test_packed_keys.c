@@ -27,18 +27,18 @@ static float number(struct mat m, int64_t row, int64_t col) {
 }
 
 /* The definition, in double where it is exact. */
-static void plain_pack(int8_t *code, float *scale, struct mat keys, const float *offset) {
+static void plain_pack(int8_t *code, float *scale, struct mat keys) {
     for (int64_t r = 0; r < keys.rows; r++) {
         float most = 0;
         bool lost = false;
         for (int64_t j = 0; j < keys.cols; j++) {
-            const float x = number(keys, r, j) - offset[j];
+            const float x = number(keys, r, j);
             most = fabsf(x) > most ? fabsf(x) : most;
             lost = lost || !isfinite(x);
         }
         scale[r] = lost ? NAN : most / 127.0F;
         for (int64_t j = 0; j < keys.cols; j++) {
-            const float x = scale[r] > 0 ? (number(keys, r, j) - offset[j]) / scale[r] : 0;
+            const float x = scale[r] > 0 ? number(keys, r, j) / scale[r] : 0;
             code[r * keys.cols + j] = (int8_t)fmaxf(-127, fminf(127, nearbyintf(x)));
         }
     }
@@ -46,34 +46,34 @@ static void plain_pack(int8_t *code, float *scale, struct mat keys, const float 
 
 static void check_pack(int device, enum dtype type, int64_t m) {
     struct device *dev = twin_device[device];
-    float *numbers = random_array(ROWS * m, 3), *offset = random_array(m, 2);
+    float *numbers = random_array(ROWS * m, 3);
     for (int64_t j = 0; j < m; j++) {
-        numbers[2 * m + j] = offset[j] = as_type(offset[j], type);
-        numbers[5 * m + j] = j ? offset[j] : offset[j] + 1;
-        numbers[6 * m + j] = 1e-3F * numbers[6 * m + j] + offset[j];
+        numbers[2 * m + j] = 0;
+        numbers[5 * m + j] = j ? 0 : 1;
+        numbers[6 * m + j] = 2 + 1e-3F * numbers[6 * m + j];
     }
     numbers[3 * m + m / 2] = NAN, numbers[4 * m + m - 1] = INFINITY;
     const struct mat keys = typed(numbers, type, ROWS, m);
     int8_t *want = calloc((size_t)(ROWS * m), 1), *got = malloc((size_t)(ROWS * m) + 1);
     float want_scale[ROWS], scale[ROWS + 1] = {[ROWS] = guard_value};
     got[ROWS * m] = 99;
-    plain_pack(want, want_scale, keys, offset);
-    dev->ops->packed_keys->pack(dev, got, scale, keys, offset);
+    plain_pack(want, want_scale, keys);
+    dev->ops->packed_keys->pack(dev, got, scale, keys);
     CHECK_BITS(want, got, ROWS * m);
     CHECK(got[ROWS * m] == 99 && scale[ROWS] == guard_value && scale[2] == 0);
     for (int64_t r = 0; r < ROWS; r++) {
         CHECK(r == 3 || r == 4 ? isnan(scale[r]) : scale[r] == want_scale[r]);
         for (int64_t j = 0; j < m && scale[r] >= 0; j++) {
-            const double back = (double)offset[j] + (double)scale[r] * got[r * m + j];
+            const double back = (double)scale[r] * got[r * m + j];
             CHECK(fabs(back - (double)number(keys, r, j)) <= 0.50001 * (double)scale[r] + 1e-6);
         }
     }
-    free(numbers), free(offset), free(keys.data), free(want), free(got);
+    free(numbers), free(keys.data), free(want), free(got);
 }
 
 static void check_unpack(int device, enum dtype type, int64_t m) {
     struct device *dev = twin_device[device];
-    float *offset = random_array(m, 2), *scale = random_array(ROWS, 0.1F), *start = random_array(SLOTS * m, 1);
+    float *scale = random_array(ROWS, 0.1F), *start = random_array(SLOTS * m, 1);
     int8_t *code = malloc((size_t)(ROWS * m));
     const struct mat keys = typed(start, type, SLOTS, m), before = typed(start, type, SLOTS, m);
     float square[SLOTS + 1], want[SLOTS + 1];
@@ -86,29 +86,28 @@ static void check_unpack(int device, enum dtype type, int64_t m) {
         to[i] = i % 7 == 3 ? -1 : SLOTS - 2 - i;
         if (to[i] >= 0) from[to[i]] = i;
     }
-    dev->ops->packed_keys->unpack(dev, keys, square, code, scale, offset, to, ROWS);
+    dev->ops->packed_keys->unpack(dev, keys, square, code, scale, to, ROWS);
     dev->ops->token_memory->squares(dev, want, keys);
     for (int64_t s = 0; s < SLOTS; s++) {
         const int64_t r = from[s];
         CHECK(r < 0 ? square[s] == guard_value : square[s] == want[s]);
         for (int64_t j = 0; j < m; j++) {
-            const float x =
-                r < 0 ? number(before, s, j) : as_type(fmaf(scale[r], (float)code[r * m + j], offset[j]), type);
+            const float x = r < 0 ? number(before, s, j) : as_type(scale[r] * (float)code[r * m + j], type);
             CHECK(number(keys, s, j) == x);
         }
     }
-    free(offset), free(scale), free(start), free(code), free(keys.data), free(before.data);
+    free(scale), free(start), free(code), free(keys.data), free(before.data);
 }
 
-/* A difference that float32 represents with few bits: codes stay within 127. */
+/* Numbers that float32 represents with few bits: codes stay within 127. */
 static void check_tiny(int device) {
     struct device *dev = twin_device[device];
-    const float x[3] = {1e-43F, -1e-43F, 1e-44F}, none[3] = {0};
+    const float x[3] = {1e-43F, -1e-43F, 1e-44F};
     int8_t code[3], want[3];
     float scale, want_scale;
     const struct mat keys = mat_f32(x, 1, 3);
-    plain_pack(want, &want_scale, keys, none);
-    dev->ops->packed_keys->pack(dev, code, &scale, keys, none);
+    plain_pack(want, &want_scale, keys);
+    dev->ops->packed_keys->pack(dev, code, &scale, keys);
     CHECK_BITS(code, want, 3);
     CHECK(scale == want_scale && code[0] == -code[1]);
 }

@@ -1,10 +1,11 @@
 /* test_stored_keys.c -- keys of a store against decoder_forward on the window of each chunk; deleted and short chunks;
  * what a token memory reads with them; files that are missing, damaged, of another model or of another store; an add;
- * the projection against plain sums. */
+ * a damaged record of sections; the projection against plain sums. */
 #include "indexer/build/key_projection.h"
 #include "indexer/build/stored_keys.h"
 #include "indexer/retrieve/memory_source.h"
 #include "session/engine.h"
+#include "store/catalog/catalog_internal.h"
 #include "tests/model_fixture.h"
 #include <math.h>
 #include <string.h>
@@ -299,7 +300,9 @@ static void test_changes(void) {
     add_documents(DOCUMENTS, 1, false);
     open_engine(store);
     CHECK_FAILS(try_keys(), STATUS_NOT_FOUND, "has keys of 56 of 57 chunks");
-    CHECK_EQ(make_keys().made, 1);
+    const struct stored_keys_report extended = make_keys();
+    CHECK_EQ(extended.made, 1);
+    CHECK_EQ(extended.chunks, 1); /* those of the others are kept */
     CHECK_OK(store_delete(&report, store, &(struct store_delete){.documents = deleted, .n_documents = 1}));
     open_engine(store);
     CHECK_OK(try_keys());
@@ -312,6 +315,40 @@ static void test_changes(void) {
     check_document(keys, 47, 4);
     check_document(keys, 56, DOCUMENTS);
     store_keys_close(keys);
+}
+
+static void count_problem(void *context, const char *file, const char *problem, const char *remedy) {
+    (void)file, (void)problem;
+    CHECK(strstr(remedy, "run drt-index repair") != NULL);
+    ++*(int *)context;
+}
+
+/* Without a readable record of sections nothing is known about the files: repair removes both. */
+static void test_sections_damaged(void) {
+    struct catalog *catalog;
+    struct catalog_txn *t;
+    int64_t problems;
+    int reported = 0;
+    engine_close(&engine);
+    CHECK_OK(catalog_open(&catalog, store, true, 1 << 26));
+    CHECK_OK(catalog_begin(&t, catalog, true));
+    CHECK_OK(catalog_put(t, TABLE_META, "keys", 4, "damaged record", 12));
+    CHECK_OK(catalog_commit(t));
+    catalog_close(catalog);
+    open_engine(store);
+    CHECK_FAILS(try_keys(), STATUS_CORRUPT, "record keys is damaged, run drt-index repair");
+    engine_close(&engine);
+    CHECK_OK(store_verify(store, false, NULL, count_problem, &reported, &problems));
+    CHECK_EQ(problems, 1);
+    CHECK_EQ(reported, 1);
+    CHECK_OK(store_repair(store, NULL, NULL, NULL, NULL, &problems));
+    CHECK_EQ(problems, 0);
+    CHECK_OK(store_verify(store, true, NULL, NULL, NULL, &problems));
+    CHECK_EQ(problems, 0);
+    open_engine(store);
+    CHECK_FAILS(try_keys(), STATUS_NOT_FOUND, "there is no such file");
+    CHECK_EQ(make_keys().made, 1);
+    CHECK_OK(try_keys());
 }
 
 /* ---- the projection ---- */
@@ -398,6 +435,7 @@ int main(void) {
     test_damage();
     test_projection();
     test_changes();
+    test_sections_damaged();
     engine_close(&engine);
     return 0;
 }

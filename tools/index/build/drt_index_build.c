@@ -2,8 +2,10 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/system/processors.h"
+#include "decoder/decoder_passages.h"
 #include "session/device_choice.h"
 #include "tools/index/build/drt_index_lanes.h"
+#include "tools/index/build/drt_index_store_keys.h"
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
 #include "tools/shared/log.h"
@@ -25,7 +27,7 @@ struct options {
     struct drt_index_part part;
     int64_t eod_id, shard_chunks, threads;
     uint64_t max_ram;
-    bool restart, json, append, skip_bad_lines, no_follow, dry_run;
+    bool restart, json, append, skip_bad_lines, no_follow, dry_run, keys;
 };
 
 /* A part has no index: the joined store gets its own. */
@@ -58,6 +60,7 @@ static void log_configuration(const struct options *o, const struct model_folder
     log_string(w, "encoder", o->landmarks.encoder);
     log_string(w, "vectors", o->landmarks.vectors);
     log_string(w, "landmarks", o->landmarks.type);
+    log_bool(w, "keys", o->keys);
     log_end();
 }
 
@@ -83,10 +86,11 @@ static void print_configuration(const struct options *o, const struct model_fold
     if (o->landmarks.encoder) streams_printf(stderr, "  landmarks of the encoder %s\n", o->landmarks.encoder);
     if (o->landmarks.vectors) streams_printf(stderr, "  landmarks from %s\n", o->landmarks.vectors);
     if (o->landmarks.type) fprintf(stderr, "  landmarks of type %s\n", o->landmarks.type);
+    if (o->keys) fprintf(stderr, "  keys of a token memory\n");
 }
 
-static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
-                             const struct progress *progress) {
+static enum status build_store(struct indexer_report *report, const struct options *o, const char *const *inputs,
+                               int n_inputs, const struct progress *progress) {
     struct model_folder model;
     struct device *device = NULL;
     struct weights weights = {0};
@@ -95,7 +99,6 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct index_lanes lanes = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
-    struct indexer_report report;
     struct indexer_config config = {
         .reader = {.inputs = inputs,
                    .n_inputs = n_inputs,
@@ -120,7 +123,8 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     TRY(store_landmarks_parse(&config.type, o->landmarks.type));
     TRY(model_folder_open(&model, o->model));
     print_configuration(o, &model, inputs, n_inputs);
-    enum status s;
+    enum status s = STATUS_OK;
+    if (o->keys) TRY_GOTO(s, decoder_passages_check(&model.config), out);
     TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
     TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
     const struct external_encoder_config external = {
@@ -138,11 +142,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     config.params = model.params;
     config.device = device;
     config.encoder = tower.encoder, config.states = tower.states;
-    s = indexer_run(&report, &config);
-    if (s == STATUS_OK && o->command == COMMAND_UPDATE)
-        drt_index_update_report(&report, o->store, o->dry_run, o->json);
-    else if (s == STATUS_OK)
-        drt_index_build_report(&report, o->store, o->json);
+    s = indexer_run(report, &config);
 out:
     landmark_maker_close(&source);
     index_lanes_close(&lanes);
@@ -150,6 +150,35 @@ out:
     if (device) weights_release(&weights, device);
     device_close(device);
     model_folder_close(&model);
+    return s;
+}
+
+static void print_report(const struct options *o, const struct indexer_report *r,
+                         const struct stored_keys_report *keys) {
+    if (o->command == COMMAND_UPDATE)
+        drt_index_update_report(r, keys, o->store, o->dry_run, o->json);
+    else
+        drt_index_build_report(r, keys, o->store, o->json);
+}
+
+/* Keys are made when the chunks are published and their model's memory is free. Text is printed before that, and JSON
+ * after it, as one object. */
+static enum status build_run(const struct options *o, const char *const *inputs, int n_inputs,
+                             const struct progress *progress) {
+    struct indexer_report report;
+    struct stored_keys_report keys = {0};
+    struct store_keys_spec spec = {0};
+    struct keys_job job = {
+        .store = o->store, .model = o->model, .where = o->where, .threads = (int)o->threads, .progress = progress};
+    TRY(build_store(&report, o, inputs, n_inputs, progress));
+    if (!o->json) print_report(o, &report, NULL);
+    enum status s = STATUS_OK;
+    if (!o->dry_run && (o->keys || o->append)) s = keys_job_follow(&keys, &spec, &job, o->keys);
+    const bool made = s == STATUS_OK && spec.size > 0;
+    if (o->json)
+        print_report(o, &report, made ? &keys : NULL);
+    else if (made)
+        keys_job_print(o->store, &keys, &spec);
     return s;
 }
 
@@ -173,6 +202,11 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     "how landmarks are stored: f16, numbers of 16 bits; i8, codes of 8 bits and a scale for each chunk, which take "   \
     "half the bytes and lose some precision (docs/store-format.md); none: no chunk is encoded, and chunks are found "  \
     "only by words, as a token memory does (default: f16)"
+#define KEYS_HELP                                                                                                      \
+    "then make the keys of all tokens for a token memory, too, by the model (drt-index keys, with its defaults)"
+#define ADD_KEYS_HELP                                                                                                  \
+    "make the keys of all tokens for a token memory, as in build; a store that has those of this model always gets "   \
+    "those of its new chunks"
 #define UPDATE_SOURCE_HELP                                                                                             \
     "the source of all these documents in the store (drt-index get), instead of the path of their file"
 #define BUILD_ABOUT                                                                                                    \
@@ -253,6 +287,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
         OPTION_JSON_REPORT(o.json),
         OPTION_LOG_JSON,
+        {"keys", ARG_FLAG, &o.keys, NULL, append ? ADD_KEYS_HELP : KEYS_HELP, 0, 0},
         OPTIONS_OF_VECTORS(o.landmarks),
         {"part", ARG_STRING, &o.part.text, "i/N", PART_HELP, 0, 0},
         {"landmarks", ARG_CHOICE, &o.landmarks.type, "f16|i8|none", TYPE_HELP, 0, 0},

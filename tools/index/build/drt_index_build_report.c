@@ -1,11 +1,23 @@
 /* drt_index_build_report.c -- the final output of drt-index build, add and update. */
 #include "base/formats/json.h"
 #include "indexer/build/indexer.h"
+#include "indexer/build/stored_keys.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
 
-void drt_index_build_report(const struct indexer_report *r, const char *store, bool json) {
+static void write_keys(struct json_writer *w, const struct stored_keys_report *keys) {
+    if (!keys) return;
+    const struct json_number numbers[] = {{"keys_files", keys->files},
+                                          {"keys_made", keys->made},
+                                          {"keys_chunks", keys->chunks},
+                                          {"keys_bytes", (int64_t)keys->bytes}};
+    drt_index_numbers(w, numbers, ARRAY_LEN(numbers));
+    json_write_key(w, "keys_seconds"), json_write_double(w, keys->seconds);
+}
+
+void drt_index_build_report(const struct indexer_report *r, const struct stored_keys_report *keys, const char *store,
+                            bool json) {
     if (json) {
         struct json_writer w;
         json_write_open(&w, stdout, 0);
@@ -29,6 +41,7 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
         json_write_key(&w, "encode_seconds"), json_write_double(&w, r->encode_seconds);
         json_write_key(&w, "tokenize_seconds"), json_write_double(&w, r->tokenize_seconds);
         json_write_key(&w, "publish_seconds"), json_write_double(&w, r->publish_seconds);
+        write_keys(&w, keys);
         json_write_object_end(&w);
         fputc('\n', stdout);
         return;
@@ -56,7 +69,8 @@ void drt_index_build_report(const struct indexer_report *r, const char *store, b
     printf("index %.1f s\n", r->publish_seconds);
 }
 
-void drt_index_update_report(const struct indexer_report *r, const char *store, bool dry_run, bool json) {
+void drt_index_update_report(const struct indexer_report *r, const struct stored_keys_report *keys, const char *store,
+                             bool dry_run, bool json) {
     const struct update_counts *u = &r->update;
     if (json) {
         struct json_writer w;
@@ -75,6 +89,7 @@ void drt_index_update_report(const struct indexer_report *r, const char *store, 
         drt_index_numbers(&w, numbers, ARRAY_LEN(numbers));
         json_write_key(&w, "dry_run"), json_write_bool(&w, dry_run);
         json_write_key(&w, "seconds"), json_write_double(&w, r->seconds);
+        write_keys(&w, keys);
         json_write_object_end(&w);
         fputc('\n', stdout);
         return;

@@ -66,6 +66,7 @@ static void print_report(const struct options *o, const struct store_join_report
                                               {"tokens", r->tokens},
                                               {"linked", r->linked},
                                               {"copied", r->copied},
+                                              {"keys_files", r->keys_files},
                                               {"already_joined", r->already_joined}};
         json_write_open(&w, stdout, 0);
         json_write_object(&w);
@@ -87,7 +88,9 @@ static void print_report(const struct options *o, const struct store_join_report
            (long long)r->documents, (long long)r->copies);
     printf("  chunks %lld, tokens %lld, shards %lld\n", (long long)r->chunks, (long long)r->tokens,
            (long long)r->shards);
-    printf("  files linked %lld, copied %lld\n", (long long)r->linked, (long long)r->copied);
+    printf("  files linked %lld, copied %lld", (long long)r->linked, (long long)r->copied);
+    if (r->keys_files) printf("; keys of a token memory in %lld files", (long long)r->keys_files);
+    printf("\n");
 }
 
 /* Parts that were joined before keep the indexes that the store has now. Names those that this call requests and that
@@ -166,7 +169,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
                  "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
                  "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
                  "the parts, which may "
-                 "be removed afterwards. On another file system they are copied. A join that was stopped or killed "
+                 "be removed afterwards. On another file system they are copied. If all parts have keys of a token "
+                 "memory, made "
+                 "by one model, so has the store. A join that was stopped or killed "
                  "continues when the same command is run again.",
         .examples = "  drt-index join parts/* --out store\n"
                     "  drt-index join parts/* --out /other/disk/store --copy --index IVF65536_HNSW32,SQ8\n",

@@ -30,6 +30,8 @@ static enum status compact(struct options *o, const struct progress *progress) {
     if (s == STATUS_OK)
         streams_printf(stdout, "%s: %lld documents and %lld chunks of %s%s\n", o->out, (long long)r.documents,
                        (long long)r.chunks, o->store, r.tokens > 0 ? "" : ", made before");
+    if (s == STATUS_OK && r.keys_chunks > 0)
+        streams_printf(stdout, "%s: keys of a token memory of %lld chunks\n", o->out, (long long)r.keys_chunks);
     index_devices_close(&o->on);
     threads_free(pool);
     return s;
@@ -55,9 +57,9 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         .name = "drt-index compact",
         .synopsis = "--store STORE --out NEW [options]",
         .about = "Makes a new store of the documents that are left after delete and drop. Nothing is encoded again: "
-                 "tokens and landmarks are copied as they are (but see --landmarks). Chunks and documents get new ids, "
-                 "in the same order. "
-                 "A run that was stopped or killed continues when the same command is run again.",
+                 "tokens, landmarks and keys of a token memory are copied as they are (but see --landmarks). Chunks "
+                 "and documents get new ids, in the same order. A run that was stopped or killed continues when the "
+                 "same command is run again.",
         .examples = "  drt-index compact --store store --out store.new\n",
         .options = options,
         .n_options = ARRAY_LEN(options),

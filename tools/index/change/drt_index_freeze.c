@@ -55,9 +55,9 @@ int drt_index_freeze(int argc, char **argv, const char **operands) {
             "Makes a snapshot of a store's newest generation, which is never changed. Programs read it like any "
             "store, but take no lock and write nothing. So it may be on a network file system or on read-only "
             "media, and many hosts may read it at the same time. Commands that write refuse it.\n\n"
-            "Data files are shared with the store by hard links, so a snapshot takes the space of a catalog; on "
-            "another file system they are copied. The store may be written to afterwards. DIR is made as DIR.partial "
-            "and then renamed. A killed run leaves DIR.partial, which the same command removes.",
+            "Data files, and keys of a token memory, are shared with the store by hard links, so a snapshot takes the "
+            "space of a catalog; on another file system they are copied. The store may be written to afterwards. DIR "
+            "is made as DIR.partial and then renamed. A killed run leaves DIR.partial, which the same command removes.",
         .examples = "  drt-index freeze --store store --out snapshots/2026-11-23\n"
                     "  drt-index freeze --store store --out /nfs/store --copy\n",
         .options = options,

@@ -1,0 +1,91 @@
+/* drt_index_store_keys.c -- see drt_index_store_keys.h. */
+#include "tools/index/build/drt_index_store_keys.h"
+#include "tools/index/drt_index.h"
+#include "tools/shared/progress_line.h"
+#include "tools/shared/streams.h"
+#include <string.h>
+
+enum status keys_job_layer(int *out, const struct keys_job *job, const struct model_config *model) {
+    const int layers = model_config_layers(model);
+    *out = job->layer > 0 ? job->layer : model->memory_size > 0 ? model->memory_layer : layers;
+    if (*out <= layers) return STATUS_OK;
+    return fail(STATUS_INVALID, "--layer %d: the model has %d layers", *out, layers);
+}
+
+static enum status job_make(struct stored_keys_report *report, struct store_keys_spec *spec, const struct keys_job *job,
+                            const struct engine *e) {
+    const struct model_config *model = &e->model.config;
+    struct key_windows_config config = {.device = e->device,
+                                        .decoder = e->decoder,
+                                        .model = model,
+                                        .view = e->view,
+                                        .name = e->model.path,
+                                        .step = job->step,
+                                        .rounded = e->rounded,
+                                        .progress = job->progress};
+    uint8_t weights[16];
+    TRY(keys_job_layer(&config.key_layer, job, model));
+    params_fingerprint(e->model.params, weights);
+    *spec = stored_keys_spec(model, weights, config.key_layer, job->step);
+    return stored_keys_make(report, &config, weights, job->part, job->parts);
+}
+
+enum status keys_job_run(struct stored_keys_report *report, struct store_keys_spec *spec, const struct keys_job *job) {
+    struct engine e;
+    const struct engine_config config = {
+        .model = job->model, .store = job->store, .where = job->where, .threads = job->threads, .memory = true};
+    TRY(engine_open(&e, &config));
+    const enum status s = job_make(report, spec, job, &e);
+    engine_close(&e);
+    return s;
+}
+
+void keys_job_print(const char *store, const struct stored_keys_report *r, const struct store_keys_spec *spec) {
+    char size[32], time[32];
+    const double tokens = (double)(r->chunks * spec->chunk_tokens);
+    streams_printf(stdout,
+                   "%s: keys of layer %d, %d numbers: %lld of %lld files made (%lld chunks, %.0f tokens/s, %s), %s\n",
+                   store, spec->layer, spec->size, (long long)r->made, (long long)r->files, (long long)r->chunks,
+                   r->seconds > 0 ? tokens / r->seconds : 0, progress_time_text(time, r->seconds),
+                   progress_bytes_text(size, r->bytes));
+}
+
+/* ---- after a build or an addition ---- */
+
+/* Whether the model is that of the store's keys. */
+static enum status is_model_of(bool *out, const struct store_keys_state *state, const char *path) {
+    struct model_folder model;
+    uint8_t weights[16];
+    *out = false;
+    if (state->chunks == 0) return STATUS_OK;
+    TRY(model_folder_open(&model, path));
+    params_fingerprint(model.params, weights);
+    *out = memcmp(weights, state->spec.model, sizeof weights) == 0 &&
+           state->spec.layer <= model_config_layers(&model.config);
+    model_folder_close(&model);
+    return STATUS_OK;
+}
+
+enum status keys_job_follow(struct stored_keys_report *report, struct store_keys_spec *spec, struct keys_job *job,
+                            bool wanted) {
+    struct opened_store store;
+    struct store_keys_state state;
+    bool same;
+    *report = (struct stored_keys_report){0};
+    *spec = (struct store_keys_spec){0};
+    enum status s = opened_store_open(&store, job->store);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK; /* a part without documents */
+    TRY(s);
+    s = store_keys_state(&state, store.view);
+    opened_store_close(&store);
+    TRY(s);
+    TRY(is_model_of(&same, &state, job->model));
+    if (same) job->layer = state.spec.layer, job->step = state.spec.step;
+    if (!wanted && !same && state.chunks > 0 && state.chunks < state.all)
+        progress_note(job->progress,
+                      "%s: its keys are of another model and do not have the new chunks: run drt-index keys --store %s "
+                      "with their model",
+                      job->store, job->store);
+    if (!wanted && (!same || state.chunks == state.all)) return STATUS_OK;
+    return keys_job_run(report, spec, job);
+}
