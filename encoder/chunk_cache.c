@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 256 };
+enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 32 };
 
 struct slot {
     struct chunk_key key; /* id NONE: the slot is free */
