@@ -56,6 +56,7 @@ enum status serve_status(enum drt_status status);
 int serve_http_status(enum status status);
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
 void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
+bool serve_model_on_gpu(const struct serve_model *m);
 /* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 

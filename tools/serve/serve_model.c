@@ -77,6 +77,10 @@ void serve_model_close(struct serve_model *m) {
     *m = (struct serve_model){0};
 }
 
+bool serve_model_on_gpu(const struct serve_model *m) {
+    return strcmp(m->info.device, "cuda") == 0;
+}
+
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind) {
     if (!m->store) return fail(STATUS_NOT_FOUND, "this server has no store: start it with --store DIR");
     if (!m->searchers[kind]) TRY(serve_model_open_searcher(m, kind));
