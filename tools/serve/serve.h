@@ -30,6 +30,7 @@ struct serve_options {
     struct arg_strings hosts;
     int64_t port;
     int64_t sessions, batch, sample_threads, queue, connections, prefill_chunks;
+    int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
     int64_t max_tokens, max_prompt_tokens, max_prompts, request_seconds, receive_seconds;
     uint64_t max_body;
 };

@@ -89,6 +89,8 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
     struct serve_model *m = &serve->model;
     const enum retrieval_source source = completion_source(serve, r);
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
+    /* chunks of the own past are continued with an overlap only */
+    const bool continues = corpus || (source == RETRIEVAL_SELF && r->overlap > 0);
     struct drt_searcher *searcher = NULL;
     if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
@@ -111,11 +113,14 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .n_stops = r->n_stops,
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
-        .continuation = corpus ? (int)r->continuation : 0,
+        .continuation = continues ? (int)r->continuation : 0,
+        .overlap = continues ? (int)r->overlap : 0,
+        .query_tokens = corpus ? (int)r->query_tokens : 0,
         .no_logprob = r->logprobs < 0,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
-    c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 8 | config.continuation << 16;
+    c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |
+              config.query_tokens << 20;
     return serve_status(serve_session_open(&c->session, &serve->sessions, m->model, &config, c->kind));
 }
 

@@ -88,4 +88,6 @@ void serve_writer_free(struct serve_writer *w);           /* writes all and ends
 void lookup_run(struct serve *serve, struct job *job);
 /* Writes the members "document", "name" and "key" of a document; the name is the path or URL that it came from. */
 void lookup_write_document(struct serve_model *m, struct json_writer *w, int64_t document);
-void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk); /* writes the member "text" */
+/* Writes the member "text": as many ids of the document as a chunk has, from a position within this chunk on; -1: the
+ * chunk. */
+void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk, int64_t token_offset);
