@@ -572,8 +572,9 @@ DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
  * one. On a CPU tokens and log-probabilities have the same bits with and without this call, and for any set of
  * sessions. On a GPU they have the same bits with this call for any set of sessions, also of one. Without it another
  * kernel computes them, which is faster for one session and rounds differently. drt_session_next computes the token of
- * a session itself if this call cannot: with a token memory, at its end, on a CPU at the last id of a chunk. *computed:
- * number of sessions that were computed; may be NULL. If the retrieval of a session fails, its next call fails, too. */
+ * a session itself if this call cannot: at its end, on a GPU with a token memory, on a CPU at the last id of a chunk.
+ * *computed: number of sessions that were computed; may be NULL. If the retrieval of a session, or the search of its
+ * token memory, fails, its next call fails, too. */
 DRT_CALL drt_session_prepare(struct drt_session *const *sessions, int n, int *computed);
 /* Calls drt_session_next until the end. If the callback returns true, generation stops: *end is DRT_END_CALLBACK, and a
  * further call continues (or drt_session_stop ends it). The token is borrowed. end may be NULL. */
