@@ -542,8 +542,8 @@ struct drt_neighbour {
     enum drt_source source;
     int32_t group; /* a group of upper layers, each of which retrieves separately; -1: an entry of the token memory */
     int64_t chunk;                       /* id in the store; for SELF, number of the chunk in this text */
-    /* Position in its document of the first token that was read: the chunk's, or with an overlap that of a passage which
-     * begins within the chunk and ends within the next one (group -1: of the entry's token). document -1: this text. */
+    /* Position in its document of the first token that was read: the chunk's, or with an overlap that of a passage
+     * which begins within the chunk and ends within the next one (group -1: the entry's). document -1: this text. */
     int64_t document, token_offset;
     /* the weights of a group sum to 1; for group -1, weight is a part of the token's probability, and score is 0 */
     float weight, score;

@@ -61,11 +61,12 @@ int64_t round_plan(struct round_prompt *prompts, int64_t n, int64_t part, int64_
 
 /* ---- serve_completion.c: a completion, one step at a time, on the computing thread ---- */
 enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
-/* Computes one pass of a prompt or one token; on a CPU the prompt's last pass with the first token. PAUSED: the client reads more slowly than tokens are generated. */
+/* Computes one pass of a prompt or one token; on a CPU the prompt's last pass with the first token. PAUSED: the client
+ * reads more slowly than tokens are generated. */
 enum completion_step completion_step(struct serve *serve, struct job *job);
 /* Returns the session if its next step is a token; NULL: the next step is another one. */
 struct drt_session *completion_session(const struct serve *serve, struct job *job);
-/* Number of ids of its prompt that are not read yet; 0: the next step is a token, or it ends or pauses the completion. */
+/* Number of ids of its prompt that are not read yet; 0: the next step is a token, or ends or pauses the completion. */
 int64_t completion_unread(const struct serve *serve, struct job *job);
 /* Number of ids that one step reads. */
 int64_t completion_part(const struct serve *serve);

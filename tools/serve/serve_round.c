@@ -8,6 +8,7 @@
 
 enum { PATIENCE = 4 }; /* rounds that may leave a prompt out for shorter ones */
 
+/* Late ones in order of arrival; then the others by the ids that are left, equal ones in order of arrival. */
 static int round_compare(const void *left, const void *right) {
     const struct round_prompt *a = left, *b = right;
     const bool a_waits = a->left_out >= PATIENCE, b_waits = b->left_out >= PATIENCE;
@@ -16,12 +17,17 @@ static int round_compare(const void *left, const void *right) {
     return a->job < b->job ? -1 : a->job > b->job;
 }
 
+/* What the round would read of it. */
+static int64_t round_cost(const struct round_prompt *prompt, int64_t part) {
+    return prompt->ids < part ? prompt->ids : part;
+}
+
 int64_t round_plan(struct round_prompt *prompts, int64_t n, int64_t part, int64_t most) {
     int64_t taken = 0, ids = 0;
     assert(part > 0);
     if (n > 1) qsort(prompts, (size_t)n, sizeof *prompts, round_compare);
     for (; taken < n; taken++) {
-        const int64_t cost = prompts[taken].ids < part ? prompts[taken].ids : part;
+        const int64_t cost = round_cost(&prompts[taken], part);
         if (taken > 0 && ids + cost > most) break;
         ids += cost;
     }

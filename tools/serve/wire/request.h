@@ -19,7 +19,7 @@ struct request_limits {
     int64_t max_prompt_tokens;           /* of one prompt; that of a text is checked after it is tokenized */
     int max_prompts;                     /* of one request */
     int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
-    int64_t continuation, overlap, query_tokens;          /* of requests that do not state them, where they have effect */
+    int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
 };
 
 enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
