@@ -1,6 +1,12 @@
 /* serve_round.c -- which prompts a round reads, and in which order: the shortest first, because then fewer clients wait
  * for the first token, and no more ids than a round may have, so that running streams and new requests do not wait for
- * all prompts. A prompt that several rounds left out precedes shorter ones, so that each one is read in the end. */
+ * all prompts. A prompt that several rounds left out precedes shorter ones, so that each one is read in the end.
+ *
+ * A round reads a part of one prompt at least, and prompts that wait too long are read in order of arrival. So k such
+ * prompts are read a part each in k rounds, whatever else arrives, and one of them alone in every PATIENCE + 1 rounds
+ * (tests/unit/tools/serve/test_serve_round.c).
+ *
+ * The ids of a prompt stand for its time. Retrieval is not counted: it grows with the ids, too. */
 #include "tools/serve/serve_job.h"
 
 #include <assert.h>
