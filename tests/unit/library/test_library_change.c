@@ -176,7 +176,7 @@ static void deleted(struct library_world *w) {
     CALL_FAILS(drt_store_delete(path, NULL, NULL), DRT_INVALID, "config is NULL");
 }
 
-/* Without GPUs a call that names some fails before it makes anything. With GPUs each number makes the same index. */
+/* Without GPUs a call that names some fails before it makes anything. With GPUs the stores are whole. */
 static void by_gpus(struct library_world *w, const char *from, const char *const *parts, int n_parts) {
     char path[700];
     struct drt_compact_config compact = {.size = sizeof compact, .threads = 1, .index = "IVF4,Flat", .devices = -2};
