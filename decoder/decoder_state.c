@@ -9,12 +9,20 @@
 #include "kernels/device/carve.h"
 #include <assert.h>
 
-/* Allocates all rings at once, in large pages: each token reads a window of every ring. */
+/* Allocates all rings at once, in large pages: each token reads a window of every ring. On a CPU a row of the memory
+ * has a position of every ring: the system clears a page when it is first written, so a short text costs few pages. */
 static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
-    for (int i = 0; i < model_config_layers(&d->config); i++)
-        s->rings[i].both = carve_mat(c, d->ring_type, s->ring_rows, 2 * (int64_t)d->config.hidden);
+    const int64_t layers = model_config_layers(&d->config), cols = 2 * (int64_t)d->config.hidden;
+    if (d->dev->shares_memory) {
+        const struct mat all = carve_mat(c, d->ring_type, s->ring_rows, layers * cols);
+        for (int i = 0; i < layers && all.data; i++)
+            s->rings[i].both = mat_cols(all, i * cols, cols);
+        return;
+    }
+    for (int i = 0; i < layers; i++)
+        s->rings[i].both = carve_mat(c, d->ring_type, s->ring_rows, cols);
 }
 
 static enum status decoder_state_create_rings(struct decoder_state *s, int64_t rows) {

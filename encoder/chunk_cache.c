@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 256 };
+enum { SLOT_ROWS = 64, NONE = -1, PREFAULTED = 32 };
 
 struct slot {
     struct chunk_key key; /* id NONE: the slot is free */
@@ -34,8 +34,9 @@ struct chunk_cache {
 };
 
 /* Writes the slots that are used first (from the last one down), so that the system maps their pages at once. The first
- * write to a large page takes up to milliseconds, which would otherwise delay a token. The other slots are mapped when
- * they are used. */
+ * write to a large page takes up to milliseconds, which would otherwise delay a token. They are as many as 4 chunks
+ * with 8 neighbours use; more would make each new text wait, also one that never uses them. The other slots are mapped
+ * when they are used; 8 of them take less than one large page of keys (and of values) with 384 dimensions. */
 static void chunk_cache_prefault(struct chunk_cache *c) {
     int64_t slots = c->slots < PREFAULTED ? c->slots : PREFAULTED, rows = slots * SLOT_ROWS,
             first = c->keys.rows - rows;

@@ -339,6 +339,9 @@ struct drt_compact_config {
     int threads;                         /* 0: one per processor */
     struct drt_progress progress;
     const char *landmarks;               /* "f16" or "i8"; NULL: those of `from` */
+    /* GPUs that make the index, from GPU 0 on: the centroids on the first, the chunks' lists on all, with the same
+     * bytes for any number of GPUs. -1: all GPUs; 0: the CPU. DRT_INVALID: there are fewer; DRT_UNSUPPORTED: none. */
+    int devices;
 };
 /* Makes a new store at `path` of the remaining documents of `from`, in their order, with new ids. Nothing is encoded
  * again. `from` is only read. A call that was stopped or killed can be repeated. DRT_INVALID: no document is left.
@@ -354,6 +357,7 @@ struct drt_join_config {
     uint64_t max_ram;                    /* for making the indexes, in bytes; 0: 1 GiB */
     int threads;                         /* 0: one per processor */
     struct drt_progress progress;
+    int devices;                         /* as in drt_compact_config */
 };
 struct drt_join_report {
     size_t size;
@@ -485,6 +489,12 @@ struct drt_session_config {
      * number of neighbours; 0: alone; at most 64 */
     int continuation;
     bool no_logprob;                     /* tokens have none (NaN): saves a pass over all logits. Only with top 0 */
+    /* With a continuation, of self, too: a continuation begins so many ids before the end of what it continues, so that
+     * a statement of up to overlap + 1 ids is read whole. Less than the ids of a chunk; 0: at its end */
+    int overlap;
+    /* With a searcher of words (DRT_SEARCH_LEXICAL or HYBRID): the query is the last so many ids, such as those of a
+     * question; at most 128; 0: the last 128 */
+    int query_tokens;
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 /* Begins another text with another config, as a new session of the model does, in the memory of this session, which is
@@ -533,7 +543,8 @@ struct drt_neighbour {
     enum drt_source source;
     int32_t group; /* a group of upper layers, each of which retrieves separately; -1: an entry of the token memory */
     int64_t chunk;                       /* id in the store; for SELF, number of the chunk in this text */
-    /* Position of the chunk's first token in its document (group -1: of the entry's token). document -1: this text. */
+    /* Position in its document of the first token that was read: the chunk's, or with an overlap that of a passage
+     * which begins within the chunk and ends within the next one (group -1: the entry's). document -1: this text. */
     int64_t document, token_offset;
     /* the weights of a group sum to 1; for group -1, weight is a part of the token's probability, and score is 0 */
     float weight, score;
@@ -562,8 +573,9 @@ DRT_CALL drt_session_next(struct drt_session *session, struct drt_token *out);
  * one. On a CPU tokens and log-probabilities have the same bits with and without this call, and for any set of
  * sessions. On a GPU they have the same bits with this call for any set of sessions, also of one. Without it another
  * kernel computes them, which is faster for one session and rounds differently. drt_session_next computes the token of
- * a session itself if this call cannot: with a token memory, at its end, on a CPU at the last id of a chunk. *computed:
- * number of sessions that were computed; may be NULL. If the retrieval of a session fails, its next call fails, too. */
+ * a session itself if this call cannot: at its end, on a GPU with a token memory, on a CPU at the last id of a chunk.
+ * *computed: number of sessions that were computed; may be NULL. If the retrieval of a session, or the search of its
+ * token memory, fails, its next call fails, too. */
 DRT_CALL drt_session_prepare(struct drt_session *const *sessions, int n, int *computed);
 /* Calls drt_session_next until the end. If the callback returns true, generation stops: *end is DRT_END_CALLBACK, and a
  * further call continues (or drt_session_stop ends it). The token is borrowed. end may be NULL. */

@@ -1,5 +1,7 @@
 /* library_change.c -- checks and changes whole stores: verify, delete, compact, join, freeze. */
 #include "base/system/threads.h"
+#include "indexer/search/assignment.h"
+#include "indexer/search/clustering.h"
 #include "library/library_internal.h"
 #include "store/change/freeze.h"
 #include "store/parts/parts.h"
@@ -65,16 +67,47 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
 
 /* ---- compact ------------------------------------------------------------------------------------------------ */
 
-/* Sets the options for making an index. The caller frees publish->threads. */
-static enum status library_publish(struct store_publish *out, const char *index, uint64_t max_ram, int n_threads,
-                                   const struct progress *progress) {
-    struct threads *threads = NULL;
+/* The threads and GPUs that make an index. */
+struct library_makers {
+    struct threads *threads;
+    struct device *first; /* NULL: the CPU makes it */
+    struct device_group one, all;
+};
+
+static void library_makers_close(struct library_makers *m) {
+    if (m->all.n > 0) device_group_close(&m->all);
+    device_close(m->first);
+    threads_free(m->threads);
+}
+
+static enum status library_makers_gpus(struct library_makers *m, int n_threads, int devices) {
+    const struct device_choice choice = {.device = "cuda", .dtype = "auto", .devices = devices};
+    enum dtype type;
+    TRY(device_choose(&m->first, &type, &choice, n_threads));
+    m->one = (struct device_group){&m->first, 1};
+    return device_choose_group(&m->all, m->first, &choice);
+}
+
+/* The caller closes it, also after a failure. The GPUs are opened before the work, so that a call that names too many
+ * fails at once. */
+static enum status library_makers_open(struct library_makers *m, int n_threads, int devices) {
+    *m = (struct library_makers){0};
     if (n_threads < 0 || n_threads > THREADS_MAX)
         return fail(STATUS_INVALID, "threads is %d, and must be 0 to %d", n_threads, (int)THREADS_MAX);
-    TRY(threads_create(&threads, n_threads));
-    *out =
-        (struct store_publish){.index = index, .max_ram = max_ram, .seed = 1, .threads = threads, .progress = progress};
-    return STATUS_OK;
+    if (devices < -1) return fail(STATUS_INVALID, "devices is %d, and must be -1, 0 or more", devices);
+    TRY(threads_create(&m->threads, n_threads));
+    return devices == 0 ? STATUS_OK : library_makers_gpus(m, n_threads, devices);
+}
+
+/* Sets the options for making an index. */
+static struct store_publish library_publish(const struct library_makers *m, const char *index, uint64_t max_ram,
+                                            const struct progress *progress) {
+    struct store_publish how = {
+        .index = index, .max_ram = max_ram, .seed = 1, .threads = m->threads, .progress = progress};
+    if (!m->first) return how;
+    how.clustering = clustering_on(m->first);
+    how.assignment = assignment_on(m->all.n > 0 ? &m->all : &m->one);
+    return how;
 }
 
 static enum status library_generation(uint64_t *out, const char *path) {
@@ -97,6 +130,7 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     struct drt_compact_config c;
     struct store_compact_report done;
     struct store_compact how = {0};
+    struct library_makers makers;
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(from);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_compact_config"));
@@ -106,9 +140,10 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     LIBRARY_TRY(store_landmarks_parse(&how.landmarks, c.landmarks));
     LIBRARY_TRY(library_store_closed(from));
     LIBRARY_TRY(library_store_closed(path));
-    LIBRARY_TRY(library_publish(&how.publish, c.index, c.max_ram, c.threads, &progress));
-    enum status status = store_compact(&done, from, path, &how);
-    threads_free(how.publish.threads);
+    enum status status = library_makers_open(&makers, c.threads, c.devices);
+    how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
+    if (status == STATUS_OK) status = store_compact(&done, from, path, &how);
+    library_makers_close(&makers);
     LIBRARY_TRY(status);
     if (!report) return DRT_OK;
     struct drt_change_report filled = {.documents = done.documents, .chunks = done.chunks, .tokens = done.tokens};
@@ -122,6 +157,7 @@ enum drt_status drt_store_join(const char *path, const char *const *parts, int n
                                const struct drt_join_config *config, struct drt_join_report *report) {
     struct drt_join_config c;
     struct store_join_report done;
+    struct library_makers makers;
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(parts);
     LIBRARY_CHECK(n_parts > 0, "%s: n_parts is %d", __func__, n_parts);
@@ -133,10 +169,11 @@ enum drt_status drt_store_join(const char *path, const char *const *parts, int n
         LIBRARY_TRY(library_store_closed(parts[i]));
     }
     LIBRARY_TRY(library_store_closed(path));
-    LIBRARY_TRY(library_publish(&how.publish, c.index, c.max_ram, c.threads, &progress));
+    enum status status = library_makers_open(&makers, c.threads, c.devices);
+    how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
     how.publish.lexical = c.lexical ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP;
-    enum status status = store_join(&done, path, &how);
-    threads_free(how.publish.threads);
+    if (status == STATUS_OK) status = store_join(&done, path, &how);
+    library_makers_close(&makers);
     LIBRARY_TRY(status);
     if (!report) return DRT_OK;
     const struct drt_join_report filled = {.shards = done.shards,

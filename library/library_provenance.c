@@ -18,6 +18,7 @@ struct library_provenance {
     int chunk, groups, k;
     struct provenance_list lists[KEPT];
     struct drt_neighbour *neighbours; /* [KEPT, groups * k] */
+    int16_t *offsets;                 /* of the same shape: where in its chunk a neighbour begins */
 };
 
 enum status library_provenance_create(struct library_provenance **out, const struct model_config *model) {
@@ -26,9 +27,11 @@ enum status library_provenance_create(struct library_provenance **out, const str
     p->chunk = model->chunk;
     p->groups = model->groups;
     p->k = model->topk;
-    enum status status = memory_allocate_zero(&p->neighbours, KEPT * (size_t)p->groups * (size_t)p->k);
+    const size_t n = KEPT * (size_t)p->groups * (size_t)p->k;
+    enum status status = memory_allocate_zero(&p->neighbours, n);
+    if (status == STATUS_OK) status = memory_allocate_zero(&p->offsets, n);
     if (status != STATUS_OK) {
-        memory_free(p);
+        library_provenance_free(p);
         return status;
     }
     library_provenance_reset(p);
@@ -37,7 +40,9 @@ enum status library_provenance_create(struct library_provenance **out, const str
 }
 
 void library_provenance_free(struct library_provenance *p) {
-    if (p) memory_free(p->neighbours);
+    if (!p) return;
+    memory_free(p->neighbours);
+    memory_free(p->offsets);
     memory_free(p);
 }
 
@@ -59,11 +64,13 @@ static void provenance_keep(struct library_provenance *p, int group, int64_t chu
     for (int64_t i = row * n->k; i < (row + 1) * n->k && list->n < p->groups * p->k; i++) {
         if (n->source[i] == NEIGHBOUR_NONE || n->id[i] < 0) continue;
         bool corpus = n->source[i] == NEIGHBOUR_CORPUS;
+        const int16_t offset = n->offset ? n->offset[i] : 0;
+        p->offsets[to - p->neighbours + list->n] = offset;
         to[list->n++] = (struct drt_neighbour){.source = corpus ? DRT_SOURCE_CORPUS : DRT_SOURCE_SELF,
                                                .group = group,
                                                .chunk = n->id[i],
                                                .document = -1,
-                                               .token_offset = corpus ? -1 : n->id[i] * p->chunk,
+                                               .token_offset = corpus ? -1 : n->id[i] * p->chunk + offset,
                                                .weight = n->weight[i],
                                                .score = n->score[i]};
     }
@@ -88,7 +95,7 @@ static enum status provenance_documents(const struct library_provenance *p, stru
         if (neighbours[i].source != DRT_SOURCE_CORPUS) continue;
         status = store_view_chunk(view, &chunk, ids, neighbours[i].chunk);
         neighbours[i].document = chunk.document;
-        neighbours[i].token_offset = chunk.token_offset;
+        neighbours[i].token_offset = chunk.token_offset + p->offsets[neighbours - p->neighbours + i];
     }
     memory_free(ids);
     list->known = status == STATUS_OK;

@@ -11,6 +11,27 @@ enum { REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20 };
 
 /* ---- set-up ------------------------------------------------------------------------------------------------- */
 
+static enum status library_session_continuation(const struct drt_session *s, const struct drt_session_config *c) {
+    const struct model_config *model = &s->model->engine.model.config;
+    if (c->continuation < 0 || c->continuation > CONTINUATION_MAX)
+        return fail(STATUS_INVALID, "continuation %d: must be 0 to %d", c->continuation, CONTINUATION_MAX);
+    if (c->overlap != 0 && (c->overlap < 0 || c->overlap >= model->chunk))
+        return fail(STATUS_INVALID, "overlap %d: must be 0 to %d", c->overlap, model->chunk - 1);
+    if (c->overlap > 0 && c->continuation == 0)
+        return fail(STATUS_INVALID, "overlap %d: is of a continuation: set continuation", c->overlap);
+    if (c->continuation > 0 && !c->corpus && !(c->self && c->overlap > 0))
+        return fail(STATUS_INVALID, "continuation is of retrieval from a corpus: set corpus%s",
+                    c->self ? ", or overlap" : "");
+    if (c->query_tokens < 0 || c->query_tokens > SEARCHER_TOKENS)
+        return fail(STATUS_INVALID, "query_tokens %d: must be 0 to %d", c->query_tokens, SEARCHER_TOKENS);
+    if (c->query_tokens > 0 && (!c->corpus || !c->searcher || searcher_tokens(c->searcher->searcher) == 0))
+        return fail(STATUS_INVALID,
+                    "query_tokens %d: is of a search by words: set corpus, and a searcher of the kind "
+                    "lexical or hybrid",
+                    c->query_tokens);
+    return STATUS_OK;
+}
+
 static enum status library_session_sources(const struct drt_session *s, const struct drt_session_config *c) {
     const char *path = s->model->engine.model.path;
     if ((c->self || c->corpus) && s->model->engine.model.config.base_lm)
@@ -20,15 +41,12 @@ static enum status library_session_sources(const struct drt_session *s, const st
         return fail(STATUS_INVALID, "a token memory is read without self and corpus");
     if (c->memory_past < 0 || c->memory_past > MEMORY_PAST_MAX)
         return fail(STATUS_INVALID, "memory_past %lld: must be 0 to %d", (long long)c->memory_past, MEMORY_PAST_MAX);
-    if (c->continuation < 0 || c->continuation > CONTINUATION_MAX)
-        return fail(STATUS_INVALID, "continuation %d: must be 0 to %d", c->continuation, CONTINUATION_MAX);
-    if (c->continuation > 0 && !c->corpus)
-        return fail(STATUS_INVALID, "continuation is of retrieval from a corpus: set corpus");
     bool found = c->memory == DRT_MEMORY_CORPUS || c->memory == DRT_MEMORY_BOTH;
     if ((c->corpus || found) && !s->store) return fail(STATUS_INVALID, "retrieval from a corpus needs a store");
     if (c->searcher && !c->corpus && !found)
         return fail(STATUS_INVALID,
                     "a searcher is of corpus retrieval or a memory of the corpus: set corpus or memory");
+    TRY(library_session_continuation(s, c));
     if (c->searcher && (c->searcher->store != s->store || c->searcher->model != s->model))
         return fail(STATUS_INVALID, "the searcher is of another store or model than the session");
     if (!c->corpus && !found) return STATUS_OK;
@@ -102,27 +120,32 @@ static enum status library_session_generation(struct drt_session *s, const struc
         engine_text_open(&s->engine, &s->model->engine, s->store ? s->store->view : NULL,
                          s->searcher ? s->searcher->searcher : NULL);
     s->memory = c->memory != DRT_MEMORY_NONE;
-    s->self = c->self, s->corpus = c->corpus, s->continuation = c->continuation, s->no_logprob = c->no_logprob;
+    s->self = c->self, s->corpus = c->corpus, s->no_logprob = c->no_logprob;
+    s->continuation = c->continuation, s->overlap = c->overlap, s->query_tokens = c->query_tokens;
     if (s->memory) TRY(library_session_memory(s, c, &memory));
     if (c->self || c->corpus) {
         if (!s->provenance) TRY(library_provenance_create(&s->provenance, &s->engine.model.config));
         library_provenance_reset(s->provenance);
         watch = library_provenance_watch(s->provenance);
     }
-    const struct generation_config config = {
-        .engine = &s->engine,
-        .retrieval = {.self = c->self, .corpus = c->corpus, .continuation = c->continuation, .exclude_window = -1},
-        .exclude_document = c->exclude ? c->exclude_document : -1,
-        .memory = s->memory ? &memory : NULL,
-        .sampler = library_session_sampler(c),
-        .stops = c->stops,
-        .n_stops = c->n_stops,
-        .max_tokens = c->max_tokens ? c->max_tokens : -1,
-        .ignore_eos = c->ignore_eos,
-        .logprobs = !c->no_logprob,
-        .top = c->top,
-        .progress = &s->progress,
-        .watch = s->provenance ? &watch : NULL};
+    const struct generation_config config = {.engine = &s->engine,
+                                             .retrieval = {.self = c->self,
+                                                           .corpus = c->corpus,
+                                                           .continuation = c->continuation,
+                                                           .overlap = c->overlap,
+                                                           .query_ids = c->query_tokens,
+                                                           .exclude_window = -1},
+                                             .exclude_document = c->exclude ? c->exclude_document : -1,
+                                             .memory = s->memory ? &memory : NULL,
+                                             .sampler = library_session_sampler(c),
+                                             .stops = c->stops,
+                                             .n_stops = c->n_stops,
+                                             .max_tokens = c->max_tokens ? c->max_tokens : -1,
+                                             .ignore_eos = c->ignore_eos,
+                                             .logprobs = !c->no_logprob,
+                                             .top = c->top,
+                                             .progress = &s->progress,
+                                             .watch = s->provenance ? &watch : NULL};
     enum status status =
         s->generation ? generation_renew(s->generation, &config) : generation_create(&s->generation, &config);
     s->ready = status == STATUS_OK;
@@ -196,7 +219,7 @@ void drt_session_close(struct drt_session *session) {
 static bool library_session_same(const struct drt_session *s, const struct drt_session_config *c) {
     return s->ready && !s->memory && c->memory == DRT_MEMORY_NONE && library_session_store(c) == s->store &&
            c->searcher == s->searcher && c->self == s->self && c->corpus == s->corpus &&
-           c->continuation == s->continuation;
+           c->continuation == s->continuation && c->overlap == s->overlap && c->query_tokens == s->query_tokens;
 }
 
 static enum status library_session_renew(struct drt_session *s, const struct drt_session_config *config) {

@@ -18,7 +18,7 @@ struct drt_session {
     struct drt_progress caller;
     struct progress progress;
     bool memory, self, corpus, no_logprob, ready; /* ready false: drt_session_renew failed */
-    int continuation;
+    int continuation, overlap, query_tokens;
     double seconds;
     struct drt_alternative alternatives[TOP_MAX];
     struct drt_neighbour contributors[MEMORY_CONTRIBUTORS_MAX]; /* of the last token: what the token memory gave it */

@@ -176,11 +176,11 @@ static bool generation_batch_begins(const struct generation *g) {
 }
 
 /* Whether the generation has an id to feed that may be fed in company, or a first id to pick in company. A token memory
- * reads more than logits of a pass. */
+ * on a GPU reads what the kernel of one text leaves there. */
 static bool generation_batch_takes(const struct generation *g) {
     if (g->broken || g->ended) return false;
     if (g->fed) return true;
-    if (g->memory) return false;
+    if (g->memory && !g->config.engine->device->shares_memory) return false;
     if (generation_later(g) > 0) return decoder_batch_takes(g->state);
     return generation_batch_begins(g) || (g->pending >= 0 && decoder_batch_takes(g->state));
 }
@@ -199,7 +199,8 @@ static bool generation_batch_fed(struct generation *g, enum status status, int32
     if (decoder_state_tokens(g->state) == tokens) return false;
     g->pending = -1;
     g->has_logits = true;
-    status = g->config.fed ? g->config.fed(g->config.context, &id, 1, false) : STATUS_OK;
+    status = g->memory ? memory_text_end(g->memory, g->state, g->logits) : STATUS_OK;
+    if (status == STATUS_OK && g->config.fed) status = g->config.fed(g->config.context, &id, 1, false);
     return status == STATUS_OK ? true : generation_batch_fail(g, status);
 }
 
@@ -208,13 +209,17 @@ static enum status generation_batch_part(struct generation *const *gs, int n, in
     float *logits[DECODER_BATCH_MAX] = {0};
     int32_t ids[DECODER_BATCH_MAX] = {0};
     int64_t tokens[DECODER_BATCH_MAX];
-    bool spent = false;
+    struct decoder_batch_keys keys[DECODER_BATCH_MAX] = {0};
+    bool spent = false, memory = false;
     assert(n >= 1 && n <= DECODER_BATCH_MAX);
     for (int i = 0; i < n; i++) {
         states[i] = gs[i]->state, logits[i] = gs[i]->logits, ids[i] = gs[i]->pending;
         tokens[i] = decoder_state_tokens(states[i]);
+        if (!gs[i]->memory) continue;
+        memory = true;
+        TRY(memory_text_begin(gs[i]->memory, &keys[i], &logits[i], ids[i]));
     }
-    enum status status = decoder_batch_forward(states, logits, ids, n);
+    enum status status = decoder_batch_forward_keys(states, logits, ids, memory ? keys : NULL, n);
     for (int i = 0; i < n; i++)
         spent = spent || decoder_state_spent(states[i]);
     if (status != STATUS_OK && !spent) return status;

@@ -227,31 +227,62 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
     return device_fault(dev);
 }
 
-/* mix: whether a mixture is wanted; logits as in memory_text_mix. */
-static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
-                                    const int32_t *ids, int64_t n) {
-    /* the key of a single id is written into the ring buffer at once, or the mixture projects its state */
-    const bool one = n == 1, raw = one && mix && t->projection.data;
-    const struct mat keys = raw ? t->state : one ? mat_rows(t->keys, t->n % t->ring, 1) : mat_rows(t->fresh, 0, n);
-    const struct decoder_output out = {
-        .logits_there = mix ? t->logits : NULL, .keys = keys, .key_layer = t->config.memory->key_layer, .states = raw};
-    const bool own = t->side[MEMORY_OWN].read;
-    assert(n <= t->fresh.rows);
+/* Where the pass of n ids writes their key states. The key of a single id is written into the ring buffer at once, or
+ * the mixture projects its state. */
+static struct decoder_batch_keys memory_text_keys(const struct memory_text *t, bool mix, int64_t n) {
+    const bool raw = n == 1 && mix && t->projection.data;
+    return (struct decoder_batch_keys){.keys = raw      ? t->state
+                                               : n == 1 ? mat_rows(t->keys, t->n % t->ring, 1)
+                                                        : mat_rows(t->fresh, 0, n),
+                                       .key_layer = t->config.memory->key_layer,
+                                       .states = raw};
+}
+
+static enum status memory_text_ids(struct memory_text *t, const int32_t *ids, int64_t n) {
     TRY(memory_grow(&t->ids, &t->ids_capacity, (size_t)(t->n + n)));
     for (int64_t i = 0; i < n; i++)
         t->ids[t->n + i] = ids[i];
-    TRY(decoder_forward(state, &out, ids, n));
+    return STATUS_OK;
+}
+
+/* What follows the pass that fed n ids. */
+static enum status memory_text_fed(struct memory_text *t, struct decoder_state *state,
+                                   const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
+    const bool own = t->side[MEMORY_OWN].read, one = n == 1;
     t->n += n;
-    if (own && !(one && mix)) memory_text_remember(t, keys, n);
+    if (own && !(one && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
-    struct next_token_task task = {.state = mat_rows(keys, n - 1, 1), .step = decoder_state_step(state)};
-    if (raw) task.projection = t->projection;
+    struct next_token_task task = {.state = mat_rows(made->keys, n - 1, 1), .step = decoder_state_step(state)};
+    if (made->states) task.projection = t->projection;
     if (own && one) task.append = memory_text_append(t);
     if (own && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
     enum status s = memory_text_mix(t, logits, task);
     t->seconds += clock_seconds() - start;
     return s;
+}
+
+/* mix: whether a mixture is wanted; logits as in memory_text_mix. */
+static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
+                                    const int32_t *ids, int64_t n) {
+    const struct decoder_batch_keys made = memory_text_keys(t, mix, n);
+    const struct decoder_output out = {
+        .logits_there = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
+    assert(n <= t->fresh.rows);
+    TRY(memory_text_ids(t, ids, n));
+    TRY(decoder_forward(state, &out, ids, n));
+    return memory_text_fed(t, state, &made, mix, logits, n);
+}
+
+enum status memory_text_begin(struct memory_text *t, struct decoder_batch_keys *keys, float **logits, int32_t id) {
+    *keys = memory_text_keys(t, true, 1);
+    *logits = t->logits;
+    return memory_text_ids(t, &id, 1);
+}
+
+enum status memory_text_end(struct memory_text *t, struct decoder_state *state, float *logits) {
+    const struct decoder_batch_keys made = memory_text_keys(t, true, 1);
+    return memory_text_fed(t, state, &made, true, logits, 1);
 }
 
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,

@@ -4,6 +4,7 @@
  * The text's own past is the last `past` tokens. Every `every` tokens, the text so far is the query of a search for
  * chunks. */
 #pragma once
+#include "decoder/batch/decoder_batch.h"
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
 #include "session/engine.h"
@@ -25,6 +26,10 @@ void memory_text_free(struct memory_text *t);             /* NULL is fine */
  * the mixed log-probabilities of the next id. */
 enum status memory_text_feed(struct memory_text *t, struct decoder_state *state, float *logits, const int32_t *ids,
                              int64_t n);
+/* The same for one id on a CPU in two parts, around the pass that decoder_batch_forward_keys computes with other texts.
+ * _begin: what the pass must write, and where. It changes nothing: without that pass, _end is left out. */
+enum status memory_text_begin(struct memory_text *t, struct decoder_batch_keys *keys, float **logits, int32_t id);
+enum status memory_text_end(struct memory_text *t, struct decoder_state *state, float *logits);
 /* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
 enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
                                    const int32_t *ids, int64_t n);

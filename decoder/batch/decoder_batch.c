@@ -18,6 +18,7 @@ struct decoder_batch_scratch {
 struct decoder_batch {
     struct decoder *decoder;
     struct decoder_state *const *states;
+    const struct decoder_batch_keys *keys; /* NULL: no key states */
     int order[DECODER_BATCH_MAX];
     struct decoder_fusion fusions[DECODER_BATCH_MAX]; /* by row; of the group at work */
     int64_t first[DECODER_BATCH_MAX];                 /* by row: the id's position */
@@ -87,6 +88,19 @@ static void decoder_batch_fuse(void *context, int64_t begin, int64_t end, int wo
     }
 }
 
+/* ---- key states: row by row, as the pass of one id makes them ---- */
+
+/* h: the inputs of the layer's MLP, whose first row is that of the text in row `first`. */
+static void decoder_batch_keys(const struct decoder_batch *b, struct mat h, int64_t first) {
+    for (int64_t i = 0; b->keys && i < h.rows; i++) {
+        const struct decoder_batch_keys *wanted = &b->keys[b->order[first + i]];
+        if (!wanted->keys.data) continue;
+        struct decoder_pass pass = decoder_make_pass(decoder_batch_state(b, first + i), 1);
+        pass.keys = wanted->keys, pass.key_layer = wanted->key_layer, pass.states = wanted->states;
+        decoder_keys_keep(b->decoder, &pass, b->layer, mat_rows(h, i, 1), 0);
+    }
+}
+
 /* ---- a layer; each step is one of decoder.c's and block.c's for one row ---- */
 
 static void decoder_batch_attention(struct decoder_batch *b, const struct block_weights *w, struct mat x) {
@@ -116,12 +130,14 @@ static void decoder_batch_gca(struct decoder_batch *b, const struct block_weight
     threads_for(d->dev->threads, x.rows, 1, decoder_batch_fuse, b);
     decoder_batch_product(d, sum, b->q, w->gca_o, false);
     d->dev->ops->elementwise->add(d->dev, sum, sum, x);
+    decoder_batch_keys(b, sum, 0);
     decoder_batch_mlp(d, w, x, sum);
 }
 
 static void decoder_batch_lower(struct decoder_batch *b, const struct block_weights *layers, struct mat x) {
     for (b->layer = 0; b->layer < b->decoder->config.lower_layers; b->layer++) {
         decoder_batch_attention(b, &layers[b->layer], x);
+        decoder_batch_keys(b, x, 0);
         decoder_batch_mlp(b->decoder, &layers[b->layer], x, x);
     }
 }
@@ -130,6 +146,7 @@ static void decoder_batch_group(struct decoder_batch *b, const struct block_weig
     struct mat fused = mat_rows(x, 0, b->fused), plain = mat_rows(x, b->fused, x.rows - b->fused);
     for (int i = 0; i < b->decoder->config.group_layers[group]; i++, b->layer++) {
         decoder_batch_attention(b, &layers[b->layer], x);
+        decoder_batch_keys(b, plain, b->fused);
         if (plain.rows > 0) decoder_batch_mlp(b->decoder, &layers[b->layer], plain, plain);
         if (fused.rows > 0) decoder_batch_gca(b, &layers[b->layer], fused);
     }
@@ -221,13 +238,14 @@ static void decoder_batch_run(struct decoder_batch *b, float *const *logits, con
     }
 }
 
-enum status decoder_batch_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids,
-                                  int n) {
+enum status decoder_batch_forward_keys(struct decoder_state *const *states, float *const *logits, const int32_t *ids,
+                                       const struct decoder_batch_keys *keys, int n) {
     struct decoder_batch b = {.decoder = states[0]->decoder, .states = states};
     struct decoder *d = b.decoder;
     assert(n >= 1 && n <= DECODER_BATCH_MAX);
     for (int i = 0; i < n; i++)
         assert(states[i]->decoder == d && decoder_batch_takes(states[i]) && ids[i] < d->config.vocab_size);
+    assert(!keys || d->dev->shares_memory);
     if (!d->dev->shares_memory) return decoder_rows_forward(states, logits, ids, n);
     TRY(decoder_batch_reserve(d));
     for (int i = 0; i < n; i++)
@@ -235,9 +253,15 @@ enum status decoder_batch_forward(struct decoder_state *const *states, float *co
     /* A decoder of short passes has few rows of scratch memory. */
     for (int done = 0; done < n; done += b.n) {
         b.states = states + done;
+        b.keys = keys ? keys + done : NULL;
         b.n = n - done < d->max_tokens ? n - done : (int)d->max_tokens;
         decoder_batch_arrange(&b);
         decoder_batch_run(&b, logits + done, ids + done);
     }
     return device_sync(d->dev);
+}
+
+enum status decoder_batch_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids,
+                                  int n) {
+    return decoder_batch_forward_keys(states, logits, ids, NULL, n);
 }

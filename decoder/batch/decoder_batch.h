@@ -24,5 +24,10 @@ bool decoder_batch_takes(const struct decoder_state *s);
  * again (decoder_state_spent) and has neither id nor logits, the others have both. Calls of one decoder must not run at
  * the same time. */
 enum status decoder_batch_forward(struct decoder_state *const *states, float *const *logits, const int32_t *ids, int n);
+/* On a CPU: also writes the key states of some ids, with the bits of decoder_forward. keys[i] is of states[i] and has
+ * the members of struct decoder_output for an id; keys.data NULL: none. */
+struct decoder_batch_keys { struct mat keys; int key_layer; bool states; };
+enum status decoder_batch_forward_keys(struct decoder_state *const *states, float *const *logits, const int32_t *ids,
+                                       const struct decoder_batch_keys *keys, int n);
 /* Whether a retriever failed inside a call: the state can only be freed. */
 bool decoder_state_spent(const struct decoder_state *s);

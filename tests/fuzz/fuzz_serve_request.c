@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct request_limits limits = {
-    .vocab_size = 1000, .max_tokens = 100, .max_prompt_tokens = 50, .max_prompts = 4};
+    .vocab_size = 1000, .max_tokens = 100, .max_prompt_tokens = 50, .max_prompts = 4, .chunk = 63};
 
 static void must(bool condition) {
     if (!condition) abort();
@@ -31,6 +31,11 @@ static void try_completion(const char *body, size_t bytes) {
         must(r.max_tokens >= 0 && r.max_tokens <= limits.max_tokens && (r.max_tokens > 0 || r.echo));
         must(r.temperature >= 0 && r.temperature <= 100 && r.top_p > 0 && r.top_p <= 1 && r.min_p >= 0 && r.min_p <= 1);
         must(r.logprobs >= -1 && r.logprobs <= REQUEST_TOP_MAX && r.show >= 0 && r.show <= REQUEST_TOP_MAX);
+        must(r.continuation >= 0 && r.continuation <= REQUEST_CONTINUATION && r.overlap >= 0 &&
+             r.overlap < limits.chunk);
+        must(r.overlap == 0 || r.continuation > 0);
+        must(r.query_tokens >= 0 && r.query_tokens <= REQUEST_QUERY_TOKENS);
+        must(r.query_tokens == 0 || r.searcher != SEARCH_LANDMARK);
         must(r.source < RETRIEVAL_SOURCES && r.memory < RETRIEVAL_MEMORIES);
         for (int i = 0; i < r.n_prompts; i++)
             check_ids(&r.prompts[i]);

@@ -379,7 +379,7 @@ static void check_i8(const struct model *m, const struct variant *v, struct devi
 }
 
 /* Texts of different lengths take ids in batches of random texts, where batches are allowed: each text gets the bits of
- * its own id-by-id run. */
+ * its own id-by-id run, logits and the key states of one layer, which differs from text to text. */
 enum { TEXTS = 11, STEPS = 150 };
 enum copy { NO_COPY, BF16_COPY, I8_COPY }; /* of the weights */
 struct batched {
@@ -388,12 +388,16 @@ struct batched {
     int32_t ids[TEXTS][LENGTH];
     int begin[TEXTS], steps[TEXTS];
     float *logits[TEXTS]; /* [STEPS + 1, VOCAB]: before the first step and after each step */
+    float *keys[TEXTS];   /* [STEPS, hidden]; not of every third text */
+    int64_t hidden, layers;
 };
 
 static void batched_open(struct batched *c, struct machine *a, const struct model *m, const struct variant *v,
                          int first, int n) {
     for (int t = first; t < first + n; t++) {
+        c->hidden = m->config.hidden, c->layers = model_config_layers(&m->config);
         c->logits[t] = floats((STEPS + 1) * VOCAB);
+        c->keys[t] = floats(STEPS * c->hidden);
         c->steps[t] = 0;
         struct chunk_retriever_config how = {
             .device = a->dev, .model = &m->config, .encoder = a->encoder, .self = true, .exclude_document = -1};
@@ -416,19 +420,25 @@ static void batched_close(struct batched *c, int first, int n) {
 static int batched_step(struct batched *c, const int *texts, int n, bool batch) {
     struct decoder_state *states[TEXTS];
     float *logits[TEXTS];
+    struct decoder_batch_keys keys[TEXTS];
     int32_t ids[TEXTS];
     int together = 0;
     for (int i = 0; i < n; i++) {
         const int t = texts[i];
         float *to = c->logits[t] + (int64_t)(c->steps[t] + 1) * VOCAB;
+        const struct mat key = t % 3 ? mat_f32(c->keys[t] + c->steps[t] * c->hidden, 1, c->hidden) : (struct mat){0};
+        const struct decoder_batch_keys wanted = {.keys = key, .key_layer = 1 + t % (int)c->layers, .states = t % 2};
         const int32_t *id = &c->ids[t][c->begin[t] + c->steps[t]++];
         if (batch && decoder_batch_takes(c->state[t])) {
+            keys[together] = wanted;
             states[together] = c->state[t], logits[together] = to, ids[together++] = *id;
             continue;
         }
-        CHECK_OK(decoder_forward(c->state[t], &(struct decoder_output){.logits = to}, id, 1));
+        const struct decoder_output out = {
+            .logits = to, .keys = key, .key_layer = wanted.key_layer, .states = wanted.states};
+        CHECK_OK(decoder_forward(c->state[t], &out, id, 1));
     }
-    if (together > 0) CHECK_OK(decoder_batch_forward(states, logits, ids, together));
+    if (together > 0) CHECK_OK(decoder_batch_forward_keys(states, logits, ids, keys, together));
     return together;
 }
 
@@ -470,8 +480,11 @@ static void check_batched(const struct model *m, const struct variant *v, struct
         CHECK(together > TEXTS * STEPS * 9 / 10);
     for (int t = 0; t < TEXTS; t++) {
         CHECK(memcmp(c.logits[t], alone.logits[t], (STEPS + 1) * VOCAB * sizeof(float)) == 0);
+        CHECK(memcmp(c.keys[t], alone.keys[t], (size_t)(STEPS * c.hidden) * sizeof(float)) == 0);
+        CHECK(t % 3 == 0 || alone.keys[t][STEPS * c.hidden - 1] != 0);
         CHECK_EQ(decoder_state_tokens(c.state[t]), c.begin[t] + STEPS);
         free(c.logits[t]), free(alone.logits[t]);
+        free(c.keys[t]), free(alone.keys[t]);
     }
     batched_close(&c, 0, TEXTS);
     stop(&a);

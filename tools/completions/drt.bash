@@ -493,6 +493,9 @@ _drt_options() {
 --model-name value
 --store dir
 --retrieval none|self|corpus|both
+--continuation value
+--overlap value
+--query-tokens value
 --exact -
 --nprobe value
 --workers value

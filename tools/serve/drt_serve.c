@@ -26,6 +26,18 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"model-name", ARG_STRING, &o->model_name, "NAME", "its name in /v1/models (default: the folder's)", 0, 0},
         OPTION_STORE_OF_MODEL(o->store),
         {"retrieval", ARG_CHOICE, &o->retrieval, "none|self|corpus|both", "of requests that do not state it", 0, 0},
+        {"continuation", ARG_INT, &o->continuation, "N",
+         "of requests that do not state it: retrieve with each found chunk of the store the next N chunks of its "
+         "document",
+         0, REQUEST_CONTINUATION},
+        {"overlap", ARG_INT, &o->overlap, "N",
+         "of requests with a continuation that do not state it: the continuation, also of chunks of the own past, "
+         "begins N tokens before the end of what it continues",
+         0, REQUEST_CONTINUATION - 1},
+        {"query-tokens", ARG_INT, &o->query_tokens, "N",
+         "of requests with the searcher lexical or hybrid that do not state it: search words of only the last N "
+         "tokens; 0: of the last 128",
+         0, REQUEST_QUERY_TOKENS},
         OPTION_EXACT(o->exact),
         OPTION_NPROBE(o->nprobe),
         OPTIONS_OF_WORKERS(o->workers),
@@ -140,8 +152,12 @@ static int serve(int argc, char **argv, const char **operands) {
     }
     o->device = where.device;
     o->n_devices = where.devices;
-    serve.limits = (struct request_limits){
-        .max_tokens = o->max_tokens, .max_prompt_tokens = o->max_prompt_tokens, .max_prompts = (int)o->max_prompts};
+    serve.limits = (struct request_limits){.max_tokens = o->max_tokens,
+                                           .max_prompt_tokens = o->max_prompt_tokens,
+                                           .max_prompts = (int)o->max_prompts,
+                                           .continuation = o->continuation,
+                                           .overlap = o->overlap,
+                                           .query_tokens = o->query_tokens};
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
      * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);

@@ -30,6 +30,7 @@ struct serve_options {
     struct arg_strings hosts;
     int64_t port;
     int64_t sessions, batch, sample_threads, queue, connections, prefill_chunks;
+    int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
     int64_t max_tokens, max_prompt_tokens, max_prompts, request_seconds, receive_seconds;
     uint64_t max_body;
 };
@@ -56,6 +57,7 @@ enum status serve_status(enum drt_status status);
 int serve_http_status(enum status status);
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
 void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
+bool serve_model_on_gpu(const struct serve_model *m);
 /* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 

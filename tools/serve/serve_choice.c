@@ -65,7 +65,8 @@ enum status choice_scored(struct choice *c, struct serve_model *m, int32_t id, f
 }
 
 static bool choice_same_neighbour(const struct drt_neighbour *a, const struct drt_neighbour *b) {
-    return a->source == b->source && a->group == b->group && a->chunk == b->chunk && a->weight == b->weight;
+    return a->source == b->source && a->group == b->group && a->chunk == b->chunk &&
+           a->token_offset == b->token_offset && a->weight == b->weight;
 }
 
 static bool choice_same_neighbours(const struct choice *c, const struct drt_token *token) {
@@ -179,7 +180,7 @@ static void choice_write_neighbour(struct serve_model *m, struct json_writer *w,
     json_write_int(w, n->token_offset);
     if (n->source == DRT_SOURCE_CORPUS && m->store) {
         lookup_write_document(m, w, n->document);
-        lookup_write_text(m, w, n->chunk);
+        lookup_write_text(m, w, n->chunk, n->group < 0 ? -1 : n->token_offset); /* -1: an entry, not a passage */
     }
     json_write_object_end(w);
 }

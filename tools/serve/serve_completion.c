@@ -89,6 +89,8 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
     struct serve_model *m = &serve->model;
     const enum retrieval_source source = completion_source(serve, r);
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
+    /* chunks of the own past are continued with an overlap only */
+    const bool continues = corpus || (source == RETRIEVAL_SELF && r->overlap > 0);
     struct drt_searcher *searcher = NULL;
     if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
@@ -111,11 +113,14 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .n_stops = r->n_stops,
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
-        .continuation = corpus ? (int)r->continuation : 0,
+        .continuation = continues ? (int)r->continuation : 0,
+        .overlap = continues ? (int)r->overlap : 0,
+        .query_tokens = corpus ? (int)r->query_tokens : 0,
         .no_logprob = r->logprobs < 0,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
-    c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 8 | config.continuation << 16;
+    c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |
+              config.query_tokens << 20;
     return serve_status(serve_session_open(&c->session, &serve->sessions, m->model, &config, c->kind));
 }
 
@@ -322,8 +327,7 @@ static enum status completion_echo(struct serve *serve, const struct job *job, s
  * by its sessions. */
 static bool completion_reads_later(const struct serve *serve, const struct job *job, const struct completion *c) {
     const int64_t n = (int64_t)job->n_prompt_ids[c->prompt], most = serve->active + serve->active / 2;
-    if (strcmp(serve->model.info.device, "cuda") != 0 || serve->options.batch == 1 || serve->options.same_answers)
-        return false;
+    if (!serve_model_on_gpu(&serve->model) || serve->options.batch == 1 || serve->options.same_answers) return false;
     if (c->memory || (job->completion.echo && job->completion.logprobs >= 0)) return false;
     return serve->active >= LATER_SESSIONS && n <= (most < LATER_MAX ? most : LATER_MAX);
 }
@@ -341,13 +345,17 @@ static bool completion_reads(struct completion *c) {
     return c->reading;
 }
 
+int64_t completion_part(const struct serve *serve) {
+    return serve->options.prefill_chunks * serve->model.info.chunk;
+}
+
 /* Feeds at most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
 static enum status completion_feed(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
     const int32_t *ids = job->prompt_ids[c->prompt] + c->fed;
     const size_t all = job->n_prompt_ids[c->prompt];
     const bool scored = r->echo && r->logprobs >= 0;
-    size_t n = (size_t)serve->options.prefill_chunks * (size_t)serve->model.info.chunk;
+    size_t n = (size_t)completion_part(serve);
     struct drt_scores *scores = NULL;
     if (n > all - c->fed) n = all - c->fed;
     c->reading = c->fed == 0 && n == all && completion_reads_later(serve, job, c);
@@ -418,11 +426,19 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
         c->begun = true;
         c->fed = 0;
     }
-    const bool feeding = c->fed < job->n_prompt_ids[c->prompt];
-    TRY(feeding ? completion_feed(serve, job, c) : completion_next(serve, job, c));
-    const double seconds = clock_seconds() - start;
-    *(feeding ? &c->prompt_seconds : &c->generate_seconds) += seconds;
-    if (feeding) metrics_spend(serve->metrics, METRICS_STAGE_PROMPT, seconds);
+    bool next = c->fed == job->n_prompt_ids[c->prompt];
+    if (!next) {
+        TRY(completion_feed(serve, job, c));
+        const double now = clock_seconds();
+        c->prompt_seconds += now - start;
+        metrics_spend(serve->metrics, METRICS_STAGE_PROMPT, now - start);
+        start = now;
+        next = c->begun && c->fed == job->n_prompt_ids[c->prompt] && !serve_model_on_gpu(&serve->model);
+    }
+    if (next) {
+        TRY(completion_next(serve, job, c));
+        c->generate_seconds += clock_seconds() - start;
+    }
     *done = c->prompt == job->completion.n_prompts;
     return STATUS_OK;
 }
@@ -437,11 +453,22 @@ static bool completion_waits(struct job *job) {
     return held + job_unsent(job) > UNSENT_MAX;
 }
 
+/* Whether its next step ends or pauses it. */
+static bool completion_halts(const struct serve *serve, struct job *job) {
+    return job_cancelled(serve, job) || clock_seconds() > job->deadline || completion_waits(job);
+}
+
+int64_t completion_unread(const struct serve *serve, struct job *job) {
+    const struct completion *c = job->work;
+    const int prompt = c ? c->prompt : 0;
+    if (completion_halts(serve, job)) return 0;
+    return (int64_t)(job->n_prompt_ids[prompt] - (c && c->begun ? c->fed : 0));
+}
+
 struct drt_session *completion_session(const struct serve *serve, struct job *job) {
     const struct completion *c = job->work;
     if (!c || !c->begun || c->fed < job->n_prompt_ids[c->prompt]) return NULL;
-    if (job_cancelled(serve, job) || clock_seconds() > job->deadline || completion_waits(job)) return NULL;
-    return c->session;
+    return completion_halts(serve, job) ? NULL : c->session;
 }
 
 void completion_prepared(struct job *job, double seconds) {

@@ -26,6 +26,7 @@ struct job {
 
     int64_t prompt_tokens, tokens;       /* the HTTP thread reads these after `finished` */
     double queued;                       /* seconds before it was begun; read in the same way */
+    int left_out;                        /* rounds that left its prompt out; of the computing thread */
     struct completion *work;             /* made by the computing thread */
     struct job *next;
     struct job *next_written; bool is_listed;             /* of serve_writer.c */
@@ -51,12 +52,24 @@ void serve_queue_wake(struct serve_queue *q);
 void serve_queue_counts(struct serve_queue *q, int64_t *waiting, int64_t *running);
 void serve_queue_free(struct serve_queue *q);             /* waits for all jobs and ends the thread; NULL is fine */
 
+/* ---- serve_round.c: which prompts a round reads ---- */
+/* ids: not read yet, more than 0; left_out: rounds in a row that left it out; job: numbers in order of arrival */
+struct round_prompt { int64_t job, ids; int left_out; };
+/* Sorts the prompts: those that the round reads come first, in the order in which they are read. Returns their number,
+ * at least 1 if n > 0. The round reads `part` ids of each at most, and `most` of all, but always the first one. */
+int64_t round_plan(struct round_prompt *prompts, int64_t n, int64_t part, int64_t most);
+
 /* ---- serve_completion.c: a completion, one step at a time, on the computing thread ---- */
 enum completion_step { COMPLETION_MORE, COMPLETION_PAUSED, COMPLETION_DONE };
-/* Computes one pass of a prompt or one token. PAUSED: the client reads more slowly than tokens are generated. */
+/* Computes one pass of a prompt or one token; on a CPU the prompt's last pass with the first token. PAUSED: the client
+ * reads more slowly than tokens are generated. */
 enum completion_step completion_step(struct serve *serve, struct job *job);
 /* Returns the session if its next step is a token; NULL: the next step is another one. */
 struct drt_session *completion_session(const struct serve *serve, struct job *job);
+/* Number of ids of its prompt that are not read yet; 0: the next step is a token, or ends or pauses the completion. */
+int64_t completion_unread(const struct serve *serve, struct job *job);
+/* Number of ids that one step reads. */
+int64_t completion_part(const struct serve *serve);
 /* A batch that took so long has computed the completion's next token. */
 void completion_prepared(struct job *job, double seconds);
 /* Ends the use of its session; on the computing thread. */
@@ -76,4 +89,6 @@ void serve_writer_free(struct serve_writer *w);           /* writes all and ends
 void lookup_run(struct serve *serve, struct job *job);
 /* Writes the members "document", "name" and "key" of a document; the name is the path or URL that it came from. */
 void lookup_write_document(struct serve_model *m, struct json_writer *w, int64_t document);
-void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk); /* writes the member "text" */
+/* Writes the member "text": as many ids of the document as a chunk has, from a position within this chunk on; -1: the
+ * chunk. */
+void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk, int64_t token_offset);

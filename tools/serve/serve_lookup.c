@@ -26,10 +26,36 @@ void lookup_write_document(struct serve_model *m, struct json_writer *w, int64_t
     drt_free(d);
 }
 
-void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk) {
+/* The text of `chunk` ids of a document, the first of which is within a chunk; its end is that of the document. */
+static enum drt_status lookup_passage(struct serve_model *m, char **text, size_t *bytes, int64_t chunk,
+                                      int64_t offset) {
+    const int64_t both[] = {chunk, chunk + 1};
+    const size_t length = (size_t)m->info.chunk;
+    struct drt_chunk found[2];
+    int32_t *ids = NULL;
+    size_t used = 0;
+    int n = 2;
+    if (memory_allocate(&ids, 2 * length) != STATUS_OK) return DRT_NO_MEMORY;
+    enum drt_status status = drt_store_chunks(m->store, found, ids, NULL, both, n);
+    if (status != DRT_OK || found[1].document != found[0].document) /* the store's or the document's last chunk */
+        status = drt_store_chunks(m->store, found, ids, NULL, both, n = 1);
+    for (size_t i = (size_t)offset; i < (size_t)n * length && i < (size_t)offset + length; i++)
+        if (status == DRT_OK && ids[i] >= 0) ids[used++] = ids[i];
+    if (status == DRT_OK) status = drt_tokenizer_decode(m->tokenizer, text, bytes, ids, used, false);
+    memory_free(ids);
+    return status;
+}
+
+void lookup_write_text(struct serve_model *m, struct json_writer *w, int64_t chunk, int64_t token_offset) {
     char *text = NULL;
     size_t bytes = 0;
-    if (drt_store_chunk_text(m->store, m->tokenizer, &text, &bytes, chunk) != DRT_OK) return;
+    struct drt_chunk at;
+    enum drt_status status = drt_store_chunks(m->store, &at, NULL, NULL, &chunk, 1);
+    if (status != DRT_OK) return;
+    status = token_offset < 0 || token_offset == at.token_offset
+                 ? drt_store_chunk_text(m->store, m->tokenizer, &text, &bytes, chunk)
+                 : lookup_passage(m, &text, &bytes, chunk, token_offset - at.token_offset);
+    if (status != DRT_OK) return;
     json_write_key(w, "text");
     json_write_bytes(w, text, bytes);
     drt_free(text);
@@ -69,7 +95,7 @@ static enum status lookup_search(struct serve_model *m, struct reply *reply, con
             lookup_write_document(m, w, chunk.document);
             write_key_int(w, "in_document", chunk.in_document);
             write_key_int(w, "token_offset", chunk.token_offset);
-            lookup_write_text(m, w, hits[i].chunk);
+            lookup_write_text(m, w, hits[i].chunk, -1);
             json_write_object_end(w);
         }
         json_write_array_end(w);

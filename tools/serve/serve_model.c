@@ -62,6 +62,9 @@ enum status serve_model_open(struct serve_model *out, const struct serve_options
     TRY(serve_status(drt_model_open(&m->model, o->model, &config)));
     m->info.size = sizeof m->info;
     TRY(serve_status(drt_model_info(m->model, &m->info)));
+    if (o->overlap > 0 && o->overlap >= m->info.chunk)
+        return fail(STATUS_INVALID, "--overlap %lld: a chunk of %s has %d tokens: give at most %d",
+                    (long long)o->overlap, m->info.path, m->info.chunk, m->info.chunk > 0 ? m->info.chunk - 1 : 0);
     m->tokenizer = drt_model_tokenizer(m->model);
     TRY(serve_model_name(m, o->model_name));
     const char *eos = m->info.eos_id < 0 ? NULL : drt_tokenizer_spelling(m->tokenizer, m->info.eos_id);
@@ -79,6 +82,10 @@ void serve_model_close(struct serve_model *m) {
     drt_store_close(m->store);
     drt_model_close(m->model);
     *m = (struct serve_model){0};
+}
+
+bool serve_model_on_gpu(const struct serve_model *m) {
+    return strcmp(m->info.device, "cuda") == 0;
 }
 
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind) {

@@ -1,5 +1,6 @@
 /* serve_queue.c -- the computing thread. In each round every completion takes one step, a part of its prompt or a
- * token. Searches and documents are answered between two rounds. The tokens of a round are computed in batches, which
+ * token; on a CPU some prompts wait for a later round (serve_round.c). Searches and documents are answered between two
+ * rounds. The tokens of a round are computed in batches, which
  * read the weights once for all of their sessions. A completion can begin and end in any round. On a GPU a batch takes
  * only some hundred microseconds, so several threads sample its tokens and write them into the answers. */
 #include "base/clock.h"
@@ -8,9 +9,8 @@
 #include "tools/serve/serve_job.h"
 
 #include <errno.h>
-#include <string.h>
 
-enum { LOOKUPS = 4 }; /* between two rounds */
+enum { LOOKUPS = 4 /* between two rounds */, ROUND_PARTS = 4 /* of prompts in a round, each of --prefill-chunks */ };
 
 struct job_list {
     struct job *first, **last;
@@ -28,8 +28,10 @@ struct serve_queue {
     int64_t n_active;
     struct drt_session **batch; /* [sessions], used only by the thread: the sessions of active[batched[0 ..]] */
     int64_t *batched;
-    enum completion_step *steps; /* [sessions]: the last steps of the jobs in `active` */
-    struct threads *samplers;    /* threads that take the steps of a batch; NULL: only the computing thread does */
+    enum completion_step *steps;  /* [sessions]: the last steps of the jobs in `active` */
+    struct round_prompt *prompts; /* [sessions], used only by the thread: prompts of this round */
+    int64_t n_prompts;
+    struct threads *samplers; /* threads that take the steps of a batch; NULL: only the computing thread does */
 };
 
 static void job_list_add(struct job_list *list, struct job *job) {
@@ -67,7 +69,7 @@ static void queue_end_job(struct serve *serve, struct job *job) {
  * against 245 (docs/kernels/decode_rows.md); its rounding differs, which --same-answers avoids. */
 static int queue_batch_least(const struct serve *serve) {
     if (serve->options.same_answers) return 1;
-    return strcmp(serve->model.info.device, "cuda") == 0 ? 3 : 2;
+    return serve_model_on_gpu(&serve->model) ? 3 : 2;
 }
 
 /* Prepares the tokens of at most --batch jobs together, from active[from] on. Sets *taken to their number, and
@@ -103,28 +105,61 @@ static void queue_steps(void *context, int64_t begin, int64_t end, int worker) {
         q->steps[q->batched[i]] = completion_step(q->serve, q->active[q->batched[i]]);
 }
 
+/* The session of a completion that has ended is free for the next steps of the round. */
+static void queue_end_step(struct serve_queue *q, int64_t at) {
+    if (q->steps[at] != COMPLETION_DONE) return;
+    queue_end_job(q->serve, q->active[at]);
+    q->active[at] = NULL;
+}
+
+/* Takes the job's step, or leaves it to queue_prompts. On a GPU the passes of a prompt are only queued. */
+static void queue_step(struct serve_queue *q, int64_t at) {
+    struct job *job = q->active[at];
+    const int64_t ids = serve_model_on_gpu(&q->serve->model) ? 0 : completion_unread(q->serve, job);
+    if (ids == 0) {
+        q->steps[at] = completion_step(q->serve, job);
+        return;
+    }
+    q->steps[at] = COMPLETION_MORE;
+    q->prompts[q->n_prompts++] = (struct round_prompt){.job = at, .ids = ids, .left_out = job->left_out};
+}
+
+/* Reads prompts. A client gets its first token once its own prompt is read. */
+static void queue_prompts(struct serve_queue *q) {
+    const int64_t part = completion_part(q->serve),
+                  taken = round_plan(q->prompts, q->n_prompts, part, ROUND_PARTS * part);
+    for (int64_t i = 0; i < q->n_prompts; i++) {
+        const int64_t at = q->prompts[i].job;
+        q->active[at]->left_out = i < taken ? 0 : q->active[at]->left_out + 1;
+        if (i >= taken) continue;
+        q->steps[at] = completion_step(q->serve, q->active[at]);
+        serve_writer_wake(q->serve->writer);
+        queue_end_step(q, at);
+    }
+}
+
 /* Runs a round: one step of each session. Returns true if at least one made progress. */
 static bool queue_round(struct serve_queue *q) {
     bool progress = false;
     int64_t kept = 0;
+    q->n_prompts = 0;
     for (int64_t i = 0, end; i < q->n_active; i = end) {
         int taken = 0;
         end = queue_batch(q, i, &taken);
         threads_for(q->samplers, taken, 1, queue_steps, q);
         serve_writer_wake(q->serve->writer);
         for (int64_t j = i, next = 0; j < end; j++) {
-            const bool stepped = next < taken && q->batched[next] == j;
-            if (stepped)
+            if (next < taken && q->batched[next] == j)
                 next++;
             else
-                q->steps[j] = completion_step(q->serve, q->active[j]);
+                queue_step(q, j);
             progress = progress || q->steps[j] != COMPLETION_PAUSED;
-            if (q->steps[j] == COMPLETION_DONE)
-                queue_end_job(q->serve, q->active[j]);
-            else
-                q->active[kept++] = q->active[j];
+            queue_end_step(q, j);
         }
     }
+    queue_prompts(q);
+    for (int64_t i = 0; i < q->n_active; i++)
+        if (q->active[i]) q->active[kept++] = q->active[i];
     q->n_active = kept;
     serve_writer_wake(q->serve->writer);
     return progress;
@@ -195,6 +230,7 @@ static void queue_release(struct serve_queue *q) {
     memory_free(q->batch);
     memory_free(q->batched);
     memory_free(q->steps);
+    memory_free(q->prompts);
     memory_free(q);
 }
 
@@ -215,6 +251,7 @@ enum status serve_queue_create(struct serve_queue **out, struct serve *serve) {
     if (status == STATUS_OK) status = memory_allocate(&q->batch, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = memory_allocate(&q->batched, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = memory_allocate(&q->steps, (size_t)serve->options.sessions);
+    if (status == STATUS_OK) status = memory_allocate(&q->prompts, (size_t)serve->options.sessions);
     if (status == STATUS_OK) status = queue_samplers(q);
     if (status == STATUS_OK) status = serve_writer_create(&serve->writer, serve);
     if (status == STATUS_OK && !threads_start(&q->thread, queue_thread, q))

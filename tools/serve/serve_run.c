@@ -2,7 +2,6 @@
 #include "tools/serve/serve_http.h"
 #include "tools/serve/serve_job.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { PENDING_LOOK_MS = 50, CANCELLED_LOOKS = 40 /* time for a client to read its error */ };
@@ -38,7 +37,8 @@ enum status serve_run(struct serve *serve, const sigset_t *set) {
     TRY_GOTO(status, metrics_create(&serve->metrics), out);
     TRY_GOTO(status, serve_model_open(&serve->model, o), out);
     serve->limits.vocab_size = serve->model.info.vocab_size;
-    const bool gpu = strcmp(serve->model.info.device, "cuda") == 0;
+    serve->limits.chunk = serve->model.info.chunk;
+    const bool gpu = serve_model_on_gpu(&serve->model);
     if (serve->options.sessions == 0) serve->options.sessions = gpu ? 32 : 8;
     TRY_GOTO(status, serve_sessions_create(&serve->sessions, serve->options.sessions, gpu), out);
     serve_warm(serve);

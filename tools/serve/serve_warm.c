@@ -44,7 +44,7 @@ void serve_warm(struct serve *serve) {
     const struct serve_model *m = &serve->model;
     struct drt_session *sessions[WARM_SESSIONS] = {NULL};
     const int n = m->options->sessions < WARM_SESSIONS ? (int)m->options->sessions : WARM_SESSIONS;
-    bool good = strcmp(m->info.device, "cuda") == 0;
+    bool good = serve_model_on_gpu(m);
     if (!good) return;
     for (int i = 0; i < n && good; i++)
         good = warm_open(&sessions[i], m, i);

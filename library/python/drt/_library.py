@@ -88,10 +88,10 @@ change_report = _struct(
     "drt_change_report", ("size", size_t), *((name, i64) for name in ("documents", "chunks", "tokens")), ("generation", u64))
 compact_config = _struct(
     "drt_compact_config", ("size", size_t), ("index", text), ("max_ram", u64), ("shard_chunks", i64), ("threads", c.c_int),
-    ("progress", progress), ("landmarks", text))
+    ("progress", progress), ("landmarks", text), ("devices", c.c_int))
 join_config = _struct(
     "drt_join_config", ("size", size_t), ("copy", boolean), ("lexical", boolean), ("index", text), ("max_ram", u64),
-    ("threads", c.c_int), ("progress", progress))
+    ("threads", c.c_int), ("progress", progress), ("devices", c.c_int))
 join_report = _struct(
     "drt_join_report", ("size", size_t),
     *((name, i64) for name in ("shards", "documents", "chunks", "tokens", "copies", "linked", "copied")),
@@ -120,7 +120,8 @@ session_config = _struct(
     ("memory_config", text), ("lexical", text), ("memory_past", i64), ("temperature", f32), ("top_p", f32),
     ("min_p", f32), ("top_k", c.c_int), ("repeat_penalty", f32), ("repeat_last", c.c_int), ("seed", u64),
     ("max_tokens", i64), ("stops", pointer(text)), ("n_stops", c.c_int), ("ignore_eos", boolean), ("top", c.c_int),
-    ("progress", progress), ("continuation", c.c_int), ("no_logprob", boolean))
+    ("progress", progress), ("continuation", c.c_int), ("no_logprob", boolean), ("overlap", c.c_int),
+    ("query_tokens", c.c_int))
 alternative = _struct("drt_alternative", ("id", i32), ("logprob", f32))
 scores = _struct(
     "drt_scores", ("n", i64), ("first", i64), ("top", i32), ("reserved", i32), ("ids", pointer(i32)),

@@ -123,15 +123,20 @@ def _text(data: int | None, size: int) -> str:
     return c.string_at(data, size).decode("utf8", "replace") if data and size else ""
 
 
-def _session_config(*, store: "Store | None" = None, self_retrieval: bool = False, corpus_retrieval: bool | None = None,
-                    memory: str | None = None, memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
-                    exclude_document: int | None = None, continuation: int = 0, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0,
-                    min_p: float = 0.0, repeat_penalty: float = 0.0, repeat_last: int = 0, seed: int = 0,
-                    max_tokens: int = 0, stop: str | Sequence[str] = (), ignore_eos: bool = False, top: int = 0) -> Any:
-    """The struct of a session, and what it borrows.
+def _session_config(model: "Model", *, store: "Store | None" = None, self_retrieval: bool = False,
+                    corpus_retrieval: bool | None = None, searcher: str = "auto", memory: str | None = None,
+                    memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
+                    exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
+                    temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repeat_penalty: float = 0.0,
+                    repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] = (),
+                    ignore_eos: bool = False, top: int = 0) -> tuple[Any, Any]:
+    """The struct of a session, and the searcher that it borrows (None: the session makes one).
 
     store: read by `corpus_retrieval` (default: where a store is given and no memory) and by memory "corpus" and "both".
+    searcher: how `corpus_retrieval` finds chunks: "auto" (by landmarks), "lexical" or "hybrid".
     continuation: `corpus_retrieval` retrieves with each found chunk up to so many chunks after it in its document.
+    overlap: a continuation (of `self_retrieval`, too) begins so many ids before the end of what it continues.
+    query_tokens: a search by words reads only the last so many ids of the text; 0: the last 128.
     """
     if memory not in _MEMORIES:
         raise ValueError(f'memory: "own", "corpus", "both" or None, not {memory!r}')
@@ -139,29 +144,35 @@ def _session_config(*, store: "Store | None" = None, self_retrieval: bool = Fals
         corpus_retrieval = store is not None and memory is None
     if store is None and (corpus_retrieval or memory in ("corpus", "both")):
         raise ValueError("a store is needed for corpus retrieval and for a memory of the corpus: store=...")
+    found = None
+    if searcher != "auto":
+        if store is None or not corpus_retrieval:
+            raise ValueError(f"searcher {searcher!r}: is of corpus retrieval: give a store, and no memory")
+        found = store._searcher(model, searcher, False, 0, 0)
     stops = [lib.encoded(s) for s in ([stop] if isinstance(stop, str) else stop)]
     config = lib.new(
         lib.session_config, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
+        searcher=found.value if found is not None else None,
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
         memory_config=lib.encoded(memory_config), memory_past=memory_past, temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=seed,
         max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
-        continuation=continuation)
+        continuation=continuation, overlap=overlap, query_tokens=query_tokens)
     setattr(config, "self", self_retrieval)
-    return config
+    return config, found
 
 
 class Session:
     """A running text: feed it, then take tokens. For one thread at a time; made by ``model.session(...)``."""
 
     def __init__(self, model: "Model", **options: Any) -> None:
-        config = _session_config(**options)
+        config, searcher = _session_config(model, **options)
         store = options.get("store")
         opened = (model._handle(), *(() if store is None else (store._handle(),)))
         self._model, self._call = model, LongCall(None)
         config.progress = self._call.progress
         self._handle = lib.opened("drt_session_open", "drt_session_close", opened[0], c.byref(config),
-                                  keeps=(opened, self._call.progress), turns=opened)
+                                  keeps=(opened, searcher, self._call.progress), turns=opened)
 
     def __enter__(self) -> "Session":
         return self
@@ -362,7 +373,8 @@ class Model:
         """Generates a continuation, token by token.
 
         Retrieval: `store`; `corpus_retrieval` (default: on when a store is given without a memory), `self_retrieval`;
-        `memory` "own", "corpus" or "both" with `memory_config` and `memory_past`; `exclude_document`; `continuation`.
+        `searcher` "auto", "lexical" or "hybrid"; `memory` "own", "corpus" or "both" with `memory_config` and
+        `memory_past`; `exclude_document`; `continuation` with `overlap`; `query_tokens`.
         Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
         (a string or several), `ignore_eos`, `top` (alternatives of each token).
         """

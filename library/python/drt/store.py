@@ -335,15 +335,16 @@ class Store:
         return {**self._meanwhile_closed(run, lib.change_report, progress), "ids": ids}
 
     def compact(self, path: str | os.PathLike[str], *, index: str | None = None, max_ram: int = 0, shard_chunks: int = 0,
-                threads: int = 0, landmarks: str | None = None, progress: Report | bool | None = None) -> "Store":
+                threads: int = 0, landmarks: str | None = None, devices: int = 0,
+                progress: Report | bool | None = None) -> "Store":
         """A new store at `path` of the documents that deletions have left, under new ids in the same order.
 
         Nothing is encoded again. `index`, `landmarks`: None: as this store has them; "f16" or "i8" changes how landmarks
-        are stored. This object is closed meanwhile. A call that was stopped continues when it is repeated. `report` of
-        the result: documents, chunks, tokens.
+        are stored. `devices`: GPUs that make the index, from GPU 0 on; -1: all; 0: the CPU. This object is closed
+        meanwhile. A call that was stopped continues when it is repeated. `report` of the result: documents, chunks, tokens.
         """
         config = lib.new(lib.compact_config, index=lib.encoded(index), max_ram=max_ram, shard_chunks=shard_chunks,
-                         threads=threads, landmarks=lib.encoded(landmarks))
+                         threads=threads, landmarks=lib.encoded(landmarks), devices=devices)
         return self._copy(path, "drt_store_compact", config, lib.change_report, progress)
 
     def freeze(self, path: str | os.PathLike[str], *, copy: bool = False, progress: Report | bool | None = None) -> "Store":
@@ -370,18 +371,18 @@ class Store:
     @classmethod
     def join(cls, parts: Iterable[str | os.PathLike[str]], path: str | os.PathLike[str], *, model: Model | None = None,
              index: str | None = None, lexical: bool = False, copy: bool = False, max_ram: int = 0, threads: int = 0,
-             progress: Report | bool | None = None) -> "Store":
+             devices: int = 0, progress: Report | bool | None = None) -> "Store":
         """One store at `path` of the parts that `build(part=(i, n))` or drt-index build --part made, in any order.
 
         Its files are hard links to those of the parts, or copies (`copy`). `index`: as in `build` (None: "exact");
-        `lexical`: with an index of tokens. `report` of the result counts documents, copies, files.
+        `lexical`: with an index of tokens. `devices`: as in `compact`. `report` of the result counts documents, copies, files.
         """
         if isinstance(parts, (str, bytes)):
             raise TypeError("parts: a list of paths, not one string")
         names = [lib.encoded(p) for p in parts]
         listed, where = (c.c_char_p * len(names))(*names), lib.encoded(path)
         config = lib.new(lib.join_config, copy=copy, lexical=lexical, index=lib.encoded(index), max_ram=max_ram,
-                         threads=threads)
+                         threads=threads, devices=devices)
         report, call = lib.new(lib.join_report), LongCall(reporter(progress))
 
         def run(with_report: Any) -> None:

@@ -63,6 +63,8 @@ def test_compact_keeps_what_is_left(made, tmp_path, documents, model):
         np.testing.assert_array_equal(small.landmarks(), np.concatenate(rows))
     assert len(texts(made, model)) == 3                  # the old store stays, and this object is open
     assert drt.Store.verify(tmp_path / "small", deep=True) == []
+    with pytest.raises(drt.Invalid, match="devices is -2"):
+        made.compact(tmp_path / "none", devices=-2)
     made.delete([0, 2, 3])
     with pytest.raises(drt.Invalid, match="no document"):
         made.compact(tmp_path / "none")
@@ -105,6 +107,8 @@ def test_parts_are_joined(tmp_path, store, store_path, model):
         drt.Store.build(corpus, tmp_path / "part3", model=model, part=(3, 2))
     with pytest.raises(TypeError, match="list of paths"):
         drt.Store.join(str(tmp_path / "part1"), tmp_path / "half")
+    with pytest.raises(drt.Invalid, match="devices is -2"):
+        drt.Store.join([tmp_path / "part1", tmp_path / "part2"], tmp_path / "half", devices=-2)
     with pytest.raises(drt.Invalid, match="n_parts"):
         drt.Store.join([], tmp_path / "half")
 

@@ -168,9 +168,36 @@ def test_generation_equals_the_program(model, model_folder, store, store_path):
     assert any(t.neighbours for t in tokens)
     read = {n.chunk for t in model.generate(prompt, max_tokens=2, store=store, continuation=1) for n in t.neighbours}
     assert any(chunk + 1 in read and store.chunk(chunk).document == store.chunk(chunk + 1).document for chunk in read)
+    starts = {n.token_offset % 63 for options in (dict(store=store), dict(self_retrieval=True))
+              for t in model.generate(prompt, max_tokens=150, continuation=1, overlap=31, **options) for n in t.neighbours}
+    assert starts == {0, 32}                             # 63 - 31: where a continuation begins in the chunk before
+    with pytest.raises(drt.Invalid, match="set continuation"):
+        model.session(self_retrieval=True, overlap=31)
     for n in (n for t in tokens for n in t.neighbours):
         chunk = store.chunk(n.chunk)
         assert n.source == "corpus" and chunk.document == n.document and chunk.token_offset == n.token_offset
+
+
+def test_a_search_by_words_equals_the_program(model, model_folder, tmp_path, documents):
+    drt.Store.build(documents, tmp_path / "store", model=model).close()
+    program("drt-index", "lexical", "--store", tmp_path / "store")
+    prompt, found = words(150, 8), set()
+    with drt.Store(tmp_path / "store", model=model) as store:
+        for n in (0, 3):
+            wanted = program("drt-generate", "--model", model_folder, "--store", tmp_path / "store", "--corpus-retrieval",
+                             "--searcher", "lexical", "--query-tokens", n, "--device", "cpu", "--greedy", "--ignore-eos",
+                             "--max-tokens", 80, "--prompt", prompt)
+            tokens = list(model.generate(prompt, max_tokens=80, ignore_eos=True, store=store, searcher="lexical",
+                                         query_tokens=n))
+            assert "".join(t.text for t in tokens).strip() == wanted.strip()
+            found.add(frozenset(n.chunk for t in tokens for n in t.neighbours))
+        assert len(found) == 2                           # the shorter query finds other chunks
+        with pytest.raises(drt.Invalid, match="by words"):
+            model.session(store=store, query_tokens=8)
+        with pytest.raises(drt.Invalid, match="0 to 128"):
+            model.session(store=store, searcher="lexical", query_tokens=129)
+    with pytest.raises(ValueError, match="corpus retrieval"):
+        model.session(self_retrieval=True, searcher="lexical")
 
 
 def test_sampling_is_repeatable_and_stops(model):

@@ -17,10 +17,11 @@ WORDS = "the river and stone winding north other sand ring on table under seven 
 
 
 def body(i):
-    """Prompts of 3 to 160 words; greedy ones and sampled ones; two have two prompts."""
+    """Prompts of 3 to 160 words; greedy ones and sampled ones; two have two prompts; two read token memories."""
+    retrieval = {"source": SOURCES[i % 4], "k": 2, **({"memory": "own" if i == 4 else "both"} if i in (4, 8) else {})}
     text = " ".join(WORDS[(i * 7 + k * k) % len(WORDS)] for k in range(3 + 17 * i))
     return {"prompt": [text, text[:40]] if i % 5 == 4 else text, "max_tokens": 140 if i % 2 else 20 + i, "temperature": 0.8 * (i % 3 == 2),
-            "seed": i, "ignore_eos": True, "logprobs": 2, "retrieval": {"source": SOURCES[i % 4], "k": 2}}
+            "seed": i, "ignore_eos": True, "logprobs": 2, "retrieval": retrieval}
 
 
 def connect():

@@ -220,7 +220,8 @@ def main():
     arguments.add_argument("--clients", type=int, default=32)
     arguments.add_argument("--tokens", type=int, default=24)
     arguments.add_argument("--sources", default="none,self,corpus,both")
-    arguments.add_argument("--max-growth", type=float, default=0, help="MiB resident in all, a 16th of it allocated in each quarter; 0: not checked")
+    arguments.add_argument("--max-growth", type=float, default=0, help="MiB resident in all; 0: not checked")
+    arguments.add_argument("--max-allocated", type=float, default=0.75, help="with it: MiB that are allocated more in each quarter")
     arguments.add_argument("--min-batch", type=float, default=0, help="sessions that shared a pass, on average; 0: not checked")
     arguments.add_argument("--seed", type=int, default=1)
     o = arguments.parse_args()
@@ -274,7 +275,7 @@ def main():
         fail(f"{batches:.0f} batches of {shared / max(batches, 1):.1f} sessions, wanted {o.min_batch}")
     if load.next < o.requests or len(load.seconds) < o.requests // 2:
         fail(f"only {load.next} requests were sent")
-    if o.max_growth and (growth > o.max_growth or heap > o.max_growth / 16):
+    if o.max_growth and (growth > o.max_growth or heap > o.max_allocated):
         fail(f"the server's memory grew: {growth:.1f} MiB resident, {heap:.2f} MiB allocated in each quarter")
     if o.requests >= 200 and after["drt_cancelled_total"] < 1:
         fail("no completion was cancelled, although clients left")

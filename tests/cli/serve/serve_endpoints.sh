@@ -9,6 +9,7 @@ expect_usage "--retrieval corpus needs --store" "$SERVE" --retrieval corpus
 expect_usage "open to other machines" "$SERVE" --address 0.0.0.0
 expect_error "no such" "$SERVE" --model "$TMP/nowhere"
 tiny_model "$TMP/model"
+expect_error "a chunk of $TMP/model has 63 tokens: give at most 62" "$SERVE" --model "$TMP/model" --port 0 --continuation 1 --overlap 63
 corpus "$TMP/corpus.jsonl" 12 150
 tiny_store "$TMP/store" "$TMP/model" "$TMP/corpus.jsonl"
 corpus "$TMP/fit.jsonl" 4 65 100
@@ -78,6 +79,33 @@ done
 with=$(generate --store "$TMP/store" --corpus-retrieval --searcher lexical --continuation 1 | od -An -c)
 ask 200 /v1/completions "$(body ', "retrieval": {"source": "corpus", "searcher": "lexical", "continuation": 1, "k": 2}')"
 answer_is "$with"
+with=$(generate --store "$TMP/store" --corpus-retrieval --searcher lexical --query-tokens 5 | od -An -c)
+ask 200 /v1/completions "$(body ', "retrieval": {"source": "corpus", "searcher": "lexical", "query_tokens": 5}')"
+answer_is "$with"
+with=$(generate --self-retrieval --continuation 1 --overlap 31 | od -An -c)
+ask 200 /v1/completions "$(body ', "retrieval": {"source": "self", "continuation": 1, "overlap": 31}')"
+answer_is "$with"
+with=$(generate --store "$TMP/store" --corpus-retrieval --self-retrieval --continuation 1 --overlap 31 | od -An -c)
+ask 200 /v1/completions "$(body ', "retrieval": {"source": "both", "continuation": 1, "overlap": 31, "k": 64}')"
+answer_is "$with"
+# A passage that begins within a chunk: its position and its text are those of the document.
+if command -v python3 >/dev/null; then
+    python3 - "$OUT" "$URL" <<'P' || die "passages that overlap what they continue"
+import json, sys, urllib.request
+records = json.load(open(sys.argv[1], encoding="utf-8"))["choices"][0]["retrieval"]["records"]
+read = [n for r in records for n in r["neighbours"]]
+passages = [n for n in read if n["source"] == "corpus" and n["token_offset"] % 63 == 32]
+assert passages and any(n["token_offset"] % 63 == 0 for n in read), read
+def ask(path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    return json.load(urllib.request.urlopen(urllib.request.Request(sys.argv[2] + path, data)))
+for n in passages:
+    text = ask(f"/documents/{n['document']}")["text"]
+    ids = ask("/tokenize", {"prompt": text, "literal": True})["tokens"]
+    part = ids[n["token_offset"]:n["token_offset"] + 63]
+    assert n["text"] == ask("/detokenize", {"tokens": part})["prompt"], (n, part)
+P
+fi
 for memory in own corpus both; do
     flags=(--memory $memory)
     [ $memory = own ] || flags+=(--store "$TMP/store" --memory-searcher hybrid)

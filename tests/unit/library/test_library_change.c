@@ -176,6 +176,37 @@ static void deleted(struct library_world *w) {
     CALL_FAILS(drt_store_delete(path, NULL, NULL), DRT_INVALID, "config is NULL");
 }
 
+/* Without GPUs a call that names some fails before it makes anything. With GPUs the stores are whole. */
+static void by_gpus(struct library_world *w, const char *from, const char *const *parts, int n_parts) {
+    char path[700];
+    struct drt_compact_config compact = {.size = sizeof compact, .threads = 1, .index = "IVF4,Flat", .devices = -2};
+    struct drt_join_config join = {.size = sizeof join, .threads = 1, .index = "IVF4,Flat", .devices = -2};
+    struct drt_model *gpu = NULL;
+    const struct drt_model_config there = {.size = sizeof there, .device = "cuda"};
+    struct findings found;
+    snprintf(path, sizeof path, "%s/by-gpus-0", test_folder());
+    CALL_FAILS(drt_store_compact(path, from, &compact, NULL), DRT_INVALID, "devices is -2");
+    CALL_FAILS(drt_store_join(path, parts, n_parts, &join, NULL), DRT_INVALID, "devices is -2");
+    const enum drt_status none = drt_model_open(&gpu, w->folder, &there);
+    drt_model_close(none == DRT_OK ? gpu : NULL);
+    for (int devices = -1; devices <= 1; devices += 2) {
+        compact.devices = join.devices = devices;
+        snprintf(path, sizeof path, "%s/compact-by-%d", test_folder(), devices);
+        enum drt_status status = drt_store_compact(path, from, &compact, NULL);
+        CHECK_EQ(status, none);
+        CHECK_EQ(access(path, F_OK) == 0, none == DRT_OK);
+        if (status == DRT_OK) CHECK_EQ(verify(path, true, &found), 0);
+        snprintf(path, sizeof path, "%s/join-by-%d", test_folder(), devices);
+        status = drt_store_join(path, parts, n_parts, &join, NULL);
+        CHECK_EQ(status, none);
+        CHECK_EQ(access(path, F_OK) == 0, none == DRT_OK);
+        if (status == DRT_OK) CHECK_EQ(verify(path, true, &found), 0);
+    }
+    compact.devices = join.devices = 1000;
+    CHECK(drt_store_compact(path, from, &compact, NULL) != DRT_OK);
+    CHECK(drt_store_join(path, parts, n_parts, &join, NULL) != DRT_OK);
+}
+
 /* Parts of a file, joined, are the store of the whole file. */
 static void joined(struct library_world *w) {
     char corpus[700], text[4096], path[3][700];
@@ -217,6 +248,7 @@ static void joined(struct library_world *w) {
     CHECK_EQ(verify(path[2], true, &found), 0);
     CALL_OK(drt_store_join(path[2], parts, 2, &config, &report));
     CHECK(report.already_joined);
+    by_gpus(w, path[2], parts, 2);
     CALL_FAILS(drt_store_join(path[2], parts, 0, NULL, NULL), DRT_INVALID, "n_parts is 0");
     CALL_FAILS(drt_store_join(path[2], NULL, 2, NULL, NULL), DRT_INVALID, "parts is NULL");
     CALL_FAILS(drt_store_join(NULL, parts, 2, NULL, NULL), DRT_INVALID, "path is NULL");

@@ -252,6 +252,47 @@ static void stops_early(void) {
     drt_session_close(s);
 }
 
+/* The ids of a session that was opened so, or renewed so. `offsets`: whether a neighbour began within a chunk. */
+static void generated(struct kept *out, bool *offsets, struct drt_session *s) {
+    struct drt_token t = {.size = sizeof t};
+    char text[4096];
+    memset(out, 0, sizeof *out);
+    *offsets = false;
+    library_text(text, 5);
+    CALL_OK(drt_session_feed(s, text, strlen(text), NULL, 0));
+    do {
+        CALL_OK(drt_session_next(s, &t));
+        for (int i = 0; i < t.n_neighbours; i++)
+            *offsets = *offsets || t.neighbours[i].token_offset % CHUNK != 0;
+        keep(out, &t);
+    } while (t.end == DRT_END_NONE);
+}
+
+/* Passages that overlap what they continue begin within a chunk; a session that is renewed reads them as a new one
+ * does, and no longer once its config has none. */
+static void overlaps(bool corpus) {
+    struct drt_session_config plain = {.size = sizeof plain,
+                                       .self = !corpus,
+                                       .corpus = corpus,
+                                       .store = corpus ? w.store : NULL,
+                                       .ignore_eos = true,
+                                       .max_tokens = 60};
+    struct drt_session_config with = plain;
+    static struct kept first, second;
+    bool offsets;
+    with.continuation = 1, with.overlap = 31;
+    struct drt_session *s = open_session(&with);
+    generated(&first, &offsets, s);
+    CHECK(offsets);
+    CALL_OK(drt_session_renew(s, &plain));
+    generated(&second, &offsets, s);
+    CHECK(!offsets);
+    CALL_OK(drt_session_renew(s, &with));
+    generated(&second, &offsets, s);
+    CHECK(offsets && second.n == first.n && memcmp(second.ids, first.ids, sizeof first.ids) == 0);
+    drt_session_close(s);
+}
+
 static void configurations(void) {
     struct drt_session *s = NULL;
     struct drt_searcher *searcher = NULL;
@@ -276,6 +317,19 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus");
     c.continuation = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "continuation -1");
+    c = (struct drt_session_config){.size = sizeof c, .self = true, .overlap = 1};
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set continuation");
+    c.continuation = 1, c.overlap = 0;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "set corpus, or overlap");
+    c.overlap = CHUNK;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "must be 0 to 62");
+    c.overlap = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "overlap -1");
+    c.overlap = 0, c.continuation = 0, c.query_tokens = 129;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "must be 0 to 128");
+    c.query_tokens = 8, c.corpus = true, c.store = w.store; /* its searcher would be one of landmarks */
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "by words");
+    c = (struct drt_session_config){.size = sizeof c};
     c.memory = DRT_MEMORY_OWN, c.continuation = 0, c.memory_past = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_past");
     c.memory = (enum drt_memory)7;
@@ -460,6 +514,8 @@ int main(int argc, char **argv) {
     }
     ends();
     stops_early();
+    overlaps(false);
+    overlaps(true);
     configurations();
     memory_searchers();
     for (int memory = DRT_MEMORY_OWN; memory <= DRT_MEMORY_BOTH; memory++)

@@ -1,5 +1,6 @@
 /* test_memory_text.c -- a running text with a token memory: fed id by id it gives what it gives in one call, for both
- * memories, also where keys are projected states; a projection that changes nothing gives what the states give. */
+ * memories, also where keys are projected states; a projection that changes nothing gives what the states give. In a
+ * batch of texts each mixture has the bits of the text alone. */
 #include "session/memory_search.h"
 #include "session/memory_text.h"
 #include "tests/unit/session/memory_world_fixture.h"
@@ -60,6 +61,104 @@ static void read_text(float log_p[VOCAB], struct world *w, enum memory_kind kind
     memory_search_close(search);
 }
 
+/* ---- batches ---- */
+
+enum { TEXTS = 4, STEPS = 70 };
+struct batch_text {
+    struct memory_text *memory; /* NULL: a text without one */
+    struct decoder_state *state;
+    int at; /* ids that were fed */
+    float log_p[STEPS][VOCAB];
+    double share[STEPS];
+};
+
+static void open_texts(struct batch_text *texts, struct world *w, struct memory_search *search,
+                       const struct memory_config *memory) {
+    for (int i = 0; i < TEXTS; i++) {
+        struct batch_text *x = &texts[i];
+        const struct memory_text_config config = {.engine = &w->engine,
+                                                  .memory = memory,
+                                                  .finder = memory_search_finder(search),
+                                                  .kind = (enum memory_kind)i,
+                                                  .past = 20 + i};
+        *x = (struct batch_text){.at = 5 + 40 * i};
+        CHECK_OK(decoder_state_create(&x->state, w->engine.decoder, NULL));
+        if (i < MEMORY_KINDS) CHECK_OK(memory_text_create(&x->memory, &config));
+        if (x->memory)
+            CHECK_OK(memory_text_feed(x->memory, x->state, NULL, w->text + i, x->at));
+        else
+            CHECK_OK(decoder_forward(x->state, &(struct decoder_output){0}, w->text + i, x->at));
+    }
+}
+
+static void step_alone(struct batch_text *x, struct world *w, int number, int step) {
+    const int32_t *id = w->text + number + x->at + step;
+    if (x->memory)
+        CHECK_OK(memory_text_feed(x->memory, x->state, x->log_p[step], id, 1));
+    else
+        CHECK_OK(decoder_forward(x->state, &(struct decoder_output){.logits = x->log_p[step]}, id, 1));
+}
+
+static void step_together(struct batch_text *texts, struct world *w, int step) {
+    struct decoder_state *states[TEXTS];
+    struct decoder_batch_keys keys[TEXTS] = {0};
+    float *logits[TEXTS];
+    int32_t ids[TEXTS];
+    for (int i = 0; i < TEXTS; i++) {
+        struct batch_text *x = &texts[i];
+        states[i] = x->state, ids[i] = w->text[i + x->at + step], logits[i] = x->log_p[step];
+        CHECK(decoder_batch_takes(x->state));
+        if (!x->memory) continue;
+        for (int again = 0; again < 2; again++) /* changes nothing: after a failed pass it is called again */
+            CHECK_OK(memory_text_begin(x->memory, &keys[i], &logits[i], again ? ids[i] : 0));
+    }
+    CHECK_OK(decoder_batch_forward_keys(states, logits, ids, keys, TEXTS));
+    for (int i = 0; i < TEXTS; i++)
+        if (texts[i].memory) CHECK_OK(memory_text_end(texts[i].memory, texts[i].state, texts[i].log_p[step]));
+}
+
+static void close_texts(struct batch_text *texts) {
+    for (int i = 0; i < TEXTS; i++) {
+        memory_text_free(texts[i].memory);
+        decoder_state_free(texts[i].state);
+    }
+}
+
+static void check_batches(struct world *w) {
+    static struct batch_text alone[TEXTS], together[TEXTS];
+    struct memory_search *search;
+    struct memory_config memory = {.key_layer = 2, .k = K, .every = 8, .after = 1};
+    for (enum memory_kind kind = 0; kind < MEMORY_KINDS; kind++)
+        memory.mixture[kind] = (struct memory_mixture){true, {TAU, TAU}, memory_gate_fixed(kind, 0.5)};
+    CHECK_OK(memory_search_open(
+        &search, &(struct memory_search_config){.engine = &w->engine, .kind = MEMORY_LEXICAL, .store = w->store}));
+    open_texts(alone, w, search, &memory);
+    open_texts(together, w, search, &memory);
+    for (int step = 0; step < STEPS; step++) {
+        step_together(together, w, step);
+        for (int i = 0; i < TEXTS; i++) {
+            struct batch_text *a = &alone[i], *b = &together[i];
+            step_alone(a, w, i, step);
+            CHECK(memcmp(a->log_p[step], b->log_p[step], sizeof a->log_p[step]) == 0);
+            if (!a->memory) continue;
+            const int32_t id = w->text[i + a->at + step + 1];
+            const double share = memory_text_share(a->memory, id);
+            CHECK(share == memory_text_share(b->memory, id));
+            a->share[step] = share;
+        }
+    }
+    for (int i = 0; i < MEMORY_KINDS; i++) {
+        double sum = 0;
+        for (int step = 0; step < STEPS; step++)
+            sum += alone[i].share[step];
+        CHECK(sum > 0);
+        CHECK(memory_text_times(alone[i].memory).queries == memory_text_times(together[i].memory).queries);
+    }
+    close_texts(alone);
+    close_texts(together);
+    memory_search_close(search);
+}
+
 static void check_near(const float *a, const float *b) {
     for (int v = 0; v < VOCAB; v++)
         CHECK(fabsf(a[v] - b[v]) <= 2e-3F * (1 + fabsf(b[v])));
@@ -84,8 +183,10 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     open_projected(&states, "states", 0, false);
     check_world(&states);
+    check_batches(&states);
     open_projected(&projected, "projected", 16, false);
     check_world(&projected);
+    check_batches(&projected);
     read_text(a, &projected, MEMORY_OWN, 1, true);
     read_text(b, &states, MEMORY_OWN, 1, true);
     CHECK(memcmp(a, b, sizeof a) != 0);

@@ -106,6 +106,7 @@ static enum status stream_options_read(struct members *m, enum json_event event)
 static enum status retrieval_read(struct members *m, enum json_event event) {
     struct completion_request *r = m->request;
     int source = (int)r->source, memory = (int)r->memory, searcher = (int)r->searcher;
+    const int chunk = m->limits->chunk;
     const struct member table[] = {
         {.name = "source",
          .kind = MEMBER_CHOICE,
@@ -124,6 +125,8 @@ static enum status retrieval_read(struct members *m, enum json_event event) {
          .names = request_searcher_names,
          .n_names = SEARCH_KINDS},
         {.name = "continuation", .kind = MEMBER_INT, .value = &r->continuation, .min = 0, .max = REQUEST_CONTINUATION},
+        {.name = "overlap", .kind = MEMBER_INT, .value = &r->overlap, .min = 0, .max = chunk > 0 ? chunk - 1 : 0},
+        {.name = "query_tokens", .kind = MEMBER_INT, .value = &r->query_tokens, .min = 0, .max = REQUEST_QUERY_TOKENS},
         {.name = "k", .kind = MEMBER_INT, .value = &r->show, .min = 0, .max = REQUEST_TOP_MAX},
     };
     if (event != JSON_OBJECT) return fail(STATUS_INVALID, "retrieval must be an object");
@@ -163,6 +166,21 @@ static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }
 
+/* A member that would have no effect is an error; a default of the server then has none. -1: not given. */
+static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
+    if (r->continuation < 0) r->continuation = limits->continuation;
+    if (r->overlap > 0 && r->continuation == 0)
+        return request_wrong(r->param, "retrieval.overlap",
+                             "retrieval.overlap is of a continuation: give retrieval.continuation, too");
+    if (r->query_tokens > 0 && r->searcher == SEARCH_LANDMARK)
+        return request_wrong(r->param, "retrieval.query_tokens",
+                             "retrieval.query_tokens is of a search by words: give retrieval.searcher \"lexical\" or "
+                             "\"hybrid\"");
+    if (r->overlap < 0) r->overlap = r->continuation > 0 ? limits->overlap : 0;
+    if (r->query_tokens < 0) r->query_tokens = r->searcher != SEARCH_LANDMARK ? limits->query_tokens : 0;
+    return STATUS_OK;
+}
+
 static enum status completion_check(struct completion_request *r) {
     if (r->n_prompts == 0) return request_wrong(r->param, "prompt", "prompt is missing");
     if (r->max_tokens == 0 && !r->echo)
@@ -178,8 +196,13 @@ enum status completion_request_parse(struct completion_request *out, const char 
     struct completion_request *r = out;
     int64_t seed = 0;
     double n = 1;
-    *r = (struct completion_request){
-        .max_tokens = limits->max_tokens < 16 ? limits->max_tokens : 16, .temperature = 1, .top_p = 1, .logprobs = -1};
+    *r = (struct completion_request){.max_tokens = limits->max_tokens < 16 ? limits->max_tokens : 16,
+                                     .temperature = 1,
+                                     .top_p = 1,
+                                     .logprobs = -1,
+                                     .continuation = -1,
+                                     .overlap = -1,
+                                     .query_tokens = -1};
     const struct member table[] = {
         {.name = "prompt", .kind = MEMBER_READ, .read = prompt_read},
         {.name = "model", .kind = MEMBER_READ, .read = model_read},
@@ -213,6 +236,7 @@ enum status completion_request_parse(struct completion_request *out, const char 
     struct members m = {.param = r->param, .prefix = "", .limits = limits, .request = r};
     TRY(members_parse(&m, body, bytes, table, ARRAY_LEN(table)));
     r->seed = (uint64_t)seed;
+    TRY(retrieval_check(r, limits));
     return completion_check(r);
 }
 

@@ -11,13 +11,15 @@
 #include <stdint.h>
 
 enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000,
-       REQUEST_CONTINUATION = 64 };
+       REQUEST_CONTINUATION = 64, REQUEST_QUERY_TOKENS = 128 };
 
 struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
     int64_t max_prompt_tokens;           /* of one prompt; that of a text is checked after it is tokenized */
     int max_prompts;                     /* of one request */
+    int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
+    int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
 };
 
 enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
@@ -44,7 +46,7 @@ struct completion_request {
     enum retrieval_source source;
     enum retrieval_memory memory;
     enum request_searcher searcher;      /* of the store, for `source` */
-    int64_t continuation;                /* as in drt_session_config */
+    int64_t continuation, overlap, query_tokens;          /* as in drt_session_config */
     int64_t show;                        /* retrieval.k: number of neighbours of each group in the answer */
 };
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,

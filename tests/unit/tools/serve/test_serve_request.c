@@ -3,7 +3,7 @@
 #include "tools/serve/wire/request.h"
 
 static const struct request_limits limits = {
-    .vocab_size = 100, .max_tokens = 1000, .max_prompt_tokens = 8, .max_prompts = 3};
+    .vocab_size = 100, .max_tokens = 1000, .max_prompt_tokens = 8, .max_prompts = 3, .chunk = 63};
 
 static void refused(const char *body, const char *param, const char *message) {
     struct completion_request r;
@@ -28,6 +28,47 @@ static void test_defaults(void) {
     CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0);
     CHECK(!r.seed_given && !r.stream && !r.echo && !r.source_given && r.logprobs == -1 && r.show == 0);
     completion_request_free(&r);
+}
+
+/* Defaults of the server have effect where they can; the same member of a request is refused where it has none. */
+static void test_continuations(void) {
+    const struct request_limits with = {.vocab_size = 100,
+                                        .max_tokens = 10,
+                                        .max_prompt_tokens = 8,
+                                        .max_prompts = 3,
+                                        .chunk = 63,
+                                        .continuation = 1,
+                                        .overlap = 31,
+                                        .query_tokens = 16};
+    static const struct {
+        const char *retrieval;
+        int64_t continuation, overlap, query_tokens;
+    } cases[] = {{"{}", 1, 31, 0},
+                 {"{\"continuation\": 0}", 0, 0, 0},
+                 {"{\"continuation\": 2}", 2, 31, 0},
+                 {"{\"overlap\": 0}", 1, 0, 0},
+                 {"{\"overlap\": 62, \"continuation\": 64}", 64, 62, 0},
+                 {"{\"searcher\": \"lexical\"}", 1, 31, 16},
+                 {"{\"searcher\": \"hybrid\", \"query_tokens\": 128}", 1, 31, 128},
+                 {"{\"query_tokens\": 0, \"searcher\": \"hybrid\"}", 1, 31, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct completion_request r;
+        char body[200];
+        snprintf(body, sizeof body, "{\"prompt\": \"a\", \"retrieval\": %s}", cases[i].retrieval);
+        CHECK_OK(completion_request_parse(&r, body, strlen(body), &with));
+        CHECK_EQ(r.continuation, cases[i].continuation);
+        CHECK_EQ(r.overlap, cases[i].overlap);
+        CHECK_EQ(r.query_tokens, cases[i].query_tokens);
+        completion_request_free(&r);
+    }
+    struct completion_request r = accepted("{\"prompt\": \"a\"}");
+    CHECK(r.continuation == 0 && r.overlap == 0 && r.query_tokens == 0);
+    completion_request_free(&r);
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 31}}", "retrieval.overlap", "of a continuation");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 63}}", "retrieval.overlap", "from 0 to 62");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": -1}}", "retrieval.overlap", "from 0 to 62");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"query_tokens\": 8}}", "retrieval.query_tokens", "by words");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"query_tokens\": 129}}", "retrieval.query_tokens", "from 0 to 128");
 }
 
 static void test_prompts(void) {
@@ -152,6 +193,7 @@ static void test_tokens(void) {
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_defaults();
+    test_continuations();
     test_prompts();
     test_members();
     test_wrong();
