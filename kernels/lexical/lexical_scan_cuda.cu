@@ -6,8 +6,9 @@
  *                                                        last step sorts and writes the hits
  *
  * Up to as many windows as multiprocessors, each has a block of 1024 threads, so windows are as large as possible with
- * one for each multiprocessor at 1M chunks. Beyond that a block of 512 has two windows at a time, and a multiprocessor
- * has two blocks: a posting's block that overlaps two windows is decoded twice, so fewer windows have less work.
+ * one for each multiprocessor at 1M chunks. If there are more, a multiprocessor has two such blocks. If there are enough
+ * for all of them, a block of 512 has two windows at a time: a posting's block that overlaps two windows is decoded
+ * twice, so fewer windows have less work.
  *
  * A key is sum << 32 | ~position (position: window * WINDOW + chunk in it): keys are unique, and greater is better. A
  * window outputs its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits in each pass,
@@ -21,17 +22,17 @@
 #include "kernels/lexical/lexical_scan_lists_cuda.cuh"
 
 enum {
-    THREADS_ALONE = 1024,                /* of a window's block, if each has a multiprocessor of its own; else: */
-    THREADS_SHARED = 512, RESIDENT = 2,  /* threads of a block, blocks of a multiprocessor */
-    SPAN = 2,                            /* windows of such a block, if they are in one segment */
+    THREADS_ONE = 1024,                  /* of a block that has one window */
+    THREADS_SPAN = 512, SPAN = 2,        /* of a block that has SPAN windows, if they are in one segment */
+    RESIDENT = 2,                        /* blocks of a multiprocessor, if there are so many */
     EACH = 8,                            /* chunks of a thread in a turn */
     SPARE = 64,
     FAN = 128,                           /* windows or groups that a block merges */
     DIGIT = 11, BINS = 1 << DIGIT,
     KEY_BITS = 62,
 };
-static_assert(WINDOW % (EACH * THREADS_ALONE) == 0 && BINS % THREADS_ALONE == 0);
-static_assert((int)LEXICAL_SCAN_K_MAX + SPARE <= 2 * THREADS_ALONE);
+static_assert(WINDOW % (EACH * THREADS_ONE) == 0 && BINS % THREADS_ONE == 0);
+static_assert((int)LEXICAL_SCAN_K_MAX + SPARE <= 2 * THREADS_ONE);
 
 struct scan_task {
     struct lexical_scan in;
@@ -230,7 +231,7 @@ struct scan_merge {
 static __device__ void scan_write_hits(const scan_task &t, const scan_merge &out, const uint64_t *best, int n) {
     int q = t.first_query + (int)blockIdx.y;
     float unit = t.in.queries[q].unit;
-    for (int i = threadIdx.x; i < n; i += THREADS_ALONE) {
+    for (int i = threadIdx.x; i < n; i += THREADS_ONE) {
         uint64_t key = best[i];
         int rank = 0;
 #pragma unroll 8
@@ -242,13 +243,13 @@ static __device__ void scan_write_hits(const scan_task &t, const scan_merge &out
         out.index[(int64_t)q * t.k + rank] = in.first_chunk + position - (int64_t)in.first_window * WINDOW;
         out.score[(int64_t)q * t.k + rank] = (float)(int32_t)(key >> 32) * unit;
     }
-    for (int i = n + (int)threadIdx.x; i < t.k; i += THREADS_ALONE) {
+    for (int i = n + (int)threadIdx.x; i < t.k; i += THREADS_ONE) {
         out.index[(int64_t)q * t.k + i] = -1;
         out.score[(int64_t)q * t.k + i] = -INFINITY;
     }
 }
 
-static __global__ void __launch_bounds__(THREADS_ALONE, 1) scan_merge_kernel(scan_task t, scan_merge m) {
+static __global__ void __launch_bounds__(THREADS_ONE, 1) scan_merge_kernel(scan_task t, scan_merge m) {
     __shared__ scan_select select;
     __shared__ uint64_t best[(int)LEXICAL_SCAN_K_MAX + SPARE];
     int first = (int)blockIdx.x * FAN, lists = min(m.lists - first, (int)FAN), n = lists * t.slots;
@@ -257,10 +258,10 @@ static __global__ void __launch_bounds__(THREADS_ALONE, 1) scan_merge_kernel(sca
     launch_wait();
     auto each = [&](auto f) {
 #pragma unroll 4
-        for (int i = threadIdx.x; i < n; i += THREADS_ALONE)
+        for (int i = threadIdx.x; i < n; i += THREADS_ONE)
             f(from[i]);
     };
-    uint64_t least = scan_threshold<THREADS_ALONE>(&select, (uint32_t)t.k, each);
+    uint64_t least = scan_threshold<THREADS_ONE>(&select, (uint32_t)t.k, each);
     if (threadIdx.x == 0) select.count = 0;
     __syncthreads();
     each([&](uint64_t key) {
@@ -272,7 +273,7 @@ static __global__ void __launch_bounds__(THREADS_ALONE, 1) scan_merge_kernel(sca
         return;
     }
     uint64_t *to = m.to + ((int64_t)blockIdx.y * m.groups + blockIdx.x) * t.slots;
-    for (int i = threadIdx.x; i < t.slots; i += THREADS_ALONE)
+    for (int i = threadIdx.x; i < t.slots; i += THREADS_ONE)
         to[i] = i < (int)select.count ? best[i] : 0;
 }
 
@@ -284,18 +285,17 @@ static int scan_groups(int64_t lists) {
 
 static void scan_pass(struct device *dev, scan_task t, uint64_t *spare, int64_t *index, float *score) {
     const char *op = "lexical_scan.forward";
-    if (t.in.windows * t.queries > device_cuda_processors(dev)) {
-        device_clear(dev, t.reach, (size_t)t.queries * sizeof *t.reach);
-        scan_launch_windows<THREADS_SHARED, RESIDENT, SPAN>(dev, t);
-    } else {
-        t.reach = NULL;
-        scan_launch_windows<THREADS_ALONE, 1, 1>(dev, t);
-    }
+    const int64_t windows = t.in.windows * t.queries, processors = device_cuda_processors(dev);
+    if (windows <= processors) t.reach = NULL;
+    else device_clear(dev, t.reach, (size_t)t.queries * sizeof *t.reach);
+    if (windows <= processors) scan_launch_windows<THREADS_ONE, 1, 1>(dev, t);
+    else if (windows < SPAN * RESIDENT * processors) scan_launch_windows<THREADS_ONE, RESIDENT, 1>(dev, t);
+    else scan_launch_windows<THREADS_SPAN, RESIDENT, SPAN>(dev, t);
     scan_merge m = {t.keys, spare, (int)t.in.windows, scan_groups(t.in.windows), index, score};
     for (uint64_t *other = t.keys; m.to; m.lists = m.groups, m.groups = scan_groups(m.lists)) {
         if (m.groups == 1) m.to = NULL;
         dim3 grid((unsigned)m.groups, (unsigned)t.queries);
-        launch_dependent(dev, op, scan_merge_kernel, grid, THREADS_ALONE, 0, t, m);
+        launch_dependent(dev, op, scan_merge_kernel, grid, THREADS_ONE, 0, t, m);
         if (!m.to) break;
         m.from = m.to;
         m.to = other;
