@@ -6,9 +6,9 @@
  *                                                        last step sorts and writes the hits
  *
  * Up to as many windows as multiprocessors, each has a block of 1024 threads, so windows are as large as possible with
- * one for each multiprocessor at 1M chunks. If there are more, a multiprocessor has two such blocks. If there are enough
- * for all of them, a block of 512 has two windows at a time: a posting's block that overlaps two windows is decoded
- * twice, so fewer windows have less work.
+ * one for each multiprocessor at 1M chunks. If there are more, a multiprocessor has two such blocks. If all then have
+ * two, a block of 512 has two windows at a time: a posting's block that overlaps two windows is decoded twice, so fewer
+ * windows have less work.
  *
  * A key is sum << 32 | ~position (position: window * WINDOW + chunk in it): keys are unique, and greater is better. A
  * window outputs its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits in each pass,

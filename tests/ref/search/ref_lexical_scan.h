@@ -27,9 +27,9 @@ struct lexical_scan_case {
 };
 
 /* What a search may leave out once it knows a sum that k chunks reach. RANDOM: random lists and weights of the size of
- * BM25's. Other kinds have equal weights, so sums are equal, too. EQUAL: random lists. SAME: every list has every chunk,
- * so nothing can be left out. RISING, FALLING: a chunk has more lists than those before it, or fewer, so all windows
- * have chunks that no window before excludes, or only the first windows have hits. */
+ * BM25's. Other kinds have equal weights, so sums are equal, too. EQUAL: random lists. SAME: every list has every
+ * chunk, so nothing can be left out. RISING, FALLING: a chunk has more lists than those before it, or fewer, so all
+ * windows have chunks that no window before excludes, or only the first windows have hits. */
 enum lexical_scan_kind {
     LEXICAL_SCAN_RANDOM, LEXICAL_SCAN_EQUAL, LEXICAL_SCAN_SAME, LEXICAL_SCAN_RISING, LEXICAL_SCAN_FALLING,
     LEXICAL_SCAN_KINDS,
