@@ -71,6 +71,8 @@ struct file_writer {
     size_t buffered;
     char path[FILE_PATH_MAX], temporary[FILE_PATH_MAX];
     uint8_t buffer[BUFFER_BYTES];
+    uint64_t reserved; /* bytes that file_reserve took space for */
+    bool no_space;     /* it gave up */
 };
 
 /* Whether `path` still names the file that is open as fd. */
@@ -117,6 +119,8 @@ enum status file_create(struct file_writer **out, const char *path) {
     w->crc = 0;
     w->written = 0;
     w->buffered = 0;
+    w->reserved = 0;
+    w->no_space = false;
     int n = snprintf(w->path, sizeof w->path, "%s", path);
     if (n == 0 || n + (int)sizeof ".1000.tmp" > FILE_PATH_MAX) {
         memory_free(w);
@@ -163,6 +167,17 @@ enum status file_write(struct file_writer *w, const void *data, size_t bytes) {
     memcpy(w->buffer + w->buffered, data, bytes);
     w->buffered += bytes;
     return STATUS_OK;
+}
+
+void file_reserve(struct file_writer *w, uint64_t bytes) {
+    enum { SHARE = 8, STEP = 16 << 20 };
+    struct statvfs there;
+    if (bytes <= w->reserved || w->no_space) return;
+    bytes = (bytes + STEP - 1) / STEP * STEP;
+    const uint64_t more = bytes - w->reserved;
+    w->no_space = fstatvfs(w->fd, &there) != 0 || (uint64_t)there.f_bavail * there.f_frsize / SHARE < bytes ||
+                  fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->reserved, (off_t)more) != 0;
+    w->reserved = bytes; /* also after a failure, which may leave a part */
 }
 
 struct blocks {
@@ -247,6 +262,10 @@ static enum status sync_parent(const char *path) {
 enum status file_publish(struct file_writer *w) {
     enum status s = STATUS_OK;
     TRY_GOTO(s, flush(w), out);
+    if (w->reserved > w->written && ftruncate(w->fd, (off_t)w->written) != 0) {
+        s = fail_errno("%s: cannot give back space", w->temporary);
+        goto out;
+    }
     TRY_GOTO(s, fault_point("file:before-sync"), out);
     if (fsync(w->fd) != 0) {
         s = fail_errno("%s: cannot sync", w->temporary);

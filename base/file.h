@@ -21,6 +21,11 @@ struct file_writer;
 struct threads;                          /* base/system/threads.h */
 enum status file_create(struct file_writer **out, const char *path);
 enum status file_write(struct file_writer *w, const void *data, size_t bytes);
+/* A hint: takes disk space, or the memory of a file system in memory, for the first `bytes` bytes of the file before
+ * they are written. A file's writers wait for each other while its space grows; in memory that is two thirds of their
+ * time. Nothing happens if the file system cannot do it, or if the file would take more than an eighth of the free
+ * space. file_publish gives back what was not written. */
+void file_reserve(struct file_writer *w, uint64_t bytes);
 /* Appends `bytes` bytes, in blocks of 1 MiB that the threads of a pool make and write at the same time. fill writes
  * bytes at .. at + n - 1 of them to `out`. *crc (NULL is fine): their CRC32C. */
 typedef void file_fill(void *context, uint8_t *out, uint64_t at, size_t n);

@@ -37,7 +37,7 @@ struct lexical_scan_list {
     uint32_t from, until;
     int32_t weight[LEXICAL_SCAN_CODES];  /* of each code, at least 0 */
 };
-struct lexical_scan_segment { int64_t first_chunk; int32_t chunks, first_window; };
+struct lexical_scan_segment { int64_t first_chunk; int32_t chunks, first_window; }; /* chunks: at most 2^24 */
 struct lexical_scan_part { int32_t first, sparse, dense; };       /* a query's lists in a segment: dense ones last */
 struct lexical_scan_query { int64_t hole[2]; float unit; };       /* ids hole[0] .. hole[1]-1 are never found */
 

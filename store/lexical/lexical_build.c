@@ -19,8 +19,9 @@ enum {
     BUCKET_IDS_MIN = 1 << 12, /* of a segment of one portion */
     BUFFER_MIN = 1 << 16,
     BUFFER_MAX = 1 << 18,
-    WORKERS_MAX = 64, /* each has four files open */
-    BUFFERS = 64      /* a thread's share of the memory is so many buffers, or more */
+    WORKERS_MAX = 64,  /* each has four files open */
+    RESERVE_BYTES = 3, /* of a token: about what a segment of text has */
+    BUFFERS = 64       /* a thread's share of the memory is so many buffers, or more */
 };
 static const uint64_t max_ram_default = UINT64_C(1) << 30, worker_ram_min = UINT64_C(16) << 20,
                       bucket_ram = UINT64_C(1) << 18;
@@ -30,6 +31,7 @@ struct lexical_builder {
     struct threads *threads;
     uint64_t max_ram;
     struct lexical_frame frame;
+    bool reserve;
     const struct progress *progress;
     int32_t *ids; /* of the chunks in the block */
     size_t ids_capacity, n_ids;
@@ -62,6 +64,7 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
     b->threads = how->threads;
     b->frame = (struct lexical_frame){.vocab_size = how->vocab_size, .first_chunk = how->first_chunk};
     b->progress = how->progress;
+    b->reserve = how->reserve;
     enum status s;
     TRY_GOTO(s, file_create(&b->file, path), out); /* first, because it refuses a path that is too long */
     snprintf(b->path, sizeof b->path, "%s", path);
@@ -140,6 +143,7 @@ static enum status flush_block(struct lexical_builder *b) {
                                           .first_chunk = chunk + (uint32_t)first};
     }
     if (n > 0) TRY(records_add(b->records, b->portions, (int)n, b->threads));
+    if (b->reserve) file_reserve(b->file, (uint64_t)b->frame.tokens * RESERVE_BYTES);
     b->n_ids = b->n_lengths = 0;
     return STATUS_OK;
 }

@@ -12,6 +12,8 @@ struct lexical_build {
     int64_t first_chunk;
     uint64_t max_ram;                    /* bytes for sorting; 0: 1 GiB; values below 1 MiB count as 1 MiB */
     const struct progress *progress;     /* used by lexical_builder_publish; borrowed until then */
+    /* takes most of the file's space while chunks are added (file_reserve): for a builder that waits for its chunks */
+    bool reserve;
     struct threads *threads;             /* that sort and make lists together; NULL: only the caller's; borrowed */
 };
 enum status lexical_builder_create(struct lexical_builder **out, const char *path, const struct lexical_build *how);

@@ -96,7 +96,8 @@ static void *follow(void *context) {
 static enum status create_builder(struct lexical_follower *f, int64_t number, uint64_t max_ram) {
     char path[FILE_PATH_MAX];
     const struct store_fingerprint *fingerprint = &f->w->fingerprint;
-    const struct lexical_build how = {.vocab_size = fingerprint->vocab_size, .max_ram = max_ram, .threads = f->threads};
+    const struct lexical_build how = {
+        .vocab_size = fingerprint->vocab_size, .max_ram = max_ram, .reserve = true, .threads = f->threads};
     f->segment.number = number;
     TRY(memory_allocate(&f->ids, (size_t)fingerprint->chunk_tokens));
     TRY(lexical_path(path, f->w->dir, number));

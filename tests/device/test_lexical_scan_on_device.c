@@ -1,5 +1,6 @@
 /* test_lexical_scan_on_device.c -- sums over lists of postings on a GPU: the hits of the oracle and of the CPU twin,
- * equal bit for bit, also from run to run. */
+ * equal bit for bit, also from run to run. Cases have up to as many windows as multiprocessors, and so many that later
+ * ones leave out sums that earlier ones exclude: most, none, or those at ties. */
 #include "tests/device/on_device.h"
 #include "tests/ref/search/ref_lexical_scan.h"
 
@@ -35,8 +36,9 @@ static void scan_case(const struct lexical_scan_case *c, bool absent, int k) {
 }
 
 static void scan(const int32_t *chunks, int64_t segments, int64_t lists, int64_t queries, int k) {
-    for (int equal = 0; equal < 2; equal++) {
-        struct lexical_scan_case c = lexical_scan_case_make(&on_rng, chunks, segments, lists, queries, equal);
+    for (int kind = 0; kind < LEXICAL_SCAN_KINDS; kind++) {
+        struct lexical_scan_case c =
+            lexical_scan_case_make(&on_rng, chunks, segments, lists, queries, (enum lexical_scan_kind)kind);
         scan_case(&c, false, k);
         scan_case(&c, true, k);
         lexical_scan_case_free(&c);
@@ -50,11 +52,15 @@ int main(int argc, char **argv) {
     scan((const int32_t[]){50}, 1, 12, 3, 60);
     scan((const int32_t[]){WINDOW}, 1, 30, 3, 64);
     scan((const int32_t[]){WINDOW + 1, 0, 129, 2 * WINDOW - 3, 3}, 5, 24, 4, 100);
+    scan((const int32_t[]){100}, 1, 6, 300, 5); /* more windows than multiprocessors, and two at a time */
+    scan((const int32_t[]){WINDOW + 50}, 1, 8, 160, 40);
     if (!on_short) {
         scan((const int32_t[]){5 * WINDOW / 2}, 1, 100, 2, LEXICAL_SCAN_K_MAX);
         scan((const int32_t[]){9000, 20000, 7}, 3, 1500, 2, 256); /* several rounds of sparse and of dense lists */
         scan((const int32_t[]){300000, 1200000}, 2, 20, 3, 256);  /* merged in two steps */
         scan((const int32_t[]){3 * WINDOW}, 1, 16, 300, 32);
+        scan((const int32_t[]){2 * WINDOW - 9, 4 * WINDOW + 1, 8}, 3, 9, 200,
+             5); /* a pair of windows of two segments */
     }
     return on_device_close();
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { CHUNK_BITS = 24, ENTRY_TAIL_BYTES = 16 }; /* the tail: a number of 32 bits, or two small ones */
+enum { WORD_CHUNKS = 32 };                       /* chunks in 64 bits of a dense list */
 
 enum status lists_create(struct lists_writer *w, const char *folder, int64_t chunks, size_t buffer) {
     *w = (struct lists_writer){.chunks = chunks};
@@ -119,7 +120,7 @@ static bool is_dense(const struct lists_writer *w, int64_t n) {
 }
 
 enum status lists_clear_dense(struct lists_writer *w) {
-    const size_t bytes = ((size_t)w->chunks + 3) / 4;
+    const size_t bytes = ((size_t)w->chunks + WORD_CHUNKS - 1) / WORD_CHUNKS * sizeof(uint64_t);
     if (!w->dense) TRY(memory_allocate(&w->dense, bytes));
     memset(w->dense, 0, bytes);
     return STATUS_OK;
@@ -156,15 +157,17 @@ enum status lists_add_dense(struct lists_writer *w, int part, uint64_t key, int6
     uint8_t codes[LEXICAL_BLOCK];
     struct blocks b = {.w = w, .part = p};
     int have = 0;
-    for (int64_t i = 0; i < w->chunks; i++) {
-        const int code = w->dense[i / 4] >> (i % 4 * 2) & 3;
-        if (i % 4 == 0 && w->dense[i / 4] == 0) i += 3;
-        if (code == 0) continue;
-        chunks[have] = (uint32_t)i;
-        codes[have++] = (uint8_t)(code - 1);
-        if (have < LEXICAL_BLOCK || n <= LEXICAL_BLOCK) continue;
-        TRY(add_block(&b, chunks, codes, have));
-        have = 0;
+    for (int64_t i = 0; i < w->chunks; i += WORD_CHUNKS) {
+        uint64_t word;
+        memcpy(&word, w->dense + i / 4, sizeof word); /* numbers are little-endian here, too */
+        for (uint64_t there = (word | word >> 1) & UINT64_C(0x5555555555555555); there; there &= there - 1) {
+            const int bit = __builtin_ctzll(there);
+            chunks[have] = (uint32_t)i + (uint32_t)bit / 2;
+            codes[have++] = (uint8_t)((word >> bit & 3) - 1);
+            if (have < LEXICAL_BLOCK || n <= LEXICAL_BLOCK) continue;
+            TRY(add_block(&b, chunks, codes, have));
+            have = 0;
+        }
     }
     if (n <= LEXICAL_BLOCK) return add_short(p, key, chunks, codes, have);
     if (have > 0) TRY(add_block(&b, chunks, codes, have));

@@ -26,7 +26,7 @@ struct lists_writer {
     int64_t chunks;                      /* of the segment */
     struct lists_part parts[LISTS_PARTS];
     uint8_t *skips; size_t skips_capacity;                /* of the current list */
-    uint8_t *dense;                      /* [(chunks + 3) / 4], 2 bits a chunk; NULL: not needed yet */
+    uint8_t *dense;                      /* 2 bits a chunk, in whole words of 64 bits; NULL: not needed yet */
 };
 /* buffer: bytes of each of four buffers, at least 1 << 16 */
 enum status lists_create(struct lists_writer *w, const char *folder, int64_t chunks, size_t buffer);

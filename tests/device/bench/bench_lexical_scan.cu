@@ -5,22 +5,32 @@
  *
  * M: millions of chunks, 1,20; K: how many a query finds, 64,256
  *
- * Chunks have 63 tokens of 50,000, with Zipf's frequencies. A query has 128 tokens, drawn by the same frequencies, and
- * lists of 128 pairs; a list that several queries of a batch read counts once. */
+ * Chunks have 63 tokens of 50,000, with Zipf's frequencies, in as few segments of equal size as the format allows. A
+ * query has 128 tokens, drawn by the same frequencies, and lists of 128 pairs; a list that several queries of a batch
+ * read counts once. The hits of one query are compared with those of the CPU twin. */
 #include "tests/device/bench/bench_device.cuh"
 #include <math.h>
 #include <random>
 
-enum { VOCABULARY = 50000, CHUNK = 63, QUERY = 128, BLOCK = LEXICAL_SCAN_BLOCK, DENSE_SHARE = 8, PAIRS = 400 };
+enum {
+    VOCABULARY = 50000, CHUNK = 63, QUERY = 128, BLOCK = LEXICAL_SCAN_BLOCK, DENSE_SHARE = 8, PAIRS = 400,
+    KEYS = VOCABULARY + PAIRS,
+    SEGMENT_MAX = 1 << 24, /* chunks: a table has 24 bits for a chunk's number */
+};
 
 /* ---- lists ---- */
 
+struct segment {
+    int64_t first, chunks;
+    std::vector<lexical_scan_list> all; /* by token, then pairs */
+    std::vector<bool> dense;
+};
 struct lists {
     int64_t chunks;
     std::mt19937_64 random;
     std::vector<uint8_t> bytes;
-    std::vector<lexical_scan_list> all; /* by token, then pairs; n 0: not made */
-    std::vector<bool> dense;
+    std::vector<segment> segments;
+    std::vector<bool> made; /* by token, then pairs */
 };
 
 static void put(std::vector<uint8_t> &to, uint64_t value, int bytes) {
@@ -77,33 +87,18 @@ static uint32_t encode(std::vector<uint8_t> &to, const uint32_t *steps, const ui
     return (uint32_t)width | (uint32_t)greatest << 5;
 }
 
-/* A list of a token or pair that each chunk contains with this probability. */
-static void make_list(lists *l, size_t at, double share) {
-    std::vector<uint32_t> chunks;
-    std::vector<uint8_t> codes;
-    std::uniform_real_distribution<double> uniform(1e-12, 1.0);
-    double scale = 1 / log1p(-std::min(share, 0.999));
-    for (double next = -1; (next += 1 + floor(log(uniform(l->random)) * scale)) < (double)l->chunks;) {
-        double u = uniform(l->random);
-        chunks.push_back((uint32_t)next);
-        codes.push_back(u < 0.05 ? 2 : u < 0.2);
-    }
-    if (chunks.empty()) chunks.push_back((uint32_t)(l->random() % (uint64_t)l->chunks)), codes.push_back(0);
+/* Appends the list of given chunks, which count from the segment's first. */
+static void append_list(lists *l, segment *to, size_t at, const std::vector<uint32_t> &chunks,
+                        const std::vector<uint8_t> &codes) {
     size_t n = chunks.size();
-    lexical_scan_list out = {};
+    lexical_scan_list &out = to->all[at];
     out.begin = l->bytes.size(), out.n = (uint32_t)n;
-    double idf = log(1 + ((double)l->chunks - (double)n + 0.5) / ((double)n + 0.5));
-    for (int code = 0; code < 3; code++) {
-        double f = code < 2 ? code + 1.0 : 4.0;
-        out.weight[code] = (int32_t)(idf * f * 2.2 / (f + 1.2) * (1 << 17));
-    }
-    l->dense[at] = n > BLOCK && (int64_t)n * DENSE_SHARE >= l->chunks;
-    if (l->dense[at]) {
-        l->bytes.resize(out.begin + (size_t)(l->chunks + 3) / 4);
+    to->dense[at] = n > BLOCK && (int64_t)n * DENSE_SHARE >= to->chunks;
+    if (to->dense[at]) {
+        l->bytes.resize(out.begin + (size_t)(to->chunks + 3) / 4);
         for (size_t i = 0; i < n; i++)
             l->bytes[out.begin + chunks[i] / 4] |= (uint8_t)((codes[i] + 1) << chunks[i] % 4 * 2);
         out.bytes = (uint32_t)(l->bytes.size() - out.begin);
-        l->all[at] = out;
         return;
     }
     std::vector<uint8_t> table;
@@ -117,9 +112,33 @@ static void make_list(lists *l, size_t at, double share) {
         put(table, l->bytes.size() - out.begin, 4);
     }
     out.bytes = (uint32_t)(l->bytes.size() - out.begin);
-    if (n <= BLOCK) out.from = chunks[0], out.until = chunks[n - 1] + 1;
+    if (n && n <= BLOCK) out.from = chunks[0], out.until = chunks[n - 1] + 1;
     if (n > BLOCK) l->bytes.insert(l->bytes.end(), table.begin(), table.end());
-    l->all[at] = out;
+}
+
+/* The lists of a token or pair that each chunk contains with this probability. */
+static void make_lists(lists *l, size_t at, double share) {
+    std::uniform_real_distribution<double> uniform(1e-12, 1.0);
+    double scale = 1 / log1p(-std::min(share, 0.999)), n = 0;
+    for (segment &to : l->segments) {
+        std::vector<uint32_t> chunks;
+        std::vector<uint8_t> codes;
+        for (double next = -1; (next += 1 + floor(log(uniform(l->random)) * scale)) < (double)to.chunks;) {
+            double u = uniform(l->random);
+            chunks.push_back((uint32_t)next);
+            codes.push_back(u < 0.05 ? 2 : u < 0.2);
+        }
+        if (chunks.empty()) chunks.push_back((uint32_t)(l->random() % (uint64_t)to.chunks)), codes.push_back(0);
+        append_list(l, &to, at, chunks, codes);
+        n += (double)chunks.size();
+    }
+    double idf = log(1 + ((double)l->chunks - n + 0.5) / (n + 0.5));
+    for (segment &to : l->segments)
+        for (int code = 0; code < 3; code++) {
+            double f = code < 2 ? code + 1.0 : 4.0;
+            to.all[at].weight[code] = (int32_t)(idf * f * 2.2 / (f + 1.2) * (1 << 17));
+        }
+    l->made[at] = true;
 }
 
 /* ---- queries ---- */
@@ -133,20 +152,18 @@ static double token_share(size_t rank) {
     return 1 - pow(1 - std::min(0.06, 1 / ((double)(rank + 1) * log((double)VOCABULARY))), CHUNK);
 }
 
-/* The lists of one query, sparse ones first; makes the lists that no earlier query has. */
+/* The keys of one query; makes the lists that no earlier query has. */
 static std::vector<size_t> draw_query(lists *l) {
     std::vector<size_t> query;
     for (int i = 0; i < QUERY; i++) {
         size_t token = draw_token(l), pair = VOCABULARY + l->random() % PAIRS;
-        if (l->all[token].n == 0) make_list(l, token, token_share(token));
-        if (l->all[pair].n == 0) /* from one chunk in a million to one in a hundred */
-            make_list(l, pair, pow(10.0, -6 + 4 * (double)(pair - VOCABULARY) / (double)PAIRS));
+        if (!l->made[token]) make_lists(l, token, token_share(token));
+        if (!l->made[pair]) /* from one chunk in a million to one in a hundred */
+            make_lists(l, pair, pow(10.0, -6 + 4 * (double)(pair - VOCABULARY) / (double)PAIRS));
         query.push_back(token);
         query.push_back(pair);
     }
-    std::sort(query.begin(), query.end(), [&](size_t a, size_t b) {
-        return l->dense[a] != l->dense[b] ? (bool)l->dense[b] : a < b;
-    });
+    std::sort(query.begin(), query.end());
     query.erase(std::unique(query.begin(), query.end()), query.end());
     return query;
 }
@@ -159,49 +176,95 @@ template <typename T> static T *copy_of(const std::vector<T> &from) {
     return to;
 }
 
-static void scan(lists *l, const std::vector<std::vector<size_t>> &queries, const uint8_t *postings, int k) {
+struct plan {
     std::vector<lexical_scan_list> all;
     std::vector<lexical_scan_part> parts;
-    std::vector<bool> counted(l->all.size());
-    double bytes = 0;
-    int64_t sparse_postings = 0;
-    for (const auto &query : queries) {
-        lexical_scan_part part = {(int32_t)all.size(), 0, 0};
-        for (size_t at : query) {
-            const lexical_scan_list &list = l->all[at];
-            all.push_back(list);
-            (l->dense[at] ? part.dense : part.sparse) += 1;
-            if (!l->dense[at]) sparse_postings += list.n;
-            if (counted[at]) continue;
-            counted[at] = true;
-            bytes += list.bytes + (l->dense[at] || list.n <= BLOCK ? 0 : (list.n + BLOCK - 1) / BLOCK * 8.0);
-        }
-        parts.push_back(part);
+    std::vector<lexical_scan_segment> segments;
+    std::vector<lexical_scan_query> queries;
+    int64_t windows;
+    double bytes, sparse, dense, sparse_postings;
+};
+
+static plan plan_queries(const lists *l, const std::vector<std::vector<size_t>> &queries) {
+    plan p = {};
+    std::vector<bool> counted(l->segments.size() * KEYS);
+    for (const segment &s : l->segments) {
+        p.segments.push_back({s.first, (int32_t)s.chunks, (int32_t)p.windows});
+        p.windows += blocks_for(s.chunks, LEXICAL_SCAN_WINDOW);
     }
+    for (const auto &query : queries)
+        for (size_t s = 0; s < l->segments.size(); s++) {
+            const segment &in = l->segments[s];
+            lexical_scan_part part = {(int32_t)p.all.size(), 0, 0};
+            for (int dense = 0; dense < 2; dense++)
+                for (size_t at : query) {
+                    const lexical_scan_list &list = in.all[at];
+                    if (in.dense[at] != (bool)dense) continue;
+                    p.all.push_back(list);
+                    (dense ? part.dense : part.sparse) += 1;
+                    if (!dense) p.sparse_postings += list.n;
+                    if (counted[s * KEYS + at]) continue;
+                    counted[s * KEYS + at] = true;
+                    p.bytes += list.bytes + (dense || list.n <= BLOCK ? 0 : (list.n + BLOCK - 1) / BLOCK * 8.0);
+                }
+            p.parts.push_back(part);
+            p.sparse += part.sparse, p.dense += part.dense;
+        }
+    p.queries.assign(queries.size(), {{0, 0}, 0x1p-17f});
+    return p;
+}
+
+static lexical_scan scan_of(const plan &p, const uint8_t *postings) {
     lexical_scan s = {};
-    size_t n = queries.size();
     s.postings = postings;
-    s.segments = copy_of(std::vector<lexical_scan_segment>{{0, (int32_t)l->chunks, 0}});
-    s.lists = copy_of(all), s.parts = copy_of(parts);
-    s.queries = copy_of(std::vector<lexical_scan_query>(n, {{0, 0}, 0x1p-17f}));
-    s.n_segments = 1, s.n_queries = (int64_t)n;
-    s.windows = blocks_for(l->chunks, LEXICAL_SCAN_WINDOW);
+    s.segments = p.segments.data(), s.lists = p.all.data(), s.parts = p.parts.data(), s.queries = p.queries.data();
+    s.n_segments = (int64_t)p.segments.size(), s.n_queries = (int64_t)p.queries.size();
+    s.windows = p.windows;
+    return s;
+}
+
+static void check_hits(const lists *l, const plan &p, const int64_t *index, const float *score, int k) {
+    size_t n = p.queries.size() * (size_t)k;
+    std::vector<int64_t> index_here(n), index_right(n);
+    std::vector<float> score_here(n), score_right(n);
+    lexical_scan s = scan_of(p, l->bytes.data());
+    struct device *cpu;
+    must(device_open(&cpu, "cpu", 1));
+    cpu->ops->lexical_scan->forward(cpu, index_right.data(), score_right.data(), &s, k);
+    device_close(cpu);
+    device_download(dev, index_here.data(), index, n * sizeof *index);
+    device_download(dev, score_here.data(), score, n * sizeof *score);
+    printf("  hits: %s\n", index_here == index_right && score_here == score_right ? "those of the CPU" : "WRONG");
+}
+
+static void scan(const lists *l, const std::vector<std::vector<size_t>> &queries, const uint8_t *postings, int k) {
+    const plan p = plan_queries(l, queries);
+    size_t n = queries.size();
+    lexical_scan s = scan_of(p, postings);
+    s.segments = copy_of(p.segments), s.lists = copy_of(p.all), s.parts = copy_of(p.parts);
+    s.queries = copy_of(p.queries);
     int64_t *index = (int64_t *)take(n * (size_t)k * 8);
     float *score = (float *)take(n * (size_t)k * 4);
     char name[80];
     snprintf(name, sizeof name, "lexical_scan %lldM, best %d, %zu quer%s", (long long)l->chunks / 1000000, k, n,
              n == 1 ? "y" : "ies");
     report(
-        name, bytes, 0, [&] { dev->ops->lexical_scan->forward(dev, index, score, &s, k); }, 21);
-    printf("  a query: %.1f sparse lists, %.1f dense, %.2f M sparse postings; %.1f MB of lists in all\n",
-           (double)(all.size()) / (double)n - (double)parts[0].dense, (double)parts[0].dense,
-           (double)sparse_postings / (double)n * 1e-6, bytes * 1e-6);
+        name, p.bytes, 0, [&] { dev->ops->lexical_scan->forward(dev, index, score, &s, k); }, 21);
+    printf("  a query: %.1f sparse lists, %.1f dense, %.2f M sparse postings; %.1f MB of lists in all, %zu segments\n",
+           p.sparse / (double)n, p.dense / (double)n, p.sparse_postings / (double)n * 1e-6, p.bytes * 1e-6,
+           p.segments.size());
+    if (n == 1) check_hits(l, p, index, score, k);
 }
 
 static void chunks_of(int64_t millions, const std::vector<int> &best) {
     lists l = {};
     l.chunks = millions * 1000000;
-    l.all.resize(VOCABULARY + PAIRS), l.dense.resize(VOCABULARY + PAIRS);
+    l.made.resize(KEYS);
+    int64_t each = blocks_for(l.chunks, blocks_for(l.chunks, SEGMENT_MAX));
+    for (int64_t first = 0; first < l.chunks; first += each) {
+        int64_t chunks = std::min(each, l.chunks - first);
+        l.segments.push_back({first, chunks, std::vector<lexical_scan_list>(KEYS), std::vector<bool>(KEYS)});
+    }
     std::vector<std::vector<size_t>> queries;
     for (int q = 0; q < 32; q++)
         queries.push_back(draw_query(&l));

@@ -95,6 +95,19 @@ static void lexical_scan_draw(struct lexical_scan_list_case *l, struct rng *rng,
     }
 }
 
+/* A list for kinds whose sums are known: all chunks, those from a share of all on, or those up to it. */
+static void lexical_scan_fill(struct lexical_scan_case *c, int64_t segment, int64_t i, int64_t each,
+                              enum lexical_scan_kind kind) {
+    struct lexical_scan_list_case *l = &c->stored[c->n_stored++];
+    int64_t chunks = c->segments[segment].chunks, from = 0, until = chunks;
+    if (kind == LEXICAL_SCAN_RISING) from = (chunks - 1) * i / each;
+    if (kind == LEXICAL_SCAN_FALLING) until = 1 + (chunks - 1) * i / each;
+    l->segment = segment;
+    l->dense = i % 3 == 2;
+    l->codes = calloc((size_t)chunks + 1, 1);
+    memset(l->codes + from, 1, (size_t)(until - from));
+}
+
 /* Lists of exactly 1, 127, 128, 129 and 256 postings if the segment has so many chunks, of all chunks, and random
  * ones. */
 static void lexical_scan_store(struct lexical_scan_case *c, struct rng *rng, int64_t segment, int64_t i) {
@@ -121,7 +134,7 @@ static void lexical_scan_store(struct lexical_scan_case *c, struct rng *rng, int
 }
 
 struct lexical_scan_case lexical_scan_case_make(struct rng *rng, const int32_t *chunks, int64_t segments, int64_t each,
-                                                int64_t queries, bool equal) {
+                                                int64_t queries, enum lexical_scan_kind kind) {
     struct lexical_scan_case c = {.n_lists = 0};
     int64_t windows = 0, id = 5, lists = segments * each;
     size_t most = LEXICAL_SCAN_PAD;
@@ -137,7 +150,10 @@ struct lexical_scan_case lexical_scan_case_make(struct rng *rng, const int32_t *
         id += chunks[s] + (int64_t)rng_below(rng, 9);
         most += (size_t)each * ((size_t)chunks[s] * 5 + 64);
         for (int64_t i = 0; i < each && chunks[s] > 0; i++)
-            lexical_scan_store(&c, rng, s, i);
+            if (kind <= LEXICAL_SCAN_EQUAL)
+                lexical_scan_store(&c, rng, s, i);
+            else
+                lexical_scan_fill(&c, s, i, each, kind);
     }
     c.postings = calloc(most, 1);
     for (int64_t i = 0; i < c.n_stored; i++)
@@ -159,8 +175,9 @@ struct lexical_scan_case lexical_scan_case_make(struct rng *rng, const int32_t *
                     if (c.stored[i].segment != s || c.stored[i].dense != dense || rng_below(rng, 2)) continue;
                     struct lexical_scan_list *l = &c.lists[c.n_lists];
                     *l = c.encoded[i];
-                    int32_t weight =
-                        equal ? 1000 : 1 + (int32_t)rng_below(rng, (UINT64_C(1) << 30) / (uint64_t)(4 * lists));
+                    int32_t weight = kind == LEXICAL_SCAN_RANDOM
+                                         ? 1 + (int32_t)rng_below(rng, (UINT64_C(1) << 30) / (uint64_t)(4 * lists))
+                                         : 1000;
                     for (int code = 0; code < 3; code++)
                         l->weight[code] = weight * (code + 2) / 2;
                     c.origin[c.n_lists++] = i;

@@ -26,10 +26,17 @@ struct lexical_scan_case {
     int64_t n_stored;
 };
 
-/* `each` lists for each segment, of which a query has about half. Weights are of the size of BM25's, or all equal, so
- * that sums are equal, too. */
+/* What a search may leave out once it knows a sum that k chunks reach. RANDOM: random lists and weights of the size of
+ * BM25's. Other kinds have equal weights, so sums are equal, too. EQUAL: random lists. SAME: every list has every
+ * chunk, so nothing can be left out. RISING, FALLING: a chunk has more lists than those before it, or fewer, so all
+ * windows have chunks that no window before excludes, or only the first windows have hits. */
+enum lexical_scan_kind {
+    LEXICAL_SCAN_RANDOM, LEXICAL_SCAN_EQUAL, LEXICAL_SCAN_SAME, LEXICAL_SCAN_RISING, LEXICAL_SCAN_FALLING,
+    LEXICAL_SCAN_KINDS,
+};
+/* `each` lists for each segment, of which a query has about half. */
 struct lexical_scan_case lexical_scan_case_make(struct rng *rng, const int32_t *chunks, int64_t segments, int64_t each,
-                                                int64_t queries, bool equal);
+                                                int64_t queries, enum lexical_scan_kind kind);
 void lexical_scan_case_free(struct lexical_scan_case *c);
 
 struct lexical_scan_hit { int64_t sum, chunk; };

@@ -4,8 +4,9 @@
 #include "tests/twins/twins.h"
 
 static void compare(const int32_t *chunks, int64_t segments, int64_t lists, int64_t queries, int k) {
-    for (int equal = 0; equal < 2; equal++) {
-        struct lexical_scan_case c = lexical_scan_case_make(&twin_rng, chunks, segments, lists, queries, equal);
+    for (int kind = 0; kind < LEXICAL_SCAN_KINDS; kind++) {
+        struct lexical_scan_case c =
+            lexical_scan_case_make(&twin_rng, chunks, segments, lists, queries, (enum lexical_scan_kind)kind);
         int64_t n = queries * k, *index = malloc((size_t)(n + 1) * sizeof *index);
         for (int i = 0; i < DEVICES; i++)
             for (int absent = 0; absent < 2; absent++) {

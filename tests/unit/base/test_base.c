@@ -136,6 +136,38 @@ static void test_file_blocks(int threads) {
     threads_free(pool);
 }
 
+/* Space that was taken and not written is given back, and changes no byte. */
+static void test_file_reserve(void) {
+    enum { RESERVED = 40 << 20, BLOCKS = 3 << 20 | 5 };
+    char path[FILE_PATH_MAX];
+    struct threads *pool;
+    struct file_writer *w = NULL;
+    struct file_map map;
+    struct stat there;
+    uint64_t first = 3;
+    CHECK_OK(threads_create(&pool, 2));
+    CHECK_OK(file_join(path, test_folder(), "reserved"));
+    CHECK_OK(file_create(&w, path));
+    file_reserve(w, 1);
+    CHECK_OK(file_write(w, "abc", 3));
+    file_reserve(w, RESERVED);
+    file_reserve(w, 5);
+    file_reserve(w, UINT64_C(1) << 60); /* more than the disk has: nothing happens */
+    file_reserve(w, RESERVED);
+    CHECK_OK(file_write_blocks(w, BLOCKS, pool, block_fill, &first, NULL));
+    CHECK_EQ(file_written(w), 3 + BLOCKS);
+    CHECK_OK(file_publish(w));
+    CHECK_OK(file_map(&map, path));
+    CHECK_EQ(map.size, 3 + BLOCKS);
+    CHECK(memcmp(map.data, "abc", 3) == 0);
+    for (size_t i = 3; i < map.size; i++)
+        if (map.data[i] != block_byte(i)) CHECK_EQ(i, map.size);
+    file_unmap(&map);
+    CHECK(stat(path, &there) == 0);
+    CHECK(there.st_blocks * 512 < RESERVED / 4);
+    threads_free(pool);
+}
+
 static void test_file(void) {
     char path[FILE_PATH_MAX];
     CHECK_OK(file_join(path, test_folder(), "data"));
@@ -344,6 +376,7 @@ int main(int argc, char **argv) {
     test_printable();
     test_memory();
     test_arena();
+    test_file_reserve();
     test_file();
     test_file_blocks(1);
     test_file_blocks(3);
