@@ -49,10 +49,10 @@ static void passages_run(const struct model_config *config, const struct weights
     if (!rounds) device_cpu_without_bf16(device);
     rounds = device->ops->matmul->rounds(device);
     CHECK_OK(decoder_create(&decoder, device, config, weights, 0));
-    CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, true));
-    CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, false));
-    CHECK_OK(decoder_passages_create(&same, decoder, LENGTH, false));
-    CHECK_OK(decoder_passages_create(&longer, decoder, LENGTH / 2, false));
+    CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, PASSAGES_BF16));
+    CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, PASSAGES_EXACT));
+    CHECK_OK(decoder_passages_create(&same, decoder, LENGTH, PASSAGES_EXACT));
+    CHECK_OK(decoder_passages_create(&longer, decoder, LENGTH / 2, PASSAGES_EXACT));
     CHECK(same == in_float && longer != in_float && in_bf16 != in_float);
     decoder_passages_free(same);
     decoder_passages_free(longer);
