@@ -5,6 +5,7 @@
  * more rows a task is 64 rows and 32 panels, and rounds its rows itself. Bound by reading w for few rows. */
 #include "kernels/linear/matmul_i8.h"
 #include "kernels/device/device_internal.h"
+#include "kernels/linear/matmul_amx.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
@@ -229,11 +230,15 @@ static void plain_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t 
 }
 
 static struct matmul_i8_method i8_method(enum matmul_i8_path path) {
-    return path == I8_PLAIN ? (struct matmul_i8_method){.panels = plain_panels} : matmul_i8_vectors(path);
+    if (path == I8_PLAIN) return (struct matmul_i8_method){.panels = plain_panels};
+    if (path != I8_AMX) return matmul_i8_vectors(path);
+    struct matmul_i8_method method = matmul_i8_vectors(I8_AVX512_VNNI);
+    method.bytes = matmul_amx.bytes;
+    return method;
 }
 
 static bool i8_has(enum matmul_i8_path path) {
-    return i8_method(path).panels != NULL;
+    return i8_method(path).panels != NULL && (path != I8_AMX || matmul_amx.open_i8());
 }
 
 static enum matmul_i8_path i8_open(void) {

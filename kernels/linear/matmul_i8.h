@@ -40,7 +40,7 @@ static inline const int32_t *matmul_i8_offsets(const struct matmul_i8_rows *p, c
 typedef void matmul_i8_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end);
 
 /* A method to compute products, in order of preference. */
-enum matmul_i8_path { I8_PLAIN, I8_AVX2, I8_AVX_VNNI, I8_AVX512_VNNI, I8_PATHS };
+enum matmul_i8_path { I8_PLAIN, I8_AVX2, I8_AVX_VNNI, I8_AVX512_VNNI, I8_AMX, I8_PATHS };
 struct matmul_i8_method {
     matmul_i8_panels *panels;            /* NULL: the build or the processor does not have it */
     bool split;
@@ -49,7 +49,8 @@ struct matmul_i8_method {
     matmul_i8_panels *bytes;
     void (*round)(unsigned char *row, const float *x, int64_t in);
 };
-struct matmul_i8_method matmul_i8_vectors(enum matmul_i8_path path);   /* matmul_vnni.c, or matmul_novnni.c: none */
+/* matmul_vnni.c, or matmul_novnni.c: none. Not I8_AMX: that is I8_AVX512_VNNI, and bytes on tiles (matmul_amx.h). */
+struct matmul_i8_method matmul_i8_vectors(enum matmul_i8_path path);
 
 struct matmul_i8 {
     enum matmul_i8_path (*open)(void);   /* the best path of this processor */
