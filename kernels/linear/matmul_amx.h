@@ -24,7 +24,7 @@ struct matmul_amx {
     void (*pack_rounded)(float *packed, struct mat w);
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
-    /* Of 8-bit products with x of 8 bits (matmul_i8.h): a block of 64 inputs is one step of a tile. open_i8: as open. */
+    /* Of 8-bit products with x of 8 bits (matmul_i8.h): a block of 64 inputs is one step of a tile. open_i8: as open */
     bool (*open_i8)(void);
     matmul_i8_panels *bytes;
 };

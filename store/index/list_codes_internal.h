@@ -28,8 +28,8 @@ static inline size_t code_query_bytes(int dim) { return 4 * code_padded(dim); }
  * element that is not finite gets weights 0. `alone` is false. */
 void code_query_make(struct code_query *out, void *memory, const float *query, struct code_range range, int dim);
 
-/* out[r] = sum_i weight[i] * codes[r * dim + i] for n rows. Reads no byte outside codes[n * dim]; `alone`: it prefetches
- * those that follow. */
+/* out[r] = sum_i weight[i] * codes[r * dim + i] for n rows. Reads no byte outside codes[n * dim]; `alone`: it
+ * prefetches those that follow. */
 typedef void code_sums(int32_t *out, const uint8_t *codes, int64_t n, const struct code_query *query, int dim);
 
 /* Returns the loop of one level, for tests: level 0 is plain C, each further level uses wider vectors. NULL: the
