@@ -7,7 +7,7 @@ check_c_source_compiles("
 #include <cpuid.h>
 #include <immintrin.h>
 #include <sys/syscall.h>
-__attribute__((target(\"avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16\"))) static void multiply(void) { _tile_dpbf16ps(0, 1, 2); }
+__attribute__((target(\"avx512f,avx512bw,amx-tile,amx-bf16,amx-int8,avx512bf16\"))) static void multiply(void) { _tile_dpbf16ps(0, 1, 2); _tile_dpbsud(0, 1, 2); }
 int main(void) { if (__builtin_cpu_supports(\"avx512bw\")) multiply(); return SYS_arch_prctl == 0; }" DRT_HAVE_AMX)
 check_c_source_compiles("
 #include <immintrin.h>

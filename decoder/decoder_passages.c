@@ -15,22 +15,35 @@ enum { REPLAY_PASSAGES = 8 };
 
 /* ---- packed weights ---- */
 
-/* Weights in the layout of matmul->pack, or of pack_rounded, on a CPU. NULL: not packed; products then read the weights
- * themselves. */
+/* Weights in the layout of matmul->pack, pack_rounded or pack_i8, on a CPU. NULL: not packed; products then read the
+ * weights themselves. */
 struct packed_layer {
     float *qkv, *o, *gate_up, *down;
 };
 struct decoder_packed {
-    bool rounded;
+    enum passages_rounding rounding;
     float *memory, *key_proj;
     struct packed_layer layers[];
 };
 
-/* Packs the next matrix into p->memory (NULL: only counts), beginning on a cache line. */
-static float *packed_next(struct device *dev, const struct decoder_packed *p, size_t *used, struct mat w) {
+static void packed_make(struct device *dev, enum passages_rounding rounding, float *to, struct mat w) {
+    const struct matmul_ops *ops = dev->ops->matmul;
+    if (rounding == PASSAGES_I8)
+        ops->pack_i8(dev, to, w);
+    else
+        (rounding == PASSAGES_BF16 ? ops->pack_rounded : ops->pack)(dev, to, w);
+}
+
+/* Packs the next matrix into p->memory (NULL: only counts), beginning on a cache line. narrow: the decoder's own
+ * rounded weights, which are used if they have 8 bits and so has p. */
+static float *packed_next(struct device *dev, const struct decoder_packed *p, size_t *used, struct mat w,
+                          struct mat narrow) {
     float *to = p->memory ? p->memory + *used : NULL;
-    if (to) (p->rounded ? dev->ops->matmul->pack_rounded : dev->ops->matmul->pack)(dev, to, w);
-    *used += ((size_t)dev->ops->matmul->packed_elements(w.rows, w.cols) + 15) / 16 * 16;
+    if (p->rounding == PASSAGES_I8 && narrow.data && narrow.type == DTYPE_I8) return narrow.data;
+    const int64_t numbers = p->rounding == PASSAGES_I8 ? matmul_i8_bytes(w.rows, w.cols) / (int64_t)sizeof(float)
+                                                       : dev->ops->matmul->packed_elements(w.rows, w.cols);
+    if (to) packed_make(dev, p->rounding, to, w);
+    *used += ((size_t)numbers + 15) / 16 * 16;
     return to;
 }
 
@@ -38,37 +51,38 @@ static float *packed_next(struct device *dev, const struct decoder_packed *p, si
 static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     size_t used = 0;
     for (int i = 0; i < model_config_layers(&d->config); i++) {
-        const struct block_weights *w = &d->weights.layers[i];
-        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p, &used, w->qkv),
-                                             .o = packed_next(d->dev, p, &used, w->o),
-                                             .gate_up = packed_next(d->dev, p, &used, w->gate_up),
-                                             .down = packed_next(d->dev, p, &used, w->down)};
+        const struct block_weights *w = &d->weights.layers[i], none = {0};
+        const struct block_weights *narrow = d->weights.narrow ? &d->weights.narrow[i] : &none;
+        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p, &used, w->qkv, narrow->qkv),
+                                             .o = packed_next(d->dev, p, &used, w->o, narrow->o),
+                                             .gate_up = packed_next(d->dev, p, &used, w->gate_up, narrow->gate_up),
+                                             .down = packed_next(d->dev, p, &used, w->down, narrow->down)};
     }
-    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->weights.key_proj);
+    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->weights.key_proj, (struct mat){0});
     return used;
 }
 
 /* Packs the weights once for all passages of a decoder, because they do not change while passages are read. */
-static enum status decoder_pack(struct decoder *d, bool rounded) {
+static enum status decoder_pack(struct decoder *d, enum passages_rounding rounding) {
     unsigned char *memory;
     const size_t layers = (size_t)model_config_layers(&d->config);
-    if (d->packed[rounded] || !d->dev->shares_memory) return STATUS_OK;
+    if (d->packed[rounding] || !d->dev->shares_memory) return STATUS_OK;
     assert(d->type == DTYPE_F32);
     TRY(memory_allocate_zero(&memory, sizeof(struct decoder_packed) + layers * sizeof(struct packed_layer)));
     struct decoder_packed *p = (struct decoder_packed *)(void *)memory;
-    p->rounded = rounded;
+    p->rounding = rounding;
     enum status s = device_allocate(d->dev, &p->memory, packed_fill(p, d));
     if (s != STATUS_OK) {
         memory_free(memory);
         return s;
     }
     packed_fill(p, d);
-    d->packed[rounded] = p;
+    d->packed[rounding] = p;
     return STATUS_OK;
 }
 
 void decoder_packed_free(struct decoder *d) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < PASSAGES_ROUNDINGS; i++) {
         if (d->packed[i]) device_release(d->dev, d->packed[i]->memory);
         memory_free(d->packed[i]);
         d->packed[i] = NULL;
@@ -95,8 +109,8 @@ struct decoder_passages {
     struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer and size replay_cols */
     int replay_layer;
     int64_t replay_cols;
-    bool prepared; /* all are recorded, of that layer and size */
-    bool rounded;  /* as requested */
+    bool prepared;                   /* all are recorded, of that layer and size */
+    enum passages_rounding rounding; /* as requested */
     int users;
     struct decoder_passages *next; /* of the decoder */
 };
@@ -132,22 +146,24 @@ enum status decoder_passages_check(const struct model_config *config) {
     return STATUS_OK;
 }
 
-static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
+static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length,
+                                 enum passages_rounding rounding) {
     struct decoder_passages *p = NULL;
     TRY(decoder_passages_check(&d->config));
     TRY(memory_allocate_zero(&p, 1));
     p->decoder = d;
     p->length = length;
-    p->rounded = rounded;
+    p->rounding = rounding;
     p->positions = d->config.base_lm ? length : length + length / d->config.chunk;
     p->threads = d->dev->shares_memory ? threads_count(d->dev->threads) : 1;
     int64_t rows = d->dev->shares_memory ? BATCH_ROWS : BATCH_ROWS_GPU;
     p->batch = rows > p->positions ? rows / p->positions : 1;
     size_t bytes, numbers = (size_t)(p->batch * p->positions);
     enum status s;
-    rounded = rounded && d->dev->ops->matmul->rounds(d->dev);
-    TRY_GOTO(s, decoder_pack(d, rounded), failed);
-    p->packed = d->packed[rounded];
+    if (rounding == PASSAGES_I8 && !d->dev->ops->matmul->bytes(d->dev)) rounding = PASSAGES_BF16;
+    if (rounding == PASSAGES_BF16 && !d->dev->ops->matmul->rounds(d->dev)) rounding = PASSAGES_EXACT;
+    TRY_GOTO(s, decoder_pack(d, rounding), failed);
+    p->packed = d->packed[rounding];
     TRY_GOTO(s, memory_allocate_zero(&p->workspaces, (size_t)p->threads), failed);
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
     TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
@@ -167,13 +183,14 @@ failed:
     return s;
 }
 
-enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded) {
+enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length,
+                                    enum passages_rounding rounding) {
     struct decoder_passages *p = d->passages;
     assert(length >= 1 && length % d->config.chunk == 0);
-    while (p && (p->length != length || p->rounded != rounded))
+    while (p && (p->length != length || p->rounding != rounding))
         p = p->next;
     if (!p) {
-        TRY(passages_make(&p, d, length, rounded));
+        TRY(passages_make(&p, d, length, rounding));
         p->next = d->passages;
         d->passages = p;
     }
@@ -245,12 +262,14 @@ static void passages_stage(const struct passages_job *b, const int32_t *ids, int
     device_upload(b->dev, b->w->ids_there, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
 }
 
-static void passages_product(const struct passages_job *b, struct mat y, struct mat x, struct mat w,
-                             const float *packed, bool accumulate) {
+static void passages_product(const struct passages_job *b, struct mat y, struct mat x, struct mat w, float *packed,
+                             bool accumulate) {
     const struct matmul_ops *ops = b->dev->ops->matmul;
     if (!packed)
         ops->forward(b->dev, y, x, w, accumulate);
-    else if (b->p->packed->rounded)
+    else if (b->p->packed->rounding == PASSAGES_I8)
+        ops->forward_bytes(b->dev, y, x, mat_dense(packed, DTYPE_I8, w.rows, w.cols), accumulate);
+    else if (b->p->packed->rounding == PASSAGES_BF16)
         ops->forward_rounded(b->dev, y, x, packed, accumulate);
     else
         ops->forward_packed(b->dev, y, x, packed, accumulate);

@@ -5,16 +5,23 @@
  * retrieval up to rounding. Their bits depend neither on which passages are encoded together nor on the number of
  * threads. For one thread at a time per decoder.
  *
- * rounded: on a CPU with instructions for it, products round weights and activations to bf16, as a GPU does
- * (kernels/linear/matmul.h, `rounds`); sums and all other ops stay in float32. Keys that are stored, or compared with
- * those of another computation, are not rounded. */
+ * The products of a pass on a CPU may be rounded; sums and all other ops stay in float32. Keys that are stored, or
+ * compared with those of another computation, are not rounded. */
 #pragma once
 #include "decoder/decoder.h"
 
+/* How the products of a CPU are rounded. Elsewhere all three are the device's own. */
+enum passages_rounding {
+    PASSAGES_EXACT,                      /* float32 */
+    PASSAGES_BF16, /* weights and activations to bf16, as on a GPU, if the processor has instructions for it */
+    PASSAGES_I8,   /* both to 8 bits (kernels/linear/matmul.h, forward_bytes), else as BF16: for queries of a search */
+    PASSAGES_ROUNDINGS
+};
 struct decoder_passages;
 /* The decoder is borrowed until decoder_passages_free. The memory and the recordings are the decoder's: all of the same
  * length and rounding share them. On a GPU they are kept until decoder_free. */
-enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length, bool rounded);
+enum status decoder_passages_create(struct decoder_passages **out, struct decoder *d, int64_t length,
+                                    enum passages_rounding rounding);
 /* STATUS_UNSUPPORTED: decoder_passages_create refuses a decoder of this config. */
 enum status decoder_passages_check(const struct model_config *config);
 void decoder_passages_free(struct decoder_passages *p);   /* NULL is fine */

@@ -28,7 +28,8 @@ static enum status search_states(struct memory_search *s, float *out, const stru
         for (int64_t j = 0; j < chunk; j++)
             s->ids[i * chunk + j] = j < used ? texts[i].ids[texts[i].n - used + j] : -1;
     }
-    return (s->engine->rounded ? state_landmarks_query : state_landmarks_make)(s->states, out, s->ids, n);
+    const enum passages_rounding rounding = s->engine->weights.i8 ? PASSAGES_I8 : PASSAGES_BF16;
+    return state_landmarks_query(s->states, out, s->ids, n, s->engine->rounded ? rounding : PASSAGES_EXACT);
 }
 
 static enum status search_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {

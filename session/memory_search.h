@@ -3,9 +3,9 @@
  *
  * A search by words needs only the store's tokens. A search by landmarks (also HYBRID) needs landmarks of this model.
  * The query vector of a Base LM is the landmark of the text's last chunk of ids, read without the text before it, as
- * the store's chunks were: the mean key state, less the centre, with length 1 (indexer/build/state_landmarks.h); its
- * products are rounded if those of passages are (engine.rounded). Other
- * models make it as for their own retrieval (session/text_query.h). For one thread at a time per engine. */
+ * the store's chunks were: the mean key state, less the centre, with length 1 (indexer/build/state_landmarks.h). Its
+ * products are rounded if those of passages are (engine.rounded): to 8 bits if the engine's weights are, else to bf16.
+ * Other models make it as for their own retrieval (session/text_query.h). For one thread at a time per engine. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"

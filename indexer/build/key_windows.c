@@ -28,7 +28,10 @@ enum status key_windows_create(struct key_windows **out, const struct key_window
     w->length = (int64_t)KEY_WINDOW * config->model->chunk;
     w->batch = dev->shares_memory ? BATCH : BATCH_GPU;
     w->keys = mat_dense(NULL, decoder_type(config->decoder), w->batch * w->length, cols);
-    TRY_GOTO(s, decoder_passages_create(&w->passages, config->decoder, w->length, config->rounded), failed);
+    TRY_GOTO(s,
+             decoder_passages_create(&w->passages, config->decoder, w->length,
+                                     config->rounded ? PASSAGES_BF16 : PASSAGES_EXACT),
+             failed);
     TRY_GOTO(s, device_allocate(dev, &w->keys.data, mat_bytes(w->keys)), failed);
     TRY_GOTO(s, memory_allocate(&w->windows, (size_t)w->batch), failed);
     TRY_GOTO(s, memory_allocate(&w->ids, (size_t)(w->batch * w->length)), failed);

@@ -2,7 +2,6 @@
 #include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
-#include "decoder/decoder_passages.h"
 #include <math.h>
 
 enum { BATCH = 64, CENTRE_CHUNKS = 16 };
@@ -11,13 +10,12 @@ struct state_landmarks {
     struct device *device;
     const struct model_config *config;
     struct decoder *decoder;
-    struct decoder_passages *passages;
-    struct decoder_passages *rounded; /* of queries; NULL: not made yet */
-    struct mat keys;                  /* [BATCH * chunk, hidden] */
-    void *here;                       /* the same in host memory */
-    float *row;                       /* [hidden] */
-    double *mean;                     /* [hidden] */
-    double *centre;                   /* [hidden] */
+    struct decoder_passages *passages[PASSAGES_ROUNDINGS]; /* NULL: not made yet */
+    struct mat keys;                                       /* [BATCH * chunk, hidden] */
+    void *here;                                            /* the same in host memory */
+    float *row;                                            /* [hidden] */
+    double *mean;                                          /* [hidden] */
+    double *centre;                                        /* [hidden] */
 };
 
 /* The key states of one position as float32. */
@@ -59,7 +57,7 @@ static enum status states_centre(struct state_landmarks *s) {
     TRY(memory_allocate(&ids, (size_t)all));
     for (int64_t i = 0; i < all; i++) /* ids that are adjacent in the vocabulary get into different chunks */
         ids[i % CENTRE_CHUNKS * chunk + i / CENTRE_CHUNKS] = (int32_t)(i * vocab / all);
-    enum status status = states_read(s, s->passages, ids, CENTRE_CHUNKS);
+    enum status status = states_read(s, s->passages[PASSAGES_EXACT], ids, CENTRE_CHUNKS);
     for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
         states_mean(s, ids + i * chunk, i);
         for (int64_t j = 0; j < s->keys.cols; j++)
@@ -72,7 +70,7 @@ static enum status states_centre(struct state_landmarks *s) {
 static enum status states_allocate(struct state_landmarks *s, struct decoder *decoder) {
     const size_t cols = (size_t)s->config->hidden;
     s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
-    TRY(decoder_passages_create(&s->passages, decoder, s->config->chunk, false));
+    TRY(decoder_passages_create(&s->passages[PASSAGES_EXACT], decoder, s->config->chunk, PASSAGES_EXACT));
     TRY(device_allocate(s->device, &s->keys.data, mat_bytes(s->keys)));
     TRY(device_allocate_host(s->device, &s->here, mat_bytes(s->keys)));
     TRY(memory_allocate(&s->row, cols));
@@ -99,8 +97,8 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
 
 void state_landmarks_free(struct state_landmarks *s) {
     if (!s) return;
-    decoder_passages_free(s->passages);
-    decoder_passages_free(s->rounded);
+    for (int i = 0; i < PASSAGES_ROUNDINGS; i++)
+        decoder_passages_free(s->passages[i]);
     device_release(s->device, s->keys.data);
     device_release_host(s->device, s->here);
     memory_free(s->row);
@@ -136,12 +134,14 @@ static enum status states_make(struct state_landmarks *s, struct decoder_passage
 }
 
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
-    return states_make(s, s->passages, landmarks, ids, n);
+    return states_make(s, s->passages[PASSAGES_EXACT], landmarks, ids, n);
 }
 
-enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n) {
-    if (!s->rounded) TRY(decoder_passages_create(&s->rounded, s->decoder, s->config->chunk, true));
-    return states_make(s, s->rounded, queries, ids, n);
+enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n,
+                                  enum passages_rounding rounding) {
+    struct decoder_passages **passages = &s->passages[rounding];
+    if (!*passages) TRY(decoder_passages_create(passages, s->decoder, s->config->chunk, rounding));
+    return states_make(s, *passages, queries, ids, n);
 }
 
 /* ---- a tower of either kind ---- */

@@ -6,7 +6,7 @@
  * nearly the same direction. The bits do not depend on the size of a call or on the number of threads. One thread at a
  * time. */
 #pragma once
-#include "decoder/decoder.h"
+#include "decoder/decoder_passages.h"
 #include "encoder/encoder.h"
 
 struct state_landmarks;
@@ -18,9 +18,11 @@ int64_t state_landmarks_batch(const struct state_landmarks *s);   /* a good numb
 /* Makes landmarks [n, hidden], in host memory, from ids [n, chunk], where -1 follows the last id of a short chunk. The
  * query for chunks that resemble a text is the landmark of the text's last ids. */
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n);
-/* Makes the same as queries, faster on a CPU that rounds products to bf16 (decoder/decoder_passages.h). There a query
- * differs from the landmark of its ids by some thousandths of its length. */
-enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n);
+/* Makes the same as queries, with rounded products (decoder/decoder_passages.h), which on a CPU are faster. A query
+ * then differs from the landmark of its ids by some thousandths of its length (PASSAGES_BF16) or a hundredth
+ * (PASSAGES_I8). */
+enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n,
+                                  enum passages_rounding rounding);
 
 /* A model's maker of landmarks: its encoder, or a Base LM's decoder with its key states. The members of the other kind
  * are NULL. */

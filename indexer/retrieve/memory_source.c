@@ -89,7 +89,7 @@ static enum status memory_source_pool(struct memory_source *m) {
         TRY(stored_keys_find(&m->stored, c->view, &spec, c->name, c->from == MEMORY_KEYS_STORED));
     }
     if (m->stored) return STATUS_OK;
-    TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded));
+    TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded ? PASSAGES_BF16 : PASSAGES_EXACT));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
 }

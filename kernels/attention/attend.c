@@ -56,6 +56,18 @@ void attend_softmax(struct attend *a, bool null_key) {
     }
 }
 
+/* A window is causal: a key after a query is not read. Vectors before attend_first of a key do not see it, and a vector
+ * sees only the first attend_seen of n keys. Their scores are neither computed nor read. */
+SIMD int attend_first(const struct attend_bias *bias, int j) {
+    const int64_t hidden = bias ? j - bias->distance : 0;
+    return hidden < LANES ? 0 : (int)(hidden / LANES);
+}
+
+SIMD int attend_seen(const struct attend_bias *bias, int v, int n) {
+    const int64_t seen = bias ? bias->distance + (int64_t)(v + 1) * LANES : n;
+    return seen < 0 ? 0 : seen < n ? (int)seen : n;
+}
+
 /* scores[j] = scale * sum_t keys[j][t] * queries[t], for `block` keys and the vectors first .. first+some-1. */
 SIMD void attend_score_part(struct attend *a, const float *keys, int64_t stride, int block, int vectors, int first,
                             int some, float *scores) {
@@ -73,11 +85,32 @@ SIMD void attend_score_part(struct attend *a, const float *keys, int64_t stride,
             v_store(scores + ((int64_t)r * vectors + first + v) * LANES, sum[r][v] * a->scale);
 }
 
-SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors) {
+/* The same for 1 .. AT_ONCE vectors, which few keys of a causal window have. */
+static void attend_score_some(struct attend *a, const float *keys, int64_t stride, int vectors, int first, int some,
+                              float *scores) {
+    if (some == AT_ONCE)
+        attend_score_part(a, keys, stride, BLOCK, vectors, first, AT_ONCE, scores);
+    else if (some == 1)
+        attend_score_part(a, keys, stride, BLOCK, vectors, first, 1, scores);
+    else if (some == 2)
+        attend_score_part(a, keys, stride, BLOCK, vectors, first, 2, scores);
+    else
+        attend_score_part(a, keys, stride, BLOCK, vectors, first, AT_ONCE > 3 ? 3 : 1, scores);
+}
+
+/* seen: the first vector that sees the first of the keys. */
+SIMD void attend_score_block(struct attend *a, const float *keys, int64_t stride, int j, int block, int vectors,
+                             int seen) {
     const int some = vectors < AT_ONCE ? vectors : AT_ONCE;
-    for (int first = 0; first < vectors; first += some)
-        attend_score_part(a, keys + j * stride, stride, block, vectors, first, some,
-                          a->scores + (int64_t)j * vectors * LANES);
+    for (int first = 0; first < vectors; first += some) {
+        const int begin = seen > first ? seen : first;
+        float *scores = a->scores + (int64_t)j * vectors * LANES;
+        if (begin >= first + some) continue;
+        if (begin == first || block < BLOCK)
+            attend_score_part(a, keys + j * stride, stride, block, vectors, first, some, scores);
+        else
+            attend_score_some(a, keys + j * stride, stride, vectors, begin, first + some - begin, scores);
+    }
 }
 
 /* out[t] += sum_j values[j][t] * scores[j], for `block` columns t of `out` and the vectors first .. first+some-1, the
@@ -101,12 +134,34 @@ SIMD void attend_value_part(float *out, const float *weights, const float *value
             v_store(out + ((int64_t)r * vectors + v) * LANES, sum[r][v]);
 }
 
-SIMD void attend_value_block(struct attend *a, const float *values, int64_t stride, int n, int t, int block,
-                             int vectors) {
+static void attend_value_some(float *out, const float *weights, const float *values, int64_t stride, int n, int vectors,
+                              int some) {
+    if (some == AT_ONCE)
+        attend_value_part(out, weights, values, stride, n, BLOCK, vectors, AT_ONCE);
+    else if (some == 1)
+        attend_value_part(out, weights, values, stride, n, BLOCK, vectors, 1);
+    else if (some == 2)
+        attend_value_part(out, weights, values, stride, n, BLOCK, vectors, 2);
+    else
+        attend_value_part(out, weights, values, stride, n, BLOCK, vectors, AT_ONCE > 3 ? 3 : 1);
+}
+
+/* The keys that all vectors see, then those that all but the first see, and so on: other scores are 0. */
+SIMD void attend_value_block(struct attend *a, const struct attend_bias *bias, const float *values, int64_t stride,
+                             int n, int t, int block, int vectors) {
     const int some = vectors < AT_ONCE ? vectors : AT_ONCE;
-    for (int first = 0; first < vectors; first += some)
-        attend_value_part(a->out + ((int64_t)t * vectors + first) * LANES, a->scores + first * LANES, values + t,
-                          stride, n, block, vectors, some);
+    for (int first = 0; first < vectors; first += some) {
+        float *out = a->out + ((int64_t)t * vectors + first) * LANES;
+        const float *weights = a->scores + first * LANES;
+        const int all = block == BLOCK ? attend_seen(bias, first, n) : n;
+        if (all > 0) attend_value_part(out, weights, values + t, stride, all, block, vectors, some);
+        for (int v = 1, from = all, to; v < some && from < n; v++, from = to) {
+            to = attend_seen(bias, first + v, n);
+            if (to > from)
+                attend_value_some(out + v * LANES, weights + ((int64_t)from * vectors + v) * LANES,
+                                  values + from * stride + t, stride, to - from, vectors, some - v);
+        }
+    }
 }
 
 SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
@@ -116,7 +171,7 @@ SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *b
     float window = (float)bias->window;
     bool edge = bias->distance - (n - 1) < 0 || bias->distance + a->width - 1 > bias->window;
     for (int j = 0; j < n; j++)
-        for (int v = 0; v < vectors; v++) {
+        for (int v = attend_first(bias, j); v < vectors; v++) {
             float *at = a->scores + ((int64_t)j * vectors + v) * LANES;
             vf distance = lane + (float)(bias->distance - j + v * LANES);
             vf score = v_load(at) - distance * bias->slope;
@@ -127,18 +182,21 @@ SIMD void attend_bias_lanes(struct attend *a, int n, const struct attend_bias *b
 
 /* Scores become exp(score - top); out and sum are rescaled to a higher top. A query that has read no key yet keeps top
  * -inf, and subtracts 0 instead (-inf - -inf is NaN). */
-SIMD void attend_softmax_lanes(struct attend *a, int n, int vectors) {
+SIMD void attend_softmax_lanes(struct attend *a, int n, const struct attend_bias *bias, int vectors) {
     for (int v = 0; v < vectors; v++) {
+        const int seen = attend_seen(bias, v, n);
         vf old = v_load(a->top + v * LANES), top = old, sum = {0};
-        for (int j = 0; j < n; j++)
+        for (int j = 0; j < seen; j++)
             top = v_max(top, v_load(a->scores + ((int64_t)j * vectors + v) * LANES));
         vf base = v_select(top == -INFINITY, (vf){0}, top);
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < seen; j++) {
             float *at = a->scores + ((int64_t)j * vectors + v) * LANES;
             vf weight = v_exp(v_load(at) - base);
             sum += weight;
             v_store(at, weight);
         }
+        for (int j = seen; j < n; j++)
+            v_store(a->scores + ((int64_t)j * vectors + v) * LANES, (vf){0});
         vf shrink = v_exp(old - base);
         v_store(a->sum + v * LANES, v_load(a->sum + v * LANES) * shrink + sum);
         v_store(a->top + v * LANES, top);
@@ -153,15 +211,15 @@ SIMD void attend_keys_lanes(struct attend *a, const float *keys, int64_t key_str
                             int64_t value_stride, int n, const struct attend_bias *bias, int vectors) {
     int j = 0, t = 0;
     for (; j + BLOCK <= n; j += BLOCK)
-        attend_score_block(a, keys, key_stride, j, BLOCK, vectors);
+        attend_score_block(a, keys, key_stride, j, BLOCK, vectors, attend_first(bias, j));
     for (; j < n; j++)
-        attend_score_block(a, keys, key_stride, j, 1, vectors);
+        attend_score_block(a, keys, key_stride, j, 1, vectors, attend_first(bias, j));
     if (bias) attend_bias_lanes(a, n, bias, vectors);
-    attend_softmax_lanes(a, n, vectors);
+    attend_softmax_lanes(a, n, bias, vectors);
     for (; t + BLOCK <= a->dim; t += BLOCK)
-        attend_value_block(a, values, value_stride, n, t, BLOCK, vectors);
+        attend_value_block(a, bias, values, value_stride, n, t, BLOCK, vectors);
     for (; t < a->dim; t++)
-        attend_value_block(a, values, value_stride, n, t, 1, vectors);
+        attend_value_block(a, bias, values, value_stride, n, t, 1, vectors);
 }
 
 /* LANES numbers at element `at`, float32 or bf16. */

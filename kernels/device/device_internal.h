@@ -61,7 +61,7 @@ struct device_cpu {
 };
 
 static inline struct device_cpu *device_cpu(struct device *dev) { return (struct device_cpu *)dev->state; }
-/* Disables the tiles, for tests. Call it before anything is packed. */
+/* Disables the tiles of float32 and bf16 products, for tests. Call it before anything is packed. */
 static inline void device_cpu_without_amx(struct device *dev) {
     device_cpu(dev)->amx = false;
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)

@@ -389,6 +389,15 @@ static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {
     matmul_i8.pack(dev, packed, w);
 }
 
+static void matmul_forward_bytes(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
+    assert(w.type == DTYPE_I8 && y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
+    matmul_i8.forward_bytes(dev, y, x, w, accumulate);
+}
+
+static bool matmul_bytes(struct device *dev) {
+    return device_cpu(dev)->i8 >= I8_AVX_VNNI;
+}
+
 static bool matmul_rounds(struct device *dev) {
     return device_cpu(dev)->bf16;
 }
@@ -439,6 +448,8 @@ const struct matmul_ops matmul_cpu = {
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
     .pack_i8 = matmul_pack_i8,
+    .forward_bytes = matmul_forward_bytes,
+    .bytes = matmul_bytes,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack_rounded,
     .forward_rounded = matmul_forward_rounded,

@@ -92,6 +92,7 @@ static void matmul_forward_each(struct device *dev, struct mat y, struct mat x, 
     matmul_whatever_rows(dev, "matmul.forward_each", y, x, w, accumulate);
 }
 
+/* Neither rounds nor bytes. */
 static bool matmul_rounds(struct device *) {
     return false;
 }
@@ -107,6 +108,8 @@ extern "C" const struct matmul_ops matmul_cuda = {
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
     .pack_i8 = nullptr,
+    .forward_bytes = nullptr,
+    .bytes = matmul_rounds,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack,
     .forward_rounded = matmul_forward_packed,

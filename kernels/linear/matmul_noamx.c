@@ -10,4 +10,4 @@ static int64_t nothing(int64_t out, int64_t in) {
     return 0;
 }
 
-const struct matmul_amx matmul_amx = {.open = never, .packed_elements = nothing};
+const struct matmul_amx matmul_amx = {.open = never, .open_i8 = never, .packed_elements = nothing};

@@ -2,7 +2,10 @@
  *
  *   AVX-512 VNNI  one instruction adds to 16 sums the products of 4 inputs each. x is in two parts, its upper and lower
  *                 bytes, with a sum each: two instructions for 64 weights. One row: a panel at a time, w is prefetched
- *                 8 KiB in advance. More: 4 rows x 2 panels x 2 parts of sums in registers.
+ *                 8 KiB in advance. More: 4 rows x 2 panels x 2 parts of sums in registers. Bytes have one part: 6
+ *                 rows x 4 panels of sums in registers for a block, after which they are added to totals in memory;
+ *                 a block of the panels stays in the first-level cache for all rows, and the next panels' is
+ *                 prefetched.
  *   AVX-VNNI      the same in halves of 8 outputs; 2 rows at a time.
  *   AVX2          weights widened to 16 bits, pairs multiplied with x's 16 bits and added to 32 bits.
  *
@@ -11,6 +14,7 @@
 #include "kernels/linear/matmul_i8.h"
 #include <cpuid.h>
 #include <immintrin.h>
+#include <math.h>
 #include <string.h>
 
 enum { AHEAD = 8192, LINE = 64 }; /* bytes */
@@ -127,6 +131,204 @@ WIDE void wide_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end
     for (; begin + WIDE_PANELS <= end; begin += WIDE_PANELS)
         wide_rows(p, begin, WIDE_PANELS);
     if (begin < end) wide_rows(p, begin, 1);
+}
+
+/* ---- AVX-512, x of 8 bits ---- */
+
+enum { BYTE_ROWS = 6, BYTE_PANELS = I8_TOGETHER, BYTE_ALL = 64 };
+
+/* A block of inputs of some panels, by up to BYTE_ALL rows. */
+struct bytes_block {
+    const struct matmul_i8_rows *p;
+    float *total;                   /* [rows][BYTE_PANELS][I8_PANEL] */
+    const unsigned char *w, *ahead; /* ahead: to be prefetched, `lines` */
+    int64_t b, panel_bytes, lines;
+};
+
+/* Of the rows' block: -128 times the sum of its integers, and its scale. */
+struct bytes_rows {
+    int32_t offset[BYTE_ROWS];
+    float scale[BYTE_ROWS];
+};
+
+#define BYTES_BEGIN(row, s0, s1, s2, s3)                                                                               \
+    "vpbroadcastd " row "(%[offset]), %%zmm" s0 "\n\t"                                                                 \
+    "vmovdqa64 %%zmm" s0 ", %%zmm" s1 "\n\t"                                                                           \
+    "vmovdqa64 %%zmm" s0 ", %%zmm" s2 "\n\t"                                                                           \
+    "vmovdqa64 %%zmm" s0 ", %%zmm" s3 "\n\t"
+#define BYTES_ROW(x, s0, s1, s2, s3)                                                                                   \
+    "vpbroadcastd " x ", %%zmm4\n\t"                                                                                   \
+    "vpdpbusd %%zmm4, %%zmm0, %%zmm" s0 "\n\t"                                                                         \
+    "vpdpbusd %%zmm4, %%zmm1, %%zmm" s1 "\n\t"                                                                         \
+    "vpdpbusd %%zmm4, %%zmm2, %%zmm" s2 "\n\t"                                                                         \
+    "vpdpbusd %%zmm4, %%zmm3, %%zmm" s3 "\n\t"
+#define BYTES_SUM(at, scale, product, sum)                                                                             \
+    "vcvtdq2ps %%zmm" sum ", %%zmm" sum "\n\t"                                                                         \
+    "vmulps %%zmm4, %%zmm" scale ", %%zmm" product "\n\t"                                                              \
+    "vfmadd213ps " at "(%[total]), %%zmm" product ", %%zmm" sum "\n\t"                                                 \
+    "vmovaps %%zmm" sum ", " at "(%[total])\n\t"
+#define BYTES_END(row, at, s0, s1, s2, s3)                                                                             \
+    "vbroadcastss " row "(%[scale]), %%zmm4\n\t" BYTES_SUM(at, "0", "5", s0) BYTES_SUM(at "+64", "1", "6", s1)         \
+        BYTES_SUM(at "+128", "2", "7", s2) BYTES_SUM(at "+192", "3", "5", s3)
+
+/* total[6 rows][4 panels][16] += scale[row] and that of the output, times offset[row] and the products of a block. The
+ * registers are named, because GCC 12 keeps
+ * most of the 24 sums in memory. */
+WIDE_INLINE void bytes_sums(float *total, const struct bytes_rows *of, const unsigned char *w, int64_t panel_bytes,
+                            const unsigned char *x, int64_t row_bytes) {
+    int64_t steps = I8_STEPS;
+    __asm__ volatile(
+        BYTES_BEGIN("0", "8", "9", "10", "11") BYTES_BEGIN("4", "12", "13", "14", "15") BYTES_BEGIN("8", "16", "17",
+                                                                                                    "18", "19")
+            BYTES_BEGIN("12", "20", "21", "22", "23") BYTES_BEGIN("16", "24", "25", "26", "27") BYTES_BEGIN(
+                "20", "28", "29", "30",
+                "31") "1:\n\t"
+                      "vmovdqu64 (%[w]), %%zmm0\n\t"
+                      "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"
+                      "vmovdqu64 (%[w],%[panel],2), %%zmm2\n\t"
+                      "vmovdqu64 (%[w],%[panel3]), %%zmm3\n\t" BYTES_ROW("(%[x])", "8", "9", "10", "11") BYTES_ROW(
+                          "(%[x],%[row])", "12", "13", "14", "15") BYTES_ROW("(%[x],%[row],2)", "16", "17", "18", "19")
+                          BYTES_ROW("(%[x],%[row3])", "20", "21", "22", "23")
+                              BYTES_ROW("(%[x],%[row],4)", "24", "25", "26", "27")
+                                  BYTES_ROW("(%[x],%[row5])", "28", "29", "30",
+                                            "31") "add $64, %[w]\n\t"
+                                                  "add $4, %[x]\n\t"
+                                                  "dec %[steps]\n\t"
+                                                  "jnz 1b\n\t"
+                                                  "vmovups (%[w]), %%zmm0\n\t"
+                                                  "vmovups (%[w],%[panel]), %%zmm1\n\t"
+                                                  "vmovups (%[w],%[panel],2), %%zmm2\n\t"
+                                                  "vmovups (%[w],%[panel3]), %%zmm3\n\t" BYTES_END("0", "0", "8", "9",
+                                                                                                   "10", "11")
+                                                      BYTES_END("4", "256", "12", "13", "14", "15")
+                                                          BYTES_END("8", "512", "16", "17", "18", "19")
+                                                              BYTES_END("12", "768", "20", "21", "22", "23")
+                                                                  BYTES_END("16", "1024", "24", "25", "26", "27")
+                                                                      BYTES_END("20", "1280", "28", "29", "30", "31")
+        : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps)
+        : [total] "r"(total), [offset] "r"(of->offset), [scale] "r"(of->scale), [panel] "r"(panel_bytes),
+          [panel3] "r"(3 * panel_bytes), [row] "r"(row_bytes), [row3] "r"(3 * row_bytes), [row5] "r"(5 * row_bytes)
+        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
+          "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+}
+
+/* The same of `rows` rows and `panels` panels, which are constants wherever this is inlined. */
+WIDE_INLINE void bytes_few_sums(float *total, const struct bytes_rows *of, const unsigned char *w, int64_t panel_bytes,
+                                const unsigned char *x, int64_t row_bytes, int rows, int panels) {
+    __m512i sum[BYTE_ROWS / 2][BYTE_PANELS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < panels; v++)
+            sum[r][v] = _mm512_set1_epi32(of->offset[r]);
+    for (int s = 0; s < I8_STEPS; s++)
+        for (int r = 0; r < rows; r++) {
+            const __m512i four = _mm512_set1_epi32(four_at(x + r * row_bytes + 4 * s));
+            for (int v = 0; v < panels; v++)
+                wide_add(&sum[r][v], _mm512_loadu_si512(w + v * panel_bytes + s * I8_STEP), four);
+        }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < panels; v++) {
+            float *to = total + (r * BYTE_PANELS + v) * I8_PANEL;
+            const __m512 scale = _mm512_loadu_ps(w + v * panel_bytes + I8_STEPS * I8_STEP);
+            _mm512_store_ps(to,
+                            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]),
+                                            _mm512_mul_ps(scale, _mm512_set1_ps(of->scale[r])), _mm512_load_ps(to)));
+        }
+}
+
+WIDE_INLINE void bytes_add(const struct bytes_block *t, int64_t row, int rows, int panels) {
+    const struct matmul_i8_rows *p = t->p;
+    const unsigned char *at = p->x + row * p->row_bytes, *x = at + (p->blocks + t->b) * I8_BLOCK;
+    float *total = t->total + row * BYTE_PANELS * I8_PANEL;
+    struct bytes_rows of;
+    for (int64_t line = row / BYTE_ROWS * I8_STEPS, last = line + I8_STEPS; line < last && line < t->lines; line++)
+        __builtin_prefetch(t->ahead + line * LINE, 0, 2);
+    for (int r = 0; r < rows; r++) {
+        of.offset[r] = matmul_i8_offsets(p, at + r * p->row_bytes)[t->b];
+        of.scale[r] = matmul_i8_scales(p, at + r * p->row_bytes)[t->b];
+    }
+    if (rows == BYTE_ROWS)
+        bytes_sums(total, &of, t->w, t->panel_bytes, x, p->row_bytes);
+    else
+        bytes_few_sums(total, &of, t->w, t->panel_bytes, x, p->row_bytes, rows, panels);
+}
+
+WIDE_INLINE void bytes_rows_of(const struct bytes_block *t, int panels) {
+    enum { FEW = BYTE_ROWS / 2 };
+    int64_t row = 0;
+    for (; row + BYTE_ROWS <= t->p->y.rows && panels == BYTE_PANELS; row += BYTE_ROWS)
+        bytes_add(t, row, BYTE_ROWS, panels);
+    for (; row + FEW <= t->p->y.rows; row += FEW)
+        bytes_add(t, row, FEW, panels);
+    for (; row < t->p->y.rows; row++)
+        bytes_add(t, row, 1, panels);
+}
+
+WIDE void bytes_all(const struct bytes_block *t) {
+    bytes_rows_of(t, BYTE_PANELS);
+}
+
+WIDE void bytes_one(const struct bytes_block *t) {
+    bytes_rows_of(t, 1);
+}
+
+WIDE void bytes_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end) {
+    _Alignas(LINE) float total[BYTE_ALL * BYTE_PANELS * I8_PANEL];
+    const int64_t panel_bytes = p->blocks * I8_BLOCK_BYTES;
+    for (int64_t panel = begin, n; panel < end; panel += n) {
+        n = end - panel >= BYTE_PANELS ? BYTE_PANELS : 1;
+        struct bytes_block t = {.p = p, .total = total, .panel_bytes = panel_bytes};
+        if (panel + n < end) t.lines = n * I8_BLOCK_BYTES / LINE;
+        memset(total, 0, (size_t)(p->y.rows * BYTE_PANELS * I8_PANEL) * sizeof *total);
+        for (t.b = 0; t.b < p->blocks; t.b++) {
+            t.w = p->w + panel * panel_bytes + t.b * I8_BLOCK_BYTES;
+            t.ahead = p->w + (panel + n) * panel_bytes + t.b * t.lines * LINE;
+            (n == 1 ? bytes_one : bytes_all)(&t);
+        }
+        for (int64_t row = 0; row < p->y.rows; row++)
+            for (int64_t v = 0; v < n; v++)
+                wide_put(p, row, panel + v, _mm512_load_ps(total + (row * BYTE_PANELS + v) * I8_PANEL));
+    }
+}
+
+/* As round_block of matmul_i8.c, lower bytes only; the first n numbers of a block. */
+WIDE_INLINE void bytes_round_block(unsigned char *to, float *scale, int32_t *offset, const float *x, int64_t n) {
+    enum { VECTORS = I8_BLOCK / I8_PANEL };
+    const __m512i sign = _mm512_set1_epi32(0x7fffffff);
+    __m512 part[VECTORS];
+    __m512i most = _mm512_setzero_si512(), sum = most;
+    for (int v = 0; v < VECTORS; v++) {
+        const int64_t left = n - v * I8_PANEL;
+        const __mmask16 lanes = left >= I8_PANEL ? (__mmask16)0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
+        part[v] = _mm512_maskz_loadu_ps(lanes, x + v * I8_PANEL);
+        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(part[v]), sign));
+    }
+    const int32_t bits = _mm512_reduce_max_epi32(most);
+    float largest, factor = 0.0f;
+    memcpy(&largest, &bits, sizeof largest);
+    if (bits >= I8_INFINITE) {
+        *scale = NAN;
+    } else if (largest < I8_LEAST) {
+        *scale = 0.0f;
+    } else {
+        *scale = largest * (1.0f / 127);
+        factor = 127 / largest;
+    }
+    for (int v = 0; v < VECTORS; v++) {
+        __m512i q = _mm512_setzero_si512();
+        if (factor > 0.0f) q = _mm512_cvtps_epi32(_mm512_mul_ps(part[v], _mm512_set1_ps(factor)));
+        sum = _mm512_add_epi32(sum, q);
+        _mm_storeu_si128((__m128i *)(void *)(to + v * I8_PANEL), _mm512_cvtepi32_epi8(q));
+    }
+    *offset = -128 * _mm512_reduce_add_epi32(sum);
+}
+
+WIDE void bytes_round(unsigned char *row, const float *x, int64_t in) {
+    const int64_t blocks = (in + I8_BLOCK - 1) / I8_BLOCK;
+    float *scale = (float *)(void *)(row + 2 * I8_BLOCK * blocks);
+    int32_t *offset = (int32_t *)(void *)(scale + blocks);
+    for (int64_t b = 0; b < blocks; b++)
+        bytes_round_block(row + (blocks + b) * I8_BLOCK, scale + b, offset + b, x + b * I8_BLOCK, in - b * I8_BLOCK);
 }
 
 /* ---- AVX-VNNI and AVX2 ---- */
@@ -253,8 +455,9 @@ struct matmul_i8_method matmul_i8_vectors(enum matmul_i8_path path) {
     const bool old = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    if (path == I8_AVX512_VNNI && wide) return (struct matmul_i8_method){wide_panels, true};
-    if (path == I8_AVX_VNNI && old && has_avx_vnni()) return (struct matmul_i8_method){pair_panels, true};
-    if (path == I8_AVX2 && old) return (struct matmul_i8_method){old_panels, false};
+    if (path == I8_AVX512_VNNI && wide) return (struct matmul_i8_method){wide_panels, true, bytes_panels, bytes_round};
+    if (path == I8_AVX_VNNI && old && has_avx_vnni())
+        return (struct matmul_i8_method){.panels = pair_panels, .split = true};
+    if (path == I8_AVX2 && old) return (struct matmul_i8_method){.panels = old_panels};
     return (struct matmul_i8_method){0};
 }

@@ -3,7 +3,9 @@
  * With AVX-512 VNNI one instruction multiplies 64 codes by 64 weights of 8 bits, so a weight is represented by two: 128
  * * high + low. Four rows at a time share the loaded weights. With AVX2, 16 codes at a time are widened to 16 bits and
  * multiplied by whole weights. Both are compiled under a target attribute, and called only if the processor has the
- * instructions. A single query is bound by memory, with 2 instructions for 64 bytes. */
+ * instructions. A single query is bound by memory, with 2 instructions for 64 bytes. A list is some pages in the middle
+ * of a file, so the processor's own prefetching stops at each page; the loop prefetches 4 KiB in advance: 31 instead of
+ * 25 GB/s. */
 #include "store/index/list_codes_internal.h"
 #include <math.h>
 #include <string.h>
@@ -11,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-enum { WEIGHT_MOST = 16256 }; /* 128 * 127: high fits in 8 bits */
+enum { WEIGHT_MOST = 16256 /* 128 * 127: high fits in 8 bits */, AHEAD = 4096, LINE = 64 /* bytes */ };
 #define SUM_MOST 2147000000.0
 
 void code_query_make(struct code_query *out, void *memory, const float *query, struct code_range range, int dim) {
@@ -66,6 +68,8 @@ AVX2 static void sums_avx2(int32_t *out, const uint8_t *codes, int64_t n, const 
     const int whole = dim / 16 * 16;
     for (int64_t r = 0; r < n; r++, codes += dim) {
         __m256i acc = _mm256_setzero_si256();
+        for (int i = 0; i < dim && query->alone; i += LINE)
+            __builtin_prefetch(codes + AHEAD + i);
         for (int i = 0; i < whole; i += 16)
             acc = _mm256_add_epi32(
                 acc,
@@ -91,16 +95,20 @@ VNNI_INLINE void add_codes(__m512i *high, __m512i *low, __m512i codes, __m512i w
     *low = _mm512_dpbusd_epi32(*low, codes, w_low);
 }
 
-/* rows: 1 or 4 */
-VNNI_INLINE void rows_vnni(int32_t *out, const uint8_t *codes, const struct code_query *query, int dim, int rows) {
+/* rows: 1 or 4; ahead: prefetches later rows */
+VNNI_INLINE void rows_vnni(int32_t *out, const uint8_t *codes, const struct code_query *query, int dim, int rows,
+                           bool ahead) {
     __m512i high[4], low[4];
     int i = 0;
     for (int r = 0; r < rows; r++)
         high[r] = low[r] = _mm512_setzero_si512();
     for (; i + 64 <= dim; i += 64) {
         __m512i w_high = _mm512_load_si512(query->high + i), w_low = _mm512_load_si512(query->low + i);
-        for (int r = 0; r < rows; r++)
-            add_codes(&high[r], &low[r], _mm512_loadu_si512(codes + (size_t)r * (size_t)dim + i), w_high, w_low);
+        for (int r = 0; r < rows; r++) {
+            const uint8_t *at = codes + (size_t)r * (size_t)dim + i;
+            if (ahead) __builtin_prefetch(at + AHEAD);
+            add_codes(&high[r], &low[r], _mm512_loadu_si512(at), w_high, w_low);
+        }
     }
     if (i < dim) {
         __mmask64 rest = (UINT64_C(1) << (dim - i)) - 1;
@@ -122,10 +130,12 @@ VNNI_INLINE void rows_vnni(int32_t *out, const uint8_t *codes, const struct code
 
 VNNI static void sums_vnni(int32_t *out, const uint8_t *codes, int64_t n, const struct code_query *query, int dim) {
     int64_t r = 0;
+    for (; r + 4 <= n && query->alone; r += 4)
+        rows_vnni(out + r, codes + (size_t)r * (size_t)dim, query, dim, 4, true);
     for (; r + 4 <= n; r += 4)
-        rows_vnni(out + r, codes + (size_t)r * (size_t)dim, query, dim, 4);
+        rows_vnni(out + r, codes + (size_t)r * (size_t)dim, query, dim, 4, false);
     for (; r < n; r++)
-        rows_vnni(out + r, codes + (size_t)r * (size_t)dim, query, dim, 1);
+        rows_vnni(out + r, codes + (size_t)r * (size_t)dim, query, dim, 1, false);
 }
 #endif
 

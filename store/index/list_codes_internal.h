@@ -18,16 +18,18 @@ struct code_query {
     int16_t *weight;                     /* [padded] */
     int8_t *high, *low;                  /* [padded]; weight = 128 * high + low, -64 <= low < 64 */
     double base, unit;
+    bool alone;                          /* the only query that reads the rows: they come from memory, in order */
 };
 static inline size_t code_padded(int dim) { return ((size_t)dim + CODE_PAD - 1) / CODE_PAD * CODE_PAD; }
 /* Bytes of weight, high and low together. */
 static inline size_t code_query_bytes(int dim) { return 4 * code_padded(dim); }
 
 /* Prepares a query in `memory` (code_query_bytes(dim) bytes, aligned to 64), into which *out points. A query with an
- * element that is not finite gets weights 0. */
+ * element that is not finite gets weights 0. `alone` is false. */
 void code_query_make(struct code_query *out, void *memory, const float *query, struct code_range range, int dim);
 
-/* out[r] = sum_i weight[i] * codes[r * dim + i] for n rows. Reads no byte outside codes[n * dim]. */
+/* out[r] = sum_i weight[i] * codes[r * dim + i] for n rows. Reads no byte outside codes[n * dim]; `alone`: it
+ * prefetches those that follow. */
 typedef void code_sums(int32_t *out, const uint8_t *codes, int64_t n, const struct code_query *query, int dim);
 
 /* Returns the loop of one level, for tests: level 0 is plain C, each further level uses wider vectors. NULL: the

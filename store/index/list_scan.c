@@ -153,21 +153,11 @@ static void offer_sums(const struct target *t, const int32_t *sums, int n, const
     if (t->reach) raise_reach(t);
 }
 
-/* Rows first .. end-1 into the cache. A list is some pages in the middle of a file, so the processor's own prefetching
- * stops at each page. */
-static void prefetch_rows(const struct list_scan *x, const struct list_scan_list *list, int64_t first, int64_t end) {
-    enum { LINE = 64 };
-    const size_t dim = (size_t)x->dim;
-    for (size_t i = (size_t)first * dim; i < (size_t)(end < list->n ? end : list->n) * dim; i += LINE)
-        __builtin_prefetch(list->codes + i);
-}
-
 static void scan_list(const struct list_scan *x, const struct list_scan_list *list, const struct target *targets,
                       int n_targets) {
     int32_t sums[ROWS];
     for (int64_t at = 0; at < list->n; at += ROWS) {
         int n = (int)(list->n - at < ROWS ? list->n - at : ROWS);
-        if (n_targets == 1) prefetch_rows(x, list, at + ROWS, at + 2 * ROWS);
         for (int t = 0; t < n_targets; t++) {
             x->sums(sums, list->codes + (size_t)at * (size_t)x->dim, n, targets[t].query, x->dim);
             offer_sums(&targets[t], sums, n, list->ids, at);
@@ -364,6 +354,7 @@ static void search_block(struct search *s, struct worker *w, int64_t first, int 
     const int nprobe = s->how->nprobe, before = nprobe < FIRST_VISITS ? nprobe : FIRST_VISITS;
     for (int q = 0; q < n; q++) {
         code_query_make(&w->queries[q], weights_at(s, w, q), query_of(s, first + q), s->x->rows, s->x->dim);
+        w->queries[q].alone = n == 1;
         top_list_clear(result_of(s, first + q));
     }
     block_lists(s, w, first, n);
@@ -420,6 +411,7 @@ static void search_by_lists(struct search *s, int64_t query) {
     atomic_store(&s->reach, -INFINITY);
     code_query_make(&w->queries[0], weights_at(s, w, 0), query_of(s, query), x->rows, x->dim);
     code_query_make(&w->queries[1], weights_at(s, w, 1), query_of(s, query), x->coarse, x->dim);
+    w->queries[0].alone = w->queries[1].alone = true;
     if (visits_by_codes(x, nprobe)) threads_for(threads, x->lists, x->lists / workers + 1, coarse_body, s);
     order_lists(x, lists, w->sums, query_of(s, query));
     skip_lists(s->how, lists);

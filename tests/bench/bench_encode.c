@@ -181,7 +181,7 @@ static void passages_measure(struct passages_bench *b, int64_t chunks, int64_t n
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * length; i++)
         ids[i] = (int32_t)rng_below(&rng, 16000);
-    must(decoder_passages_create(&b->passages, b->decoder, length, false));
+    must(decoder_passages_create(&b->passages, b->decoder, length, PASSAGES_EXACT));
     struct samples blas = {0}, packed = {0}, encodes = {0};
     const double stop = clock_seconds() + seconds, product = 2.0 * PRODUCT_ROWS * (double)(d * d);
     for (int run = 0; run < 3 || clock_seconds() < stop; run++) {

@@ -200,7 +200,7 @@ static void check_inference(const struct memory_case *of, uint64_t seed) {
     CHECK_OK(decoder_forward(state, &out, ids, n));
     check_keys(s->mixture, rows, out.keys, n);
     const struct mat of_passage = mat_f32(keys, length, s->mixture->keys.cols);
-    CHECK_OK(decoder_passages_create(&passages, decoder, length, false));
+    CHECK_OK(decoder_passages_create(&passages, decoder, length, PASSAGES_EXACT));
     for (int64_t p = 0; p < (int64_t)c.sequences * c.blocks * c.reads.passages; p++) {
         if (t.passage_documents[p] < 0 || t.passages[(p + 1) * MEMORY_NUMBERS - 2] < 0) continue;
         for (int64_t i = 0; i < length; i++)

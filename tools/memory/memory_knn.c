@@ -164,7 +164,7 @@ static enum status knn_allocate(struct memory_knn *k) {
     k->extra = mat_dense(NULL, type, rows, EXTRA);
     k->entries = mat_dense(NULL, type, rows, d + EXTRA);
     k->queries = mat_dense(NULL, type, k->n, d + EXTRA);
-    TRY(decoder_passages_create(&k->passages, e->decoder, k->length, false));
+    TRY(decoder_passages_create(&k->passages, e->decoder, k->length, PASSAGES_EXACT));
     TRY(device_allocate(dev, &k->keys.data, mat_bytes(k->keys)));
     TRY(device_allocate(dev, &k->extra.data, mat_bytes(k->extra)));
     TRY(device_allocate(dev, &k->entries.data, mat_bytes(k->entries)));

@@ -100,7 +100,7 @@ double step_sum(struct step *s, const float *values, int64_t n);              /*
 /* Whether chunk r + by of a batch begins within the document that chunk r ends in. */
 bool step_chunk_continues(const struct step *s, const struct batch *batch, int64_t r, int64_t by);
 /* step_positives.c: the chunk of the batch that query r should rank first, or -1, and others that are as right (-1
- * behind them; NULL: not wanted). first_row: as in step_task. */
+ * after them; NULL: not wanted). first_row: as in step_task. */
 int64_t step_positive(int64_t others[LOSS_EXCLUDED - 1], const struct step *s, const struct batch *batch,
                       const struct step_now *now, int64_t r, int64_t first_row);
 /* ---- step_neighbours.c */

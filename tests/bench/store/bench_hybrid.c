@@ -1,7 +1,7 @@
 /* bench_hybrid.c -- the parts of a hybrid search of one query on a CPU: words, query landmark, lists, merging.
  *
  *   bench_hybrid --make STORE TOKENS.u16 [dim (384)]
- *   bench_hybrid MODEL STORE TOKENS.u16 [threads (2)] [k (8)] [queries (200)] [--json FILE]
+ *   bench_hybrid MODEL STORE TOKENS.u16 [threads (2)] [k (8)] [queries (200)] [bf16|i8] [--json FILE]
  *
  * The first form makes a store of a token file (drt-tokenizer encode, end of document 0), with a lexical index and an
  * index of lists. No model makes its landmarks, since that takes hours: a landmark is the mean of one random vector for
@@ -131,6 +131,7 @@ struct bench {
     struct samples samples[PARTS], processor[PARTS], merging;
     struct store_info info;
     int64_t chunk;
+    enum passages_rounding rounding;
     float *rows, *vector, *state;
     struct store_hit *hits;
     int k, depth;
@@ -149,7 +150,7 @@ static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, dou
         .n = 1, .k = part == WHOLE ? b->k : b->depth, .vectors = b->vector, .tokens = &tokens, .bm25 = part != LISTS};
     const double begin = clock_seconds(), used = processor_seconds();
     if (part == LANDMARK || part == WHOLE)
-        CHECK_OK(state_landmarks_query(b->states, b->state, ids + LENGTH - b->chunk, 1));
+        CHECK_OK(state_landmarks_query(b->states, b->state, ids + LENGTH - b->chunk, 1, b->rounding));
     if (part != LANDMARK) CHECK_OK(searcher_search(b->searchers[part], b->hits, &q));
     *seconds = clock_seconds() - begin;
     *processor = processor_seconds() - used;
@@ -183,11 +184,12 @@ static void hybrid_report(const char *name, const struct samples *s, const struc
     printf("%s%s\n", *text ? "," : "", text);
 }
 
-static void hybrid_run(const char *model, const char *store, const char *tokens, int threads, int k, int queries) {
+static void hybrid_run(char **argv, int threads, int k, int queries, enum passages_rounding rounding) {
     static const enum searcher_kind kinds[PARTS] = {
         [WORDS] = SEARCHER_LEXICAL, [LISTS] = SEARCHER_STORE, [WHOLE] = SEARCHER_HYBRID};
     static const char *const names[PARTS] = {"words", "query landmark", "lists", "hybrid search"};
-    struct bench b = {.k = k, .depth = 4 * k < 64 ? 64 : 4 * k};
+    const char *model = argv[1], *store = argv[2], *tokens = argv[3];
+    struct bench b = {.rounding = rounding, .k = k, .depth = 4 * k < 64 ? 64 : 4 * k};
     struct model_folder folder;
     struct weights weights;
     struct chunk_tower tower;
@@ -243,12 +245,12 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (argc < 4) {
-        fprintf(stderr, "usage: bench_hybrid MODEL STORE TOKENS.u16 [threads] [k] [queries] [--json FILE]\n"
+        fprintf(stderr, "usage: bench_hybrid MODEL STORE TOKENS.u16 [threads] [k] [queries] [bf16|i8] [--json FILE]\n"
                         "       bench_hybrid --make STORE TOKENS.u16 [dim]\n");
         return 2;
     }
-    hybrid_run(argv[1], argv[2], argv[3], argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8,
-               argc > 6 ? atoi(argv[6]) : 200);
+    hybrid_run(argv, argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8, argc > 6 ? atoi(argv[6]) : 200,
+               argc > 7 && strcmp(argv[7], "i8") == 0 ? PASSAGES_I8 : PASSAGES_BF16);
     result_end();
     return 0;
 }

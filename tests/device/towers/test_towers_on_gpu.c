@@ -137,7 +137,7 @@ static void check_passages(const struct machine *m, const struct model_config *c
     float *expected = malloc((size_t)numbers * sizeof *expected), *got = malloc((size_t)numbers * sizeof *got);
     for (int64_t i = 0; i < MANY * length; i++)
         texts[i] = i % length > length - 9 ? -1 : ids[(i * 7 + i / length) % LENGTH];
-    CHECK_OK(decoder_passages_create(&p, m->decoder, length, false));
+    CHECK_OK(decoder_passages_create(&p, m->decoder, length, PASSAGES_EXACT));
     CHECK_OK(device_allocate(m->dev, &keys.data, mat_bytes(keys)));
     decoder_passages_encode(p, keys, layer, texts, MANY);
     device_download(m->dev, many, keys.data, mat_bytes(keys));

@@ -1,11 +1,12 @@
 /* test_matmul_i8.c -- products with 8-bit weights (matmul.h) on every path that the processor has: against the oracle
  * with weights and inputs that this test rounds itself; the same bits on all paths, for a row alone and among others,
- * from forward, forward_each and forward_add; views over adjacent matrices; the loss of a rounded table. */
+ * from forward, forward_each and forward_add; forward_bytes, whose inputs have 8 bits; views over adjacent matrices;
+ * the loss of a rounded table. */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/matmul_i8.h"
 #include "tests/twins/twins.h"
 
-enum { FORWARD, EACH, ADD };
+enum { FORWARD, EACH, ADD, BYTES };
 
 /* y [n, outs] of x [n, in] and rounded w [outs, in], added to `old` unless it is NULL. */
 struct product {
@@ -34,6 +35,8 @@ static void multiply(float *out, struct device *dev, int op, struct product p) {
         dev->ops->matmul->forward(dev, y.m, gx.m, w, p.old != NULL);
     else if (op == EACH)
         dev->ops->matmul->forward_each(dev, y.m, gx.m, w, p.old != NULL);
+    else if (op == BYTES)
+        dev->ops->matmul->forward_bytes(dev, y.m, gx.m, w, p.old != NULL);
     else
         dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, w);
     guarded_take(out, &y);
@@ -65,8 +68,9 @@ static float *rounded_copy(const float *x, int64_t rows, int64_t cols, int limit
 }
 
 /* The greatest distance from the unrounded product, as a share of sum |x| |w|: half a step of 1/127 of a block's
- * largest weight. */
-static void check_distance(const float *y, const double *exact, const float *x, const float *w, struct product p) {
+ * largest weight, and of 1/steps of its largest input. */
+static void check_distance(const float *y, const double *exact, const float *w, struct product p, double steps) {
+    const float *x = p.x;
     for (int64_t r = 0; r < p.n; r++)
         for (int64_t o = 0; o < p.outs; o++) {
             double limit = 1e-5;
@@ -79,53 +83,65 @@ static void check_distance(const float *y, const double *exact, const float *x, 
                     largest = fmax(largest, fabs((double)w[o * p.in + i]));
                     largest_x = fmax(largest_x, fabs((double)x[r * p.in + i]));
                 }
-                limit += 1.01 * (sum * largest / 254 + sum_w * largest_x / 65024);
+                limit += 1.01 * (sum * largest / 254 + sum_w * largest_x / (2 * steps));
             }
             CHECK(fabs((double)y[r * p.outs + o] - exact[r * p.outs + o]) <= limit);
         }
 }
 
+/* The ops first .. last on every path. They round x to `steps`. */
+static void compare_ops(int first, int last, const float *w, struct product p, int steps) {
+    const int64_t numbers = p.n * p.outs;
+    float *naive = zero_array(numbers), *twin[DEVICES] = {zero_array(numbers), zero_array(numbers)};
+    float *rx = rounded_copy(p.x, p.n, p.in, steps), *rw = rounded_copy(w, p.outs, p.in, 127), *y = zero_array(numbers);
+    double *ref = double_array(numbers);
+    bool any = false;
+    ref_matmul(ref, rx, rw, p.n, p.outs, p.in, p.old);
+    naive_matmul(naive, rx, rw, p.n, p.outs, p.in, p.old);
+    for (int path = 0; path < I8_PATHS; path++) {
+        if (!matmul_i8.has((enum matmul_i8_path)path)) continue;
+        use_path((enum matmul_i8_path)path);
+        for (int op = first; op <= last; op++) {
+            for (int d = 0; d < DEVICES; d++)
+                multiply(twin[d], twin_device[d], op, p);
+            CHECK_TWIN(twin[0], naive, ref, numbers);
+            CHECK_BITS(twin[0], twin[1], numbers);
+            if (!any) memcpy(y, twin[0], (size_t)numbers * sizeof *y);
+            any = true;
+            CHECK_BITS(twin[0], y, numbers);
+        }
+        multiply(twin[1], device_worker(twin_device[1], 1), first, p);
+        CHECK_BITS(twin[1], y, numbers);
+    }
+    CHECK(any);
+    if (!p.old) {
+        ref_matmul(ref, p.x, w, p.n, p.outs, p.in, NULL);
+        check_distance(y, ref, w, p, steps);
+    }
+    free(naive), free(twin[0]), free(twin[1]), free(ref), free(rx), free(rw), free(y);
+}
+
 static void compare(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
-    float *naive = zero_array(n * outs), *twin[DEVICES] = {zero_array(n * outs), zero_array(n * outs)};
-    float *rx = rounded_copy(x, n, in, 32512), *rw = rounded_copy(w, outs, in, 127), *first = zero_array(n * outs);
-    double *ref = double_array(n * outs);
     void *packed = packed_make(twin_device[1], w, outs, in);
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         const struct product p = {x, accumulate ? old : NULL, packed, n, outs, in};
-        ref_matmul(ref, rx, rw, n, outs, in, p.old);
-        naive_matmul(naive, rx, rw, n, outs, in, p.old);
-        for (int path = 0; path < I8_PATHS; path++) {
-            if (!matmul_i8.has((enum matmul_i8_path)path)) continue;
-            use_path((enum matmul_i8_path)path);
-            for (int op = FORWARD; op <= (accumulate ? ADD : EACH); op++) {
-                for (int d = 0; d < DEVICES; d++)
-                    multiply(twin[d], twin_device[d], op, p);
-                CHECK_TWIN(twin[0], naive, ref, n * outs);
-                CHECK_BITS(twin[0], twin[1], n * outs);
-                if (path == 0 && op == FORWARD) memcpy(first, twin[0], (size_t)(n * outs) * sizeof *first);
-                CHECK_BITS(twin[0], first, n * outs);
-            }
-            multiply(twin[1], device_worker(twin_device[1], 1), FORWARD, p);
-            CHECK_BITS(twin[1], first, n * outs);
-        }
-        if (accumulate) continue;
-        ref_matmul(ref, x, w, n, outs, in, NULL);
-        check_distance(first, ref, x, w, p);
+        compare_ops(FORWARD, accumulate ? ADD : EACH, w, p, 32512);
+        compare_ops(BYTES, BYTES, w, p, 127);
     }
-    free(x), free(w), free(old), free(naive), free(twin[0]), free(twin[1]), free(ref), free(rx), free(rw), free(first);
-    free(packed);
+    free(x), free(w), free(old), free(packed);
 }
 
 /* A row is computed alone, and at any position among others. */
-static void row_among_others(int64_t n, int64_t outs, int64_t in) {
+static void row_among_others(int op, int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
     void *packed = packed_make(twin_device[0], w, outs, in);
-    multiply(all, twin_device[1], FORWARD, (struct product){x, NULL, packed, n, outs, in});
+    multiply(all, twin_device[1], op, (struct product){x, NULL, packed, n, outs, in});
     for (int64_t first = 0, m = 1; first < n; first += m, m = 1 + (m * 5 + 2) % 11) {
         if (m > n - first) m = n - first;
-        multiply(part, twin_device[0], EACH, (struct product){x + first * in, NULL, packed, m, outs, in});
+        multiply(part, twin_device[0], op == BYTES ? BYTES : EACH,
+                 (struct product){x + first * in, NULL, packed, m, outs, in});
         CHECK_BITS(part, all + first * outs, m * outs);
     }
     free(x), free(w), free(all), free(part), free(packed);
@@ -149,15 +165,15 @@ static void adjacent(int64_t outs, int64_t more, int64_t in) {
 }
 
 /* Infinity or NaN in x makes its row NaN, in w its column; the others keep their bits. */
-static void no_numbers(float odd, bool in_w) {
+static void no_numbers(int op, float odd, bool in_w) {
     enum { N = 7, OUTS = 40, IN = 150, ROW = 5, AT = 133 };
     float *x = random_array(N * IN, 1.0f), *w = random_array(OUTS * IN, 1.0f);
     float *before = zero_array(N * OUTS), *y = zero_array(N * OUTS);
     void *packed = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(before, twin_device[0], FORWARD, (struct product){x, NULL, packed, N, OUTS, IN});
+    multiply(before, twin_device[0], op, (struct product){x, NULL, packed, N, OUTS, IN});
     *(in_w ? w + ROW * IN + AT : x + ROW * IN + AT) = odd;
     void *again = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, again, N, OUTS, IN});
+    multiply(y, twin_device[0], op, (struct product){x, NULL, again, N, OUTS, IN});
     for (int64_t r = 0; r < N; r++)
         for (int64_t o = 0; o < OUTS; o++) {
             if ((in_w ? o : r) == ROW)
@@ -170,7 +186,7 @@ static void no_numbers(float odd, bool in_w) {
 
 /* Numbers at the ends: blocks of zeros and of tiny numbers count as zero, equal numbers have no error, and the largest
  * sums fit. */
-static void extremes(void) {
+static void extremes(int op) {
     enum { IN = 2 * MATMUL_I8_BLOCK, OUTS = 17 };
     float x[IN], w[OUTS * IN], y[OUTS];
     for (int64_t i = 0; i < IN; i++)
@@ -182,13 +198,13 @@ static void extremes(void) {
         w[6 * IN + i] = i % 2 ? 1e30f : -1e30f;
     }
     void *packed = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, packed, 1, OUTS, IN});
+    multiply(y, twin_device[0], op, (struct product){x, NULL, packed, 1, OUTS, IN});
     for (int o = 0; o < OUTS; o++) {
         const double expected = o == 3 ? -128.0 : o == 5 ? 0.0 : o == 6 ? -256e30 : 128.0;
         CHECK_CLOSE(&y[o], &(float){(float)expected}, 1, 1e-6 * fabs(expected));
     }
     memset(x, 0, sizeof x);
-    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, packed, 1, OUTS, IN});
+    multiply(y, twin_device[0], op, (struct product){x, NULL, packed, 1, OUTS, IN});
     for (int o = 0; o < OUTS; o++)
         CHECK(y[o] == 0.0f);
     free(packed);
@@ -232,14 +248,19 @@ int main(int argc, char **argv) {
     for (int path = 0; path < I8_PATHS; path++) {
         if (!matmul_i8.has((enum matmul_i8_path)path)) continue;
         use_path((enum matmul_i8_path)path);
-        row_among_others(150, 70, 300);
-        row_among_others(23, 32, 64);
+        row_among_others(EACH, 150, 70, 300);
+        row_among_others(EACH, 23, 32, 64);
+        row_among_others(BYTES, 150, 140, 300);
+        row_among_others(BYTES, 63, 64, 64);
         adjacent(32, 7, 100);
         adjacent(16, 32, 64);
-        extremes();
+        extremes(FORWARD);
+        extremes(BYTES);
         for (int in_w = 0; in_w < 2; in_w++) {
-            no_numbers(INFINITY, in_w);
-            no_numbers(-NAN, in_w);
+            for (int op = FORWARD; op <= BYTES; op += BYTES) {
+                no_numbers(op, INFINITY, in_w);
+                no_numbers(op, -NAN, in_w);
+            }
         }
         loss(1, 64, 512);
         loss(9, 33, 530);

@@ -1,5 +1,6 @@
 /* test_decoder_passages.c -- key states of passages: float32 products against decoder_forward; rounded products, of the
- * same decoder at the same time, near them; the same bits in any batch and with any number of threads. */
+ * same decoder at the same time, near them; those of 8 bits, also with a decoder's own weights of 8 bits; the same bits
+ * in any batch and with any number of threads. */
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
 #include "kernels/device/device_internal.h"
@@ -49,10 +50,10 @@ static void passages_run(const struct model_config *config, const struct weights
     if (!rounds) device_cpu_without_bf16(device);
     rounds = device->ops->matmul->rounds(device);
     CHECK_OK(decoder_create(&decoder, device, config, weights, 0));
-    CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, true));
-    CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, false));
-    CHECK_OK(decoder_passages_create(&same, decoder, LENGTH, false));
-    CHECK_OK(decoder_passages_create(&longer, decoder, LENGTH / 2, false));
+    CHECK_OK(decoder_passages_create(&in_bf16, decoder, LENGTH, PASSAGES_BF16));
+    CHECK_OK(decoder_passages_create(&in_float, decoder, LENGTH, PASSAGES_EXACT));
+    CHECK_OK(decoder_passages_create(&same, decoder, LENGTH, PASSAGES_EXACT));
+    CHECK_OK(decoder_passages_create(&longer, decoder, LENGTH / 2, PASSAGES_EXACT));
     CHECK(same == in_float && longer != in_float && in_bf16 != in_float);
     decoder_passages_free(same);
     decoder_passages_free(longer);
@@ -75,6 +76,28 @@ static void passages_run(const struct model_config *config, const struct weights
     device_close(device);
 }
 
+/* copied: the decoder has weights of 8 bits already, which are the same numbers. */
+static void bytes_run(const struct model_config *config, struct weights weights, int threads, bool copied) {
+    struct device *device;
+    struct decoder *decoder;
+    struct decoder_passages *passages;
+    CHECK_OK(device_open(&device, "cpu", threads));
+    if (copied) CHECK_OK(weights_round(&weights, device, decoder_rounds));
+    CHECK_OK(decoder_create(&decoder, device, config, &weights, 0));
+    CHECK_OK(decoder_passages_create(&passages, decoder, LENGTH, PASSAGES_I8));
+    encode(again, passages, threads);
+    if (threads == 1 && !copied) {
+        memcpy(rounded, again, sizeof rounded);
+        CHECK(distance(rounded, exact) < 5e-2);
+        CHECK(!device->ops->matmul->bytes(device) || distance(rounded, exact) > 1e-3);
+    }
+    CHECK(memcmp(again, rounded, sizeof again) == 0);
+    decoder_passages_free(passages);
+    decoder_free(decoder);
+    weights_release(&weights, device);
+    device_close(device);
+}
+
 int main(void) {
     struct model_config config;
     struct params *params;
@@ -94,6 +117,9 @@ int main(void) {
     for (int rounds = 0; rounds < 2; rounds++)
         for (int threads = 1; threads <= 3; threads += 2)
             passages_run(&config, &weights, threads, rounds);
+    for (int copied = 0; copied < 2; copied++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            bytes_run(&config, weights, threads, copied);
     params_free(params);
     return 0;
 }

@@ -68,10 +68,10 @@ static void check_nearest(void) {
 
 /* Queries are nearly the landmarks of the same ids, also if their products are rounded, and do not depend on the other
  * queries of a call. */
-static void check_queries(struct state_landmarks *states) {
+static void check_queries(struct state_landmarks *states, enum passages_rounding rounding) {
     static float query[N][D], alone[D];
-    CHECK_OK(state_landmarks_query(states, query[0], ids[0], N));
-    CHECK_OK(state_landmarks_query(states, alone, ids[3], 1));
+    CHECK_OK(state_landmarks_query(states, query[0], ids[0], N, rounding));
+    CHECK_OK(state_landmarks_query(states, alone, ids[3], 1, rounding));
     CHECK(memcmp(alone, query[3], sizeof alone) == 0);
     for (int i = 0; i < N; i++) {
         double dot = 0;
@@ -108,7 +108,8 @@ int main(void) {
         if (threads == 1) {
             CHECK_OK(state_landmarks_make(tower.states, made[0], ids[0], N));
             check_plain(tower.decoder);
-            check_queries(tower.states);
+            for (int rounding = 0; rounding < PASSAGES_ROUNDINGS; rounding++)
+                check_queries(tower.states, (enum passages_rounding)rounding);
         } else {
             CHECK_OK(state_landmarks_make(tower.states, again[0], ids[0], 1));
             CHECK_OK(state_landmarks_make(tower.states, again[1], ids[1], N - 1));
