@@ -10,12 +10,13 @@
 #include <assert.h>
 
 /* Allocates all rings at once, in large pages: each token reads a window of every ring. On a CPU a row of the memory
- * has a position of every ring: the system clears a page when it is first written, so a short text costs few pages. */
+ * has a position of every ring: the system clears a page when it is first written, so a short text costs few pages.
+ * Kernels that decode one id take dense rings (kernels/decode_step, kernels/decode_rows). */
 static void decoder_state_layout_rings(void *of, struct carve *c) {
     struct decoder_state *s = of;
     const struct decoder *d = s->decoder;
     const int64_t layers = model_config_layers(&d->config), cols = 2 * (int64_t)d->config.hidden;
-    if (d->dev->shares_memory) {
+    if (d->dev->shares_memory && !d->step_weights && !d->rows) {
         const struct mat all = carve_mat(c, d->ring_type, s->ring_rows, layers * cols);
         for (int i = 0; i < layers && all.data; i++)
             s->rings[i].both = mat_cols(all, i * cols, cols);

@@ -76,6 +76,7 @@ static enum status keys(const struct options *o, const struct progress *progress
                                  .part = o->part.part,
                                  .parts = o->part.parts,
                                  .threads = (int)o->threads,
+                                 .keep_others = true,
                                  .progress = progress};
     if (o->remove) return keys_remove(o);
     if (o->verify) return keys_verify(&job);
@@ -116,8 +117,9 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
             "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
             "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
             "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
-            "missing, so it continues a run that was stopped or killed. drt-index build --keys makes them with the "
-            "store; add and update then make those of new chunks.",
+            "missing, so it continues a run that was stopped or killed. It does not replace keys of another model, "
+            "layer or step. drt-index build --keys makes them with the store; add and update then make those of new "
+            "chunks.",
         .examples =
             "  drt-model project --model models/base --store store --size 128 --out base-128\n"
             "  drt-index keys --store store --model base-128\n"

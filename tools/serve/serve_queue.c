@@ -1,8 +1,8 @@
 /* serve_queue.c -- the computing thread. In each round every completion takes one step, a part of its prompt or a
  * token; on a CPU some prompts wait for a later round (serve_round.c). Searches and documents are answered between two
- * rounds. The tokens of a round are computed in batches, which
- * read the weights once for all of their sessions. A completion can begin and end in any round. On a GPU a batch takes
- * only some hundred microseconds, so several threads sample its tokens and write them into the answers. */
+ * rounds. The tokens of a round are computed in batches, which read the weights once for all of their sessions. A
+ * completion can begin and end in any round. On a GPU a batch takes only some hundred microseconds, so several threads
+ * sample its tokens and write them into the answers. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -65,8 +65,8 @@ static void queue_end_job(struct serve *serve, struct job *job) {
     job_release(job);
 }
 
-/* The fewest sessions of a batch. On a GPU the kernel of a session alone is faster for two in turns, too: 214 us
- * against 245 (docs/kernels/decode_rows.md); its rounding differs, which --same-answers avoids. */
+/* The fewest sessions of a batch. On a GPU the kernel of a session alone is faster for two in turns, too: 190 us
+ * against 216 (docs/kernels/decode_rows.md); its rounding differs, which --same-answers avoids. */
 static int queue_batch_least(const struct serve *serve) {
     if (serve->options.same_answers) return 1;
     return serve_model_on_gpu(&serve->model) ? 3 : 2;

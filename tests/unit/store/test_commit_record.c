@@ -333,7 +333,7 @@ static void older_catalog(void) {
         CHECK_FAILS(add_shard(DOCUMENTS, DOCUMENTS + 1), STATUS_CORRUPT, "run drt-index repair");
         CHECK_EQ(verify(true, &f), 1);
         CHECK_EQ(repair_derived(&f), 1);
-        CHECK_STR(f.remedy, "build the store again in a new folder");
+        CHECK_STR(f.remedy, "restore the store from a copy or build it again");
         CHECK_EQ(files_checksum(), files);
     }
     /* A user who wants the older catalog removes the record. */

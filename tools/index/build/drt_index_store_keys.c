@@ -12,6 +12,17 @@ enum status keys_job_layer(int *out, const struct keys_job *job, const struct mo
     return fail(STATUS_INVALID, "--layer %d: the model has %d layers", *out, layers);
 }
 
+/* Keys of a large store take hours on a CPU: another model's are not replaced unasked. */
+static enum status refuse_others(const char *store, struct store_view *view, const struct store_keys_spec *spec) {
+    struct store_keys_state state;
+    TRY(store_keys_state(&state, view));
+    if (state.chunks == 0 || memcmp(&state.spec, spec, sizeof *spec) == 0) return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "%s: it has keys of another model, layer or step: to replace them, run drt-index keys --store %s "
+                "--remove first",
+                store, store);
+}
+
 static enum status job_make(struct stored_keys_report *report, struct store_keys_spec *spec, const struct keys_job *job,
                             const struct engine *e) {
     const struct model_config *model = &e->model.config;
@@ -27,6 +38,7 @@ static enum status job_make(struct stored_keys_report *report, struct store_keys
     TRY(keys_job_layer(&config.key_layer, job, model));
     params_fingerprint(e->model.params, weights);
     *spec = stored_keys_spec(model, weights, config.key_layer, job->step);
+    if (job->keep_others) TRY(refuse_others(job->store, e->view, spec));
     return stored_keys_make(report, &config, weights, job->part, job->parts);
 }
 

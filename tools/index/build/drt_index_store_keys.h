@@ -9,6 +9,7 @@ struct keys_job {
     int layer, step;                     /* layer 0: the model's memory_layer, or the last; step 0: the default */
     int part, parts;                     /* as in stored_keys_make */
     int threads;
+    bool keep_others;                    /* if the store has keys of another model, layer or step: STATUS_MISMATCH */
     const struct progress *progress;
 };
 /* The layer that a job takes of a model. STATUS_INVALID: the model has fewer layers. */

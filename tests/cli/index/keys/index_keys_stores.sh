@@ -165,8 +165,12 @@ expect 0 "$INDEX" keys --store "$part" --remove
 lacking "part-2-of-3 has none"
 expect 0 "$INDEX" keys --store "$TMP/jj" "${model[@]}"
 fresh "$TMP/jj"
+expect_error "run drt-index keys --store $part --remove first" "$INDEX" keys --store "$part" "${model[@]}" --step 4
+expect 0 "$INDEX" keys --store "$part" --remove
 expect 0 "$INDEX" keys --store "$part" "${model[@]}" --step 4
 lacking "part-2-of-3 are of another model, layer, size or step"
+expect_error "it has keys of another model, layer or step" "$INDEX" keys --store "$part" --model "$TMP/other"
+expect 0 "$INDEX" keys --store "$part" --remove
 expect 0 "$INDEX" keys --store "$part" --model "$TMP/other"
 lacking "part-2-of-3 are of another model, layer, size or step"
 restore
