@@ -5,10 +5,8 @@
 #pragma once
 #include "kernels/device/device.h"
 
-enum { LOSS_EXCLUDED = 8 };
 struct loss_contrast {
-    const int32_t *targets;              /* [n]; < 0: none */
-    const int32_t *excluded;             /* [n, LOSS_EXCLUDED]; < 0: none; never the row's target */
+    const int32_t *targets, *excluded;   /* [n]; < 0: none */
     float scale, weight;
 };
 
@@ -21,9 +19,9 @@ struct loss_rows {
 
 struct loss_ops {
     void (*forward)(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets);
-    /* Contrastive loss (InfoNCE; training.md): the table's rows are the candidates. logit = scale * x.table[v]; the
-     * rows excluded[r] are left out of row r's sum; no target: nll 0. hit[r] = 1 where the target has the largest
-     * logit, else 0. dx [n, d] and dtable [V, d] float32 get weight * d(sum nll) added. n and V: a few thousand. */
+    /* Contrastive loss (InfoNCE; training.md): the table's rows are the candidates. logit = scale * x.table[v]; row
+     * excluded[r] is left out of row r's sum; no target: nll 0. hit[r] = 1 where the target has the largest logit, else
+     * 0. dx [n, d] and dtable [V, d] float32 get weight * d(sum nll) added. n and V up to a few thousand. */
     void (*contrastive)(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
                         struct mat table, struct loss_contrast how);
     /* Forward and backward in one pass over the vocabulary: nll as above, without scale and weight;

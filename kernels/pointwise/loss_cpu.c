@@ -313,11 +313,8 @@ static void contrastive_logits(const struct contrastive_task *t, float *logits, 
                                int64_t words) {
     loss_logits(mat_f32(logits, n, words), mat_rows(t->x, row, n), mat_rows(t->table, word, words), t->scale);
     for (int64_t r = 0; r < n; r++) {
-        const int32_t *excluded = t->excluded + (row + r) * LOSS_EXCLUDED;
-        for (int i = 0; i < LOSS_EXCLUDED; i++) {
-            int64_t out = excluded[i] - word;
-            if (excluded[i] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
-        }
+        int64_t out = t->excluded[row + r] - word;
+        if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
     }
 }
 
@@ -375,11 +372,8 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
     assert(x.cols == table.cols && dx.rows == x.rows && dx.cols == x.cols && dtable.rows == table.rows &&
            dtable.cols == table.cols);
     assert(fits >= 1 && x.rows <= (int64_t)(CONTRAST_BYTES / sizeof(struct loss_part)));
-    for (int64_t i = 0; i < x.rows; i++) {
-        assert(how.targets[i] < table.rows);
-        for (int e = 0; e < LOSS_EXCLUDED; e++)
-            assert(how.targets[i] < 0 || how.targets[i] != how.excluded[i * LOSS_EXCLUDED + e]);
-    }
+    for (int64_t i = 0; i < x.rows; i++)
+        assert(how.targets[i] < table.rows && (how.targets[i] < 0 || how.targets[i] != how.excluded[i]));
     struct contrastive_task t = {
         .dev = dev,
         .dx = dx,

@@ -448,7 +448,7 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
     }
 }
 
-/* A row of the contrastive loss: as softmax, with some candidates left out, and whether the target is the best. */
+/* A row of the contrastive loss: as softmax, with one candidate left out, and whether the target is the best. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
@@ -456,10 +456,7 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
-    if (threadIdx.x < LOSS_EXCLUDED) {
-        const int out = excluded[blockIdx.x * LOSS_EXCLUDED + threadIdx.x];
-        if (out >= 0) row[out] = -INFINITY;
-    }
+    if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
     __syncthreads();
     loss_running all = loss_row_sum(row, words, shared);
     if (threadIdx.x == 0) {
@@ -485,8 +482,8 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
                    gradient = logits;
         blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = how.scale});
         launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n,
-               THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first,
-               how.excluded + first * LOSS_EXCLUDED, (int)table.rows, how.scale * how.weight);
+               THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first, how.excluded + first,
+               (int)table.rows, how.scale * how.weight);
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
         blas_cuda_product(dev, op,

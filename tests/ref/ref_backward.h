@@ -6,13 +6,6 @@
 
 struct ref_adamw { float lr, beta1, beta2, eps, decay, clip; int64_t step; };
 
-enum { REF_EXCLUDED = 8 }; /* LOSS_EXCLUDED of kernels/pointwise/loss.h */
-static inline bool ref_excludes(const int32_t *excluded, int64_t row, int64_t word) {
-    for (int i = 0; i < REF_EXCLUDED; i++)
-        if (excluded[row * REF_EXCLUDED + i] == word) return true;
-    return false;
-}
-
 /* `store`: rounds a number as a program of that storage type does (NULL: no rounding). */
 #define REF_BACKWARD_DECLARE(prefix, real) \
     void prefix##_norm_backward(real *dx, real *dw, const float *dy, const float *x, const float *w, int64_t n, \
@@ -26,7 +19,7 @@ static inline bool ref_excludes(const int32_t *excluded, int64_t row, int64_t wo
     void prefix##_loss_backward(real *dx, real *dtable, const float *x, const float *table, const int32_t *targets, \
                                 int64_t n, \
                                 int64_t d, int64_t words, float scale, float (*store)(float)); \
-    /* excluded [n, REF_EXCLUDED], < 0: none; `store`: of the logits' gradients. dx, dtable are added to. */ \
+    /* excluded < 0: none; `store`: of the logits' gradients. dx, dtable are added to. */ \
     void prefix##_contrastive(real *nll, real *dx, real *dtable, const float *x, const float *table, \
                               const int32_t *targets, \
                               const int32_t *excluded, int64_t n, int64_t d, int64_t words, float scale, float weight, \

@@ -53,10 +53,10 @@ static void step_layout(void *of, struct carve *c) {
     struct step_visible *v = &s->visible;
     s->encoder_ids = carve_bytes(c, s->max_chunks * s->positions, word);
     s->row_begin = carve_bytes(c, Q + 1, sizeof(int64_t));
-    int32_t **ranges[] = {&v->own_begin, &v->own_end, &v->sequence_end, &v->none, &v->batch_end, &s->contrast_targets};
+    int32_t **ranges[] = {&v->own_begin, &v->own_end,          &v->sequence_end,     &v->none,
+                          &v->batch_end, &s->contrast_targets, &s->contrast_excluded};
     for (size_t i = 0; i < ARRAY_LEN(ranges); i++)
         *ranges[i] = carve_bytes(c, Q, word);
-    s->contrast_excluded = carve_bytes(c, Q * LOSS_EXCLUDED, word);
     v->candidates_begin = carve_bytes(c, s->model.groups * Q, word);
     v->candidates_end = carve_bytes(c, s->model.groups * Q, word);
     v->document_of = carve_bytes(c, s->max_chunks, 2 * word);
@@ -253,8 +253,7 @@ static struct step_sums step_count_targets(const struct step *s, const struct st
         if (task->teach) sums.taught += s->model.groups * step_teach_count(s, &batches[i]);
         if (task->mlm) sums.masked += step_masked_count(s, &batches[i], task->now, (first + i) * s->rows);
         for (int64_t r = 0; task->contrast && r < s->queries; r++)
-            if (step_positive(NULL, s, &batches[i], task->now, r, (first + i) * s->rows) >= 0)
-                sums.pairs += s->model.groups;
+            sums.pairs += step_positive(s, &batches[i], task->now, r, (first + i) * s->rows) >= 0 ? s->model.groups : 0;
     }
     return sums;
 }

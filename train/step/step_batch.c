@@ -26,6 +26,9 @@ static void step_upload_ranges(struct step *s) {
         }
         step_upload(s, to[which], ranges, Q, sizeof *ranges);
     }
+    for (int64_t r = 0; r < Q; r++)
+        ranges[r] = (int32_t)(step_first_query(s) + r);
+    step_upload(s, s->contrast_excluded, ranges, Q, sizeof *ranges);
 }
 
 /* Each group's queries have their own candidates; their begin depends on the batch (step_upload_visibility). */
@@ -114,23 +117,12 @@ bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r
     return r % s->config.chunks + by < s->config.chunks && b->documents[r + by][0] == b->documents[r][1];
 }
 
-/* The positive of each query; what is neither positive nor negative: its own chunk, and other chunks that would be as
- * right. */
 static void step_upload_contrast_targets(struct step *s, const struct step_task *task) {
-    const int64_t Q = s->queries, first = step_first_query(s);
-    int32_t *target = s->host_ids, *excluded = target + Q;
-    assert((1 + LOSS_EXCLUDED) * Q <= 4 * s->rows);
-    for (int64_t r = 0; r < Q; r++) {
-        int64_t others[LOSS_EXCLUDED - 1];
-        const int64_t positive = step_positive(others, s, task->batch, task->now, r, task->first_row);
-        target[r] = positive >= 0 ? (int32_t)(first + positive) : -1;
-        int32_t *out = excluded + r * LOSS_EXCLUDED;
-        for (int i = 0; i < LOSS_EXCLUDED - 1; i++)
-            out[i] = others[i] >= 0 ? (int32_t)(first + others[i]) : -1;
-        out[LOSS_EXCLUDED - 1] = (int32_t)(first + r);
+    for (int64_t r = 0; r < s->queries; r++) {
+        const int64_t positive = step_positive(s, task->batch, task->now, r, task->first_row);
+        s->host_ids[r] = positive >= 0 ? (int32_t)(step_first_query(s) + positive) : -1;
     }
-    step_upload(s, s->contrast_targets, target, Q, sizeof *target);
-    step_upload(s, s->contrast_excluded, excluded, Q * LOSS_EXCLUDED, sizeof *excluded);
+    step_upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
 }
 
 /* Restricts what some queries retrieve from: sequences without their own past (corpus_alone, by a hash of the step's

@@ -57,7 +57,8 @@ struct step {
     void *memory;                        /* of all members below, on the device */
     size_t bytes;
     int32_t *ids, *targets, *encoder_ids;
-    float *nll; int64_t *row_begin;      /* [Q+1] */
+    float *nll;
+    int64_t *row_begin;                  /* [Q+1] */
     struct step_visible visible;
     struct step_neighbours neighbours[MODEL_GROUPS_MAX];
     int32_t *inverse_begin, *inverse_entry;
@@ -99,10 +100,9 @@ int64_t step_masked_count(const struct step *s, const struct batch *, const stru
 double step_sum(struct step *s, const float *values, int64_t n);              /* values: on the device; waits for it */
 /* Whether chunk r + by of a batch begins within the document that chunk r ends in. */
 bool step_chunk_continues(const struct step *s, const struct batch *batch, int64_t r, int64_t by);
-/* step_positives.c: the chunk of the batch that query r should rank first, or -1, and others that are as right (-1
- * after them; NULL: not wanted). first_row: as in step_task. */
-int64_t step_positive(int64_t others[LOSS_EXCLUDED - 1], const struct step *s, const struct batch *batch,
-                      const struct step_now *now, int64_t r, int64_t first_row);
+/* step_positives.c: the chunk of the batch that query r should rank first; -1: none. first_row: as in step_task. */
+int64_t step_positive(const struct step *s, const struct batch *batch, const struct step_now *now, int64_t r,
+                      int64_t first_row);
 /* ---- step_neighbours.c */
 /* Encodes the batch, and the candidates of the first group's queries. */
 void step_encode(struct step *s, const struct step_task *task, struct mat lower);

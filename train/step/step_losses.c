@@ -40,9 +40,8 @@ static enum status step_scatter_gradients(struct step *s, struct mat dlandmarks)
     return STATUS_OK;
 }
 
-/* The positive of a query is the landmark of a chunk (step_positives.c). Its negatives are the other landmarks of the
- * micro-batch of all processes, except those of its own chunk and of chunks that would be as right. Candidates from the
- * corpus are not negatives. */
+/* The positive of a query is the landmark of a chunk (step_positives.c); its negatives are the other landmarks of the
+ * micro-batch of all processes, except its own chunk's. Candidates from the corpus are not negatives. */
 enum status step_contrast(struct step *s, const struct step_task *task) {
     struct mat own = mat_rows(encoder_train_landmarks(s->encoder), 0, s->queries);
     struct mat down = mat_rows(encoder_train_dlandmarks(s->encoder), 0, s->queries);

@@ -1,10 +1,10 @@
-/* step_positives.c -- the positives of each query of the contrastive loss (step_losses.c).
+/* step_positives.c -- the positive of each query of the contrastive loss (step_losses.c).
  *
  * In running text it is one of the next chunks. Of a sample only the query before the answer has one: a chunk of the
  * prompt that has a run of the answer's ids. So a landmark learns to tell what a question names. If the end of a chunk
- * cuts a statement before its value, the words of the question are in the chunk before, which is then the positive. An
- * answer of several statements has several such chunks. A hash of the step's seed and of the query's number in the step
- * selects one. The others are no negatives: else each step would lower what the other steps have to raise. */
+ * cuts a statement before its value, the words of the question are in the chunk before, which is then the positive. Of
+ * several chunks a hash of the step's seed and of the query's number in the step selects one, so that over the steps
+ * all of them are ranked above the others. */
 #include "train/step/step_internal.h"
 
 enum { ANSWER_MOST = 128, QUESTION = 24, RUN_LEAST = 3 };
@@ -54,49 +54,29 @@ static bool step_shares_run(const struct step *s, const struct batch *b, int64_t
     return false;
 }
 
-enum { OTHERS = LOSS_EXCLUDED - 1 };
-struct positives {
-    int64_t chosen, others[OTHERS];
-    int n, seen;
-};
-
-static void step_add_positive(struct positives *p, int64_t chunk, uint64_t hash) {
-    int64_t other = chunk;
-    if (p->chosen == chunk) return;
-    for (int i = 0; i < p->n; i++)
-        if (p->others[i] == chunk) return;
-    if (hash % (uint64_t)++p->seen == 0) other = p->chosen, p->chosen = chunk;
-    if (other >= 0 && p->n < OTHERS) p->others[p->n++] = other;
-}
-
-static void step_answer_chunks(struct positives *p, const struct step *s, const struct batch *b, int64_t r,
-                               uint64_t hash) {
+static int64_t step_answer_chunk(const struct step *s, const struct batch *b, int64_t r, uint64_t hash) {
     const int64_t first = r / s->config.chunks * s->config.chunks;
     int32_t answer[ANSWER_MOST], question[QUESTION];
-    if (r + 1 >= first + s->config.chunks || step_has_target(s, b, r) || !step_has_target(s, b, r + 1)) return;
+    int64_t found = -1;
+    uint64_t equal = 0;
+    if (r + 1 >= first + s->config.chunks || step_has_target(s, b, r) || !step_has_target(s, b, r + 1)) return -1;
     const int n = step_answer(s, answer, b, r + 1), m = step_question(s, question, b, r + 1);
     for (int64_t c = first; c < r; c++) {
         if (!step_shares_run(s, b, c, answer, n)) continue;
         const bool cut =
             c > first && !step_shares_run(s, b, c, question, m) && step_shares_run(s, b, c - 1, question, m);
-        step_add_positive(p, cut ? c - 1 : c, hash);
+        if (hash % ++equal == 0) found = cut ? c - 1 : c;
     }
+    return found;
 }
 
-int64_t step_positive(int64_t others[OTHERS], const struct step *s, const struct batch *b, const struct step_now *now,
-                      int64_t r, int64_t first_row) {
+int64_t step_positive(const struct step *s, const struct batch *b, const struct step_now *now, int64_t r,
+                      int64_t first_row) {
     const uint64_t hash = step_positive_hash(s, now, r, first_row);
     const int64_t reach = now->contrastive_reach;
-    struct positives p = {.chosen = -1};
+    if (b->samples) return step_answer_chunk(s, b, r, hash);
     int64_t by = reach > 1 ? 1 + (int64_t)(hash % (uint64_t)reach) : 1;
-    if (b->samples) {
-        step_answer_chunks(&p, s, b, r, hash);
-    } else {
-        while (by > 0 && !step_chunk_continues(s, b, r, by))
-            by--;
-        if (by > 0) p.chosen = r + by;
-    }
-    for (int i = 0; others && i < OTHERS; i++)
-        others[i] = i < p.n ? p.others[i] : -1;
-    return p.chosen;
+    while (by > 0 && !step_chunk_continues(s, b, r, by))
+        by--;
+    return by > 0 ? r + by : -1;
 }
