@@ -51,7 +51,7 @@ refuses() { # pattern
 echo '{"name": "x", "figures": [' >"$root/tests/bench/results/quality.json"; refuses 'quality.json: '
 echo '{"name": "x", "figures": []}' >"$root/tests/bench/results/quality.json"; refuses "quality.json: no 'machine'"
 cp "$root/tests/bench/results/quality.json" "$root/tests/bench/results/other.json"; refuses 'other.json: no table'
-rm "$root/tests/bench/results/gpu/gpu-peers.json"; refuses 'no figure "a token, batch 1, base, ours"'
+rm "$root/tests/bench/results/gpu/gpu-peers-token.json"; refuses 'no figure "a token, batch 1, base, ours"'
 sed -i 's/"name": "no retrieval"/"name": "'"$(printf '%065d' 0)"'"/' "$root/tests/bench/results/quality.json"; refuses 'a cell of 65 characters'
 
 # compare.py on programs with known times: the new one takes 0.8 of the old time; for a rate more is better.
