@@ -175,9 +175,12 @@ void file_reserve(struct file_writer *w, uint64_t bytes) {
     if (bytes <= w->reserved || w->no_space) return;
     bytes = (bytes + STEP - 1) / STEP * STEP;
     const uint64_t more = bytes - w->reserved;
-    w->no_space = fstatvfs(w->fd, &there) != 0 || (uint64_t)there.f_bavail * there.f_frsize / SHARE < bytes ||
-                  fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->reserved, (off_t)more) != 0;
-    w->reserved = bytes; /* also after a failure, which may leave a part */
+    w->no_space = fstatvfs(w->fd, &there) != 0 || (uint64_t)there.f_bavail * there.f_frsize / SHARE < bytes;
+    if (!w->no_space && fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->reserved, (off_t)more) != 0) {
+        w->no_space = true; /* a quota, say; some systems keep the part that they could give */
+        (void)fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)w->reserved, (off_t)more);
+    }
+    w->reserved = bytes; /* also after a failure, in case a part is left */
 }
 
 struct blocks {

@@ -5,8 +5,8 @@
  * retrieval up to rounding. Their bits depend neither on which passages are encoded together nor on the number of
  * threads. For one thread at a time per decoder.
  *
- * The products of a pass on a CPU may be rounded; sums and all other ops stay in float32. Keys that are stored, or
- * compared with those of another computation, are not rounded. */
+ * The products of a pass on a CPU may be rounded; sums and all other ops stay in float32. A file of stored keys does
+ * not record the rounding: keys of both kinds may be in one store. */
 #pragma once
 #include "decoder/decoder.h"
 

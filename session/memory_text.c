@@ -70,6 +70,10 @@ static enum status side_allocate(struct memory_text *t, int side) {
     struct text_side *s = &t->side[side];
     const float tau = (float)c->mixture[t->config.kind].tau[side];
     int64_t columns = side == MEMORY_OWN ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
+    if (!dev->shares_memory && columns > NEXT_TOKEN_COLUMNS_MAX)
+        return fail(STATUS_UNSUPPORTED,
+                    "a token memory of %lld tokens: a GPU reads at most %d: take a smaller past or K",
+                    (long long)columns, (int)NEXT_TOKEN_COLUMNS_MAX);
     s->read = true;
     s->weights = mat_f32(NULL, 1, columns);
     TRY(device_allocate(dev, &s->weights.data, mat_bytes(s->weights)));

@@ -19,6 +19,7 @@ enum status finding(struct findings *f, enum status s, const char *file, const c
     size_t n = strlen(file);
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
     if (!advice) advice = strstr(text, ": run drt-index");
+    if (!advice) advice = strstr(text, ": remove it and run");
     if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
     if (!advice && (advice = strstr(text, ": restore the store"))) remedy = advice + 2; /* no command can mend it */
     if (advice) *advice = 0; /* removes the remedy from the message, because it is printed separately */
@@ -221,7 +222,7 @@ enum status lexical_segment_verify(const char *path, const struct lexical_segmen
 
 /* ---- keys of a token memory ---- */
 
-static const char *const remedy_keys = "run drt-index keys again with the model of the keys, or with --remove";
+static const char *const remedy_keys = "remove the file and run drt-index keys with the model of the keys";
 
 /* Checks a file of keys, whatever the model. */
 static enum status keys_check(const char *path, struct keys_range range, const struct store_fingerprint *store,

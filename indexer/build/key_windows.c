@@ -22,6 +22,9 @@ enum status key_windows_create(struct key_windows **out, const struct key_window
     struct key_windows *w;
     struct device *dev = config->device;
     enum status s;
+    if (config->step < 0 || config->step > KEY_WINDOW)
+        return fail(STATUS_INVALID, "%s: %d chunks of a window are kept, of 1 to %d", config->name, config->step,
+                    (int)KEY_WINDOW);
     TRY(memory_allocate_zero(&w, 1));
     *w = (struct key_windows){.config = *config, .take = take, .context = context};
     if (w->config.step == 0) w->config.step = KEY_STEP;

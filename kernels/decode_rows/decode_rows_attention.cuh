@@ -131,6 +131,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 3)
     const struct decode_row &text = p.texts[row];
     int64_t position = text.position;
     if (position < 0) {
+        rows_read_ahead(p.ahead);
         launch_wait(); /* in every block: else this kernel could end before the last one */
         return;
     }

@@ -383,7 +383,10 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
         launch = decode_step_launch(w, false, attributes);
         error = cudaLaunchKernelExC(&launch, kernel, arguments);
     }
-    if (error != cudaSuccess) device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
+    if (error != cudaSuccess) {
+        device_cuda_fault(w->dev, "decode_step", cudaGetErrorString(error));
+        return; /* the counts do not rise */
+    }
     device_cuda_check(w->dev, "decode_step");
     if (out->keys) t->at++;
     if (out->keys && out->logits) t->done_at += (uint32_t)w->blocks;

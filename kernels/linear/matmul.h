@@ -18,8 +18,8 @@
  * to 64. A weight is an integer of at most 127, times a scale of its output and block of 64 inputs. forward,
  * forward_each and forward_add on a CPU take such a w for any number of rows. They round x to 16 bits with a scale for
  * each row and block, and compute the sum of a block exactly; so all three give a row the same bits, whatever rows are
- * computed with it (matmul_i8.h). Two such matrices that are adjacent in memory are one, if the first one's number of
- * outputs is a multiple of 16.
+ * computed with it (matmul_i8.h). They take at most 31,744 inputs. Two such matrices that are adjacent in memory are
+ * one, if the first one's number of outputs is a multiple of 16.
  *
  * forward_bytes takes the same w and rounds x to 8 bits (integers up to 127), with the same promise of equal bits. On
  * AVX-512 VNNI it is the fastest product of many rows. Its error is some times that of forward: for queries only.

@@ -16,6 +16,7 @@ enum {
     LIMIT_BYTES = 127,
     HALF = 128,
     ROWS = 64,
+    I8_TILE_ROWS = 16,
     PANELS = 32,
     SHARED_BYTES = 1 << 18,
     RANGE_BYTES = 1 << 18
@@ -33,6 +34,12 @@ static int64_t i8_panels(int64_t out) {
 
 static int64_t i8_row_bytes(int64_t in) {
     return ((2 * I8_BLOCK + 8) * i8_blocks(in) + 63) / 64 * 64;
+}
+
+/* Rows that a task rounds into its scratch, whole tiles of 16: 64 up to 7,936 inputs. */
+static int64_t i8_rows(int64_t row_bytes) {
+    const int64_t fit = (int64_t)DEVICE_SCRATCH_BYTES / row_bytes / I8_TILE_ROWS * I8_TILE_ROWS;
+    return fit < ROWS ? fit : ROWS;
 }
 
 static int64_t i8_min(int64_t a, int64_t b) {
@@ -276,14 +283,15 @@ static void i8_range(void *context, int64_t begin, int64_t end, int worker) {
 static void i8_tasks(void *context, int64_t begin, int64_t end, int worker) {
     const struct i8_task *t = context;
     const int64_t panels = i8_panels(t->rows.y.cols), across = (panels + PANELS - 1) / PANELS;
+    const int64_t rows = i8_rows(t->rows.row_bytes);
     unsigned char *scratch = device_scratch(t->dev, worker);
     int64_t rounded = -1;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t down = i / across, n = i8_min(ROWS, t->x.rows - down * ROWS), first = i % across * PANELS;
+        const int64_t down = i / across * rows, n = i8_min(rows, t->x.rows - down), first = i % across * PANELS;
         struct matmul_i8_rows part = t->rows;
-        part.y = mat_rows(part.y, down * ROWS, n);
+        part.y = mat_rows(part.y, down, n);
         part.x = scratch;
-        if (down != rounded) round_rows(scratch, mat_rows(t->x, down * ROWS, n), t->method, t->bytes);
+        if (down != rounded) round_rows(scratch, mat_rows(t->x, down, n), t->method, t->bytes);
         rounded = down;
         i8_panels_of(t)(&part, first, i8_min(first + PANELS, panels));
     }
@@ -292,7 +300,8 @@ static void i8_tasks(void *context, int64_t begin, int64_t end, int worker) {
 static void i8_product(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate, bool bytes) {
     const int64_t row_bytes = i8_row_bytes(x.cols), blocks = i8_blocks(x.cols), panels = i8_panels(y.cols);
     const int64_t panel_bytes = blocks * I8_BLOCK_BYTES, threads = threads_count(dev->threads);
-    assert(ROWS * row_bytes <= DEVICE_SCRATCH_BYTES);
+    const int64_t rows = i8_rows(row_bytes);
+    assert(rows > 0); /* matmul.h: at most 31,744 inputs */
     struct i8_task t = {
         dev, i8_method(device_cpu(dev)->i8), {y, NULL, w.data, row_bytes, blocks, accumulate}, x, bytes};
     if (y.rows == 0) return;
@@ -304,7 +313,7 @@ static void i8_product(struct device *dev, struct mat y, struct mat x, struct ma
                     &t);
         threads_for(dev->threads, panels, (share + joined - 1) / joined * joined, i8_range, &t);
     } else {
-        threads_for(dev->threads, (y.rows + ROWS - 1) / ROWS * ((panels + PANELS - 1) / PANELS), 1, i8_tasks, &t);
+        threads_for(dev->threads, (y.rows + rows - 1) / rows * ((panels + PANELS - 1) / PANELS), 1, i8_tasks, &t);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
 
+enum { NEXT_TOKEN_COLUMNS_MAX = 1 << 18 };               /* of a side on a GPU */
 /* All pointers: memory of the device. */
 struct next_token_side {
     struct token_memory memory;          /* of one row, the first of its block; tau NULL: this side is not read */

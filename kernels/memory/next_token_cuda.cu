@@ -145,6 +145,7 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
         if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
         device_cuda_check(dev, op);
     }
+    if (device_fault(dev) != STATUS_OK) return; /* the mixing kernel would wait for a reader that never ran */
     launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)mixers, MIX_THREADS, 0, c);
 }
 

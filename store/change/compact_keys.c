@@ -3,6 +3,7 @@
 #include "base/minmax.h"
 #include "store/change/compact_keys_internal.h"
 #include "store/keys/store_keys.h"
+#include "store/view_internal.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -124,12 +125,14 @@ enum status compact_keys(int64_t *chunks, const char *to, struct store_view *fro
     struct store *store;
     struct store_view *view = NULL;
     *chunks = 0;
+    struct store_keys_usage usage;
     TRY(store_keys_state(&state, from));
-    if (state.chunks == 0) return STATUS_OK;
+    TRY(store_keys_usage(&usage, from->store->dir));
+    if (usage.files == 0) return STATUS_OK;
     if (state.chunks < state.all) {
         progress_note(progress,
-                      "%s: has no keys of a token memory, because the old store has those of %lld of %lld chunks: run "
-                      "drt-index keys --store %s",
+                      "%s: keys of a token memory are not copied, because the old store has those of %lld of %lld "
+                      "chunks: run drt-index keys --store %s",
                       to, (long long)state.chunks, (long long)state.all, to);
         return STATUS_OK;
     }

@@ -159,12 +159,12 @@ static enum status freeze_keys_file(struct freeze *f, int64_t number, struct key
     enum status s = keys_file_open(&file, path, NULL, NULL);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     if (s == STATUS_OK) s = keys_file_in(&file, path, range);
+    if (s == STATUS_OK) s = freeze_take(f, path, keys_file_recorded(&file), "run drt-index keys again");
+    keys_file_close(&file);
     if (s == STATUS_CORRUPT || s == STATUS_VERSION) {
         progress_note(f->how->progress, "the snapshot lacks keys of a token memory: %s", status_message());
         s = STATUS_OK;
-    } else if (s == STATUS_OK)
-        s = freeze_take(f, path, keys_file_recorded(&file), "run drt-index keys again");
-    keys_file_close(&file);
+    }
     return s;
 }
 

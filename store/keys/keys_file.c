@@ -7,7 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FILE_VERSION = 1, NUMBER_MAX = 1 << 20 /* of size and tokens of a chunk: sizes of files cannot overflow */ };
+enum {
+    FILE_VERSION = 1,
+    WINDOW_MAX = 1024,
+    NUMBER_MAX = 1 << 20 /* of size and tokens of a chunk: sizes of files cannot overflow */
+};
 static const char header_magic[8] = "DRTSKEYS", footer_magic[8] = "DRTKYEND";
 
 enum status keys_path(char out[FILE_PATH_MAX], const char *store, int64_t number) {
@@ -60,7 +64,8 @@ static bool same_spec(const struct store_keys_spec *have, const struct store_key
 
 static bool in_bounds(const struct keys_head *h) {
     return h->spec.layer >= 1 && h->spec.size >= 1 && h->spec.size <= NUMBER_MAX && h->spec.chunk_tokens >= 1 &&
-           h->spec.chunk_tokens <= NUMBER_MAX && h->chunks >= 1 && h->chunks <= STORE_KEYS_CHUNKS;
+           h->spec.chunk_tokens <= NUMBER_MAX && h->spec.step >= 1 && h->spec.step <= h->spec.window &&
+           h->spec.window <= WINDOW_MAX && h->chunks >= 1 && h->chunks <= STORE_KEYS_CHUNKS;
 }
 
 /* Messages end with the remedy. */
@@ -79,7 +84,7 @@ static enum status head_check(struct keys_head *h, const struct file_map *map, c
     if (spec && !same_spec(&h->spec, spec))
         return fail(STATUS_MISMATCH,
                     "%s: its keys were computed with other weights, layer or size than those of %s: run drt-index keys "
-                    "again with this model",
+                    "--remove, then drt-index keys with this model",
                     path, model);
     keys_header_make(again, h);
     if (!in_bounds(h) || memcmp(map->data, again, KEYS_HEADER_BYTES) != 0)

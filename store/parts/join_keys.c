@@ -23,6 +23,7 @@ static void set_reason(struct joining *j) {
     snprintf(j->why, sizeof j->why, "%s", status_message());
     char *remedy = strstr(j->why, ", run drt-index");
     if (!remedy) remedy = strstr(j->why, ": run drt-index");
+    if (!remedy) remedy = strstr(j->why, ": remove it and run");
     if (remedy) *remedy = 0;
 }
 

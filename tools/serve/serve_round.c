@@ -2,9 +2,9 @@
  * for the first token, and no more ids than a round may have, so that running streams and new requests do not wait for
  * all prompts. A prompt that several rounds left out precedes shorter ones, so that each one is read in the end.
  *
- * A round reads a part of one prompt at least, and prompts that wait too long are read in order of arrival. So k such
- * prompts are read a part each in k rounds, whatever else arrives, and one of them alone in every PATIENCE + 1 rounds
- * (tests/unit/tools/serve/test_serve_round.c).
+ * A round reads a part of one prompt at least, and of prompts that wait too long those first that have waited longest.
+ * So k such prompts are read a part each in k rounds, whatever else arrives, and one of them alone in every
+ * PATIENCE + 1 rounds (tests/unit/tools/serve/test_serve_round.c).
  *
  * The ids of a prompt stand for its time. Retrieval is not counted: it grows with the ids, too. */
 #include "tools/serve/serve_job.h"
@@ -14,11 +14,14 @@
 
 enum { PATIENCE = 4 }; /* rounds that may leave a prompt out for shorter ones */
 
-/* Late ones in order of arrival; then the others by the ids that are left, equal ones in order of arrival. */
+/* Late ones by the rounds that left them out; then the others by the ids that are left. Equal ones: in order of
+ * arrival.
+ */
 static int round_compare(const void *left, const void *right) {
     const struct round_prompt *a = left, *b = right;
     const bool a_waits = a->left_out >= PATIENCE, b_waits = b->left_out >= PATIENCE;
     if (a_waits != b_waits) return a_waits ? -1 : 1;
+    if (a_waits && a->left_out != b->left_out) return a->left_out > b->left_out ? -1 : 1;
     if (!a_waits && a->ids != b->ids) return a->ids < b->ids ? -1 : 1;
     return a->job < b->job ? -1 : a->job > b->job;
 }

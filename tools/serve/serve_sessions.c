@@ -1,8 +1,8 @@
 /* serve_sessions.c -- sessions that no completion uses, for the next ones: to renew a session is much faster than to
  * open one. On a CPU that is the time in which the system clears the memory of the keys and values, some 10 MB for a
- * short text of the bundled model. All are kept: those that --sessions lets run at the same time have this memory
- * anyway. On a GPU they keep their caches of encoded chunks; on a CPU these grow with the text, and the next request
- * often needs another. */
+ * short text of the bundled model. As many are kept as --sessions lets run. A completion with a token memory does not
+ * use them, so a server of both kinds may hold twice as many. On a GPU they keep their caches of encoded chunks; on a
+ * CPU these grow with the text, and the next request often needs another. */
 #include "base/memory.h"
 #include "tools/serve/serve.h"
 

@@ -245,6 +245,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (size_t r = 0; r < ARRAY_LEN(rows); r++)
             compare(rows[r], shapes[i][0], shapes[i][1]);
+    compare(70, 18, 9000); /* so many inputs that fewer than 64 rows fit in a thread's scratch */
+    compare(17, 5, 31744);
     for (int path = 0; path < I8_PATHS; path++) {
         if (!matmul_i8.has((enum matmul_i8_path)path)) continue;
         use_path((enum matmul_i8_path)path);

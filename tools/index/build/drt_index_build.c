@@ -170,6 +170,7 @@ static enum status build_run(const struct options *o, const char *const *inputs,
     struct store_keys_spec spec = {0};
     struct keys_job job = {
         .store = o->store, .model = o->model, .where = o->where, .threads = (int)o->threads, .progress = progress};
+    if (o->keys && o->append) TRY(keys_job_check(&job));
     TRY(build_store(&report, o, inputs, n_inputs, progress));
     if (!o->json) print_report(o, &report, NULL);
     enum status s = STATUS_OK;

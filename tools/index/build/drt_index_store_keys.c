@@ -1,5 +1,6 @@
 /* drt_index_store_keys.c -- see drt_index_store_keys.h. */
 #include "tools/index/build/drt_index_store_keys.h"
+#include "indexer/build/key_windows.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/streams.h"
@@ -13,14 +14,17 @@ enum status keys_job_layer(int *out, const struct keys_job *job, const struct mo
 }
 
 /* Keys of a large store take hours on a CPU: another model's are not replaced unasked. */
-static enum status refuse_others(const char *store, struct store_view *view, const struct store_keys_spec *spec) {
-    struct store_keys_state state;
-    TRY(store_keys_state(&state, view));
-    if (state.chunks == 0 || memcmp(&state.spec, spec, sizeof *spec) == 0) return STATUS_OK;
+static enum status others_refused(const char *store) {
     return fail(STATUS_MISMATCH,
                 "%s: it has keys of another model, layer or step: to replace them, run drt-index keys --store %s "
                 "--remove first",
                 store, store);
+}
+
+static enum status refuse_others(const char *store, struct store_view *view, const struct store_keys_spec *spec) {
+    struct store_keys_state state;
+    TRY(store_keys_state(&state, view));
+    return state.chunks == 0 || memcmp(&state.spec, spec, sizeof *spec) == 0 ? STATUS_OK : others_refused(store);
 }
 
 static enum status job_make(struct stored_keys_report *report, struct store_keys_spec *spec, const struct keys_job *job,
@@ -69,7 +73,7 @@ static enum status is_model_of(bool *out, const struct store_keys_state *state, 
     struct model_folder model;
     uint8_t weights[16];
     *out = false;
-    if (state->chunks == 0) return STATUS_OK;
+    if (state->chunks == 0 || state->spec.window != KEY_WINDOW) return STATUS_OK;
     TRY(model_folder_open(&model, path));
     params_fingerprint(model.params, weights);
     *out = memcmp(weights, state->spec.model, sizeof weights) == 0 &&
@@ -78,26 +82,47 @@ static enum status is_model_of(bool *out, const struct store_keys_state *state, 
     return STATUS_OK;
 }
 
+/* The keys that the job's store has, and whether they are of its model. STATUS_NOT_FOUND: there is no store. */
+static enum status keys_job_state(struct store_keys_state *out, bool *same, const struct keys_job *job) {
+    struct opened_store store;
+    TRY(opened_store_open(&store, job->store));
+    const enum status s = store_keys_state(out, store.view);
+    opened_store_close(&store);
+    TRY(s);
+    return is_model_of(same, out, job->model);
+}
+
+enum status keys_job_check(const struct keys_job *job) {
+    struct store_keys_state state;
+    bool same;
+    const enum status s = keys_job_state(&state, &same, job);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    return state.chunks == 0 || same ? STATUS_OK : others_refused(job->store);
+}
+
+/* Says that the keys do not have the new chunks. */
+static enum status note_left_out(const struct keys_job *job, const struct store_keys_state *state) {
+    struct store_keys_usage usage;
+    TRY(store_keys_usage(&usage, job->store));
+    if (usage.files == 0 || state->chunks == state->all) return STATUS_OK;
+    progress_note(job->progress,
+                  "%s: its keys are %s and do not have the new chunks: run drt-index keys --store %s with their model",
+                  job->store, state->chunks == 0 ? "damaged" : "of another model", job->store);
+    return STATUS_OK;
+}
+
 enum status keys_job_follow(struct stored_keys_report *report, struct store_keys_spec *spec, struct keys_job *job,
                             bool wanted) {
-    struct opened_store store;
     struct store_keys_state state;
     bool same;
     *report = (struct stored_keys_report){0};
     *spec = (struct store_keys_spec){0};
-    enum status s = opened_store_open(&store, job->store);
+    const enum status s = keys_job_state(&state, &same, job);
     if (s == STATUS_NOT_FOUND) return STATUS_OK; /* a part without documents */
     TRY(s);
-    s = store_keys_state(&state, store.view);
-    opened_store_close(&store);
-    TRY(s);
-    TRY(is_model_of(&same, &state, job->model));
     if (same) job->layer = state.spec.layer, job->step = state.spec.step;
-    if (!wanted && !same && state.chunks > 0 && state.chunks < state.all)
-        progress_note(job->progress,
-                      "%s: its keys are of another model and do not have the new chunks: run drt-index keys --store %s "
-                      "with their model",
-                      job->store, job->store);
-    if (!wanted && (!same || state.chunks == state.all)) return STATUS_OK;
+    if (!wanted && !same) return note_left_out(job, &state);
+    if (!wanted && state.chunks == state.all) return STATUS_OK;
     return keys_job_run(report, spec, job);
 }

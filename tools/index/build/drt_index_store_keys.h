@@ -15,6 +15,8 @@ struct keys_job {
 /* The layer that a job takes of a model. STATUS_INVALID: the model has fewer layers. */
 enum status keys_job_layer(int *out, const struct keys_job *job, const struct model_config *model);
 enum status keys_job_run(struct stored_keys_report *report, struct store_keys_spec *spec, const struct keys_job *job);
+/* STATUS_MISMATCH: the store, if there is one, has keys of another model. */
+enum status keys_job_check(const struct keys_job *job);
 /* Prints what was made as a line of text. */
 void keys_job_print(const char *store, const struct stored_keys_report *r, const struct store_keys_spec *spec);
 

@@ -166,7 +166,8 @@ static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }
 
-/* A member that would have no effect is an error; a default of the server then has none. -1: not given. */
+/* overlap without a continuation, and query_tokens without a search by words, are errors; a default of the server then
+ * has no effect. -1: not given. */
 static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
     if (r->continuation < 0) r->continuation = limits->continuation;
     if (r->overlap > 0 && r->continuation == 0)

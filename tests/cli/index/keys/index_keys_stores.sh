@@ -79,6 +79,9 @@ expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other"
 err_has "its keys are of another model and do not have the new chunks: run drt-index keys --store $TMP/foreign with their model"
 expect 0 "$INDEX" stats --store "$TMP/foreign"
 out_has "$chunks of $((chunks + added)) chunks)"
+expect_error "run drt-index keys --store $TMP/foreign --remove first" "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other" \
+    --threads 1 --keys
+expect 0 "$INDEX" keys --store "$TMP/foreign" --remove
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other" --threads 1 --keys
 out_has "1 of 1 files made ($((chunks + added)) chunks"
 expect 0 "$INDEX" keys --store "$TMP/foreign" --remove
@@ -249,7 +252,7 @@ expect 0 "$INDEX" verify --store "$TMP/d"
 for command in "verify --deep" repair; do
     expect 1 "$INDEX" $command --store "$TMP/d"
     out_has "d/keys/00000.keys: its checksum is wrong"
-    out_has "run drt-index keys again"
+    out_has "remove the file and run drt-index keys"
 done
 truncate -s 1000 "$TMP/d/keys/00000.keys"
 expect 1 "$INDEX" verify --store "$TMP/d"

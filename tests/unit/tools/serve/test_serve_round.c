@@ -19,7 +19,7 @@ static void test_order(void) {
     CHECK_EQ(round_plan(p, 6, PART, 1), 1);
     struct round_prompt late[] = {{0, 10, 0}, {7, 900, 9}, {3, 900, 4}};
     CHECK_EQ(round_plan(late, 3, PART, MOST), 3);
-    CHECK(late[0].job == 3 && late[1].job == 7 && late[2].job == 0); /* late ones in order of arrival */
+    CHECK(late[0].job == 7 && late[1].job == 3 && late[2].job == 0); /* of late ones the one that waited longest */
 }
 
 static int64_t cost(const struct round_prompt *p) {
@@ -72,6 +72,29 @@ static void test_long_prompt(void) {
     CHECK_EQ(rounds, 20 * (PATIENCE + 1));
 }
 
+/* More long prompts than a few rounds can read: each is read a part in as many rounds as all of them need, and a short
+ * one that arrives later does not wait until they are read. */
+static void test_many_long_prompts(void) {
+    int left_out[MOST_PROMPTS] = {0}, most = 0, rounds = 0, waited = 0;
+    for (bool read = false; rounds < 400; rounds++) {
+        struct round_prompt p[MOST_PROMPTS];
+        int64_t n = 0;
+        for (int i = 0; i < MOST_PROMPTS - 1; i++)
+            p[n++] = (struct round_prompt){i, 400 * PART, left_out[i]};
+        if (rounds >= 50 && !read)
+            p[n++] = (struct round_prompt){MOST_PROMPTS - 1, 5, left_out[MOST_PROMPTS - 1]}, waited++;
+        const int64_t taken = round_plan(p, n, PART, MOST);
+        for (int64_t i = 0; i < n; i++) {
+            left_out[p[i].job] = i < taken ? 0 : left_out[p[i].job] + 1;
+            most = left_out[p[i].job] > most ? left_out[p[i].job] : most;
+            if (i < taken && p[i].job == MOST_PROMPTS - 1) read = true;
+        }
+    }
+    printf("%d long prompts: at most %d rounds without a part; the short one waits %d\n", MOST_PROMPTS - 1, most,
+           waited);
+    CHECK(most <= MOST_PROMPTS * PART / MOST + 2 && waited <= MOST_PROMPTS * PART / MOST + 2);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     struct rng rng = rng_make(test_seed(), 0);
@@ -79,5 +102,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 3000; i++)
         test_rule(&rng);
     test_long_prompt();
+    test_many_long_prompts();
     return test_done();
 }
