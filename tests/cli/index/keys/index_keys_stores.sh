@@ -66,6 +66,19 @@ complete "$TMP/changed"
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/changed" "${model[@]}" # nothing is new
 out_lacks "keys of layer"
 
+# A header with more chunks in a step than in a window is damaged: nothing reads such keys. With a wrong checksum a snapshot lacks them.
+cp -r "$TMP/s" "$TMP/bent"
+printf '\144' | dd of="$TMP/bent/keys/00000.keys" bs=1 seek=28 conv=notrunc 2>/dev/null
+expect 1 "$INDEX" verify --store "$TMP/bent"
+out_has "00000.keys: header is damaged: remove the file and run drt-index keys"
+expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/bent" "${model[@]}"
+err_has "its keys are damaged and do not have the new chunks: run drt-index keys --store $TMP/bent"
+cp -r "$TMP/s" "$TMP/worn"
+printf x | dd of="$TMP/worn/keys/00000.keys" bs=1 seek=300 conv=notrunc 2>/dev/null
+expect 0 "$INDEX" freeze --store "$TMP/worn" --out "$TMP/worn-snapshot" --copy
+err_has "the snapshot lacks keys of a token memory"
+expect 0 "$INDEX" verify --store "$TMP/worn-snapshot" --deep
+
 # Options of the keys that a store has are kept; without them nothing is made, with another model there is a note.
 cp -r "$TMP/s" "$TMP/four"
 expect 0 "$INDEX" keys --store "$TMP/four" --remove
