@@ -48,7 +48,8 @@ static void rows_launch(struct device *dev, const char *op, const rows_product &
                      dim3((unsigned)(tiles < most ? tiles : most), (unsigned)parts), ROWS_THREADS, 0, p);
 }
 /* Wide rows take fewer of them in a block, since they lie in registers. Each block reads all of its rows, so blocks of
- * many rows have two matrices of A: half as many blocks read the rows. */
+ * many rows have two matrices of A: half as many blocks read the rows. Of 32 rows a block of the layers has 16, and
+ * four matrices: it reads weights before its wait, and rows after it. */
 template <int T, rows_epilogue EPILOGUE>
 static void rows_launch_norm(struct device *dev, const char *op, const rows_product &p, int rows) {
     if (p.k <= ROWS_NARROW) {
@@ -57,7 +58,7 @@ static void rows_launch_norm(struct device *dev, const char *op, const rows_prod
         else if (rows == 16)
             rows_launch<2, 3, T, true, EPILOGUE>(dev, op, p, rows);
         else if (rows == 32 && T == 1)
-            rows_launch<2, 3, 4, true, EPILOGUE>(dev, op, p, rows);
+            rows_launch<2, 3, T == 1 ? 4 : T, true, EPILOGUE>(dev, op, p, rows);
         else
             rows_launch<4, 3, 2, true, EPILOGUE>(dev, op, p, rows);
     } else if (rows == 8) {

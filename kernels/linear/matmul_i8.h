@@ -14,12 +14,21 @@
 #pragma once
 #include "kernels/device/device.h"
 #include "kernels/linear/matmul.h"
+#include <math.h>
+#include <string.h>
 
 enum { I8_PANEL = MATMUL_I8_PANEL, I8_BLOCK = MATMUL_I8_BLOCK, I8_TOGETHER = 4 };   /* panels that a loop may join */
-enum { I8_INFINITE = 0x7f800000 };
-#define I8_LEAST 1e-30f
 enum { I8_STEP = 4 * I8_PANEL, I8_STEPS = I8_BLOCK / 4, I8_BLOCK_BYTES = I8_STEPS * I8_STEP + 4 * I8_PANEL };
 
+/* The scale of a block, and the factor that makes its numbers integers up to `limit`. bits: of its largest magnitude.
+ * Factor 0: all integers are 0, because the numbers are zero, tiny, or not all finite (scale NaN). */
+static inline float i8_scale(float *scale, int32_t bits, float limit) {
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    const bool finite = bits < 0x7f800000, zero = !finite || largest < 1e-30f;
+    *scale = !finite ? NAN : zero ? 0.0f : largest * (1.0f / limit);
+    return zero ? 0.0f : limit / largest;
+}
 /* Panels of w by rows of x that were rounded. A row begins with its integers: int16, or, for a path with `split`, the
  * upper bytes of all and then the lower bytes, both signed. Then come the scales of its blocks, and -128 times the sum
  * of each block's integers. */

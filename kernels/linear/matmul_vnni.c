@@ -172,45 +172,50 @@ struct bytes_rows {
         BYTES_SUM(at "+128", "2", "7", s2) BYTES_SUM(at "+192", "3", "5", s3)
 
 /* total[6 rows][4 panels][16] += scale[row] and that of the output, times offset[row] and the products of a block. The
- * registers are named, because GCC 12 keeps
- * most of the 24 sums in memory. */
+ * registers are named, because GCC 12 keeps most of the 24 sums in memory. */
 WIDE_INLINE void bytes_sums(float *total, const struct bytes_rows *of, const unsigned char *w, int64_t panel_bytes,
                             const unsigned char *x, int64_t row_bytes) {
     int64_t steps = I8_STEPS;
+    /* clang-format off */
     __asm__ volatile(
-        BYTES_BEGIN("0", "8", "9", "10", "11") BYTES_BEGIN("4", "12", "13", "14", "15") BYTES_BEGIN("8", "16", "17",
-                                                                                                    "18", "19")
-            BYTES_BEGIN("12", "20", "21", "22", "23") BYTES_BEGIN("16", "24", "25", "26", "27") BYTES_BEGIN(
-                "20", "28", "29", "30",
-                "31") "1:\n\t"
-                      "vmovdqu64 (%[w]), %%zmm0\n\t"
-                      "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"
-                      "vmovdqu64 (%[w],%[panel],2), %%zmm2\n\t"
-                      "vmovdqu64 (%[w],%[panel3]), %%zmm3\n\t" BYTES_ROW("(%[x])", "8", "9", "10", "11") BYTES_ROW(
-                          "(%[x],%[row])", "12", "13", "14", "15") BYTES_ROW("(%[x],%[row],2)", "16", "17", "18", "19")
-                          BYTES_ROW("(%[x],%[row3])", "20", "21", "22", "23")
-                              BYTES_ROW("(%[x],%[row],4)", "24", "25", "26", "27")
-                                  BYTES_ROW("(%[x],%[row5])", "28", "29", "30",
-                                            "31") "add $64, %[w]\n\t"
-                                                  "add $4, %[x]\n\t"
-                                                  "dec %[steps]\n\t"
-                                                  "jnz 1b\n\t"
-                                                  "vmovups (%[w]), %%zmm0\n\t"
-                                                  "vmovups (%[w],%[panel]), %%zmm1\n\t"
-                                                  "vmovups (%[w],%[panel],2), %%zmm2\n\t"
-                                                  "vmovups (%[w],%[panel3]), %%zmm3\n\t" BYTES_END("0", "0", "8", "9",
-                                                                                                   "10", "11")
-                                                      BYTES_END("4", "256", "12", "13", "14", "15")
-                                                          BYTES_END("8", "512", "16", "17", "18", "19")
-                                                              BYTES_END("12", "768", "20", "21", "22", "23")
-                                                                  BYTES_END("16", "1024", "24", "25", "26", "27")
-                                                                      BYTES_END("20", "1280", "28", "29", "30", "31")
+        BYTES_BEGIN("0", "8", "9", "10", "11")
+        BYTES_BEGIN("4", "12", "13", "14", "15")
+        BYTES_BEGIN("8", "16", "17", "18", "19")
+        BYTES_BEGIN("12", "20", "21", "22", "23")
+        BYTES_BEGIN("16", "24", "25", "26", "27")
+        BYTES_BEGIN("20", "28", "29", "30", "31")
+        "1:\n\t"
+        "vmovdqu64 (%[w]), %%zmm0\n\t"
+        "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"
+        "vmovdqu64 (%[w],%[panel],2), %%zmm2\n\t"
+        "vmovdqu64 (%[w],%[panel3]), %%zmm3\n\t"
+        BYTES_ROW("(%[x])", "8", "9", "10", "11")
+        BYTES_ROW("(%[x],%[row])", "12", "13", "14", "15")
+        BYTES_ROW("(%[x],%[row],2)", "16", "17", "18", "19")
+        BYTES_ROW("(%[x],%[row3])", "20", "21", "22", "23")
+        BYTES_ROW("(%[x],%[row],4)", "24", "25", "26", "27")
+        BYTES_ROW("(%[x],%[row5])", "28", "29", "30", "31")
+        "add $64, %[w]\n\t"
+        "add $4, %[x]\n\t"
+        "dec %[steps]\n\t"
+        "jnz 1b\n\t"
+        "vmovups (%[w]), %%zmm0\n\t"
+        "vmovups (%[w],%[panel]), %%zmm1\n\t"
+        "vmovups (%[w],%[panel],2), %%zmm2\n\t"
+        "vmovups (%[w],%[panel3]), %%zmm3\n\t"
+        BYTES_END("0", "0", "8", "9", "10", "11")
+        BYTES_END("4", "256", "12", "13", "14", "15")
+        BYTES_END("8", "512", "16", "17", "18", "19")
+        BYTES_END("12", "768", "20", "21", "22", "23")
+        BYTES_END("16", "1024", "24", "25", "26", "27")
+        BYTES_END("20", "1280", "28", "29", "30", "31")
         : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps)
         : [total] "r"(total), [offset] "r"(of->offset), [scale] "r"(of->scale), [panel] "r"(panel_bytes),
           [panel3] "r"(3 * panel_bytes), [row] "r"(row_bytes), [row3] "r"(3 * row_bytes), [row5] "r"(5 * row_bytes)
         : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
           "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
           "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+    /* clang-format on */
 }
 
 /* The same of `rows` rows and `panels` panels, which are constants wherever this is inlined. */
@@ -304,16 +309,7 @@ WIDE_INLINE void bytes_round_block(unsigned char *to, float *scale, int32_t *off
         most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(part[v]), sign));
     }
     const int32_t bits = _mm512_reduce_max_epi32(most);
-    float largest, factor = 0.0f;
-    memcpy(&largest, &bits, sizeof largest);
-    if (bits >= I8_INFINITE) {
-        *scale = NAN;
-    } else if (largest < I8_LEAST) {
-        *scale = 0.0f;
-    } else {
-        *scale = largest * (1.0f / 127);
-        factor = 127 / largest;
-    }
+    const float factor = i8_scale(scale, bits, 127);
     for (int v = 0; v < VECTORS; v++) {
         __m512i q = _mm512_setzero_si512();
         if (factor > 0.0f) q = _mm512_cvtps_epi32(_mm512_mul_ps(part[v], _mm512_set1_ps(factor)));
