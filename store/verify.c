@@ -11,15 +11,21 @@
 
 const char *const remedy_repair = "run drt-index repair", *const remedy_build = "build the store again in a new folder";
 
+char *message_remedy(char *text) {
+    static const char *const begins[] = {", run drt-index", ": run drt-index", ": remove it and run"};
+    char *at = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(begins) && !at; i++)
+        at = strstr(text, begins[i]);
+    return at;
+}
+
 enum status finding(struct findings *f, enum status s, const char *file, const char *remedy) {
     if (s == STATUS_OK || s == STATUS_NO_MEMORY || s == STATUS_INTERRUPTED || s == STATUS_FAULT) return s;
     char text[1024];
     snprintf(text, sizeof text, "%s", status_message());
-    char *at = text, *advice = strstr(text, ", run drt-index");
+    char *at = text, *advice = message_remedy(text);
     size_t n = strlen(file);
     if (strncmp(at, file, n) == 0 && strncmp(at + n, ": ", 2) == 0) at += n + 2;
-    if (!advice) advice = strstr(text, ": run drt-index");
-    if (!advice) advice = strstr(text, ": remove it and run");
     if (!advice && (advice = strstr(text, remedy_freeze))) advice -= 2;
     if (!advice && (advice = strstr(text, ": restore the store"))) remedy = advice + 2; /* no command can mend it */
     if (advice) *advice = 0; /* removes the remedy from the message, because it is printed separately */

@@ -6,6 +6,8 @@
 /* frozen: the store is a snapshot, which has only one remedy */
 struct findings { store_problem *problem; void *context; int64_t count; bool frozen; };
 
+/* Where the remedy of a message begins (", run drt-index ..."), for a caller that has another one; NULL: nowhere. */
+char *message_remedy(char *text);
 /* Reports the failure `s` with this thread's message, from which it removes the name `file` at the start. Returns
  * STATUS_OK after damage, so that checking continues; other failures (out of memory, stopped) are returned. Reports
  * nothing for STATUS_OK. */

@@ -3,6 +3,7 @@
 #include "base/minmax.h"
 #include "store/change/compact_keys_internal.h"
 #include "store/keys/store_keys.h"
+#include "store/verify_internal.h"
 #include "store/view_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -112,8 +113,7 @@ static enum status conclude(enum status s, const char *to, const struct progress
     int64_t removed;
     if (s != STATUS_CORRUPT) return s;
     snprintf(why, sizeof why, "%s", status_message());
-    char *remedy = strstr(why, ": run drt-index");
-    if (!remedy) remedy = strstr(why, ": remove it");
+    char *remedy = message_remedy(why);
     if (remedy) *remedy = 0;
     progress_note(progress, "%s: has no keys of a token memory, because %s: run drt-index keys --store %s", to, why,
                   to);

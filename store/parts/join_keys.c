@@ -5,6 +5,7 @@
 #include "store/keys/keys_file_internal.h"
 #include "store/keys/keys_layout_internal.h"
 #include "store/parts/join_keys_internal.h"
+#include "store/verify_internal.h"
 #include "store/view_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -21,9 +22,7 @@ struct joining {
 /* Why the joined store gets no keys, after a failure: its message without the remedy, which is another one here. */
 static void set_reason(struct joining *j) {
     snprintf(j->why, sizeof j->why, "%s", status_message());
-    char *remedy = strstr(j->why, ", run drt-index");
-    if (!remedy) remedy = strstr(j->why, ": run drt-index");
-    if (!remedy) remedy = strstr(j->why, ": remove it and run");
+    char *remedy = message_remedy(j->why);
     if (remedy) *remedy = 0;
 }
 
