@@ -6,7 +6,7 @@ extern "C" {
 #include "kernels/memory/next_token.h"
 }
 
-enum { NEXT_BLOCKS_MAX = 512, READ_BLOCKS_MAX = 112, NEXT_COLUMNS_MAX = NEXT_TOKEN_COLUMNS_MAX };
+enum { NEXT_BLOCKS_MAX = 512, READ_BLOCKS_MAX = 112 };
 static_assert((int)MEMORY_FEATURES <= 32, "a lane for each feature");
 /* Exponentials are added as integers in these units, so that the order does not matter: they are at most 1, and the sum
  * of 2^18 fits into 63 bits. One below 2^-46 of the nearest entry's adds nothing. */

@@ -41,7 +41,7 @@ template <typename T> static next_side<T> next_side_of(const next_token_side &fr
     s.v = memory_view_of(key, &m, NULL), s.in = memory_sources_of<T>(key, &m);
     s.marks = from.marks, s.w = (float *)from.weights.data, s.p = from.p;
     s.columns = (int)memory_columns(s.v), s.read = from.marks.entries > 0;
-    assert(memory_columns(s.v) <= NEXT_COLUMNS_MAX && from.weights.cols == s.columns);
+    assert(memory_columns(s.v) <= NEXT_TOKEN_COLUMNS_MAX && from.weights.cols == s.columns);
     assert(from.weights.type == DTYPE_F32 && m.slots.blocks <= 1 && m.past.length <= 1);
     assert(m.slots.keys.rows < INT32_MAX && m.past.ring < INT32_MAX);
     return s;

@@ -3,8 +3,8 @@
  *   look up     row, token and square of all entries of the block into shared memory, one entry a thread
  *   copy        keys, eight entries a warp at a time: rounds of them into shared memory before the state is there, as
  *               many as fit; the rest into the L2 cache
- * project     the key of the state, by every block alone: an exchange between blocks would take longer. A warp has the
- *               first strips of its rows of P in registers and others in shared memory, before the state is there
+ *   project     the key of the state, by every block alone: an exchange between blocks would take longer. A warp has
+ *               the first strips of its rows of P in registers, and others in shared memory, before the state is there
  *   distances   |k - k_i|^2 of the block's entries
  *
  * Entries, and rows of P, are multiplied by a vector eight at a time on the tensor cores: column n of B is the entry,
