@@ -402,14 +402,13 @@ static enum status repair_all(struct repair *r) {
 /* Restores the meta pages before the writer opens the catalog: opening refuses pages that contradict catalog/commit.
  * The writer checks whether the store may be written at all. */
 static enum status repair_commit(const struct repair *r, const char *dir) {
-    char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX], data[FILE_PATH_MAX];
+    char lock_path[FILE_PATH_MAX], folder[FILE_PATH_MAX];
     const char *what = NULL;
-    uint64_t size;
+    bool unwritten;
     int lock = -1;
     TRY(file_join(lock_path, dir, "lock"));
     TRY(file_join(folder, dir, "catalog"));
-    TRY(file_join(data, folder, "data.mdb"));
-    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
+    if (catalog_is_unwritten(&unwritten, folder) != STATUS_OK || unwritten) return STATUS_OK;
     if (file_lock(&lock, lock_path) != STATUS_OK) return STATUS_OK;
     enum status s = commit_record_restore(&what, folder);
     close(lock);

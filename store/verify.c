@@ -487,11 +487,10 @@ static enum status verify_catalog(struct verify *v) {
 /* Runs before LMDB opens the catalog. Repair can correct this damage from the record or from the meta pages. */
 static enum status verify_commit(struct verify *v, const char *data) {
     char folder[FILE_PATH_MAX];
-    bool found;
-    uint64_t size;
+    bool found, unwritten;
     TRY(file_join(folder, v->dir, "catalog"));
     /* there is no store yet */
-    if (!file_exists(data) || file_size(&size, data) != STATUS_OK || size == 0) return STATUS_OK;
+    if (catalog_is_unwritten(&unwritten, folder) != STATUS_OK || unwritten) return STATUS_OK;
     enum status s = commit_record_check(&found, folder);
     if (s == STATUS_VERSION) return s;
     bool in_record = s != STATUS_OK && strncmp(status_message(), v->record, strlen(v->record)) == 0;

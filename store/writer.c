@@ -142,16 +142,17 @@ static enum status remove_orphan_file(void *context, const char *path) {
 }
 
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
-    char path[FILE_PATH_MAX];
+    char folder[FILE_PATH_MAX], path[FILE_PATH_MAX];
+    bool unwritten;
     TRY(frozen_refuse(w->dir)); /* before a lock file is created there */
-    TRY(file_join(path, w->dir, "catalog/data.mdb"));
-    uint64_t size = 0;
+    TRY(file_join(folder, w->dir, "catalog"));
+    TRY(file_join(path, folder, "data.mdb"));
     bool exists = file_exists(path);
     if (!exists && !create) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", w->dir);
     if (!exists) TRY(file_make_directory(w->dir));
     if (!exists) TRY(check_folder(w->dir));
-    if (exists) TRY(file_size(&size, path));
-    if (size == 0) TRY(check_no_shards(w->dir));
+    TRY(catalog_is_unwritten(&unwritten, folder));
+    if (unwritten) TRY(check_no_shards(w->dir));
     TRY(take_lock(w));
     TRY(make_folders(w->dir));
     TRY(fault_point("store:open:locked"));

@@ -301,18 +301,23 @@ static enum status open_catalog(struct catalog *c, const char *store) {
     uint64_t size = 0;
     TRY(file_join(c->folder, store, "catalog"));
     TRY(file_join(c->path, folder, "data.mdb"));
-    bool exists = file_exists(c->path);
+    bool exists = file_exists(c->path), unwritten;
     struct frozen_record frozen;
     TRY(frozen_read(&frozen, &c->frozen, folder));
     if (c->write) TRY(frozen_refuse(store));
     if (!exists && !c->write) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", store);
     if (c->write) TRY(file_make_directory(folder));
     if (exists) {
-        TRY(file_size(&size, c->path));
-        if (size == 0 && !c->write)
+        TRY(catalog_is_unwritten(&unwritten, folder));
+        if (unwritten && !c->write)
             return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", store);
-        if (size > 0) TRY(commit_record_check(&c->record_found, folder));
-        if (size > 0) TRY(catalog_check_meta(c->path));
+        if (unwritten) TRY(file_remove(c->path));
+        exists = !unwritten;
+    }
+    if (exists) {
+        TRY(file_size(&size, c->path));
+        TRY(commit_record_check(&c->record_found, folder));
+        TRY(catalog_check_meta(c->path));
     }
     TRY(open_environment(c, folder, size));
     int dead = 0;

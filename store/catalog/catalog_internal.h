@@ -92,6 +92,9 @@ enum { CATALOG_META_BYTES = 152 };   /* the bytes of a meta page that LMDB reads
  * checked. While a writer may be active, the caller must hold a read transaction and pass its number as `txn` (0: the
  * newest). */
 enum status catalog_check_meta(const char *path);
+/* *unwritten: no transaction was ever committed to the data file of the catalog folder `folder`. There is no file, it
+ * is empty, or its creator was killed between the two meta pages, which LMDB writes with one call. */
+enum status catalog_is_unwritten(bool *unwritten, const char *folder);
 enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max);
 /* Checks every page that the newer of these two meta pages reaches; the file's own meta pages are not used. *freed_by:
  * the last transaction that freed pages. That transaction made the tree, unless the file was empty before. */

@@ -258,6 +258,22 @@ enum status catalog_check_meta(const char *path) {
     return s;
 }
 
+enum status catalog_is_unwritten(bool *unwritten, const char *folder) {
+    char path[FILE_PATH_MAX], record[FILE_PATH_MAX];
+    struct check c = {.path = path};
+    struct meta first;
+    TRY(file_join(path, folder, "data.mdb"));
+    TRY(file_join(record, folder, "commit"));
+    *unwritten = !file_exists(path);
+    if (*unwritten) return STATUS_OK;
+    TRY(file_map(&c.map, path));
+    /* A file with a recorded commit has lost its end. So has a file whose first page is of a later transaction. */
+    *unwritten = c.map.size == 0 || (!file_exists(record) && read_meta(&c, 0, 0, &first) == STATUS_OK &&
+                                     first.txn == 0 && c.map.size < 2 * (uint64_t)first.page_bytes);
+    file_unmap(&c.map);
+    return STATUS_OK;
+}
+
 enum status catalog_check_pages(const char *path, uint64_t txn, uint64_t pages_max) {
     struct check c = {.path = path};
     TRY(file_map(&c.map, path));

@@ -285,6 +285,33 @@ static void lost_catalog(void) {
     }
 }
 
+/* LMDB writes both meta pages of a new file with one call; a process that is killed during it may leave the first. */
+static void half_created_catalog(void) {
+    MDB_env *env;
+    struct store *s;
+    struct store_writer *w;
+    struct found f;
+    snprintf(dir, sizeof dir, "%s/half-created", test_folder());
+    CHECK(mkdir(dir, 0777) == 0 && mkdir(in_store("catalog"), 0777) == 0);
+    CHECK(mdb_env_create(&env) == 0 && mdb_env_open(env, in_store("catalog"), 0, 0644) == 0);
+    mdb_env_close(env);
+    CHECK(truncate(in_store("catalog/data.mdb"), sysconf(_SC_PAGESIZE)) == 0);
+    CHECK_FAILS(store_open(&s, dir), STATUS_NOT_FOUND, "no contents yet");
+    int64_t problems = 0;
+    CHECK_FAILS(store_verify(dir, true, NULL, remember, &f, &problems), STATUS_NOT_FOUND, "no contents yet");
+    /* With a recorded commit the file has lost its end. */
+    int fd = open(in_store("catalog/commit"), O_WRONLY | O_CREAT, 0644);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK_FAILS(store_open(&s, dir), STATUS_CORRUPT, "catalog/");
+    CHECK_FAILS(store_writer_open(&w, dir, &config, true), STATUS_CORRUPT, "catalog/");
+    CHECK(unlink(in_store("catalog/commit")) == 0);
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    CHECK_OK(fixture_shard(w, &config, 0, 10));
+    CHECK_OK(store_writer_publish(w, &(struct store_publish){0}));
+    store_writer_close(w);
+    CHECK_EQ(verify(true, &f), 0);
+}
+
 /* ---- a writer at work during verify ---- */
 
 /* In another process, as LMDB requires: publishes other indexes, and removes the files of the previous ones. */
@@ -435,6 +462,7 @@ int main(int argc, char **argv) {
     flipped_record();
     if (config.landmarks == STORE_LANDMARKS_F16) older_format(); /* older formats have no other type */
     lost_catalog();
+    half_created_catalog();
     verify_beside_a_writer();
     killed_readers();
     full_disk();
