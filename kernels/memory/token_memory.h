@@ -1,4 +1,4 @@
-/* token_memory.h -- a distribution over the tokens of a memory (docs/token-memory.md, "The op").
+/* token_memory.h -- a distribution over the tokens of a memory (docs/kernels/memory.md).
  *
  *   z_i = -|s - k_i|^2 / tau    w = softmax(z)    p_mem(y) = sum of w_i over the entries i whose value is y
  *

@@ -144,12 +144,6 @@ def draw_recall(results):
 
 
 def draw(results):
-    """File name: (chapter, alternative text, SVG). Plots without data are left out."""
-    found = {
-        "bench-recall.svg": ("Building a store", "Recall of the best 8 against the number of lists visited",
-                             draw_recall(results)),
-        "bench-token.svg": ("Generating", "Time of a token on the CPU against the length of the context",
-                            draw_token(results)),
-        "bench-gca.svg": ("Operations", "Time of grouped cross-attention, ours and PyTorch's", draw_gca(results)),
-    }
-    return {name: entry for name, entry in found.items() if entry[2]}
+    """File name: SVG. Plots without data are left out."""
+    found = {"bench-recall.svg": draw_recall(results), "bench-token.svg": draw_token(results), "bench-gca.svg": draw_gca(results)}
+    return {name: svg for name, svg in found.items() if svg}

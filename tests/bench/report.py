@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""BENCHMARKS.md, its plots, and the tables of README.md, from the result files of the benchmarks.
+"""The tables of result files in documents, their plots, and the tables of README.md, from the result files of the benchmarks.
 
   report.py [--check] [--root FOLDER]
 
-Reads tests/bench/results/**/*.json (tests/bench/result.h describes them). Writes BENCHMARKS.md, docs/figures/bench-*.svg and
-the lines of README.md between `<!-- table:NAME -->` and `<!-- /table -->`, for the names of README_TABLES below.
+Reads tests/bench/results/**/*.json (tests/bench/result.h describes them). Writes docs/figures/bench-*.svg, the lines of the
+DOCUMENTS below between `<!-- result:NAME -->` and `<!-- /result -->`, and those of README.md between `<!-- table:NAME -->` and
+`<!-- /table -->`, for the names of README_TABLES. All other lines of a document are written by hand.
 
 --check writes nothing. It reports each file that differs, and each figure with a unit in a table of README.md outside
 such marks. --root: the repository; the default is the one that this script is in.
 
-Optional keys of a result file: "note", a sentence under the table; "from", the source of figures that no benchmark
+Optional keys of a result file: "note", sentences above the table; "from", the source of figures that no benchmark
 wrote; of a figure: "interval", [low, high] of 95 %, shown instead of the quartiles.
 """
 import argparse
@@ -22,67 +23,8 @@ import sys
 import plots
 
 CELL_MAX = 64
-# Chapter, then file without .json and the title of its table. The order here is the order of the document.
-CHAPTERS = [
-    ("Quality", [
-        ("quality", "Perplexity on held-out text, by what is retrieved"),
-        ("quality-memory", "Change in perplexity by a token memory"),
-        ("quality-copy", "Perplexity on text that the store holds"),
-    ]),
-    ("Building a store", [
-        ("cpu-index", "Build and recall on the CPU"),
-        ("cpu-encode", "Encoder on the CPU, against OpenBLAS"),
-        ("cpu-store", "Store: seal, search, lookup"),
-        ("cpu-build-large", "A large build on the CPU"),
-        ("cpu-build-memory", "Memory of a large build"),
-        ("gpu-build", "A large build on a GPU"),
-        ("gpu-encode", "Encoder on a GPU"),
-        ("cpu-lexical-build", "Making the lexical index"),
-        ("cpu-quickstart", "Quickstart"),
-        ("cpu-tokenizer", "Tokenizer"),
-        ("cpu-peer-tokenizer", "Tokenizer against the Python package"),
-        ("cpu-peer-tokenizer-train", "Tokenizer training against the Python package"),
-    ]),
-    ("Generating", [
-        ("cpu-token", "Token on the CPU, by length of the context"),
-        ("cpu-token-i8", "Token on the CPU, by type of the weights, base-28m"),
-        ("cpu-retrieval", "Token on the CPU, with and without a store"),
-        ("cpu-self-memory", "Memory of self retrieval"),
-        ("gpu-decode", "Token on a GPU"),
-        ("gpu-token-kernel", "The kernel of a token alone"),
-        ("gpu-memory-28m", "Token with a token memory, base-28m on a GPU"),
-        ("gpu-memory-124m", "Token with a token memory, 124M parameters"),
-        ("gpu-memory-124m-6", "The same with keys of layer 6"),
-        ("gpu-corpus", "Token with a corpus in GPU memory"),
-        ("gpu-batch", "Tokens of several texts together on a GPU"),
-        ("gpu-prefill", "Prefill on a GPU"),
-    ]),
-    ("Search on the CPU", [
-        ("cpu-lists", "Lists of an index, against FAISS and the memory's rate"),
-    ]),
-    ("Search on a GPU", [
-        ("gpu-search", "One query over 20 million landmarks"),
-        ("gpu-search-batch", "Several queries"),
-        ("gpu-recall", "Recall on real text"),
-        ("gpu-topk", "Exact search, the operation alone"),
-        ("gpu-lexical", "Search by words (BM25)"),
-    ]),
-    ("Training", [
-        ("gpu-train-base", "Training step, Base LM"),
-        ("gpu-train-drt", "Training step, DRT"),
-        ("gpu-train-many", "Several GPUs"),
-    ]),
-    ("Operations", [
-        ("gpu-ceiling", "Limits of the GPU"),
-        ("gpu-attention", "Attention on a GPU"),
-        ("gpu-peer-gca", "Grouped cross-attention against PyTorch"),
-        ("gpu-peers", "Search and encoder against PyTorch"),
-        ("gpu-peers-token", "Token against PyTorch"),
-        ("gpu-ops", "Operations of a training step on a GPU"),
-        ("gpu-memory", "Token memories on a GPU"),
-        ("cpu-kernels", "Operations on the CPU"),
-    ]),
-]
+# Documents with blocks of tables: the lines between `<!-- result:NAME -->` and `<!-- /result -->` come from NAME.json.
+DOCUMENTS = ["BENCHMARKS.md", "docs/research/retrieval.md", "docs/research/token-memory.md"]
 # Tables of README.md: a label, the result file and the name of the figure.
 README_TABLES = {
     "quality": [
@@ -182,45 +124,49 @@ def table(rows, where):
     return lines
 
 
-def section(stem, title, result):
-    rows = [("figure", "median", "quartiles", "against", "ratio")]
+def section(result):
+    """The block of a result file: its note, its table, then command, date, commit and machine."""
+    intervals = any("interval" in figure for figure in result["figures"])
+    rows = [("figure", "value" if intervals else "median", "95 % interval" if intervals else "quartiles", "against", "ratio")]
     for figure in result["figures"]:
-        rows.append((figure["name"], quantity(figure), spread(figure),
+        rows.append((figure["name"], quantity(figure), spread(figure).removeprefix("95 %: "),
                      figure.get("peer", ""), ratio(figure)))
     machine = result["machine"]
     where = ", ".join(filter(None, [machine.get("gpu"), f"{machine['cores']} cores of {machine['cpu']}"]))
     if machine.get("load", 0) > machine["cores"]:
         where += f", other work running (load {machine['load']:.1f})"
-    lines = [f"### {title}", ""] + table(rows, result["file"]) + [""]
-    if "note" in result:
-        lines += [result["note"], ""]
     origin = f"from {result['from']}" if "from" in result else f"commit {result['commit']}"
-    return lines + [f"`{result['command']}`", "", f"{result['date']}, {origin}; {where}.", ""]
+    note = [result["note"], ""] if "note" in result else []
+    return "\n".join(note + table(rows, result["file"]) +
+                     ["", f"`{result['command']}`", "", f"{result['date']}, {origin}; {where}."]) + "\n"
 
 
-def document(results, pictures):
-    lines = ["# Benchmarks", "",
-             "Written by `tests/bench/report.py` from `tests/bench/results/`: change those, not this file. A figure is the",
-             "median of its runs, with their quartiles or, where stated, a 95 % interval. The ratio compares it with the peer or",
-             "limit in the column before: how many times as fast this program is, or its share of the limit. The line under a",
-             "table has the date, the commit and the machine. \"From BENCHMARKS.md\": measured before the benchmarks wrote result",
-             "files. Tables of different dates can differ for the same work. `tests/bench/run_cpu.sh` and",
-             "`tests/device/bench/run_bench.sh` measure again.", ""]
-    known = set()
-    for chapter, tables in CHAPTERS:
-        present = [(stem, title) for stem, title in tables if stem in results]
-        known.update(stem for stem, _ in tables)
-        if not present:
-            continue
-        lines += [f"## {chapter}", ""]
-        for name, alternative in pictures.get(chapter, []):
-            lines += [f"![{alternative}](docs/figures/{name})", ""]
-        for stem, title in present:
-            lines += section(stem, title, results[stem])
-    unknown = sorted(set(results) - known)
-    if unknown:
-        raise Wrong(f"tests/bench/results/{unknown[0]}.json: no table of it in CHAPTERS of tests/bench/report.py")
-    return "\n".join(lines).rstrip("\n") + "\n"
+BLOCK = re.compile(r"(<!-- result:([\w-]+) -->\n)(.*?)(<!-- /result -->)", re.S)
+
+
+def documents(root, results):
+    """Path: text of each document, with the blocks of the result files. Each result file is in one block of all documents."""
+    texts, seen = {}, {}
+    for path in DOCUMENTS:
+        with open(os.path.join(root, path), encoding="utf8") as file:
+            text = file.read()
+
+        def replace(match):
+            name = match[2]
+            if name not in results:
+                raise Wrong(f"{path}: no result file {name}.json in tests/bench/results")
+            if name in seen:
+                raise Wrong(f"{path}: {name} is also in {seen[name]}: each result file has one table")
+            seen[name] = path
+            return match[1] + section(results[name]) + match[4]
+        marks = re.findall(r"<!-- (result:|/result)", text)
+        if marks != ["result:", "/result"] * (len(marks) // 2) or len(BLOCK.findall(text)) != len(marks) // 2:
+            raise Wrong(f"{path}: a block <!-- result:NAME --> does not end with <!-- /result -->")
+        texts[path] = BLOCK.sub(replace, text)
+    missing = sorted(set(results) - set(seen))
+    if missing:
+        raise Wrong(f"{results[missing[0]]['file']}: no document has <!-- result:{missing[0]} -->: put it into BENCHMARKS.md")
+    return texts
 
 
 def readme_table(name, results):
@@ -261,12 +207,8 @@ def strays(text):
 def outputs(root):
     """Path from the root: the text that it must contain."""
     results = load(os.path.join(root, "tests/bench/results"))
-    drawn = plots.draw(results)
-    pictures = {}
-    for name, (chapter, alternative, _) in drawn.items():
-        pictures.setdefault(chapter, []).append((name, alternative))
-    texts = {f"docs/figures/{name}": svg for name, (_, _, svg) in drawn.items()}
-    texts["BENCHMARKS.md"] = document(results, pictures)
+    texts = {f"docs/figures/{name}": svg for name, svg in plots.draw(results).items()}
+    texts.update(documents(root, results))
     with open(os.path.join(root, "README.md"), encoding="utf8") as file:
         texts["README.md"] = readme(file.read(), results)
     return texts
@@ -290,7 +232,7 @@ def main():
     o = options.parse_args()
     try:
         texts = outputs(o.root)
-    except Wrong as wrong:
+    except (Wrong, OSError) as wrong:
         sys.exit(f"report.py: {wrong}")
     problems = [f"{path}: differs from the result files: run tests/bench/report.py"
                 for path in differing(o.root, texts)]

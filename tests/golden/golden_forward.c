@@ -193,7 +193,7 @@ void golden_forward(struct golden *g) {
     CHECK_EQ(shape->dims, 2);
     struct whole w = {.n = shape->shape[0], .length = shape->shape[1]};
     int32_t *ids = golden_ints(g, "in.ids"), *mask = golden_has(g, "in.mask") ? golden_ints(g, "in.mask") : NULL;
-    /* Files without labels are scored against their ids (model.md §14.2). */
+    /* Files without labels are scored against their ids (tests/golden/README.md). */
     int32_t *labels = golden_ints(g, golden_has(g, "in.labels") ? "in.labels" : "in.ids");
     w.runs = golden_zeroed(w.n, sizeof *w.runs);
     double sum = 0;

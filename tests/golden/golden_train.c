@@ -129,7 +129,7 @@ static void compare_forward(struct golden *g, const struct step *s, const struct
     free(ours);
 }
 
-/* Within 1e-4 of a tensor's largest element (model.md §14.4). */
+/* Within 1e-4 of a tensor's largest element (tests/golden/README.md). */
 static void compare_gradients(struct golden *g, struct step *s) {
     struct params *gradients;
     CHECK_OK(params_init(&gradients, &g->config, 1)); /* overwrites its data */

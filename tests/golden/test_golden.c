@@ -1,4 +1,4 @@
-/* test_golden.c -- runs golden files (the format: model.md §14) through the product.
+/* test_golden.c -- runs golden files (the format: tests/golden/README.md) through the product.
  *
  *   test_golden [--device cpu|cuda] [--dtype f32|bf16] [--amx on|off] FILE...
  *                            drt_*.safetensors  gca_op_*.safetensors  lm_base.safetensors  tokenizer_*cases.jsonl

@@ -11,7 +11,7 @@ pieces() { # FOLDER FILE...
 cd "$SOURCE/docs" || exit 1
 pieces train architecture.md cli.md external-encoders.md inputs.md library.md model.md store-format.md
 pieces valid-a tasks.md token-memory.md
-pieces 'valid-<b>&' training.md research.md
+pieces 'valid-<b>&' training.md research/retrieval.md
 pieces other serve.md
 cd "$TMP" || exit 1
 
