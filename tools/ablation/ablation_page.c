@@ -99,6 +99,7 @@ static double chart_x(const struct chart *c, double percent) {
 
 static void draw_axis(FILE *f, const struct chart *c, double step, double height) {
     const int decimals = step < 0.1 ? 2 : step < 1 ? 1 : 0;
+    const int labelled = chart_x(c, step) - chart_x(c, 0) < 50 ? 2 : 1; /* a label is up to 46 wide */
     for (int64_t i = llround(c->low / step); i <= llround(c->high / step); i++) {
         const double x = chart_x(c, (double)i * step);
         fprintf(f, "<line class=\"%s\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\"/>", i == 0 ? "zero" : "tick", x,
@@ -106,7 +107,7 @@ static void draw_axis(FILE *f, const struct chart *c, double step, double height
         if (i == 0)
             fprintf(f, "<text class=\"part\" x=\"%.1f\" y=\"16\" text-anchor=\"middle\">%s</text>\n", x,
                     c->small ? "0" : "Base LM");
-        else
+        else if (i % labelled == 0)
             fprintf(f, "<text class=\"soft num\" x=\"%.1f\" y=\"16\" text-anchor=\"middle\">%+.*f %%</text>\n", x,
                     decimals, (double)i * step);
     }
@@ -208,9 +209,9 @@ static void page_intro(FILE *f, const struct ablation_table *t) {
     fputs(page_head, f);
     const char *path = t->plan->config->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const size_t length = strlen(name);
-    fputs("<h1>Ablation ", f);
+    fputs("<h1>Perplexity against the Base LM: config ", f);
     page_text(f, name, length > 5 && strcmp(name + length - 5, ".json") == 0 ? length - 5 : length);
-    fputs(": perplexity beside the Base LM</h1>\n", f);
+    fputs("</h1>\n", f);
     if (t->n_rows < t->n_selected)
         fprintf(f, "<p class=\"note\">Not finished: %d of %d rows. The same command continues.</p>\n", t->n_rows,
                 t->n_selected);
@@ -235,7 +236,10 @@ static void page_intro(FILE *f, const struct ablation_table *t) {
 static void page_domains(FILE *f, const struct ablation_table *t) {
     const struct ablation_config *c = t->plan->config;
     if (c->valid.count < 2) return;
-    fputs("<h2>By text</h2>\n<div class=\"grid\">\n", f);
+    fputs("<h2>By text</h2>\n<p class=\"soft\">The same change for each text. A row has the name that the config "
+          "selects it by.</p>\n"
+          "<div class=\"grid\">\n",
+          f);
     for (size_t i = 0; i < c->valid.count; i++) {
         size_t documents = 0;
         for (size_t d = 0; d < t->n_documents; d++)

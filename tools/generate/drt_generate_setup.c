@@ -19,8 +19,10 @@ static enum status make_trace(struct generate_state *r) {
                                  .groups = config->groups ? config->groups : 1};
     if (o->trace) {
         char title[2 * FILE_PATH_MAX + 64];
-        snprintf(title, sizeof title, "%s%s%s%s", r->engine->model.path, o->store ? " with the store " : "",
-                 o->store ? o->store : "", o->self ? o->store ? " and its own past" : " with its own past" : "");
+        const char *slash = strrchr(r->engine->model.path, '/');
+        snprintf(title, sizeof title, "%s%s%s%s", slash && slash[1] ? slash + 1 : r->engine->model.path,
+                 o->store ? " with the store " : "", o->store ? o->store : "",
+                 o->self ? o->store ? " and its own past" : " with its own past" : "");
         TRY(trace_sink_for(&trace.sinks[trace.n_sinks], o->trace, title));
         trace.n_sinks++;
     }

@@ -6,9 +6,17 @@
 #include <math.h>
 
 const struct plot_panel plot_panels[] = {
-    {.title = "Training loss", .value = PLOT_LOSS, .points = PLOT_VALID_LOSS, .smooth = true, .log_ratio = 2.5},
-    {.title = "Masked-token loss", .value = PLOT_MLM_LOSS, .points = PLOT_VALUES, .smooth = true, .log_ratio = 2.5},
-    {.title = "Contrastive loss",
+    {.title = "Training loss, nats a token",
+     .value = PLOT_LOSS,
+     .points = PLOT_VALID_LOSS,
+     .smooth = true,
+     .log_ratio = 2.5},
+    {.title = "Masked-token loss, nats",
+     .value = PLOT_MLM_LOSS,
+     .points = PLOT_VALUES,
+     .smooth = true,
+     .log_ratio = 2.5},
+    {.title = "Contrastive loss, nats",
      .value = PLOT_CONTRASTIVE_LOSS,
      .points = PLOT_VALUES,
      .smooth = true,

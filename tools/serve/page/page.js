@@ -245,6 +245,7 @@ async function read(id, chunk) {
 
 async function search() {
   show("search-state", "searching …");
+  const score = $("searcher").value === "landmark" ? "score " : "score of its landmark "; // words decide the order, too
   const response = await request("/search", { text: $("query").value, k: $("k").valueAsNumber, searcher: $("searcher").value });
   if (!response.ok) return show("search-state", await failure(response), true);
   const found = await response.json();
@@ -252,7 +253,7 @@ async function search() {
   $("hits").replaceChildren(...found.hits.map((hit) => {
     const item = element("li");
     item.append(element("div", "name", hit.name + (hit.key ? " (" + hit.key + ")" : "")),
-      element("div", "facts", "score " + hit.score.toFixed(3) + ", document " + hit.document + ", token " + hit.token_offset + ", chunk id " + hit.chunk),
+      element("div", "facts", score + hit.score.toFixed(3) + ", document " + hit.document + ", token " + hit.token_offset + ", chunk id " + hit.chunk),
       element("blockquote", "", hit.text), documentButton(hit.document, hit.chunk));
     return item;
   }));
