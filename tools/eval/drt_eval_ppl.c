@@ -30,7 +30,8 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
          "also read chunks that are found by the words of the chunk to come, with the gate of corpus (mode "
          "memory-oracle)",
          0, 0},
-        {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both", "what GCA reads under the token memory", 0, 0},
+        {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both",
+         "what the model retrieves by GCA while a token memory is mixed", 0, 0},
         {"store-parts", ARG_STRING, &o->store_parts, "LIST",
          "also read only a first part of the store: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (with the gates of the whole "
          "store)",

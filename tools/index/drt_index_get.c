@@ -162,10 +162,10 @@ int drt_index_get(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index get",
         .synopsis = "--store STORE --chunk ID|--document ID [options]",
-        .about = "Prints the text of a chunk or of a document, as search and generation name them, with its source, "
-                 "key, line and byte offset. The text is decoded from the stored tokens: where the tokenizer does not "
-                 "keep every byte, it differs from the source there. A document's text goes to standard output alone; "
-                 "its position goes to standard error.",
+        .about = "Prints the text of a chunk or of a document, with its source, key, line and byte offset. Search and "
+                 "generation print the ids. The text is decoded from the stored tokens, so it differs from the source "
+                 "where the tokenizer does not keep every byte. A document's text goes to standard output; its "
+                 "position goes to standard error.",
         .examples = "  drt-index get --store store --chunk 1234 --context 2\n"
                     "  drt-index get --store store --document 17 --json\n",
         .options = options,

@@ -93,15 +93,15 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
         {"layer", ARG_INT, &o.layer, "N", "layer whose states are keys; 0: the model's memory_layer, or the last", 0,
          1024},
         {"step", ARG_INT, &o.step, "N",
-         "chunks of each window of 8 chunks whose keys are kept: with fewer, a key depends on more text before it, and "
-         "the store is read more often (8 / N times)",
+         "the model reads windows of 8 chunks, and the keys of the last N are kept. With a smaller N a key depends on "
+         "more text before it, and the store is read 8 / N times",
          1, KEY_WINDOW},
         {"part", ARG_STRING, &o.part.text, "i/N",
-         "make only every N-th file, from the i-th on: N processes, of one host or of several, make all", 0, 0},
+         "make only every N-th file, from the i-th on; N processes, on one host or on several, make all", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
-        {"verify", ARG_FLAG, &o.verify, NULL, "make nothing; check that the keys are complete and their checksums", 0,
+        {"verify", ARG_FLAG, &o.verify, NULL, "make nothing; check that the keys are complete, and their checksums", 0,
          0},
         {"remove", ARG_FLAG, &o.remove, NULL, "remove the keys of every model from the store", 0, 0},
         OPTION_JSON_REPORT(o.json),
@@ -111,9 +111,9 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
         .name = "drt-index keys",
         .synopsis = "--store STORE --model DIR [options]",
         .about =
-            "Computes the keys of all tokens of a store for a token memory, once, so that generation copies them "
-            "(--memory-keys stored) instead of reading the chunks that it finds with the model. The model reads "
-            "each document in windows, so keys also depend on the text before a chunk.\n\n"
+            "Computes once what a token memory needs of a store: the keys of all tokens. Generation then copies the "
+            "keys of the chunks that it finds (--memory-keys stored). Without them the model encodes these chunks. The "
+            "model reads each document in windows, so keys also depend on the text before a chunk.\n\n"
             "A token takes one byte for each number of a key, and 4 bytes. drt-model project makes a model with "
             "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
             "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "

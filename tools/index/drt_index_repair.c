@@ -68,7 +68,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
          "the model that made the store: landmarks that are damaged or missing are encoded again from their tokens", 0,
          0},
         {"index", ARG_STRING, &r.index, "auto|exact|FACTORY",
-         "kind of a rebuilt index; auto keeps the store's own; another kind than that has it made anew", 0, 0},
+         "type of a rebuilt index; auto: the store's own type; with another type the index is made again", 0, 0},
         OPTION_MAX_RAM(r.max_ram, "memory that the run may use (default: as in build)"),
         {"device", ARG_CHOICE, &r.on.choice.device, "auto|cpu|cuda",
          "where chunks are encoded, the centroids of a rebuilt index computed and chunks assigned to its lists; auto: "

@@ -103,7 +103,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
         OPTIONS_OF_WORKER_LINK(o.workers.link),
         {"device", ARG_CHOICE, &o.where.device, "auto|cpu|cuda",
          "where the query is computed and --exact, --nprobe or words search; a GPU copies what it searches", 0, 0},
-        OPTION_DEVICES(o.devices, "search by several GPUs, each with a slice of the landmarks: the same hits"),
+        OPTION_DEVICES(o.devices, DEVICES_SEARCH),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         OPTION_JSON(o.json,

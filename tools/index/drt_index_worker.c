@@ -167,8 +167,8 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
         .about = "Searches a slice of a store for other processes. A slice has 1/N of the chunks, and the segments of "
                  "the index in it. Requests and hits have a binary form.\n\n"
                  "With --listen it serves any number of programs that connect to it with their option --workers: "
-                 "drt-index search, drt-eval, drt-generate and drt-serve. Without --listen it reads requests of "
-                 "drt-index search --worker, which starts it, on standard input, and ends with this input.",
+                 "drt-index search, drt-eval, drt-generate and drt-serve. Without --listen it is started by drt-index "
+                 "search --worker, reads requests on standard input, and ends at the end of this input.",
         .examples = "  drt-index worker --store /nfs/store --slice 1/2 --listen 127.0.0.1:7001\n"
                     "  drt-index search --queries q.npy --store /nfs/store \\\n"
                     "      --worker 'ssh a drt-index worker --store /nfs/store --slice 1/2' \\\n"

@@ -58,12 +58,12 @@
 /* The GPUs of this host that one program uses together. */
 #define OPTION_DEVICES(text, what)                                                                                     \
     {"devices", ARG_STRING, &(text), "all|I,J,..",                                                                     \
-     what "; all GPUs that the program sees (CUDA_VISIBLE_DEVICES), or those with these numbers, from 0; means "       \
-          "--device cuda",                                                                                             \
+     what ". all: every GPU that the program sees (CUDA_VISIBLE_DEVICES); I,J,..: those with these numbers, from 0. "  \
+          "Implies --device cuda",                                                                                     \
      0, 0}
 
 /* the text `what` for programs that retrieve */
-#define DEVICES_SEARCH "search the store by several GPUs, each with a slice of the landmarks: the same hits"
+#define DEVICES_SEARCH "search the store on several GPUs, each of which has a slice of the landmarks; the hits are equal"
 
 /* Sets where->devices to the number of GPUs (-1: all), and where->device to "cuda". For a list of numbers it sets
  * CUDA_VISIBLE_DEVICES, so that this process sees only those GPUs; so it must be called before a GPU is used.

@@ -24,11 +24,12 @@
      "retrieve with each found chunk of the store the next N chunks of its document, within the model's K", 0,         \
      CONTINUATION_MAX},                                                                                                \
     {"overlap", ARG_INT, &(o).overlap, "N",                                                                            \
-     "with --continuation, also of chunks of the own past: a continuation begins N tokens before the end of what it "  \
-     "continues, so that a statement of up to N + 1 tokens is read whole; half a chunk is 31",                         \
+     "begin each continuation N tokens before the end of the chunk that it continues, so that a statement of up to "   \
+     "N + 1 tokens is read whole; chunks of the own past are then continued, too. 31 is half a chunk. Needs "          \
+     "--continuation",                                                                                                 \
      0, CONTINUATION_MAX - 1},                                                                                         \
     {"query-tokens", ARG_INT, &(o).query_ids, "N",                                                                     \
-     "search words of only the last N tokens, such as those of a question; 0: of the last 128", 0, SEARCHER_TOKENS}
+     "words of a query: those of the last N tokens, such as a question; 0: of the last 128", 0, SEARCHER_TOKENS}
 
 /* Whether any of the options that need a corpus differs from its default. A continuation that overlaps is of the own
  * past, too. */

@@ -87,7 +87,7 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
         {"eod-id", ARG_INT, &o.eod_id, "N",
          "id after each document; -1: the tokenizer's <|endoftext|>, </s> or similar", -1, 2147483647.0},
         {"documents", ARG_INT, &o.documents, "N", "only the first N; 0: all", 0, 1e15},
-        OPTION_JSON(o.json, "count: one line of JSON"),
+        OPTION_JSON(o.json, "print one line of JSON"),
     };
     const struct arg_program program = {
         .name = print ? "drt-tokenizer decode" : "drt-tokenizer count",

@@ -22,8 +22,8 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         {"out", ARG_PATH, out, "FILE",
          "configuration to write, such as memory.json of a model's folder (required unless --apply is given)", 0, 0},
         {"memory", ARG_STRING, &o->memory, "LIST",
-         "memories to fit: any of own,corpus,both; random: fit the gates of corpus and both to close on random chunks, "
-         "too, and report these with corpus' gate",
+         "memories to fit: any of own,corpus,both. random: also fit the gates of corpus and both to close on random "
+         "chunks, and report random chunks with the gate of corpus",
          0, 0},
         {"oracle", ARG_CHOICE, &o->oracle, "none|next-chunk",
          "also report chunks that are found by the words of the chunk to come, with their own gate", 0, 0},
@@ -36,14 +36,14 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         {"samples", ARG_STRINGS, &o->samples, "FILE",
          "fit to samples that --keep wrote, instead of reading texts (may be given several times)", 0, 0},
         {"other", ARG_PATH, &o->other, "FILE",
-         "samples that --keep wrote of the same texts with a store of other text: fit the gates of corpus and both to "
-         "close on its chunks, too, and report these (modes memory-other, memory-other-both)",
+         "samples that --keep wrote of the same texts with a store of other text: also fit the gates of corpus and "
+         "both to close on its chunks, and report them (modes memory-other, memory-other-both)",
          0, 0},
         {"apply", ARG_PATH, &o->apply, "FILE", "report this configuration on the texts instead of fitting one", 0, 0},
         {"store", ARG_PATH, &o->store, "DIR", "store with the model's tokenizer and chunk size", 0, 0},
         {"gca", ARG_CHOICE, &o->gca, "none|self|corpus|both",
-         "what GCA reads under the token memory while it is fitted and reported: mode none is then the model with that "
-         "retrieval",
+         "what the model retrieves by GCA while the token memory is fitted and reported; mode none is then the model "
+         "with that retrieval",
          0, 0},
         {"store-parts", ARG_STRING, &o->store_parts, "LIST",
          "also read only a first part of the store: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (each with its own fit)", 0, 0},
@@ -52,8 +52,8 @@ static int parse(struct eval_options *o, const char **out, int argc, char **argv
         OPTIONS_OF_WORKERS(o->workers),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, also reported (mode base; several: base-2 and so on)", 0, 0},
-        {"exclude", ARG_STRING, &o->exclude, "doc|none", "whether a text that is also in the store may find itself", 0,
-         0},
+        {"exclude", ARG_STRING, &o->exclude, "doc|none",
+         "doc: a text that is also in the store does not find its own document; none: it may", 0, 0},
         OPTIONS_OF_WINDOWS(*o),
         OPTION_FORMAT(o->format, "--data"),
         OPTION_TEXT_FIELD(o->text_field),

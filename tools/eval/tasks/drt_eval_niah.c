@@ -14,7 +14,7 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE",
-         "text to hide needles in (required; each of several gives an equal share)", 0, 0},
+         "text to hide needles in (required; of several files each gives an equal share)", 0, 0},
         OPTION_FORMAT(o->format, "--data"),
         OPTION_TEXT_FIELD(o->text_field),
         {"tasks", ARG_STRING, &o->tasks, "LIST", "any of single,multi-key,multi-value,two-hop", 0, 0},
@@ -48,7 +48,7 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         .name = "drt-eval niah",
         .synopsis = "--data FILE [--model DIR] --self-retrieval | --store DIR --corpus-retrieval [options]",
         .about = "Inserts statements into a long text and asks for one of them (needle in a haystack). An answer is "
-                 "found if each of its ids is the most probable one, given the text and the answer before it. With "
+                 "found if each of its ids is the most probable one after the text and the ids before it. With "
                  "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
                  "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
         .examples =

@@ -214,10 +214,11 @@ int drt_index_index(int argc, char **argv, const char **operands) {
         .synopsis = "[train|fill|merge] --store STORE [options]",
         .about =
             "Makes the index of a store, or another one, in three steps. train computes centroids and codes once, from "
-            "a sample of all chunks. fill assigns one of N ranges of chunks to the lists: N processes on any hosts, "
-            "which only read the store, or a snapshot of it (drt-index freeze). merge writes the lists of all parts "
-            "into one file and publishes it in one transaction. Without a step, one process does all three and removes "
-            "DIR.\n\n"
+            "a sample of all chunks. fill assigns the i-th of N ranges of chunks to the lists. N processes do this, on "
+            "any hosts; they only read the store, or a snapshot of it (drt-index freeze). merge writes the lists of "
+            "all "
+            "parts into one file and publishes it in one transaction. Without a step, one process does all three and "
+            "removes the work folder.\n\n"
             "For any N the index has the bytes that a single process makes with the same template. --max-ram limits "
             "the memory for any number of chunks. A step that was stopped or killed continues when the same command "
             "is run again; a step that is done already prints that. Readers see nothing before the end. Documents "

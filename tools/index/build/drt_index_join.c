@@ -165,14 +165,13 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index join",
         .synopsis = "PART... --out STORE [options]",
-        .about = "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
-                 "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
-                 "Without an index, landmarks and tokens are not read: the store's files are hard links to those of "
-                 "the parts, which may "
-                 "be removed afterwards. On another file system they are copied. If all parts have keys of a token "
-                 "memory, made "
-                 "by one model, so has the store. A join that was stopped or killed "
-                 "continues when the same command is run again.",
+        .about =
+            "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
+            "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
+            "The store's files are hard links to those of the parts, which may be removed afterwards. On another "
+            "file system they are copied. Without --index and --lexical no landmark or token is read. If all parts "
+            "have keys of a token memory by one model, the store has them, too. A join that was stopped or killed "
+            "continues when the same command is run again.",
         .examples = "  drt-index join parts/* --out store\n"
                     "  drt-index join parts/* --out /other/disk/store --copy --index IVF65536_HNSW32,SQ8\n",
         .options = options,

@@ -106,8 +106,8 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
     const struct arg_program program = {
         .name = "drt-index delete",
         .synopsis = "--store STORE --document ID [--document ID ...] | --source PATTERN [options]",
-        .about = "Deletes documents: no program that opens the store from then on finds them or their chunks. Programs "
-                 "that have it open keep them. Ids of all other chunks and documents stay, and the files keep "
+        .about = "Deletes documents. Programs that open the store afterwards find neither them nor their chunks. "
+                 "Programs that have it open keep them. Ids of all other chunks and documents stay, and the files keep "
                  "their sizes. The same text may be added again, under new ids.",
         .examples = "  drt-index delete --store store --source 'corpus/old/*' --dry-run\n"
                     "  drt-index delete --store store --document 17 --document 18\n",
