@@ -63,7 +63,7 @@
      0, 0}
 
 /* the text `what` for programs that retrieve */
-#define DEVICES_SEARCH "search the store on several GPUs, each of which has a slice of the landmarks; the hits are equal"
+#define DEVICES_SEARCH "search the store on several GPUs, each of which has a slice of the landmarks; hits are equal"
 
 /* Sets where->devices to the number of GPUs (-1: all), and where->device to "cuda". For a list of numbers it sets
  * CUDA_VISIBLE_DEVICES, so that this process sees only those GPUs; so it must be called before a GPU is used.
