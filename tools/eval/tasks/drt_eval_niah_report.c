@@ -121,8 +121,11 @@ static void niah_draw_cell(FILE *f, const struct niah_cell *cell, int depth, int
 }
 
 static void niah_draw_task(FILE *f, const struct niah_result *r, const struct niah_options *o, int t, int top) {
-    fprintf(f, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s: answers found</text>\n", LEFT, top + 14,
-            needle_task_names[o->task[t]]);
+    fprintf(
+        f,
+        "<text x=\"%d\" y=\"%d\"><tspan font-weight=\"bold\">%s: answers found</tspan>, by tokens of the text</text>\n"
+        "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">needle at</text>\n",
+        LEFT, top + 14, needle_task_names[o->task[t]], LEFT - 8, top + TOP - 8);
     for (int c = 0; c < o->n_contexts; c++) {
         char text[24];
         niah_context_text(text, o->context[c]);
