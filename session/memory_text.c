@@ -129,11 +129,11 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *there[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
-                     t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
+    void *device_memory[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
+                             t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
     memory_source_free(t->source);
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        device_release(dev, there[i]);
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
     for (int side = 0; side < MEMORY_SIDES; side++) {
         struct text_side *s = &t->side[side];
         void *of_side[] = {s->weights.data, s->p, s->tau};
@@ -215,17 +215,17 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct next_token_task task) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
-    float *direct = logits ? device_reach(dev, logits) : NULL, *there = direct ? direct : t->log_p;
+    float *direct = logits ? device_reach(dev, logits) : NULL, *out_device = direct ? direct : t->log_p;
     task.gate = t->gate, task.logits = t->logits, task.vocab = vocab;
     bool searched = false;
     if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
     if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
-    dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
+    dev->ops->next_token->mix(dev, out_device, device_reach(dev, t->g), &task);
     t->mixed = logits;
     if (logits) {
-        device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+        device_fetch(dev, logits, out_device, (size_t)vocab * sizeof *logits);
         device_fetch_wait(dev);
     }
     return device_fault(dev);
@@ -271,7 +271,7 @@ static enum status memory_text_pass(struct memory_text *t, struct decoder_state 
                                     const int32_t *ids, int64_t n) {
     const struct decoder_batch_keys made = memory_text_keys(t, mix, n);
     const struct decoder_output out = {
-        .logits_there = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
+        .logits_device = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
     assert(n <= t->fresh.rows);
     TRY(memory_text_ids(t, ids, n));
     TRY(decoder_forward(state, &out, ids, n));
@@ -294,8 +294,8 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     return memory_text_pass(t, state, logits != NULL, logits, ids, n);
 }
 
-enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
-                                   const int32_t *ids, int64_t n) {
+enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
+                                       const int32_t *ids, int64_t n) {
     *logits = t->log_p;
     return memory_text_pass(t, state, true, NULL, ids, n);
 }

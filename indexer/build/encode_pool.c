@@ -26,7 +26,7 @@ struct slot {
 struct lane {
     struct encode_pool *pool;
     struct encode_lane is;
-    float *device_rows[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
+    float *rows_device[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
     struct slot *running;        /* issued, and not complete; NULL: none */
     int next;                    /* buffer of the next batch */
     double seconds;
@@ -99,7 +99,7 @@ static enum status lane_issue(struct lane *l, struct slot *slot) {
     const struct encode_lane *is = &l->is;
     if (is->external) return is->external->encode(is->external->context, slot->rows, slot->ids, slot->n);
     if (is->states) return state_landmarks_make(is->states, slot->rows, slot->ids, slot->n);
-    const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, l->device_rows[l->next])};
+    const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, l->rows_device[l->next])};
     encoder_encode(is->encoder, &out, slot->ids, slot->n);
     return STATUS_OK;
 }
@@ -115,7 +115,7 @@ static void lane_finish(struct lane *l) {
 
 static void lane_fetch(struct lane *l, struct slot *slot) {
     const size_t bytes = (size_t)(slot->n * l->pool->config.dim) * sizeof *slot->rows;
-    device_fetch(l->is.device, slot->rows, l->device_rows[l->next], bytes);
+    device_fetch(l->is.device, slot->rows, l->rows_device[l->next], bytes);
     l->running = slot;
     l->next = (l->next + 1) % BUFFERS;
 }
@@ -196,7 +196,7 @@ static enum status pool_allocate(struct encode_pool *p) {
         for (int j = 0; j < BUFFERS && l->is.encoder; j++) {
             void *memory;
             TRY(device_buffer(l->is.device, &memory, rows * sizeof(float)));
-            l->device_rows[j] = memory;
+            l->rows_device[j] = memory;
         }
     }
     device_enter(c->lanes[0].device);
@@ -243,7 +243,7 @@ void encode_pool_close(struct encode_pool *p) {
         if (!l->pool) continue;
         device_enter(l->is.device);
         for (int j = 0; j < BUFFERS; j++)
-            device_release(l->is.device, l->device_rows[j]);
+            device_release(l->is.device, l->rows_device[j]);
     }
     struct device *first = p->lanes ? p->lanes[0].is.device : NULL;
     if (first) device_enter(first);

@@ -19,15 +19,15 @@ static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
 /* Makes the list of row counts. The numbers of rows of a block that queries of consecutive chunks see are consecutive,
  * limited at both ends. So each search uses a range of this one list, which is copied to the device once. */
 static enum status own_past_make_counts(struct own_past *p) {
-    int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
-    TRY(memory_allocate(&here, (size_t)n));
+    int64_t n = 2 * p->max_queries + OWN_BLOCK, *host;
+    TRY(memory_allocate(&host, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t count = i - p->max_queries;
-        here[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
+        host[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
     }
     enum status status = device_allocate(p->dev, &p->counts, n);
-    if (status == STATUS_OK) device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
-    memory_free(here);
+    if (status == STATUS_OK) device_upload(p->dev, p->counts, host, (size_t)n * sizeof *host);
+    memory_free(host);
     return status;
 }
 
@@ -221,24 +221,24 @@ enum status own_past_search(struct own_past *p, int64_t first, struct mat querie
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(own_past_reserve_found(p, blocks));
-    struct hit_list there = hit_buffer_device(&p->found, p->dev, blocks * each);
+    struct hit_list hits_device = hit_buffer_device(&p->found, p->dev, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
-        own_past_search_block(p, (struct hit_list){there.index + b * each, there.score + b * each}, b * OWN_BLOCK,
-                              first, queries, k);
-    device_fetch(p->dev, p->found.host, there.index, hit_list_bytes(blocks * each));
+        own_past_search_block(p, (struct hit_list){hits_device.index + b * each, hits_device.score + b * each},
+                              b * OWN_BLOCK, first, queries, k);
+    device_fetch(p->dev, p->found.host, hits_device.index, hit_list_bytes(blocks * each));
     return STATUS_OK;
 }
 
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k) {
     int64_t blocks = own_past_seen_blocks(first, n);
-    struct hit_list here = hit_buffer_host(&p->found, blocks * n * k);
+    struct hit_list hits_host = hit_buffer_host(&p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < n; i++) {
             int64_t at = (b * n + i) * k;
-            for (int64_t j = at; j < at + k && here.index[j] >= 0; j++)
+            for (int64_t j = at; j < at + k && hits_host.index[j] >= 0; j++)
                 lists[i * stride + used[i]++] = (struct neighbour_candidate){
-                    .score = here.score[j], .source = NEIGHBOUR_SELF, .id = b * OWN_BLOCK + here.index[j]};
+                    .score = hits_host.score[j], .source = NEIGHBOUR_SELF, .id = b * OWN_BLOCK + hits_host.index[j]};
         }
 }

@@ -16,7 +16,7 @@ struct golden {
     struct device *dev;
     /* float32, or bf16 on a GPU: then differences are relative, and selections may differ */
     enum dtype type;
-    void *there[256]; int theres;        /* memory of the device, freed at the end of the file */
+    void *device_memory[256]; int n_device_memory;        /* memory of the device, freed at the end of the file */
     bool *seen;                          /* [tensors] */
     const char *suffix;                  /* of the printed names, if a tensor is compared a second time */
     int failures;

@@ -36,17 +36,17 @@ static enum status append(struct retriever *base, int64_t first, const int32_t *
 static int64_t candidates(struct memory *m, struct neighbour_candidate *list, struct mat query, int64_t first,
                           int64_t visible, int8_t source, int k) {
     struct golden *g = m->g;
-    int64_t index[64], used = 0, *index_there;
-    float score[64], *score_there;
+    int64_t index[64], used = 0, *index_device;
+    float score[64], *score_device;
     CHECK(k <= 64);
-    index_there = golden_put_bytes(g, NULL, k, sizeof *index);
-    score_there = golden_put_bytes(g, NULL, k, sizeof *score);
-    g->dev->ops->topk->forward(g->dev, index_there, score_there, query, mat_rows(m->landmarks, first, visible),
+    index_device = golden_put_bytes(g, NULL, k, sizeof *index);
+    score_device = golden_put_bytes(g, NULL, k, sizeof *score);
+    g->dev->ops->topk->forward(g->dev, index_device, score_device, query, mat_rows(m->landmarks, first, visible),
                                golden_put_bytes(g, &visible, 1, sizeof visible), k);
-    golden_get_bytes(g, index, index_there, k, sizeof *index);
-    golden_get_bytes(g, score, score_there, k, sizeof *score);
+    golden_get_bytes(g, index, index_device, k, sizeof *index);
+    golden_get_bytes(g, score, score_device, k, sizeof *score);
     for (int i = 0; i < 3; i++)
-        device_release(g->dev, g->there[--g->theres]);
+        device_release(g->dev, g->device_memory[--g->n_device_memory]);
     for (int i = 0; i < k && index[i] >= 0; i++)
         list[used++] = (struct neighbour_candidate){.score = score[i], .source = source, .id = index[i]};
     return used;

@@ -48,9 +48,9 @@ static void free_batch(struct whole_batch *b) {
 }
 
 /* Losses of the ids without landmarks, from the device's rows. */
-static float *real_rows(struct golden *g, const struct whole_batch *b, const float *there) {
+static float *real_rows(struct golden *g, const struct whole_batch *b, const float *rows_device) {
     float *all = golden_zeroed(b->rows, sizeof *all), *real = golden_zeroed(b->rows, sizeof *real);
-    golden_get_bytes(g, all, there, b->rows, sizeof *all);
+    golden_get_bytes(g, all, rows_device, b->rows, sizeof *all);
     for (int64_t i = 0; i < b->batch.sequences * b->length; i++)
         real[i] = all[row_of(b, i / b->length, i % b->length)];
     free(all);

@@ -90,16 +90,16 @@ static struct gca_inverse step_gca_inverse(struct step *s, const struct step_nei
 
 void step_neighbours_sum(struct step *s, struct step_sums *sums) {
     int64_t results = s->queries * s->model.topk, corpus = s->queries; /* the corpus's chunks follow the batch's */
-    int32_t *slot = s->host_ids;
+    int32_t *slot = s->ids_host;
     for (int g = 0; g < s->model.groups; g++)
         for (int64_t first = 0, n; first < results; first += n) {
             const struct step_neighbours *c = &s->neighbours[g];
             n = results - first < s->rows ? results - first : s->rows;
             device_download(s->dev, slot, c->slot + s->model.topk + first, (size_t)n * sizeof *slot);
-            device_download(s->dev, s->host_floats, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
+            device_download(s->dev, s->floats_host, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
             for (int64_t i = 0; i < n; i++) {
-                sums->weight += (double)s->host_floats[i];
-                if (slot[i] >= corpus) sums->corpus_weight += (double)s->host_floats[i];
+                sums->weight += (double)s->floats_host[i];
+                if (slot[i] >= corpus) sums->corpus_weight += (double)s->floats_host[i];
             }
         }
 }
