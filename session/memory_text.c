@@ -69,7 +69,8 @@ static enum status side_allocate(struct memory_text *t, int side) {
     const struct memory_config *c = t->config.memory;
     struct text_side *s = &t->side[side];
     const float tau = (float)c->mixture[t->config.kind].tau[side];
-    int64_t columns = side == MEMORY_OWN ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
+    int64_t columns =
+        side == MEMORY_OWN_PAST ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
     if (!dev->shares_memory && columns > NEXT_TOKEN_COLUMNS_MAX)
         return fail(STATUS_UNSUPPORTED,
                     "a token memory of %lld tokens: a GPU reads at most %d: take a smaller past or K",
@@ -195,7 +196,7 @@ static enum status text_search(struct memory_text *t, bool *searched) {
 static struct next_token_side text_side_of(struct memory_text *t, int side) {
     struct text_side *s = &t->side[side];
     if (!s->read) return (struct next_token_side){0};
-    if (side == MEMORY_OWN)
+    if (side == MEMORY_OWN_PAST)
         s->memory.past = (struct memory_past){.keys = t->keys,
                                               .value = t->value,
                                               .square = t->square,
@@ -205,7 +206,8 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                               .limit = (int)t->config.past};
     const float past = (float)min_i64(t->n - 1, t->config.past);
     return (struct next_token_side){.memory = s->memory,
-                                    .marks = side == MEMORY_OWN ? (struct memory_marks){.entries = past} : t->marks,
+                                    .marks =
+                                        side == MEMORY_OWN_PAST ? (struct memory_marks){.entries = past} : t->marks,
                                     .weights = s->weights,
                                     .p = s->p};
 }
@@ -252,15 +254,15 @@ static enum status memory_text_ids(struct memory_text *t, const int32_t *ids, in
 /* What follows the pass that fed n ids. */
 static enum status memory_text_fed(struct memory_text *t, struct decoder_state *state,
                                    const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
-    const bool own = t->side[MEMORY_OWN].read, one = n == 1;
+    const bool own_past = t->side[MEMORY_OWN_PAST].read, one = n == 1;
     t->n += n;
-    if (own && !(one && mix)) memory_text_remember(t, made->keys, n);
+    if (own_past && !(one && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
     struct next_token_task task = {.state = mat_rows(made->keys, n - 1, 1), .step = decoder_state_step(state)};
     if (made->states) task.projection = t->projection;
-    if (own && one) task.append = memory_text_append(t);
-    if (own && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
+    if (own_past && one) task.append = memory_text_append(t);
+    if (own_past && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
     enum status s = memory_text_mix(t, logits, task);
     t->seconds += clock_seconds() - start;
     return s;
@@ -342,8 +344,8 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
     const struct memory_slots *slots = &t->side[side].memory.slots;
     struct memory_origin origin;
-    if (side == MEMORY_OWN) {
-        *out = (struct memory_contributor){.own = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
+    if (side == MEMORY_OWN_PAST) {
+        *out = (struct memory_contributor){.own_past = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
         return STATUS_OK;
     }
     TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));

@@ -46,7 +46,7 @@ double memory_text_share(const struct memory_text *t, int32_t id);
 
 /* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the text's own past. */
 struct memory_contributor {
-    bool own;
+    bool own_past;
     int64_t chunk, document;             /* of the corpus; -1: the text's own past */
     int64_t offset;                      /* of the token in its document, or its position in this text */
     double share;                        /* its part of the id's probability */

@@ -35,8 +35,8 @@ void passages_close(struct passages *p) {
     *p = (struct passages){0};
 }
 
-void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
-                     const struct chunk_retriever_config *config) {
+void passages_of_own_past(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
+                          const struct chunk_retriever_config *config) {
     const int64_t chunk_ids = config->model->chunk, step = chunk_ids - config->overlap;
     int64_t id[CHUNK_RETRIEVER_TOPK_MAX];
     float score[CHUNK_RETRIEVER_TOPK_MAX], weight[CHUNK_RETRIEVER_TOPK_MAX];
@@ -50,7 +50,7 @@ void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_
             if (at + chunk_ids > chunks * chunk_ids) break;
             used = passages_put(list, used, most,
                                 (struct neighbour_candidate){.score = j == 0 ? score[i] : NAN,
-                                                             .source = NEIGHBOUR_SELF,
+                                                             .source = NEIGHBOUR_OWN_PAST,
                                                              .id = at / chunk_ids,
                                                              .offset = (int16_t)(at % chunk_ids)});
         }

@@ -145,12 +145,12 @@ static void run_mode(const struct model *m, const char *mode, struct retriever *
     free(ids), free(logits), free(took);
 }
 
-static void run_retrieval(const struct model *m, const char *mode, bool self, struct store_view *corpus, int64_t prompt,
-                          int64_t tokens, double bound) {
+static void run_retrieval(const struct model *m, const char *mode, bool own_past, struct store_view *corpus,
+                          int64_t prompt, int64_t tokens, double bound) {
     struct chunk_retriever_config how = {.device = m->dev,
                                          .model = &m->config,
                                          .encoder = m->encoder,
-                                         .self = self,
+                                         .own_past = own_past,
                                          .corpus = corpus,
                                          .exclude_document = -1};
     struct retriever *r;

@@ -47,7 +47,7 @@ CHAPTERS = [
         ("cpu-token", "Token on the CPU, by length of the context"),
         ("cpu-token-i8", "Token on the CPU, by type of the weights, base-28m"),
         ("cpu-retrieval", "Token on the CPU, with and without a store"),
-        ("cpu-self-memory", "Memory of self retrieval"),
+        ("cpu-self-memory", "Memory of retrieval from the own past"),
         ("gpu-decode", "Token on a GPU"),
         ("gpu-token-kernel", "The kernel of a token alone"),
         ("gpu-memory-28m", "Token with a token memory, base-28m on a GPU"),

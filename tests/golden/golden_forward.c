@@ -78,7 +78,7 @@ static void compare_mlm(struct golden *g, const struct encoded *e, const int32_t
 static struct retriever *make_retriever(struct golden *g, const int32_t *mask) {
     if (g->config.base_lm) return NULL;
     struct chunk_retriever_config how = {
-        .device = g->dev, .model = &g->config, .encoder = g->encoder, .self = true, .exclude_document = -1};
+        .device = g->dev, .model = &g->config, .encoder = g->encoder, .own_past = true, .exclude_document = -1};
     struct retriever *r;
     CHECK_OK(chunk_retriever_create(&r, &how));
     return mask ? golden_masked_create(g, r, mask) : r;

@@ -163,7 +163,7 @@ void golden_train(struct golden *g) {
     struct step_config config = {.sequences = b.batch.sequences,
                                  .chunks = b.batch.chunks,
                                  .type = g->type,
-                                 .pool = retrieval ? POOL_OWN : POOL_NONE,
+                                 .pool = retrieval ? POOL_OWN_PAST : POOL_NONE,
                                  .mlm = mlm};
     struct step_now now = {
         .optimizer = {.lr = -1.0f, .step = 1}, .mlm_rate = mlm ? 1.0f : 0.0f, .mlm_weight = 1.0f, .pool = config.pool};

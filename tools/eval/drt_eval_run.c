@@ -28,7 +28,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
 static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
     uint8_t hash[16];
     int64_t stored = r->stored = -1;
-    if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_SELF) return STATUS_OK;
+    if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_OWN_PAST) return STATUS_OK;
     indexer_document_hash(hash, document);
     TRY(store_view_find_document(r->engine->view, &stored, hash));
     f->stored_documents += stored >= 0;
@@ -118,7 +118,7 @@ static bool reports_overlap(const struct eval_run *r) {
 static enum status prepare_retriever(struct retriever **out, const struct eval_run *r, int mode) {
     const struct eval_options *o = r->options;
     const struct engine_retrieval how = {.searcher = corpus_search_kind(o->searcher),
-                                         .self = mode == EVAL_SELF || mode == EVAL_BOTH,
+                                         .own_past = mode == EVAL_OWN_PAST || mode == EVAL_BOTH,
                                          .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                          .random = mode == EVAL_RANDOM,
                                          .exact = o->exact && mode != EVAL_RANDOM,

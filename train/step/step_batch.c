@@ -153,7 +153,7 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
     assert(b->sequences == s->config.sequences && b->chunks == s->config.chunks);
     step_upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     step_upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
-    if (task->teach || (task->retrieve && task->pool != POOL_OWN)) step_upload_documents(s, b);
+    if (task->teach || (task->retrieve && task->pool != POOL_OWN_PAST)) step_upload_documents(s, b);
     if (task->retrieve && s->config.pool == POOL_CORPUS) step_upload_visibility(s, task);
     if (task->contrast) step_upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;

@@ -41,7 +41,7 @@ void step_encode(struct step *s, const struct step_task *task, struct mat lower)
 static struct topk_rows step_visible_rows(const struct step *s, enum pool_kind pool, int group) {
     const struct step_visible *v = &s->visible;
     struct topk_rows rows = {.own_begin = v->own_begin, .own_end = v->own_end, .sequence_end = v->sequence_end};
-    if (pool == POOL_OWN) return rows;
+    if (pool == POOL_OWN_PAST) return rows;
     rows.other_begin = pool == POOL_BATCH ? v->none : v->candidates_begin + group * s->queries;
     rows.other_end = pool == POOL_BATCH ? v->batch_end : v->candidates_end + group * s->queries;
     rows.document_of = (const int32_t(*)[2])v->document_of;

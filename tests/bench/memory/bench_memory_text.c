@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
     printf("mode,k,every,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a search,"
            "check sum\n");
     run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
-    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16});
+    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16});
     for (int i = 0; o.k[i]; i++)
         for (int j = 0; o.every[j]; j++) {
             run_case(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j]});

@@ -58,7 +58,7 @@ static float *towers_run(struct machine *m, const struct model_config *c, const 
     CHECK(logits);
     if (v->retrieval) {
         struct chunk_retriever_config how = {
-            .device = m->dev, .model = c, .encoder = m->encoder, .self = true, .exclude_document = -1};
+            .device = m->dev, .model = c, .encoder = m->encoder, .own_past = true, .exclude_document = -1};
         CHECK_OK(chunk_retriever_create(&r, &how));
     }
     CHECK_OK(decoder_state_create(&s, m->decoder, r));
