@@ -145,9 +145,9 @@ static void decoder_embed(struct decoder_state *s, struct mat x, const struct de
         assert(ids[j] < d->config.vocab_size);
         all[decoder_pass_row(d, p, j)] = ids[j];
     }
-    int32_t *device_ids = device_side(d->dev, all, d->scratch.ids_device);
-    device_upload(d->dev, device_ids, all, (size_t)p->positions * sizeof *all);
-    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, device_ids, pad);
+    int32_t *ids_device = device_side(d->dev, all, d->scratch.ids_device);
+    device_upload(d->dev, ids_device, all, (size_t)p->positions * sizeof *all);
+    d->dev->ops->embed->forward(d->dev, x, d->weights.embed, ids_device, pad);
 }
 
 static struct block_scratch decoder_block_scratch(struct decoder *d) {
@@ -389,7 +389,7 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
         }
         done += p.n;
     }
-    /* After a step, and with logits that stay there, the device may still run work whose results are read later, so
+    /* After a step, and with logits that stay on the device, it may still run work whose results are read later, so
      * there is no wait: a prompt of one text is computed while this process prepares the next one. */
-    return step || out->logits_there ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
+    return step || out->logits_device ? device_fault(s->decoder->dev) : device_sync(s->decoder->dev);
 }

@@ -57,8 +57,8 @@ void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *wa
 
 struct decoder_output {
     float *logits; bool logits_all; /* logits_all: [n, V] of every id; otherwise [1, V] of the last id; NULL: none */
-    float *logits_there; /* [1, V] of the last id in device memory; the call does not wait; only if logits is NULL */
-    /* NULL, or called once logits_there are queued, before a landmark and a retrieval that follow: to queue ops */
+    float *logits_device; /* [1, V] of the last id in device memory; the call does not wait; only if logits is NULL */
+    /* NULL, or called once logits_device are queued, before a landmark and a retrieval that follow: to queue ops */
     device_ops *then; void *context;
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (targets[i] < 0: 0); NULL: none */
     /* [n, d] dense, device memory in the weights' type; data NULL: none. Row i is the key state of ids[i]

@@ -64,9 +64,9 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
     assert(begin == 1 || chunks == 1 || current->k == found->k);
     size_t k = (size_t)(begin == 0 ? current->k : found->k), bytes = decoder_blocks_bytes((size_t)(chunks - begin), k);
     TRY(decoder_blocks_reserve(b, dev, decoder_blocks_bytes((size_t)s->decoder->max_chunks + 1, k)));
-    void *on_device = device_side(dev, b->memory, b->device);
+    void *memory_device = device_side(dev, b->memory, b->device);
     *out = (struct decoder_fusion){.pool = begin == 0 ? current->pool : found->pool,
-                                   .blocks = decoder_blocks_view(on_device, chunks - begin, k),
+                                   .blocks = decoder_blocks_view(memory_device, chunks - begin, k),
                                    .begin = begin == 0 ? 0 : positions - p->in_chunk};
     /* inside a chunk, single ids use the block that the last pass built */
     bool current_only = chunks == 1;
@@ -83,7 +83,7 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
         row_begin[chunk - begin] = chunk > 0 ? chunk * positions - p->in_chunk : 0;
     }
     row_begin[chunks - begin] = p->positions;
-    device_upload(dev, on_device, b->memory, bytes);
+    device_upload(dev, memory_device, b->memory, bytes);
     b->built_for = current_only ? p->positions : 0;
     return STATUS_OK;
 }

@@ -27,22 +27,23 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
     int32_t *targets = s->ids; /* the pass has embedded its ids, so both of their buffers are free */
     for (int64_t i = 0; i < n; i++)
         targets[i] = out->targets[offset + selected[i]];
-    int32_t *device_targets = device_side(d->dev, targets, s->ids_device);
-    float *device_nll = device_side(d->dev, s->nll, s->nll_device);
-    device_upload(d->dev, device_targets, targets, (size_t)n * sizeof *targets);
+    int32_t *targets_device = device_side(d->dev, targets, s->ids_device);
+    float *nll_device = device_side(d->dev, s->nll, s->nll_device);
+    device_upload(d->dev, targets_device, targets, (size_t)n * sizeof *targets);
     const bool i8 = d->weights.narrow && d->weights.narrow_embed.type == DTYPE_I8;
-    d->dev->ops->loss->forward(d->dev, device_nll, mat_rows(s->h, 0, n),
-                               i8 ? d->weights.narrow_embed : d->weights.embed, device_targets);
-    device_download(d->dev, s->nll, device_nll, (size_t)n * sizeof *s->nll);
+    d->dev->ops->loss->forward(d->dev, nll_device, mat_rows(s->h, 0, n),
+                               i8 ? d->weights.narrow_embed : d->weights.embed, targets_device);
+    device_download(d->dev, s->nll, nll_device, (size_t)n * sizeof *s->nll);
     for (int64_t i = 0; i < n; i++)
         out->nll[offset + selected[i]] = s->nll[i];
 }
 
 /* Computes logits of n rows of h into device memory. */
-static void decoder_head_product(struct decoder *d, float *there, int64_t first, int64_t n) {
+static void decoder_head_product(struct decoder *d, float *logits_device, int64_t first, int64_t n) {
     bool narrow = d->weights.narrow && n <= d->weights.narrow_rows;
-    d->dev->ops->matmul->forward(d->dev, mat_f32(there, n, d->config.vocab_size), mat_rows(d->scratch.h, first, n),
-                                 narrow ? d->weights.narrow_embed : d->weights.embed, false);
+    d->dev->ops->matmul->forward(d->dev, mat_f32(logits_device, n, d->config.vocab_size),
+                                 mat_rows(d->scratch.h, first, n), narrow ? d->weights.narrow_embed : d->weights.embed,
+                                 false);
 }
 
 /* Computes logits of the first n rows of h, logit_rows at a time. */
@@ -50,9 +51,9 @@ static void decoder_head_logits(struct decoder *d, float *out, int64_t n) {
     int64_t vocab = d->config.vocab_size;
     for (int64_t done = 0, part; done < n; done += part) {
         part = n - done < d->logit_rows ? n - done : d->logit_rows;
-        float *part_out = out + done * vocab, *device_out = device_side(d->dev, part_out, d->scratch.logits_device);
-        decoder_head_product(d, device_out, done, part);
-        device_download(d->dev, part_out, device_out, (size_t)(part * vocab) * sizeof *part_out);
+        float *part_out = out + done * vocab, *out_device = device_side(d->dev, part_out, d->scratch.logits_device);
+        decoder_head_product(d, out_device, done, part);
+        device_download(d->dev, part_out, out_device, (size_t)(part * vocab) * sizeof *part_out);
     }
 }
 
@@ -65,8 +66,8 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
         d->dev->ops->norm->forward(d->dev, all, decoder_no_rstd(all.rows), x, d->weights.final_norm, d->config.rms_eps);
         decoder_watch_rows(s, "final", 0, p->first, all);
     }
-    bool last = (out->logits || out->logits_there) && !out->logits_all && offset + p->n == total;
-    assert(!out->logits || !out->logits_there);
+    bool last = (out->logits || out->logits_device) && !out->logits_all && offset + p->n == total;
+    assert(!out->logits || !out->logits_device);
     if (out->nll) {
         for (int64_t j = 0; j < p->n; j++)
             if (out->targets[offset + j] >= 0) selected[n++] = j;
@@ -78,8 +79,8 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
     for (int64_t j = last ? p->n - 1 : 0; j < p->n; j++)
         selected[n++] = j;
     decoder_head_norm_rows(d, p, x, selected, n);
-    if (out->logits_there)
-        decoder_head_product(d, out->logits_there, 0, n);
+    if (out->logits_device)
+        decoder_head_product(d, out->logits_device, 0, n);
     else
         decoder_head_logits(d, out->logits + (last ? 0 : offset * d->config.vocab_size), n);
 }

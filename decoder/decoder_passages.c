@@ -94,7 +94,7 @@ void decoder_packed_free(struct decoder *d) {
 /* The memory in which one thread computes a batch. A GPU has one. */
 struct passages_workspace {
     struct mat x, norm, qkv, gate_up, lse;
-    int32_t *ids, *ids_there;
+    int32_t *ids, *ids_device;
 };
 
 struct decoder_passages {
@@ -103,7 +103,7 @@ struct decoder_passages {
     int64_t length, positions, batch;    /* positions of a passage, with its landmarks; number of passages of a batch */
     int threads;
     void *memory;
-    int32_t *ids, *ids_there; /* [threads][batch*positions] */
+    int32_t *ids, *ids_device; /* [threads][batch*positions] */
     struct passages_workspace *workspaces;
     void *staged;                                       /* keys of a replay [passages*length, d]; NULL: not needed */
     struct device_replay *replays[REPLAY_PASSAGES + 1]; /* by passages; of layer replay_layer and size replay_cols */
@@ -167,14 +167,14 @@ static enum status passages_make(struct decoder_passages **out, struct decoder *
     TRY_GOTO(s, memory_allocate_zero(&p->workspaces, (size_t)p->threads), failed);
     TRY_GOTO(s, carve_device(d->dev, &p->memory, &bytes, passages_lay, p), failed);
     TRY_GOTO(s, memory_allocate(&p->ids, (size_t)p->threads * numbers), failed);
-    TRY_GOTO(s, device_allocate(d->dev, &p->ids_there, (size_t)p->threads * numbers), failed);
+    TRY_GOTO(s, device_allocate(d->dev, &p->ids_device, (size_t)p->threads * numbers), failed);
     if (!d->dev->shares_memory) {
         const int64_t numbers_of_all = REPLAY_PASSAGES * length * d->config.hidden;
         TRY_GOTO(s, device_allocate_bytes(d->dev, &p->staged, (size_t)(numbers_of_all * dtype_bytes(d->type))), failed);
     }
     for (int i = 0; i < p->threads; i++) {
         p->workspaces[i].ids = p->ids + (size_t)i * numbers;
-        p->workspaces[i].ids_there = p->ids_there + (size_t)i * numbers;
+        p->workspaces[i].ids_device = p->ids_device + (size_t)i * numbers;
     }
     *out = p;
     return STATUS_OK;
@@ -211,7 +211,7 @@ static void passages_destroy(struct decoder_passages *p) {
     passages_drop_replays(p);
     device_release(p->decoder->dev, p->staged);
     device_release(p->decoder->dev, p->memory);
-    device_release(p->decoder->dev, p->ids_there);
+    device_release(p->decoder->dev, p->ids_device);
     memory_free(p->ids);
     memory_free(p->workspaces);
     memory_free(p);
@@ -259,7 +259,7 @@ static void passages_stage(const struct passages_job *b, const int32_t *ids, int
             assert(ids[i * p->length + j] < d->config.vocab_size);
             b->w->ids[i * p->positions + passages_row(p, j)] = ids[i * p->length + j];
         }
-    device_upload(b->dev, b->w->ids_there, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
+    device_upload(b->dev, b->w->ids_device, b->w->ids, (size_t)(n * p->positions) * sizeof *b->w->ids);
 }
 
 static void passages_product(const struct passages_job *b, struct mat y, struct mat x, struct mat w, float *packed,
@@ -328,7 +328,8 @@ static void passages_compute(const struct passages_job *b, struct mat keys, int 
     const struct decoder_passages *p = b->p;
     const struct decoder *d = p->decoder;
     struct mat x = mat_rows(b->w->x, 0, n * p->positions);
-    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_there, d->config.base_lm ? 0 : d->config.pad_id);
+    b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_device,
+                                d->config.base_lm ? 0 : d->config.pad_id);
     for (int i = 0; i + 1 < key_layer; i++) {
         passages_attend(b, x, i);
         passages_mlp(b, x, i);
@@ -412,7 +413,7 @@ void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     if (p->prepared) return;
     for (int64_t i = 0; i < REPLAY_PASSAGES * p->positions; i++)
         job.w->ids[i] = 0;
-    device_upload(dev, job.w->ids_there, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
+    device_upload(dev, job.w->ids_device, job.w->ids, (size_t)(REPLAY_PASSAGES * p->positions) * sizeof *job.w->ids);
     for (int64_t n = 1; n <= REPLAY_PASSAGES; n++)
         for (int i = 0; i < TIMES; i++)
             device_replay_run(dev, &p->replays[n], passages_body, &(struct passages_repeated){&job, n});

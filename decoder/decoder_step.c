@@ -133,7 +133,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                          const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
     *done = decoder_step_can_run(s, out, p);
-    s->stepped = *done && out->keys.data && (out->logits || out->logits_there);
+    s->stepped = *done && out->keys.data && (out->logits || out->logits_device);
     if (!*done) return STATUS_OK;
     double start = clock_seconds();
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
@@ -142,11 +142,11 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     /* If the kernel can write to the caller's memory, no copy is needed. */
     float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
     float *logits = direct || !out->logits ? direct : d->scratch.logits_device;
-    const struct decode_step_output made = {.logits = logits ? logits : out->logits_there,
+    const struct decode_step_output made = {.logits = logits ? logits : out->logits_device,
                                             .inputs = s->inputs.data,
                                             .keys = p->keys.data,
                                             .key_layer = p->key_layer};
-    assert(!logits || !out->logits_there);
+    assert(!logits || !out->logits_device);
     decode_step_run(s->step, &made, ids[0] < 0 ? pad : ids[0], p->first, fusions);
     if (out->then) out->then(out->context, d->dev);
     /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */

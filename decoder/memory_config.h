@@ -9,9 +9,9 @@
 #include <stdint.h>
 
 /* The memories that are read: the text's own past, the corpus, or both. */
-enum memory_kind { MEMORY_OWN, MEMORY_CORPUS, MEMORY_BOTH, MEMORY_KINDS };
+enum memory_kind { MEMORY_OWN_PAST, MEMORY_CORPUS, MEMORY_BOTH, MEMORY_KINDS };
 extern const char *const memory_kind_names[MEMORY_KINDS];
-bool memory_kind_reads(enum memory_kind kind, int side);   /* side: MEMORY_OWN or MEMORY_CORPUS */
+bool memory_kind_reads(enum memory_kind kind, int side);   /* side: MEMORY_OWN_PAST or MEMORY_CORPUS */
 /* Makes a gate that gives the memories of a kind this weight (0 < weight < 1) at every position. */
 struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight);
 

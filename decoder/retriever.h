@@ -10,7 +10,7 @@
 #include "kernels/attention/gca.h"
 #include <stdint.h>
 
-enum neighbour_source { NEIGHBOUR_NONE = -1, NEIGHBOUR_SELF = 0, NEIGHBOUR_CORPUS = 1 };
+enum neighbour_source { NEIGHBOUR_NONE = -1, NEIGHBOUR_OWN_PAST = 0, NEIGHBOUR_CORPUS = 1 };
 
 /* Row i: the neighbours that the query of chunk first+i found, best first. They are borrowed from the retriever. They
  * stay valid during the next call for the same group, until the second call for it begins. */

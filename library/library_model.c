@@ -143,9 +143,9 @@ enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids,
     TRY(device_buffer(dev, &buffer, (size_t)(batch * dim) * sizeof *rows));
     for (int64_t at = 0; at < n; at += batch) {
         int64_t now = n - at < batch ? n - at : batch;
-        float *there = device_side(dev, rows + at * dim, buffer);
-        encoder_encode(encoder, &(struct encoder_output){.landmarks = there}, ids + at * chunk, now);
-        device_download(dev, rows + at * dim, there, (size_t)(now * dim) * sizeof *rows);
+        float *landmarks_device = device_side(dev, rows + at * dim, buffer);
+        encoder_encode(encoder, &(struct encoder_output){.landmarks = landmarks_device}, ids + at * chunk, now);
+        device_download(dev, rows + at * dim, landmarks_device, (size_t)(now * dim) * sizeof *rows);
     }
     enum status status = device_sync(dev);
     device_release(dev, buffer);

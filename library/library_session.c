@@ -93,7 +93,7 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
                                                 .searcher = s->searcher ? s->searcher->searcher : NULL,
                                                 .kind = s->memory_config.searcher,
                                                 .store = s->store ? s->store->path : ""};
-    if (kind != MEMORY_OWN) TRY(memory_search_open(&s->memory_search, &search));
+    if (kind != MEMORY_OWN_PAST) TRY(memory_search_open(&s->memory_search, &search));
     s->engine.searched_by = memory_search_describe(s->memory_search, s->memory_config.k);
     *out = (struct memory_text_config){.engine = &s->engine,
                                        .memory = &s->memory_config,
@@ -129,7 +129,7 @@ static enum status library_session_generation(struct drt_session *s, const struc
         watch = library_provenance_watch(s->provenance);
     }
     const struct generation_config config = {.engine = &s->engine,
-                                             .retrieval = {.self = c->self,
+                                             .retrieval = {.own_past = c->self,
                                                            .corpus = c->corpus,
                                                            .continuation = c->continuation,
                                                            .overlap = c->overlap,
@@ -390,9 +390,9 @@ static enum status library_contributors(struct drt_session *s, struct drt_token 
     int n = 0;
     TRY(memory_text_contributors(generation_memory(s->generation), from, &n, MEMORY_CONTRIBUTORS_MAX, out->id));
     for (int i = 0; i < n; i++)
-        s->contributors[i] = (struct drt_neighbour){.source = from[i].own ? DRT_SOURCE_SELF : DRT_SOURCE_CORPUS,
+        s->contributors[i] = (struct drt_neighbour){.source = from[i].own_past ? DRT_SOURCE_SELF : DRT_SOURCE_CORPUS,
                                                     .group = -1,
-                                                    .chunk = from[i].own ? from[i].offset / chunk : from[i].chunk,
+                                                    .chunk = from[i].own_past ? from[i].offset / chunk : from[i].chunk,
                                                     .document = from[i].document,
                                                     .token_offset = from[i].offset,
                                                     .weight = (float)from[i].share};

@@ -171,13 +171,13 @@ static enum status open_searcher(struct engine *e, const struct engine_retrieval
 
 enum status engine_retriever(struct retriever **out, struct engine *e, const struct engine_retrieval *how) {
     *out = NULL;
-    if (!how->self && !how->corpus) return STATUS_OK;
+    if (!how->own_past && !how->corpus) return STATUS_OK;
     bool search = how->corpus && !how->random;
     if (search) TRY(open_searcher(e, how));
     const struct chunk_retriever_config config = {.device = e->device,
                                                   .model = &e->model.config,
                                                   .encoder = e->encoder,
-                                                  .self = how->self,
+                                                  .own_past = how->own_past,
                                                   .corpus = how->corpus ? e->view : NULL,
                                                   .searcher = search ? e->searcher : NULL,
                                                   .continuation = how->continuation,

@@ -61,11 +61,11 @@ void engine_text_close(struct engine *e, const struct searcher *searcher);
 enum status engine_check_store(const struct engine *e, const char *path, const struct store_info *info,
                                bool tokens_alone);
 
-/* What a retriever searches. The first retriever with a corpus opens the searcher that all use. With neither self nor
- * corpus, *out is NULL, and the decoder runs without retrieval. */
+/* What a retriever searches. The first retriever with a corpus opens the searcher that all use. With neither
+ * own_past nor corpus, *out is NULL, and the decoder runs without retrieval. */
 struct engine_retrieval {
     enum searcher_kind searcher;         /* LEXICAL and HYBRID need a lexical index; otherwise AUTO (0) */
-    bool self, corpus, random, exact;
+    bool own_past, corpus, random, exact;
     bool exact_fallback;                 /* as in indexer/search/searcher.h */
     int nprobe;                          /* 0: the index's default */
     int continuation, overlap, query_ids; /* as in indexer/retrieve/retriever.h */

@@ -103,7 +103,7 @@ void generation_free(struct generation *g) {
     device_release_host(dev, g->logits);
     device_release_host(dev, g->rows);
     for (int i = 0; i < GENERATION_BUFFERS; i++)
-        device_release(dev, g->there[i]);
+        device_release(dev, g->logits_device[i]);
     memory_free(g->targets);
     memory_free(g->nll);
     memory_free(g->unspoken);
@@ -220,7 +220,7 @@ static enum status generation_feed_pending(struct generation *g) {
     if (g->pending < 0) return STATUS_OK;
     const struct decoder_output out = {.logits = g->logits};
     if (g->picker)
-        TRY(generation_pass_there(g, &g->pending, 1, false, false));
+        TRY(generation_pass_on_device(g, &g->pending, 1, false, false));
     else
         TRY(generation_pass(g, &out, &g->pending, 1, false));
     g->pending = -1;
@@ -244,7 +244,7 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
         }
         const struct decoder_output out = {.logits = at + now == n && !g->picker ? g->logits : NULL};
         if (g->picker && at + now == n)
-            TRY(generation_pass_there(g, ids + at, now, true, false));
+            TRY(generation_pass_on_device(g, ids + at, now, true, false));
         else
             TRY(generation_pass(g, &out, ids + at, now, true));
         if (n >= PROGRESS_FROM * pass) progress_step(g->config.progress, "read the prompt", "tokens", at + now, n);

@@ -1,5 +1,5 @@
 /* generation_batch.c -- the next ids of several generations in one pass over the weights; and generations whose ids a
- * GPU picks (decoder/logits/picker.h): logits stay there.
+ * GPU picks (decoder/logits/picker.h): logits stay in its memory.
  *
  * One text runs ahead: while this process does what follows an id, the GPU computes the next position, which reads that
  * id from its own memory. So one pass is queued before its id is known here (`ahead`), and belongs to the text once it
@@ -21,8 +21,8 @@ enum status generation_picks_create(struct generation *g, const struct sampler_c
         return STATUS_OK;
     }
     for (int i = 0; i < GENERATION_BUFFERS; i++)
-        if (!g->there[i]) TRY(device_allocate(e->device, &g->there[i], (size_t)vocab));
-    g->latest = g->there[0];
+        if (!g->logits_device[i]) TRY(device_allocate(e->device, &g->logits_device[i], (size_t)vocab));
+    g->latest = g->logits_device[0];
     if (g->picker) return picker_configure(g->picker);
     return picker_create(&g->picker, e->device, g->sampler, sampler, vocab);
 }
@@ -39,16 +39,16 @@ static void generation_queue_pick(void *context, struct device *dev) {
     dev->ops->pick->rows(dev, &row, 1, g->config.engine->model.config.vocab_size);
 }
 
-enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick) {
+enum status generation_pass_on_device(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick) {
     struct device *dev = g->config.engine->device;
     enum status status;
     if (g->memory) {
-        status = memory_text_feed_there(g->memory, g->state, &g->latest, ids, n);
+        status = memory_text_feed_on_device(g->memory, g->state, &g->latest, ids, n);
         if (status == STATUS_OK && pick) generation_queue_pick(g, dev);
     } else {
-        g->latest = g->there[g->now];
+        g->latest = g->logits_device[g->now];
         const struct decoder_output out = {
-            .logits_there = g->latest, .then = pick ? generation_queue_pick : NULL, .context = g};
+            .logits_device = g->latest, .then = pick ? generation_queue_pick : NULL, .context = g};
         status = decoder_forward(g->state, &out, ids, n);
     }
     if (status == STATUS_OK && g->config.fed) status = g->config.fed(g->config.context, ids, n, prompt);
@@ -70,7 +70,7 @@ enum status generation_commit(struct generation *g) {
 /* The buffer that the pass ahead writes: the pick before it may still be wanted with its logits. */
 static float *generation_turn(struct generation *g) {
     g->now = (g->now + 1) % GENERATION_BUFFERS;
-    g->latest = g->there[g->now];
+    g->latest = g->logits_device[g->now];
     return g->latest;
 }
 
@@ -92,7 +92,7 @@ void generation_download(struct generation *g) {
 void generation_upload(struct generation *g) {
     struct device *dev = g->config.engine->device;
     if (!g->picker) return;
-    if (!g->memory) g->latest = g->there[g->now];
+    if (!g->memory) g->latest = g->logits_device[g->now];
     device_upload(dev, g->latest, g->logits, (size_t)g->config.engine->model.config.vocab_size * sizeof(float));
 }
 
@@ -115,7 +115,7 @@ static enum status generation_begin_pick(struct generation *g) {
     if (picker_queued(g->picker) > 0) return STATUS_OK;
     g->alone = g->pending >= 0;
     if (g->pending >= 0) {
-        TRY(generation_pass_there(g, &g->pending, 1, false, true));
+        TRY(generation_pass_on_device(g, &g->pending, 1, false, true));
         g->pending = -1;
         g->has_logits = true;
     } else if (g->has_logits) {
@@ -153,7 +153,7 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
     const struct pick_result *r;
     TRY(generation_queue(g));
     const bool ahead = picker_queued(g->picker) > 1;
-    const float *logits = ahead ? g->there[(g->now + 1) % GENERATION_BUFFERS] : g->latest;
+    const float *logits = ahead ? g->logits_device[(g->now + 1) % GENERATION_BUFFERS] : g->latest;
     *out = (struct generation_token){.position = generation_tokens(g), .alternatives = g->alternatives};
     enum status status = picker_wait(g->picker, &r);
     if (status != STATUS_OK) {
@@ -350,7 +350,7 @@ static void generation_batch_begin(struct generation *const *gs, int n) {
     if (picks > 0) e->device->ops->pick->rows(e->device, rows, picks, e->model.config.vocab_size);
 }
 
-static enum status generation_batch_there(struct generation *const *gs, int n, int *computed) {
+static enum status generation_batch_on_device(struct generation *const *gs, int n, int *computed) {
     struct generation_round round = {.n = 0};
     generation_batch_begin(gs, n);
     for (int i = 0; i < n; i++) {
@@ -371,14 +371,14 @@ static enum status generation_batch_there(struct generation *const *gs, int n, i
 }
 
 /* Those that it takes, where the device picks or where this process does, as many at a time as a pass has. */
-static enum status generation_batch_kind(struct generation *const *gs, int n, int *computed, bool there) {
+static enum status generation_batch_kind(struct generation *const *gs, int n, int *computed, bool on_device) {
     struct generation *part[DECODER_BATCH_MAX];
     int at = 0;
     for (int i = 0; i < n; i++) {
         assert(gs[i]->config.engine->decoder == gs[0]->config.engine->decoder);
-        if (!gs[i]->picker == !there && generation_batch_takes(gs[i])) part[at++] = gs[i];
+        if (!gs[i]->picker == !on_device && generation_batch_takes(gs[i])) part[at++] = gs[i];
         if (at == 0 || (at < DECODER_BATCH_MAX && i + 1 < n)) continue;
-        TRY((there ? generation_batch_there : generation_batch_part)(part, at, computed));
+        TRY((on_device ? generation_batch_on_device : generation_batch_part)(part, at, computed));
         at = 0;
     }
     return STATUS_OK;

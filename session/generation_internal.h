@@ -32,9 +32,9 @@ struct generation {
     struct generation_alternative alternatives[GENERATION_TOP_MAX];
     float *rows; int64_t n_rows;         /* [n_rows, vocab_size] logits of a pass; NULL: not needed yet */
     int32_t *targets; float *nll;        /* [engine_pass] */
-    /* Of a generation whose ids a GPU picks: logits are there, and `logits` has them after generation_download. */
+    /* Of a generation whose ids a GPU picks: logits stay on it, and `logits` has them after generation_download. */
     struct picker *picker;               /* NULL: this process picks */
-    float *there[GENERATION_BUFFERS], *latest; int now;   /* latest: there[now], or of the token memory */
+    float *logits_device[GENERATION_BUFFERS], *latest; int now;  /* latest: one of them, or of the token memory */
     bool fed;                            /* the pending id is in the text already, and a pick follows it */
     int32_t *later; size_t later_capacity; int64_t later_at, later_end; /* of generation_feed_later: [later_at, _end) */
     bool alone;                          /* the last pass was of this text alone: it may run ahead */
@@ -53,7 +53,7 @@ enum status generation_picks_create(struct generation *g, const struct sampler_c
 /* Feeds the ids that are left for later. */
 enum status generation_feed_rest(struct generation *g);
 /* As generation_pass, with logits left on the device; pick: queues the next id's. */
-enum status generation_pass_there(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
+enum status generation_pass_on_device(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
 /* The pending id is not pending, if its pass was queued ahead. */
 enum status generation_commit(struct generation *g);
 /* Takes back a pass that was queued ahead of an id that generation_next did not return. */

@@ -69,7 +69,8 @@ static enum status side_allocate(struct memory_text *t, int side) {
     const struct memory_config *c = t->config.memory;
     struct text_side *s = &t->side[side];
     const float tau = (float)c->mixture[t->config.kind].tau[side];
-    int64_t columns = side == MEMORY_OWN ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
+    int64_t columns =
+        side == MEMORY_OWN_PAST ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
     if (!dev->shares_memory && columns > NEXT_TOKEN_COLUMNS_MAX)
         return fail(STATUS_UNSUPPORTED,
                     "a token memory of %lld tokens: a GPU reads at most %d: take a smaller past or K",
@@ -129,11 +130,11 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *there[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
-                     t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
+    void *device_memory[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
+                             t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
     memory_source_free(t->source);
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        device_release(dev, there[i]);
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
     for (int side = 0; side < MEMORY_SIDES; side++) {
         struct text_side *s = &t->side[side];
         void *of_side[] = {s->weights.data, s->p, s->tau};
@@ -195,7 +196,7 @@ static enum status text_search(struct memory_text *t, bool *searched) {
 static struct next_token_side text_side_of(struct memory_text *t, int side) {
     struct text_side *s = &t->side[side];
     if (!s->read) return (struct next_token_side){0};
-    if (side == MEMORY_OWN)
+    if (side == MEMORY_OWN_PAST)
         s->memory.past = (struct memory_past){.keys = t->keys,
                                               .value = t->value,
                                               .square = t->square,
@@ -205,7 +206,8 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                               .limit = (int)t->config.past};
     const float past = (float)min_i64(t->n - 1, t->config.past);
     return (struct next_token_side){.memory = s->memory,
-                                    .marks = side == MEMORY_OWN ? (struct memory_marks){.entries = past} : t->marks,
+                                    .marks =
+                                        side == MEMORY_OWN_PAST ? (struct memory_marks){.entries = past} : t->marks,
                                     .weights = s->weights,
                                     .p = s->p};
 }
@@ -215,17 +217,17 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct next_token_task task) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
-    float *direct = logits ? device_reach(dev, logits) : NULL, *there = direct ? direct : t->log_p;
+    float *direct = logits ? device_reach(dev, logits) : NULL, *out_device = direct ? direct : t->log_p;
     task.gate = t->gate, task.logits = t->logits, task.vocab = vocab;
     bool searched = false;
     if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
     if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
     for (int side = 0; side < MEMORY_SIDES; side++)
         task.side[side] = text_side_of(t, side);
-    dev->ops->next_token->mix(dev, there, device_reach(dev, t->g), &task);
+    dev->ops->next_token->mix(dev, out_device, device_reach(dev, t->g), &task);
     t->mixed = logits;
     if (logits) {
-        device_fetch(dev, logits, there, (size_t)vocab * sizeof *logits);
+        device_fetch(dev, logits, out_device, (size_t)vocab * sizeof *logits);
         device_fetch_wait(dev);
     }
     return device_fault(dev);
@@ -252,15 +254,15 @@ static enum status memory_text_ids(struct memory_text *t, const int32_t *ids, in
 /* What follows the pass that fed n ids. */
 static enum status memory_text_fed(struct memory_text *t, struct decoder_state *state,
                                    const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
-    const bool own = t->side[MEMORY_OWN].read, one = n == 1;
+    const bool own_past = t->side[MEMORY_OWN_PAST].read, one = n == 1;
     t->n += n;
-    if (own && !(one && mix)) memory_text_remember(t, made->keys, n);
+    if (own_past && !(one && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
     struct next_token_task task = {.state = mat_rows(made->keys, n - 1, 1), .step = decoder_state_step(state)};
     if (made->states) task.projection = t->projection;
-    if (own && one) task.append = memory_text_append(t);
-    if (own && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
+    if (own_past && one) task.append = memory_text_append(t);
+    if (own_past && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
     enum status s = memory_text_mix(t, logits, task);
     t->seconds += clock_seconds() - start;
     return s;
@@ -271,7 +273,7 @@ static enum status memory_text_pass(struct memory_text *t, struct decoder_state 
                                     const int32_t *ids, int64_t n) {
     const struct decoder_batch_keys made = memory_text_keys(t, mix, n);
     const struct decoder_output out = {
-        .logits_there = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
+        .logits_device = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
     assert(n <= t->fresh.rows);
     TRY(memory_text_ids(t, ids, n));
     TRY(decoder_forward(state, &out, ids, n));
@@ -294,8 +296,8 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
     return memory_text_pass(t, state, logits != NULL, logits, ids, n);
 }
 
-enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
-                                   const int32_t *ids, int64_t n) {
+enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
+                                       const int32_t *ids, int64_t n) {
     *logits = t->log_p;
     return memory_text_pass(t, state, true, NULL, ids, n);
 }
@@ -342,8 +344,8 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
     const struct memory_slots *slots = &t->side[side].memory.slots;
     struct memory_origin origin;
-    if (side == MEMORY_OWN) {
-        *out = (struct memory_contributor){.own = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
+    if (side == MEMORY_OWN_PAST) {
+        *out = (struct memory_contributor){.own_past = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
         return STATUS_OK;
     }
     TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));

@@ -31,7 +31,7 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
 enum status memory_text_begin(struct memory_text *t, struct decoder_batch_keys *keys, float **logits, int32_t id);
 enum status memory_text_end(struct memory_text *t, struct decoder_state *state, float *logits);
 /* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
-enum status memory_text_feed_there(struct memory_text *t, struct decoder_state *state, float **logits,
+enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
                                    const int32_t *ids, int64_t n);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: computing the keys of passages that are
  * not in the pool yet, or copying them from the store (on a GPU: until the kernels are queued); encoded, copied: the
@@ -46,7 +46,7 @@ double memory_text_share(const struct memory_text *t, int32_t id);
 
 /* An entry of the memory that gave a part of an id's probability: a token of the corpus or of the text's own past. */
 struct memory_contributor {
-    bool own;
+    bool own_past;
     int64_t chunk, document;             /* of the corpus; -1: the text's own past */
     int64_t offset;                      /* of the token in its document, or its position in this text */
     double share;                        /* its part of the id's probability */

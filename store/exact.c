@@ -234,7 +234,7 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
             for (int r = 0; r < n; r++) {
                 float score = scores[(size_t)q * (size_t)n + (size_t)r] * s->scale;
                 if (top_list_admits(list, score, at + r) && !excluded(range, at + r) &&
-                    store_dropped_there(landmarks_dropped(s->l), at + r))
+                    store_dropped_live(landmarks_dropped(s->l), at + r))
                     top_list_offer(list, score, at + r);
             }
         }
@@ -322,7 +322,7 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
         for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
             int64_t chunk = s->candidates.ids[i];
             if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
-            if (!store_dropped_there(landmarks_dropped(s->l), chunk)) continue;
+            if (!store_dropped_live(landmarks_dropped(s->l), chunk)) continue;
             const struct store_rows stored = landmarks_rows(s->l, chunk);
             convert_row(row, &stored, 0, s->padded);
             float dot;

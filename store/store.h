@@ -123,7 +123,7 @@ struct store_dropped { const struct store_hole *ranges; int64_t n; };
 struct store_dropped store_view_dropped(const struct store_view *v);
 int64_t store_dropped_nth(struct store_dropped d, int64_t rank);         /* id of the chunk with this rank, from 0 */
 int64_t store_dropped_rank(struct store_dropped d, int64_t chunk);       /* existing chunks with a smaller id */
-bool store_dropped_there(struct store_dropped d, int64_t chunk);         /* whether the chunk exists */
+bool store_dropped_live(struct store_dropped d, int64_t chunk);         /* whether the chunk exists */
 /* Returns the first run of existing ids in begin .. end-1. */
 struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int64_t end);
 

@@ -395,7 +395,7 @@ static enum status copy_document(struct store_view *v, struct store_document *ou
     struct document_record d;
     TRY(record_get_document(v->txn, v->store->catalog, &d, document));
     TRY(check_not_dropped(v, d.shard, "document", document));
-    if (!store_dropped_there(store_view_dropped(v), d.first_chunk))
+    if (!store_dropped_live(store_view_dropped(v), d.first_chunk))
         return fail(STATUS_NOT_FOUND, "%s: document %lld was deleted", v->store->dir, (long long)document);
     return document_record_copy(out, &v->text, &v->text_capacity, document, &d);
 }
@@ -425,8 +425,8 @@ enum status store_view_find_document(struct store_view *v, int64_t *document, co
 static enum status no_chunk(const struct store_view *v, int64_t chunk) {
     if (chunk >= 0 && chunk < v->generation.chunks)
         return fail(STATUS_NOT_FOUND, "%s: chunk %lld was %s", v->store->dir, (long long)chunk,
-                    store_dropped_there(landmarks_missing(&v->landmarks), chunk) ? "deleted with its document"
-                                                                                 : "dropped with its shard");
+                    store_dropped_live(landmarks_missing(&v->landmarks), chunk) ? "deleted with its document"
+                                                                                : "dropped with its shard");
     return fail(STATUS_NOT_FOUND, "%s: there is no chunk %lld, the store has %lld", v->store->dir, (long long)chunk,
                 (long long)v->generation.chunks);
 }
@@ -467,7 +467,7 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
 enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset) {
     assert(offset >= 0 && offset < v->store->fingerprint.chunk_tokens);
     if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
-    if (!store_dropped_there((struct store_dropped){v->dropped, v->n_dropped}, chunk) && v->deleted.n > 0)
+    if (!store_dropped_live((struct store_dropped){v->dropped, v->n_dropped}, chunk) && v->deleted.n > 0)
         return no_chunk(v, chunk);
     struct run_record run;
     int64_t first;
@@ -494,7 +494,7 @@ enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_
 
 static enum status find_landmark(const struct store_view *v, int64_t chunk) {
     bool there =
-        chunk >= 0 && chunk < v->generation.chunks && store_dropped_there(landmarks_dropped(&v->landmarks), chunk);
+        chunk >= 0 && chunk < v->generation.chunks && store_dropped_live(landmarks_dropped(&v->landmarks), chunk);
     return there ? STATUS_OK : no_chunk(v, chunk);
 }
 

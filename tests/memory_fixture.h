@@ -89,7 +89,7 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
     struct step *s;
     struct step_config config = {
         .sequences = sequences, .chunks = c->base ? c->blocks * MEMORY_CHUNK : c->blocks, .type = type,
-        .recompute = c->recompute, .pool = c->base ? POOL_NONE : POOL_OWN, .memory = true, .reads = c->reads,
+        .recompute = c->recompute, .pool = c->base ? POOL_NONE : POOL_OWN_PAST, .memory = true, .reads = c->reads,
         .teach = c->teach > 0, .teach_gradient = c->teach > 0 ? (enum teach_gradient)(c->teach - 1) : TEACH_PROJECTIONS,
         .optimizer = {.beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .clip = 1.0F, .trunk = 1.0F}};
     CHECK_OK(step_create(&s, dev, &m->config, &config, m->params, NULL));
@@ -103,5 +103,5 @@ struct memory_text { struct text t; int64_t *starts; int32_t *passages, *passage
 
 [[maybe_unused]] static struct step_now memory_now(const struct memory_case *c, float weight) {
     return (struct step_now){.optimizer = {.lr = -1.0F, .step = 1}, .seed = test_seed(), .memory_weight = weight,
-                             .pool = c->base ? POOL_NONE : POOL_OWN};
+                             .pool = c->base ? POOL_NONE : POOL_OWN_PAST};
 }

@@ -15,11 +15,11 @@ struct variant {
 /* topk covers all chunks that a query may select if losses are differenced: a change of the selection is not a
  * derivative. */
 [[maybe_unused]] static const struct variant variants[] = {
-    {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN},
-    {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN},
-    {"tokens 64+1", "[1,1]", "tokens", 1, 64, 100, 3, false, false, true, POOL_OWN},
+    {"hidden", "[1,2]", "hidden", 1, 63, 90, 4, false, false, false, POOL_OWN_PAST},
+    {"tokens, two groups, projections", "[1,1,2]", "tokens", 2, 63, 70, 4, true, true, true, POOL_OWN_PAST},
+    {"tokens 64+1", "[1,1]", "tokens", 1, 64, 100, 3, false, false, true, POOL_OWN_PAST},
     {"hidden 64+1, batch", "[1,1]", "hidden", 1, 64, 100, 2, true, false, true, POOL_BATCH},
-    {"scores alone", "[1,1]", "tokens", 1, 63, 90, 4, true, false, false, POOL_OWN},
+    {"scores alone", "[1,1]", "tokens", 1, 63, 90, 4, true, false, false, POOL_OWN_PAST},
     {"no retrieval", "[1,1]", "tokens", 1, 63, 80, 3, false, true, false, POOL_NONE},
     {"Base LM", "[2]", "hidden", 0, 63, 60, 150, false, false, false, POOL_NONE},
     {"Block-Recurrent Transformer", "[2],\"recurrent_layer\":1,\"recurrent_states\":5,\"recurrent_block\":50",

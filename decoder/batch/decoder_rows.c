@@ -16,8 +16,8 @@ struct decoder_rows {
     struct decoder_pass passes[DECODER_BATCH_MAX];
     struct decode_step_fusion fusions[DECODER_BATCH_MAX][MODEL_GROUPS_MAX];
     struct decode_row rows[DECODER_BATCH_MAX];
-    float *there;                   /* logits that the device cannot write to the caller's memory; NULL: none yet */
-    bool copied[DECODER_BATCH_MAX]; /* from there */
+    float *logits_device;           /* logits that the device cannot write to the caller's memory; NULL: none yet */
+    bool copied[DECODER_BATCH_MAX]; /* from logits_device */
 };
 
 bool decoder_rows_takes(const struct decoder_state *s) {
@@ -39,7 +39,7 @@ static enum status decoder_rows_reserve(struct decoder_rows **out, struct decode
 }
 
 void decoder_rows_free(struct decoder *d) {
-    if (d->rows_batch) device_release(d->dev, d->rows_batch->there);
+    if (d->rows_batch) device_release(d->dev, d->rows_batch->logits_device);
     memory_free(d->rows_batch);
     d->rows_batch = NULL;
 }
@@ -90,8 +90,8 @@ static enum status decoder_rows_logits(struct decoder_rows *b, int i, float *log
     b->rows[i].logits = device_reach(d->dev, logits);
     b->copied[i] = !b->rows[i].logits;
     if (!b->copied[i]) return STATUS_OK;
-    if (!b->there) TRY(device_allocate(d->dev, &b->there, DECODER_BATCH_MAX * vocab));
-    b->rows[i].logits = b->there + (size_t)i * vocab;
+    if (!b->logits_device) TRY(device_allocate(d->dev, &b->logits_device, DECODER_BATCH_MAX * vocab));
+    b->rows[i].logits = b->logits_device + (size_t)i * vocab;
     return STATUS_OK;
 }
 
@@ -122,7 +122,7 @@ static void decoder_rows_finish(struct decoder_rows *b, struct decoder_state *s,
 
 /* The texts whose retrieval fails now are left out of the pass; *status: of the first of them. All that can fail for
  * lack of memory comes after it, and changes nothing. */
-static enum status decoder_rows_begin(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool there,
+static enum status decoder_rows_begin(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool on_device,
                                       enum status *status) {
     *status = STATUS_OK;
     for (int i = 0; i < batch->n; i++) {
@@ -134,7 +134,7 @@ static enum status decoder_rows_begin(struct decoder_rows *b, const struct decod
         b->rows[i] = (struct decode_row){.position = -1};
         if (batch->states[i]->spent) continue;
         TRY(decoder_rows_fill(b, batch->states[i], i, batch->ids[i]));
-        if (there)
+        if (on_device)
             b->rows[i].logits = batch->logits[i];
         else
             TRY(decoder_rows_logits(b, i, batch->logits[i]));
@@ -142,14 +142,14 @@ static enum status decoder_rows_begin(struct decoder_rows *b, const struct decod
     return STATUS_OK;
 }
 
-/* Queues the pass and what follows it. `there`: logits are memory of the device. */
-static enum status decoder_rows_issue(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool there,
+/* Queues the pass and what follows it. `on_device`: logits are memory of the device. */
+static enum status decoder_rows_issue(struct decoder_rows *b, const struct decoder_ahead_batch *batch, bool on_device,
                                       enum status *status) {
     struct decoder *d = b->decoder;
-    TRY(decoder_rows_begin(b, batch, there, status));
+    TRY(decoder_rows_begin(b, batch, on_device, status));
     decode_rows_run(d->rows, b->rows, batch->n);
     if (batch->then) batch->then(batch->context, d->dev);
-    if (!there) device_fetch(d->dev, b->rows, b->rows, sizeof b->rows); /* copies nothing: marks the pass' end */
+    if (!on_device) device_fetch(d->dev, b->rows, b->rows, sizeof b->rows); /* copies nothing: marks the pass' end */
     for (int i = 0; i < batch->n; i++)
         if (!batch->states[i]->spent) decoder_rows_finish(b, batch->states[i], i, batch->ids[i].id);
     return STATUS_OK;

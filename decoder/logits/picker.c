@@ -11,12 +11,12 @@ static const double picker_patience = 10; /* seconds, then the device is asked w
 struct picker {
     struct device *dev;
     const struct sampler *sampler;
-    int64_t last, rows;          /* ids that the penalty reads; of the list */
-    uint32_t *banned;            /* these three: memory of the device */
-    int32_t *seen;               /* NULL: no penalty */
-    int32_t *ids;                /* [PICKER_SLOTS] */
-    struct pick_result *results; /* [PICKER_SLOTS], pinned */
-    struct pick_result *there;   /* the device's address of results */
+    int64_t last, rows;                 /* ids that the penalty reads; of the list */
+    uint32_t *banned;                   /* these three: memory of the device */
+    int32_t *seen;                      /* NULL: no penalty */
+    int32_t *ids;                       /* [PICKER_SLOTS] */
+    struct pick_result *results;        /* [PICKER_SLOTS], pinned */
+    struct pick_result *results_device; /* the device's address of results */
     uint64_t tickets, ticket[PICKER_SLOTS];
     bool logprob[PICKER_SLOTS];
     unsigned first, queued; /* the slot of the first queued pick is first % PICKER_SLOTS */
@@ -36,8 +36,8 @@ static enum status picker_allocate(struct picker *p, const struct sampler_config
     enum status status = STATUS_OK;
     TRY(device_allocate(p->dev, &p->ids, PICKER_SLOTS));
     TRY(device_allocate_host(p->dev, &p->results, PICKER_SLOTS));
-    p->there = device_reach(p->dev, p->results);
-    assert(p->there);
+    p->results_device = device_reach(p->dev, p->results);
+    assert(p->results_device);
     for (int i = 0; i < PICKER_SLOTS; i++)
         p->results[i].ticket = 0;
     TRY(picker_allocate_seen(p));
@@ -108,7 +108,7 @@ void picker_queue(struct picker *p, struct pick_row *row, const float *logits, b
                              .seen = p->seen,
                              .seen_rows = p->rows,
                              .id = p->ids + slot,
-                             .result = p->there + slot,
+                             .result = p->results_device + slot,
                              .ticket = p->ticket[slot],
                              .logprob = logprob,
                              .n_best = n_best};

@@ -34,9 +34,9 @@ struct bert {
     struct bert_workspace *workspaces; /* [threads] */
     void *memory;
     size_t bytes;
-    int32_t *host_ids;
-    int64_t *host_begin;
-    float *host_out; /* of all workspaces */
+    int32_t *ids_host;
+    int64_t *begin_host;
+    float *out_host; /* of all workspaces */
     struct bert_text *order;
     size_t order_capacity;
     int64_t *cuts;
@@ -75,13 +75,13 @@ static enum status create_workspaces(struct bert *b) {
     size_t rows = (size_t)b->rows, n = (size_t)b->threads;
     TRY(memory_allocate_zero(&b->workspaces, n));
     TRY(carve_device(b->dev, &b->memory, &b->bytes, carve_workspaces, b));
-    TRY(memory_allocate(&b->host_ids, 2 * rows * n));
-    TRY(memory_allocate(&b->host_begin, (rows + 1) * n));
-    TRY(memory_allocate(&b->host_out, rows * (size_t)b->config.hidden * n));
+    TRY(memory_allocate(&b->ids_host, 2 * rows * n));
+    TRY(memory_allocate(&b->begin_host, (rows + 1) * n));
+    TRY(memory_allocate(&b->out_host, rows * (size_t)b->config.hidden * n));
     for (size_t i = 0; i < n; i++) {
-        b->workspaces[i].ids = b->host_ids + 2 * rows * i;
-        b->workspaces[i].begin = b->host_begin + (rows + 1) * i;
-        b->workspaces[i].out_host = b->host_out + rows * (size_t)b->config.hidden * i;
+        b->workspaces[i].ids = b->ids_host + 2 * rows * i;
+        b->workspaces[i].begin = b->begin_host + (rows + 1) * i;
+        b->workspaces[i].out_host = b->out_host + rows * (size_t)b->config.hidden * i;
     }
     return STATUS_OK;
 }
@@ -111,9 +111,9 @@ void bert_close(struct bert *b) {
     bert_weights_free(&b->weights, b->dev);
     device_release(b->dev, b->memory);
     memory_free(b->workspaces);
-    memory_free(b->host_ids);
-    memory_free(b->host_begin);
-    memory_free(b->host_out);
+    memory_free(b->ids_host);
+    memory_free(b->begin_host);
+    memory_free(b->out_host);
     memory_free(b->order);
     memory_free(b->cuts);
     memory_free(b);

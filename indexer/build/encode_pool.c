@@ -1,8 +1,8 @@
 /* encode_pool.c -- see encode_pool.h.
  *
- * Batch number b is in slot b % n_slots. Three numbers rise: `filled` (batches that were submitted), `taken` (by lanes)
- * and `stored`. A lane on a GPU issues its next batch before it waits for the one before, whose landmarks are fetched
- * meanwhile, so that the GPU does not wait for the host. */
+ * Batch number b is in slot b % n_slots. Three numbers rise: `filled` (batches that were submitted), `taken` (by
+ * threads) and `stored`. The thread of a GPU issues its next batch before it waits for the one before, whose landmarks
+ * are fetched meanwhile, so that the GPU does not wait for the host. */
 #include "indexer/build/encode_pool.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -23,10 +23,10 @@ struct slot {
     bool encoded;       /* or failed */
     enum status status; /* of encoding */
 };
-struct lane {
+struct encode_thread {
     struct encode_pool *pool;
-    struct encode_lane is;
-    float *device_rows[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
+    struct encode_device is;
+    float *rows_device[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
     struct slot *running;        /* issued, and not complete; NULL: none */
     int next;                    /* buffer of the next batch */
     double seconds;
@@ -34,7 +34,7 @@ struct lane {
 };
 struct encode_pool {
     struct encode_pool_config config;
-    struct lane *lanes;
+    struct encode_thread *threads;
     struct slot *slots;
     int n_slots, n_threads;
     pthread_mutex_t lock; /* of all below, and of the slots' states */
@@ -63,11 +63,11 @@ static bool pool_ended(const struct encode_pool *p) {
     return p->closing || p->status != STATUS_OK;
 }
 
-/* ---- lanes ---- */
+/* ---- the threads that encode ---- */
 
 /* NULL: there is none now, or, if `wait`, there will be none. */
-static struct slot *lane_take(struct lane *l, bool wait) {
-    struct encode_pool *p = l->pool;
+static struct slot *encode_thread_take(struct encode_thread *t, bool wait) {
+    struct encode_pool *p = t->pool;
     struct slot *slot = NULL;
     pthread_mutex_lock(&p->lock);
     while (wait && !pool_ended(p) && p->failed < 0 && p->taken == p->filled)
@@ -77,8 +77,8 @@ static struct slot *lane_take(struct lane *l, bool wait) {
     return slot;
 }
 
-static void lane_done(struct lane *l, struct slot *slot, enum status status) {
-    struct encode_pool *p = l->pool;
+static void encode_thread_done(struct encode_thread *t, struct slot *slot, enum status status) {
+    struct encode_pool *p = t->pool;
     pthread_mutex_lock(&p->lock);
     const int64_t stored = p->stored % p->n_slots, at = slot - p->slots;
     const int64_t number = p->stored + (at - stored + p->n_slots) % p->n_slots;
@@ -95,49 +95,49 @@ static void lane_done(struct lane *l, struct slot *slot, enum status status) {
 
 /* Issues the batch. The landmarks are in slot->rows when the call returns, or on a GPU with an encoder in the buffer.
  */
-static enum status lane_issue(struct lane *l, struct slot *slot) {
-    const struct encode_lane *is = &l->is;
+static enum status encode_thread_issue(struct encode_thread *t, struct slot *slot) {
+    const struct encode_device *is = &t->is;
     if (is->external) return is->external->encode(is->external->context, slot->rows, slot->ids, slot->n);
     if (is->states) return state_landmarks_make(is->states, slot->rows, slot->ids, slot->n);
-    const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, l->device_rows[l->next])};
+    const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, t->rows_device[t->next])};
     encoder_encode(is->encoder, &out, slot->ids, slot->n);
     return STATUS_OK;
 }
 
 /* Completes the batch that was issued before. */
-static void lane_finish(struct lane *l) {
-    struct slot *slot = l->running;
-    l->running = NULL;
+static void encode_thread_finish(struct encode_thread *t) {
+    struct slot *slot = t->running;
+    t->running = NULL;
     if (!slot) return;
-    device_fetch_wait(l->is.device);
-    lane_done(l, slot, device_fault(l->is.device));
+    device_fetch_wait(t->is.device);
+    encode_thread_done(t, slot, device_fault(t->is.device));
 }
 
-static void lane_fetch(struct lane *l, struct slot *slot) {
-    const size_t bytes = (size_t)(slot->n * l->pool->config.dim) * sizeof *slot->rows;
-    device_fetch(l->is.device, slot->rows, l->device_rows[l->next], bytes);
-    l->running = slot;
-    l->next = (l->next + 1) % BUFFERS;
+static void encode_thread_fetch(struct encode_thread *t, struct slot *slot) {
+    const size_t bytes = (size_t)(slot->n * t->pool->config.dim) * sizeof *slot->rows;
+    device_fetch(t->is.device, slot->rows, t->rows_device[t->next], bytes);
+    t->running = slot;
+    t->next = (t->next + 1) % BUFFERS;
 }
 
-static void *lane_body(void *context) {
-    struct lane *l = context;
-    struct encode_pool *p = l->pool;
-    const bool later = l->is.encoder && !l->is.device->shares_memory;
-    device_enter(l->is.device);
+static void *encode_thread_body(void *context) {
+    struct encode_thread *t = context;
+    struct encode_pool *p = t->pool;
+    const bool later = t->is.encoder && !t->is.device->shares_memory;
+    device_enter(t->is.device);
     for (;;) {
-        struct slot *slot = lane_take(l, !l->running);
-        if (!slot && !l->running) break;
+        struct slot *slot = encode_thread_take(t, !t->running);
+        if (!slot && !t->running) break;
         const double start = clock_seconds();
-        const enum status status = slot && slot->n > 0 ? lane_issue(l, slot) : STATUS_OK;
-        lane_finish(l);
+        const enum status status = slot && slot->n > 0 ? encode_thread_issue(t, slot) : STATUS_OK;
+        encode_thread_finish(t);
         if (slot && slot->n > 0 && later && status == STATUS_OK)
-            lane_fetch(l, slot);
+            encode_thread_fetch(t, slot);
         else if (slot)
-            lane_done(l, slot, slot->n > 0 && status == STATUS_OK ? device_sync(l->is.device) : status);
+            encode_thread_done(t, slot, slot->n > 0 && status == STATUS_OK ? device_sync(t->is.device) : status);
         const double seconds = clock_seconds() - start;
         pthread_mutex_lock(&p->lock);
-        l->seconds += seconds;
+        t->seconds += seconds;
         pthread_mutex_unlock(&p->lock);
     }
     return NULL;
@@ -174,7 +174,7 @@ static void *writer_body(void *context) {
 /* ---- calls ---- */
 
 uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
-    const uint64_t slots = 2 * (uint64_t)c->n_lanes + SPARE, chunk = (uint64_t)c->chunk * sizeof(int32_t),
+    const uint64_t slots = 2 * (uint64_t)c->n_devices + SPARE, chunk = (uint64_t)c->chunk * sizeof(int32_t),
                    row = (uint64_t)c->dim * sizeof(float);
     return slots * (uint64_t)c->batch * (chunk + row);
 }
@@ -182,45 +182,45 @@ uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
 static enum status pool_allocate(struct encode_pool *p) {
     const struct encode_pool_config *c = &p->config;
     const size_t rows = (size_t)c->batch * (size_t)(c->dim > 0 ? c->dim : 1);
-    TRY(memory_allocate_zero(&p->lanes, (size_t)c->n_lanes));
+    TRY(memory_allocate_zero(&p->threads, (size_t)c->n_devices));
     TRY(memory_allocate_zero(&p->slots, (size_t)p->n_slots));
     for (int i = 0; i < p->n_slots; i++) {
         TRY(memory_allocate(&p->slots[i].ids, (size_t)c->batch * (size_t)c->chunk));
-        TRY(device_allocate_host(c->lanes[0].device, &p->slots[i].rows, rows));
+        TRY(device_allocate_host(c->devices[0].device, &p->slots[i].rows, rows));
     }
-    for (int i = 0; i < c->n_lanes; i++) {
-        struct lane *l = &p->lanes[i];
-        l->pool = p;
-        l->is = c->lanes[i];
-        device_enter(l->is.device);
-        for (int j = 0; j < BUFFERS && l->is.encoder; j++) {
+    for (int i = 0; i < c->n_devices; i++) {
+        struct encode_thread *t = &p->threads[i];
+        t->pool = p;
+        t->is = c->devices[i];
+        device_enter(t->is.device);
+        for (int j = 0; j < BUFFERS && t->is.encoder; j++) {
             void *memory;
-            TRY(device_buffer(l->is.device, &memory, rows * sizeof(float)));
-            l->device_rows[j] = memory;
+            TRY(device_buffer(t->is.device, &memory, rows * sizeof(float)));
+            t->rows_device[j] = memory;
         }
     }
-    device_enter(c->lanes[0].device);
+    device_enter(c->devices[0].device);
     return STATUS_OK;
 }
 
 enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_config *config) {
     struct encode_pool *p;
-    assert(config->n_lanes > 0 && config->batch > 0);
+    assert(config->n_devices > 0 && config->batch > 0);
     TRY(memory_allocate_zero(&p, 1));
     p->config = *config;
-    p->n_slots = 2 * config->n_lanes + SPARE;
+    p->n_slots = 2 * config->n_devices + SPARE;
     p->failed = -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->submitted, NULL);
     pthread_cond_init(&p->encoded, NULL);
     pthread_cond_init(&p->freed, NULL);
     enum status status = pool_allocate(p);
-    while (status == STATUS_OK && p->n_threads < config->n_lanes &&
-           threads_start(&p->lanes[p->n_threads].thread, lane_body, &p->lanes[p->n_threads]))
+    while (status == STATUS_OK && p->n_threads < config->n_devices &&
+           threads_start(&p->threads[p->n_threads].thread, encode_thread_body, &p->threads[p->n_threads]))
         p->n_threads++;
-    p->writing = status == STATUS_OK && p->n_threads == config->n_lanes && threads_start(&p->writer, writer_body, p);
+    p->writing = status == STATUS_OK && p->n_threads == config->n_devices && threads_start(&p->writer, writer_body, p);
     if (status == STATUS_OK && !p->writing)
-        status = fail(STATUS_NO_MEMORY, "cannot start the threads that encode %d batches at once", config->n_lanes);
+        status = fail(STATUS_NO_MEMORY, "cannot start the threads that encode %d batches at once", config->n_devices);
     if (status == STATUS_OK)
         *out = p;
     else
@@ -236,16 +236,16 @@ void encode_pool_close(struct encode_pool *p) {
     pthread_cond_broadcast(&p->encoded);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->n_threads; i++)
-        pthread_join(p->lanes[i].thread, NULL);
+        pthread_join(p->threads[i].thread, NULL);
     if (p->writing) pthread_join(p->writer, NULL);
-    for (int i = 0; p->lanes && i < p->config.n_lanes; i++) {
-        struct lane *l = &p->lanes[i];
-        if (!l->pool) continue;
-        device_enter(l->is.device);
+    for (int i = 0; p->threads && i < p->config.n_devices; i++) {
+        struct encode_thread *t = &p->threads[i];
+        if (!t->pool) continue;
+        device_enter(t->is.device);
         for (int j = 0; j < BUFFERS; j++)
-            device_release(l->is.device, l->device_rows[j]);
+            device_release(t->is.device, t->rows_device[j]);
     }
-    struct device *first = p->lanes ? p->lanes[0].is.device : NULL;
+    struct device *first = p->threads ? p->threads[0].is.device : NULL;
     if (first) device_enter(first);
     for (int i = 0; p->slots && i < p->n_slots; i++) {
         memory_free(p->slots[i].ids);
@@ -256,7 +256,7 @@ void encode_pool_close(struct encode_pool *p) {
     pthread_cond_destroy(&p->submitted);
     pthread_mutex_destroy(&p->lock);
     memory_free(p->slots);
-    memory_free(p->lanes);
+    memory_free(p->threads);
     memory_free(p);
 }
 
@@ -308,8 +308,8 @@ enum status encode_pool_drain(struct encode_pool *p) {
 double encode_pool_seconds(struct encode_pool *p) {
     double seconds = 0;
     pthread_mutex_lock(&p->lock);
-    for (int i = 0; i < p->config.n_lanes; i++)
-        seconds += p->lanes[i].seconds;
+    for (int i = 0; i < p->config.n_devices; i++)
+        seconds += p->threads[i].seconds;
     pthread_mutex_unlock(&p->lock);
-    return seconds / p->config.n_lanes;
+    return seconds / p->config.n_devices;
 }

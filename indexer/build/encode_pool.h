@@ -1,27 +1,27 @@
 /* encode_pool.h -- encodes batches of chunks by several devices at once, and stores their landmarks in the order of the
  * batches.
  *
- * Each lane has a thread, which takes the batch with the lowest number that no lane has. One more thread gives the
- * landmarks to `store`, batch after batch. A batch is encoded whole by one lane. So the number of lanes changes no
- * result if they are of one kind. Memory: 2 * lanes + 4 batches of ids and landmarks (encode_pool_bytes).
+ * Each device has a thread, which takes the batch with the lowest number that no thread has. One more thread gives the
+ * landmarks to `store`, batch after batch. A batch is encoded whole by one device. So the number of devices changes no
+ * result if they are of one kind. Memory: 2 * devices + 4 batches of ids and landmarks (encode_pool_bytes).
  *
- * The failure of the first batch that fails, in a lane or in `store`, is returned by each later call. All batches
+ * The failure of the first batch that fails, on a device or in `store`, is returned by each later call. All batches
  * before it are stored, and none after it. One thread makes the calls. */
 #pragma once
 #include "encoder/encoder.h"
 #include "indexer/build/state_landmarks.h"
 #include "store/store.h"
 
-/* One of encoder, states and external makes landmarks; the others are NULL. All are used by the lane's thread alone
- * until encode_pool_close; `device` may be the same for lanes on the CPU only if one has it. */
-struct encode_lane {
+/* One of encoder, states and external makes landmarks; the others are NULL. All are used by the device's thread alone
+ * until encode_pool_close; `device` may occur twice only if it is the CPU and makes external landmarks. */
+struct encode_device {
     struct device *device;
     struct encoder *encoder;
     struct state_landmarks *states;
     const struct store_encoder *external;
 };
 struct encode_pool_config {
-    const struct encode_lane *lanes; int n_lanes;         /* copied */
+    const struct encode_device *devices; int n_devices;   /* copied */
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
     /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one
@@ -40,7 +40,7 @@ enum status encode_pool_ids(struct encode_pool *p, int32_t **ids);
 void encode_pool_submit(struct encode_pool *p, int64_t n, void *target);
 /* `store` is called with this target, and no rows, after the batches so far. */
 enum status encode_pool_mark(struct encode_pool *p, void *target);
-/* Waits until every batch is stored, or `store` has failed or a lane has; `store` does not run then. */
+/* Waits until every batch is stored, or `store` has failed or a device has; `store` does not run then. */
 enum status encode_pool_drain(struct encode_pool *p);
-/* Seconds during which a lane encoded, the mean over lanes. */
+/* Seconds during which a device encoded, the mean over devices. */
 double encode_pool_seconds(struct encode_pool *p);

@@ -84,7 +84,7 @@ static enum status store_landmarks(void *shard, const float *rows, int64_t n) {
     return n > 0 ? store_shard_rows(shard, rows, n) : store_shard_complete(shard);
 }
 
-/* Gives the pending chunks to the lanes, as one batch. */
+/* Gives the pending chunks to the devices, as one batch. */
 static void flush(struct build *b) {
     if (b->pending > 0) encode_pool_submit(b->pool, b->pending, store_shard_open(b->writer));
     b->pending = 0;
@@ -404,29 +404,29 @@ static enum status open_input(struct build *b) {
     return feed_open(&b->feed, &feed);
 }
 
-/* The lanes of the pool: one by landmarks that others make, or one a device. */
+/* The devices of the pool: one for landmarks that others make, otherwise all. */
 static enum status open_pool(struct build *b) {
     const struct indexer_config *c = b->config;
-    struct encode_lane *lanes;
+    struct encode_device *devices;
     const int n = c->landmarks ? 1 : 1 + c->n_more;
-    TRY(memory_allocate_zero(&lanes, (size_t)n));
-    lanes[0] = (struct encode_lane){.device = c->device, .encoder = c->encoder, .states = c->states};
-    if (c->landmarks) lanes[0] = (struct encode_lane){.device = c->device, .external = &c->landmarks->encoder};
+    TRY(memory_allocate_zero(&devices, (size_t)n));
+    devices[0] = (struct encode_device){.device = c->device, .encoder = c->encoder, .states = c->states};
+    if (c->landmarks) devices[0] = (struct encode_device){.device = c->device, .external = &c->landmarks->encoder};
     for (int i = 1; i < n; i++)
-        lanes[i] = c->more[i - 1];
+        devices[i] = c->more[i - 1];
     b->batch = c->landmarks                              ? c->landmarks->batch
                : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
                                                          : encoder_batch(c->encoder);
-    const struct encode_pool_config config = {.lanes = lanes,
-                                              .n_lanes = n,
+    const struct encode_pool_config config = {.devices = devices,
+                                              .n_devices = n,
                                               .batch = b->batch,
                                               .chunk = c->model->chunk,
                                               .dim = b->fingerprint.dim,
                                               .store = store_landmarks};
     const uint64_t bytes = encode_pool_bytes(&config);
-    if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one lane: within OVERHEAD_BYTES */
+    if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one device: within OVERHEAD_BYTES */
     const enum status s = encode_pool_open(&b->pool, &config);
-    memory_free(lanes);
+    memory_free(devices);
     return s;
 }
 

@@ -44,7 +44,7 @@ struct indexer_config {
     struct device *device;
     struct encoder *encoder;        /* NULL for a Base LM */
     struct state_landmarks *states; /* makes the landmarks of a Base LM instead of the encoder */
-    const struct encode_lane *more; int n_more;  /* the same model on further devices, which share the batches */
+    const struct encode_device *more; int n_more;  /* the same model on further devices, which share the batches */
     const struct indexer_landmarks *landmarks; /* makes the landmarks instead of `encoder`; NULL: `encoder` does */
     const char *store;    /* directory */
     const char *index;    /* NULL: "auto" */

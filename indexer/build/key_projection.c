@@ -20,7 +20,7 @@ struct sample_state {
 struct projection {
     const struct key_windows_config *config;
     int64_t d, n, capacity; /* numbers of a state; states so far, and at most */
-    void *here;             /* a batch's states in host memory */
+    void *states_host;      /* a batch's states in host memory */
     float *states;          /* [capacity, d] */
     struct sample_state *order;
     double *mean;                                     /* [d] */
@@ -35,9 +35,9 @@ static void projection_add(struct projection *p, enum dtype type, int64_t row, i
     float *to = p->states + p->n * p->d;
     if (p->n == p->capacity) return;
     if (type == DTYPE_F32)
-        memcpy(to, (const float *)p->here + row * p->d, d * sizeof *to);
+        memcpy(to, (const float *)p->states_host + row * p->d, d * sizeof *to);
     else
-        half_from_bf16_row(to, (const uint16_t *)p->here + row * p->d, d);
+        half_from_bf16_row(to, (const uint16_t *)p->states_host + row * p->d, d);
     p->order[p->n] = (struct sample_state){token, (int32_t)p->n};
     p->n++;
 }
@@ -45,7 +45,7 @@ static void projection_add(struct projection *p, enum dtype type, int64_t row, i
 static enum status projection_take(void *context, struct mat keys, const struct key_window *windows, int64_t n) {
     struct projection *p = context;
     const int64_t chunk = p->config->model->chunk;
-    device_download(p->config->device, p->here, keys.data, mat_bytes(keys));
+    device_download(p->config->device, p->states_host, keys.data, mat_bytes(keys));
     TRY(device_sync(p->config->device));
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = windows[i].skip; c < windows[i].skip + windows[i].keep; c++)
@@ -230,7 +230,7 @@ static enum status projection_allocate(struct projection *p, size_t batch_bytes)
     const size_t d = (size_t)p->d;
     double **matrices[] = {&p->total, &p->within, &p->metric, &p->vectors, &p->work};
     p->capacity = (int64_t)SAMPLE_CHUNKS * (p->config->model->chunk / STRIDE + 1);
-    TRY(device_allocate_host_bytes(p->config->device, &p->here, batch_bytes));
+    TRY(device_allocate_host_bytes(p->config->device, &p->states_host, batch_bytes));
     TRY(memory_allocate(&p->states, (size_t)p->capacity * d));
     TRY(memory_allocate(&p->order, (size_t)p->capacity));
     TRY(memory_allocate(&p->mean, d));
@@ -261,10 +261,10 @@ enum status key_projection_fit(float *out, int size, struct key_projection_repor
     struct key_windows *windows = NULL;
     enum status s = key_windows_create(&windows, config, config->model->hidden, projection_take, &p);
     if (s == STATUS_OK) s = projection_run(&p, windows, out, size, report);
-    void *there[] = {p.states, p.order, p.mean, p.values, p.total, p.within, p.metric, p.vectors, p.work};
+    void *owned[] = {p.states, p.order, p.mean, p.values, p.total, p.within, p.metric, p.vectors, p.work};
     key_windows_free(windows);
-    device_release_host(config->device, p.here);
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        memory_free(there[i]);
+    device_release_host(config->device, p.states_host);
+    for (size_t i = 0; i < ARRAY_LEN(owned); i++)
+        memory_free(owned[i]);
     return s;
 }

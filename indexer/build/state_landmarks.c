@@ -12,7 +12,7 @@ struct state_landmarks {
     struct decoder *decoder;
     struct decoder_passages *passages[PASSAGES_ROUNDINGS]; /* NULL: not made yet */
     struct mat keys;                                       /* [BATCH * chunk, hidden] */
-    void *here;                                            /* the same in host memory */
+    void *keys_host;                                       /* the same in host memory */
     float *row;                                            /* [hidden] */
     double *mean;                                          /* [hidden] */
     double *centre;                                        /* [hidden] */
@@ -21,8 +21,8 @@ struct state_landmarks {
 /* The key states of one position as float32. */
 static const float *states_row(const struct state_landmarks *s, int64_t position) {
     const size_t cols = (size_t)s->keys.cols, at = (size_t)position * cols;
-    if (s->keys.type == DTYPE_F32) return (const float *)s->here + at;
-    half_from_bf16_row(s->row, (const uint16_t *)s->here + at, cols);
+    if (s->keys.type == DTYPE_F32) return (const float *)s->keys_host + at;
+    half_from_bf16_row(s->row, (const uint16_t *)s->keys_host + at, cols);
     return s->row;
 }
 
@@ -47,7 +47,7 @@ static enum status states_read(struct state_landmarks *s, struct decoder_passage
                                int64_t n) {
     struct mat keys = mat_rows(s->keys, 0, n * s->config->chunk);
     decoder_passages_encode(passages, keys, model_config_layers(s->config), ids, n);
-    device_download(s->device, s->here, keys.data, mat_bytes(keys));
+    device_download(s->device, s->keys_host, keys.data, mat_bytes(keys));
     return device_sync(s->device);
 }
 
@@ -72,7 +72,7 @@ static enum status states_allocate(struct state_landmarks *s, struct decoder *de
     s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
     TRY(decoder_passages_create(&s->passages[PASSAGES_EXACT], decoder, s->config->chunk, PASSAGES_EXACT));
     TRY(device_allocate(s->device, &s->keys.data, mat_bytes(s->keys)));
-    TRY(device_allocate_host(s->device, &s->here, mat_bytes(s->keys)));
+    TRY(device_allocate_host(s->device, &s->keys_host, mat_bytes(s->keys)));
     TRY(memory_allocate(&s->row, cols));
     TRY(memory_allocate(&s->mean, cols));
     TRY(memory_allocate_zero(&s->centre, cols));
@@ -100,7 +100,7 @@ void state_landmarks_free(struct state_landmarks *s) {
     for (int i = 0; i < PASSAGES_ROUNDINGS; i++)
         decoder_passages_free(s->passages[i]);
     device_release(s->device, s->keys.data);
-    device_release_host(s->device, s->here);
+    device_release_host(s->device, s->keys_host);
     memory_free(s->row);
     memory_free(s->mean);
     memory_free(s->centre);

@@ -38,8 +38,8 @@ enum status stored_keys_find(struct store_keys **out, struct store_view *view, c
 /* Rows after a chunk's last id are 0 in the file. row: of the window's first chunk. */
 static void stored_clear_ends(struct stored_keys *k, const struct key_window *w, int64_t row) {
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
-    int8_t *code = k->code.here;
-    float *scale = k->scale.here;
+    int8_t *code = k->code.host;
+    float *scale = k->scale.host;
     for (int i = w->skip; i < w->skip + w->keep; i++) {
         const int64_t from = row + i * chunk + w->count[i], n = chunk - w->count[i];
         memset(code + from * size, 0, (size_t)(n * size));
@@ -52,9 +52,9 @@ static enum status stored_take(void *context, struct mat keys, const struct key_
     struct stored_keys *k = context;
     struct device *dev = k->config.device;
     const int64_t chunk = k->spec.chunk_tokens, size = k->spec.size;
-    const int8_t *code = k->code.here;
-    const float *scale = k->scale.here;
-    dev->ops->packed_keys->pack(dev, k->code.there, k->scale.there, keys);
+    const int8_t *code = k->code.host;
+    const float *scale = k->scale.host;
+    dev->ops->packed_keys->pack(dev, k->code.device, k->scale.device, keys);
     device_pair_download(dev, &k->code, (size_t)(keys.rows * size));
     device_pair_download(dev, &k->scale, (size_t)keys.rows * sizeof *scale);
     TRY(device_sync(dev));

@@ -52,7 +52,7 @@ struct memory_source {
     int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
     int32_t *values; /* [slots*length]: the same as `value`, on the host */
     struct memory_blocks blocks;
-    const int32_t *slot_here; /* slots of the last load, on the host */
+    const int32_t *slot_host; /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
@@ -433,9 +433,9 @@ static void stored_rows_copy(void *context, int64_t begin, int64_t end, int work
     const struct memory_source *m = context;
     const struct stored_rows *r = &m->rows;
     const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
-    int8_t *code = r->code.here;
-    float *scale = r->scale.here;
-    int32_t *to = r->to.here;
+    int8_t *code = r->code.host;
+    float *scale = r->scale.host;
+    int32_t *to = r->to.host;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
         memcpy(code + i * chunk * size, r->chunks[i].rows.code, (size_t)(chunk * size));
@@ -458,7 +458,7 @@ static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) 
     device_pair_upload(dev, &r->code, (size_t)(rows * m->keys.cols));
     device_pair_upload(dev, &r->scale, (size_t)rows * sizeof(float));
     device_pair_upload(dev, &r->to, (size_t)rows * sizeof(int32_t));
-    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code.there, r->scale.there, r->to.there, rows);
+    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code.device, r->scale.device, r->to.device, rows);
     return STATUS_OK;
 }
 
@@ -498,8 +498,8 @@ static enum status blocks_reserve(struct memory_blocks *b, struct device *dev, s
     return STATUS_OK;
 }
 
-struct memory_slots_here memory_source_here(const struct memory_source *m) {
-    return (struct memory_slots_here){m->slot_here, m->values};
+struct memory_slots_host memory_source_slots_host(const struct memory_source *m) {
+    return (struct memory_slots_host){m->slot_host, m->values};
 }
 
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
@@ -510,9 +510,9 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     assert(n <= m->slots);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
     TRY(blocks_reserve(&m->blocks, dev, bytes));
-    unsigned char *here = m->blocks.memory, *there = device_side(dev, here, m->blocks.buffer);
-    int32_t *slot = (int32_t *)(void *)(here + begins);
-    m->slot_here = slot;
+    unsigned char *host = m->blocks.memory, *device = device_side(dev, host, m->blocks.buffer);
+    int32_t *slot = (int32_t *)(void *)(host + begins);
+    m->slot_host = slot;
     int64_t first = m->used;
     if (!pool_assign(m, slot, chunks, n)) {
         pool_clear(m);
@@ -525,15 +525,15 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         pool_clear(m);
         return s;
     }
-    memcpy(here, row_begin, begins);
-    device_upload(dev, there, here, bytes);
+    memcpy(host, row_begin, begins);
+    device_upload(dev, device, host, bytes);
     for (int b = 0; b < blocks; b++)
         rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
     *out = (struct memory_slots){.keys = m->keys,
                                  .value = m->value,
                                  .square = m->square,
-                                 .slot = (const int32_t *)(const void *)(there + begins),
-                                 .row_begin = (const int64_t *)(const void *)there,
+                                 .slot = (const int32_t *)(const void *)(device + begins),
+                                 .row_begin = (const int64_t *)(const void *)device,
                                  .slot_rows = (int)m->length,
                                  .blocks = blocks,
                                  .k = k,

@@ -82,8 +82,8 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
                                const int64_t *row_begin, int blocks);
 
 /* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. */
-struct memory_slots_here { const int32_t *slot, *value; };
-struct memory_slots_here memory_source_here(const struct memory_source *m);
+struct memory_slots_host { const int32_t *slot, *value; };
+struct memory_slots_host memory_source_slots_host(const struct memory_source *m);
 
 /* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, and its offset in the
  * document in tokens. */

@@ -9,16 +9,16 @@ struct reencode {
     struct state_landmarks *states;
     struct store_fingerprint fingerprint;
     int64_t batch;
-    float *rows, *there; /* [batch, dim]: `rows` on the host, `there` on the device (NULL if it shares memory) */
+    float *rows, *rows_device; /* [batch, dim]: `rows` on the host, `rows_device` on the device (NULL if shared) */
 };
 
 static enum status reencode_batch(const struct reencode *r, float *rows, const int32_t *ids, int64_t n) {
     if (r->states) return state_landmarks_make(r->states, rows, ids, n);
-    float *there = device_side(r->device, r->rows, r->there);
+    float *rows_device = device_side(r->device, r->rows, r->rows_device);
     size_t floats = (size_t)n * (size_t)r->fingerprint.dim;
-    const struct encoder_output out = {.landmarks = there};
+    const struct encoder_output out = {.landmarks = rows_device};
     encoder_encode(r->encoder, &out, ids, n);
-    device_download(r->device, r->rows, there, floats * sizeof *rows);
+    device_download(r->device, r->rows, rows_device, floats * sizeof *rows);
     TRY(device_sync(r->device));
     memcpy(rows, r->rows, floats * sizeof *rows);
     return STATUS_OK;
@@ -43,7 +43,7 @@ enum status reencode_create(struct reencode **out, struct device *device, struct
                            .batch = encoder ? encoder_batch(encoder) : state_landmarks_batch(states)};
     size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);
     enum status s = device_allocate_host(device, (void **)&r->rows, bytes);
-    if (s == STATUS_OK) s = device_buffer(device, (void **)&r->there, bytes);
+    if (s == STATUS_OK) s = device_buffer(device, (void **)&r->rows_device, bytes);
     if (s != STATUS_OK) {
         reencode_free(r);
         return s;
@@ -54,7 +54,7 @@ enum status reencode_create(struct reencode **out, struct device *device, struct
 
 void reencode_free(struct reencode *r) {
     if (!r) return;
-    device_release(r->device, r->there);
+    device_release(r->device, r->rows_device);
     device_release_host(r->device, r->rows);
     memory_free(r);
 }

@@ -34,7 +34,7 @@ struct chunk_retriever {
     struct retriever base;
     struct chunk_retriever_config config;
     int k;
-    struct own_past own;
+    struct own_past own_past;
     struct corpus_side corpus;
     struct passages passages;  /* with an overlap */
     struct chunk_cache *cache; /* NULL for the decoder variant */
@@ -67,27 +67,27 @@ static void retriever_finish(struct chunk_retriever *r) {
  * encodes it in the time in which it would wait for the next id (retriever_idle). The chunk will probably be retrieved,
  * and its K and V take little time in addition to the landmark, so they are written into the cache at once. */
 static enum status retriever_begin(struct chunk_retriever *r, int64_t chunk, const int32_t *ids, struct mat hidden) {
-    struct own_target states = {0};
+    struct own_past_target states = {0};
     r->encoding = true;
     const struct chunk_key key = {r->own_source, chunk * r->config.model->chunk};
     if (r->cache && chunk_cache_put(r->cache, &r->begun, key) == STATUS_OK) {
         struct gca_pool pool = chunk_cache_pool(r->cache);
-        states = (struct own_target){pool.keys, pool.values, &r->begun};
+        states = (struct own_past_target){pool.keys, pool.values, &r->begun};
     }
-    return own_past_begin(&r->own, chunk, ids, hidden, states);
+    return own_past_begin(&r->own_past, chunk, ids, hidden, states);
 }
 
 static enum status retriever_append(struct retriever *base, int64_t first, const int32_t *ids, struct mat hidden,
                                     int64_t n) {
     struct chunk_retriever *r = retriever_of(base);
     if (r->config.corpus) corpus_side_append(&r->corpus, first, ids, n);
-    if (!r->config.self) return STATUS_OK;
+    if (!r->config.own_past) return STATUS_OK;
     double start = clock_seconds();
     retriever_finish(r);
     if (n == 1 && !r->config.device->shares_memory)
         TRY(retriever_begin(r, first, ids, hidden));
     else
-        TRY(own_past_append(&r->own, first, ids, hidden, n));
+        TRY(own_past_append(&r->own_past, first, ids, hidden, n));
     r->times.encode += clock_seconds() - start;
     return STATUS_OK;
 }
@@ -103,7 +103,7 @@ static void retriever_idle(struct retriever *base) {
 static enum status retriever_ids(struct chunk_retriever *r, int32_t *ids, bool corpus, int64_t chunk, int offset) {
     struct store_chunk at;
     if (corpus) return store_view_ids(r->config.corpus, &at, ids, chunk, offset);
-    own_past_ids(&r->own, ids, chunk, offset);
+    own_past_ids(&r->own_past, ids, chunk, offset);
     return STATUS_OK;
 }
 
@@ -131,7 +131,7 @@ static enum status retriever_slots_from_cache(struct chunk_retriever *r, struct 
 
 /* Decoder variant: copies each retrieved chunk once into the region of this set of rows. */
 static void retriever_slots_from_own(struct chunk_retriever *r, struct found *f, int region, int64_t n) {
-    int64_t rows = r->own.slot_rows;
+    int64_t rows = r->own_past.slot_rows;
     int32_t base = (int32_t)(region * r->base.max_queries * r->k), used = base;
     for (int64_t i = 0; i < n * r->k; i++) {
         f->slot[i] = -1;
@@ -140,8 +140,8 @@ static void retriever_slots_from_own(struct chunk_retriever *r, struct found *f,
             if (f->id[j] == f->id[i]) f->slot[i] = f->slot[j];
         if (f->slot[i] >= 0) continue;
         f->slot[i] = used++;
-        const struct own_states *from = &r->own.states[f->id[i] / OWN_STATES];
-        int64_t to_row = f->slot[i] * rows, from_row = f->id[i] % OWN_STATES * rows;
+        const struct own_past_states *from = &r->own_past.states[f->id[i] / OWN_PAST_STATES];
+        int64_t to_row = f->slot[i] * rows, from_row = f->id[i] % OWN_PAST_STATES * rows;
         device_copy_rows(r->config.device, mat_rows(r->pool.keys, to_row, rows), mat_rows(from->keys, from_row, rows));
         device_copy_rows(r->config.device, mat_rows(r->pool.values, to_row, rows),
                          mat_rows(from->values, from_row, rows));
@@ -158,10 +158,10 @@ static void retriever_release(struct chunk_retriever *r, struct found *f) {
  */
 static enum status retriever_continue(struct chunk_retriever *r, const int64_t *before, int64_t stride, int64_t first,
                                       struct mat queries, int64_t n) {
-    for (int64_t i = 0; i < n && r->config.self; i++) {
-        int64_t own = r->used[i] - before[i];
-        passages_of_own(r->lists + i * stride + before[i], &own, r->k, first + i, &r->config);
-        r->used[i] = before[i] + own;
+    for (int64_t i = 0; i < n && r->config.own_past; i++) {
+        int64_t own_past = r->used[i] - before[i];
+        passages_of_own_past(r->lists + i * stride + before[i], &own_past, r->k, first + i, &r->config);
+        r->used[i] = before[i] + own_past;
     }
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < r->used[i]; j++) {
@@ -176,14 +176,14 @@ static enum status retriever_continue(struct chunk_retriever *r, const int64_t *
 static enum status retriever_search(struct chunk_retriever *r, struct found *f, int group, int64_t first,
                                     struct mat queries, int64_t n) {
     const int64_t most = r->config.overlap > 0 ? PASSAGES_PER_HIT * r->k : r->k; /* of the corpus */
-    int64_t stride = most + (r->config.self ? max_i64(own_past_candidates_max(&r->own, r->k), most) : 0);
+    int64_t stride = most + (r->config.own_past ? max_i64(own_past_candidates_max(&r->own_past, r->k), most) : 0);
     TRY(memory_grow(&r->lists, &r->list_capacity, (size_t)(stride * r->base.max_queries)));
     memset(r->used, 0, (size_t)n * sizeof *r->used);
-    if (r->config.self) TRY(own_past_search(&r->own, first, queries, r->k));
+    if (r->config.own_past) TRY(own_past_search(&r->own_past, first, queries, r->k));
     struct corpus_lists lists = {.lists = r->lists, .used = r->used, .stride = stride};
     if (r->config.corpus) TRY(corpus_side_search(&r->corpus, lists, group, first, queries, n, r->k));
     memcpy(r->before, r->used, (size_t)n * sizeof *r->used);
-    if (r->config.self) own_past_found(&r->own, r->lists, r->used, stride, first, n, r->k);
+    if (r->config.own_past) own_past_found(&r->own_past, r->lists, r->used, stride, first, n, r->k);
     if (r->config.overlap > 0) TRY(retriever_continue(r, r->before, stride, first, queries, n));
     for (int64_t i = 0; i < n; i++) {
         int64_t at = i * r->k;
@@ -241,7 +241,7 @@ static void retriever_destroy(struct retriever *base) {
             memory_free(f->offset);
         }
     chunk_cache_free(r->cache);
-    own_past_close(&r->own);
+    own_past_close(&r->own_past);
     corpus_side_close(&r->corpus);
     device_release(r->config.device, r->pool.keys.data);
     device_release(r->config.device, r->pool.values.data);
@@ -280,12 +280,12 @@ static enum status retriever_create_slots(struct chunk_retriever *r) {
         return chunk_cache_create(&r->cache, r->config.device, model, r->config.encoder,
                                   wanted > needed ? wanted : needed);
     }
-    int64_t rows = needed * r->own.slot_rows;
+    int64_t rows = needed * r->own_past.slot_rows;
     struct mat empty = mat_dense(NULL, encoder_type(r->config.encoder), rows, model->hidden);
     size_t bytes = (size_t)(rows * model->hidden * dtype_bytes(empty.type));
     r->pool = (struct gca_pool){.keys = empty,
                                 .values = empty,
-                                .slot_rows = r->own.slot_rows,
+                                .slot_rows = r->own_past.slot_rows,
                                 .live_rows = model->chunk,
                                 .off_by_one = model->softmax_off_by_one};
     TRY(device_allocate(r->config.device, &r->pool.keys.data, bytes));
@@ -293,7 +293,7 @@ static enum status retriever_create_slots(struct chunk_retriever *r) {
 }
 
 static enum status retriever_create_parts(struct chunk_retriever *r) {
-    if (r->config.self) TRY(own_past_open(&r->own, &r->config, r->base.max_queries, r->k));
+    if (r->config.own_past) TRY(own_past_open(&r->own_past, &r->config, r->base.max_queries, r->k));
     if (r->config.corpus) TRY(corpus_side_open(&r->corpus, &r->config, r->base.max_queries, r->k));
     if (r->config.overlap > 0)
         TRY(passages_open(&r->passages, &r->config, 2 * PASSAGES_PER_HIT * r->base.max_queries * r->k));
@@ -308,7 +308,7 @@ static enum status retriever_check_config(const struct chunk_retriever_config *c
                     "retrieval: the model has no retrieval groups; use a DRT model or no retrieval");
     if (k < 1 || k > CHUNK_RETRIEVER_TOPK_MAX)
         return fail(STATUS_INVALID, "retrieval: %d neighbours; give 1 to %d", k, CHUNK_RETRIEVER_TOPK_MAX);
-    if (!c->self && !c->corpus)
+    if (!c->own_past && !c->corpus)
         return fail(STATUS_INVALID, "retrieval: neither own past nor corpus; choose one or both");
     if (c->overlap < 0 || c->overlap >= model->chunk || (c->overlap > 0 && c->continuation == 0))
         return fail(STATUS_INVALID,
@@ -355,7 +355,7 @@ void chunk_retriever_reset(struct retriever *base, int64_t exclude_document, int
     for (int g = 0; g < r->config.model->groups; g++)
         for (int i = 0; i < 2; i++)
             retriever_release(r, &r->results[g].set[i]);
-    if (r->config.self) own_past_clear(&r->own);
+    if (r->config.own_past) own_past_clear(&r->own_past);
     if (r->config.corpus) corpus_side_exclude(&r->corpus, exclude_document, exclude_from);
     r->own_source = r->own_source <= NEIGHBOUR_CORPUS ? NEIGHBOUR_CORPUS + 1 : r->own_source + 1;
 }
@@ -374,5 +374,5 @@ struct chunk_retriever_times chunk_retriever_times(const struct retriever *base)
 
 int64_t chunk_retriever_past_bytes(const struct retriever *base) {
     const struct chunk_retriever *r = retriever_of(base);
-    return r->config.self ? own_past_bytes(&r->own) : 0;
+    return r->config.own_past ? own_past_bytes(&r->own_past) : 0;
 }

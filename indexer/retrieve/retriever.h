@@ -17,7 +17,7 @@ struct chunk_retriever_config {
     struct device *device;
     const struct model_config *model;
     struct encoder *encoder;
-    bool self;                           /* retrieve from the text's own past */
+    bool own_past;                       /* retrieve from the text's own past */
     struct store_view *corpus;           /* NULL: none */
     /* searches the corpus; borrowed; several retrievers may use it; NULL: random chunks only */
     struct searcher *searcher;

@@ -16,9 +16,9 @@ enum status corpus_external_open(struct corpus_external *x, const struct chunk_r
     TRY(memory_allocate(&x->query_ids, (size_t)max_queries * chunk));
     TRY(memory_allocate(&x->ids, n * chunk));
     TRY(device_allocate_host(config->device, &x->rows, n * dim));
-    void *there = NULL;
-    TRY(device_buffer(config->device, &there, n * dim * sizeof *x->rows));
-    x->device_rows = there;
+    void *rows_device = NULL;
+    TRY(device_buffer(config->device, &rows_device, n * dim * sizeof *x->rows));
+    x->rows_device = rows_device;
     if (!config->device->shares_memory) TRY(memory_allocate(&x->queries, (size_t)max_queries * dim));
     return STATUS_OK;
 }
@@ -29,7 +29,7 @@ void corpus_external_close(struct corpus_external *x, struct device *dev) {
     memory_free(x->ids);
     memory_free(x->queries);
     device_release_host(dev, x->rows);
-    device_release(dev, x->device_rows);
+    device_release(dev, x->rows_device);
 }
 
 /* All groups search for the same chunks, one after another, so the query vectors are made once. */
@@ -71,10 +71,10 @@ enum status corpus_external_score(struct corpus_side *c, struct corpus_lists to,
     int64_t dim = c->config.model->hidden, m, row = 0;
     TRY(external_read(c, to, before, n, &m));
     if (m == 0) return STATUS_OK;
-    float *there = device_side(dev, x->rows, x->device_rows);
-    const struct encoder_output out = {.landmarks = there};
+    float *rows_device = device_side(dev, x->rows, x->rows_device);
+    const struct encoder_output out = {.landmarks = rows_device};
     encoder_encode(c->config.encoder, &out, x->ids, m);
-    device_download(dev, x->rows, there, (size_t)(m * dim) * sizeof *there);
+    device_download(dev, x->rows, rows_device, (size_t)(m * dim) * sizeof *rows_device);
     const float *q = x->queries ? x->queries : queries.data;
     if (x->queries) device_download(dev, x->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
     TRY(device_sync(dev));

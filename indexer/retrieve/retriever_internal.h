@@ -4,12 +4,12 @@
 #include "indexer/search/device_search.h"
 #include "indexer/retrieve/retriever.h"
 
-/* ---- own past (retriever_self.c) -------------------------------------------------------------------------------
+/* ---- own past (retriever_own_past.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. They are stored in blocks that never move,
  * so that a context of millions of ids can grow without a copy. Only the ids are in host memory. */
-enum { OWN_BLOCK = 2048, OWN_STATES = 32, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
+enum { OWN_PAST_BLOCK = 2048, OWN_PAST_STATES = 32, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
 
-struct own_states { struct mat keys, values; };           /* [OWN_STATES * slot_rows, dim] */
+struct own_past_states { struct mat keys, values; };      /* [OWN_PAST_STATES * slot_rows, dim] */
 
 struct own_past {
     struct device *dev;
@@ -18,12 +18,12 @@ struct own_past {
     int32_t pad_id;
     bool hidden, wide;                   /* hidden: decoder variant; wide: ids have 32 bits */
     int64_t count;
-    float **landmarks; void **ids; int64_t blocks;        /* [blocks] of [OWN_BLOCK, dim] and [OWN_BLOCK, chunk] */
+    float **landmarks; void **ids; int64_t blocks; /* [blocks] of [OWN_PAST_BLOCK, dim] and [OWN_PAST_BLOCK, chunk] */
     size_t landmark_capacity, id_capacity;
-    struct own_states *states; size_t state_capacity; int64_t state_blocks;        /* decoder variant only */
+    struct own_past_states *states; size_t state_capacity; int64_t state_blocks; /* decoder variant only */
     int64_t max_queries; int k;
     struct hit_buffer found;             /* hits in each block: [blocks, n, k] */
-    /* On the device: 0 max_queries times, then 1 .. OWN_BLOCK, then OWN_BLOCK max_queries times. */
+    /* On the device: 0 max_queries times, then 1 .. OWN_PAST_BLOCK, then OWN_PAST_BLOCK max_queries times. */
     int64_t *counts;
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
@@ -33,9 +33,9 @@ int64_t own_past_bytes(const struct own_past *p);         /* bytes of the text's
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n);
 /* Begins to encode one chunk. Its landmark exists after encoder_finish, and no search finds it earlier. `states`: where
  * its K and V are also written (encoder-decoder variant; data NULL: nowhere). */
-struct own_target { struct mat keys, values; const int32_t *slot; };
+struct own_past_target { struct mat keys, values; const int32_t *slot; };
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
-                           struct own_target states);
+                           struct own_past_target states);
 /* Gets the ids [chunk] from id `offset` of a chunk on. Negative ids were stored as pad_id, which has the same
  * meaning. */
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int offset);
@@ -55,14 +55,14 @@ struct passages {
     int chunk, dim;
     int64_t n, most;                     /* passages to score */
     int32_t *ids; struct passage_score *scored;           /* [most, chunk], [most] */
-    float *rows, *device_rows, *queries; /* [most, dim]; queries NULL: the device shares memory */
+    float *rows, *rows_device, *queries; /* [most, dim]; queries NULL: the device shares memory */
 };
 enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most);
 void passages_close(struct passages *p);                  /* a zeroed one is fine */
 /* Replaces the n candidates of the own past by the best k of them and their continuations, whose score is NaN for the
  * moment: PASSAGES_PER_HIT * k at most. The query sees `chunks` chunks. */
 enum { PASSAGES_PER_HIT = 2 };
-void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
+void passages_of_own_past(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
                      const struct chunk_retriever_config *config);
 /* Adds a candidate to list [most], if n < most and it is not in the list. Returns the number of candidates. */
 int passages_put(struct neighbour_candidate *list, int n, int most, struct neighbour_candidate one);
@@ -77,7 +77,7 @@ struct corpus_external {
     float *vectors;                      /* [max_queries, the other encoder's dim] */
     int64_t first, n;                    /* the chunks whose vectors these are; n 0: none */
     int32_t *query_ids, *ids;            /* [max_queries, chunk], [max_queries * k, chunk] */
-    float *rows, *device_rows;           /* [max_queries * k, d]: landmarks on the host, and on the device */
+    float *rows, *rows_device;           /* [max_queries * k, d]: landmarks on the host, and on the device */
     float *queries;                      /* as corpus_side.queries */
 };
 struct corpus_side {

@@ -11,7 +11,7 @@
 
 enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most) {
     const size_t n = (size_t)most, dim = (size_t)config->model->hidden;
-    void *there = NULL;
+    void *rows_device = NULL;
     *p = (struct passages){.dev = config->device,
                            .encoder = config->encoder,
                            .chunk = config->model->chunk,
@@ -20,8 +20,8 @@ enum status passages_open(struct passages *p, const struct chunk_retriever_confi
     TRY(memory_allocate(&p->ids, n * (size_t)p->chunk));
     TRY(memory_allocate(&p->scored, n));
     TRY(device_allocate_host(p->dev, &p->rows, n * dim));
-    TRY(device_buffer(p->dev, &there, n * dim * sizeof *p->rows));
-    p->device_rows = there;
+    TRY(device_buffer(p->dev, &rows_device, n * dim * sizeof *p->rows));
+    p->rows_device = rows_device;
     return p->dev->shares_memory ? STATUS_OK : memory_allocate(&p->queries, n * dim);
 }
 
@@ -31,12 +31,12 @@ void passages_close(struct passages *p) {
     memory_free(p->scored);
     memory_free(p->queries);
     device_release_host(p->dev, p->rows);
-    device_release(p->dev, p->device_rows);
+    device_release(p->dev, p->rows_device);
     *p = (struct passages){0};
 }
 
-void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
-                     const struct chunk_retriever_config *config) {
+void passages_of_own_past(struct neighbour_candidate *list, int64_t *n, int k, int64_t chunks,
+                          const struct chunk_retriever_config *config) {
     const int64_t chunk_ids = config->model->chunk, step = chunk_ids - config->overlap;
     int64_t id[CHUNK_RETRIEVER_TOPK_MAX];
     float score[CHUNK_RETRIEVER_TOPK_MAX], weight[CHUNK_RETRIEVER_TOPK_MAX];
@@ -50,7 +50,7 @@ void passages_of_own(struct neighbour_candidate *list, int64_t *n, int k, int64_
             if (at + chunk_ids > chunks * chunk_ids) break;
             used = passages_put(list, used, most,
                                 (struct neighbour_candidate){.score = j == 0 ? score[i] : NAN,
-                                                             .source = NEIGHBOUR_SELF,
+                                                             .source = NEIGHBOUR_OWN_PAST,
                                                              .id = at / chunk_ids,
                                                              .offset = (int16_t)(at % chunk_ids)});
         }
@@ -75,9 +75,9 @@ enum status passages_score(struct passages *p, struct mat queries) {
     const float *q = p->queries ? p->queries : queries.data;
     p->n = 0;
     if (n == 0) return STATUS_OK;
-    float *there = device_side(p->dev, p->rows, p->device_rows);
-    encoder_encode(p->encoder, &(struct encoder_output){.landmarks = there}, p->ids, n);
-    device_download(p->dev, p->rows, there, (size_t)(n * p->dim) * sizeof *there);
+    float *rows_device = device_side(p->dev, p->rows, p->rows_device);
+    encoder_encode(p->encoder, &(struct encoder_output){.landmarks = rows_device}, p->ids, n);
+    device_download(p->dev, p->rows, rows_device, (size_t)(n * p->dim) * sizeof *rows_device);
     if (p->queries) device_download(p->dev, p->queries, queries.data, mat_bytes(queries));
     TRY(device_sync(p->dev));
     for (int64_t i = 0; i < n; i++) {

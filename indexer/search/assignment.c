@@ -8,7 +8,7 @@
 
 enum { SLOTS = 3, BLOCK = STORE_ASSIGN_BLOCK }; /* slots: blocks of a device that are being read or computed */
 
-struct assign_lane {
+struct assign_device {
     struct device *device;
     pthread_mutex_t lock; /* held by the thread that uses the device */
     struct mat centroids;
@@ -18,7 +18,7 @@ struct assign_lane {
 };
 
 struct assign_slot {
-    struct assign_lane *lane;
+    struct assign_device *device;
     void *rows;    /* [BLOCK, width], host memory of the device */
     int64_t *list; /* [BLOCK], the same */
     struct assign_slot *next;
@@ -28,7 +28,7 @@ struct assigner {
     int n, dim;
     int width; /* numbers of a row on the device: dim rounded up to 8, for tensor cores; the rest is 0 */
     enum dtype type;
-    struct assign_lane *lanes;
+    struct assign_device *devices;
     struct assign_slot *slots, *unused, *last; /* a queue, so that the devices take turns */
     pthread_mutex_t lock;
     pthread_cond_t freed;
@@ -60,11 +60,11 @@ static struct assign_slot *slot_take(struct assigner *a) {
 
 /* ---- opening ---- */
 
-static enum status lane_centroids(struct assign_lane *l, const struct assigner *a, const float *centroids) {
-    const size_t bytes = mat_bytes(l->centroids), number = (size_t)dtype_bytes(a->type);
+static enum status assign_device_centroids(struct assign_device *d, const struct assigner *a, const float *centroids) {
+    const size_t bytes = mat_bytes(d->centroids), number = (size_t)dtype_bytes(a->type);
     uint8_t *padded;
     TRY(memory_allocate_zero(&padded, bytes));
-    for (int64_t i = 0; i < l->centroids.rows; i++) {
+    for (int64_t i = 0; i < d->centroids.rows; i++) {
         const float *from = centroids + i * a->dim;
         uint8_t *to = padded + (size_t)(i * a->width) * number;
         if (a->type == DTYPE_F16)
@@ -72,66 +72,66 @@ static enum status lane_centroids(struct assign_lane *l, const struct assigner *
         else
             memcpy(to, from, (size_t)a->dim * number);
     }
-    device_upload(l->device, l->centroids.data, padded, bytes);
-    const enum status s = device_sync(l->device);
+    device_upload(d->device, d->centroids.data, padded, bytes);
+    const enum status s = device_sync(d->device);
     memory_free(padded);
     return s;
 }
 
-static enum status lane_visible(struct assign_lane *l) {
+static enum status assign_device_visible(struct assign_device *d) {
     int64_t *visible;
     TRY(memory_allocate(&visible, BLOCK));
     for (int i = 0; i < BLOCK; i++)
-        visible[i] = l->centroids.rows;
-    device_upload(l->device, l->visible, visible, BLOCK * sizeof *visible);
-    const enum status s = device_sync(l->device);
+        visible[i] = d->centroids.rows;
+    device_upload(d->device, d->visible, visible, BLOCK * sizeof *visible);
+    const enum status s = device_sync(d->device);
     memory_free(visible);
     return s;
 }
 
-static enum status lane_open(struct assigner *a, struct assign_lane *l, struct assign_slot *slots,
-                             const float *centroids, int64_t lists) {
+static enum status assign_device_open(struct assigner *a, struct assign_device *d, struct assign_slot *slots,
+                                      const float *centroids, int64_t lists) {
     const size_t row_bytes = (size_t)(a->width * dtype_bytes(a->type));
-    struct device *dev = l->device;
+    struct device *dev = d->device;
     device_enter(dev);
-    l->centroids = mat_dense(NULL, a->type, lists, a->width);
-    TRY(device_allocate(dev, &l->centroids.data, (size_t)lists * row_bytes));
-    TRY(device_allocate(dev, &l->list, BLOCK));
-    TRY(device_allocate(dev, &l->visible, BLOCK));
-    TRY(device_allocate(dev, &l->score, BLOCK));
-    TRY(device_buffer(dev, &l->rows, BLOCK * row_bytes));
+    d->centroids = mat_dense(NULL, a->type, lists, a->width);
+    TRY(device_allocate(dev, &d->centroids.data, (size_t)lists * row_bytes));
+    TRY(device_allocate(dev, &d->list, BLOCK));
+    TRY(device_allocate(dev, &d->visible, BLOCK));
+    TRY(device_allocate(dev, &d->score, BLOCK));
+    TRY(device_buffer(dev, &d->rows, BLOCK * row_bytes));
     for (int i = 0; i < SLOTS; i++) {
-        slots[i].lane = l;
+        slots[i].device = d;
         TRY(device_allocate_host(dev, &slots[i].rows, BLOCK * row_bytes));
         TRY(device_allocate_host(dev, &slots[i].list, BLOCK));
     }
-    TRY(lane_centroids(l, a, centroids));
-    return lane_visible(l);
+    TRY(assign_device_centroids(d, a, centroids));
+    return assign_device_visible(d);
 }
 
-static void lane_close(struct assign_lane *l, struct assign_slot *slots) {
-    struct device *dev = l->device;
+static void assign_device_close(struct assign_device *d, struct assign_slot *slots) {
+    struct device *dev = d->device;
     device_enter(dev);
     for (int i = 0; i < SLOTS; i++) {
         device_release_host(dev, slots[i].rows);
         device_release_host(dev, slots[i].list);
     }
-    device_release(dev, l->centroids.data);
-    device_release(dev, l->list);
-    device_release(dev, l->visible);
-    device_release(dev, l->score);
-    device_release(dev, l->rows);
-    pthread_mutex_destroy(&l->lock);
+    device_release(dev, d->centroids.data);
+    device_release(dev, d->list);
+    device_release(dev, d->visible);
+    device_release(dev, d->score);
+    device_release(dev, d->rows);
+    pthread_mutex_destroy(&d->lock);
 }
 
 static void assign_close(void *context) {
     struct assigner *a = context;
     for (int i = 0; i < a->n; i++)
-        lane_close(&a->lanes[i], a->slots + (ptrdiff_t)i * SLOTS);
-    device_enter(a->lanes[0].device);
+        assign_device_close(&a->devices[i], a->slots + (ptrdiff_t)i * SLOTS);
+    device_enter(a->devices[0].device);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->freed);
-    memory_free(a->lanes);
+    memory_free(a->devices);
     memory_free(a->slots);
     memory_free(a);
 }
@@ -144,10 +144,10 @@ static enum status assign_open(void *context, void **out, const float *centroids
     a->dim = dim;
     a->type = group->devices[0]->shares_memory ? DTYPE_F32 : DTYPE_F16;
     a->width = (dim + 7) / 8 * 8;
-    enum status s = memory_allocate_zero(&a->lanes, (size_t)group->n);
+    enum status s = memory_allocate_zero(&a->devices, (size_t)group->n);
     if (s == STATUS_OK) s = memory_allocate_zero(&a->slots, (size_t)group->n * SLOTS);
     if (s != STATUS_OK) {
-        memory_free(a->lanes);
+        memory_free(a->devices);
         memory_free(a);
         return s;
     }
@@ -155,18 +155,18 @@ static enum status assign_open(void *context, void **out, const float *centroids
     pthread_cond_init(&a->freed, NULL);
     while (a->n < group->n && s == STATUS_OK) {
         struct assign_slot *slots = a->slots + (ptrdiff_t)a->n * SLOTS;
-        struct assign_lane *l = &a->lanes[a->n];
-        l->device = group->devices[a->n++];
-        pthread_mutex_init(&l->lock, NULL);
-        s = lane_open(a, l, slots, centroids, lists);
+        struct assign_device *d = &a->devices[a->n];
+        d->device = group->devices[a->n++];
+        pthread_mutex_init(&d->lock, NULL);
+        s = assign_device_open(a, d, slots, centroids, lists);
     }
     if (s != STATUS_OK) {
         assign_close(a);
         return s;
     }
     for (int i = 0; i < SLOTS; i++)
-        for (int lane = 0; lane < a->n; lane++)
-            slot_give(a, &a->slots[lane * SLOTS + i]);
+        for (int device = 0; device < a->n; device++)
+            slot_give(a, &a->slots[device * SLOTS + i]);
     *out = a;
     return STATUS_OK;
 }
@@ -190,15 +190,15 @@ static void slot_read(const struct assigner *a, struct assign_slot *slot, struct
 }
 
 static enum status slot_compute(const struct assigner *a, struct assign_slot *slot) {
-    struct assign_lane *l = slot->lane;
-    struct mat rows = mat_dense(device_side(l->device, slot->rows, l->rows), a->type, BLOCK, a->width);
-    pthread_mutex_lock(&l->lock);
-    device_enter(l->device);
-    device_upload(l->device, rows.data, slot->rows, mat_bytes(rows));
-    kmeans_assign(l->device, l->list, l->score, rows, l->centroids, l->visible);
-    device_download(l->device, slot->list, l->list, BLOCK * sizeof *slot->list);
-    const enum status s = device_fault(l->device);
-    pthread_mutex_unlock(&l->lock);
+    struct assign_device *d = slot->device;
+    struct mat rows = mat_dense(device_side(d->device, slot->rows, d->rows), a->type, BLOCK, a->width);
+    pthread_mutex_lock(&d->lock);
+    device_enter(d->device);
+    device_upload(d->device, rows.data, slot->rows, mat_bytes(rows));
+    kmeans_assign(d->device, d->list, d->score, rows, d->centroids, d->visible);
+    device_download(d->device, slot->list, d->list, BLOCK * sizeof *slot->list);
+    const enum status s = device_fault(d->device);
+    pthread_mutex_unlock(&d->lock);
     return s;
 }
 

@@ -37,11 +37,11 @@ static bool watch_stop(void *context) {
     return progress_stop_requested(w->progress);
 }
 
-static enum status fit_apart(struct device *dev, float *centroids, struct mat there, struct mat points,
+static enum status fit_apart(struct device *dev, float *centroids, struct mat centroids_device, struct mat points,
                              const float *rows, const struct kmeans_config *how) {
     TRY(upload(dev, points, rows));
-    TRY(kmeans_fit(dev, there, points, how));
-    device_download(dev, centroids, there.data, mat_bytes(there));
+    TRY(kmeans_fit(dev, centroids_device, points, how));
+    device_download(dev, centroids, centroids_device.data, mat_bytes(centroids_device));
     return device_sync(dev);
 }
 
@@ -51,14 +51,14 @@ static enum status fit(void *context, float *centroids, const float *rows, int64
     struct watch watch = {progress};
     const struct kmeans_config how = {.seed = SEED, .stop = watch_stop, .report = watch_report, .context = &watch};
     if (dev->shares_memory) return kmeans_fit(dev, mat_f32(centroids, lists, dim), mat_f32(rows, n, dim), &how);
-    struct mat there = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
+    struct mat centroids_device = mat_dense(NULL, DTYPE_F32, lists, dim), points = mat_dense(NULL, DTYPE_F16, n, dim);
     enum status s;
-    TRY_GOTO(s, device_allocate(dev, &there.data, mat_bytes(there)), out);
+    TRY_GOTO(s, device_allocate(dev, &centroids_device.data, mat_bytes(centroids_device)), out);
     TRY_GOTO(s, device_allocate(dev, &points.data, (size_t)(n * dim) * sizeof(uint16_t)), out);
-    s = fit_apart(dev, centroids, there, points, rows, &how);
+    s = fit_apart(dev, centroids, centroids_device, points, rows, &how);
 out:
     device_release(dev, points.data);
-    device_release(dev, there.data);
+    device_release(dev, centroids_device.data);
     return s;
 }
 

@@ -238,7 +238,7 @@ static int64_t lexical_move_together(struct lexical_batch *b) {
 
 /* Makes the plan and uploads it. The pointers of *out are the device's. */
 static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_scan *out, struct lexical_batch *b) {
-    struct carve size = {0}, there = {0};
+    struct carve size = {0}, plan_device = {0};
     for (int64_t q = 0; q < b->n; q++)
         b->first[q + 1] = b->first[q] + 2 * (int64_t)b->queries[q].n * d->segments;
     lexical_batch_divide(b, &size);
@@ -249,14 +249,14 @@ static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_s
         TRY(device_buffer(d->dev, &d->plan_device, d->plan_capacity));
         d->plan_device_capacity = d->plan_capacity;
     }
-    struct carve here = {.base = d->plan};
-    lexical_batch_divide(b, &here);
+    struct carve plan_host = {.base = d->plan};
+    lexical_batch_divide(b, &plan_host);
     threads_for(d->dev->threads, b->n, 1, lexical_plan_body, b);
     if (b->status != STATUS_OK) return fail((enum status)b->status, "%s", b->message);
     b->first[b->n] = lexical_move_together(b);
-    there.base = device_side(d->dev, d->plan, d->plan_device);
-    lexical_batch_divide(b, &there);
-    device_upload(d->dev, there.base, d->plan, there.used);
+    plan_device.base = device_side(d->dev, d->plan, d->plan_device);
+    lexical_batch_divide(b, &plan_device);
+    device_upload(d->dev, plan_device.base, d->plan, plan_device.used);
     *out = (struct lexical_scan){d->postings,    d->ranges,   b->lists, b->parts,  b->weights,
                                  d->absent_bits, d->segments, b->n,     d->windows};
     return STATUS_OK;
@@ -272,13 +272,14 @@ static enum status lexical_search_batch(struct device_lexical *d, struct store_h
     int64_t count = n * how->k;
     TRY(lexical_batch_plan(d, &scan, &b));
     TRY(hit_buffer_reserve(&d->found, d->dev, count));
-    struct hit_list here = hit_buffer_host(&d->found, count), there = hit_buffer_mapped(&d->found, d->dev, count);
-    d->dev->ops->lexical_scan->forward(d->dev, there.index, there.score, &scan, how->k);
-    device_fetch(d->dev, here.index, there.index, hit_list_bytes(count));
+    struct hit_list hits_host = hit_buffer_host(&d->found, count),
+                    hits_device = hit_buffer_mapped(&d->found, d->dev, count);
+    d->dev->ops->lexical_scan->forward(d->dev, hits_device.index, hits_device.score, &scan, how->k);
+    device_fetch(d->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     device_fetch_wait(d->dev);
     TRY(device_fault(d->dev));
     for (int64_t i = 0; i < count; i++)
-        hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
+        hits[i] = (struct store_hit){.chunk = hits_host.index[i], .score = hits_host.score[i]};
     return STATUS_OK;
 }
 

@@ -141,27 +141,27 @@ static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struc
 
 /* If no range is excluded the device has the counts of an earlier batch, which saves one copy in a step of decoding. */
 static void flat_upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
-    int64_t(*there)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
+    int64_t(*visible_device)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     if (f->unlimited && !limited) return;
     for (int64_t p = 0; p < parts; p++)
-        device_upload(f->dev, there[p], f->visible[p], (size_t)n * sizeof **there);
+        device_upload(f->dev, visible_device[p], f->visible[p], (size_t)n * sizeof **visible_device);
     f->unlimited = !limited;
 }
 
 /* Searches queries i .. i+n-1 of the batch in a range of rows, and writes the hits into the queries'
  * slots of a part. */
-static void flat_search_part(struct flat_index *f, struct hit_list there, enum part part, struct mat queries, int64_t i,
-                             int64_t n, struct store_range rows, int k) {
-    int64_t(*visible)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
+static void flat_search_part(struct flat_index *f, struct hit_list hits_device, enum part part, struct mat queries,
+                             int64_t i, int64_t n, struct store_range rows, int k) {
+    int64_t(*visible_device)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
     int64_t at = ((int64_t)part * queries.rows + i) * k;
     if (rows.begin < rows.end)
-        f->dev->ops->topk->forward(f->dev, there.index + at, there.score + at, mat_rows(queries, i, n),
-                                   mat_rows(f->rows, rows.begin, rows.end - rows.begin), visible[part] + i, k);
+        f->dev->ops->topk->forward(f->dev, hits_device.index + at, hits_device.score + at, mat_rows(queries, i, n),
+                                   mat_rows(f->rows, rows.begin, rows.end - rows.begin), visible_device[part] + i, k);
 }
 
 /* Merges the parts of query i of n. A part without visible rows has no hits. */
-static void flat_merge(const struct flat_index *f, struct store_hit *hits, struct hit_list here, const struct ranges *r,
-                       int64_t i, int64_t n, int k) {
+static void flat_merge(const struct flat_index *f, struct store_hit *hits, struct hit_list hits_host,
+                       const struct ranges *r, int64_t i, int64_t n, int k) {
     int64_t first[PARTS] = {0, r->begin[i], r->above};
     int at[PARTS] = {0};
     for (int j = 0; j < k; j++) {
@@ -169,12 +169,12 @@ static void flat_merge(const struct flat_index *f, struct store_hit *hits, struc
         int best = -1;
         for (int p = 0; p < PARTS; p++) {
             int64_t at_hit = (p * n + i) * k + at[p];
-            if (f->visible[p][i] <= 0 || at[p] >= k || here.index[at_hit] < 0) continue;
-            if (best >= 0 && !(here.score[at_hit] > hits[j].score)) continue;
+            if (f->visible[p][i] <= 0 || at[p] >= k || hits_host.index[at_hit] < 0) continue;
+            if (best >= 0 && !(hits_host.score[at_hit] > hits[j].score)) continue;
             best = p;
-            hits[j] =
-                (struct store_hit){.chunk = store_dropped_nth(f->dropped, f->first + first[p] + here.index[at_hit]),
-                                   .score = here.score[at_hit]};
+            hits[j] = (struct store_hit){
+                .chunk = store_dropped_nth(f->dropped, f->first + first[p] + hits_host.index[at_hit]),
+                .score = hits_host.score[at_hit]};
         }
         if (best >= 0) at[best]++;
     }
@@ -189,13 +189,13 @@ enum status flat_index_begin(struct flat_index *f, struct mat queries, int k, co
     f->k = k;
     flat_find_ranges(f, r, exclude, exclude ? n : BATCH);
     flat_upload_visible(f, exclude, r->parts, exclude ? n : BATCH);
-    struct hit_list there = hit_buffer_device(&f->found, f->dev, r->parts * n * k);
-    flat_search_part(f, there, BELOW, queries, 0, n, (struct store_range){0, r->below}, k);
+    struct hit_list hits_device = hit_buffer_device(&f->found, f->dev, r->parts * n * k);
+    flat_search_part(f, hits_device, BELOW, queries, 0, n, (struct store_range){0, r->below}, k);
     for (int64_t i = 0; i < n; i++)
         if (f->visible[BETWEEN][i] > 0)
-            flat_search_part(f, there, BETWEEN, queries, i, 1, (struct store_range){r->begin[i], r->above}, k);
+            flat_search_part(f, hits_device, BETWEEN, queries, i, 1, (struct store_range){r->begin[i], r->above}, k);
     if (r->above < f->rows.rows)
-        flat_search_part(f, there, ABOVE, queries, 0, n, (struct store_range){r->above, f->rows.rows}, k);
+        flat_search_part(f, hits_device, ABOVE, queries, 0, n, (struct store_range){r->above, f->rows.rows}, k);
     return STATUS_OK;
 }
 
@@ -208,11 +208,12 @@ enum status flat_index_begin_host(struct flat_index *f, const float *queries, in
 
 enum status flat_index_end(struct flat_index *f, struct store_hit *hits) {
     const int64_t n = f->n, count = f->now.parts * n * f->k;
-    struct hit_list here = hit_buffer_host(&f->found, count), there = hit_buffer_device(&f->found, f->dev, count);
-    device_download(f->dev, here.index, there.index, hit_list_bytes(count));
+    struct hit_list hits_host = hit_buffer_host(&f->found, count),
+                    hits_device = hit_buffer_device(&f->found, f->dev, count);
+    device_download(f->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)
-        flat_merge(f, hits + i * f->k, here, &f->now, i, n, f->k);
+        flat_merge(f, hits + i * f->k, hits_host, &f->now, i, n, f->k);
     return STATUS_OK;
 }
 

@@ -26,13 +26,13 @@ static enum status load_block(struct loading *l, struct load_target *t, int64_t 
     struct device *dev = t->load->device;
     const int64_t at = block * l->rows, n = from->rows - at < l->rows ? from->rows - at : l->rows;
     const struct mat to = mat_rows(t->load->to, at, n);
-    struct mat here = to;
-    if (!dev->shares_memory) here.data = l->slots[worker];
-    TRY(from->copy(from->context, &l->view, here, from->first + at));
+    struct mat host = to;
+    if (!dev->shares_memory) host.data = l->slots[worker];
+    TRY(from->copy(from->context, &l->view, host, from->first + at));
     if (dev->shares_memory) return STATUS_OK;
     pthread_mutex_lock(&t->turn);
     device_enter(dev);
-    device_upload(dev, to.data, here.data, mat_bytes(to));
+    device_upload(dev, to.data, host.data, mat_bytes(to));
     const enum status s = device_sync(dev);
     pthread_mutex_unlock(&t->turn);
     return s;

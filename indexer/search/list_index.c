@@ -231,23 +231,24 @@ struct list_index_info list_index_info(const struct list_index *f) {
 static enum status list_search_batch(struct list_index *f, struct store_hit *hits, struct mat queries, int k,
                                      int nprobe, const struct store_range *exclude) {
     int64_t n = queries.rows, count = n * k;
-    struct hit_list here = hit_buffer_host(&f->found, count);
-    struct hit_list there =
+    struct hit_list hits_host = hit_buffer_host(&f->found, count);
+    struct hit_list hits_device =
         k <= IVF_SCAN_ONCE ? hit_buffer_mapped(&f->found, f->dev, count) : hit_buffer_device(&f->found, f->dev, count);
-    void *skip = device_side(f->dev, f->skip, f->skip_device);
+    void *skip_device = device_side(f->dev, f->skip, f->skip_device);
     for (int64_t i = 0; exclude && i < n; i++) {
         f->skip[i][0] = exclude[i].begin;
         f->skip[i][1] = exclude[i].end;
     }
-    if (exclude) device_upload(f->dev, skip, f->skip, (size_t)n * sizeof *f->skip);
+    if (exclude) device_upload(f->dev, skip_device, f->skip, (size_t)n * sizeof *f->skip);
     const struct ivf_scan_lists lists = {f->centroids, f->rows, f->begin, f->id};
-    f->dev->ops->ivf_scan->forward(f->dev, there.index, there.score, queries, lists,
-                                   exclude ? (const int64_t(*)[2])skip : NULL, nprobe > 0 ? nprobe : f->nprobe, k);
-    device_fetch(f->dev, here.index, there.index, hit_list_bytes(count));
+    f->dev->ops->ivf_scan->forward(f->dev, hits_device.index, hits_device.score, queries, lists,
+                                   exclude ? (const int64_t(*)[2])skip_device : NULL, nprobe > 0 ? nprobe : f->nprobe,
+                                   k);
+    device_fetch(f->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     device_fetch_wait(f->dev);
     TRY(device_fault(f->dev));
     for (int64_t i = 0; i < count; i++)
-        hits[i] = (struct store_hit){.chunk = here.index[i], .score = here.score[i]};
+        hits[i] = (struct store_hit){.chunk = hits_host.index[i], .score = hits_host.score[i]};
     return STATUS_OK;
 }
 

@@ -94,10 +94,10 @@ static void attend_grad_rows(struct attend_grad *g, void *scratch, struct mat ou
         int64_t low = bias && row > bias->window ? row - bias->window : 0, high = bias ? row + rows : n;
         for (int64_t key = low / ATTEND_KEYS * ATTEND_KEYS; key < high; key += ATTEND_KEYS) {
             int keys = (int)(high - key < ATTEND_KEYS ? high - key : ATTEND_KEYS);
-            struct attend_bias here = bias ? *bias : (struct attend_bias){0};
-            here.distance = row - key;
+            struct attend_bias at_key = bias ? *bias : (struct attend_bias){0};
+            at_key.distance = row - key;
             attend_grad_weights(g, first + row, rows, first + key, keys, lse + (first + row) * lse_stride, lse_stride,
-                                bias ? &here : NULL);
+                                bias ? &at_key : NULL);
             attend_grad_scores(g, rows, keys, delta, 1.0f);
             attend_grad_queries(g, first + row, rows, first + key, keys);
             attend_grad_keys(g, first + row, rows, first + key, keys, 1.0f);

@@ -14,7 +14,7 @@ struct kmeans {
     uint64_t seed;
     int64_t *list, *visible;            /* [n], [ASSIGN_ROWS] of the device */
     float *score;                       /* [ASSIGN_ROWS] of the device */
-    void *device_counts, *device_pairs; /* NULL where memory is shared */
+    void *counts_device, *pairs_device; /* NULL where memory is shared */
     int64_t *start;                     /* [n]; this and what follows: memory of this process */
     int32_t *counts;                    /* [lists] */
     int32_t (*pairs)[2];                /* [lists] */
@@ -52,8 +52,8 @@ static enum status kmeans_allocate(struct kmeans *f) {
     TRY(memory_allocate(&f->start, n > ASSIGN_ROWS ? n : ASSIGN_ROWS));
     TRY(memory_allocate(&f->counts, lists));
     TRY(memory_allocate(&f->pairs, lists));
-    TRY(device_buffer(dev, &f->device_counts, lists * sizeof *f->counts));
-    TRY(device_buffer(dev, &f->device_pairs, lists * sizeof *f->pairs));
+    TRY(device_buffer(dev, &f->counts_device, lists * sizeof *f->counts));
+    TRY(device_buffer(dev, &f->pairs_device, lists * sizeof *f->pairs));
     f->rounded = mat_dense(NULL, f->points.type, f->centroids.rows, f->centroids.cols);
     return device_allocate(dev, &f->rounded.data,
                            lists * (size_t)f->centroids.cols * (size_t)dtype_bytes(f->points.type));
@@ -63,8 +63,8 @@ static void kmeans_release(struct kmeans *f) {
     device_release(f->dev, f->list);
     device_release(f->dev, f->visible);
     device_release(f->dev, f->score);
-    device_release(f->dev, f->device_counts);
-    device_release(f->dev, f->device_pairs);
+    device_release(f->dev, f->counts_device);
+    device_release(f->dev, f->pairs_device);
     device_release(f->dev, f->rounded.data);
     memory_free(f->start);
     memory_free(f->counts);
@@ -72,7 +72,7 @@ static void kmeans_release(struct kmeans *f) {
 }
 
 static void kmeans_sum(struct kmeans *f) {
-    int32_t *counts = device_side(f->dev, f->counts, f->device_counts);
+    int32_t *counts = device_side(f->dev, f->counts, f->counts_device);
     f->dev->ops->kmeans_assign->sums(f->dev, f->centroids, counts, f->points, f->list);
     device_download(f->dev, f->counts, counts, (size_t)f->centroids.rows * sizeof *counts);
 }
@@ -98,7 +98,7 @@ static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
         for (int64_t i = 0; i < lists; i++)
             largest = f->counts[i] > largest ? f->counts[i] : largest;
     }
-    int32_t(*pairs)[2] = device_side(f->dev, f->pairs, f->device_pairs);
+    int32_t(*pairs)[2] = device_side(f->dev, f->pairs, f->pairs_device);
     device_upload(f->dev, pairs, f->pairs, (size_t)n * sizeof *pairs);
     f->dev->ops->kmeans_assign->split(f->dev, f->centroids, (const int32_t(*)[2])pairs, n);
 }

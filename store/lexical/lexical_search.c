@@ -165,7 +165,7 @@ static void selected_leave_out(const struct search *s, struct lexical_selected *
         const bool excluded = s->exclude && chunk >= s->exclude->begin && chunk < s->exclude->end;
         selected->chunks[kept] = selected->chunks[i];
         selected->sums[kept] = selected->sums[i];
-        kept += !excluded && store_dropped_there(s->absent, chunk);
+        kept += !excluded && store_dropped_live(s->absent, chunk);
     }
     selected->n = kept;
 }

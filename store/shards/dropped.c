@@ -88,7 +88,7 @@ struct store_range store_dropped_span(struct store_dropped d, int64_t begin, int
     return begin < end ? (struct store_range){begin, end} : (struct store_range){end, end};
 }
 
-bool store_dropped_there(struct store_dropped d, int64_t chunk) {
+bool store_dropped_live(struct store_dropped d, int64_t chunk) {
     int64_t n = holes_until(d, chunk);
     return n == 0 || d.ranges[n - 1].end <= chunk;
 }

@@ -68,7 +68,7 @@ enum status landmarks_map_some(struct landmarks *l, int64_t *n, const int64_t *c
     shard_maps_begin(&l->maps);
     for (int64_t i = 0; i < wanted; i++) {
         bool full;
-        if (chunks[i] < 0 || chunks[i] >= l->chunks || !store_dropped_there(landmarks_dropped(l), chunks[i])) continue;
+        if (chunks[i] < 0 || chunks[i] >= l->chunks || !store_dropped_live(landmarks_dropped(l), chunks[i])) continue;
         TRY(shard_maps_touch(&l->maps, &full, shard_of(l, chunks[i])));
         if (!full) continue;
         *n = i;

@@ -228,7 +228,7 @@ static void prefill_run(const struct model *m, struct decoder *d, struct encoder
         struct decoder_state *s;
         struct decoder_output out = {.logits = logits};
         struct chunk_retriever_config how = {
-            .device = m->dev, .model = &m->config, .encoder = e, .self = true, .exclude_document = -1};
+            .device = m->dev, .model = &m->config, .encoder = e, .own_past = true, .exclude_document = -1};
         if (e) CHECK_OK(chunk_retriever_create(&r, &how));
         CHECK_OK(decoder_state_create(&s, d, r));
         if (i % 2) CHECK_OK(decoder_forward(s, &out, ids, FRONT));
@@ -273,7 +273,7 @@ static void batch_begin(struct batch *b, int64_t prompt, int kind) {
     const struct chunk_retriever_config how = {.device = m->dev,
                                                .model = &m->config,
                                                .encoder = b->encoder,
-                                               .self = true,
+                                               .own_past = true,
                                                .exclude_document = -1,
                                                .max_queries = 1,
                                                .cache_chunks = 64};
@@ -435,7 +435,7 @@ static void decode_drt(struct device *dev, const struct options *o, double rate)
         struct chunk_retriever_config how = {.device = dev,
                                              .model = &m.config,
                                              .encoder = e,
-                                             .self = true,
+                                             .own_past = true,
                                              .exclude_document = -1,
                                              .max_queries = i == 2 ? 1 : 0,
                                              .cache_chunks = i == 2 ? 1 : 0};

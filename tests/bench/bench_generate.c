@@ -145,12 +145,12 @@ static void run_mode(const struct model *m, const char *mode, struct retriever *
     free(ids), free(logits), free(took);
 }
 
-static void run_retrieval(const struct model *m, const char *mode, bool self, struct store_view *corpus, int64_t prompt,
-                          int64_t tokens, double bound) {
+static void run_retrieval(const struct model *m, const char *mode, bool own_past, struct store_view *corpus,
+                          int64_t prompt, int64_t tokens, double bound) {
     struct chunk_retriever_config how = {.device = m->dev,
                                          .model = &m->config,
                                          .encoder = m->encoder,
-                                         .self = self,
+                                         .own_past = own_past,
                                          .corpus = corpus,
                                          .exclude_document = -1};
     struct retriever *r;
@@ -188,7 +188,7 @@ static int64_t text_of_store(const struct model *m, struct store_view *view, int
 
 enum clock_kind { CLOCK_WALL, CLOCK_PROCESSOR, CLOCKS };
 
-struct lane {
+struct timed_text {
     struct decoder_state *state;
     double *took[CLOCKS]; /* ms a token, of each chunk */
 };
@@ -199,14 +199,14 @@ static double processor_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void decode_chunk(const struct lane *lane, float *logits, const int32_t *ids, int64_t n, int64_t at) {
+static void decode_chunk(const struct timed_text *text, float *logits, const int32_t *ids, int64_t n, int64_t at) {
     struct decoder_output out = {.logits = logits};
     double wall = clock_seconds(), processor = processor_now();
     for (int64_t i = 0; i < n; i++)
-        CHECK_OK(decoder_forward(lane->state, &out, ids + i, 1));
+        CHECK_OK(decoder_forward(text->state, &out, ids + i, 1));
     if (at < 0) return; /* warming up */
-    lane->took[CLOCK_WALL][at] = (clock_seconds() - wall) * 1e3 / (double)n;
-    lane->took[CLOCK_PROCESSOR][at] = (processor_now() - processor) * 1e3 / (double)n;
+    text->took[CLOCK_WALL][at] = (clock_seconds() - wall) * 1e3 / (double)n;
+    text->took[CLOCK_PROCESSOR][at] = (processor_now() - processor) * 1e3 / (double)n;
 }
 
 static double quantile(double *sorted, int64_t n, double q) {
@@ -239,7 +239,7 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
     int64_t chunk = m->config.chunk, prompt = PROMPT_CHUNKS * chunk, n = prompt + (WARM_CHUNKS + chunks) * chunk;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     float *logits = malloc((size_t)m->config.vocab_size * sizeof *logits);
-    struct lane lane[2] = {0};
+    struct timed_text text[2] = {0};
     CHECK(ids && logits);
     struct chunk_retriever_config how = {
         .device = m->dev, .model = &m->config, .encoder = m->encoder, .corpus = view, .exclude_window = -1};
@@ -249,30 +249,30 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
     struct decoder_output none = {0};
     CHECK_OK(chunk_retriever_create(&r, &how));
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(decoder_state_create(&lane[i].state, m->decoder, i ? r : NULL));
-        CHECK_OK(decoder_forward(lane[i].state, &none, ids, prompt));
+        CHECK_OK(decoder_state_create(&text[i].state, m->decoder, i ? r : NULL));
+        CHECK_OK(decoder_forward(text[i].state, &none, ids, prompt));
         for (int c = 0; c < CLOCKS; c++)
-            CHECK(lane[i].took[c] = malloc((size_t)chunks * sizeof(double)));
+            CHECK(text[i].took[c] = malloc((size_t)chunks * sizeof(double)));
     }
     struct chunk_retriever_times before = {0};
     for (int64_t c = 0; c < WARM_CHUNKS + chunks; c++) {
         if (c == WARM_CHUNKS) {
             before = chunk_retriever_times(r);
             for (int i = 0; i < 2; i++)
-                decoder_state_times(lane[i].state, true);
+                decoder_state_times(text[i].state, true);
         }
         for (int turn = 0; turn < 2; turn++) {
             /* The order changes, so that neither always runs after the other. */
-            decode_chunk(&lane[(c + turn) % 2], logits, ids + prompt + c * chunk, chunk, c - WARM_CHUNKS);
+            decode_chunk(&text[(c + turn) % 2], logits, ids + prompt + c * chunk, chunk, c - WARM_CHUNKS);
         }
     }
     struct chunk_retriever_times t = chunk_retriever_times(r);
-    struct decoder_times d = decoder_state_times(lane[1].state, true),
-                         none_d = decoder_state_times(lane[0].state, true);
+    struct decoder_times d = decoder_state_times(text[1].state, true),
+                         none_d = decoder_state_times(text[0].state, true);
     double each = 1e3 / (double)(chunks * chunk);
     printf("clock,chunks,none_ms,corpus_ms,ratio,pairs_q1,pairs_median,pairs_q3,none_best,corpus_best\n");
     for (int c = 0; c < CLOCKS; c++)
-        print_ratio(c == CLOCK_WALL ? "wall" : "processor", lane[0].took[c], lane[1].took[c], chunks);
+        print_ratio(c == CLOCK_WALL ? "wall" : "processor", text[0].took[c], text[1].took[c], chunks);
     printf("# none, means of ms a token: layers %.3f, head %.3f\n", none_d.layers * each, none_d.head * each);
     printf(
         "# corpus, means of ms a token: layers %.3f, fuse %.3f, head %.3f, query %.4f, search %.3f, read %.4f, encode "
@@ -281,9 +281,9 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
         (t.read - before.read) * each, (t.encode - before.encode) * each, (long long)(t.cache_hits - before.cache_hits),
         (long long)(t.cache_misses - before.cache_misses));
     for (int i = 0; i < 2; i++) {
-        decoder_state_free(lane[i].state);
+        decoder_state_free(text[i].state);
         for (int c = 0; c < CLOCKS; c++)
-            free(lane[i].took[c]);
+            free(text[i].took[c]);
     }
     r->free(r);
     searcher_close(how.searcher);
@@ -294,30 +294,30 @@ static void run_ratio(const struct model *m, struct store_view *view, int64_t ch
 
 enum { BATCH_SETS = 2 }; /* one by one, together */
 
-struct batch_lane {
+struct batch_set {
     struct decoder_state *state[DECODER_BATCH_MAX];
     float *logits[DECODER_BATCH_MAX];
     double *took, sum; /* [rounds] */
 };
 
-static void batch_round(struct batch_lane *lane, const int32_t *ids, int n, bool together, int64_t round) {
+static void batch_round(struct batch_set *set, const int32_t *ids, int n, bool together, int64_t round) {
     int32_t next[DECODER_BATCH_MAX];
     struct decoder_state *states[DECODER_BATCH_MAX];
     float *logits[DECODER_BATCH_MAX];
     int in = 0;
     const double start = clock_seconds();
     for (int i = 0; i < n; i++)
-        if (together && decoder_batch_takes(lane->state[i]))
-            states[in] = lane->state[i], logits[in] = lane->logits[i], next[in++] = ids[i];
+        if (together && decoder_batch_takes(set->state[i]))
+            states[in] = set->state[i], logits[in] = set->logits[i], next[in++] = ids[i];
         else
-            CHECK_OK(decoder_forward(lane->state[i], &(struct decoder_output){.logits = lane->logits[i]}, ids + i, 1));
+            CHECK_OK(decoder_forward(set->state[i], &(struct decoder_output){.logits = set->logits[i]}, ids + i, 1));
     if (in > 0) CHECK_OK(decoder_batch_forward(states, logits, next, in));
-    lane->took[round] = (clock_seconds() - start) * 1e3;
-    lane->sum += lane->took[round];
+    set->took[round] = (clock_seconds() - start) * 1e3;
+    set->sum += set->took[round];
 }
 
 static void run_batch(const struct model *m, int n, int64_t rounds, int64_t prompt) {
-    struct batch_lane lane[BATCH_SETS] = {0};
+    struct batch_set sets[BATCH_SETS] = {0};
     struct rng rng = rng_make(1, (uint64_t)n);
     const int64_t vocab = m->config.vocab_size;
     int32_t *ids = malloc((size_t)(prompt + DECODER_BATCH_MAX) * sizeof *ids);
@@ -325,33 +325,33 @@ static void run_batch(const struct model *m, int n, int64_t rounds, int64_t prom
     for (int64_t i = 0; i < prompt + DECODER_BATCH_MAX; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)vocab - 8);
     for (int set = 0; set < BATCH_SETS; set++) {
-        CHECK(lane[set].took = malloc((size_t)rounds * sizeof(double)));
+        CHECK(sets[set].took = malloc((size_t)rounds * sizeof(double)));
         for (int i = 0; i < n; i++) { /* at different positions, so that chunks do not end together */
-            CHECK(lane[set].logits[i] = malloc((size_t)vocab * sizeof(float)));
-            CHECK_OK(decoder_state_create(&lane[set].state[i], m->decoder, NULL));
-            CHECK_OK(decoder_forward(lane[set].state[i], &(struct decoder_output){0}, ids, prompt + i * 2));
+            CHECK(sets[set].logits[i] = malloc((size_t)vocab * sizeof(float)));
+            CHECK_OK(decoder_state_create(&sets[set].state[i], m->decoder, NULL));
+            CHECK_OK(decoder_forward(sets[set].state[i], &(struct decoder_output){0}, ids, prompt + i * 2));
         }
     }
     for (int64_t round = 0; round < rounds; round++)
         for (int turn = 0; turn < BATCH_SETS; turn++) {
             const int set = (int)((round + turn) % BATCH_SETS);
-            batch_round(&lane[set], ids, n, set == 1, round);
+            batch_round(&sets[set], ids, n, set == 1, round);
         }
     for (int i = 0; i < n; i++)
-        CHECK(memcmp(lane[0].logits[i], lane[1].logits[i], (size_t)vocab * sizeof(float)) == 0);
+        CHECK(memcmp(sets[0].logits[i], sets[1].logits[i], (size_t)vocab * sizeof(float)) == 0);
     for (int set = 0; set < BATCH_SETS; set++)
-        qsort(lane[set].took, (size_t)rounds, sizeof(double), compare);
-    const double alone = lane[0].sum / (double)rounds, together = lane[1].sum / (double)rounds;
-    printf("%d,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.2f,%.0f,%.0f\n", n, alone, lane[0].took[rounds / 2],
-           lane[0].took[0], together, lane[1].took[rounds / 2], lane[1].took[0], alone / together,
-           lane[0].took[0] / lane[1].took[0], 1e3 * n / alone, 1e3 * n / together);
+        qsort(sets[set].took, (size_t)rounds, sizeof(double), compare);
+    const double alone = sets[0].sum / (double)rounds, together = sets[1].sum / (double)rounds;
+    printf("%d,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f,%.2f,%.2f,%.0f,%.0f\n", n, alone, sets[0].took[rounds / 2],
+           sets[0].took[0], together, sets[1].took[rounds / 2], sets[1].took[0], alone / together,
+           sets[0].took[0] / sets[1].took[0], 1e3 * n / alone, 1e3 * n / together);
     result_value("times", alone / together, "%d texts one by one over together", n);
     for (int set = 0; set < BATCH_SETS; set++) {
         for (int i = 0; i < n; i++) {
-            decoder_state_free(lane[set].state[i]);
-            free(lane[set].logits[i]);
+            decoder_state_free(sets[set].state[i]);
+            free(sets[set].logits[i]);
         }
-        free(lane[set].took);
+        free(sets[set].took);
     }
     free(ids);
 }

@@ -74,7 +74,7 @@ static void read_store(struct seen *out, const char *folder) {
     CHECK(info.chunks <= 400);
     for (int64_t i = 0; i < info.chunks; i++) {
         struct store_chunk chunk;
-        if (!store_dropped_there(store_view_dropped(v), i)) continue;
+        if (!store_dropped_live(store_view_dropped(v), i)) continue;
         CHECK_OK(store_view_chunk(v, &chunk, out->ids[i], i));
         CHECK_OK(store_view_landmark(v, out->rows[i], i));
     }

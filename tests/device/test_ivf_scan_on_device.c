@@ -10,14 +10,14 @@ static void scan(int64_t lists, int64_t rows, int64_t d, int64_t n, int nprobe, 
         int64_t *index = zeros(n * k, sizeof *index);
         struct mat score = put_plain(NULL, DTYPE_F32, 1, n * k);
         memset(index, 255, (size_t)(n * k) * sizeof *index);
-        int64_t *there = put_bytes(index, (size_t)(n * k) * sizeof *index);
+        int64_t *index_device = put_bytes(index, (size_t)(n * k) * sizeof *index);
         const struct ivf_scan_lists in = {
             put(c.centroids, DTYPE_F16, lists, d, pad, 0), put(c.data, DTYPE_F16, rows, d, pad, 0),
             put_bytes(c.begin, (size_t)(lists + 1) * sizeof *c.begin), put_bytes(c.id, (size_t)rows * sizeof *c.id)};
         const void *hole = put_bytes(c.hole, (size_t)n * sizeof *c.hole);
-        gpu->ops->ivf_scan->forward(gpu, there, score.data, put(c.queries, DTYPE_F32, n, d, pad, 0), in,
+        gpu->ops->ivf_scan->forward(gpu, index_device, score.data, put(c.queries, DTYPE_F32, n, d, pad, 0), in,
                                     holes ? hole : NULL, nprobe, k);
-        device_download(gpu, index, there, (size_t)(n * k) * sizeof *index);
+        device_download(gpu, index, index_device, (size_t)(n * k) * sizeof *index);
         float *found = take(score);
         drop_all();
         ivf_scan_case_check(&c, index, found, holes, nprobe, k);
@@ -63,10 +63,10 @@ static void sums(int64_t n, int64_t lists, int64_t d, enum dtype type) {
     for (int pass = 0; pass < 2; pass++) {
         struct mat to = put_plain(NULL, DTYPE_F32, lists, d);
         memset(found, 255, (size_t)lists * sizeof *found);
-        int32_t *there = put_bytes(found, (size_t)lists * sizeof *found);
-        gpu->ops->kmeans_assign->sums(gpu, to, there, put(x, type, n, d, 8, 0),
+        int32_t *found_device = put_bytes(found, (size_t)lists * sizeof *found);
+        gpu->ops->kmeans_assign->sums(gpu, to, found_device, put(x, type, n, d, 8, 0),
                                       put_bytes(list, (size_t)n * sizeof *list));
-        device_download(gpu, found, there, (size_t)lists * sizeof *found);
+        device_download(gpu, found, found_device, (size_t)lists * sizeof *found);
         out[pass] = take(to);
         drop_all();
         CHECK_SAME(found, counts, lists);
@@ -126,13 +126,13 @@ static void clusters(int64_t n, int64_t d, int64_t directions, int64_t lists) {
     for (int pass = 0; pass < 2; pass++) {
         struct mat points = put_plain(x, DTYPE_F16, n, d), centroids = put_plain(NULL, DTYPE_F32, lists, d);
         struct mat rounded = put_plain(NULL, DTYPE_F16, lists, d);
-        int64_t *there = put_bytes(list, (size_t)n * 8);
+        int64_t *list_device = put_bytes(list, (size_t)n * 8);
         const struct kmeans_config how = {.seed = 5};
         CHECK_OK(kmeans_fit(gpu, centroids, points, &how));
         gpu->ops->kmeans_assign->unit(gpu, rounded, centroids);
-        kmeans_assign(gpu, there, put_plain(NULL, DTYPE_F32, 1, n).data, points, rounded,
+        kmeans_assign(gpu, list_device, put_plain(NULL, DTYPE_F32, 1, n).data, points, rounded,
                       put_bytes(visible, (size_t)n * 8));
-        device_download(gpu, list, there, (size_t)n * 8);
+        device_download(gpu, list, list_device, (size_t)n * 8);
         out[pass] = take(centroids);
         drop_all();
     }

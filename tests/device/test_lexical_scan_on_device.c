@@ -22,9 +22,9 @@ static void scan_case(const struct lexical_scan_case *c, bool absent, int k) {
         const struct lexical_scan s = put_scan(c, absent);
         struct mat score = put_plain(NULL, DTYPE_F32, 1, n);
         memset(index, 255, (size_t)n * sizeof *index);
-        int64_t *there = put_bytes(index, (size_t)n * sizeof *index);
-        gpu->ops->lexical_scan->forward(gpu, there, score.data, &s, k);
-        device_download(gpu, index, there, (size_t)n * sizeof *index);
+        int64_t *index_device = put_bytes(index, (size_t)n * sizeof *index);
+        gpu->ops->lexical_scan->forward(gpu, index_device, score.data, &s, k);
+        device_download(gpu, index, index_device, (size_t)n * sizeof *index);
         float *found = take(score);
         drop_all();
         lexical_scan_case_check(c, index, found, absent, k);

@@ -24,10 +24,10 @@ static struct results loss_run(const struct inputs *in) {
                nll = put_plain(NULL, DTYPE_F32, 1, n);
     struct mat dx = put_plain(NULL, type, n, d), dt = put_plain(in->base, DTYPE_F32, words, d);
     struct mat alone = put_plain(NULL, DTYPE_F32, 1, n);
-    int32_t *there = put_bytes(in->targets, (size_t)n * sizeof *in->targets);
-    gpu->ops->loss->forward(gpu, alone.data, mx, mt, there);
+    int32_t *targets_device = put_bytes(in->targets, (size_t)n * sizeof *in->targets);
+    gpu->ops->loss->forward(gpu, alone.data, mx, mt, targets_device);
     float *weight = in->weight ? put_bytes(in->weight, (size_t)n * sizeof *in->weight) : NULL;
-    struct loss_rows rows = {.targets = there, .weight = weight, .scale = in->scale};
+    struct loss_rows rows = {.targets = targets_device, .weight = weight, .scale = in->scale};
     gpu->ops->loss->forward_backward(gpu, nll.data, dx, dt, mx, mt, rows);
     r = (struct results){take(nll), take(dx), take(dt), take(alone)};
     drop_all();

@@ -74,16 +74,16 @@ static void result_drop(struct result *r) {
 }
 
 /* Memory of the device with these numbers. */
-static void *there(struct device *dev, const void *from, size_t bytes) {
+static void *to_device(struct device *dev, const void *from, size_t bytes) {
     void *to = NULL;
     if (dev == gpu) return put_bytes(from, bytes);
     to = malloc(bytes + 1);
     memcpy(to, from, bytes);
     return to;
 }
-static struct mat matrix_there(struct device *dev, const float *from, enum dtype type, int64_t rows, int64_t cols) {
+static struct mat matrix_to_device(struct device *dev, const float *from, enum dtype type, int64_t rows, int64_t cols) {
     if (dev == gpu) return put_plain(from, type, rows, cols);
-    return mat_f32(there(dev, from, (size_t)(rows * cols) * sizeof *from), rows, cols);
+    return mat_f32(to_device(dev, from, (size_t)(rows * cols) * sizeof *from), rows, cols);
 }
 static float *back(struct device *dev, float *from, int64_t n) {
     return dev == gpu ? take_floats(from, n) : from;
@@ -114,35 +114,35 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
     const struct shape *s = &x->shape;
     const int64_t newest = s->past % (s->limit + 5), before = (newest + s->limit + 4) % (s->limit + 5);
     struct result r = {0};
-    float *log_p = there(dev, x->logits, (size_t)s->vocab * sizeof(float)), *square[MEMORY_SIDES] = {0};
-    double *g = there(dev, r.g, sizeof r.g);
-    struct next_token_task t = {.gate = there(dev, &x->gate, sizeof x->gate),
-                                .logits = there(dev, x->logits, (size_t)s->vocab * sizeof(float)),
+    float *log_p = to_device(dev, x->logits, (size_t)s->vocab * sizeof(float)), *square[MEMORY_SIDES] = {0};
+    double *g = to_device(dev, r.g, sizeof r.g);
+    struct next_token_task t = {.gate = to_device(dev, &x->gate, sizeof x->gate),
+                                .logits = to_device(dev, x->logits, (size_t)s->vocab * sizeof(float)),
                                 .vocab = s->vocab,
-                                .state = matrix_there(dev, x->c[0].states, s->type, 1, s->d)};
+                                .state = matrix_to_device(dev, x->c[0].states, s->type, 1, s->d)};
     int32_t *value = NULL;
     for (int side = 0; side < MEMORY_SIDES; side++) {
         const struct memory_case *c = &x->c[side];
         struct token_memory *m = &t.side[side].memory;
         if (!(side ? corpus : own)) continue;
         const int64_t rows = side ? c->slot_keys : c->past_keys;
-        struct mat keys = matrix_there(dev, side ? c->slot_key : c->past_key, s->type, rows, s->d);
+        struct mat keys = matrix_to_device(dev, side ? c->slot_key : c->past_key, s->type, rows, s->d);
         float *none = zeros(rows > s->vocab ? rows : s->vocab, 4);
-        square[side] = there(dev, none, (size_t)rows * 4);
+        square[side] = to_device(dev, none, (size_t)rows * 4);
         dev->ops->token_memory->squares(dev, square[side], keys);
-        m->tau = there(dev, &x->tau, sizeof x->tau);
+        m->tau = to_device(dev, &x->tau, sizeof x->tau);
         if (side) {
             m->slots = (struct memory_slots){.keys = keys,
-                                             .value = there(dev, c->slot_value, (size_t)rows * 4),
-                                             .slot = there(dev, c->slot, (size_t)s->k * 4),
+                                             .value = to_device(dev, c->slot_value, (size_t)rows * 4),
+                                             .slot = to_device(dev, c->slot, (size_t)s->k * 4),
                                              .square = square[side],
-                                             .row_begin = there(dev, c->row_begin, 2 * sizeof *c->row_begin),
+                                             .row_begin = to_device(dev, c->row_begin, 2 * sizeof *c->row_begin),
                                              .slot_rows = s->slot_rows,
                                              .blocks = 1,
                                              .k = s->k,
                                              .block_rows = 1};
         } else {
-            value = there(dev, c->past_value, (size_t)rows * 4);
+            value = to_device(dev, c->past_value, (size_t)rows * 4);
             m->past = (struct memory_past){.keys = keys,
                                            .value = value,
                                            .square = square[side],
@@ -154,8 +154,8 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
         }
         const int64_t columns = token_memory_columns(m);
         float *w = zeros(columns, 4);
-        t.side[side].weights = mat_f32(there(dev, w, (size_t)columns * 4), 1, columns);
-        t.side[side].p = there(dev, none, (size_t)s->vocab * 4);
+        t.side[side].weights = mat_f32(to_device(dev, w, (size_t)columns * 4), 1, columns);
+        t.side[side].p = to_device(dev, none, (size_t)s->vocab * 4);
         t.side[side].marks = x->marks[side];
         free(w), free(none);
     }

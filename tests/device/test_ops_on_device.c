@@ -302,9 +302,9 @@ static void case_embed(int64_t n, int64_t words, int64_t d, enum dtype x_type, e
     naive_embed_backward(naive, dx, ids, pad, n, d);
     for (int pass = 0; pass < 2; pass++) {
         struct mat mx = put(NULL, x_type, n, d, 8, skew), mt = put(base, DTYPE_F32, words, d, 0, 0);
-        int32_t *there = put_bytes(ids, (size_t)n * sizeof *ids);
-        gpu->ops->embed->forward(gpu, mx, put(table, table_type, words, d, 0, skew), there, pad);
-        gpu->ops->embed->backward(gpu, mt, put(dx, x_type, n, d, 8, skew), there, pad);
+        int32_t *ids_device = put_bytes(ids, (size_t)n * sizeof *ids);
+        gpu->ops->embed->forward(gpu, mx, put(table, table_type, words, d, 0, skew), ids_device, pad);
+        gpu->ops->embed->backward(gpu, mt, put(dx, x_type, n, d, 8, skew), ids_device, pad);
         got[pass][0] = take(mx), got[pass][1] = take(mt);
         drop_all();
     }

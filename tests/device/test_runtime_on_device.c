@@ -21,10 +21,10 @@ static void fetches(void) {
     device_fetch_wait(gpu);
     CHECK_SAME(plain, x, N);
     CHECK(device_reach(gpu, plain) == NULL);
-    struct mat there = mat_f32(device_reach(gpu, pinned), 64, N / 64); /* written in place */
-    CHECK(there.data);
-    gpu->ops->elementwise->add(gpu, there, m, m);
-    device_fetch(gpu, pinned, there.data, N * sizeof *pinned);
+    struct mat pinned_device = mat_f32(device_reach(gpu, pinned), 64, N / 64); /* written in place */
+    CHECK(pinned_device.data);
+    gpu->ops->elementwise->add(gpu, pinned_device, m, m);
+    device_fetch(gpu, pinned, pinned_device.data, N * sizeof *pinned);
     device_fetch_wait(gpu);
     for (int64_t j = 0; j < N; j++)
         CHECK(pinned[j] == 2 * x[j]);

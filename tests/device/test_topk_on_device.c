@@ -21,11 +21,11 @@ static void topk_run(int64_t **index, float **score, const struct search *s) {
     struct mat ms = put_plain(NULL, DTYPE_F32, 1, n * k);
     int64_t *poison = malloc((size_t)(n * k + 1) * sizeof *poison);
     memset(poison, 255, (size_t)(n * k) * sizeof *poison);
-    int64_t *there = put_bytes(poison, (size_t)(n * k) * sizeof *poison);
-    gpu->ops->topk->forward(gpu, there, ms.data, put(s->q, s->query_type, n, s->d, s->pad, 0),
+    int64_t *index_device = put_bytes(poison, (size_t)(n * k) * sizeof *poison);
+    gpu->ops->topk->forward(gpu, index_device, ms.data, put(s->q, s->query_type, n, s->d, s->pad, 0),
                             put(s->l, s->type, s->e, s->d, s->pad, 0),
                             put_bytes(s->visible, (size_t)n * sizeof *s->visible), s->k);
-    device_download(gpu, poison, there, (size_t)(n * k) * sizeof *poison);
+    device_download(gpu, poison, index_device, (size_t)(n * k) * sizeof *poison);
     *index = poison;
     *score = take(ms);
     drop_all();
@@ -180,17 +180,17 @@ static void choose(int64_t n, int64_t e, int64_t d, int k, int kind, bool gumbel
     for (int64_t i = 0; i < n * e; i++)
         worst = fmax(worst, fabs((double)naive[i] - ref[i]));
     for (int pass = 0; pass < 2; pass++) {
-        struct topk_rows there = {put_range(c.own_begin, n, 4),      put_range(c.own_end, n, 4),
-                                  put_range(c.sequence_end, n, 4),   put_range(c.other_begin, n, 4),
-                                  put_range(c.other_end, n, 4),      put_range(c.document_of, e, 8),
-                                  put_range(c.document_barred, n, 8)};
+        struct topk_rows rows_device = {put_range(c.own_begin, n, 4),      put_range(c.own_end, n, 4),
+                                        put_range(c.sequence_end, n, 4),   put_range(c.other_begin, n, 4),
+                                        put_range(c.other_end, n, 4),      put_range(c.document_of, e, 8),
+                                        put_range(c.document_barred, n, 8)};
         struct mat ms = put_plain(NULL, DTYPE_F32, 1, n * k);
         index[pass] = zeros(n * k, 8);
         int32_t *slot = zeros(n * k, 4), *there_slot = put_bytes(slot, (size_t)(n * k) * 4);
         int64_t *there_index = put_bytes(index[pass], (size_t)(n * k) * 8);
         struct topk_sampling sampling = {.queries = put(q, type, n, d, 8, 0),
                                          .landmarks = put(l, type, e, d, 0, 0),
-                                         .rows = there,
+                                         .rows = rows_device,
                                          .k = k,
                                          .gumbel = gumbel,
                                          .seed = seed};
@@ -219,10 +219,10 @@ static void subsample(int64_t n, int from, int k) {
         index[i] = empty ? -1 : i % from * 1000003 % 5003 + i / from;
         if (empty) score[i] = -INFINITY;
     }
-    int64_t *there = put_bytes(out, (size_t)(n * k) * 8);
-    gpu->ops->topk->subsample(gpu, there, put_bytes(index, (size_t)(n * from) * 8),
+    int64_t *out_device = put_bytes(out, (size_t)(n * k) * 8);
+    gpu->ops->topk->subsample(gpu, out_device, put_bytes(index, (size_t)(n * from) * 8),
                               put_plain(score, DTYPE_F32, 1, n * from).data, n, from, k, 99);
-    device_download(gpu, out, there, (size_t)(n * k) * 8);
+    device_download(gpu, out, out_device, (size_t)(n * k) * 8);
     CHECK_OK(device_sync(gpu));
     drop_all();
     check_subsample(out, index, score, n, from, k, 99);
@@ -236,10 +236,10 @@ static void take_rows(int64_t rows, int64_t cols, int64_t n) {
         table[i] = (int32_t)i - 5;
     for (int64_t i = 0; i < n; i++)
         index[i] = (int64_t)rng_below(&on_rng, (uint64_t)rows + 1) - 1;
-    int32_t *there = put_bytes(out, (size_t)(n * cols) * 4);
-    gpu->ops->topk->gather(gpu, there, put_bytes(table, (size_t)(rows * cols) * 4), rows, cols,
+    int32_t *out_device = put_bytes(out, (size_t)(n * cols) * 4);
+    gpu->ops->topk->gather(gpu, out_device, put_bytes(table, (size_t)(rows * cols) * 4), rows, cols,
                            put_bytes(index, (size_t)n * 8), n);
-    device_download(gpu, out, there, (size_t)(n * cols) * 4);
+    device_download(gpu, out, out_device, (size_t)(n * cols) * 4);
     CHECK_OK(device_sync(gpu));
     drop_all();
     for (int64_t i = 0; i < n * cols; i++)

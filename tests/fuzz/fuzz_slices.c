@@ -51,7 +51,7 @@ static void search_by(int fd) {
         const struct store_search *how = i ? &exact : &index;
         if (store_view_search_passes(view, hits, query, 2, how, &passes) != STATUS_OK) break;
         for (int j = 0; j < 2 * how->k; j++) /* as a caller does with each hit */
-            CHECK(hits[j].chunk == -1 || store_dropped_there(store_view_dropped(view), hits[j].chunk));
+            CHECK(hits[j].chunk == -1 || store_dropped_live(store_view_dropped(view), hits[j].chunk));
     }
     slices_close(s);
 }

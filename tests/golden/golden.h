@@ -16,7 +16,7 @@ struct golden {
     struct device *dev;
     /* float32, or bf16 on a GPU: then differences are relative, and selections may differ */
     enum dtype type;
-    void *there[256]; int theres;        /* memory of the device, freed at the end of the file */
+    void *device_memory[256]; int n_device_memory;        /* memory of the device, freed at the end of the file */
     bool *seen;                          /* [tensors] */
     const char *suffix;                  /* of the printed names, if a tensor is compared a second time */
     int failures;
@@ -79,8 +79,8 @@ void golden_compare_choice(struct golden *g, const struct golden_choice *ours, c
                            const char *weight, const char *score, double tolerance);
 
 /* ---- golden_memory.c: a corpus in memory with exact float32 landmarks (a store keeps them in fp16) */
-struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self,
-                                       bool corpus, int64_t own_chunks);
+struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks,
+                                       bool own_past, bool corpus, int64_t own_chunks);
 const float *golden_memory_landmarks(const struct retriever *r);                  /* [corpus_chunks, d] */
 /* Passes calls to `inner`, with ids[i] = mask_id where mask[i] != 0. */
 struct retriever *golden_masked_create(struct golden *g, struct retriever *inner, const int32_t *mask);

@@ -77,7 +77,7 @@ static void compare_with_store(struct golden *g, const float *landmarks, const i
         struct chunk_retriever_config how = {.device = g->dev,
                                              .model = &g->config,
                                              .encoder = g->encoder,
-                                             .self = i == 1,
+                                             .own_past = i == 1,
                                              .corpus = view,
                                              .searcher = searcher,
                                              .exclude_document = -1};
@@ -105,7 +105,7 @@ void golden_corpus(struct golden *g) {
     compare_mode(g, "both", golden_memory_create(g, corpus_ids, chunks, true, true, own), ids, labels, length,
                  TOLERANCE);
     struct chunk_retriever_config how = {
-        .device = g->dev, .model = &g->config, .encoder = g->encoder, .self = true, .exclude_document = -1};
+        .device = g->dev, .model = &g->config, .encoder = g->encoder, .own_past = true, .exclude_document = -1};
     CHECK_OK(chunk_retriever_create(&r, &how));
     compare_mode(g, "self", r, ids, labels, length, TOLERANCE);
     free(ids), free(labels), free(corpus_ids);

@@ -10,7 +10,7 @@ void golden_decode(struct golden *g) {
     struct golden_run r;
     golden_run_create(&r, g, prompt + steps);
     struct chunk_retriever_config how = {
-        .device = g->dev, .model = &g->config, .encoder = g->encoder, .self = true, .exclude_document = -1};
+        .device = g->dev, .model = &g->config, .encoder = g->encoder, .own_past = true, .exclude_document = -1};
     struct retriever *retriever;
     struct decoder_state *s;
     CHECK_OK(chunk_retriever_create(&retriever, &how));

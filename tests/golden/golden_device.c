@@ -4,10 +4,10 @@
 
 void *golden_put_bytes(struct golden *g, const void *from, int64_t count, size_t size) {
     void *memory;
-    CHECK(g->theres < (int)ARRAY_LEN(g->there));
+    CHECK(g->n_device_memory < (int)ARRAY_LEN(g->device_memory));
     CHECK_OK(device_allocate(g->dev, &memory, (size_t)count * size));
     if (from) device_upload(g->dev, memory, from, (size_t)count * size);
-    g->there[g->theres++] = memory;
+    g->device_memory[g->n_device_memory++] = memory;
     return memory;
 }
 
@@ -43,6 +43,6 @@ void golden_get(struct golden *g, float *to, struct mat from) {
 }
 
 void golden_drop(struct golden *g) {
-    while (g->theres)
-        device_release(g->dev, g->there[--g->theres]);
+    while (g->n_device_memory)
+        device_release(g->dev, g->device_memory[--g->n_device_memory]);
 }

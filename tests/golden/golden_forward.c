@@ -31,13 +31,13 @@ static void all_scores(float *scores, struct golden *g, const float *query, cons
     float *sorted = golden_zeroed(chunks * chunks, sizeof *sorted);
     for (int64_t t = 0; t < chunks; t++)
         visible[t] = t;
-    int64_t *index_there = golden_put_bytes(g, NULL, chunks * chunks, sizeof *index);
-    float *sorted_there = golden_put_bytes(g, NULL, chunks * chunks, sizeof *sorted);
-    g->dev->ops->topk->forward(g->dev, index_there, sorted_there, golden_put(g, query, chunks, d, DTYPE_F32),
+    int64_t *index_device = golden_put_bytes(g, NULL, chunks * chunks, sizeof *index);
+    float *sorted_device = golden_put_bytes(g, NULL, chunks * chunks, sizeof *sorted);
+    g->dev->ops->topk->forward(g->dev, index_device, sorted_device, golden_put(g, query, chunks, d, DTYPE_F32),
                                golden_put(g, landmarks, chunks, d, DTYPE_F32),
                                golden_put_bytes(g, visible, chunks, sizeof *visible), (int)chunks);
-    golden_get_bytes(g, index, index_there, chunks * chunks, sizeof *index);
-    golden_get_bytes(g, sorted, sorted_there, chunks * chunks, sizeof *sorted);
+    golden_get_bytes(g, index, index_device, chunks * chunks, sizeof *index);
+    golden_get_bytes(g, sorted, sorted_device, chunks * chunks, sizeof *sorted);
     for (int64_t i = 0; i < chunks * chunks; i++)
         scores[i] = -INFINITY;
     for (int64_t i = 0; i < chunks * chunks; i++)
@@ -55,11 +55,11 @@ static void compare_mlm(struct golden *g, const struct encoded *e, const int32_t
         targets[r] = -1;
     for (int64_t i = 0; i < length; i++)
         if (mask[i]) targets[i + i / chunk] = ids[i];
-    float *there = golden_put_bytes(g, NULL, rows, sizeof *there);
-    g->dev->ops->loss->forward(g->dev, there, golden_put(g, e->states, rows, d, g->type),
+    float *all_device = golden_put_bytes(g, NULL, rows, sizeof *all_device);
+    g->dev->ops->loss->forward(g->dev, all_device, golden_put(g, e->states, rows, d, g->type),
                                weights_tensor(&g->weights, "model.embed_tokens.weight"),
                                golden_put_bytes(g, targets, rows, sizeof *targets));
-    golden_get_bytes(g, all, there, rows, sizeof *all);
+    golden_get_bytes(g, all, all_device, rows, sizeof *all);
     double sum = 0;
     int64_t count = 0;
     for (int64_t i = 0; i < length; i++) {
@@ -78,7 +78,7 @@ static void compare_mlm(struct golden *g, const struct encoded *e, const int32_t
 static struct retriever *make_retriever(struct golden *g, const int32_t *mask) {
     if (g->config.base_lm) return NULL;
     struct chunk_retriever_config how = {
-        .device = g->dev, .model = &g->config, .encoder = g->encoder, .self = true, .exclude_document = -1};
+        .device = g->dev, .model = &g->config, .encoder = g->encoder, .own_past = true, .exclude_document = -1};
     struct retriever *r;
     CHECK_OK(chunk_retriever_create(&r, &how));
     return mask ? golden_masked_create(g, r, mask) : r;

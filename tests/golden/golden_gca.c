@@ -89,15 +89,15 @@ static float *get_rows(struct golden *g, struct mat from) {
 /* Prints the largest difference, in bf16 divided by the tensor's largest element. */
 static void line_of(struct golden *g, const char *name, struct mat ours, const float *theirs, double tolerance) {
     int64_t n = ours.rows * ours.cols;
-    float *here = get_rows(g, ours);
-    double largest = 0, w = worst(here, theirs, n);
+    float *ours_host = get_rows(g, ours);
+    double largest = 0, w = worst(ours_host, theirs, n);
     for (int64_t i = 0; i < n; i++)
         if (fabs((double)theirs[i]) > largest) largest = fabs((double)theirs[i]);
     if (g->type == DTYPE_F32)
         golden_line(g, name, w, tolerance);
     else
         golden_line(g, name, largest > 0 ? w / largest : w, TOLERANCE_BF16);
-    free(here);
+    free(ours_host);
 }
 
 /* Only result i reads slot i. Rows after the live ones get no gradient: rows_of leaves zeros there. */
@@ -115,23 +115,23 @@ static void compare_backward(struct golden *g, const struct shape *s, struct gca
     struct mat o = golden_put(g, NULL, n, d, g->type), dq = golden_put(g, NULL, n, d, g->type);
     struct mat lses = golden_put(g, NULL, s->topk * s->heads, n, DTYPE_F32);
     struct mat dk = golden_put(g, NULL, slots * 64, d, DTYPE_F32), dv = golden_put(g, NULL, slots * 64, d, DTYPE_F32);
-    float *dweight = golden_zeroed(slots, sizeof *dweight), *dweight_there;
+    float *dweight = golden_zeroed(slots, sizeof *dweight), *dweight_device;
     int32_t *begin = golden_zeroed(slots + 1, sizeof *begin);
     for (int64_t i = 0; i <= slots; i++)
         begin[i] = (int32_t)i;
     const int32_t *lists = golden_put_bytes(g, begin, slots + 1, sizeof *begin);
-    dweight_there = golden_put_bytes(g, NULL, slots, sizeof *dweight);
+    dweight_device = golden_put_bytes(g, NULL, slots, sizeof *dweight);
     const struct gca_ops *gca = g->dev->ops->gca;
     gca->forward_keep(g->dev, o, lses, q, pool, blocks, (int)s->heads);
     float *theirs = rows_of(g, "out.o", s, s->batch, s->queries, s->queries);
     line_of(g, "out.o(forward_keep)", o, theirs, tolerance);
-    struct gca_gradients to = {dq, dk, dv, dweight_there};
+    struct gca_gradients to = {dq, dk, dv, dweight_device};
     gca->backward(g->dev, &to, golden_put(g, dout, n, d, g->type), q, pool, blocks,
                   (struct gca_inverse){lists, lists, slots}, lses);
     compare_rows(g, "out.dq", s, dq, s->batch, s->queries, s->queries, tolerance);
     compare_rows(g, "out.dk", s, dk, slots, s->rows, 64, tolerance);
     compare_rows(g, "out.dv", s, dv, slots, s->rows, 64, tolerance);
-    golden_get_bytes(g, dweight, dweight_there, slots, sizeof *dweight);
+    golden_get_bytes(g, dweight, dweight_device, slots, sizeof *dweight);
     golden_compare(g, "out.dw", dweight, slots, tolerance);
     free(dout), free(theirs), free(dweight), free(begin);
 }

@@ -6,7 +6,7 @@
 struct memory {
     struct retriever base;
     struct golden *g;
-    bool self, corpus;
+    bool own_past, corpus;
     int64_t corpus_chunks, own_chunks;
     struct mat landmarks;    /* slots of the corpus, then of the text's own past; all three in memory of the device */
     struct mat keys, values; /* one slot for each */
@@ -36,17 +36,17 @@ static enum status append(struct retriever *base, int64_t first, const int32_t *
 static int64_t candidates(struct memory *m, struct neighbour_candidate *list, struct mat query, int64_t first,
                           int64_t visible, int8_t source, int k) {
     struct golden *g = m->g;
-    int64_t index[64], used = 0, *index_there;
-    float score[64], *score_there;
+    int64_t index[64], used = 0, *index_device;
+    float score[64], *score_device;
     CHECK(k <= 64);
-    index_there = golden_put_bytes(g, NULL, k, sizeof *index);
-    score_there = golden_put_bytes(g, NULL, k, sizeof *score);
-    g->dev->ops->topk->forward(g->dev, index_there, score_there, query, mat_rows(m->landmarks, first, visible),
+    index_device = golden_put_bytes(g, NULL, k, sizeof *index);
+    score_device = golden_put_bytes(g, NULL, k, sizeof *score);
+    g->dev->ops->topk->forward(g->dev, index_device, score_device, query, mat_rows(m->landmarks, first, visible),
                                golden_put_bytes(g, &visible, 1, sizeof visible), k);
-    golden_get_bytes(g, index, index_there, k, sizeof *index);
-    golden_get_bytes(g, score, score_there, k, sizeof *score);
+    golden_get_bytes(g, index, index_device, k, sizeof *index);
+    golden_get_bytes(g, score, score_device, k, sizeof *score);
     for (int i = 0; i < 3; i++)
-        device_release(g->dev, g->there[--g->theres]);
+        device_release(g->dev, g->device_memory[--g->n_device_memory]);
     for (int i = 0; i < k && index[i] >= 0; i++)
         list[used++] = (struct neighbour_candidate){.score = score[i], .source = source, .id = index[i]};
     return used;
@@ -62,7 +62,7 @@ static enum status retrieve(struct retriever *base, struct neighbours *out, int 
         struct neighbour_candidate list[128];
         int64_t used = 0, at = start + i * k;
         struct mat query = mat_rows(queries, i, 1);
-        if (m->self) used += candidates(m, list + used, query, m->corpus_chunks, first + i, NEIGHBOUR_SELF, k);
+        if (m->own_past) used += candidates(m, list + used, query, m->corpus_chunks, first + i, NEIGHBOUR_OWN_PAST, k);
         if (m->corpus) used += candidates(m, list + used, query, 0, m->corpus_chunks, NEIGHBOUR_CORPUS, k);
         struct neighbour_row row = {
             .id = m->id + at, .score = m->score + at, .weight = m->weight + at, .source = m->source + at};
@@ -92,13 +92,13 @@ static void destroy(struct retriever *base) {
     free(m->corpus_landmarks), free(m->slot), free(m->weight), free(m->score), free(m->id), free(m->source), free(m);
 }
 
-struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks, bool self,
-                                       bool corpus, int64_t own_chunks) {
+struct retriever *golden_memory_create(struct golden *g, const int32_t *corpus_ids, int64_t corpus_chunks,
+                                       bool own_past, bool corpus, int64_t own_chunks) {
     struct memory *m = golden_zeroed(1, sizeof *m);
     int64_t chunks = corpus_chunks + own_chunks, d = g->config.hidden,
             results = own_chunks * g->config.topk * g->config.groups;
     m->base = (struct retriever){.append = append, .retrieve = retrieve, .free = destroy, .max_queries = 5};
-    m->g = g, m->self = self, m->corpus = corpus, m->corpus_chunks = corpus_chunks, m->own_chunks = own_chunks;
+    m->g = g, m->own_past = own_past, m->corpus = corpus, m->corpus_chunks = corpus_chunks, m->own_chunks = own_chunks;
     m->landmarks = golden_put(g, NULL, chunks, d, DTYPE_F32);
     m->keys = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);
     m->values = golden_put(g, NULL, chunks * SLOT_ROWS, d, g->type);

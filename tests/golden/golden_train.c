@@ -48,9 +48,9 @@ static void free_batch(struct whole_batch *b) {
 }
 
 /* Losses of the ids without landmarks, from the device's rows. */
-static float *real_rows(struct golden *g, const struct whole_batch *b, const float *there) {
+static float *real_rows(struct golden *g, const struct whole_batch *b, const float *rows_device) {
     float *all = golden_zeroed(b->rows, sizeof *all), *real = golden_zeroed(b->rows, sizeof *real);
-    golden_get_bytes(g, all, there, b->rows, sizeof *all);
+    golden_get_bytes(g, all, rows_device, b->rows, sizeof *all);
     for (int64_t i = 0; i < b->batch.sequences * b->length; i++)
         real[i] = all[row_of(b, i / b->length, i % b->length)];
     free(all);
@@ -163,7 +163,7 @@ void golden_train(struct golden *g) {
     struct step_config config = {.sequences = b.batch.sequences,
                                  .chunks = b.batch.chunks,
                                  .type = g->type,
-                                 .pool = retrieval ? POOL_OWN : POOL_NONE,
+                                 .pool = retrieval ? POOL_OWN_PAST : POOL_NONE,
                                  .mlm = mlm};
     struct step_now now = {
         .optimizer = {.lr = -1.0f, .step = 1}, .mlm_rate = mlm ? 1.0f : 0.0f, .mlm_weight = 1.0f, .pool = config.pool};

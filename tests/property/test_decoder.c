@@ -76,7 +76,7 @@ static void start_with(struct machine *a, const struct model *m, const struct va
         struct chunk_retriever_config how = {.device = dev,
                                              .model = &m->config,
                                              .encoder = a->encoder,
-                                             .self = true,
+                                             .own_past = true,
                                              .max_queries = max_queries,
                                              .cache_chunks = 1,
                                              .exclude_document = -1};
@@ -247,7 +247,7 @@ static void check_turns(const struct model *m, const struct variant *v, struct d
     struct retriever *other = NULL;
     if (v->retrieval) {
         struct chunk_retriever_config how = {
-            .device = dev, .model = &m->config, .encoder = a.encoder, .self = true, .exclude_document = -1};
+            .device = dev, .model = &m->config, .encoder = a.encoder, .own_past = true, .exclude_document = -1};
         CHECK_OK(chunk_retriever_create(&other, &how));
     }
     CHECK_OK(decoder_state_create(&second, a.decoder, other));
@@ -400,7 +400,7 @@ static void batched_open(struct batched *c, struct machine *a, const struct mode
         c->keys[t] = floats(STEPS * c->hidden);
         c->steps[t] = 0;
         struct chunk_retriever_config how = {
-            .device = a->dev, .model = &m->config, .encoder = a->encoder, .self = true, .exclude_document = -1};
+            .device = a->dev, .model = &m->config, .encoder = a->encoder, .own_past = true, .exclude_document = -1};
         if (v->retrieval) CHECK_OK(chunk_retriever_create(&c->retriever[t], &how));
         CHECK_OK(decoder_state_create(&c->state[t], a->decoder, c->retriever[t]));
         CHECK_OK(

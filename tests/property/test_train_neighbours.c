@@ -49,7 +49,7 @@ static void check_choices(enum pool_kind pool, bool gumbel, bool same_document) 
 /* ---- positives of the contrastive loss: a chunk after the query's, of the document in which the query's chunk ends.
  */
 static void check_contrast(int64_t reach) {
-    const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN};
+    const struct variant v = {"contrast", "[1,1]", "tokens", 1, 63, 70, 12, false, false, true, POOL_OWN_PAST};
     /* Of one sequence: chunk 3 has the end of one document and the start of the next; chunk 7 begins another one. */
     static const int32_t documents[12][2] = {{1, 1}, {1, 1}, {1, 1}, {1, 2}, {2, 2}, {2, 2},
                                              {2, 2}, {3, 3}, {3, 3}, {3, 3}, {3, 3}, {3, 3}};
@@ -176,7 +176,7 @@ static void check_copies(void) {
 int main(int argc, char **argv) {
     test_start(argc, argv, 11);
     for (int i = 0; i < 8; i++)
-        check_choices(i & 1 ? POOL_BATCH : POOL_OWN, i & 2, i & 4);
+        check_choices(i & 1 ? POOL_BATCH : POOL_OWN_PAST, i & 2, i & 4);
     check_corpus_alone();
     check_copies();
     check_contrast(0);

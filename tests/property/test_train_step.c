@@ -101,10 +101,10 @@ static double inferred(struct device *dev, const struct variant *v, const struct
         wanted[n++] = targets[r];
     }
     CHECK_OK(decoder_create(&decoder, dev, &m->config, &weights, 0));
-    if (v->pool == POOL_OWN) {
+    if (v->pool == POOL_OWN_PAST) {
         CHECK_OK(encoder_create(&encoder, dev, &m->config, &weights, 3));
         struct chunk_retriever_config how = {
-            .device = dev, .model = &m->config, .encoder = encoder, .self = true, .exclude_document = -1};
+            .device = dev, .model = &m->config, .encoder = encoder, .own_past = true, .exclude_document = -1};
         CHECK_OK(chunk_retriever_create(&retriever, &how));
     }
     CHECK_OK(decoder_state_create(&state, decoder, retriever));
@@ -186,7 +186,7 @@ static void check_corpus(void) {
 /* ---- a cut query: the contrastive loss has gradients for the encoder and the query's projection, and for no layer of
  * the decoder. */
 static void check_cut(void) {
-    const struct variant v = {"cut", "[1,1]", "tokens", 1, 63, 70, 4, true, false, true, POOL_OWN};
+    const struct variant v = {"cut", "[1,1]", "tokens", 1, 63, 70, 4, true, false, true, POOL_OWN_PAST};
     struct model m;
     struct text t;
     make_model(&m, &v, 4);

@@ -144,7 +144,7 @@ static enum status model_json(struct ablation_model *m, struct object *json, con
     if (m->kind == ABLATION_BLOCK_RECURRENT) TRY(model_recurrent(json, c, &drt->config));
     if (m->kind == ABLATION_LANDMARK) TRY(model_landmark(json, &drt->config));
     if (m->kind == ABLATION_K) TRY(object_set_int(json, "chunk_topk", value));
-    if (m->kind == ABLATION_OWN_TAUGHT) TRY(model_reader(json, &drt->config));
+    if (m->kind == ABLATION_OWN_PAST_TAUGHT) TRY(model_reader(json, &drt->config));
     if (m->kind == ABLATION_GROUPS) TRY(model_groups(json, plan, &drt->config, value));
     TRY(object_text(&m->json, json));
     return model_parse(m, c);
@@ -223,7 +223,7 @@ static enum status training_steps(struct ablation_model *m, struct object *t, co
     m->training = NULL;
     TRY(object_text(&m->training, t));
     s = training_read(&read, m, c);
-    m->own_past = read.pool == POOL_OWN;
+    m->own_past = read.pool == POOL_OWN_PAST;
     if (s == STATUS_OK && read.pool == POOL_CORPUS) {
         m->corpus_steps = m->steps > read.schedule.pool_start ? m->steps - read.schedule.pool_start : 0;
         m->candidates = read.candidates;
@@ -292,8 +292,8 @@ static enum status training_json(struct ablation_model *m, const struct ablation
     if (m->kind == ABLATION_LANDMARK) TRY_GOTO(s, training_landmark(&t, m->config.landmark_block), out);
     if (m->kind >= ABLATION_NO_GUMBEL && m->kind <= ABLATION_NO_CONTRASTIVE)
         TRY_GOTO(s, training_without(&t, m, plan), out);
-    if (m->kind == ABLATION_OWN || m->kind == ABLATION_OWN_TAUGHT) TRY_GOTO(s, training_own(&t), out);
-    if (m->kind == ABLATION_OWN_TAUGHT) TRY_GOTO(s, training_taught(&t, &plan->models[0]), out);
+    if (m->kind == ABLATION_OWN_PAST || m->kind == ABLATION_OWN_PAST_TAUGHT) TRY_GOTO(s, training_own(&t), out);
+    if (m->kind == ABLATION_OWN_PAST_TAUGHT) TRY_GOTO(s, training_taught(&t, &plan->models[0]), out);
     const char *candidates = object_get(&t, "candidates");
     if (m->kind == ABLATION_K && candidates && strtoll(candidates, NULL, 10) < value)
         TRY_GOTO(s, object_set_int(&t, "candidates", value), out);
@@ -358,7 +358,7 @@ enum status ablation_model_of(int *out, struct ablation_plan *plan, enum ablatio
     const struct ablation_config *c = plan->config;
     char name[ABLATION_NAME];
     if ((kind == ABLATION_K && value == c->chunk_topk) || (kind == ABLATION_GROUPS && value == c->groups) ||
-        (kind == ABLATION_OWN && plan->models[0].own_past))
+        (kind == ABLATION_OWN_PAST && plan->models[0].own_past))
         kind = ABLATION_DRT;
     snprintf(name, sizeof name, kind == ABLATION_K ? "k-%d" : "groups-%d", value);
     if (kind < ABLATION_K) snprintf(name, sizeof name, "%s", ablation_model_names[kind]);

@@ -65,8 +65,8 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     {"no-mlm", "DRT w/o masked-token loss", LOSSES, .model = ABLATION_NO_MLM, .store = ABLATION_STORE},
     {"no-contrastive", "DRT w/o contrastive loss", LOSSES, .model = ABLATION_NO_CONTRASTIVE, .store = ABLATION_STORE},
 
-    {"own", "DRT, trained on its own past", OWN, .model = ABLATION_OWN, .mode = "self"},
-    {"own-taught", "the same, taught by a reader", OWN, .model = ABLATION_OWN_TAUGHT, .mode = "self"},
+    {"own", "DRT, trained on its own past", OWN, .model = ABLATION_OWN_PAST, .mode = "self"},
+    {"own-taught", "the same, taught by a reader", OWN, .model = ABLATION_OWN_PAST_TAUGHT, .mode = "self"},
 
     K_ROW(1),
     K_ROW(2),

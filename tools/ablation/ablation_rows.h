@@ -14,8 +14,8 @@ enum ablation_model_kind {
     ABLATION_BLOCK_RECURRENT,            /* the Base LM with a recurrent layer (model.md §10.1) */
     ABLATION_LANDMARK,                   /* the Base LM with Landmark Attention (model.md §10.2) */
     ABLATION_DRT, ABLATION_NO_GUMBEL, ABLATION_NO_MLM, ABLATION_NO_CONTRASTIVE,
-    ABLATION_OWN,                        /* trained to retrieve only from its own past */
-    ABLATION_OWN_TAUGHT, /* the same, but gains of a token memory teach the retriever instead of InfoNCE */
+    ABLATION_OWN_PAST,                   /* trained to retrieve only from its own past */
+    ABLATION_OWN_PAST_TAUGHT, /* the same, but gains of a token memory teach the retriever instead of InfoNCE */
     ABLATION_K, ABLATION_GROUPS,
 };
 enum ablation_store { ABLATION_NO_STORE, ABLATION_STORE, ABLATION_STORE_OTHER, ABLATION_STORE_EXTERNAL };

@@ -11,7 +11,7 @@
 #include "tools/shared/ratio.h"
 #include <stdio.h>
 
-struct eval_lanes;                       /* tools/eval/fit/drt_eval_lanes.h */
+struct eval_processes;                   /* tools/eval/fit/drt_eval_processes.h */
 struct eval_options {
     struct device_choice where;
     /* encoder: that of an external encoder */
@@ -25,10 +25,10 @@ struct eval_options {
     struct memory_options memory_options;
     struct worker_options workers;
     int64_t rule;                        /* the value of `exclude` */
-    bool knn_lm, corpus, self, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
+    bool knn_lm, corpus, own_past, random, exact, exact_fallback, json, skip_bad_lines, no_follow, no_overlap;
     int64_t context, skip, max_documents, max_tokens, document_tokens, seed, nprobe, threads, eod_id;
     int64_t continuation, overlap, query_ids, knn_entries;
-    struct eval_lanes *lanes;            /* the processes that share the documents; NULL: this one scores all */
+    struct eval_processes *processes;    /* the processes that share the documents; NULL: this one scores all */
 };
 
 /* Initialisers that ppl and fit-memory share; DEVICE_CHOICE_DEFAULT is in tools/shared/report.h. */

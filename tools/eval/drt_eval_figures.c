@@ -41,24 +41,24 @@ double eval_to_bits(double nats) {
 /* The pairs of modes whose differences are printed. */
 const struct eval_pair eval_pairs[EVAL_PAIRS] = {
     {EVAL_NONE, EVAL_BASE},
-    {EVAL_SELF, EVAL_BASE},
+    {EVAL_OWN_PAST, EVAL_BASE},
     {EVAL_CORPUS, EVAL_BASE},
     {EVAL_BOTH, EVAL_BASE},
-    {EVAL_MEMORY_OWN, EVAL_BASE},
+    {EVAL_MEMORY_OWN_PAST, EVAL_BASE},
     {EVAL_MEMORY_CORPUS, EVAL_BASE},
     {EVAL_MEMORY_BOTH, EVAL_BASE},
-    {EVAL_SELF, EVAL_NONE},
+    {EVAL_OWN_PAST, EVAL_NONE},
     {EVAL_CORPUS, EVAL_NONE},
     {EVAL_BOTH, EVAL_NONE},
     {EVAL_RANDOM, EVAL_NONE},
     {EVAL_CORPUS, EVAL_RANDOM},
-    {EVAL_BOTH, EVAL_SELF},
+    {EVAL_BOTH, EVAL_OWN_PAST},
     {EVAL_BOTH, EVAL_CORPUS},
     {EVAL_MEMORY_RANDOM, EVAL_NONE},
     {EVAL_MEMORY_CORPUS, EVAL_MEMORY_RANDOM},
-    {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN},
+    {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN_PAST},
     {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
-    {EVAL_MEMORY_OWN, EVAL_NONE},
+    {EVAL_MEMORY_OWN_PAST, EVAL_NONE},
     {EVAL_MEMORY_BOTH, EVAL_NONE},
 };
 
@@ -70,7 +70,7 @@ bool eval_uses_store(const struct eval_result *r) {
 }
 
 bool eval_is_memory(const struct eval_result *r, int mode) {
-    return r->mode[mode] && mode >= EVAL_MEMORY_OWN;
+    return r->mode[mode] && mode >= EVAL_MEMORY_OWN_PAST;
 }
 
 bool eval_has_memory(const struct eval_result *r) {

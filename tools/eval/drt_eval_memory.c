@@ -5,12 +5,12 @@
 
 enum memory_kind eval_kind_of(int mode) {
     if (mode == EVAL_MEMORY_BOTH || mode == EVAL_MEMORY_OTHER_BOTH || mode >= EVAL_PART_BOTH) return MEMORY_BOTH;
-    return mode == EVAL_MEMORY_OWN ? MEMORY_OWN : MEMORY_CORPUS;
+    return mode == EVAL_MEMORY_OWN_PAST ? MEMORY_OWN_PAST : MEMORY_CORPUS;
 }
 
 int eval_read_of(int mode, int side) {
     if (!memory_kind_reads(eval_kind_of(mode), side)) return -1;
-    if (side == MEMORY_OWN) return MEMORY_READ_PAST;
+    if (side == MEMORY_OWN_PAST) return MEMORY_READ_PAST;
     if (mode >= EVAL_PART_CORPUS) return MEMORY_READ_PART + (mode - EVAL_PART_CORPUS) % EVAL_PARTS;
     if (mode == EVAL_MEMORY_KNN) return MEMORY_READ_KNN;
     return mode == EVAL_MEMORY_RANDOM                                    ? MEMORY_READ_RANDOM
@@ -60,7 +60,7 @@ enum status eval_memory_prepare(struct eval_run *r) {
     const struct memory_config *memory = &r->engines->memory;
     int n = 0;
     if (!eval_has_memory(r->result)) return STATUS_OK;
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++)
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES; mode++)
         if (r->result->mode[mode]) TRY(memory_wants(r, mode));
     for (int what = 0; what < MEMORY_READS; what++) {
         if (r->reads_of[what].taus == 0) continue;
@@ -115,7 +115,7 @@ enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const
     if (r->samples) TRY(memory_samples_lm(r->samples, &lm, n - first, (int32_t)r->result->n_documents));
     for (int what = 0; what < MEMORY_READS && r->samples; what++)
         if (r->samples->has[what]) memory_samples_read(r->samples, &r->reads[r->read_at[what]]);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && !r->samples && !collects(r); mode++)
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && !r->samples && !collects(r); mode++)
         if (r->result->mode[mode]) mode_score(r, d, &lm, mode, n - first, token);
     return STATUS_OK;
 }

@@ -33,7 +33,7 @@ static enum status write_run(struct json_writer *w, const struct eval_result *r,
     json_write_object(w);
     json_write_key(w, "run");
     json_write_string(w, run < 0 ? "documents without 13" : eval_run_rows[run].name);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++) {
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES; mode++) {
         struct ratio change;
         if (!eval_is_memory(r, mode)) continue;
         TRY(run < 0 ? eval_clean_change(&change, &n, r, mode) : eval_run_change(&change, &n, r, mode, run));
@@ -62,7 +62,7 @@ enum status eval_write_memory(struct json_writer *w, const struct eval_result *r
     }
     json_write_key(w, "tokens");
     json_write_object(w);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES; mode++) {
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES; mode++) {
         if (!eval_is_memory(r, mode)) continue;
         struct eval_helped h = eval_helped(r, mode);
         json_write_key(w, eval_mode_names[mode]);

@@ -5,12 +5,12 @@
 #include <math.h>
 
 const struct eval_pair eval_memory_pairs[EVAL_MEMORY_PAIRS] = {
-    {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN},      {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
+    {EVAL_MEMORY_BOTH, EVAL_MEMORY_OWN_PAST}, {EVAL_MEMORY_BOTH, EVAL_MEMORY_CORPUS},
     {EVAL_MEMORY_CORPUS, EVAL_MEMORY_RANDOM}, {EVAL_MEMORY_ORACLE, EVAL_MEMORY_CORPUS},
-    {EVAL_MEMORY_KNN, EVAL_MEMORY_CORPUS},    {EVAL_MEMORY_OWN, EVAL_BASE_2},
-    {EVAL_MEMORY_BOTH, EVAL_BASE_2},          {EVAL_MEMORY_OWN, EVAL_BASE_3},
-    {EVAL_MEMORY_BOTH, EVAL_BASE_3},          {EVAL_MEMORY_OWN, EVAL_BASE_4},
-    {EVAL_MEMORY_BOTH, EVAL_BASE_4},          {EVAL_MEMORY_OTHER_BOTH, EVAL_MEMORY_OWN},
+    {EVAL_MEMORY_KNN, EVAL_MEMORY_CORPUS},    {EVAL_MEMORY_OWN_PAST, EVAL_BASE_2},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_2},          {EVAL_MEMORY_OWN_PAST, EVAL_BASE_3},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_3},          {EVAL_MEMORY_OWN_PAST, EVAL_BASE_4},
+    {EVAL_MEMORY_BOTH, EVAL_BASE_4},          {EVAL_MEMORY_OTHER_BOTH, EVAL_MEMORY_OWN_PAST},
 };
 
 static bool is_shown(const struct eval_result *r, int mode) {
@@ -67,7 +67,7 @@ static enum status print_run_row(const struct eval_result *r, const char *name, 
     int64_t n = 0;
     bool counted = false;
     printf("%-22s", name);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++) {
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_PART_CORPUS; mode++) {
         struct ratio change;
         if (!eval_is_memory(r, mode)) continue;
         TRY(run < 0 ? eval_clean_change(&change, &n, r, mode) : eval_run_change(&change, &n, r, mode, run));
@@ -89,7 +89,7 @@ static enum status print_runs(const struct eval_result *r) {
     if (!eval_has_runs(r)) return STATUS_OK;
     printf("\nchange (%%, 95 %% interval) by the longest run around a token that the store has too\n%-22s %8s", "run",
            "tokens");
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++)
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_PART_CORPUS; mode++)
         if (eval_is_memory(r, mode)) printf("  %23s", eval_mode_names[mode]);
     printf("\n");
     for (int run = 0; run < EVAL_RUNS; run++)
@@ -99,7 +99,7 @@ static enum status print_runs(const struct eval_result *r) {
 
 static void print_helped(const struct eval_result *r) {
     bool headed = false;
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_PART_CORPUS; mode++) {
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_PART_CORPUS; mode++) {
         if (!eval_is_memory(r, mode)) continue;
         struct eval_helped h = eval_helped(r, mode);
         if (!headed)

@@ -87,7 +87,7 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
     for (int i = 0; i < o->base.count; i++)
         mode[EVAL_BASE + i] = true;
     if (o->memory && strcmp(o->memory, "none") != 0 &&
-        !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN, EVAL_MEMORY_ORACLE))
+        !modes_of_list(mode, o->memory, "memory-", EVAL_MEMORY_OWN_PAST, EVAL_MEMORY_ORACLE))
         return eval_usage(command, "--memory: must be none, or a list like own,corpus,both,random");
     mode[EVAL_MEMORY_KNN] = o->knn_lm;
     mode[EVAL_MEMORY_ORACLE] = o->oracle && strcmp(o->oracle, "none") != 0;
@@ -99,13 +99,13 @@ int eval_modes(const char *command, bool mode[EVAL_MODES], const struct eval_opt
                           "both in --memory");
     if (!o->modes) {
         mode[EVAL_NONE] = true;
-        mode[EVAL_SELF] = o->self;
+        mode[EVAL_OWN_PAST] = o->own_past;
         mode[EVAL_CORPUS] = o->corpus;
-        mode[EVAL_BOTH] = o->self && o->corpus;
+        mode[EVAL_BOTH] = o->own_past && o->corpus;
         mode[EVAL_RANDOM] = o->random;
         return -1;
     }
-    if (o->self || o->corpus || o->random)
+    if (o->own_past || o->corpus || o->random)
         return eval_usage(command,
                           "--modes already lists the modes: leave out --self-, --corpus- and --random-retrieval");
     if (!modes_of_list(mode, o->modes, "", EVAL_NONE, EVAL_GCA_MODES))
@@ -122,7 +122,7 @@ static bool stored_memory(const bool mode[EVAL_MODES]) {
 
 static int check_memory(const char *command, const struct eval_options *o, const bool mode[EVAL_MODES]) {
     const bool stored = stored_memory(mode);
-    if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN])
+    if (memory_options_given(&o->memory_options) && !stored && !mode[EVAL_MEMORY_OWN_PAST])
         return eval_usage(command, "--memory-... options need --memory LIST (they would not be used)");
     if (stored && !o->store)
         return eval_usage(command, "--memory corpus, both and random, --oracle and --knn-lm need --store DIR");
@@ -132,11 +132,12 @@ static int check_memory(const char *command, const struct eval_options *o, const
 }
 
 int eval_check(const char *command, struct eval_options *o, const bool mode[EVAL_MODES]) {
-    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM] || eval_gca_mode(o) > EVAL_SELF;
+    bool corpus = mode[EVAL_CORPUS] || mode[EVAL_BOTH] || mode[EVAL_RANDOM] || eval_gca_mode(o) > EVAL_OWN_PAST;
     const bool memory = stored_memory(mode);
-    if (eval_gca_mode(o) != EVAL_NONE && !memory && !mode[EVAL_MEMORY_OWN])
+    if (eval_gca_mode(o) != EVAL_NONE && !memory && !mode[EVAL_MEMORY_OWN_PAST])
         return eval_usage(command, "--gca is what GCA reads under a token memory: it needs --memory LIST");
-    if (eval_gca_mode(o) > EVAL_SELF && !o->store) return eval_usage(command, "--gca corpus and both need --store DIR");
+    if (eval_gca_mode(o) > EVAL_OWN_PAST && !o->store)
+        return eval_usage(command, "--gca corpus and both need --store DIR");
     if (o->data.count == 0) return eval_usage(command, "--data FILE is missing");
     if (corpus && !o->store)
         return eval_usage(command, "retrieval from a corpus (corpus, both, random) needs --store DIR");

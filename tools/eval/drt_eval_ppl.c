@@ -15,7 +15,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
         {"store", ARG_PATH, &o->store, "DIR", "store to retrieve from (see --exclude)", 0, 0},
         OPTION_ENCODER(o->encoder),
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "measure retrieval from the store", 0, 0},
-        {"self-retrieval", ARG_FLAG, &o->self, NULL,
+        {"self-retrieval", ARG_FLAG, &o->own_past, NULL,
          "measure retrieval from the window's own past; with --corpus-retrieval: also both together", 0, 0},
         {"random-retrieval", ARG_FLAG, &o->random, NULL, "measure random chunks, with their real scores", 0, 0},
         {"modes", ARG_STRING, &o->modes, "LIST",
@@ -81,7 +81,7 @@ int eval_ppl(int argc, char **argv, const char **operands) {
     if (code < 0) code = eval_check("ppl", &o, result.mode);
     if (code >= 0) return code;
     bool retrieval = false;
-    for (int mode = EVAL_SELF; mode < EVAL_GCA_MODES; mode++)
+    for (int mode = EVAL_OWN_PAST; mode < EVAL_GCA_MODES; mode++)
         retrieval = retrieval || result.mode[mode];
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,

@@ -6,17 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* EVAL_BASE to EVAL_BASE_4: Base LMs to compare with. From EVAL_MEMORY_OWN on: the model without GCA, mixed with token
- * memories. OTHER: chunks of a store of other text (only in fit-memory), without and with the text's own past. PART:
- * CORPUS and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
+/* EVAL_BASE to EVAL_BASE_4: Base LMs to compare with. From EVAL_MEMORY_OWN_PAST on: the model without GCA, mixed with
+ * token memories. OTHER: chunks of a store of other text (only in fit-memory), without and with the text's own past.
+ * PART: CORPUS and BOTH with the first 1/2, 1/4, .. of the store's chunks. */
 enum { EVAL_PARTS = 6 };
 enum eval_mode {
-    EVAL_NONE, EVAL_SELF, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
-    EVAL_MEMORY_OWN, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM, EVAL_MEMORY_ORACLE,
+    EVAL_NONE, EVAL_OWN_PAST, EVAL_CORPUS, EVAL_BOTH, EVAL_RANDOM, EVAL_BASE, EVAL_BASE_2, EVAL_BASE_3, EVAL_BASE_4,
+    EVAL_MEMORY_OWN_PAST, EVAL_MEMORY_CORPUS, EVAL_MEMORY_BOTH, EVAL_MEMORY_RANDOM, EVAL_MEMORY_ORACLE,
     EVAL_MEMORY_OTHER, EVAL_MEMORY_OTHER_BOTH, EVAL_MEMORY_KNN,
     EVAL_PART_CORPUS, EVAL_PART_BOTH = EVAL_PART_CORPUS + EVAL_PARTS, EVAL_MODES = EVAL_PART_BOTH + EVAL_PARTS
 };
-enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_BASES = EVAL_MEMORY_OWN - EVAL_BASE };
+enum { EVAL_GCA_MODES = EVAL_RANDOM + 1, EVAL_BASES = EVAL_MEMORY_OWN_PAST - EVAL_BASE };
 extern const char *const eval_mode_names[EVAL_MODES];
 extern const char *const eval_part_names[EVAL_PARTS];     /* "1/2", .. */
 

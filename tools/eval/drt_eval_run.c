@@ -6,7 +6,7 @@
 #include "data/readers/reader.h"
 #include "indexer/build/indexer.h"
 #include "session/corpus_search.h"
-#include "tools/eval/fit/drt_eval_lanes.h"
+#include "tools/eval/fit/drt_eval_processes.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include <string.h>
@@ -28,7 +28,7 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
 static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
     uint8_t hash[16];
     int64_t stored = r->stored = -1;
-    if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_SELF) return STATUS_OK;
+    if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_OWN_PAST) return STATUS_OK;
     indexer_document_hash(hash, document);
     TRY(store_view_find_document(r->engine->view, &stored, hash));
     f->stored_documents += stored >= 0;
@@ -48,12 +48,12 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     TRY(look_up_stored(r, f, document));
     int64_t left = o->max_tokens ? o->max_tokens - f->tokens : 0;
     if (o->document_tokens && (!left || o->document_tokens < left)) left = o->document_tokens;
-    const int64_t tokens = o->lanes ? eval_scored_tokens(o, (int64_t)n, left) : 0;
-    if (tokens > 0 && !eval_lanes_take(o->lanes, tokens)) { /* another process scores it */
+    const int64_t tokens = o->processes ? eval_scored_tokens(o, (int64_t)n, left) : 0;
+    if (tokens > 0 && !eval_processes_take(o->processes, tokens)) { /* another process scores it */
         f->documents++;
         f->tokens += tokens;
         if (result->overlap && r->stored >= 0) TRY(overlap_exclude(result->overlap, r->stored)); /* for all texts */
-        return eval_lanes_check(o->lanes);
+        return eval_processes_check(o->processes);
     }
     TRY(eval_score_document(r, &d, ids, (int64_t)n, left));
     if (d.tokens == 0 && progress_stop_requested(r->progress)) return STATUS_OK;
@@ -118,7 +118,7 @@ static bool reports_overlap(const struct eval_run *r) {
 static enum status prepare_retriever(struct retriever **out, const struct eval_run *r, int mode) {
     const struct eval_options *o = r->options;
     const struct engine_retrieval how = {.searcher = corpus_search_kind(o->searcher),
-                                         .self = mode == EVAL_SELF || mode == EVAL_BOTH,
+                                         .own_past = mode == EVAL_OWN_PAST || mode == EVAL_BOTH,
                                          .corpus = mode == EVAL_CORPUS || mode == EVAL_BOTH || mode == EVAL_RANDOM,
                                          .random = mode == EVAL_RANDOM,
                                          .exact = o->exact && mode != EVAL_RANDOM,
@@ -176,7 +176,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
         status = run_file(&r, i, format);
     }
     if (status == STATUS_OK) status = find_overlap(&r);
-    if (eval_lanes_number(o->lanes) == 0) report_missing("drt-eval", engines->model, o->exact_fallback);
+    if (eval_processes_number(o->processes) == 0) report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
         engine_retriever_free(r.retriever[mode]);
     memory_window_free(r.memory);
@@ -188,7 +188,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
     memory_free(r.ids);
     if (status != STATUS_OK || result->n_documents > 0) return status;
     if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
-    return o->lanes ? STATUS_OK : eval_nothing_scored(o);
+    return o->processes ? STATUS_OK : eval_nothing_scored(o);
 }
 
 void eval_result_free(struct eval_result *r) {

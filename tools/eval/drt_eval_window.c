@@ -97,7 +97,7 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         TRY(eval_tokens_add(&r->result->tokens, r->result->mode, length - first, (int32_t)r->result->n_documents,
                             &token));
         note_tokens(r, at + first, length - first, token);
-        for (int mode = 0; mode < EVAL_MEMORY_OWN; mode++)
+        for (int mode = 0; mode < EVAL_MEMORY_OWN_PAST; mode++)
             if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
         if (r->memory_gca) chunk_retriever_reset(r->memory_gca, r->stored, at / r->engine->model.config.chunk);
         if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));

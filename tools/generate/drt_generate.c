@@ -25,7 +25,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
                                    .encoder = o->encoder,
                                    .where = o->where,
                                    .threads = (int)o->threads,
-                                   .retrieval = o->corpus || o->self,
+                                   .retrieval = o->corpus || o->own_past,
                                    .memory = strcmp(o->memory, "none") != 0,
                                    .decoding = true};
     char key[NETWORK_KEY_MAX];

@@ -13,7 +13,7 @@ struct generate_options {
     const char *devices;                 /* GPUs that search together; NULL: one */
     const char *model, *store, *prompt, *prompt_file, *trace;
     const char *searcher;                /* landmark, lexical or hybrid */
-    bool prompt_stdin, corpus, self, greedy, ignore_eos, echo, exact, exact_fallback, stats, interactive;
+    bool prompt_stdin, corpus, own_past, greedy, ignore_eos, echo, exact, exact_fallback, stats, interactive;
     int64_t max_tokens, top_k, repeat_last, seed, nprobe, continuation, overlap, query_ids, threads, show_retrieved;
     const char *memory;                  /* own, corpus, both or none */
     struct memory_options memory_options;

@@ -29,7 +29,7 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         OPTION_STORE_OF_MODEL(o->store),
         OPTION_ENCODER(o->encoder),
         {"corpus-retrieval", ARG_FLAG, &o->corpus, NULL, "retrieve from the store", 0, 0},
-        {"self-retrieval", ARG_FLAG, &o->self, NULL,
+        {"self-retrieval", ARG_FLAG, &o->own_past, NULL,
          "retrieve from the text's own past; with --corpus-retrieval: the best of both", 0, 0},
         OPTIONS_OF_SEARCH(*o),
         OPTIONS_OF_WORKERS(o->workers),
@@ -107,7 +107,7 @@ static int check(const struct generate_options *o) {
     if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
     if (o->encoder && !o->corpus) return usage("--encoder needs --corpus-retrieval");
     bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
-    if (memory && (o->corpus || o->self))
+    if (memory && (o->corpus || o->own_past))
         return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
     if (found && !o->store) return usage("--memory corpus and both need --store DIR");
     if (!memory && memory_options_given(&o->memory_options))

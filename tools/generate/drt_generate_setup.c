@@ -22,7 +22,7 @@ static enum status make_trace(struct generate_state *r) {
         const char *slash = strrchr(r->engine->model.path, '/');
         snprintf(title, sizeof title, "%s%s%s%s", slash && slash[1] ? slash + 1 : r->engine->model.path,
                  o->store ? " with the store " : "", o->store ? o->store : "",
-                 o->self ? o->store ? " and its own past" : " with its own past" : "");
+                 o->own_past ? o->store ? " and its own past" : " with its own past" : "");
         TRY(trace_sink_for(&trace.sinks[trace.n_sinks], o->trace, title));
         trace.n_sinks++;
     }
@@ -49,7 +49,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
     TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
     const struct memory_search_config search = {
         .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};
-    if (kind != MEMORY_OWN) TRY(memory_search_open(&r->memory_search, &search));
+    if (kind != MEMORY_OWN_PAST) TRY(memory_search_open(&r->memory_search, &search));
     *out = (struct memory_text_config){.engine = r->engine,
                                        .memory = &r->memory_config,
                                        .finder = memory_search_finder(r->memory_search),
@@ -81,7 +81,7 @@ enum status generate_prepare(struct generate_state *r) {
     if (r->trace) watch = trace_watch(r->trace);
     const struct generation_config config = {.engine = r->engine,
                                              .retrieval = {.searcher = corpus_search_kind(o->searcher),
-                                                           .self = o->self,
+                                                           .own_past = o->own_past,
                                                            .corpus = o->corpus,
                                                            .exact = o->exact,
                                                            .exact_fallback = o->exact_fallback,

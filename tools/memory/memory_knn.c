@@ -37,14 +37,14 @@ struct memory_knn {
     struct mat keys, extra, entries; /* [block*length, d], .. [EXTRA]; entries: both beside each other; device memory */
     struct mat queries;              /* [n, d + EXTRA] the same */
     int32_t *zero, *end;             /* [GROUP], device memory, as are the four members that follow */
-    int32_t (*barred_there)[2], (*of_there)[2]; /* [n], [block*length] */
-    float *square_there;                        /* [block*length] */
-    int64_t *index_there;                       /* [GROUP, m] */
-    float *score_there;
+    int32_t (*barred_device)[2], (*of_device)[2]; /* [n], [block*length] */
+    float *square_device;                         /* [block*length] */
+    int64_t *index_device;                        /* [GROUP, m] */
+    float *score_device;
     int32_t *ids, *values, (*of)[2]; /* [block*length], host memory, as are the following members */
     int32_t *after;                  /* [length]: the chunk after the block */
     float *key_square;
-    unsigned char *extra_here;
+    unsigned char *extra_host;
     int64_t *index;
     float *score;
 };
@@ -65,14 +65,14 @@ enum status memory_knn_create(struct memory_knn **out, const struct memory_knn_c
 
 static void knn_release_search(struct memory_knn *k) {
     struct device *dev = k->config.engine->device;
-    void *there[] = {k->keys.data,    k->extra.data, k->entries.data, k->queries.data, k->zero,       k->end,
-                     k->barred_there, k->of_there,   k->square_there, k->index_there,  k->score_there};
-    void *here[] = {k->ids, k->values, k->of, k->after, k->key_square, k->extra_here, k->index, k->score};
+    void *device_memory[] = {k->keys.data,     k->extra.data, k->entries.data,  k->queries.data, k->zero,        k->end,
+                             k->barred_device, k->of_device,  k->square_device, k->index_device, k->score_device};
+    void *host_memory[] = {k->ids, k->values, k->of, k->after, k->key_square, k->extra_host, k->index, k->score};
     decoder_passages_free(k->passages);
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        device_release(dev, there[i]);
-    for (size_t i = 0; i < ARRAY_LEN(here); i++)
-        memory_free(here[i]);
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
+    for (size_t i = 0; i < ARRAY_LEN(host_memory); i++)
+        memory_free(host_memory[i]);
 }
 
 void memory_knn_free(struct memory_knn *k) {
@@ -171,17 +171,17 @@ static enum status knn_allocate(struct memory_knn *k) {
     TRY(device_allocate(dev, &k->queries.data, mat_bytes(k->queries)));
     TRY(device_allocate(dev, &k->zero, GROUP));
     TRY(device_allocate(dev, &k->end, GROUP));
-    TRY(device_allocate(dev, &k->barred_there, (size_t)k->n));
-    TRY(device_allocate(dev, &k->of_there, n));
-    TRY(device_allocate(dev, &k->square_there, n));
-    TRY(device_allocate(dev, &k->index_there, found));
-    TRY(device_allocate(dev, &k->score_there, found));
+    TRY(device_allocate(dev, &k->barred_device, (size_t)k->n));
+    TRY(device_allocate(dev, &k->of_device, n));
+    TRY(device_allocate(dev, &k->square_device, n));
+    TRY(device_allocate(dev, &k->index_device, found));
+    TRY(device_allocate(dev, &k->score_device, found));
     TRY(memory_allocate(&k->ids, n));
     TRY(memory_allocate(&k->values, n));
     TRY(memory_allocate(&k->of, n));
     TRY(memory_allocate(&k->after, (size_t)k->length));
     TRY(memory_allocate(&k->key_square, n));
-    TRY(memory_allocate_zero(&k->extra_here, mat_bytes(k->extra)));
+    TRY(memory_allocate_zero(&k->extra_host, mat_bytes(k->extra)));
     TRY(memory_allocate(&k->index, found));
     TRY(memory_allocate(&k->score, found));
     TRY(memory_allocate(&k->distance, (size_t)k->n * (size_t)k->config.m));
@@ -189,7 +189,7 @@ static enum status knn_allocate(struct memory_knn *k) {
     for (int64_t i = 0; i < k->n * k->config.m; i++)
         k->distance[i] = INFINITY, k->value[i] = -1;
     device_clear(dev, k->zero, GROUP * sizeof *k->zero);
-    device_upload(dev, k->barred_there, k->barred, (size_t)k->n * sizeof *k->barred);
+    device_upload(dev, k->barred_device, k->barred, (size_t)k->n * sizeof *k->barred);
     return knn_upload_queries(k);
 }
 
@@ -235,21 +235,21 @@ static enum status knn_encode_block(struct memory_knn *k, int64_t n) {
     struct mat keys = mat_rows(k->keys, 0, rows), extra = mat_rows(k->extra, 0, rows),
                entries = mat_rows(k->entries, 0, rows);
     decoder_passages_encode(k->passages, keys, k->config.key_layer, k->ids, n);
-    dev->ops->token_memory->squares(dev, k->square_there, keys);
-    device_download(dev, k->key_square, k->square_there, (size_t)rows * sizeof *k->key_square);
+    dev->ops->token_memory->squares(dev, k->square_device, keys);
+    device_download(dev, k->key_square, k->square_device, (size_t)rows * sizeof *k->key_square);
     TRY(device_sync(dev));
     for (int64_t i = 0; i < rows; i++) {
         float left = k->values[i] < 0 ? no_entry : -0.5F * k->key_square[i];
         for (int64_t j = 0; j < SPLIT; j++) {
-            unsigned char *to = k->extra_here + (size_t)i * row;
+            unsigned char *to = k->extra_host + (size_t)i * row;
             knn_put(k, to, j, left);
             left = k->values[i] < 0 ? 0 : left - knn_number(k, to, j);
         }
     }
-    device_upload(dev, extra.data, k->extra_here, (size_t)rows * row);
+    device_upload(dev, extra.data, k->extra_host, (size_t)rows * row);
     device_copy_rows(dev, mat_cols(entries, 0, d), keys);
     device_copy_rows(dev, mat_cols(entries, d, EXTRA), extra);
-    device_upload(dev, k->of_there, k->of, (size_t)rows * sizeof *k->of);
+    device_upload(dev, k->of_device, k->of, (size_t)rows * sizeof *k->of);
     return device_sync(dev);
 }
 
@@ -321,13 +321,13 @@ static enum status knn_group(struct memory_knn *k, struct knn_merge *merge, int6
                                                   .sequence_end = k->zero,
                                                   .other_begin = k->zero,
                                                   .other_end = k->end,
-                                                  .document_of = k->of_there,
-                                                  .document_barred = k->barred_there + first},
+                                                  .document_of = k->of_device,
+                                                  .document_barred = k->barred_device + first},
                                          .k = merge->hits};
         const size_t found = (size_t)n * (size_t)merge->hits;
-        dev->ops->topk->sample(dev, k->index_there, NULL, k->score_there, &in);
-        device_download(dev, k->index, k->index_there, found * sizeof *k->index);
-        device_download(dev, k->score, k->score_there, found * sizeof *k->score);
+        dev->ops->topk->sample(dev, k->index_device, NULL, k->score_device, &in);
+        device_download(dev, k->index, k->index_device, found * sizeof *k->index);
+        device_download(dev, k->score, k->score_device, found * sizeof *k->score);
         TRY(device_sync(dev));
         if (merge->hits == k->config.m || !knn_too_few(k, first, n, merge->hits)) break;
     }

@@ -14,7 +14,7 @@ struct read_rows {
     struct memory_window *w;
     struct memory_read *read;
     const struct token_memory *memory;
-    struct memory_slots_here here;
+    struct memory_slots_host slots_host;
     int64_t columns, vocab, row, to; /* columns: of a row's weights; row: the first of the window; to: of the results */
 };
 
@@ -62,8 +62,8 @@ static void row_spread(const struct read_rows *c, float *p, const float *x, floa
     while (slots->k > 0 && block + 1 < slots->blocks && c->w->row_begin[block + 1] <= r)
         block++;
     for (int s = 0; s < slots->k; s++, x += slots->slot_rows) {
-        const int32_t slot = c->here.slot[block * slots->k + s];
-        const int32_t *value = slot < 0 ? NULL : c->here.value + (int64_t)slot * slots->slot_rows;
+        const int32_t slot = c->slots_host.slot[block * slots->k + s];
+        const int32_t *value = slot < 0 ? NULL : c->slots_host.value + (int64_t)slot * slots->slot_rows;
         for (int i = 0; value && i < slots->slot_rows; i++)
             if (value[i] >= 0) p[value[i]] += scale * x[i];
     }
@@ -134,11 +134,11 @@ static enum status read_reserve(struct memory_window *w, size_t weights, size_t 
     TRY(memory_grow(&w->spread, &w->spread_capacity, threads * vocab));
     if (w->weights_capacity >= weights) return STATUS_OK;
     device_release_host(dev, w->weights);
-    device_release(dev, w->weights_there);
-    w->weights = w->weights_there = NULL;
+    device_release(dev, w->weights_device);
+    w->weights = w->weights_device = NULL;
     w->weights_capacity = 0;
     TRY(device_allocate_host(dev, &w->weights, weights));
-    TRY(device_allocate(dev, &w->weights_there, weights));
+    TRY(device_allocate(dev, &w->weights_device, weights));
     w->weights_capacity = weights;
     return STATUS_OK;
 }
@@ -148,21 +148,22 @@ enum status memory_window_read(struct memory_window *w, struct memory_read *read
     struct device *dev = w->config.engine->device;
     const struct token_memory_ops *ops = dev->ops->token_memory;
     int64_t rows = end - begin, vocab = w->config.engine->model.config.vocab_size;
-    memory->tau = w->tau_there + (read - w->reads);
+    memory->tau = w->tau_device + (read - w->reads);
     int64_t columns = token_memory_columns(memory);
     TRY(read_reserve(w, (size_t)(rows * columns), (size_t)columns));
-    struct mat states = mat_rows(w->keys, begin, rows), weights = mat_f32(w->weights_there, rows, columns);
-    float *s = w->stats_there;
+    struct mat states = mat_rows(w->keys, begin, rows), weights = mat_f32(w->weights_device, rows, columns);
+    float *s = w->stats_device;
     ops->forward(dev, (struct token_memory_stats){s, s + rows, s + 2 * rows, s + 3 * rows, s + 4 * rows}, states,
-                 memory, w->next_there + begin);
+                 memory, w->next_device + begin);
     ops->weights(dev, weights, states, memory);
     device_download(dev, w->nearest, s + 2 * rows, (size_t)rows * sizeof *s);
-    device_download(dev, w->weights, w->weights_there, mat_bytes(weights));
+    device_download(dev, w->weights, w->weights_device, mat_bytes(weights));
     TRY(device_sync(dev));
     struct read_rows c = {.w = w,
                           .read = read,
                           .memory = memory,
-                          .here = memory->slots.k > 0 ? memory_source_here(w->source) : (struct memory_slots_here){0},
+                          .slots_host =
+                              memory->slots.k > 0 ? memory_source_slots_host(w->source) : (struct memory_slots_host){0},
                           .columns = columns,
                           .vocab = vocab,
                           .row = begin,

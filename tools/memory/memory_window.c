@@ -52,10 +52,10 @@ static enum status window_allocate(struct memory_window *w) {
                         model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
     TRY(memory_allocate(&w->next, n));
-    TRY(device_allocate(dev, &w->next_there, n));
+    TRY(device_allocate(dev, &w->next_device, n));
     TRY(device_allocate(dev, &w->square, n));
-    TRY(device_allocate(dev, &w->stats_there, MEMORY_STATS * n));
-    TRY(device_allocate(dev, &w->tau_there, (size_t)w->n_reads));
+    TRY(device_allocate(dev, &w->stats_device, MEMORY_STATS * n));
+    TRY(device_allocate(dev, &w->tau_device, (size_t)w->n_reads));
     TRY(memory_allocate(&w->nearest, n));
     TRY(device_allocate_host(dev, &w->logits, n * (size_t)e->model.config.vocab_size));
     TRY(memory_allocate(&w->log_p, n));
@@ -69,7 +69,7 @@ static enum status window_allocate(struct memory_window *w) {
     for (int i = 0; i < w->n_reads; i++) {
         struct memory_read *read = &w->reads[i];
         TRY(read_allocate(read, n));
-        device_upload(dev, w->tau_there + i, &read->tau[read->taus - 1], sizeof *read->tau);
+        device_upload(dev, w->tau_device + i, &read->tau[read->taus - 1], sizeof *read->tau);
     }
     return window_source(w);
 }
@@ -94,13 +94,14 @@ void memory_window_free(struct memory_window *w) {
     if (!w) return;
     struct device *dev = w->config.engine->device;
     memory_source_free(w->source);
-    void *there[] = {w->keys.data, w->next_there, w->square, w->stats_there, w->tau_there, w->weights_there};
-    void *here[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
-                    w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        device_release(dev, there[i]);
-    for (size_t i = 0; i < ARRAY_LEN(here); i++)
-        memory_free(here[i]);
+    void *device_memory[] = {w->keys.data,    w->next_device, w->square,
+                             w->stats_device, w->tau_device,  w->weights_device};
+    void *host_memory[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
+                           w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
+    for (size_t i = 0; i < ARRAY_LEN(host_memory); i++)
+        memory_free(host_memory[i]);
     device_release_host(dev, w->logits);
     device_release_host(dev, w->weights);
     for (int r = 0; r < w->n_reads; r++) {
@@ -253,7 +254,7 @@ static enum status window_past(struct memory_window *w, struct memory_read *read
     for (int64_t begin = first - 1, end; begin < n - 1; begin = end) {
         end = min_i64(begin + PAST_ROWS, n - 1);
         struct token_memory memory = {.past = {.keys = mat_rows(w->keys, 0, n - 1),
-                                               .value = w->next_there,
+                                               .value = w->next_device,
                                                .square = w->square,
                                                .length = end - begin,
                                                .first = begin,
@@ -292,7 +293,7 @@ enum status memory_window_run(struct memory_window *w, struct memory_lm *out, co
     for (int64_t i = 0; i < n; i++)
         w->next[i] = i + 1 < n ? ids[i + 1] : -1;
     TRY(window_trunk(w, ids, n, first));
-    device_upload(dev, w->next_there, w->next, (size_t)n * sizeof *w->next);
+    device_upload(dev, w->next_device, w->next, (size_t)n * sizeof *w->next);
     dev->ops->token_memory->squares(dev, w->square, mat_rows(w->keys, 0, n - 1));
     double trunk = clock_seconds() - start;
     for (int i = 0; i < w->n_reads; i++) {

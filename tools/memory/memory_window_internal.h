@@ -11,10 +11,10 @@ struct memory_window {
     int n_reads;
     struct memory_source *source;        /* NULL: only the text's own past */
     struct mat keys;                     /* [context, d] */
-    int32_t *next, *next_there;          /* [context] the id after each */
+    int32_t *next, *next_device;         /* [context] the id after each */
     float *square;                       /* [context] in memory of the device, like the next two */
-    float *stats_there;                  /* [MEMORY_STATS * context] */
-    float *tau_there;                    /* [n_reads] the largest of each */
+    float *stats_device;                 /* [MEMORY_STATS * context] */
+    float *tau_device;                   /* [n_reads] the largest of each */
     float *nearest;                      /* [context], in memory of this process */
     float *logits;                       /* [context, vocabulary] */
     float *log_p, *entropy, *largest;    /* of scored tokens, like the next two */
@@ -23,7 +23,7 @@ struct memory_window {
     int64_t *at, *drawn_at, *row_begin, *chunks;           /* of the searches of a window */
     float *scores;
     size_t chunks_capacity;              /* also of scores */
-    float *weights, *weights_there;      /* [rows, columns] of the rows being read: both sides */
+    float *weights, *weights_device;     /* [rows, columns] of the rows being read: both sides */
     float *scaled, *spread;              /* a row of weights and a distribution of each thread */
     size_t weights_capacity, scaled_capacity, spread_capacity;
 };

@@ -90,13 +90,13 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
     const enum retrieval_source source = completion_source(serve, r);
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
     /* chunks of the own past are continued with an overlap only */
-    const bool continues = corpus || (source == RETRIEVAL_SELF && r->overlap > 0);
+    const bool continues = corpus || (source == RETRIEVAL_OWN_PAST && r->overlap > 0);
     struct drt_searcher *searcher = NULL;
     if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
     const struct drt_session_config config = {
         .size = sizeof config,
-        .self = source == RETRIEVAL_SELF || source == RETRIEVAL_BOTH,
+        .self = source == RETRIEVAL_OWN_PAST || source == RETRIEVAL_BOTH,
         .corpus = corpus,
         .store = corpus || r->memory >= RETRIEVAL_MEMORY_CORPUS ? m->store : NULL,
         .searcher = searcher,

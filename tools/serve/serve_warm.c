@@ -10,13 +10,13 @@ enum { WARM_SESSIONS = 64, WARM_PROMPT = 252, WARM_ROUNDS = 5 };
 static const int warm_prompts[] = {80, 1,  2,  4,  8,  12,  16,  20,  24,  32,
                                    40, 48, 56, 64, 96, 128, 160, 192, 224, WARM_PROMPT};
 
-static bool warm_self(const struct serve_model *m) {
+static bool warm_own_past(const struct serve_model *m) {
     return strcmp(m->options->retrieval, "self") == 0 || strcmp(m->options->retrieval, "both") == 0;
 }
 
 static bool warm_open(struct drt_session **out, const struct serve_model *m, int number) {
     const struct drt_session_config config = {.size = sizeof config,
-                                              .self = warm_self(m),
+                                              .self = warm_own_past(m),
                                               .temperature = 0.8F,
                                               .top_p = 0.95F,
                                               .ignore_eos = true,
@@ -52,5 +52,6 @@ void serve_warm(struct serve *serve) {
     for (int size = 8; good && size / 2 < n && size <= WARM_SESSIONS; size *= 2)
         good = warm_rounds(sessions, size < n ? size : n, true);
     for (int i = 0; i < n; i++)
-        serve_session_close(&serve->sessions, sessions[i], warm_self(m) ? RETRIEVAL_SELF : RETRIEVAL_NONE, false);
+        serve_session_close(&serve->sessions, sessions[i], warm_own_past(m) ? RETRIEVAL_OWN_PAST : RETRIEVAL_NONE,
+                            false);
 }

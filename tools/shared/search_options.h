@@ -35,7 +35,7 @@
  * past, too. */
 #define SEARCH_OPTIONS_GIVEN(o)                                                                                        \
     ((o).exact || (o).exact_fallback || (o).nprobe || (o).query_ids ||                                                 \
-     (((o).continuation || (o).overlap) && !((o).overlap && (o).self)) ||                                              \
+     (((o).continuation || (o).overlap) && !((o).overlap && (o).own_past)) ||                                          \
      corpus_search_kind((o).searcher) != SEARCHER_AUTO)
 /* Returns the error of a wrong combination; NULL: the options are valid. */
 #define SEARCH_OPTIONS_WRONG(o)                                                                                        \

@@ -19,13 +19,13 @@ enum status task_run_open(struct task_run *out, const struct task_run_options *o
                                          .store = o->store,
                                          .where = o->where,
                                          .threads = (int)o->threads,
-                                         .retrieval = o->corpus || o->self,
+                                         .retrieval = o->corpus || o->own_past,
                                          .decoding = true};
     *out = (struct task_run){0};
     TRY(engine_open(&out->engine, &config));
     const struct generation_config generation = {.engine = &out->engine,
                                                  .retrieval = {.searcher = corpus_search_kind(o->searcher),
-                                                               .self = o->self,
+                                                               .own_past = o->own_past,
                                                                .corpus = o->corpus,
                                                                .exact = o->exact,
                                                                .exact_fallback = o->exact_fallback,

@@ -7,7 +7,7 @@
 struct task_run_options {
     const char *model, *store;
     const char *searcher;                /* landmark, lexical or hybrid */
-    bool corpus, self, exact, exact_fallback, json;
+    bool corpus, own_past, exact, exact_fallback, json;
     struct device_choice where;
     int64_t nprobe, continuation, overlap, query_ids, threads, seed;
 };
@@ -16,7 +16,7 @@ struct task_run_options {
 #define OPTIONS_OF_TASK_RUN(o)                                                                                         \
     OPTION_MODEL((o).model), OPTION_STORE_OF_MODEL((o).store),                                                         \
     {"corpus-retrieval", ARG_FLAG, &(o).corpus, NULL, "retrieve from the store", 0, 0},                                \
-    {"self-retrieval", ARG_FLAG, &(o).self, NULL, "retrieve from the text's own past", 0, 0},                          \
+    {"self-retrieval", ARG_FLAG, &(o).own_past, NULL, "retrieve from the text's own past", 0, 0},                      \
     OPTIONS_OF_SEARCH(o), OPTIONS_OF_MACHINE((o).where, (o).threads),                                                  \
         OPTION_JSON((o).json, "print one JSON object instead of a table")
 

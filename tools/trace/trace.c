@@ -166,8 +166,8 @@ enum status trace_memory(struct trace *t, double share, const struct memory_cont
 /* Finds the passage of an entry among those of the record. It is added if it is new. */
 static enum status find_passage(struct trace *t, int *out, struct trace_hit *passages, int *n,
                                 const struct memory_contributor *from) {
-    struct entry entry = {.id = from->own ? from->offset / t->config.chunk : from->chunk,
-                          .source = from->own ? NEIGHBOUR_SELF : NEIGHBOUR_CORPUS};
+    struct entry entry = {.id = from->own_past ? from->offset / t->config.chunk : from->chunk,
+                          .source = from->own_past ? NEIGHBOUR_OWN_PAST : NEIGHBOUR_CORPUS};
     for (*out = 0; *out < *n; ++*out)
         if (passages[*out].chunk == entry.id && (int8_t)passages[*out].source == entry.source) return STATUS_OK;
     TRY(make_hit(t, &passages[*out], &entry));

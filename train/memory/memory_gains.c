@@ -13,9 +13,9 @@ static void memory_gains_upload(struct memory_loss *m, const struct batch *batch
         int64_t passage = b * memory_passages(m) + p;
         bool there = batch->passage_documents[passage] >= 0;
         for (int i = 0; i < span; i++)
-            m->host_ids[b * span + i] = there ? (int32_t)(m->blocks + passage * span + i) : -1;
+            m->ids_host[b * span + i] = there ? (int32_t)(m->blocks + passage * span + i) : -1;
     }
-    device_upload(m->dev, m->slot, m->host_ids, (size_t)(m->blocks * span) * sizeof *m->slot);
+    device_upload(m->dev, m->slot, m->ids_host, (size_t)(m->blocks * span) * sizeof *m->slot);
 }
 
 /* Nats that the passage saves on the scored rows of a block. */

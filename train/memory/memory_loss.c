@@ -89,10 +89,10 @@ static enum status memory_loss_allocate(struct memory_loss *m) {
     size_t n = (size_t)m->rows, lists = (size_t)(m->blocks * m->k), passages = 2 * (size_t)(m->all_rows - m->rows);
     TRY(memory_loss_create_passages(m));
     TRY(carve_device(m->dev, &m->memory, &m->bytes, memory_loss_layout, m));
-    TRY(memory_allocate_zero(&m->host_ids, (lists > passages ? lists : passages) + 1));
+    TRY(memory_allocate_zero(&m->ids_host, (lists > passages ? lists : passages) + 1));
     TRY(memory_allocate_zero(&m->host, (STATS + 1) * n));
     TRY(memory_allocate_zero(&m->nll, n));
-    TRY(memory_allocate_zero(&m->host_weight, n));
+    TRY(memory_allocate_zero(&m->weight_host, n));
     memory_loss_upload_blocks(m);
     return device_sync(m->dev);
 }
@@ -131,10 +131,10 @@ void memory_loss_free(struct memory_loss *m) {
     if (!m) return;
     decoder_train_free(m->passages);
     device_release(m->dev, m->memory);
-    memory_free(m->host_ids);
+    memory_free(m->ids_host);
     memory_free(m->host);
     memory_free(m->nll);
-    memory_free(m->host_weight);
+    memory_free(m->weight_host);
     memory_free(m);
 }
 
@@ -214,7 +214,7 @@ static void memory_loss_mix(struct memory_loss *m, const int32_t *targets) {
                                                (double)nearest[r], (double)squares[r], (double)largest[r]};
         if (targets[r] >= 0) out = memory_mixture_row(&m->mixture, &row, part);
         m->nll[r] = (float)out.nll;
-        m->host_weight[r] = own_loss_alone ? 1.0f : (float)(1.0 - part * out.share);
+        m->weight_host[r] = own_loss_alone ? 1.0f : (float)(1.0 - part * out.share);
         m->host[r] = (float)(part * out.dlog_p);
         m->host[n + r] = (float)(part * out.dlse);
     }
@@ -237,7 +237,7 @@ void memory_loss_forward(struct memory_loss *m, const struct batch *batch, struc
     device_download(m->dev, m->host, m->stats, STATS * bytes);
     device_download(m->dev, m->host + STATS * m->rows, nll, bytes);
     memory_loss_mix(m, batch->targets);
-    device_upload(m->dev, m->row_weight, m->host_weight, bytes);
+    device_upload(m->dev, m->row_weight, m->weight_host, bytes);
 }
 
 const float *memory_loss_nll(const struct memory_loss *m) {

@@ -39,7 +39,7 @@ static int memory_list_passages(const struct memory_loss *m, const struct batch 
 }
 
 static void memory_upload_slots(struct memory_loss *m, const struct batch *batch, bool alone) {
-    int32_t *slot = m->host_ids;
+    int32_t *slot = m->ids_host;
     for (int64_t b = 0; b < m->blocks; b++) {
         int32_t barred[2];
         int n = 0;
@@ -56,7 +56,7 @@ static void memory_upload_slots(struct memory_loss *m, const struct batch *batch
 static void memory_upload_passages(struct memory_loss *m, const struct batch *batch) {
     int64_t passages = m->blocks * memory_passages(m), chunk = m->model.chunk, length = m->config.span * chunk;
     int64_t rows = m->all_rows - m->rows, at = 0;
-    int32_t *ids = m->host_ids, *values = ids + rows;
+    int32_t *ids = m->ids_host, *values = ids + rows;
     for (int64_t p = 0; p < passages; p++) {
         const int32_t *from = batch->passages + p * (length + 1);
         for (int64_t i = 0; i < length; i++, at++) {

@@ -29,10 +29,10 @@ struct memory_loss {
     int64_t *row_begin;
     int32_t *inverse_begin, *inverse_entry;
     /* host */
-    int32_t *host_ids;
+    int32_t *ids_host;
     /* [STATS + 1][n]: statistics, then the decoder's nll; after the mixture, the gradients to upload */
     float *host;
-    float *nll, *host_weight;            /* [n] */
+    float *nll, *weight_host;            /* [n] */
     struct memory_loss_mixture mixture;
     bool reads;                          /* whether the rows of the last forward could read entries */
     struct token_memory now;             /* arguments of the last forward's op */

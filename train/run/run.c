@@ -100,7 +100,7 @@ static enum status run_count_skipped(struct run *r, const struct run_log_line *l
 static enum status run_validate(struct run *r, struct run_log_line *line) {
     progress_step(r->options->progress, "validate", "steps", line->step, r->config->schedule.steps);
     enum pool_kind pool = (enum pool_kind)r->config->eval_pool;
-    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN; /* the index does not exist yet */
+    if (pool == POOL_CORPUS && !r->refreshed) pool = POOL_OWN_PAST; /* the index does not exist yet */
     struct validation_figure all;
     const struct validation_reads reads = {pool, r->config->schedule.memory_weight > 0, r->memory};
     TRY(validation_run(&all, &line->valid_figures, r->validation, r->step, &reads));

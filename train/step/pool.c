@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const char *const names[] = {
-    [POOL_NONE] = "none", [POOL_OWN] = "own", [POOL_BATCH] = "batch", [POOL_CORPUS] = "corpus"};
+    [POOL_NONE] = "none", [POOL_OWN_PAST] = "own", [POOL_BATCH] = "batch", [POOL_CORPUS] = "corpus"};
 
 const char *pool_kind_name(enum pool_kind kind) {
     return names[kind];

@@ -83,8 +83,8 @@ static void step_layout(void *of, struct carve *c) {
 static enum status step_allocate(struct step *s) {
     TRY(carve_device(s->dev, &s->memory, &s->bytes, step_layout, s));
     int64_t ids = 4 * s->rows > 4 * s->model.topk ? 4 * s->rows : 4 * s->model.topk;
-    TRY(memory_allocate_zero(&s->host_ids, (size_t)ids));
-    return memory_allocate_zero(&s->host_floats, (size_t)s->rows);
+    TRY(memory_allocate_zero(&s->ids_host, (size_t)ids));
+    return memory_allocate_zero(&s->floats_host, (size_t)s->rows);
 }
 
 static enum status step_create_memory(struct step *s) {
@@ -144,8 +144,8 @@ void step_free(struct step *s) {
     decoder_train_free(s->decoder);
     optimizer_free(s->optimizer);
     device_release(s->dev, s->memory);
-    memory_free(s->host_ids);
-    memory_free(s->host_floats);
+    memory_free(s->ids_host);
+    memory_free(s->floats_host);
     memory_free(s);
 }
 

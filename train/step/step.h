@@ -71,7 +71,7 @@ struct step_now {
      * no position reads its own past. */
     float memory_weight, memory_drop_past;
     float teach_weight, teach_temperature;                /* weight 0: off; temperature in nats of a chunk */
-    enum pool_kind pool;                 /* a run with POOL_CORPUS may begin with POOL_OWN or POOL_BATCH */
+    enum pool_kind pool;                 /* a run with POOL_CORPUS may begin with POOL_OWN_PAST or POOL_BATCH */
 };
 
 /* Results of a step: means over the scored items; NaN if there were none. */

@@ -16,7 +16,7 @@ static void step_upload_ranges(struct step *s) {
     struct step_visible *v = &s->visible;
     int64_t Q = s->queries, C = s->config.chunks;
     int32_t *to[] = {v->own_begin, v->own_end, v->sequence_end, v->batch_end, v->none};
-    int32_t *ranges = s->host_ids;
+    int32_t *ranges = s->ids_host;
     for (size_t which = 0; which < ARRAY_LEN(to); which++) {
         for (int64_t r = 0; r < Q; r++) {
             int64_t first = r / C * C;
@@ -34,7 +34,7 @@ static void step_upload_ranges(struct step *s) {
 /* Each group's queries have their own candidates; their begin depends on the batch (step_upload_visibility). */
 static void step_upload_candidates_end(struct step *s) {
     int64_t Q = s->queries, C = s->config.chunks, k = s->config.candidates;
-    int32_t *end = s->host_ids;
+    int32_t *end = s->ids_host;
     for (int g = 0; g < s->model.groups; g++) {
         for (int64_t r = 0; r < Q; r++)
             end[r] = (int32_t)(step_candidates_begin(s, g) + (r % C == C - 1 ? r : r + 1) * k);
@@ -56,10 +56,10 @@ void step_constants_upload(struct step *s) {
     }
     /* The first row of slots stays empty; retrieval writes the others. */
     for (int64_t i = 0; i < s->model.topk; i++)
-        s->host_ids[i] = -1;
+        s->ids_host[i] = -1;
     for (int g = 0; g < s->model.groups; g++) {
         struct step_neighbours *c = &s->neighbours[g];
-        step_upload(s, c->slot, s->host_ids, s->model.topk, sizeof *c->slot);
+        step_upload(s, c->slot, s->ids_host, s->model.topk, sizeof *c->slot);
         device_clear(s->dev, c->weight, (size_t)results * sizeof *c->weight);
         device_clear(s->dev, c->dweight, (size_t)results * sizeof *c->dweight);
     }
@@ -85,7 +85,7 @@ int64_t step_masked_count(const struct step *s, const struct batch *batch, const
 
 static void step_upload_masked(struct step *s, const struct step_task *task) {
     struct step_masked *m = &s->masked;
-    int32_t *ids = s->host_ids, *rows = ids + s->rows, *targets = rows + s->rows;
+    int32_t *ids = s->ids_host, *rows = ids + s->rows, *targets = rows + s->rows;
     const struct batch *b = task->batch;
     m->count = 0;
     for (int64_t row = 0; row < s->rows; row++) {
@@ -104,7 +104,7 @@ static void step_upload_masked(struct step *s, const struct step_task *task) {
  * excluded. */
 static void step_upload_documents(struct step *s, const struct batch *b) {
     int64_t Q = s->queries, C = s->config.chunks;
-    int32_t(*barred)[2] = (int32_t(*)[2])(void *)s->host_ids;
+    int32_t(*barred)[2] = (int32_t(*)[2])(void *)s->ids_host;
     for (int64_t r = 0; r < Q; r++) {
         barred[r][0] = b->documents[r][0];
         barred[r][1] = b->documents[r % C == C - 1 ? r : r + 1][1];
@@ -120,9 +120,9 @@ bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r
 static void step_upload_contrast_targets(struct step *s, const struct step_task *task) {
     for (int64_t r = 0; r < s->queries; r++) {
         const int64_t positive = step_positive(s, task->batch, task->now, r, task->first_row);
-        s->host_ids[r] = positive >= 0 ? (int32_t)(step_first_query(s) + positive) : -1;
+        s->ids_host[r] = positive >= 0 ? (int32_t)(step_first_query(s) + positive) : -1;
     }
-    step_upload(s, s->contrast_targets, s->host_ids, s->queries, sizeof *s->host_ids);
+    step_upload(s, s->contrast_targets, s->ids_host, s->queries, sizeof *s->ids_host);
 }
 
 /* Restricts what some queries retrieve from: sequences without their own past (corpus_alone, by a hash of the step's
@@ -132,7 +132,7 @@ static void step_upload_visibility(struct step *s, const struct step_task *task)
             sequence = task->first_row / (C * s->positions);
     uint64_t seed = task->now ? step_mix(task->now->seed ^ 0x636f72707573u) : 0, how;
     float part = task->now && task->pool == POOL_CORPUS ? task->now->corpus_alone : 0.0f;
-    int32_t *own_end = s->host_ids, *begin = own_end + Q;
+    int32_t *own_end = s->ids_host, *begin = own_end + Q;
     for (int64_t r = 0; r < Q; r++) {
         uint64_t hash = step_mix(seed + (uint64_t)(sequence + r / C));
         bool copy = step_copy_wanted(s, task, r, &how), last = r % C == C - 1;
@@ -153,7 +153,7 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
     assert(b->sequences == s->config.sequences && b->chunks == s->config.chunks);
     step_upload(s, s->ids, b->ids, s->rows, sizeof *b->ids);
     step_upload(s, s->targets, b->targets, s->rows, sizeof *b->targets);
-    if (task->teach || (task->retrieve && task->pool != POOL_OWN)) step_upload_documents(s, b);
+    if (task->teach || (task->retrieve && task->pool != POOL_OWN_PAST)) step_upload_documents(s, b);
     if (task->retrieve && s->config.pool == POOL_CORPUS) step_upload_visibility(s, task);
     if (task->contrast) step_upload_contrast_targets(s, task);
     if (!task->encode || s->model.encoder_input == ENCODER_INPUT_HIDDEN) return;
@@ -166,8 +166,8 @@ void step_batch_upload(struct step *s, const struct step_task *task) {
 double step_sum(struct step *s, const float *values, int64_t n) {
     double sum = 0;
     assert(n <= s->rows);
-    device_download(s->dev, s->host_floats, values, (size_t)n * sizeof *values);
+    device_download(s->dev, s->floats_host, values, (size_t)n * sizeof *values);
     for (int64_t i = 0; i < n; i++)
-        sum += (double)s->host_floats[i];
+        sum += (double)s->floats_host[i];
     return sum;
 }

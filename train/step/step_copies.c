@@ -23,7 +23,7 @@ static int64_t step_hash_below(uint64_t hash, int from_bit, int64_t n) {
 
 void step_copies_write(struct step *s, const struct step_task *task, int64_t first) {
     int64_t C = s->config.chunks, P = s->positions, real = P - 1, k = s->config.candidates;
-    int32_t *run = s->host_ids;
+    int32_t *run = s->ids_host;
     for (int64_t r = 0; r < s->queries; r++) {
         uint64_t hash;
         if (!step_copy_wanted(s, task, r, &hash)) continue;

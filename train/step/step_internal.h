@@ -65,8 +65,8 @@ struct step {
     int32_t *contrast_targets, *contrast_excluded;
     struct step_masked masked;
     struct step_gathered gathered;
-    int32_t *host_ids;                   /* [4n]: buffer for uploads */
-    float *host_floats;                  /* [n]: buffer for downloads */
+    int32_t *ids_host;                   /* [4n]: buffer for uploads */
+    float *floats_host;                  /* [n]: buffer for downloads */
 };
 
 /* One micro-batch and what is computed for it. */

@@ -41,7 +41,7 @@ void step_encode(struct step *s, const struct step_task *task, struct mat lower)
 static struct topk_rows step_visible_rows(const struct step *s, enum pool_kind pool, int group) {
     const struct step_visible *v = &s->visible;
     struct topk_rows rows = {.own_begin = v->own_begin, .own_end = v->own_end, .sequence_end = v->sequence_end};
-    if (pool == POOL_OWN) return rows;
+    if (pool == POOL_OWN_PAST) return rows;
     rows.other_begin = pool == POOL_BATCH ? v->none : v->candidates_begin + group * s->queries;
     rows.other_end = pool == POOL_BATCH ? v->batch_end : v->candidates_end + group * s->queries;
     rows.document_of = (const int32_t(*)[2])v->document_of;
@@ -90,16 +90,16 @@ static struct gca_inverse step_gca_inverse(struct step *s, const struct step_nei
 
 void step_neighbours_sum(struct step *s, struct step_sums *sums) {
     int64_t results = s->queries * s->model.topk, corpus = s->queries; /* the corpus's chunks follow the batch's */
-    int32_t *slot = s->host_ids;
+    int32_t *slot = s->ids_host;
     for (int g = 0; g < s->model.groups; g++)
         for (int64_t first = 0, n; first < results; first += n) {
             const struct step_neighbours *c = &s->neighbours[g];
             n = results - first < s->rows ? results - first : s->rows;
             device_download(s->dev, slot, c->slot + s->model.topk + first, (size_t)n * sizeof *slot);
-            device_download(s->dev, s->host_floats, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
+            device_download(s->dev, s->floats_host, c->weight + s->model.topk + first, (size_t)n * sizeof(float));
             for (int64_t i = 0; i < n; i++) {
-                sums->weight += (double)s->host_floats[i];
-                if (slot[i] >= corpus) sums->corpus_weight += (double)s->host_floats[i];
+                sums->weight += (double)s->floats_host[i];
+                if (slot[i] >= corpus) sums->corpus_weight += (double)s->floats_host[i];
             }
         }
 }

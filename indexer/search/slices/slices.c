@@ -249,7 +249,7 @@ static bool slices_plausible(const struct slices *s, const struct slice_request 
         const bool first = j == q * r->k;
         if (s->chunks[j] == -1) continue;
         if (s->chunks[j] < 0 || s->chunks[j] >= info.chunks || isnan(s->scores[j]) ||
-            (r->segment == 0 && !store_dropped_there(dropped, s->chunks[j])))
+            (r->segment == 0 && !store_dropped_live(dropped, s->chunks[j])))
             return false;
         if (first) continue;
         const bool equal = s->scores[j] == s->scores[j - 1];

@@ -3,14 +3,14 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--there 1] [--json FILE]
+ *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--device-logits 1] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
- * --serial 1 reads the memories after each decode step instead of during it. --there 1 leaves log-probabilities on the
- * device, as for a pick there, and waits until they are complete. --stored 1 takes the keys of chunks from the store
- * (drt-index keys).
+ * --serial 1 reads the memories after each decode step instead of during it. --device-logits 1 leaves log-probabilities
+ * on the device, as for a pick on it, and waits until they are complete. --stored 1 takes the keys of chunks from the
+ * store (drt-index keys).
  *
  * The last column is a check sum of the log-probabilities after each interval: cases with the same K and interval
  * must agree.
@@ -32,7 +32,7 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], there[LIST_MAX];
+        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], logits_device[LIST_MAX];
 };
 
 static void usage(const char *why) {
@@ -65,12 +65,14 @@ static struct options read_options(int argc, char **argv) {
         const char *name;
         const char **text;
         int64_t *list;
-    } names[] = {{"--model", &o.model, NULL},   {"--store", &o.store, NULL},  {"--text", &o.text, NULL},
-                 {"--device", &o.device, NULL}, {"--k", NULL, o.k},           {"--every", NULL, o.every},
-                 {"--span", NULL, o.span},      {"--layer", NULL, o.layer},   {"--past", NULL, o.past},
-                 {"--prompt", NULL, o.prompt},  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
-                 {"--dtype", &o.dtype, NULL},   {"--serial", NULL, o.serial}, {"--stored", NULL, o.stored},
-                 {"--there", NULL, o.there}};
+    } names[] = {{"--model", &o.model, NULL},  {"--store", &o.store, NULL},
+                 {"--text", &o.text, NULL},    {"--device", &o.device, NULL},
+                 {"--k", NULL, o.k},           {"--every", NULL, o.every},
+                 {"--span", NULL, o.span},     {"--layer", NULL, o.layer},
+                 {"--past", NULL, o.past},     {"--prompt", NULL, o.prompt},
+                 {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
+                 {"--dtype", &o.dtype, NULL},  {"--serial", NULL, o.serial},
+                 {"--stored", NULL, o.stored}, {"--device-logits", NULL, o.logits_device}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -142,14 +144,14 @@ static void report(const struct memory_case *c, const struct samples *s, const s
         result_figure(&f, "an id, %s, K %lld every %lld", c->name, (long long)c->k, (long long)c->every);
 }
 
-/* Log-probabilities go to logits, or stay in `there`, which is not NULL; t NULL: no memory. */
-static void feed(struct memory_text *t, struct decoder_state *state, float *logits, float *there, const int32_t *ids,
-                 int64_t n) {
-    const struct decoder_output out = {.logits = there ? NULL : logits, .logits_there = there};
+/* Log-probabilities go to logits, or stay in `logits_device`, which is not NULL; t NULL: no memory. */
+static void feed(struct memory_text *t, struct decoder_state *state, float *logits, float *logits_device,
+                 const int32_t *ids, int64_t n) {
+    const struct decoder_output out = {.logits = logits_device ? NULL : logits, .logits_device = logits_device};
     if (!t)
         CHECK_OK(decoder_forward(state, &out, ids, n));
-    else if (there)
-        CHECK_OK(memory_text_feed_there(t, state, &there, ids, n));
+    else if (logits_device)
+        CHECK_OK(memory_text_feed_on_device(t, state, &logits_device, ids, n));
     else
         CHECK_OK(memory_text_feed(t, state, logits, ids, n));
 }
@@ -165,13 +167,13 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     struct memory_text *t = NULL;
     struct decoder_state *state;
     struct samples times = {0}, between = {0};
-    float *logits, *there = NULL;
+    float *logits, *logits_device = NULL;
     const struct model_config *model = &e->model.config;
     memory.keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
     memory_folder_sign(&memory, &e->model);
     if (memory.key_layer == 0) memory.key_layer = model_config_key_layer(model);
     CHECK_OK(device_allocate_host(e->device, &logits, (size_t)vocab));
-    if (o->there[0]) CHECK_OK(device_allocate(e->device, &there, (size_t)vocab));
+    if (o->logits_device[0]) CHECK_OK(device_allocate(e->device, &logits_device, (size_t)vocab));
     CHECK_OK(decoder_state_create(&state, e->decoder, NULL));
     if (c.kind >= 0) {
         const double tau = (double)e->model.config.hidden / 8;
@@ -198,8 +200,8 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
         }
         const int64_t queries = t ? memory_text_times(t).queries : 0;
         const double start = clock_seconds();
-        feed(t, state, at + n < prompt ? NULL : logits, at < prompt ? NULL : there, ids + at, n);
-        if (there) CHECK_OK(device_sync(e->device));
+        feed(t, state, at + n < prompt ? NULL : logits, at < prompt ? NULL : logits_device, ids + at, n);
+        if (logits_device) CHECK_OK(device_sync(e->device));
         if (at >= prompt && (!t || memory_text_times(t).queries == queries))
             samples_add(&between, clock_seconds() - start);
     }
@@ -210,7 +212,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     report(&c, &times, &between, after, o->tokens[0], check_sum(sum, logits, vocab));
     memory_text_free(t);
     decoder_state_free(state);
-    device_release(e->device, there);
+    device_release(e->device, logits_device);
     device_release_host(e->device, logits);
     samples_free(&times);
     samples_free(&between);
@@ -240,7 +242,7 @@ int main(int argc, char **argv) {
     printf("mode,k,every,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a search,"
            "check sum\n");
     run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
-    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN, 1, 16});
+    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16});
     for (int i = 0; o.k[i]; i++)
         for (int j = 0; o.every[j]; j++) {
             run_case(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j]});

@@ -20,7 +20,7 @@
 
 enum { TYPES_MAX = 4, LANE_BYTES = 64, STREAMS = 4, AHEAD = 8192 };
 
-struct lane {
+struct typed_model {
     char type[8];
     struct engine engine;
     struct decoder_state *state;
@@ -50,11 +50,11 @@ static void sum_range(void *context, int64_t begin, int64_t end, int worker) {
         s->sums[worker * 8] += sum[0][i];
 }
 
-static double read_once(struct lane *l) {
-    int64_t sums[THREADS_MAX * 8] = {0}, n = l->bytes / (STREAMS * LANE_BYTES);
-    struct threads *threads = l->engine.device->threads;
+static double read_once(struct typed_model *m) {
+    int64_t sums[THREADS_MAX * 8] = {0}, n = m->bytes / (STREAMS * LANE_BYTES);
+    struct threads *threads = m->engine.device->threads;
     const double start = clock_seconds();
-    threads_for(threads, n, n / (8 * (int64_t)threads_count(threads)) + 1, sum_range, &(struct stream){l->block, sums});
+    threads_for(threads, n, n / (8 * (int64_t)threads_count(threads)) + 1, sum_range, &(struct stream){m->block, sums});
     const double end = clock_seconds();
     CHECK(sums[0] != 1);
     return end - start;
@@ -72,59 +72,60 @@ static int64_t weight_bytes(const struct engine *e) {
     return bytes;
 }
 
-static void lane_open(struct lane *l, const char *type, const char *model, const int32_t *ids, int64_t prompt) {
-    snprintf(l->type, sizeof l->type, "%s", type);
-    CHECK_OK(engine_open(&l->engine,
-                         &(struct engine_config){.model = model, .where = {"cpu", l->type, NULL}, .decoding = true}));
-    l->bytes = weight_bytes(&l->engine);
-    l->logits = malloc((size_t)l->engine.model.config.vocab_size * sizeof *l->logits);
-    CHECK_OK(device_allocate(l->engine.device, &l->block, l->bytes + AHEAD));
-    memset(l->block, 1, (size_t)l->bytes);
-    CHECK_OK(decoder_state_create(&l->state, l->engine.decoder, NULL));
-    for (int64_t n; l->at < prompt; l->at += n) {
-        n = prompt - l->at < engine_pass(&l->engine) ? prompt - l->at : engine_pass(&l->engine);
-        CHECK_OK(decoder_forward(l->state, &(struct decoder_output){.logits = l->logits}, ids + l->at, n));
+static void typed_model_open(struct typed_model *m, const char *type, const char *model, const int32_t *ids,
+                             int64_t prompt) {
+    snprintf(m->type, sizeof m->type, "%s", type);
+    CHECK_OK(engine_open(&m->engine,
+                         &(struct engine_config){.model = model, .where = {"cpu", m->type, NULL}, .decoding = true}));
+    m->bytes = weight_bytes(&m->engine);
+    m->logits = malloc((size_t)m->engine.model.config.vocab_size * sizeof *m->logits);
+    CHECK_OK(device_allocate(m->engine.device, &m->block, m->bytes + AHEAD));
+    memset(m->block, 1, (size_t)m->bytes);
+    CHECK_OK(decoder_state_create(&m->state, m->engine.decoder, NULL));
+    for (int64_t n; m->at < prompt; m->at += n) {
+        n = prompt - m->at < engine_pass(&m->engine) ? prompt - m->at : engine_pass(&m->engine);
+        CHECK_OK(decoder_forward(m->state, &(struct decoder_output){.logits = m->logits}, ids + m->at, n));
     }
 }
 
-static void lane_round(struct lane *l, const int32_t *ids, int64_t tokens) {
-    const struct decoder_output out = {.logits = l->logits};
-    decoder_state_times(l->state, true);
+static void typed_model_round(struct typed_model *m, const int32_t *ids, int64_t tokens) {
+    const struct decoder_output out = {.logits = m->logits};
+    decoder_state_times(m->state, true);
     const double start = clock_seconds();
     for (int64_t i = 0; i < tokens; i++)
-        CHECK_OK(decoder_forward(l->state, &out, ids + l->at++, 1));
-    samples_add(&l->all, (clock_seconds() - start) / (double)tokens);
-    const struct decoder_times t = decoder_state_times(l->state, true);
-    samples_add(&l->layers, t.layers / (double)tokens);
-    samples_add(&l->head, t.head / (double)tokens);
-    read_once(l);
-    samples_add(&l->read, read_once(l));
+        CHECK_OK(decoder_forward(m->state, &out, ids + m->at++, 1));
+    samples_add(&m->all, (clock_seconds() - start) / (double)tokens);
+    const struct decoder_times t = decoder_state_times(m->state, true);
+    samples_add(&m->layers, t.layers / (double)tokens);
+    samples_add(&m->head, t.head / (double)tokens);
+    read_once(m);
+    samples_add(&m->read, read_once(m));
 }
 
 static double ms(const struct samples *s, double q) {
     return 1e3 * samples_quantile(s->at, s->count, q);
 }
 
-static void lane_report(struct lane *l) {
-    const double read = ms(&l->read, 0.5), all = ms(&l->all, 0.5);
-    printf("%s,%.3f,%.3f,%.3f,%.3f,%.1f,%.3f,%.3f,%.2f,%.2f\n", l->type, ms(&l->all, 0), all, ms(&l->layers, 0.5),
-           ms(&l->head, 0.5), (double)l->bytes * 1e-6, ms(&l->read, 0), read, ms(&l->read, 0) / ms(&l->all, 0),
+static void typed_model_report(struct typed_model *m) {
+    const double read = ms(&m->read, 0.5), all = ms(&m->all, 0.5);
+    printf("%s,%.3f,%.3f,%.3f,%.3f,%.1f,%.3f,%.3f,%.2f,%.2f\n", m->type, ms(&m->all, 0), all, ms(&m->layers, 0.5),
+           ms(&m->head, 0.5), (double)m->bytes * 1e-6, ms(&m->read, 0), read, ms(&m->read, 0) / ms(&m->all, 0),
            read / all);
     result_figure(&(struct figure){.unit = "ms",
-                                   .values = l->all.at,
-                                   .count = l->all.count,
+                                   .values = m->all.at,
+                                   .count = m->all.count,
                                    .scale = 1e3,
                                    .peer = "weights read once",
                                    .ratio = read / all},
-                  "token, weights %s", l->type);
+                  "token, weights %s", m->type);
 }
 
-static void lane_close(struct lane *l) {
-    decoder_state_free(l->state);
-    device_release(l->engine.device, l->block);
-    free(l->logits);
-    samples_free(&l->all), samples_free(&l->layers), samples_free(&l->head), samples_free(&l->read);
-    engine_close(&l->engine);
+static void typed_model_close(struct typed_model *m) {
+    decoder_state_free(m->state);
+    device_release(m->engine.device, m->block);
+    free(m->logits);
+    samples_free(&m->all), samples_free(&m->layers), samples_free(&m->head), samples_free(&m->read);
+    engine_close(&m->engine);
 }
 
 int main(int argc, char **argv) {
@@ -139,27 +140,27 @@ int main(int argc, char **argv) {
     char types[64];
     snprintf(types, sizeof types, "%s", argc > 5 ? argv[5] : "auto,i8");
     CHECK(rounds > 0 && tokens > 0 && prompt > 0);
-    static struct lane lanes[TYPES_MAX];
+    static struct typed_model models[TYPES_MAX];
     int count = 0;
     int32_t *ids = calloc((size_t)n, sizeof *ids);
     struct rng rng = rng_make(1, 0);
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)rng_below(&rng, 8000);
     for (char *rest = types, *type; count < TYPES_MAX && (type = strtok_r(rest, ",", &rest));)
-        lane_open(&lanes[count++], type, argv[1], ids, prompt);
+        typed_model_open(&models[count++], type, argv[1], ids, prompt);
     for (int i = 0; i < count; i++)
-        CHECK(lanes[i].engine.model.config.vocab_size >= 8000);
+        CHECK(models[i].engine.model.config.vocab_size >= 8000);
     for (int64_t r = 0; r <= rounds; r++)
         for (int i = 0; i < count; i++) {
-            lane_round(&lanes[i], ids, tokens);
-            if (r == 0) lanes[i].all.count = lanes[i].layers.count = lanes[i].head.count = lanes[i].read.count = 0;
+            typed_model_round(&models[i], ids, tokens);
+            if (r == 0) models[i].all.count = models[i].layers.count = models[i].head.count = models[i].read.count = 0;
         }
-    printf("# %d threads, %lld rounds of %lld ids after %lld\n", threads_count(lanes[0].engine.device->threads),
+    printf("# %d threads, %lld rounds of %lld ids after %lld\n", threads_count(models[0].engine.device->threads),
            (long long)rounds, (long long)tokens, (long long)prompt);
     printf("weights,ms least,median,layers,head,MB,read least,read median,share least,share median\n");
     for (int i = 0; i < count; i++) {
-        lane_report(&lanes[i]);
-        lane_close(&lanes[i]);
+        typed_model_report(&models[i]);
+        typed_model_close(&models[i]);
     }
     free(ids);
     result_end();

@@ -11,7 +11,7 @@ struct picked {
     struct decoder_state *state;
     struct sampler *sampler;
     struct picker *picker;
-    float *there[2];
+    float *logits_device[2];
     int now, vocab;
     bool known;                          /* `id` is to be fed; else its pass is queued */
     int32_t id;
@@ -22,12 +22,12 @@ static inline void picked_open(struct picked *p, struct device *dev, struct deco
     *p = (struct picked){.dev = dev, .state = state, .vocab = vocab, .known = true};
     CHECK_OK(sampler_create(&p->sampler, config, vocab));
     CHECK_OK(picker_create(&p->picker, dev, p->sampler, config, vocab));
-    for (int i = 0; i < 2; i++) CHECK_OK(device_allocate(dev, &p->there[i], (size_t)vocab));
+    for (int i = 0; i < 2; i++) CHECK_OK(device_allocate(dev, &p->logits_device[i], (size_t)vocab));
 }
 static inline void picked_close(struct picked *p) {
     picker_free(p->picker);
     sampler_free(p->sampler);
-    for (int i = 0; i < 2; i++) device_release(p->dev, p->there[i]);
+    for (int i = 0; i < 2; i++) device_release(p->dev, p->logits_device[i]);
 }
 
 static inline void picked_take(struct picked *p) {
@@ -43,20 +43,21 @@ static inline void picked_take(struct picked *p) {
 static inline void picked_queue(void *context, struct device *dev) {
     struct picked *p = context;
     struct pick_row row;
-    picker_queue(p->picker, &row, p->there[p->now], false, 0);
+    picker_queue(p->picker, &row, p->logits_device[p->now], false, 0);
     dev->ops->pick->rows(dev, &row, 1, p->vocab);
 }
 
 /* The next id of one text. */
 static inline void picked_next(struct picked *p) {
     if (p->known) {
-        const struct decoder_output out = {.logits_there = p->there[p->now], .then = picked_queue, .context = p};
+        const struct decoder_output out = {
+            .logits_device = p->logits_device[p->now], .then = picked_queue, .context = p};
         CHECK_OK(decoder_forward(p->state, &out, &p->id, 1));
     }
     if (decoder_ahead_takes(p->state, true)) {
         const int32_t *id = picker_id(p->picker);
         p->now = !p->now;
-        CHECK_OK(decoder_ahead_step(p->state, p->there[p->now], id, picked_queue, p));
+        CHECK_OK(decoder_ahead_step(p->state, p->logits_device[p->now], id, picked_queue, p));
     }
     picked_take(p);
 }
@@ -67,7 +68,7 @@ static inline void picked_round_queue(void *context, struct device *dev) {
     struct pick_row rows[DECODER_BATCH_MAX];
     for (int i = 0; i < round->n; i++) {
         struct picked *p = round->at[i];
-        picker_queue(p->picker, &rows[i], p->there[p->now], false, 0);
+        picker_queue(p->picker, &rows[i], p->logits_device[p->now], false, 0);
     }
     dev->ops->pick->rows(dev, rows, round->n, round->at[0]->vocab);
 }
@@ -78,7 +79,7 @@ static inline void picked_round_pass(struct picked_round *round, bool ahead) {
     for (int i = 0; i < round->n; i++) {
         struct picked *p = round->at[i];
         p->now = !p->now;
-        states[i] = p->state, logits[i] = p->there[p->now];
+        states[i] = p->state, logits[i] = p->logits_device[p->now];
         ids[i] = (struct decode_step_id){p->id, ahead ? picker_id(p->picker) : NULL};
     }
     const struct decoder_ahead_batch batch = {states, logits, ids, round->n, picked_round_queue, round};

@@ -206,16 +206,16 @@ static void bench_decode(int heads, int dim, int rows) {
     std::vector<int32_t> slot;
     for (int i = 0; i < slots; i++)
         slot.push_back(i);
-    int64_t *device_begin = upload(row_begin);
-    int32_t *device_slot = upload(slot);
-    float *device_weight = upload(std::vector<float>(k, 0.125f));
+    int64_t *begin_device = upload(row_begin);
+    int32_t *slot_device = upload(slot);
+    float *weight_device = upload(std::vector<float>(k, 0.125f));
     struct mat q = random_mat(rows, d), keys = random_mat((int64_t)slots * 64, d),
                values = random_mat((int64_t)slots * 64, d), o = zero_mat(DTYPE_BF16, rows, d);
     struct gca_pool pool = {keys, values, 64, 63, true};
     char line[128];
     double ms = replay_ms([&] {
         for (int i = 0; i < layers; i++)
-            gca_cuda.forward(NULL, o, q, pool, {device_begin, device_slot + i * k, device_weight, 1, k}, heads);
+            gca_cuda.forward(NULL, o, q, pool, {begin_device, slot_device + i * k, weight_device, 1, k}, heads);
     });
     snprintf(line, sizeof line, "gca decode, %d row(s), %d heads of %d", rows, heads, dim);
     report(line, ms / layers, 4.0 * rows * k * 64 * (double)d, 2.0 * k * 64 * (double)d * 2, layers);

@@ -27,7 +27,7 @@ enum {
 static struct decode_step_layer layers[LAYERS];
 static struct decode_rows *passes[2];
 static unsigned char *rings;
-static float *host_logits, *gpu_logits;
+static float *logits_host, *logits_device;
 static struct mat keys, values;
 static const int32_t *slot;
 static const float *weight;
@@ -39,8 +39,8 @@ static struct decode_row row_of(int i, int64_t position, bool drt, enum logits_k
     const int64_t ring = (int64_t)RING * 2 * D * 2;
     r.position = position + i, r.id = 17 * i + 5;
     r.ring = rings + i * LAYERS * ring, r.ring_step = ring, r.ring_rows = RING;
-    r.logits = kind == LOGITS_HOST ? host_logits + (int64_t)i * WORDS
-               : kind == LOGITS_GPU ? gpu_logits + (int64_t)i * WORDS
+    r.logits = kind == LOGITS_HOST ? logits_host + (int64_t)i * WORDS
+               : kind == LOGITS_GPU ? logits_device + (int64_t)i * WORDS
                                     : NULL;
     if (!drt) return r;
     const int64_t pool = (int64_t)i * SLOTS * 64 * D;
@@ -136,9 +136,9 @@ static void bench_parts(int rows, int64_t position, int runs) {
         texts[i] = row_of(i, position, true, LOGITS_NONE);
     p.x = (float *)matrix(DTYPE_F32, rows, D, 1).data, p.y = (float *)matrix(DTYPE_F32, rows, 3 * D, 1).data;
     p.narrow = matrix(DTYPE_BF16, rows, F, 1).data;
-    void *there = take(sizeof texts);
-    device_upload(dev, there, texts, sizeof texts);
-    p.texts = (const struct decode_row *)there;
+    void *texts_device = take(sizeof texts);
+    device_upload(dev, texts_device, texts, sizeof texts);
+    p.texts = (const struct decode_row *)texts_device;
     printf("kernels,%d rows,position %lld", rows, (long long)position);
     for (p.kind = 0; p.kind < 6; p.kind++)
         printf(",%s %.2f us", names[p.kind], mean_us(runs * 10, part_run, &p));
@@ -178,8 +178,8 @@ int main(int argc, char **argv) {
     to = take(sizeof weights);
     device_upload(dev, to, weights, sizeof weights);
     weight = (const float *)to;
-    gpu_logits = (float *)take(sizeof(float) * DECODE_ROWS_MAX * WORDS);
-    must(device_allocate_host(dev, &host_logits, (size_t)DECODE_ROWS_MAX * WORDS));
+    logits_device = (float *)take(sizeof(float) * DECODE_ROWS_MAX * WORDS);
+    must(device_allocate_host(dev, &logits_host, (size_t)DECODE_ROWS_MAX * WORDS));
     for (int drt = 0; drt < 2; drt++)
         for (int n : sizes)
             for (int64_t position : {64, 700})

@@ -51,7 +51,7 @@ static struct mat made(int64_t rows, int64_t cols, float mean, float scale) {
     fill<<<512, 256, 0, device_cuda_stream(dev)>>>((bf16 *)m.data, rows * cols, ++seed, mean, scale);
     return m;
 }
-template <typename T> static T *there(const T *from, size_t n) {
+template <typename T> static T *to_device(const T *from, size_t n) {
     void *to;
     must(device_allocate_bytes(dev, &to, n * sizeof(T)));
     device_upload(dev, to, from, n * sizeof(T));
@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
     const int32_t slot[K] = {5, 18, 31, 44, 57, 6, 19, 32};
     const float weight[K] = {0.26f, 0.17f, 0.13f, 0.11f, 0.09f, 0.09f, 0.08f, 0.07f};
     chunks[0].pool = {made(SLOTS * 64, D, 0, 1), made(SLOTS * 64, D, 0, 1), 64, 63, true};
-    chunks[0].blocks = {NULL, there(slot, K), there(weight, K), 1, K};
+    chunks[0].blocks = {NULL, to_device(slot, K), to_device(weight, K), 1, K};
     void *memory, *inputs;
     must(device_allocate_host_bytes(dev, &memory, WORDS * sizeof(float)));
     must(device_allocate_bytes(dev, &inputs, D * sizeof(bf16)));

@@ -225,16 +225,16 @@ static lexical_scan scan_of(const plan &p, const uint8_t *postings) {
 
 static void check_hits(const lists *l, const plan &p, const int64_t *index, const float *score, int k) {
     size_t n = p.queries.size() * (size_t)k;
-    std::vector<int64_t> index_here(n), index_right(n);
-    std::vector<float> score_here(n), score_right(n);
+    std::vector<int64_t> index_host(n), index_right(n);
+    std::vector<float> score_host(n), score_right(n);
     lexical_scan s = scan_of(p, l->bytes.data());
     struct device *cpu;
     must(device_open(&cpu, "cpu", 1));
     cpu->ops->lexical_scan->forward(cpu, index_right.data(), score_right.data(), &s, k);
     device_close(cpu);
-    device_download(dev, index_here.data(), index, n * sizeof *index);
-    device_download(dev, score_here.data(), score, n * sizeof *score);
-    printf("  hits: %s\n", index_here == index_right && score_here == score_right ? "those of the CPU" : "WRONG");
+    device_download(dev, index_host.data(), index, n * sizeof *index);
+    device_download(dev, score_host.data(), score, n * sizeof *score);
+    printf("  hits: %s\n", index_host == index_right && score_host == score_right ? "those of the CPU" : "WRONG");
 }
 
 static void scan(const lists *l, const std::vector<std::vector<size_t>> &queries, const uint8_t *postings, int k) {

@@ -129,9 +129,9 @@ static void next_token(int64_t d, int64_t raw_d, int64_t vocab, int k, int limit
     struct memory_gate gate = {};
     for (int i = 0; i < MEMORY_FEATURES; i++)
         gate.deviation[i] = 1;
-    void *gate_there = take(sizeof gate);
-    device_upload(dev, gate_there, &gate, sizeof gate);
-    t.gate = (const struct memory_gate *)gate_there, t.logits = floats(vocab, 1.0f), t.vocab = vocab;
+    void *gate_device = take(sizeof gate);
+    device_upload(dev, gate_device, &gate, sizeof gate);
+    t.gate = (const struct memory_gate *)gate_device, t.logits = floats(vocab, 1.0f), t.vocab = vocab;
     t.state = raw_d ? matrix(DTYPE_BF16, 1, raw_d, 1.0f) : b.states;
     if (raw_d) t.projection = matrix(DTYPE_BF16, d, raw_d, 1.0f / sqrtf((float)raw_d));
     t.side[0].memory.past = b.memory.past, t.side[1].memory.slots = b.memory.slots;
@@ -144,9 +144,9 @@ static void next_token(int64_t d, int64_t raw_d, int64_t vocab, int k, int limit
     std::vector<logit_share> shares; /* as the decode step leaves them */
     for (int i = 0; i < SHARES; i++)
         shares.push_back({1.0f, (int32_t)(vocab * i / SHARES), (float)vocab / SHARES, 0.0f});
-    logit_share *shares_there = (logit_share *)take(shares.size() * sizeof(logit_share));
-    device_upload(dev, shares_there, shares.data(), shares.size() * sizeof(logit_share));
-    t.step.shares = shares_there, t.step.n_shares = SHARES;
+    logit_share *shares_device = (logit_share *)take(shares.size() * sizeof(logit_share));
+    device_upload(dev, shares_device, shares.data(), shares.size() * sizeof(logit_share));
+    t.step.shares = shares_device, t.step.n_shares = SHARES;
     uint32_t *counts = (uint32_t *)take(sizeof(uint32_t));
     device_clear(dev, counts, sizeof *counts);
     if (idle) t.step.ready = t.step.done = counts, t.step.idle = idle;

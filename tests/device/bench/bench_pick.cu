@@ -96,13 +96,13 @@ int main(int argc, char **argv) {
     must(device_open(&dev, "cuda", 1));
     ceilings();
     must(device_allocate_host(dev, &results, PICK_ROWS_MAX));
-    struct pick_result *there = (struct pick_result *)device_reach(dev, results);
+    struct pick_result *results_device = (struct pick_result *)device_reach(dev, results);
     for (int flat = 0; flat < 2; flat++) {
         float *logits = (float *)take((size_t)PICK_ROWS_MAX * WORDS * sizeof *logits);
         make_logits<<<2048, 256, 0, device_cuda_stream(dev)>>>(logits, (int64_t)PICK_ROWS_MAX * WORDS,
                                                                flat ? 0.5f : 2.2f, flat ? 0.3f : 1.0f);
         for (int n : {1, 2, 8, 16, 32, 64})
-            bench_rows(n, logits, flat ? "flat" : "broad", there, runs);
+            bench_rows(n, logits, flat ? "flat" : "broad", results_device, runs);
     }
     drop();
     device_release_host(dev, results);

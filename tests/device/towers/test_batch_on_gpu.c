@@ -43,8 +43,12 @@ struct running {
 static void batch_begin(struct running *r, const struct machine *m, const struct model_config *c,
                         const struct variant *v, int text) {
     *r = (struct running){.text = text, .pinned = text % 3 != 1};
-    const struct chunk_retriever_config how = {
-        .device = m->dev, .model = c, .encoder = m->encoder, .self = true, .exclude_document = -1, .cache_chunks = 1};
+    const struct chunk_retriever_config how = {.device = m->dev,
+                                               .model = c,
+                                               .encoder = m->encoder,
+                                               .own_past = true,
+                                               .exclude_document = -1,
+                                               .cache_chunks = 1};
     /* Some texts of a model with retrieval have none. */
     if (v->retrieval && text % 5 != 3) CHECK_OK(chunk_retriever_create(&r->retriever, &how));
     CHECK_OK(decoder_state_create(&r->state, m->decoder, r->retriever));

@@ -23,14 +23,14 @@ static int rows_of_class(int n) {
         rows *= 2;
     return rows;
 }
-static void put_texts(struct decode_row **there, const struct decode_row *texts, int n, int rows) {
+static void put_texts(struct decode_row **texts_device, const struct decode_row *texts, int n, int rows) {
     struct decode_row *all = zeros(rows, sizeof *all);
     for (int i = 0; i < rows; i++)
         if (i < n)
             all[i] = texts[i];
         else
             all[i].position = -1;
-    *there = put_bytes(all, (size_t)rows * sizeof *all);
+    *texts_device = put_bytes(all, (size_t)rows * sizeof *all);
     free(all);
 }
 
@@ -58,7 +58,7 @@ struct window_data {
 static void run_window(float *o, float **rings, const struct window_case *c, const struct window_data *w,
                        const int *order, int n) {
     const int rows = rows_of_class(n);
-    struct decode_row texts[DECODE_ROWS_MAX] = {0}, *there;
+    struct decode_row texts[DECODE_ROWS_MAX] = {0}, *texts_device;
     struct mat ring = put_plain(w->rings, DTYPE_BF16, (int64_t)c->n * LAYERS * c->ring, 2 * w->d);
     float *q = zeros((int64_t)rows * 3 * w->d, sizeof *q);
     for (int i = 0; i < n; i++) {
@@ -68,11 +68,11 @@ static void run_window(float *o, float **rings, const struct window_case *c, con
         texts[i].ring_rows = c->ring;
         memcpy(q + i * 3 * w->d, w->q + order[i] * 3 * w->d, (size_t)(3 * w->d) * sizeof *q);
     }
-    put_texts(&there, texts, n, rows);
+    put_texts(&texts_device, texts, n, rows);
     struct mat out = put_plain(NULL, DTYPE_BF16, rows, w->d);
     const struct decode_rows_attention call = {.o = out.data,
                                                .q = put_plain(q, DTYPE_F32, rows, 3 * w->d).data,
-                                               .texts = there,
+                                               .texts = texts_device,
                                                .rows = rows,
                                                .d = (int)w->d,
                                                .heads = c->heads,
@@ -153,7 +153,7 @@ struct chunks_data {
 
 static void run_chunks(float *o, const struct chunks_case *c, const struct chunks_data *w, const int *order, int n) {
     const int rows = rows_of_class(n);
-    struct decode_row texts[DECODE_ROWS_MAX] = {0}, *there;
+    struct decode_row texts[DECODE_ROWS_MAX] = {0}, *texts_device;
     struct mat keys = put_plain(w->keys, DTYPE_BF16, (int64_t)c->n * c->slots * c->slot_rows, w->d),
                values = put_plain(w->values, DTYPE_BF16, keys.rows, w->d);
     const int32_t *slot = put_bytes(w->slot, sizeof w->slot);
@@ -172,11 +172,11 @@ static void run_chunks(float *o, const struct chunks_case *c, const struct chunk
                                                             .off_by_one = c->off_by_one};
         memcpy(q + i * w->d, w->q + order[i] * w->d, (size_t)w->d * sizeof *q);
     }
-    put_texts(&there, texts, n, rows);
+    put_texts(&texts_device, texts, n, rows);
     struct mat out = put_plain(NULL, DTYPE_BF16, rows, w->d);
     const struct decode_rows_attention call = {.o = out.data,
                                                .q = put_plain(q, DTYPE_F32, rows, w->d).data,
-                                               .texts = there,
+                                               .texts = texts_device,
                                                .rows = rows,
                                                .d = (int)w->d,
                                                .heads = c->heads,

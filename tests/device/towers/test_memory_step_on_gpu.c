@@ -18,7 +18,7 @@ static float *download(struct device *dev, const void *from, int64_t n) {
 /* The shares are those of the logits, and the key state has been counted. */
 static void check_result(struct device *dev, struct decode_step_result r, const float *logits) {
     struct logit_share all = logit_share_none(), *shares = malloc((size_t)r.n_shares * sizeof *shares);
-    const float *there = download(dev, logits, VOCAB);
+    const float *logits_host = download(dev, logits, VOCAB);
     double sum = 0, moment = 0;
     uint32_t ready;
     int top = 0;
@@ -27,15 +27,15 @@ static void check_result(struct device *dev, struct decode_step_result r, const 
     for (int i = 0; i < r.n_shares; i++)
         all = logit_share_join(all, shares[i]);
     for (int v = 0; v < VOCAB; v++)
-        top = there[v] > there[top] ? v : top;
+        top = logits_host[v] > logits_host[top] ? v : top;
     for (int v = 0; v < VOCAB; v++) {
-        const double below = (double)there[v] - (double)there[top];
+        const double below = (double)logits_host[v] - (double)logits_host[top];
         sum += exp(below), moment += exp(below) * below;
     }
     CHECK_EQ(ready, r.at);
-    CHECK(all.top == there[top] && all.token == top);
+    CHECK(all.top == logits_host[top] && all.token == top);
     CHECK(fabs((double)all.sum - sum) <= 1e-4 * sum && fabs((double)all.moment - moment) <= 1e-4 * -moment);
-    free(shares), free((void *)there);
+    free(shares), free((void *)logits_host);
 }
 
 /* The memory is read during the step, or after it; or keys are made by the op matmul, and read after it. */
@@ -47,9 +47,9 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     struct decoder_state *s;
     const struct mat projection = decoder_projection(m->decoder, layer);
     struct mat state = mat_dense(NULL, DTYPE_BF16, 1, c->hidden);
-    struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_there;
+    struct memory_gate gate = {.b2 = {0.3, -0.2}}, *gate_device;
     const float tau = 64;
-    float *logits, *log_p, *w, *p, *square, *tau_there, *out = malloc((LENGTH - PROMPT) * VOCAB * sizeof *out);
+    float *logits, *log_p, *w, *p, *square, *tau_device, *out = malloc((LENGTH - PROMPT) * VOCAB * sizeof *out);
     double *g;
     int32_t *value;
     struct mat keys = mat_dense(NULL, DTYPE_BF16, LENGTH, model_config_key_size(c, layer));
@@ -59,7 +59,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
         gate.w2[0][i] = i % 2 ? 0.2 : -0.3;
     CHECK_OK(device_allocate(dev, &keys.data, mat_bytes(keys)));
     CHECK_OK(device_allocate(dev, &state.data, mat_bytes(state)));
-    CHECK_OK(device_allocate(dev, &gate_there, 1));
+    CHECK_OK(device_allocate(dev, &gate_device, 1));
     CHECK_OK(device_allocate(dev, &logits, VOCAB));
     CHECK_OK(device_allocate_host(dev, &log_p, VOCAB));
     CHECK_OK(device_allocate_host(dev, &g, 1 + MEMORY_SIDES));
@@ -67,9 +67,9 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     CHECK_OK(device_allocate(dev, &p, VOCAB));
     CHECK_OK(device_allocate(dev, &square, LENGTH));
     CHECK_OK(device_allocate(dev, &value, LENGTH));
-    CHECK_OK(device_allocate(dev, &tau_there, 1));
-    device_upload(dev, gate_there, &gate, sizeof gate);
-    device_upload(dev, tau_there, &tau, sizeof tau);
+    CHECK_OK(device_allocate(dev, &tau_device, 1));
+    device_upload(dev, gate_device, &gate, sizeof gate);
+    device_upload(dev, tau_device, &tau, sizeof tau);
     CHECK_OK(decoder_state_create(&s, m->decoder, NULL));
     const struct decoder_output prompt = {.keys = mat_rows(keys, 0, PROMPT), .key_layer = layer};
     CHECK_OK(decoder_forward(s, &prompt, ids, PROMPT));
@@ -78,9 +78,9 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     for (int n = PROMPT; n < LENGTH; n++) {
         const struct mat row = mat_rows(keys, n, 1);
         const struct decoder_output one = {
-            .logits_there = logits, .keys = projection.data ? state : row, .key_layer = layer, .states = true};
+            .logits_device = logits, .keys = projection.data ? state : row, .key_layer = layer, .states = true};
         CHECK_OK(decoder_forward(s, &one, ids + n, 1));
-        struct next_token_task task = {.gate = gate_there,
+        struct next_token_task task = {.gate = gate_device,
                                        .logits = logits,
                                        .vocab = VOCAB,
                                        .state = one.keys,
@@ -94,7 +94,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
         }
         const struct memory_past past = {
             .keys = keys, .value = value, .square = square, .length = 1, .first = n, .ring = LENGTH, .limit = PAST};
-        task.side[0] = (struct next_token_side){.memory = {.past = past, .tau = tau_there},
+        task.side[0] = (struct next_token_side){.memory = {.past = past, .tau = tau_device},
                                                 .marks = {.entries = (float)(n < PAST ? n : PAST)},
                                                 .weights = mat_f32(w, 1, PAST),
                                                 .p = p};
@@ -112,9 +112,9 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
     }
     CHECK_OK(device_sync(dev));
     decoder_state_free(s);
-    void *there[] = {keys.data, state.data, gate_there, logits, w, p, square, value, tau_there};
-    for (size_t i = 0; i < ARRAY_LEN(there); i++)
-        device_release(dev, there[i]);
+    void *device_memory[] = {keys.data, state.data, gate_device, logits, w, p, square, value, tau_device};
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
     device_release_host(dev, log_p);
     device_release_host(dev, g);
     return out;

@@ -11,12 +11,12 @@ static void check_pack(struct device *cpu, enum dtype type, int64_t n, int64_t m
     for (int64_t r = 0; r < n; r++)
         blank[r] = -1;
     for (int64_t pad = 0; pad < 8; pad += 5) {
-        struct mat there = put(keys, type, n, m, pad, pad > 0);
-        int8_t *code_there = put_bytes(got, (size_t)(n * m));
-        float *scale_there = put_bytes(blank, (size_t)n * sizeof *blank);
-        gpu->ops->packed_keys->pack(gpu, code_there, scale_there, there);
-        float *scales = take_floats(scale_there, n);
-        device_download(gpu, got, code_there, (size_t)(n * m));
+        struct mat keys_device = put(keys, type, n, m, pad, pad > 0);
+        int8_t *code_device = put_bytes(got, (size_t)(n * m));
+        float *scale_device = put_bytes(blank, (size_t)n * sizeof *blank);
+        gpu->ops->packed_keys->pack(gpu, code_device, scale_device, keys_device);
+        float *scales = take_floats(scale_device, n);
+        device_download(gpu, got, code_device, (size_t)(n * m));
         CHECK_OK(device_sync(gpu));
         CHECK(memcmp(got, code, (size_t)(n * m)) == 0);
         for (int64_t r = 0; r < n; r++)
@@ -42,14 +42,14 @@ static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t
     float *none = zeros(slots, 4);
     cpu->ops->packed_keys->unpack(cpu, want, none, code, scale, to, n);
     for (int64_t pad = 0; pad < 8; pad += 5) {
-        struct mat there = put(keys, type, slots, m, pad, pad > 0);
+        struct mat keys_device = put(keys, type, slots, m, pad, pad > 0);
         for (int64_t r = 0; r < slots; r++)
             none[r] = -1;
         float *square = put_bytes(none, (size_t)slots * 4), *again = put_bytes(none, (size_t)slots * 4);
-        gpu->ops->packed_keys->unpack(gpu, there, square, put_bytes(code, (size_t)(n * m)),
+        gpu->ops->packed_keys->unpack(gpu, keys_device, square, put_bytes(code, (size_t)(n * m)),
                                       put_bytes(scale, (size_t)n * 4), put_bytes(to, (size_t)n * 4), n);
-        gpu->ops->token_memory->squares(gpu, again, there);
-        float *got = take(there), *squares = take_floats(square, slots), *same = take_floats(again, slots);
+        gpu->ops->token_memory->squares(gpu, again, keys_device);
+        float *got = take(keys_device), *squares = take_floats(square, slots), *same = take_floats(again, slots);
         for (int64_t s = 0; s < slots; s++) {
             const int64_t r = slots - 1 - s;
             CHECK(squares[s] == (r < n && to[r] >= 0 ? same[s] : -1));

@@ -23,7 +23,7 @@ static void compare_scores(const struct pick_result *got, const struct pick_resu
     }
 }
 
-struct row_there {
+struct row_device {
     float *logits;
     uint32_t *banned;
     int32_t *seen, *id;
@@ -31,8 +31,8 @@ struct row_there {
 
 static void compare(int64_t vocab, int n) {
     struct pick_case cases[ROWS];
-    struct pick_row here[ROWS], there[ROWS];
-    struct row_there at[ROWS];
+    struct pick_row host_rows[ROWS], device_rows[ROWS];
+    struct row_device at[ROWS];
     struct pick_result *results, *want;
     int32_t ids[ROWS];
     CHECK_OK(device_allocate_host(gpu, &results, ROWS));
@@ -47,20 +47,21 @@ static void compare(int64_t vocab, int n) {
         CHECK_OK(device_allocate(gpu, &at[i].id, 1));
         device_upload(gpu, at[i].logits, c->logits, (size_t)vocab * sizeof *c->logits);
         device_upload(gpu, at[i].banned, c->banned, words * sizeof *c->banned);
-        here[i] = there[i] = c->row;
-        here[i].logits = c->logits, here[i].banned = c->banned, here[i].id = &ids[i], here[i].result = &want[i];
-        there[i].logits = at[i].logits, there[i].banned = at[i].banned, there[i].id = at[i].id;
-        there[i].seen = at[i].seen, there[i].result = device_reach(gpu, &results[i]);
+        host_rows[i] = device_rows[i] = c->row;
+        host_rows[i].logits = c->logits, host_rows[i].banned = c->banned, host_rows[i].id = &ids[i],
+        host_rows[i].result = &want[i];
+        device_rows[i].logits = at[i].logits, device_rows[i].banned = at[i].banned, device_rows[i].id = at[i].id;
+        device_rows[i].seen = at[i].seen, device_rows[i].result = device_reach(gpu, &results[i]);
         device_upload(gpu, at[i].seen, c->seen, sizeof c->seen);
-        here[i].seen = c->seen;
+        host_rows[i].seen = c->seen;
     }
     for (int run = 0; run < 2; run++) { /* the second time with the same lists of seen ids again */
         memset(results, 0xEE, ROWS * sizeof *results);
         for (int i = 0; i < n; i++)
             results[i].id = -1, results[i].n_best = 0;
-        gpu->ops->pick->rows(gpu, there, n, vocab);
+        gpu->ops->pick->rows(gpu, device_rows, n, vocab);
         CHECK_OK(device_sync(gpu));
-        if (run == 0) cpu->ops->pick->rows(cpu, here, n, vocab);
+        if (run == 0) cpu->ops->pick->rows(cpu, host_rows, n, vocab);
         for (int i = 0; i < n; i++) {
             int32_t seen[PICK_CASE_SEEN], id;
             device_download(gpu, seen, at[i].seen, sizeof seen);
@@ -75,10 +76,10 @@ static void compare(int64_t vocab, int n) {
                     (double)r->share * 0x1p-32, r->least, (double)r->penalty, (long long)r->repeat_last);
             }
             CHECK_EQ(id, ids[i]);
-            CHECK_EQ(results[i].id, there[i].logprob ? id : -1);
-            CHECK(results[i].ticket == (there[i].ticket | (uint32_t)id));
+            CHECK_EQ(results[i].id, device_rows[i].logprob ? id : -1);
+            CHECK(results[i].ticket == (device_rows[i].ticket | (uint32_t)id));
             CHECK(memcmp(seen, cases[i].seen, sizeof seen) == 0);
-            if (there[i].logprob) compare_scores(&results[i], &want[i], &there[i]);
+            if (device_rows[i].logprob) compare_scores(&results[i], &want[i], &device_rows[i]);
         }
         /* the pick is number n_seen of the list: it may be what the first run read least recently, but never within
          * repeat_last */

@@ -58,7 +58,7 @@ static float *towers_run(struct machine *m, const struct model_config *c, const 
     CHECK(logits);
     if (v->retrieval) {
         struct chunk_retriever_config how = {
-            .device = m->dev, .model = c, .encoder = m->encoder, .self = true, .exclude_document = -1};
+            .device = m->dev, .model = c, .encoder = m->encoder, .own_past = true, .exclude_document = -1};
         CHECK_OK(chunk_retriever_create(&r, &how));
     }
     CHECK_OK(decoder_state_create(&s, m->decoder, r));
@@ -93,7 +93,7 @@ static float *keys_run(struct machine *m, const struct model_config *c, const in
     for (int done = 0, n; done < LENGTH; done += n) {
         n = done == 0 ? 70 : longest;
         if (n > LENGTH - done) n = LENGTH - done;
-        const struct decoder_output o = {.logits_there = logits, .keys = mat_rows(keys, done, n), .key_layer = layer};
+        const struct decoder_output o = {.logits_device = logits, .keys = mat_rows(keys, done, n), .key_layer = layer};
         CHECK_OK(decoder_forward(s, &o, ids + done, n));
     }
     device_download(m->dev, last, logits, VOCAB * sizeof *last);

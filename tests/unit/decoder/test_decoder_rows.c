@@ -93,7 +93,7 @@ static void text_begin(struct running *r, const struct machine *m, int text, boo
     const struct chunk_retriever_config how = {.device = m->dev,
                                                .model = &m->config,
                                                .encoder = m->encoder,
-                                               .self = true,
+                                               .own_past = true,
                                                .exclude_document = -1,
                                                .cache_chunks = 1};
     *r = (struct running){.text = text, .retriever.fails = fails};

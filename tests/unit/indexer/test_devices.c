@@ -12,9 +12,9 @@
 
 /* ---- the pool ---- */
 
-enum { LANES = 3, BATCH = 8, BATCHES = 300, CHUNK = 4, DIM = 2 };
+enum { DEVICES = 3, BATCH = 8, BATCHES = 300, CHUNK = 4, DIM = 2 };
 
-/* A lane that writes the first id of each chunk, and that is slow for some batches. */
+/* A device that writes the first id of each chunk, and that is slow for some batches. */
 struct fake {
     atomic_int calls;
     int fail_at; /* the call that fails; 0: none */
@@ -46,7 +46,7 @@ static enum status store_rows(void *context, const float *rows, int64_t n) {
 }
 
 struct pool_case {
-    int lanes, fail_lane, fail_at;
+    int devices, fail_device, fail_at;
     int64_t store_fail_at, stored_batches; /* stored_batches: in spite of the failure; 0: any */
     enum status wanted;
     const char *message;
@@ -55,21 +55,21 @@ struct pool_case {
 /* Batches of random sizes; with a failure, the first one is returned and nothing after it is stored. */
 static void test_pool_case(const struct pool_case *c) {
     struct device *device;
-    struct fake fakes[LANES] = {{.slow = 300}, {.slow = 900}, {.slow = 50}};
-    struct store_encoder encoders[LANES];
-    struct encode_lane lanes[LANES];
+    struct fake fakes[DEVICES] = {{.slow = 300}, {.slow = 900}, {.slow = 50}};
+    struct store_encoder encoders[DEVICES];
+    struct encode_device devices[DEVICES];
     struct encode_pool *pool;
     struct stored stored = {.fail_at = c->store_fail_at};
     struct rng rng = rng_make(test_seed(), 5);
     CHECK_OK(device_open(&device, "cpu", 1));
-    if (c->fail_at) fakes[c->fail_lane].fail_at = c->fail_at;
-    for (int i = 0; i < LANES; i++) {
+    if (c->fail_at) fakes[c->fail_device].fail_at = c->fail_at;
+    for (int i = 0; i < DEVICES; i++) {
         encoders[i] = (struct store_encoder){.encode = fake_encode, .context = &fakes[i]};
-        lanes[i] = (struct encode_lane){.device = device, .external = &encoders[i]};
+        devices[i] = (struct encode_device){.device = device, .external = &encoders[i]};
     }
     const struct encode_pool_config config = {
-        .lanes = lanes, .n_lanes = c->lanes, .batch = BATCH, .chunk = CHUNK, .dim = DIM, .store = store_rows};
-    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->lanes + 4) * BATCH * (CHUNK * 4 + DIM * 4));
+        .devices = devices, .n_devices = c->devices, .batch = BATCH, .chunk = CHUNK, .dim = DIM, .store = store_rows};
+    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->devices + 4) * BATCH * (CHUNK * 4 + DIM * 4));
     CHECK_OK(encode_pool_open(&pool, &config));
     enum status status = STATUS_OK;
     int32_t next = 0;
@@ -90,7 +90,7 @@ static void test_pool_case(const struct pool_case *c) {
     if (c->wanted != STATUS_OK) CHECK_FAILS(encode_pool_drain(pool), c->wanted, c->message);
     if (c->stored_batches > 0) CHECK_EQ(stored.calls, c->stored_batches);
     int calls = 0;
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < DEVICES; i++)
         calls += atomic_load(&fakes[i].calls);
     if (c->wanted == STATUS_OK)
         CHECK(calls == BATCHES && stored.marks == BATCHES / 20 && encode_pool_seconds(pool) > 0);
@@ -101,13 +101,13 @@ static void test_pool_case(const struct pool_case *c) {
 
 static void test_pool(void) {
     static const struct pool_case cases[] = {
-        {.lanes = 1},
-        {.lanes = 2},
-        {.lanes = LANES},
-        {.lanes = LANES, .fail_lane = 1, .fail_at = 4, .wanted = STATUS_IO, .message = "GPU 1: a test broke it"},
-        {.lanes = 1, .fail_lane = 0, .fail_at = 1, .wanted = STATUS_IO, .message = "a test broke it"},
-        {.lanes = 1, .fail_at = 47, .stored_batches = 46, .wanted = STATUS_IO, .message = "a test broke it"},
-        {.lanes = LANES, .store_fail_at = 100, .wanted = STATUS_NO_SPACE, .message = "the disk is full"},
+        {.devices = 1},
+        {.devices = 2},
+        {.devices = DEVICES},
+        {.devices = DEVICES, .fail_device = 1, .fail_at = 4, .wanted = STATUS_IO, .message = "GPU 1: a test broke it"},
+        {.devices = 1, .fail_device = 0, .fail_at = 1, .wanted = STATUS_IO, .message = "a test broke it"},
+        {.devices = 1, .fail_at = 47, .stored_batches = 46, .wanted = STATUS_IO, .message = "a test broke it"},
+        {.devices = DEVICES, .store_fail_at = 100, .wanted = STATUS_NO_SPACE, .message = "the disk is full"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         test_pool_case(&cases[i]);
@@ -122,7 +122,7 @@ struct model {
     struct params *params;
     struct device_group group;
     struct device *first;
-    struct encoder *encoders[LANES];
+    struct encoder *encoders[DEVICES];
 };
 
 static void open_model(struct model *m) {
@@ -131,15 +131,15 @@ static void open_model(struct model *m) {
     CHECK_OK(model_config_load(&m->config, path));
     CHECK_OK(params_init(&m->params, &m->config, 3));
     CHECK_OK(device_open(&m->first, "cpu", 2));
-    CHECK_OK(device_group_open(&m->group, m->first, LANES, 1));
-    CHECK(m->group.n == LANES && m->group.devices[0] == m->first && m->group.devices[1] != m->group.devices[2]);
+    CHECK_OK(device_group_open(&m->group, m->first, DEVICES, 1));
+    CHECK(m->group.n == DEVICES && m->group.devices[0] == m->first && m->group.devices[1] != m->group.devices[2]);
     const struct weights weights = weights_of_params(m->params);
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < DEVICES; i++)
         CHECK_OK(encoder_create(&m->encoders[i], m->group.devices[i], &m->config, &weights, 0));
 }
 
 static void close_model(struct model *m) {
-    for (int i = 0; i < LANES; i++)
+    for (int i = 0; i < DEVICES; i++)
         encoder_free(m->encoders[i]);
     device_group_close(&m->group);
     device_group_close(&m->group); /* zeroed */
@@ -157,13 +157,13 @@ static void write_corpus(const char *path) {
     CHECK(f && fwrite(ids, sizeof *ids, TOKENS, f) == TOKENS && fclose(f) == 0);
 }
 
-static enum status build(struct indexer_report *r, const struct model *m, const char *store, int lanes,
+static enum status build(struct indexer_report *r, const struct model *m, const char *store, int devices,
                          const struct store_encoder *broken, int64_t shard) {
-    struct encode_lane more[LANES] = {{0}};
+    struct encode_device more[DEVICES] = {{0}};
     const char *const inputs[] = {test_path("corpus.u16")};
-    for (int i = 1; i < LANES; i++)
-        more[i - 1] = (struct encode_lane){.device = m->group.devices[i], .encoder = m->encoders[i]};
-    if (broken) more[0] = (struct encode_lane){.device = m->group.devices[1], .external = broken};
+    for (int i = 1; i < DEVICES; i++)
+        more[i - 1] = (struct encode_device){.device = m->group.devices[i], .encoder = m->encoders[i]};
+    if (broken) more[0] = (struct encode_device){.device = m->group.devices[1], .external = broken};
     const struct indexer_config config = {
         .reader = {.inputs = inputs, .n_inputs = 1, .format = READER_U16, .eod_id = 268},
         .model = &m->config,
@@ -171,7 +171,7 @@ static enum status build(struct indexer_report *r, const struct model *m, const 
         .device = m->first,
         .encoder = m->encoders[0],
         .more = more,
-        .n_more = lanes - 1,
+        .n_more = devices - 1,
         .store = store,
         .shard_chunks = shard};
     return indexer_run(r, &config);
@@ -221,10 +221,10 @@ static void test_builds(const struct model *m) {
     snprintf(one, sizeof one, "%s/devices-1", test_folder());
     CHECK_OK(build(&first, m, one, 1, NULL, SHARD));
     CHECK(first.chunks > 2 * SHARD && first.encode_seconds > 0);
-    for (int lanes = 2; lanes <= LANES; lanes++) {
+    for (int devices = 2; devices <= DEVICES; devices++) {
         int64_t problems;
-        snprintf(many, sizeof many, "%s/devices-%d", test_folder(), lanes);
-        CHECK_OK(build(&r, m, many, lanes, NULL, SHARD));
+        snprintf(many, sizeof many, "%s/devices-%d", test_folder(), devices);
+        CHECK_OK(build(&r, m, many, devices, NULL, SHARD));
         CHECK(r.chunks == first.chunks && r.tokens == first.tokens && r.documents == first.documents);
         CHECK(compare_folders(one, many, "tokens") > 2);
         CHECK(compare_folders(one, many, "landmarks") > 2);

@@ -74,11 +74,11 @@ static void make_store(struct world *w) {
         CHECK_OK(store_view_landmark(w->view, w->landmarks + c * D, c));
 }
 
-static struct chunk_retriever_config config_of(struct world *w, bool self, bool corpus) {
+static struct chunk_retriever_config config_of(struct world *w, bool own_past, bool corpus) {
     return (struct chunk_retriever_config){.device = w->dev,
                                            .model = &w->config,
                                            .encoder = w->encoder,
-                                           .self = self,
+                                           .own_past = own_past,
                                            .corpus = corpus ? w->view : NULL,
                                            .searcher = corpus ? w->searcher : NULL,
                                            .max_queries = 6,
@@ -143,7 +143,7 @@ static void check_row(struct world *w, const struct neighbours *n, int64_t row, 
                   n->source[at] == NEIGHBOUR_NONE);
             continue;
         }
-        bool own = n->source[at] == NEIGHBOUR_SELF;
+        bool own = n->source[at] == NEIGHBOUR_OWN_PAST;
         CHECK(own ? n->id[at] >= 0 && n->id[at] < t->own_seen : n->id[at] >= 0 && n->id[at] < t->corpus_chunks);
         CHECK(own || n->id[at] < t->hole.begin || n->id[at] >= t->hole.end);
         CHECK(fabs((double)n->score[at] - best[i]) < 2e-4);
@@ -155,11 +155,11 @@ static void check_row(struct world *w, const struct neighbours *n, int64_t row, 
 
 /* Own chunks arrive one by one and several at once; each queries in both groups; every row is checked, and the rows of
  * the call before. */
-static void test_against_truth(struct world *w, bool self, bool corpus) {
+static void test_against_truth(struct world *w, bool own_past, bool corpus) {
     enum { OWN = 40 };
-    struct chunk_retriever_config config = config_of(w, self, corpus);
+    struct chunk_retriever_config config = config_of(w, own_past, corpus);
     struct retriever *r = make(&config);
-    struct rng rng = rng_make(5, self + 2 * corpus);
+    struct rng rng = rng_make(5, own_past + 2 * corpus);
     int32_t *ids = calloc(OWN * CHUNK, sizeof *ids);
     float *own = calloc(OWN * D, sizeof *own), *queries = calloc(2 * OWN * D, sizeof *queries);
     CHECK(ids && own && queries);
@@ -187,11 +187,11 @@ static void test_against_truth(struct world *w, bool self, bool corpus) {
             CHECK_OK(r->retrieve(r, &found, g, first, mat_f32(q, n, D), n));
             CHECK(found.n == n && found.k == K);
             for (int64_t i = 0; i < n; i++) {
-                t.own_seen = self ? first + i : 0;
+                t.own_seen = own_past ? first + i : 0;
                 check_row(w, &found, i, q + i * D, &t);
             }
             if (last_first >= 0) { /* valid until the call after this one */
-                t.own_seen = self ? last_first + last[g].n - 1 : 0;
+                t.own_seen = own_past ? last_first + last[g].n - 1 : 0;
                 check_row(w, &last[g], last[g].n - 1, queries + (g * OWN + last_first + last[g].n - 1) * D, &t);
             }
             last[g] = found;
@@ -456,12 +456,13 @@ static void test_choose(void) {
     int8_t source[3];
     int16_t offset[3];
     struct neighbour_row row = {id, score, weight, source, offset};
-    struct neighbour_candidate list[] = {{1, NEIGHBOUR_CORPUS, 5, 0}, {NAN, NEIGHBOUR_SELF, 1, 0},
-                                         {1, NEIGHBOUR_SELF, 9, 0},   {1, NEIGHBOUR_CORPUS, 2, 9},
-                                         {1, NEIGHBOUR_CORPUS, 2, 8}, {9, NEIGHBOUR_SELF, -1, 0},
-                                         {2, NEIGHBOUR_CORPUS, 7, 1}, {-INFINITY, NEIGHBOUR_SELF, 3, 0}};
+    struct neighbour_candidate list[] = {{1, NEIGHBOUR_CORPUS, 5, 0},   {NAN, NEIGHBOUR_OWN_PAST, 1, 0},
+                                         {1, NEIGHBOUR_OWN_PAST, 9, 0}, {1, NEIGHBOUR_CORPUS, 2, 9},
+                                         {1, NEIGHBOUR_CORPUS, 2, 8},   {9, NEIGHBOUR_OWN_PAST, -1, 0},
+                                         {2, NEIGHBOUR_CORPUS, 7, 1},   {-INFINITY, NEIGHBOUR_OWN_PAST, 3, 0}};
     neighbours_select(&row, 3, list, ARRAY_LEN(list));
-    CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_SELF && offset[0] == 1 && offset[2] == 8);
+    CHECK(id[0] == 7 && id[1] == 9 && id[2] == 2 && source[1] == NEIGHBOUR_OWN_PAST && offset[0] == 1 &&
+          offset[2] == 8);
     CHECK(fabs((double)weight[0] - 1 / (1 + 2 * exp(-1))) < 1e-6 && weight[1] == weight[2]);
     neighbours_select(&row, 3, &(struct neighbour_candidate){.score = -INFINITY, .id = 3}, 1);
     CHECK(id[0] == -1 && weight[0] == 0 && score[0] == -INFINITY && source[2] == NEIGHBOUR_NONE);
@@ -473,7 +474,7 @@ static void test_config(struct world *w) {
     struct retriever *r;
     struct chunk_retriever_config config = config_of(w, false, false);
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "neither");
-    config.self = config.random = true;
+    config.own_past = config.random = true;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "corpus");
     config.random = false, config.topk = 5000;
     CHECK_FAILS(chunk_retriever_create(&r, &config), STATUS_INVALID, "5000");

@@ -80,7 +80,7 @@ static void check_row(struct world *w, const struct neighbours *n, int64_t row, 
         }
         for (int64_t j = 0; j < count; j++)
             there = there || want[j] == first;
-        CHECK(n->id[at] >= 0 && there && n->source[at] == NEIGHBOUR_SELF);
+        CHECK(n->id[at] >= 0 && there && n->source[at] == NEIGHBOUR_OWN_PAST);
         CHECK(fabs(score_of(w, query, w->ids + first) - (double)n->score[at]) < 2e-4);
         CHECK(at == row * K || n->score[at] <= n->score[at - 1]);
         check_slot(w, n, at, w->ids + first);
@@ -95,7 +95,7 @@ static void test_own(struct world *w, int continuation, int overlap) {
     const struct chunk_retriever_config config = {.device = w->dev,
                                                   .model = &w->config,
                                                   .encoder = w->encoder,
-                                                  .self = true,
+                                                  .own_past = true,
                                                   .continuation = continuation,
                                                   .overlap = overlap,
                                                   .max_queries = 1,
@@ -131,7 +131,7 @@ static void test_refused(struct world *w) {
     struct chunk_retriever_config config = {.device = w->dev,
                                             .model = &w->config,
                                             .encoder = w->encoder,
-                                            .self = true,
+                                            .own_past = true,
                                             .continuation = 1,
                                             .overlap = CHUNK,
                                             .exclude_document = -1};

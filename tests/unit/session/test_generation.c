@@ -31,12 +31,12 @@ static struct generation_config plain(void) {
 }
 
 /* [N, VOCAB] log-probabilities of the id after each one, computed by the decoder. */
-static float *reference(bool self) {
+static float *reference(bool own_past) {
     struct decoder_state *state;
     struct retriever *retriever;
     float *rows;
     CHECK_OK(memory_allocate(&rows, (size_t)N * VOCAB));
-    CHECK_OK(engine_retriever(&retriever, &engine, &(struct engine_retrieval){.self = self}));
+    CHECK_OK(engine_retriever(&retriever, &engine, &(struct engine_retrieval){.own_past = own_past}));
     CHECK_OK(decoder_state_create(&state, engine.decoder, retriever));
     CHECK_OK(decoder_forward(state, &(struct decoder_output){.logits = rows, .logits_all = true}, ids, N));
     for (int i = 0; i < N; i++) {
@@ -52,12 +52,12 @@ static float *reference(bool self) {
 }
 
 /* For any division into calls, with and without alternatives. */
-static void scores(bool self, int top, int cut) {
-    float logprob[N], next[VOCAB], *rows = reference(self);
+static void scores(bool own_past, int top, int cut) {
+    float logprob[N], next[VOCAB], *rows = reference(own_past);
     struct generation_alternative alternatives[N * 5];
     struct generation_config config = plain();
     struct generation *g;
-    config.retrieval.self = self;
+    config.retrieval.own_past = own_past;
     CHECK_OK(generation_create(&g, &config));
     for (int at = 0; at < N; at += cut) {
         int n = N - at < cut ? N - at : cut;

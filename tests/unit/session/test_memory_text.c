@@ -168,7 +168,7 @@ static void check_world(struct world *w) {
     for (enum memory_kind kind = 0; kind < MEMORY_KINDS; kind++) {
         float whole[VOCAB], single[VOCAB];
         read_text(whole, w, kind, READ, false);
-        read_text(single, w, kind, 1, kind == MEMORY_OWN);
+        read_text(single, w, kind, 1, kind == MEMORY_OWN_PAST);
         check_near(single, whole);
         read_text(single, w, kind, 1, false);
         check_near(single, whole);
@@ -187,13 +187,13 @@ int main(int argc, char **argv) {
     open_projected(&projected, "projected", 16, false);
     check_world(&projected);
     check_batches(&projected);
-    read_text(a, &projected, MEMORY_OWN, 1, true);
-    read_text(b, &states, MEMORY_OWN, 1, true);
+    read_text(a, &projected, MEMORY_OWN_PAST, 1, true);
+    read_text(b, &states, MEMORY_OWN_PAST, 1, true);
     CHECK(memcmp(a, b, sizeof a) != 0);
     open_projected(&same, "same", 32, true);
     for (enum memory_kind kind = 0; kind < MEMORY_KINDS; kind++) {
-        read_text(a, &same, kind, 1, kind == MEMORY_OWN);
-        read_text(b, &states, kind, 1, kind == MEMORY_OWN);
+        read_text(a, &same, kind, 1, kind == MEMORY_OWN_PAST);
+        read_text(b, &states, kind, 1, kind == MEMORY_OWN_PAST);
         check_near(a, b);
     }
     engine_close(&states.engine);

@@ -40,7 +40,7 @@ enum { STORE_LEXICAL_VOCAB = 60, STORE_LEXICAL_QUERY = 20, STORE_LEXICAL_K = 40 
     CHECK(c->ids && c->lengths && *id);
     for (int64_t i = 0; i < info.chunks; i++) {
         struct store_chunk chunk;
-        if (!store_dropped_there(store_view_dropped(v), i)) continue;
+        if (!store_dropped_live(store_view_dropped(v), i)) continue;
         CHECK_OK(store_view_chunk(v, &chunk, c->ids[c->n], i));
         c->lengths[c->n] = chunk.n_tokens;
         (*id)[c->n++] = i;

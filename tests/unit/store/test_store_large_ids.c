@@ -249,7 +249,7 @@ static void check_many(const char *dir, int64_t shards, int64_t chunks) {
         struct store_chunk c;
         const int64_t chunk = i == 0 ? 0 : i == 1 ? info.chunks - 1 : (int64_t)rng_below(&r, (uint64_t)info.chunks);
         enum status status = store_view_chunk(v, &c, ids, chunk);
-        CHECK(status == (store_dropped_there(store_view_dropped(v), chunk) ? STATUS_OK : STATUS_NOT_FOUND));
+        CHECK(status == (store_dropped_live(store_view_dropped(v), chunk) ? STATUS_OK : STATUS_NOT_FOUND));
         CHECK(store_view_landmark(v, row, chunk) == status);
         if (status != STATUS_OK) continue;
         CHECK(c.document == chunk / chunks && c.in_document == chunk % chunks && ids[0] == 0 && row[0] == 0);

@@ -372,7 +372,7 @@ static void test_absent(void) {
         float scores[STORE_LEXICAL_K];
         int64_t chunks[STORE_LEXICAL_K], n = 0, better = 0;
         for (; n < STORE_LEXICAL_K && hits[n].chunk >= 0; n++) {
-            CHECK(store_dropped_there(search.absent, hits[n].chunk));
+            CHECK(store_dropped_live(search.absent, hits[n].chunk));
             chunks[n] = hits[n].chunk;
         }
         CHECK(n > 0);

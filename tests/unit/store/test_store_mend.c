@@ -168,7 +168,7 @@ static void check_view(const struct opened *before, bool both) {
     int64_t gone = 0;
     for (int64_t c = 0; c < o.info.chunks; c++) {
         struct store_chunk chunk;
-        bool there = store_dropped_there(d, c);
+        bool there = store_dropped_live(d, c);
         gone += !there;
         enum status s = store_view_chunk(o.v, &chunk, ids, c), t = store_view_landmark(o.v, row, c);
         CHECK(there ? s == STATUS_OK && t == STATUS_OK : s == STATUS_NOT_FOUND && t == STATUS_NOT_FOUND);
@@ -208,7 +208,7 @@ static void check_view(const struct opened *before, bool both) {
         list_index_free(lists);
         device_close(dev);
         for (int i = 0; i < QUERIES * K; i++) {
-            CHECK(hits[0][i].chunk >= 0 && store_dropped_there(d, hits[0][i].chunk));
+            CHECK(hits[0][i].chunk >= 0 && store_dropped_live(d, hits[0][i].chunk));
             CHECK_EQ(hits[0][i].chunk, hits[2][i].chunk);
             CHECK_EQ(hits[0][i].chunk, hits[3][i].chunk);
         }

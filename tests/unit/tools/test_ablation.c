@@ -214,7 +214,7 @@ static void test_trainings(struct ablation_plan *p) {
         CHECK_EQ(t->schedule.mlm_rate > 0, i != 2 && i != 5);
         CHECK_EQ(t->schedule.contrastive_weight > 0, i != 3 && i != 5 && i != 7);
         CHECK_EQ(t->schedule.teach_weight > 0, i == 7);
-        CHECK_EQ(t->pool, i == 5 ? POOL_NONE : i > 5 ? POOL_OWN : POOL_CORPUS);
+        CHECK_EQ(t->pool, i == 5 ? POOL_NONE : i > 5 ? POOL_OWN_PAST : POOL_CORPUS);
         CHECK_EQ(t->model.groups, i == 4 ? 2 : i == 5 ? 0 : 1);
         CHECK_EQ(t->model.base_lm, i == 5);
         CHECK_EQ(model_config_layers(&t->model), model_config_layers(&drt.model));

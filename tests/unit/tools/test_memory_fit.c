@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { N = 2400, FILES = 2, DOCUMENTS = 12, BEST_TAU = 2 };
-static const struct memory_fit_config own = {.kind = MEMORY_OWN, .reads = {MEMORY_READ_PAST}};
+static const struct memory_fit_config own = {.kind = MEMORY_OWN_PAST, .reads = {MEMORY_READ_PAST}};
 static const struct memory_fit_config corpus = {.kind = MEMORY_CORPUS, .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND}};
 static const struct memory_fit_config closing = {.kind = MEMORY_CORPUS,
                                                  .reads = {[MEMORY_CORPUS] = MEMORY_READ_FOUND},
@@ -89,12 +89,12 @@ static void test_fit(void) {
     CHECK_OK(memory_fit(&threaded, NULL, &s, &part, &own, threads));
     threads_free(threads);
     CHECK(memcmp(&alone, &threaded, sizeof alone) == 0);
-    CHECK(alone.given && alone.tau[MEMORY_OWN] == memory_taus[BEST_TAU]);
+    CHECK(alone.given && alone.tau[MEMORY_OWN_PAST] == memory_taus[BEST_TAU]);
     CHECK_EQ(report.tokens, N / 2);
     CHECK(report.penalty > 0);
     double least = INFINITY, best = -0.5 * log(0.9) - 0.5 * log(0.1); /* open if it helps, else closed */
     for (double weight = 0.05; weight < 1; weight += 0.05) {
-        fixed.gate = memory_gate_fixed(MEMORY_OWN, weight);
+        fixed.gate = memory_gate_fixed(MEMORY_OWN_PAST, weight);
         least = fmin(least, loss_of_others(&fixed, &s, &own));
     }
     CHECK(loss_of_others(&alone, &s, &own) < best + 0.03);

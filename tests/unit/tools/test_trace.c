@@ -36,7 +36,7 @@ static enum status keep_chunk(struct trace_sink *sink, const struct trace_chunk 
         k->n_hits[g] = c->groups[g].n_hits;
         for (int i = 0; i < c->groups[g].n_hits; i++) {
             const struct trace_hit *hit = &c->groups[g].hits[i];
-            CHECK_EQ(hit->source, NEIGHBOUR_SELF);
+            CHECK_EQ(hit->source, NEIGHBOUR_OWN_PAST);
             CHECK_EQ(hit->token_offset, hit->chunk * CHUNK);
             CHECK_STR(hit->document, "");
             k->ids[g][i] = hit->chunk;
@@ -74,7 +74,7 @@ static void report(struct trace *t, int group, int64_t first, int64_t rows) {
             int64_t at = r * K + i, chunk = first + r - 1 - i;
             bool there = chunk >= 0;
             id[at] = there ? chunk : -1;
-            source[at] = there ? NEIGHBOUR_SELF : NEIGHBOUR_NONE;
+            source[at] = there ? NEIGHBOUR_OWN_PAST : NEIGHBOUR_NONE;
             weight[at] = there ? 1.0f / (float)(i + 2 + group) : 0;
             score[at] = there ? (float)-i : -INFINITY;
         }

@@ -103,10 +103,10 @@ static int64_t differing(const struct found *a, const struct found *b) {
 }
 
 static void *put(struct device *dev, const void *from, size_t bytes) {
-    void *there;
-    CHECK_OK(device_allocate(dev, &there, bytes));
-    if (from) device_upload(dev, there, from, bytes);
-    return there;
+    void *memory;
+    CHECK_OK(device_allocate(dev, &memory, bytes));
+    if (from) device_upload(dev, memory, from, bytes);
+    return memory;
 }
 
 static void search(struct found *out, struct device *dev, struct corpus_pool *p, const struct corpus *t, bool gumbel,
@@ -133,15 +133,15 @@ static void landmarks_of(float *out, struct device *dev, const struct model_conf
         memcpy(ids[i], t->ids[i], sizeof t->ids[i]);
         ids[i][CHUNK] = LANDMARK;
     }
-    int32_t *there = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
+    int32_t *ids_device = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
     CHECK_OK(encoder_train_create(&e, dev, c, w, g, CHUNKS, false));
-    encoder_train_forward(e, there, (struct mat){0}, CHUNKS);
+    encoder_train_forward(e, ids_device, (struct mat){0}, CHUNKS);
     struct mat landmarks = encoder_train_landmarks(e);
     CHECK_EQ(landmarks.stride, D);
     device_download(dev, out, landmarks.data, sizeof(float) * CHUNKS * D);
     CHECK_OK(device_sync(dev));
     encoder_train_free(e);
-    device_release(dev, there);
+    device_release(dev, ids_device);
     free(ids);
 }
 
@@ -164,16 +164,16 @@ static void alone(struct device *dev, int layers, bool projection) {
         memcpy(ids[i], t->ids[i], sizeof t->ids[i]);
         ids[i][CHUNK] = LANDMARK;
     }
-    int32_t *there = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
+    int32_t *ids_device = put(dev, ids, sizeof(int32_t[CHUNKS][S]));
     float *out = put(dev, NULL, sizeof(float) * CHUNKS * D);
     CHECK_OK(encoder_train_create(&encoder, dev, &config, &weights, &gradients, CHUNKS + 3, false));
-    encoder_train_encode(encoder, mat_f32(out, CHUNKS, D), there, CHUNKS);
+    encoder_train_encode(encoder, mat_f32(out, CHUNKS, D), ids_device, CHUNKS);
     device_download(dev, got, out, sizeof(float) * CHUNKS * D);
     CHECK_OK(device_sync(dev));
     for (int i = 0; i < CHUNKS * D; i++)
         CHECK(fabs((double)got[i] - (double)wanted[i]) < 2e-5);
     encoder_train_free(encoder);
-    device_release(dev, there);
+    device_release(dev, ids_device);
     device_release(dev, out);
     weights_release(&gradients, dev);
     weights_release(&weights, dev);

@@ -20,7 +20,7 @@ static struct memory_fit_config fit_of(const struct memory_samples *s, int mode)
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (eval_read_of(mode, side) >= 0) c.reads[side] = (enum memory_reads)eval_read_of(mode, side);
     static const enum memory_reads negatives[MEMORY_NEGATIVES_MAX] = {MEMORY_READ_RANDOM, MEMORY_READ_OTHER};
-    const bool closes = c.kind != MEMORY_OWN && mode != EVAL_MEMORY_ORACLE && mode != EVAL_MEMORY_KNN;
+    const bool closes = c.kind != MEMORY_OWN_PAST && mode != EVAL_MEMORY_ORACLE && mode != EVAL_MEMORY_KNN;
     for (int i = 0; i < MEMORY_NEGATIVES_MAX && closes; i++)
         if (s->has[negatives[i]]) c.negative[c.negatives++] = negatives[i];
     return c;
@@ -90,7 +90,7 @@ static enum status fit_mode(struct fit_modes *f, int mode) {
 }
 
 static enum status check_reads(const struct memory_samples *s, const bool mode[EVAL_MODES]) {
-    for (int m = EVAL_MEMORY_OWN; m < EVAL_MODES; m++)
+    for (int m = EVAL_MEMORY_OWN_PAST; m < EVAL_MODES; m++)
         for (int side = 0; mode[m] && side < MEMORY_SIDES; side++)
             if (eval_read_of(m, side) >= 0 && !s->has[eval_read_of(m, side)])
                 return fail(STATUS_INVALID, "the samples have nothing for %s: leave it out, or collect it too",
@@ -115,7 +115,7 @@ enum status eval_fit_crossed(struct memory_config *config, struct eval_result *r
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         config->mixture[kind] = (struct memory_mixture){0};
     enum status s = modes_open(&f);
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++)
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && s == STATUS_OK; mode++)
         if (result->mode[mode] && fitted_as(mode) == mode) s = fit_mode(&f, mode);
     modes_close(&f);
     return s;
@@ -126,7 +126,7 @@ enum status eval_fit_apply(struct eval_result *result, const struct memory_confi
     struct fit_modes f = {.result = result, .samples = samples};
     enum status s = modes_open(&f);
     const struct memory_options from = {.config = o->apply};
-    for (int mode = EVAL_MEMORY_OWN; mode < EVAL_MODES && s == STATUS_OK; mode++) {
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && s == STATUS_OK; mode++) {
         if (!result->mode[mode]) continue;
         s = memory_options_fitted(config, &from, eval_kind_of(mode));
         if (s == STATUS_OK) score(&f, &config->mixture[eval_kind_of(mode)], mode, false);

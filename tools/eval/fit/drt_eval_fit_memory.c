@@ -6,7 +6,7 @@
 #include "tools/eval/drt_eval.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/eval/fit/drt_eval_fit.h"
-#include "tools/eval/fit/drt_eval_lanes.h"
+#include "tools/eval/fit/drt_eval_processes.h"
 #include "tools/eval/fit/drt_eval_samples.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
@@ -103,7 +103,7 @@ static enum status collect(struct eval_result *result, struct memory_samples *sa
     if (result->mode[EVAL_MEMORY_KNN]) TRY(search_knn(m, o, progress));
     TRY(eval_run(result, &m->engines, o, samples, progress));
     if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal: nothing was fitted");
-    if (o->lanes) TRY(eval_lanes_collect(o->lanes, result, samples));
+    if (o->processes) TRY(eval_processes_collect(o->processes, result, samples));
     if (result->n_documents == 0) return eval_nothing_scored(o);
     return o->keep ? eval_samples_keep(result, samples, config, o->keep) : STATUS_OK;
 }
@@ -114,7 +114,7 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     struct memory_config config;
     struct threads *own = NULL, *threads = m->model.device->threads;
     enum status s = collect(result, &samples, &config, m, o, progress);
-    if (s == STATUS_OK && o->lanes) s = threads_create(&own, (int)o->threads * eval_lanes_count(o->lanes));
+    if (s == STATUS_OK && o->processes) s = threads_create(&own, (int)o->threads * eval_processes_count(o->processes));
     if (own) threads = own;
     if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
     if (s == STATUS_OK && o->apply) {
@@ -135,25 +135,25 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
 }
 
 /* Scores this process's documents for process 0. */
-static _Noreturn void fit_lane(struct eval_result *result, const struct engine_config *config,
-                               const struct eval_options *o) {
+static _Noreturn void fit_process(struct eval_result *result, const struct engine_config *config,
+                                  const struct eval_options *o) {
     struct eval_machine *machine = NULL;
     struct memory_samples samples = {0};
     enum status status = eval_machine_open(&machine, config, o);
     if (status == STATUS_OK) status = eval_run(result, &machine->engines, o, &samples, NULL);
-    eval_lanes_finish(o->lanes, status, result, &samples);
+    eval_processes_finish(o->processes, status, result, &samples);
 }
 
 /* Starts a process for each GPU of --devices, which divide the threads. */
-static enum status lanes_start(struct eval_options *o) {
+static enum status processes_start(struct eval_options *o) {
     if (!o->devices) return STATUS_OK;
-    const int n = o->where.devices < 0 ? eval_lanes_gpus() : o->where.devices;
+    const int n = o->where.devices < 0 ? eval_processes_gpus() : o->where.devices;
     o->where.devices = 0; /* each process has one */
     if (n < 2) return STATUS_OK;
     const int64_t threads = (o->threads > 0 ? o->threads : processors_available()) / n;
     o->threads = threads > 1 ? threads : 1;
-    TRY(eval_lanes_start(&o->lanes, n, true));
-    if (eval_lanes_number(o->lanes) > 0) o->where.report = NULL;
+    TRY(eval_processes_start(&o->processes, n, true));
+    if (eval_processes_number(o->processes) > 0) o->where.report = NULL;
     return STATUS_OK;
 }
 
@@ -195,7 +195,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code < 0) code = check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
-    if (lanes_start(&o) != STATUS_OK) return eval_failed();
+    if (processes_start(&o) != STATUS_OK) return eval_failed();
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
                                          .where = o.where,
@@ -204,7 +204,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                                          .retrieval = eval_gca_mode(&o) != EVAL_NONE};
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
-    if (eval_lanes_number(o.lanes) > 0) fit_lane(&result, &config, &o);
+    if (eval_processes_number(o.processes) > 0) fit_process(&result, &config, &o);
     if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
     enum status status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
@@ -212,6 +212,6 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
-    eval_lanes_end(o.lanes);
+    eval_processes_end(o.processes);
     return status == STATUS_OK ? 0 : eval_failed();
 }

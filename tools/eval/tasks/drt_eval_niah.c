@@ -128,14 +128,14 @@ static const char *niah_usage(struct niah_options *o) {
     const bool writes = o->write || o->write_documents;
     if (o->data.count == 0) return "--data FILE is missing";
     if (o->write && o->write_documents) return "only one of --write and --write-documents can be given";
-    if (writes && (o->run.corpus || o->run.self || o->heat_map || o->plot || o->answers))
+    if (writes && (o->run.corpus || o->run.own_past || o->heat_map || o->plot || o->answers))
         return "--write and --write-documents run no model: leave out retrieval, --answers, --heat-map and --plot";
     if (o->write && !niah_ends(o->write, ".u32") && !niah_ends(o->write, ".jsonl"))
         return "--write FILE ends in .u32 or .jsonl";
     if (o->write && niah_ends(o->write, ".jsonl") && strcmp(o->wording, "ruler") != 0)
         return "--write FILE.jsonl needs --wording ruler: random ids are no text (FILE.u32 holds them)";
     if (o->write_documents && !niah_ends(o->write_documents, ".u32")) return "--write-documents FILE ends in .u32";
-    if (o->run.corpus && o->run.self) return "needles are in the text or in the store: give one kind of retrieval";
+    if (o->run.corpus && o->run.own_past) return "needles are in the text or in the store: give one kind of retrieval";
     if (o->heat_map && !niah_ends(o->heat_map, ".svg")) return "--heat-map FILE ends in .svg";
     if (o->plot && !niah_ends(o->plot, ".svg")) return "--plot FILE ends in .svg";
     return NULL;

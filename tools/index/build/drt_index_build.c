@@ -4,7 +4,7 @@
 #include "base/system/processors.h"
 #include "decoder/decoder_passages.h"
 #include "session/device_choice.h"
-#include "tools/index/build/drt_index_lanes.h"
+#include "tools/index/build/drt_index_models.h"
 #include "tools/index/build/drt_index_store_keys.h"
 #include "tools/index/drt_index_landmarks.h"
 #include "tools/shared/args.h"
@@ -96,7 +96,7 @@ static enum status build_store(struct indexer_report *report, const struct optio
     struct weights weights = {0};
     enum dtype type;
     struct chunk_tower tower = {0};
-    struct index_lanes lanes = {0};
+    struct index_models models = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
     struct indexer_config config = {
@@ -133,8 +133,8 @@ static enum status build_store(struct indexer_report *report, const struct optio
     const bool own = !source.landmarks.encoder.encode; /* the model makes them */
     if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
     if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
-    if (own) TRY_GOTO(s, index_lanes_open(&lanes, device, &o->where, &model.config, model.params, type), out);
-    config.more = lanes.lanes, config.n_more = lanes.n;
+    if (own) TRY_GOTO(s, index_models_open(&models, device, &o->where, &model.config, model.params, type), out);
+    config.more = models.devices, config.n_more = models.n;
     config.landmarks = own ? NULL : &source.landmarks;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
@@ -145,7 +145,7 @@ static enum status build_store(struct indexer_report *report, const struct optio
     s = indexer_run(report, &config);
 out:
     landmark_maker_close(&source);
-    index_lanes_close(&lanes);
+    index_models_close(&models);
     chunk_tower_close(&tower);
     if (device) weights_release(&weights, device);
     device_close(device);

@@ -22,10 +22,12 @@ struct request_limits {
     int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
 };
 
-enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
+enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_OWN_PAST, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
 extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
-enum retrieval_memory { RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
-                        RETRIEVAL_MEMORIES };
+enum retrieval_memory {
+    RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN_PAST, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
+    RETRIEVAL_MEMORIES
+};
 extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
 enum request_searcher { SEARCH_LANDMARK, SEARCH_LEXICAL, SEARCH_HYBRID, SEARCH_KINDS };
 extern const char *const request_searcher_names[SEARCH_KINDS];

@@ -1,4 +1,4 @@
-/* drt_eval_lanes.h -- divides the documents of a run among processes of this host, each with a GPU of its own.
+/* drt_eval_processes.h -- divides the documents of a run among processes of this host, each with a GPU of its own.
  *
  * All processes read all texts, and count the tokens that would be scored of each document. So without communication
  * they agree on limits such as --max-tokens, and on the process that scores a document: the one that has the fewest
@@ -9,26 +9,27 @@
 #pragma once
 #include "tools/eval/drt_eval.h"
 
-enum { EVAL_LANES_MAX = 64 };
+enum { EVAL_PROCESSES_MAX = 64 };
 /* Returns how many GPUs this process would see. It uses a child process, because a process that has used CUDA cannot
  * fork. */
-int eval_lanes_gpus(void);
+int eval_processes_gpus(void);
 
 /* Starts n - 1 copies of this process, of which copy i sees only GPU i (gpus false: sees what this process sees). Call
  * it before any thread is started and before CUDA is used. It returns in all of them, in the copies with
- * lanes->number > 0. A copy ends when this process ends. */
-enum status eval_lanes_start(struct eval_lanes **out, int n, bool gpus);
-int eval_lanes_number(const struct eval_lanes *lanes);    /* 0 .. n - 1; NULL: 0 */
-int eval_lanes_count(const struct eval_lanes *lanes);     /* n; NULL: 1 */
+ * processes->number > 0. A copy ends when this process ends. */
+enum status eval_processes_start(struct eval_processes **out, int n, bool gpus);
+int eval_processes_number(const struct eval_processes *processes);   /* 0 .. n - 1; NULL: 0 */
+int eval_processes_count(const struct eval_processes *processes);    /* n; NULL: 1 */
 /* Whether this process scores the next document, of which `tokens` would be scored. NULL: it scores all. */
-bool eval_lanes_take(struct eval_lanes *lanes, int64_t tokens);
+bool eval_processes_take(struct eval_processes *processes, int64_t tokens);
 /* In process 0: the failure of another process, if there was one so far. */
-enum status eval_lanes_check(struct eval_lanes *lanes);
+enum status eval_processes_check(struct eval_processes *processes);
 
 /* In a copy: sends the result, or the failure, to process 0, and ends the process. */
-_Noreturn void eval_lanes_finish(struct eval_lanes *lanes, enum status status, struct eval_result *result,
-                                 struct memory_samples *samples);
+_Noreturn void eval_processes_finish(struct eval_processes *processes, enum status status, struct eval_result *result,
+                                     struct memory_samples *samples);
 /* In process 0: waits for the others, and adds their documents to result and samples. */
-enum status eval_lanes_collect(struct eval_lanes *lanes, struct eval_result *result, struct memory_samples *samples);
+enum status eval_processes_collect(struct eval_processes *processes, struct eval_result *result,
+                                   struct memory_samples *samples);
 /* In process 0: ends copies that still run. NULL is fine. */
-void eval_lanes_end(struct eval_lanes *lanes);
+void eval_processes_end(struct eval_processes *processes);

@@ -1,4 +1,4 @@
-/* retriever_self.c -- the running text's own past: stores its chunks, and searches them.
+/* retriever_own_past.c -- the running text's own past: stores its chunks, and searches them.
  *
  * Encoder-decoder variant: the landmark and the ids of a chunk are stored, about 1.6 KB at d = 384. K and V are
  * computed again when a chunk is retrieved, unless the cache has them. Decoder variant: K and V depend on the chunk's
@@ -19,15 +19,15 @@ static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
 /* Makes the list of row counts. The numbers of rows of a block that queries of consecutive chunks see are consecutive,
  * limited at both ends. So each search uses a range of this one list, which is copied to the device once. */
 static enum status own_past_make_counts(struct own_past *p) {
-    int64_t n = 2 * p->max_queries + OWN_BLOCK, *here;
-    TRY(memory_allocate(&here, (size_t)n));
+    int64_t n = 2 * p->max_queries + OWN_PAST_BLOCK, *host;
+    TRY(memory_allocate(&host, (size_t)n));
     for (int64_t i = 0; i < n; i++) {
         int64_t count = i - p->max_queries;
-        here[i] = count < 0 ? 0 : count < OWN_BLOCK ? count : OWN_BLOCK;
+        host[i] = count < 0 ? 0 : count < OWN_PAST_BLOCK ? count : OWN_PAST_BLOCK;
     }
     enum status status = device_allocate(p->dev, &p->counts, n);
-    if (status == STATUS_OK) device_upload(p->dev, p->counts, here, (size_t)n * sizeof *here);
-    memory_free(here);
+    if (status == STATUS_OK) device_upload(p->dev, p->counts, host, (size_t)n * sizeof *host);
+    memory_free(host);
     return status;
 }
 
@@ -78,8 +78,8 @@ static enum status own_past_add_block(struct own_past *p) {
     void *ids;
     TRY(memory_grow(&p->landmarks, &p->landmark_capacity, count));
     TRY(memory_grow(&p->ids, &p->id_capacity, count));
-    TRY(device_allocate(p->dev, &rows, (size_t)OWN_BLOCK * (size_t)p->dim));
-    enum status status = memory_allocate_bytes(&ids, (size_t)OWN_BLOCK * (size_t)p->chunk, own_past_id_bytes(p));
+    TRY(device_allocate(p->dev, &rows, (size_t)OWN_PAST_BLOCK * (size_t)p->dim));
+    enum status status = memory_allocate_bytes(&ids, (size_t)OWN_PAST_BLOCK * (size_t)p->chunk, own_past_id_bytes(p));
     if (status != STATUS_OK) {
         device_release(p->dev, rows);
         return status;
@@ -92,10 +92,10 @@ static enum status own_past_add_block(struct own_past *p) {
 /* Allocates memory for the K and V of more chunks. */
 static enum status own_past_add_states(struct own_past *p) {
     TRY(memory_grow(&p->states, &p->state_capacity, (size_t)p->state_blocks + 1));
-    struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_STATES * p->slot_rows, p->dim);
+    struct mat empty = mat_dense(NULL, encoder_type(p->encoder), (int64_t)OWN_PAST_STATES * p->slot_rows, p->dim);
     size_t bytes = mat_bytes(empty);
-    struct own_states *s = &p->states[p->state_blocks];
-    *s = (struct own_states){.keys = empty, .values = empty};
+    struct own_past_states *s = &p->states[p->state_blocks];
+    *s = (struct own_past_states){.keys = empty, .values = empty};
     TRY(device_allocate(p->dev, &s->keys.data, bytes));
     enum status status = device_allocate(p->dev, &s->values.data, bytes);
     if (status != STATUS_OK) {
@@ -113,9 +113,9 @@ int64_t own_past_bytes(const struct own_past *p) {
 }
 
 static void own_past_keep_ids(struct own_past *p, int64_t chunk, const int32_t *ids) {
-    size_t at = (size_t)(chunk % OWN_BLOCK) * (size_t)p->chunk;
-    uint16_t *narrow = p->ids[chunk / OWN_BLOCK];
-    uint32_t *wide = p->ids[chunk / OWN_BLOCK];
+    size_t at = (size_t)(chunk % OWN_PAST_BLOCK) * (size_t)p->chunk;
+    uint16_t *narrow = p->ids[chunk / OWN_PAST_BLOCK];
+    uint32_t *wide = p->ids[chunk / OWN_PAST_BLOCK];
     for (int i = 0; i < p->chunk; i++) {
         int32_t id = ids[i] >= 0 ? ids[i] : p->pad_id;
         if (p->wide)
@@ -128,8 +128,8 @@ static void own_past_keep_ids(struct own_past *p, int64_t chunk, const int32_t *
 void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int offset) {
     assert(chunk >= 0 && chunk + (offset > 0) < p->count);
     for (int64_t i = 0, from = chunk * p->chunk + offset; i < p->chunk; i++) {
-        const int64_t c = (from + i) / p->chunk, at = c % OWN_BLOCK * p->chunk + (from + i) % p->chunk;
-        const void *block = p->ids[c / OWN_BLOCK];
+        const int64_t c = (from + i) / p->chunk, at = c % OWN_PAST_BLOCK * p->chunk + (from + i) % p->chunk;
+        const void *block = p->ids[c / OWN_PAST_BLOCK];
         ids[i] = p->wide ? (int32_t)((const uint32_t *)block)[at] : (int32_t)((const uint16_t *)block)[at];
     }
 }
@@ -140,13 +140,13 @@ static int64_t own_past_min(int64_t a, int64_t b) {
 
 /* Encodes chunks of one block directly into the block. */
 static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
-    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim};
+    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_PAST_BLOCK] + chunk % OWN_PAST_BLOCK * p->dim};
     if (!p->hidden) {
         encoder_encode(p->encoder, &out, ids, n);
         return;
     }
-    const struct own_states *block = &p->states[chunk / OWN_STATES];
-    int64_t row = chunk % OWN_STATES * p->slot_rows, rows = n * p->slot_rows;
+    const struct own_past_states *block = &p->states[chunk / OWN_PAST_STATES];
+    int64_t row = chunk % OWN_PAST_STATES * p->slot_rows, rows = n * p->slot_rows;
     out.keys = mat_rows(block->keys, row, rows);
     out.values = mat_rows(block->values, row, rows);
     encoder_encode_hidden(p->encoder, &out, hidden, n);
@@ -154,24 +154,24 @@ static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_
 
 /* Allocates memory for chunks up to `end`. */
 static enum status own_past_reserve(struct own_past *p, int64_t end) {
-    while (p->blocks * OWN_BLOCK < end)
+    while (p->blocks * OWN_PAST_BLOCK < end)
         TRY(own_past_add_block(p));
-    while (p->hidden && p->state_blocks * OWN_STATES < end)
+    while (p->hidden && p->state_blocks * OWN_PAST_STATES < end)
         TRY(own_past_add_states(p));
     return STATUS_OK;
 }
 
 enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden,
-                           struct own_target states) {
+                           struct own_past_target states) {
     assert(chunk == p->count && (!p->hidden || hidden.data));
     TRY(own_past_reserve(p, chunk + 1));
-    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_BLOCK] + chunk % OWN_BLOCK * p->dim,
+    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_PAST_BLOCK] + chunk % OWN_PAST_BLOCK * p->dim,
                                  .keys = states.keys,
                                  .values = states.values,
                                  .slot = states.slot};
     if (p->hidden) {
-        const struct own_states *block = &p->states[chunk / OWN_STATES];
-        int64_t row = chunk % OWN_STATES * p->slot_rows;
+        const struct own_past_states *block = &p->states[chunk / OWN_PAST_STATES];
+        int64_t row = chunk % OWN_PAST_STATES * p->slot_rows;
         out.keys = mat_rows(block->keys, row, p->slot_rows);
         out.values = mat_rows(block->values, row, p->slot_rows);
     }
@@ -183,7 +183,7 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
 
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(first == p->count && (!p->hidden || hidden.data));
-    int64_t block = p->hidden ? OWN_STATES : OWN_BLOCK, positions = p->chunk + 1;
+    int64_t block = p->hidden ? OWN_PAST_STATES : OWN_PAST_BLOCK, positions = p->chunk + 1;
     TRY(own_past_reserve(p, first + n));
     for (int64_t done = 0, part; done < n; done += part) {
         part = own_past_min(n - done, block - (first + done) % block);
@@ -203,17 +203,17 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
 /* Starts the search for the best k of the landmarks of one block, which begins at chunk `base`, for each query. */
 static void own_past_search_block(struct own_past *p, struct hit_list to, int64_t base, int64_t first,
                                   struct mat queries, int k) {
-    int64_t held = own_past_min(p->count - base, OWN_BLOCK),
+    int64_t held = own_past_min(p->count - base, OWN_PAST_BLOCK),
             seen = first - base; /* a query sees only chunks before its own */
-    if (seen > OWN_BLOCK) seen = OWN_BLOCK;
+    if (seen > OWN_PAST_BLOCK) seen = OWN_PAST_BLOCK;
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
-    struct mat block = mat_f32(p->landmarks[base / OWN_BLOCK], held, p->dim);
+    struct mat block = mat_f32(p->landmarks[base / OWN_PAST_BLOCK], held, p->dim);
     p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
 }
 
 /* Returns the number of blocks in which at least one of n queries from chunk `first` on sees a row. */
 static int64_t own_past_seen_blocks(int64_t first, int64_t n) {
-    return (first + n - 1 + OWN_BLOCK - 1) / OWN_BLOCK;
+    return (first + n - 1 + OWN_PAST_BLOCK - 1) / OWN_PAST_BLOCK;
 }
 
 enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k) {
@@ -221,24 +221,26 @@ enum status own_past_search(struct own_past *p, int64_t first, struct mat querie
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(own_past_reserve_found(p, blocks));
-    struct hit_list there = hit_buffer_device(&p->found, p->dev, blocks * each);
+    struct hit_list hits_device = hit_buffer_device(&p->found, p->dev, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
-        own_past_search_block(p, (struct hit_list){there.index + b * each, there.score + b * each}, b * OWN_BLOCK,
-                              first, queries, k);
-    device_fetch(p->dev, p->found.host, there.index, hit_list_bytes(blocks * each));
+        own_past_search_block(p, (struct hit_list){hits_device.index + b * each, hits_device.score + b * each},
+                              b * OWN_PAST_BLOCK, first, queries, k);
+    device_fetch(p->dev, p->found.host, hits_device.index, hit_list_bytes(blocks * each));
     return STATUS_OK;
 }
 
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k) {
     int64_t blocks = own_past_seen_blocks(first, n);
-    struct hit_list here = hit_buffer_host(&p->found, blocks * n * k);
+    struct hit_list hits_host = hit_buffer_host(&p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < n; i++) {
             int64_t at = (b * n + i) * k;
-            for (int64_t j = at; j < at + k && here.index[j] >= 0; j++)
-                lists[i * stride + used[i]++] = (struct neighbour_candidate){
-                    .score = here.score[j], .source = NEIGHBOUR_SELF, .id = b * OWN_BLOCK + here.index[j]};
+            for (int64_t j = at; j < at + k && hits_host.index[j] >= 0; j++)
+                lists[i * stride + used[i]++] =
+                    (struct neighbour_candidate){.score = hits_host.score[j],
+                                                 .source = NEIGHBOUR_OWN_PAST,
+                                                 .id = b * OWN_PAST_BLOCK + hits_host.index[j]};
         }
 }

@@ -1,10 +1,10 @@
-/* test_eval_lanes.c -- documents that are divided among processes (drt-eval fit-memory --devices) give the bytes of one
- * process: samples, documents, classes of tokens, losses of a Base LM, with and without limits. CPU processes stand for
- * those of GPUs. A process that fails or ends is an error that names it. */
+/* test_eval_processes.c -- documents that are divided among processes (drt-eval fit-memory --devices) give the bytes of
+ * one process: samples, documents, classes of tokens, losses of a Base LM, with and without limits. CPU processes stand
+ * for those of GPUs. A process that fails or ends is an error that names it. */
 #include "tests/library_fixture.h"
 #include "tests/test.h"
 #include "tools/eval/drt_eval_run.h"
-#include "tools/eval/fit/drt_eval_lanes.h"
+#include "tools/eval/fit/drt_eval_processes.h"
 #include "tools/eval/fit/drt_eval_samples.h"
 #include <unistd.h>
 
@@ -77,23 +77,23 @@ struct run {
     char path[600];
 };
 
-static void lanes_run(struct run *out, int n, int limits) {
+static void processes_run(struct run *out, int n, int limits) {
     const char *const names[FILES] = {texts[0], texts[1]};
     struct eval_options o = options(limits, names);
     struct eval_machine *m = NULL;
     *out = (struct run){0};
     CHECK_EQ(eval_modes("fit-memory", out->result.mode, &o), -1);
     out->result.mode[EVAL_NONE] = false;
-    if (n > 1) CHECK_OK(eval_lanes_start(&o.lanes, n, false));
-    if (eval_lanes_number(o.lanes) > 0) {
+    if (n > 1) CHECK_OK(eval_processes_start(&o.processes, n, false));
+    if (eval_processes_number(o.processes) > 0) {
         const enum status status = score(&out->result, &out->samples, &m, &o);
-        eval_lanes_finish(o.lanes, status, &out->result, &out->samples);
+        eval_processes_finish(o.processes, status, &out->result, &out->samples);
     }
     CHECK_OK(score(&out->result, &out->samples, &m, &o));
-    if (n > 1) CHECK_OK(eval_lanes_collect(o.lanes, &out->result, &out->samples));
+    if (n > 1) CHECK_OK(eval_processes_collect(o.processes, &out->result, &out->samples));
     snprintf(out->path, sizeof out->path, "%s/samples-%d-%d", test_folder(), limits, n);
     CHECK_OK(eval_samples_keep(&out->result, &out->samples, &m->engines.memory, out->path));
-    eval_lanes_end(o.lanes);
+    eval_processes_end(o.processes);
     eval_machine_close(m);
 }
 
@@ -132,12 +132,12 @@ static void same(const struct run *a, const struct run *b) {
 static void test_equal(int limits) {
     static const int processes[] = {2, 3, 7};
     struct run one, some;
-    lanes_run(&one, 1, limits);
+    processes_run(&one, 1, limits);
     CHECK(one.result.n_documents >= 3 && one.samples.n == one.result.tokens.n);
     CHECK(limits == 1 || one.result.files[0].stored_documents > 0);
     CHECK(one.result.files[0].short_documents > 0);
     for (size_t i = limits ? 1 : 0; i < (limits ? 2 : ARRAY_LEN(processes)); i++) {
-        lanes_run(&some, processes[i], limits);
+        processes_run(&some, processes[i], limits);
         same(&one, &some);
         run_free(&some);
     }
@@ -148,38 +148,41 @@ static void test_equal(int limits) {
 static void test_failure(bool message) {
     struct eval_result result = {0};
     struct memory_samples samples = {0};
-    struct eval_lanes *lanes;
-    CHECK_OK(eval_lanes_start(&lanes, 3, false));
-    if (eval_lanes_number(lanes) == 1 && message)
-        eval_lanes_finish(lanes, fail(STATUS_NO_MEMORY, "the GPU is full"), NULL, NULL);
-    if (eval_lanes_number(lanes) == 1) _exit(0);
-    if (eval_lanes_number(lanes) == 2) eval_lanes_finish(lanes, STATUS_OK, &result, &samples);
+    struct eval_processes *processes;
+    CHECK_OK(eval_processes_start(&processes, 3, false));
+    if (eval_processes_number(processes) == 1 && message)
+        eval_processes_finish(processes, fail(STATUS_NO_MEMORY, "the GPU is full"), NULL, NULL);
+    if (eval_processes_number(processes) == 1) _exit(0);
+    if (eval_processes_number(processes) == 2) eval_processes_finish(processes, STATUS_OK, &result, &samples);
     if (message)
-        CHECK_FAILS(eval_lanes_collect(lanes, &result, &samples), STATUS_NO_MEMORY, "process 2 of 3: the GPU is full");
+        CHECK_FAILS(eval_processes_collect(processes, &result, &samples), STATUS_NO_MEMORY,
+                    "process 2 of 3: the GPU is full");
     else
-        CHECK_FAILS(eval_lanes_collect(lanes, &result, &samples), STATUS_IO, "process 2 of 3: it ended without");
-    eval_lanes_end(lanes);
+        CHECK_FAILS(eval_processes_collect(processes, &result, &samples), STATUS_IO,
+                    "process 2 of 3: it ended without");
+    eval_processes_end(processes);
 }
 
 /* The failure of a process is found while the others still work. */
 static void test_check(void) {
-    struct eval_lanes *lanes;
-    CHECK_OK(eval_lanes_start(&lanes, 3, false));
-    if (eval_lanes_number(lanes) == 1) eval_lanes_finish(lanes, fail(STATUS_NO_MEMORY, "the GPU is full"), NULL, NULL);
-    if (eval_lanes_number(lanes) == 2) pause(); /* eval_lanes_end ends it */
+    struct eval_processes *processes;
+    CHECK_OK(eval_processes_start(&processes, 3, false));
+    if (eval_processes_number(processes) == 1)
+        eval_processes_finish(processes, fail(STATUS_NO_MEMORY, "the GPU is full"), NULL, NULL);
+    if (eval_processes_number(processes) == 2) pause(); /* eval_processes_end ends it */
     enum status s;
-    while ((s = eval_lanes_check(lanes)) == STATUS_OK)
+    while ((s = eval_processes_check(processes)) == STATUS_OK)
         usleep(1000);
     CHECK_FAILS(s, STATUS_NO_MEMORY, "process 2 of 3: the GPU is full");
-    eval_lanes_end(lanes);
+    eval_processes_end(processes);
 }
 
 static void test_refused(void) {
-    struct eval_lanes *lanes;
-    CHECK_FAILS(eval_lanes_start(&lanes, EVAL_LANES_MAX + 1, false), STATUS_INVALID, "at most 64");
-    CHECK(eval_lanes_take(NULL, 1));
-    CHECK_EQ(eval_lanes_count(NULL), 1);
-    CHECK_EQ(eval_lanes_number(NULL), 0);
+    struct eval_processes *processes;
+    CHECK_FAILS(eval_processes_start(&processes, EVAL_PROCESSES_MAX + 1, false), STATUS_INVALID, "at most 64");
+    CHECK(eval_processes_take(NULL, 1));
+    CHECK_EQ(eval_processes_count(NULL), 1);
+    CHECK_EQ(eval_processes_number(NULL), 0);
 }
 
 int main(void) {
