@@ -70,10 +70,6 @@ void completion_close(struct serve *serve, struct job *job) {
     c->session = NULL;
 }
 
-static enum retrieval_source completion_source(const struct serve *serve, const struct completion_request *r) {
-    return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
-}
-
 /* Gets the searcher of a token memory; NULL: the session opens the one that memory.json names. */
 static enum status completion_memory_searcher(struct drt_searcher **out, struct serve *serve, bool searches) {
     const char *name = serve->options.memory_searcher;
@@ -87,10 +83,8 @@ static enum status completion_memory_searcher(struct drt_searcher **out, struct 
 static enum status completion_open(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
     struct serve_model *m = &serve->model;
-    const enum retrieval_source source = completion_source(serve, r);
+    const enum retrieval_source source = r->source;
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
-    /* chunks of the own past are continued with an overlap only */
-    const bool continues = corpus || (source == RETRIEVAL_SELF && r->overlap > 0);
     struct drt_searcher *searcher = NULL;
     if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
@@ -113,9 +107,9 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .n_stops = r->n_stops,
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
-        .continuation = continues ? (int)r->continuation : 0,
-        .overlap = continues ? (int)r->overlap : 0,
-        .query_tokens = corpus ? (int)r->query_tokens : 0,
+        .continuation = (int)r->continuation,
+        .overlap = (int)r->overlap,
+        .query_tokens = (int)r->query_tokens,
         .no_logprob = r->logprobs < 0,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;

@@ -129,7 +129,7 @@ static void exchange_models(struct exchange *e) {
     write_int(w, "parameters", m->info.parameters);
     write_int(w, "vocab_size", m->info.vocab_size);
     write_int(w, "chunk", m->info.chunk);
-    write_string(w, "retrieval", retrieval_source_names[e->serve->source]);
+    write_string(w, "retrieval", retrieval_source_names[e->serve->limits.source]);
     json_write_key(w, "store");
     if (m->store) {
         json_write_object(w);

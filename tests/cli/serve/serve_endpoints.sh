@@ -7,6 +7,10 @@ expect 0 "$SERVE" --version
 out_has "drt-serve "
 expect_usage "--retrieval corpus needs --store" "$SERVE" --retrieval corpus
 expect_usage "open to other machines" "$SERVE" --address 0.0.0.0
+for address in foo "" localhost 127.0.0.x; do
+    expect_usage "--address '$address' is not an IP address: give a numeric one" "$SERVE" --address "$address"
+done
+expect_usage "the name is empty" "$SERVE" --model-name ""
 expect_error "no such" "$SERVE" --model "$TMP/nowhere"
 tiny_model "$TMP/model"
 expect_error "a chunk of $TMP/model has 63 tokens: give at most 62" "$SERVE" --model "$TMP/model" --port 0 --continuation 1 --overlap 63

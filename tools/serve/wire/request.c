@@ -166,19 +166,43 @@ static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }
 
-/* overlap without a continuation, and query_tokens without a search by words, are errors; a default of the server then
- * has no effect. -1: not given. */
-static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
-    if (r->continuation < 0) r->continuation = limits->continuation;
-    if (r->overlap > 0 && r->continuation == 0)
+/* Fails for a member that can have no effect beside the others. -1: not given. */
+static enum status retrieval_refuse(struct completion_request *r, const struct request_limits *limits) {
+    const bool store = r->source >= RETRIEVAL_CORPUS;
+    const int64_t overlap = r->overlap < 0 ? limits->overlap : r->overlap;
+    if (r->searcher != SEARCH_LANDMARK && !store)
+        return request_wrong(r->param, "retrieval.searcher",
+                             "retrieval.searcher finds chunks of the store: give retrieval.source \"corpus\" or "
+                             "\"both\"");
+    if (r->continuation > 0 && !store && !(r->source == RETRIEVAL_SELF && overlap > 0))
+        return request_wrong(r->param, "retrieval.continuation",
+                             "retrieval.continuation is of chunks of the store: give retrieval.source \"corpus\" or "
+                             "\"both\"; or \"self\" and retrieval.overlap");
+    if (r->overlap > 0 && (r->continuation < 0 ? limits->continuation : r->continuation) == 0)
         return request_wrong(r->param, "retrieval.overlap",
                              "retrieval.overlap is of a continuation: give retrieval.continuation, too");
+    if (r->overlap > 0 && r->source == RETRIEVAL_NONE)
+        return request_wrong(r->param, "retrieval.overlap",
+                             "retrieval.overlap is of retrieved chunks: give retrieval.source \"self\", \"corpus\" or "
+                             "\"both\"");
     if (r->query_tokens > 0 && r->searcher == SEARCH_LANDMARK)
         return request_wrong(r->param, "retrieval.query_tokens",
                              "retrieval.query_tokens is of a search by words: give retrieval.searcher \"lexical\" or "
                              "\"hybrid\"");
-    if (r->overlap < 0) r->overlap = r->continuation > 0 ? limits->overlap : 0;
+    return STATUS_OK;
+}
+
+/* A default of the server applies where it has an effect, and is no error elsewhere. */
+static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
+    if (!r->source_given && r->memory == RETRIEVAL_MEMORY_NONE) r->source = limits->source;
+    TRY(retrieval_refuse(r, limits));
+    if (r->continuation < 0) r->continuation = limits->continuation;
+    if (r->overlap < 0) r->overlap = limits->overlap;
     if (r->query_tokens < 0) r->query_tokens = r->searcher != SEARCH_LANDMARK ? limits->query_tokens : 0;
+    if (r->continuation == 0) r->overlap = 0;
+    /* chunks of the own past are continued with an overlap only */
+    if (r->source == RETRIEVAL_NONE || (r->source == RETRIEVAL_SELF && r->overlap == 0))
+        r->continuation = r->overlap = 0;
     return STATUS_OK;
 }
 

@@ -13,6 +13,9 @@
 enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000,
        REQUEST_CONTINUATION = 64, REQUEST_QUERY_TOKENS = 128 };
 
+enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
+extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
+
 struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
@@ -20,10 +23,8 @@ struct request_limits {
     int max_prompts;                     /* of one request */
     int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
     int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
+    enum retrieval_source source;        /* of requests with neither a source nor a memory */
 };
-
-enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_SELF, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
-extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
 enum retrieval_memory { RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
                         RETRIEVAL_MEMORIES };
 extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
@@ -43,10 +44,10 @@ struct completion_request {
     int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
     bool echo, stream, include_usage, ignore_eos;
     bool source_given;
-    enum retrieval_source source;
+    enum retrieval_source source;        /* that of the limits if the request has neither a source nor a memory */
     enum retrieval_memory memory;
     enum request_searcher searcher;      /* of the store, for `source` */
-    int64_t continuation, overlap, query_tokens;          /* as in drt_session_config */
+    int64_t continuation, overlap, query_tokens;          /* as in drt_session_config; 0 where they have no effect */
     int64_t show;                        /* retrieval.k: number of neighbours of each group in the answer */
 };
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,

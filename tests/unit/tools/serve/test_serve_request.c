@@ -30,9 +30,10 @@ static void test_defaults(void) {
     completion_request_free(&r);
 }
 
-/* Defaults of the server have effect where they can; the same member of a request is refused where it has none. */
+/* Defaults of the server apply where they have an effect; a member of a request that can have none is refused. */
 static void test_continuations(void) {
     const struct request_limits with = {.vocab_size = 100,
+                                        .source = RETRIEVAL_CORPUS,
                                         .max_tokens = 10,
                                         .max_prompt_tokens = 8,
                                         .max_prompts = 3,
@@ -45,6 +46,13 @@ static void test_continuations(void) {
         int64_t continuation, overlap, query_tokens;
     } cases[] = {{"{}", 1, 31, 0},
                  {"{\"continuation\": 0}", 0, 0, 0},
+                 {"{\"source\": \"none\"}", 0, 0, 0},
+                 {"{\"memory\": \"own\"}", 0, 0, 0},
+                 {"{\"source\": \"none\", \"continuation\": 0, \"overlap\": 0, \"query_tokens\": 0}", 0, 0, 0},
+                 {"{\"source\": \"self\"}", 1, 31, 0},
+                 {"{\"source\": \"self\", \"continuation\": 2}", 2, 31, 0},
+                 {"{\"source\": \"self\", \"overlap\": 0}", 0, 0, 0},
+                 {"{\"source\": \"both\", \"overlap\": 0}", 1, 0, 0},
                  {"{\"continuation\": 2}", 2, 31, 0},
                  {"{\"overlap\": 0}", 1, 0, 0},
                  {"{\"overlap\": 62, \"continuation\": 64}", 64, 62, 0},
@@ -65,6 +73,22 @@ static void test_continuations(void) {
     CHECK(r.continuation == 0 && r.overlap == 0 && r.query_tokens == 0);
     completion_request_free(&r);
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 31}}", "retrieval.overlap", "of a continuation");
+    static const char *const without[] = {
+        "\"continuation\": 1",
+        "\"source\": \"none\", \"continuation\": 1, \"overlap\": 31",
+        "\"source\": \"self\", \"continuation\": 1",
+        "\"source\": \"self\", \"continuation\": 1, \"overlap\": 0",
+        "\"memory\": \"both\", \"continuation\": 1, \"overlap\": 31",
+    };
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{\"prompt\": \"a\", \"retrieval\": {%s}}", without[i]);
+        refused(body, "retrieval.continuation", "give retrieval.source \"corpus\" or \"both\"");
+    }
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"searcher\": \"hybrid\"}}", "retrieval.searcher",
+            "chunks of the store");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"source\": \"self\", \"searcher\": \"lexical\"}}",
+            "retrieval.searcher", "chunks of the store");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 63}}", "retrieval.overlap", "from 0 to 62");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": -1}}", "retrieval.overlap", "from 0 to 62");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"query_tokens\": 8}}", "retrieval.query_tokens", "by words");
