@@ -20,7 +20,7 @@ struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
     int64_t max_prompt_tokens;           /* of one prompt; that of a text is checked after it is tokenized */
-    int max_prompts;                     /* of one request */
+    int max_prompts;                     /* of one request; also of its choices */
     int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
     int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
     enum retrieval_source source;        /* of requests with neither a source nor a memory */
@@ -37,6 +37,7 @@ struct request_text { char *data; size_t bytes; int32_t *ids; int64_t n_ids; };
 struct completion_request {
     char param[REQUEST_PARAM], model[REQUEST_NAME];       /* model "": not given */
     struct request_text *prompts; int n_prompts;
+    int64_t n;                           /* choices of each prompt; n * n_prompts <= max_prompts */
     int64_t max_tokens, top_k;
     double temperature, top_p, min_p, repeat_penalty;     /* min_p, repeat_penalty: 0 is off */
     uint64_t seed; bool seed_given;
