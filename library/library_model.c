@@ -155,7 +155,17 @@ enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids,
 static enum status library_check_chunks(const struct drt_model *m, const int32_t *ids, int64_t n) {
     const struct model_config *c = &m->engine.model.config;
     TRY(library_model_encodes(m));
-    return library_check_ids(ids, n * c->chunk, c->vocab_size, true);
+    TRY(library_check_ids(ids, n * c->chunk, c->vocab_size, true));
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t *chunk = ids + i * c->chunk;
+        int wrong = chunk[0] < 0;
+        for (int j = 1; j < c->chunk; j++)
+            wrong |= chunk[j - 1] < 0 && chunk[j] >= 0;
+        if (wrong)
+            return fail(STATUS_INVALID, "chunk %lld: begins with -1, or has an id after one: -1 may only fill its end",
+                        (long long)i);
+    }
+    return STATUS_OK;
 }
 
 enum drt_status drt_model_encode(struct drt_model *model, float *rows, const int32_t *ids, int64_t n) {

@@ -53,6 +53,14 @@ static enum status library_session_sources(const struct drt_session *s, const st
     return engine_check_store(&s->model->engine, s->store->path, &s->store->info, !c->corpus);
 }
 
+static enum status library_session_exclude(const struct drt_session *s, const struct drt_session_config *c) {
+    if (!c->exclude || !s->store) return STATUS_OK;
+    const int64_t documents = s->store->info.documents;
+    if (c->exclude_document >= 0 && c->exclude_document < documents) return STATUS_OK;
+    return fail(STATUS_NOT_FOUND, "exclude_document %lld: there is no such document, the store has %lld",
+                (long long)c->exclude_document, (long long)documents);
+}
+
 static enum status library_session_numbers(const struct drt_session_config *c) {
     if (c->max_tokens < 0)
         return fail(STATUS_INVALID, "max_tokens %lld: must not be negative", (long long)c->max_tokens);
@@ -194,6 +202,7 @@ static enum status library_session_create(struct drt_session **out, struct drt_m
     s->progress = library_progress(&s->caller);
     library_session_lock(s);
     enum status status = library_session_sources(s, &c);
+    if (status == STATUS_OK) status = library_session_exclude(s, &c);
     if (status == STATUS_OK) status = library_session_generation(s, &c);
     library_session_unlock(s);
     if (status != STATUS_OK) {
@@ -243,6 +252,7 @@ static enum status library_session_renew(struct drt_session *s, const struct drt
     s->seconds = 0, s->ready = false;
     library_session_lock(s);
     enum status status = same ? STATUS_OK : library_session_sources(s, &c);
+    if (status == STATUS_OK) status = library_session_exclude(s, &c);
     if (status == STATUS_OK) status = library_session_generation(s, &c);
     /* what other calls read, which then fail by the generation's state */
     if (!s->engine.of) engine_text_open(&s->engine, &s->model->engine, NULL, NULL);

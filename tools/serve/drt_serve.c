@@ -9,6 +9,7 @@
 
 #include <malloc.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,7 +69,8 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"max-body", ARG_BYTES, &o->max_body, "SIZE", "largest body of a request, in bytes", 1024, ldexp(1, 30)},
         {"max-tokens", ARG_INT, &o->max_tokens, "N", "most tokens of an answer", 1, 1 << 20},
         {"max-prompt-tokens", ARG_INT, &o->max_prompt_tokens, "N", "most tokens of a prompt", 1, 1 << 24},
-        {"max-prompts", ARG_INT, &o->max_prompts, "N", "prompts of a request", 1, 4096},
+        {"max-prompts", ARG_INT, &o->max_prompts, "N",
+         "most prompts of a request, and most choices of its answer (prompts times n)", 1, 4096},
         {"request-seconds", ARG_INT, &o->request_seconds, "N", "time of a request, its wait included", 1, 86400},
         {"receive-seconds", ARG_INT, &o->receive_seconds, "N", "time for a request to arrive, and of silence", 1, 3600},
         {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
@@ -97,6 +99,40 @@ static bool loopback(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
+static int usage(const char *format, ...) PRINTF_LIKE(1, 2);
+static int usage(const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", text);
+    return 2;
+}
+
+/* Returns -1, or the exit status after an error. */
+static int check(const struct serve_options *o) {
+    if (!network_is_address(o->address))
+        return usage("--address '%s' is not an IP address: give a numeric one, such as 127.0.0.1 or ::1", o->address);
+    if (!loopback(o->address) && !o->key_file)
+        return usage("--address %s is open to other machines: give --api-key-file FILE", o->address);
+    if (o->model_name && !o->model_name[0]) return usage("--model-name '': the name is empty");
+    if (!o->store && (strcmp(o->retrieval, "corpus") == 0 || strcmp(o->retrieval, "both") == 0))
+        return usage("--retrieval %s needs --store DIR", o->retrieval);
+    if (o->workers.addresses && !o->store) return usage("--workers search a store: give --store DIR");
+    if (worker_options_wrong(&o->workers)) return usage("%s", worker_options_wrong(&o->workers));
+    if (o->devices && (!o->store || o->workers.addresses))
+        return usage("--devices share the landmarks of a store: give --store DIR, and no workers");
+    return -1;
+}
+
+static enum retrieval_source source_named(const char *name) {
+    enum retrieval_source source = RETRIEVAL_NONE;
+    while (strcmp(name, retrieval_source_names[source]) != 0)
+        source++;
+    return source;
+}
+
 static int serve(int argc, char **argv, const char **operands) {
     struct serve serve = {.options = {.device = "auto",
                                       .dtype = "auto",
@@ -118,38 +154,12 @@ static int serve(int argc, char **argv, const char **operands) {
     sigset_t set;
     int code = parse(o, argc, argv, operands);
     if (code >= 0) return code;
-    if (!loopback(o->address) && !o->key_file) {
-        log_line(LOG_ERROR, "usage", "drt-serve",
-                 "--address %s is open to other machines: give --api-key-file FILE; see drt-serve --help", o->address);
-        return 2;
-    }
+    code = check(o);
+    if (code >= 0) return code;
+    struct device_choice where = {.device = o->device};
+    if (devices_choose(&where, o->devices) != STATUS_OK) return usage("%s", status_message());
     enum status status = o->key_file ? network_key_read(serve.key, o->key_file) : STATUS_OK;
     if (status != STATUS_OK) return failed(status);
-    while (strcmp(o->retrieval, retrieval_source_names[serve.source]) != 0)
-        serve.source++;
-    if (serve.source >= RETRIEVAL_CORPUS && !o->store) {
-        log_line(LOG_ERROR, "usage", "drt-serve", "--retrieval %s needs --store DIR; see drt-serve --help",
-                 o->retrieval);
-        return 2;
-    }
-    if (o->workers.addresses && !o->store) {
-        log_line(LOG_ERROR, "usage", "drt-serve", "--workers search a store: give --store DIR; see drt-serve --help");
-        return 2;
-    }
-    if (worker_options_wrong(&o->workers)) {
-        log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", worker_options_wrong(&o->workers));
-        return 2;
-    }
-    if (o->devices && (!o->store || o->workers.addresses)) {
-        log_line(LOG_ERROR, "usage", "drt-serve",
-                 "--devices share the landmarks of a store: give --store DIR, and no workers; see drt-serve --help");
-        return 2;
-    }
-    struct device_choice where = {.device = o->device};
-    if (devices_choose(&where, o->devices) != STATUS_OK) {
-        log_line(LOG_ERROR, "usage", "drt-serve", "%s; see drt-serve --help", status_message());
-        return 2;
-    }
     o->device = where.device;
     o->n_devices = where.devices;
     serve.limits = (struct request_limits){.max_tokens = o->max_tokens,
@@ -157,7 +167,8 @@ static int serve(int argc, char **argv, const char **operands) {
                                            .max_prompts = (int)o->max_prompts,
                                            .continuation = o->continuation,
                                            .overlap = o->overlap,
-                                           .query_tokens = o->query_tokens};
+                                           .query_tokens = o->query_tokens,
+                                           .source = source_named(o->retrieval)};
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
      * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);

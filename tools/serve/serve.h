@@ -87,7 +87,6 @@ struct serve {
     struct serve_writer *writer;         /* of the queue */
     struct request_limits limits;
     char key[NETWORK_KEY_MAX];             /* "": none */
-    enum retrieval_source source;        /* of requests that do not name one */
     double started;                      /* clock_seconds */
     int64_t active;                      /* completions at work; of the computing thread */
     atomic_bool stopping;                /* new work is refused */

@@ -5,6 +5,7 @@
 #include "tools/serve/serve_job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void choice_free(struct choice *c) {
@@ -110,7 +111,11 @@ enum status choice_generated(struct choice *c, struct serve_model *m, const stru
 static void choice_write_name(struct serve_model *m, struct reply *reply, int32_t id, bool key) {
     const char *data = "";
     size_t bytes = 0;
-    if (id < 0 || drt_tokenizer_bytes(m->tokenizer, &data, &bytes, id) != DRT_OK) bytes = 0;
+    char number[24]; /* a model may have more ids than its tokenizer; each has a name of its own */
+    if (drt_tokenizer_bytes(m->tokenizer, &data, &bytes, id) != DRT_OK) {
+        bytes = (size_t)snprintf(number, sizeof number, "id:%d", (int)id);
+        data = number;
+    }
     reply_token_text(reply, data, bytes, key);
 }
 

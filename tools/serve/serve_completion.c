@@ -41,9 +41,9 @@ struct completion {
     struct choice written;
     struct reply reply;
 
-    int prompt; /* index of the current prompt */
-    bool begun; /* whether the current prompt has begun */
-    size_t fed; /* number of its ids that were fed */
+    int number; /* of the current choice: each prompt has completion_request.n */
+    bool begun; /* whether the current choice has begun */
+    size_t fed; /* number of ids of its prompt that were fed */
     double start, last_token, prompt_seconds, generate_seconds;
     int64_t created;
     char id[32];
@@ -70,10 +70,6 @@ void completion_close(struct serve *serve, struct job *job) {
     c->session = NULL;
 }
 
-static enum retrieval_source completion_source(const struct serve *serve, const struct completion_request *r) {
-    return r->source_given || r->memory != RETRIEVAL_MEMORY_NONE ? r->source : serve->source;
-}
-
 /* Gets the searcher of a token memory; NULL: the session opens the one that memory.json names. */
 static enum status completion_memory_searcher(struct drt_searcher **out, struct serve *serve, bool searches) {
     const char *name = serve->options.memory_searcher;
@@ -87,10 +83,8 @@ static enum status completion_memory_searcher(struct drt_searcher **out, struct 
 static enum status completion_open(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
     struct serve_model *m = &serve->model;
-    const enum retrieval_source source = completion_source(serve, r);
+    const enum retrieval_source source = r->source;
     const bool corpus = source == RETRIEVAL_CORPUS || source == RETRIEVAL_BOTH;
-    /* chunks of the own past are continued with an overlap only */
-    const bool continues = corpus || (source == RETRIEVAL_OWN_PAST && r->overlap > 0);
     struct drt_searcher *searcher = NULL;
     if (corpus) TRY(serve_model_searcher(&searcher, m, r->searcher));
     TRY(completion_memory_searcher(&searcher, serve, !corpus && r->memory >= RETRIEVAL_MEMORY_CORPUS));
@@ -113,15 +107,24 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .n_stops = r->n_stops,
         .ignore_eos = r->ignore_eos,
         .top = r->logprobs > 0 ? r->logprobs : 0,
-        .continuation = continues ? (int)r->continuation : 0,
-        .overlap = continues ? (int)r->overlap : 0,
-        .query_tokens = corpus ? (int)r->query_tokens : 0,
+        .continuation = (int)r->continuation,
+        .overlap = (int)r->overlap,
+        .query_tokens = (int)r->query_tokens,
         .no_logprob = r->logprobs < 0,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
     c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |
               config.query_tokens << 20;
     return serve_status(serve_session_open(&c->session, &serve->sessions, m->model, &config, c->kind));
+}
+
+static int64_t completion_choices(const struct job *job) {
+    return job->completion.n * job->completion.n_prompts;
+}
+
+/* Index of the prompt of the current choice. */
+static int64_t completion_prompt(const struct job *job, const struct completion *c) {
+    return c->number / job->completion.n;
 }
 
 static enum status completion_begin(struct serve *serve, struct job *job) {
@@ -244,12 +247,12 @@ static enum status completion_end(struct serve *serve, struct job *job, const st
 /* Writes a choice of an answer that is not a stream. */
 static enum status completion_whole(struct serve *serve, struct job *job, const char *finish) {
     struct completion *c = job->work;
-    const int done = c->written.index + 1, all = job->completion.n_prompts;
+    const int64_t done = c->written.index + 1, all = completion_choices(job);
     choice_write(&c->written, &serve->model, &c->reply, finish);
     TRY(reply_flush(&c->reply));
     if (c->reply.bytes <= ANSWER_MAX || done == all) return STATUS_OK;
-    return fail(STATUS_INVALID, "the answer has more than %d bytes after %d of %d prompts: send fewer at once",
-                ANSWER_MAX, done, all);
+    return fail(STATUS_INVALID, "the answer has more than %d bytes after %lld of %lld choices: send fewer at once",
+                ANSWER_MAX, (long long)done, (long long)all);
 }
 
 /* Call it with `writing` held. */
@@ -292,10 +295,10 @@ static enum status completion_added(struct serve *serve, struct job *job, struct
                                      .info = {.size = sizeof times.info}};
     if (finish) {
         times.known = drt_session_info(c->session, &times.info) == DRT_OK;
-        c->prompt++;
+        c->number++;
         c->begun = false;
     }
-    const bool ended = c->prompt == job->completion.n_prompts;
+    const bool ended = c->number == completion_choices(job);
     pthread_mutex_lock(&c->lock);
     const bool news = c->choice.bytes || c->choice.n_tokens || c->choice.n_records;
     c->event = c->event || (job->completion.stream && news);
@@ -311,12 +314,13 @@ static enum status completion_added(struct serve *serve, struct job *job, struct
 }
 
 static enum status completion_echo(struct serve *serve, const struct job *job, struct completion *c) {
-    const struct request_text *prompt = &job->completion.prompts[c->prompt];
+    const int64_t number = completion_prompt(job, c);
+    const struct request_text *prompt = &job->completion.prompts[number];
     if (prompt->data) return choice_text(&c->choice, prompt->data, prompt->bytes);
-    for (size_t i = 0; i < job->n_prompt_ids[c->prompt]; i++) {
+    for (size_t i = 0; i < job->n_prompt_ids[number]; i++) {
         const char *data = "";
         size_t bytes = 0;
-        if (drt_tokenizer_bytes(serve->model.tokenizer, &data, &bytes, job->prompt_ids[c->prompt][i]) == DRT_OK)
+        if (drt_tokenizer_bytes(serve->model.tokenizer, &data, &bytes, job->prompt_ids[number][i]) == DRT_OK)
             TRY(choice_text(&c->choice, data, bytes));
     }
     return STATUS_OK;
@@ -326,7 +330,7 @@ static enum status completion_echo(struct serve *serve, const struct job *job, s
  * own passes take as long as a batch's, whatever its length; as a row of a batch an id takes the batch's time divided
  * by its sessions. */
 static bool completion_reads_later(const struct serve *serve, const struct job *job, const struct completion *c) {
-    const int64_t n = (int64_t)job->n_prompt_ids[c->prompt], most = serve->active + serve->active / 2;
+    const int64_t n = (int64_t)job->n_prompt_ids[completion_prompt(job, c)], most = serve->active + serve->active / 2;
     if (!serve_model_on_gpu(&serve->model) || serve->options.batch == 1 || serve->options.same_answers) return false;
     if (c->memory || (job->completion.echo && job->completion.logprobs >= 0)) return false;
     return serve->active >= LATER_SESSIONS && n <= (most < LATER_MAX ? most : LATER_MAX);
@@ -352,8 +356,8 @@ int64_t completion_part(const struct serve *serve) {
 /* Feeds at most `prefill_chunks` chunks, so that the tokens of other sessions do not wait for a long prompt. */
 static enum status completion_feed(struct serve *serve, struct job *job, struct completion *c) {
     const struct completion_request *r = &job->completion;
-    const int32_t *ids = job->prompt_ids[c->prompt] + c->fed;
-    const size_t all = job->n_prompt_ids[c->prompt];
+    const int32_t *ids = job->prompt_ids[completion_prompt(job, c)] + c->fed;
+    const size_t all = job->n_prompt_ids[completion_prompt(job, c)];
     const bool scored = r->echo && r->logprobs >= 0;
     size_t n = (size_t)completion_part(serve);
     struct drt_scores *scores = NULL;
@@ -373,7 +377,7 @@ static enum status completion_feed(struct serve *serve, struct job *job, struct 
     drt_free(scores);
     TRY(status);
     c->fed += n;
-    job->prompt_tokens += (int64_t)n;
+    if (c->number % r->n == 0) job->prompt_tokens += (int64_t)n; /* OpenAI counts a prompt once for all its choices */
     metrics_add(serve->metrics, METRICS_PROMPT_TOKENS, (int64_t)n);
     if (c->fed < all) return STATUS_OK;
     if (r->echo) {
@@ -419,27 +423,28 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
     double start = clock_seconds();
     if (c->begun && completion_reads(c)) return STATUS_OK;
     if (!c->begun) {
-        if (c->prompt > 0) TRY(serve_status(drt_session_reset(c->session, job->completion.seed)));
+        const uint64_t seed = job->completion.seed + (uint64_t)(c->number % job->completion.n);
+        if (c->number > 0) TRY(serve_status(drt_session_reset(c->session, seed)));
         pthread_mutex_lock(&c->lock);
-        choice_begin(&c->choice, c->prompt);
+        choice_begin(&c->choice, c->number);
         pthread_mutex_unlock(&c->lock);
         c->begun = true;
         c->fed = 0;
     }
-    bool next = c->fed == job->n_prompt_ids[c->prompt];
+    bool next = c->fed == job->n_prompt_ids[completion_prompt(job, c)];
     if (!next) {
         TRY(completion_feed(serve, job, c));
         const double now = clock_seconds();
         c->prompt_seconds += now - start;
         metrics_spend(serve->metrics, METRICS_STAGE_PROMPT, now - start);
         start = now;
-        next = c->begun && c->fed == job->n_prompt_ids[c->prompt] && !serve_model_on_gpu(&serve->model);
+        next = c->begun && c->fed == job->n_prompt_ids[completion_prompt(job, c)] && !serve_model_on_gpu(&serve->model);
     }
     if (next) {
         TRY(completion_next(serve, job, c));
         c->generate_seconds += clock_seconds() - start;
     }
-    *done = c->prompt == job->completion.n_prompts;
+    *done = c->number == completion_choices(job);
     return STATUS_OK;
 }
 
@@ -460,14 +465,14 @@ static bool completion_halts(const struct serve *serve, struct job *job) {
 
 int64_t completion_unread(const struct serve *serve, struct job *job) {
     const struct completion *c = job->work;
-    const int prompt = c ? c->prompt : 0;
+    const int64_t prompt = c ? completion_prompt(job, c) : 0;
     if (completion_halts(serve, job)) return 0;
     return (int64_t)(job->n_prompt_ids[prompt] - (c && c->begun ? c->fed : 0));
 }
 
 struct drt_session *completion_session(const struct serve *serve, struct job *job) {
     const struct completion *c = job->work;
-    if (!c || !c->begun || c->fed < job->n_prompt_ids[c->prompt]) return NULL;
+    if (!c || !c->begun || c->fed < job->n_prompt_ids[completion_prompt(job, c)]) return NULL;
     return completion_halts(serve, job) ? NULL : c->session;
 }
 

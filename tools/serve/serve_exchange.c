@@ -9,6 +9,9 @@
 #include <string.h>
 
 static const char json_type[] = "application/json";
+static const char no_path[] =
+    "there is nothing at this path: the endpoints are /v1/completions, /v1/models, /tokenize, "
+    "/detokenize, /tokenizer_info, /search, /documents/ID, /health, /metrics and /";
 
 void exchange_refuse(struct exchange *e, int status, const char *why) {
     e->status = status;
@@ -24,11 +27,13 @@ static void exchange_check_head(struct exchange *e, const struct exchange_head *
     else if (!route_origin_allowed(head->origin, head->host, o->cors_origin))
         exchange_refuse(e, 403, "requests of pages of this origin are not allowed: see --cors-origin");
     else if (e->route.status == 404)
-        exchange_refuse(e, 404, "there is nothing at this path");
+        exchange_refuse(e, 404, no_path);
     else if (e->route.status == 405)
         exchange_refuse(e, 405, "this path does not take this method");
     else if (!e->route.open && e->serve->key[0] && !route_key_matches(head->authorization, e->serve->key))
         exchange_refuse(e, 401, "the API key is missing or wrong: send it as \"Authorization: Bearer KEY\"");
+    else if (e->route.model && strcmp(e->route.model, e->serve->model.name) != 0)
+        exchange_refuse(e, 404, "there is no such model: /v1/models has the one of this server");
     else if (e->route.status == 400)
         exchange_refuse(e, 400, "a document's id is a whole number");
     else if (!route_number(head->first, 0, &e->first_chunk) || !route_number(head->chunks, INT64_MAX, &e->chunks))
@@ -52,6 +57,7 @@ enum status exchange_create(struct exchange **out, struct serve *serve, const st
     snprintf(e->path, sizeof e->path, "%s", head->path);
     e->route = route_find(head->method, head->path);
     exchange_check_head(e, head);
+    if (e->route.model) e->route.model = serve->model.name; /* the head does not stay */
     *out = e;
     return STATUS_OK;
 }
@@ -108,13 +114,9 @@ static void write_int(struct json_writer *w, const char *key, int64_t value) {
     json_write_int(w, value);
 }
 
-static void exchange_models(struct exchange *e) {
+static void exchange_model(struct exchange *e) {
     const struct serve_model *m = &e->serve->model;
     struct json_writer *w = &e->reply.json;
-    json_write_object(w);
-    write_string(w, "object", "list");
-    json_write_key(w, "data");
-    json_write_array(w);
     json_write_object(w);
     write_string(w, "id", m->name);
     write_string(w, "object", "model");
@@ -129,7 +131,7 @@ static void exchange_models(struct exchange *e) {
     write_int(w, "parameters", m->info.parameters);
     write_int(w, "vocab_size", m->info.vocab_size);
     write_int(w, "chunk", m->info.chunk);
-    write_string(w, "retrieval", retrieval_source_names[e->serve->source]);
+    write_string(w, "retrieval", retrieval_source_names[e->serve->limits.source]);
     json_write_key(w, "store");
     if (m->store) {
         json_write_object(w);
@@ -145,6 +147,19 @@ static void exchange_models(struct exchange *e) {
     }
     json_write_object_end(w);
     json_write_object_end(w);
+}
+
+static void exchange_models(struct exchange *e) {
+    struct json_writer *w = &e->reply.json;
+    if (e->route.model) {
+        exchange_model(e);
+        return;
+    }
+    json_write_object(w);
+    write_string(w, "object", "list");
+    json_write_key(w, "data");
+    json_write_array(w);
+    exchange_model(e);
     json_write_array_end(w);
     json_write_object_end(w);
 }
@@ -375,7 +390,8 @@ static void exchange_serve(struct exchange *e) {
 
 void exchange_run(struct exchange *e) {
     if (e->refusal) {
-        exchange_error(e, e->status, e->refusal, NULL, e->status == 401 ? "invalid_api_key" : NULL);
+        const char *code = e->status == 401 ? "invalid_api_key" : NULL;
+        exchange_error(e, e->status, e->refusal, NULL, e->status == 404 && e->route.model ? "model_not_found" : code);
     } else {
         e->status = e->route.status;
         if (e->status == 200) exchange_serve(e);

@@ -1,6 +1,7 @@
 /* network.c -- see network.h. */
 #include "tools/shared/network.h"
 #include "base/file.h"
+#include <netdb.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -16,6 +17,14 @@ enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path) {
     if (facts.st_mode & (S_IRWXG | S_IRWXO))
         return fail(STATUS_INVALID, "%s: others can read this key: run chmod 600 on it", path);
     return STATUS_OK;
+}
+
+bool network_is_address(const char *text) {
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    if (getaddrinfo(text, NULL, &hints, &found) != 0) return false;
+    freeaddrinfo(found);
+    return true;
 }
 
 enum status network_port_write(const char *path, int port) {

@@ -9,6 +9,8 @@ enum { NETWORK_KEY_MAX = SLICES_KEY_MAX };
 /* Reads the file's first line, of at least 16 bytes. STATUS_INVALID: it is too short or too long, or other users
  * can read the file. */
 enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path);
+/* Whether it is a numeric IPv4 or IPv6 address, such as 127.0.0.1 or ::1. */
+bool network_is_address(const char *text);
 /* Writes the number and a newline to a file, which is written under a temporary name and renamed. */
 enum status network_port_write(const char *path, int port);
 

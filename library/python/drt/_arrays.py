@@ -15,6 +15,8 @@ _CPU = (1, 3, 11)                                # DLPack's kDLCPU, kDLCUDAHost,
 
 def from_dlpack(value: Any, name: str) -> Array:
     """An object's array, without a copy."""
+    if not hasattr(value, "__dlpack_device__"):
+        raise TypeError(f"{name}: {type(value).__name__} where an array is needed")
     device = value.__dlpack_device__()[0]
     if device not in _CPU:
         raise ValueError(f"{name}: it lies in memory of a device (DLPack type {int(device)}): copy it to the CPU first")
@@ -39,7 +41,10 @@ def as_array(value: Any, dtype: Any, shape: tuple[int | None, ...], name: str) -
     value = _from_gpu(value)
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__"):
         value = from_dlpack(value, name)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"{name}: no array: {error}") from error
     wanted = np.dtype(dtype)
     if array.size == 0:
         array = array.astype(wanted)
@@ -49,7 +54,9 @@ def as_array(value: Any, dtype: Any, shape: tuple[int | None, ...], name: str) -
         raise ValueError(f"{name}: a number that {wanted} cannot hold")
     if array.ndim != len(shape) or any(want is not None and have != want for have, want in zip(array.shape, shape)):
         raise ValueError(f"{name}: shape {array.shape} where {tuple('n' if s is None else s for s in shape)} is needed")
-    return np.ascontiguousarray(array, dtype=wanted)
+    # What numpy calls contiguous may begin at any byte, such as a view of a file's bytes.
+    dense: Array = np.require(array, wanted, ["C", "ALIGNED"])
+    return dense
 
 
 def address(array: Array, row: int = 0) -> c.c_void_p:
@@ -65,11 +72,11 @@ def _check_out(shape: tuple[int, ...], have: tuple[int, ...], right: bool) -> No
 def cpu_out(value: Any, shape: tuple[int, ...]) -> Array:
     """A caller's float32 memory that results are written to: a numpy array, or one on the CPU with DLPack."""
     if isinstance(value, np.ndarray):
-        _check_out(shape, value.shape, value.dtype == np.float32 and value.flags.c_contiguous and value.flags.writeable)
+        _check_out(shape, value.shape, value.dtype == np.float32 and value.flags.c_contiguous and value.flags.aligned and value.flags.writeable)
         return value
     # numpy marks every array that comes by DLPack as read-only; the owner asks to have this one written.
     array = from_dlpack(value, "out")
-    _check_out(shape, array.shape, array.dtype == np.float32 and array.flags.c_contiguous)
+    _check_out(shape, array.shape, array.dtype == np.float32 and array.flags.c_contiguous and array.flags.aligned)
     return array
 
 

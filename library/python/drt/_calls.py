@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Optional, TypeVar
 
+from . import _arguments as check
 from . import _library as lib
 
 #: Called as ``report(stage, unit, done, total)``; total is None where it is not known.
@@ -52,7 +53,7 @@ def reporter(progress: Report | bool | None) -> Report | None:
     """What the argument `progress` of a long call means."""
     if isinstance(progress, bool):
         return TqdmReport() if progress else None
-    return progress
+    return None if progress is None else check.function(progress, "progress")
 
 
 class LongCall:

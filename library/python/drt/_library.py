@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from . import _arguments as check
+
 size_t, i32, i64, u64, f32, boolean, text = c.c_size_t, c.c_int32, c.c_int64, c.c_uint64, c.c_float, c.c_bool, c.c_char_p
 pointer, address = c.POINTER, c.c_void_p
 
@@ -260,6 +262,9 @@ class InputOutput(DrtError, OSError):
     """Opening, reading or writing a file failed, or a disk is full."""
 
 
+for _error in (DrtError, NotFound, Invalid, Corrupt, Mismatch, VersionError, Busy, Unsupported, Interrupted, ReadOnly, InputOutput):
+    _error.__module__ = "drt"                    # where programs find it, and what tracebacks print
+
 _ERRORS: dict[int, type[DrtError]] = {-1: InputOutput, -2: InputOutput, -4: NotFound, -5: Invalid, -6: Corrupt, -7: Mismatch, -8: VersionError,
            -9: Busy, -10: Unsupported, -11: Interrupted, -12: ReadOnly}
 
@@ -304,9 +309,29 @@ def _check(status: int, _function: object, _arguments: object) -> int:
 library = _load()
 
 
+_SIGNED = {c.c_int: 32, i32: 32, i64: 64}
+# What an argument in Python is called whose member has another name.
+_ALIASES = {"self": "self_retrieval", "corpus": "corpus_retrieval"}
+
+
+def _member(type_: Any, value: Any, name: str) -> Any:
+    """A value of a caller for a member of a struct."""
+    if type_ in _SIGNED:
+        return check.integer(value, name, -2**(_SIGNED[type_] - 1), 2**(_SIGNED[type_] - 1) - 1)
+    if type_ is u64:
+        return check.integer(value, name, 0, 2**64 - 1)
+    if type_ is f32:
+        return check.real(value, name)
+    if type_ is boolean:
+        return check.boolean(value, name)
+    return check.encoded(value, name) if type_ is text and not isinstance(value, bytes) else value
+
+
 def new(struct: Any, **members: Any) -> Any:
-    """A struct with its `size` set."""
-    made = struct(**members)
+    """A struct with its `size` and these members set. A member that its C type cannot hold is refused by its name."""
+    made, types = struct(), dict(struct._fields_)
+    for name, value in members.items():
+        setattr(made, name, _member(types[name], value, _ALIASES.get(name, name)))
     made.size = c.sizeof(struct)
     return made
 
@@ -317,22 +342,13 @@ def members(struct: Any) -> dict[str, Any]:
     return {name: decoded(value) if isinstance(value, bytes) else value for name, value in values.items()}
 
 
-def encoded(value: str | os.PathLike[str] | None) -> bytes | None:
-    """A path or a string for C. A NUL inside is refused, since C would cut the string there."""
-    if value is None:
-        return None
-    data = os.fsencode(value) if isinstance(value, os.PathLike) else value.encode("utf8", "surrogateescape")
-    if b"\0" in data:
-        raise ValueError(f"{data!r}: a string with a NUL byte")
-    return data
-
-
-def utf8(value: str) -> bytes:
+def utf8(value: Any, name: str) -> bytes:
     """A text for C. Lone surrogates, which UTF-8 cannot hold, become U+FFFD, as in jsonl."""
+    text_ = check.text(value, name)
     try:
-        return value.encode("utf8")
+        return text_.encode("utf8")
     except UnicodeEncodeError:
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf8")
+        return text_.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf8")
 
 
 def decoded(value: bytes | None) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from . import _arguments as check
 from . import _library as lib
 from ._arrays import Array, address, as_array, copied, cpu_out, cuda_out
 from ._calls import LongCall
@@ -123,12 +126,20 @@ def _text(data: int | None, size: int) -> str:
     return c.string_at(data, size).decode("utf8", "replace") if data and size else ""
 
 
+def _stops(stop: Any) -> list[bytes]:
+    if stop is None or isinstance(stop, str):
+        stop = [] if stop is None else [stop]
+    if isinstance(stop, bytes) or not isinstance(stop, Iterable):
+        raise TypeError(f"stop: {type(stop).__name__} where str or several str are needed")
+    return [check.path(check.text(s, f"stop[{i}]"), f"stop[{i}]") for i, s in enumerate(stop)]
+
+
 def _session_config(model: "Model", *, store: "Store | None" = None, self_retrieval: bool = False,
                     corpus_retrieval: bool | None = None, searcher: str = "auto", memory: str | None = None,
                     memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
                     exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
                     temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repeat_penalty: float = 0.0,
-                    repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] = (),
+                    repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] | None = None,
                     ignore_eos: bool = False, top: int = 0) -> tuple[Any, Any]:
     """The struct of a session, and the searcher that it borrows (None: the session makes one).
 
@@ -138,8 +149,11 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
     overlap: a continuation (of `self_retrieval`, too) begins so many ids before the end of what it continues.
     query_tokens: a search by words reads only the last so many ids of the text; 0: the last 128.
     """
-    if memory not in _MEMORIES:
-        raise ValueError(f'memory: "own", "corpus", "both" or None, not {memory!r}')
+    from .store import Store
+    check.choice(memory, "memory", _MEMORIES)
+    check.choice(searcher, "searcher", ("auto", "lexical", "hybrid"))
+    if store is not None:
+        check.instance(store, "store", Store)
     if corpus_retrieval is None:
         corpus_retrieval = store is not None and memory is None
     if store is None and (corpus_retrieval or memory in ("corpus", "both")):
@@ -149,27 +163,49 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
         if store is None or not corpus_retrieval:
             raise ValueError(f"searcher {searcher!r}: is of corpus retrieval: give a store, and no memory")
         found = store._searcher(model, searcher, False, 0, 0)
-    stops = [lib.encoded(s) for s in ([stop] if isinstance(stop, str) else stop)]
-    config = lib.new(
-        lib.session_config, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
+    stops = _stops(stop)
+    if exclude_document is not None:
+        exclude_document = check.integer(exclude_document, "exclude_document", 0)
+    config: Any = lib.new(
+        lib.session_config, self=self_retrieval, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
         searcher=found.value if found is not None else None,
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
-        memory_config=lib.encoded(memory_config), memory_past=memory_past, temperature=temperature, top_p=top_p,
-        min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=seed,
+        memory_config=memory_config, memory_past=memory_past, temperature=temperature, top_p=top_p,
+        min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=check.seed(seed),
         max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
         continuation=continuation, overlap=overlap, query_tokens=query_tokens)
-    setattr(config, "self", self_retrieval)
     return config, found
 
 
+class _Turn:
+    """Held during a call of a session, whose results point into the session's memory.
+
+    It does not wait: a signal's handler that uses the session would wait for the call that it interrupts.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError("the session is at work in another thread: a session is for one thread at a time")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Session:
-    """A running text: feed it, then take tokens. For one thread at a time; made by ``model.session(...)``."""
+    """A running text: feed it, then take tokens. Made by ``model.session(...)``.
+
+    A session is for one thread at a time: a call while another thread is inside a call raises RuntimeError.
+    """
 
     def __init__(self, model: "Model", **options: Any) -> None:
+        check.instance(model, "model", Model)
         config, searcher = _session_config(model, **options)
         store = options.get("store")
         opened = (model._handle(), *(() if store is None else (store._handle(),)))
-        self._model, self._call = model, LongCall(None)
+        self._model, self._call, self._turn = model, LongCall(None), _Turn()
         config.progress = self._call.progress
         self._handle = lib.opened("drt_session_open", "drt_session_close", opened[0], c.byref(config),
                                   keeps=(opened, searcher, self._call.progress), turns=opened)
@@ -179,6 +215,9 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a session can be neither copied nor pickled: make another one, and feed it the ids of the text")
 
     def close(self) -> None:
         """Frees the session now instead of when it is collected."""
@@ -190,7 +229,9 @@ class Session:
 
     def reset(self, seed: int = 0) -> None:
         """Begins a new text; nothing of the old one is left."""
-        lib.library.drt_session_reset(self._handle(), seed)
+        number = check.seed(seed)
+        with self._turn:
+            lib.library.drt_session_reset(self._handle(), number)
 
     def feed(self, text: str | Sequence[int] | Array, *, scores: bool = False, top: int = 0) -> Scores | None:
         """Appends a text, or ids int32 [n], and begins a new generation. With `scores`: the log-probabilities of its ids.
@@ -198,34 +239,36 @@ class Session:
         Special tokens that are written out in a text become their ids. An empty text at the start is the model's
         end-of-document id, after which a document begins. After Ctrl-C the session can only be reset or closed.
         """
-        session = self._handle()
-        with lib.Returned(c.POINTER(lib.scores)) as found:
-            wanted = found.reference if scores else None
+        session, top = self._handle(), check.integer(top, "top", 0, 64)
+        with self._turn, lib.Returned(c.POINTER(lib.scores)) as found:
+            wanted = found.reference if check.boolean(scores, "scores") else None
             if isinstance(text, str):
-                data = lib.utf8(text)
+                data = lib.utf8(text, "text")
                 self._call.run(lambda: lib.library.drt_session_feed(session, data, len(data), wanted, top))
             else:
-                ids = as_array(text, np.int32, (None,), "ids")
+                ids = as_array(text, np.int32, (None,), "text")
                 self._call.run(lambda: lib.library.drt_session_feed_ids(session, address(ids), len(ids), wanted, top))
             return _scores(found) if scores else None
 
     def logprobs(self) -> Array:
         """Log-probabilities of the next id: float32 [vocab_size], before sampling options apply."""
         out = np.empty(self._model.info.vocab_size, np.float32)
-        lib.library.drt_session_logprobs(self._handle(), address(out))
+        with self._turn:
+            lib.library.drt_session_logprobs(self._handle(), address(out))
         return out
 
     def next(self) -> Token:
         """Samples one token and appends it to the text."""
         token = lib.new(lib.token)
-        session = self._handle()                 # what the token points at is the session's
-        lib.library.drt_session_next(session, c.byref(token))
-        return Token(
-            token.id, _text(token.text, token.bytes), c.string_at(token.raw, token.raw_bytes) if token.raw_bytes else b"",
-            token.position, token.logprob, token.memory_share, _ENDS[token.end],
-            tuple(Neighbour("corpus" if n.source else "self", n.group, n.chunk, n.document, n.token_offset, n.weight,
-                            n.score) for n in token.neighbours[:token.n_neighbours]),
-            tuple((a.id, a.logprob) for a in token.alternatives[:token.n_alternatives]))
+        with self._turn:                         # until the next call what the token points at is the session's
+            session = self._handle()
+            lib.library.drt_session_next(session, c.byref(token))
+            return Token(
+                token.id, _text(token.text, token.bytes), c.string_at(token.raw, token.raw_bytes) if token.raw_bytes else b"",
+                token.position, token.logprob, token.memory_share, _ENDS[token.end],
+                tuple(Neighbour("corpus" if n.source else "self", n.group, n.chunk, n.document, n.token_offset, n.weight,
+                                n.score) for n in token.neighbours[:token.n_neighbours]),
+                tuple((a.id, a.logprob) for a in token.alternatives[:token.n_alternatives]))
 
     @staticmethod
     def prepare(sessions: "Sequence[Session]") -> int:
@@ -235,10 +278,14 @@ class Session:
         for bit, with and without it; on a GPU with whatever other sessions, or none. Returns for how many sessions it did; the
         others (with a token memory, ended, on a CPU at the end of a chunk) are left to `next`.
         """
-        handles, done = [s._handle() for s in sessions], c.c_int()
-        array = (c.c_void_p * len(handles))(*(h.value for h in handles))
-        lib.library.drt_session_prepare(array, len(handles), c.byref(done))
-        return done.value
+        given = [check.instance(s, f"sessions[{i}]", Session) for i, s in enumerate(sessions)]
+        with ExitStack() as turns:
+            for session in dict.fromkeys(given):
+                turns.enter_context(session._turn)
+            handles, done = [s._handle() for s in given], c.c_int()
+            array = (c.c_void_p * len(handles))(*(h.value for h in handles))
+            lib.library.drt_session_prepare(array, len(handles), c.byref(done))
+            return done.value
 
     def tokens(self) -> Iterator[Token]:
         """Tokens until the generation ends."""
@@ -251,14 +298,16 @@ class Session:
     def stop(self) -> str:
         """Ends the generation early. Returns the text that its tokens so far held back, which is often empty."""
         text, n = c.c_void_p(), c.c_size_t()
-        session = self._handle()
-        lib.library.drt_session_stop(session, c.byref(text), c.byref(n))
-        return _text(text.value, n.value)
+        with self._turn:
+            session = self._handle()
+            lib.library.drt_session_stop(session, c.byref(text), c.byref(n))
+            return _text(text.value, n.value)
 
     def statistics(self) -> dict[str, Any]:
         """Counts and seconds of this session: retrievals, cached chunks, search and encoding time."""
         info = lib.new(lib.session_info)
-        lib.library.drt_session_info(self._handle(), c.byref(info))
+        with self._turn:
+            lib.library.drt_session_info(self._handle(), c.byref(info))
         return lib.members(info)
 
 
@@ -266,6 +315,8 @@ class Model:
     """A model, ready to run. Calls that use one model take turns; `share` makes one for another thread."""
 
     def __init__(self, handle: lib.Handle, arguments: tuple[Any, ...] | None) -> None:
+        if not isinstance(handle, lib.Handle):
+            raise TypeError("a model is opened with drt.Model.load(path)")
         self._handle, self._arguments = handle, arguments
         info = lib.new(lib.model_info)
         lib.library.drt_model_info(handle(), c.byref(info))
@@ -280,12 +331,12 @@ class Model:
         `device`: "auto" (a GPU if there is one), "cpu" or "cuda". `dtype`: "auto" (float32 on a CPU, bf16 on a GPU), "f32", "bf16", or
         "i8": a CPU with the decoder's weights rounded to 8 bits. `threads`: of the CPU; 0: one for each processor.
         """
-        return cls(lib.opened("drt_model_open", "drt_model_close", lib.encoded(path), cls._config(device, dtype, threads)),
+        return cls(lib.opened("drt_model_open", "drt_model_close", None if path is None else check.path(path, "path"), cls._config(device, dtype, threads)),
                    (path, device, dtype, threads))
 
     @staticmethod
     def _config(device: str, dtype: str, threads: int) -> Any:
-        return c.byref(lib.new(lib.model_config, device=lib.encoded(device), dtype=lib.encoded(dtype), threads=threads))
+        return c.byref(lib.new(lib.model_config, device=device, dtype=dtype, threads=threads))
 
     def share(self, *, device: str = "auto", dtype: str = "auto", threads: int = 0) -> "Model":
         """The same weights with a device and threads of its own, so that two threads compute at the same time."""
@@ -353,7 +404,9 @@ class Model:
 
     def query(self, text: str | Sequence[int] | Array) -> Array:
         """The vector float32 [dim] that the model searches with after a text (or ids int32 [n])."""
-        ids = as_array(self.tokenizer.encode(text) if isinstance(text, str) else text, np.int32, (None,), "ids")
+        ids = as_array(self.tokenizer.encode(text) if isinstance(text, str) else text, np.int32, (None,), "text")
+        if not len(ids):
+            raise ValueError("text: it is empty, and a query needs a token")
         vector = np.empty(self.info.dim, np.float32)
         lib.library.drt_model_query(self._handle(), address(vector), address(ids), len(ids))
         return vector
@@ -378,6 +431,8 @@ class Model:
         Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
         (a string or several), `ignore_eos`, `top` (alternatives of each token).
         """
+        if not isinstance(prompt, str):          # an error of this call, and not of the first token
+            prompt = as_array(prompt, np.int32, (None,), "prompt")
         return self._tokens(Session(self, max_tokens=max_tokens, **options), prompt)
 
     @staticmethod

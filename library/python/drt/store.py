@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _arguments as check
 from . import _library as lib
 from ._arrays import Array, address, as_array, copied, mapped
 from ._calls import LongCall, Report, reporter
@@ -22,6 +23,7 @@ from .model import Model
 __all__ = ["Chunk", "Document", "Finding", "Hit", "Store", "StoreInfo"]
 
 _KINDS = {"auto": 0, "lexical": 1, "hybrid": 2}
+_MOST = 1 << 20                                  # hits of a query
 _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between two of which Ctrl-C is seen
 
 
@@ -129,8 +131,10 @@ class _Documents:
             text, key, source = item[self._text_field], item.get(self._key_field), item.get("source")
         if not isinstance(text, str):
             raise TypeError(f"document {self._count}: its text is {type(text).__name__}, not str")
-        return (lib.utf8(text), None if source is None else lib.encoded(str(source)),
-                None if key is None else lib.encoded(str(key)))
+        return (lib.utf8(text, "text"), self._name(source, "source"), self._name(key, self._key_field))
+
+    def _name(self, value: Any, name: str) -> bytes | None:
+        return None if value is None else check.encoded(str(value), f"document {self._count}: {name}")
 
     def next(self, _context: object, out: Any) -> int:
         """drt_next_text. It has the GIL, and may be called by a thread of the library."""
@@ -160,16 +164,18 @@ def _is_paths(documents: Any) -> bool:
 def _build(path: str | os.PathLike[str], documents: Any, model: Model, *, progress: Report | bool | None,
            text_field: str, key_field: str, format: str | None, index: str | None = None, **options: Any) -> dict[str, Any]:
     """drt_store_build, and its report."""
-    at_work, where = model._handle(), lib.encoded(path)
+    at_work, where = model._handle(), check.path(path, "path")
     call = LongCall(reporter(progress), at_work)
-    config = lib.new(lib.build_config, format=lib.encoded(format), text_field=lib.encoded(text_field),
-                     index=lib.encoded(index), **options)
+    check.text(key_field, "key_field")
+    config = lib.new(lib.build_config, format=format, text_field=check.text(text_field, "text_field"), index=index, **options)
     source: Any = None
     if _is_paths(documents):
         paths = [documents] if isinstance(documents, (str, os.PathLike)) else documents
-        names = [lib.encoded(p) for p in paths]
+        names = [check.path(p, "documents") for p in paths]
         config.inputs, config.n_inputs = (c.c_char_p * len(names))(*names), len(names)
     else:
+        if isinstance(documents, bytes) or not isinstance(documents, Iterable):
+            raise TypeError(f"documents: {type(documents).__name__} where a path or an iterable of documents is needed")
         source = lib.next_function(_Documents(documents, text_field, key_field, call).next)
         config.next = source
     report = lib.new(lib.build_report)
@@ -207,7 +213,7 @@ def _closed(call: Callable[[], Any]) -> Any:
 
 
 def _open_directory(path: str | os.PathLike[str]) -> lib.Handle:
-    name = lib.encoded(path)
+    name = check.path(path, "path")
     with _directories_lock:
         try:
             found = os.stat(path)
@@ -231,6 +237,9 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, model: Model | None = None) -> None:
         """Opens the store at `path`. `model`: the one that made it, for texts and queries; None: the bundled one."""
+        check.path(path, "path")
+        if model is not None:
+            check.instance(model, "model", Model)
         self._path, self._model = os.fspath(path), model
         self._searchers: dict[Any, lib.Handle] = {}
         #: What `build` did: documents, chunks, tokens, duplicates, seconds, ...; empty where the store was only opened.
@@ -256,11 +265,13 @@ class Store:
         what a token memory needs.
         """
         model = _model_of(model)
-        number, parts = part if part is not None else (0, 0)
+        if part is not None and (not isinstance(part, (tuple, list)) or len(part) != 2):
+            raise TypeError(f"part: {part!r} where two numbers (i, n) are needed")
+        number, parts = (0, 0) if part is None else (check.integer(p, "part", 1, 2**31 - 1) for p in part)
         report = _closed(lambda: _build(
             path, documents, model, progress=progress, text_field=text_field, key_field=key_field, format=format,
             index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines,
-            part=number, parts=parts, landmarks=lib.encoded(landmarks)))
+            part=number, parts=parts, landmarks=landmarks))
         store = cls(path, model=model)
         store.report = report
         return store
@@ -273,7 +284,7 @@ class Store:
         This object then shows the newest generation. Chunks and documents keep their ids. It is closed meanwhile; other
         objects and sessions of the store must be closed before (drt.Busy).
         """
-        model = _model_of(model or self._model)
+        model = _model_of(self._model if model is None else model)
         self.close()
         try:
             report: dict[str, Any] = _closed(lambda: _build(
@@ -294,7 +305,7 @@ class Store:
         not open. The store must not be open in this process (drt.Busy).
         """
         found: list[Finding] = []
-        call, where, problems = LongCall(reporter(progress)), lib.encoded(path), c.c_int64()
+        call, where, problems = LongCall(reporter(progress)), check.path(path, "path"), c.c_int64()
 
         def on_finding(_context: object, given: Any) -> None:
             f = given.contents
@@ -318,9 +329,7 @@ class Store:
         documents. All other ids stay. This object then shows the newest generation; it is closed meanwhile, and others of
         the store must be closed before (drt.Busy). Files keep their sizes: see `compact`.
         """
-        if isinstance(sources, (str, bytes)):
-            raise TypeError("sources: a list of patterns, not one string")
-        numbers, patterns = list(documents), [lib.encoded(s) for s in sources]
+        numbers, patterns = _numbers(documents, "documents"), _strings(sources, "sources")
         ids: list[int] = []
         config = lib.new(
             lib.delete_config, documents=(c.c_int64 * len(numbers))(*numbers), n_documents=len(numbers),
@@ -343,8 +352,8 @@ class Store:
         are stored. `devices`: GPUs that make the index, from GPU 0 on; -1: all; 0: the CPU. This object is closed
         meanwhile. A call that was stopped continues when it is repeated. `report` of the result: documents, chunks, tokens.
         """
-        config = lib.new(lib.compact_config, index=lib.encoded(index), max_ram=max_ram, shard_chunks=shard_chunks,
-                         threads=threads, landmarks=lib.encoded(landmarks), devices=devices)
+        config = lib.new(lib.compact_config, index=index, max_ram=max_ram, shard_chunks=shard_chunks,
+                         threads=threads, landmarks=landmarks, devices=devices)
         return self._copy(path, "drt_store_compact", config, lib.change_report, progress)
 
     def freeze(self, path: str | os.PathLike[str], *, copy: bool = False, progress: Report | bool | None = None) -> "Store":
@@ -357,7 +366,7 @@ class Store:
 
     def _copy(self, path: str | os.PathLike[str], call: str, config: Any, report: Any,
               progress: Report | bool | None) -> "Store":
-        to = lib.encoded(path)
+        to = check.path(path, "path")
 
         def run(where: bytes | None, with_report: Any, filled: Any) -> None:
             config.progress = with_report
@@ -377,11 +386,9 @@ class Store:
         Its files are hard links to those of the parts, or copies (`copy`). `index`: as in `build` (None: "exact");
         `lexical`: with an index of tokens. `devices`: as in `compact`. `report` of the result counts documents, copies, files.
         """
-        if isinstance(parts, (str, bytes)):
-            raise TypeError("parts: a list of paths, not one string")
-        names = [lib.encoded(p) for p in parts]
-        listed, where = (c.c_char_p * len(names))(*names), lib.encoded(path)
-        config = lib.new(lib.join_config, copy=copy, lexical=lexical, index=lib.encoded(index), max_ram=max_ram,
+        names = _strings(parts, "parts")
+        listed, where = (c.c_char_p * len(names))(*names), check.path(path, "path")
+        config = lib.new(lib.join_config, copy=copy, lexical=lexical, index=index, max_ram=max_ram,
                          threads=threads, devices=devices)
         report, call = lib.new(lib.join_report), LongCall(reporter(progress))
 
@@ -397,7 +404,7 @@ class Store:
     def _meanwhile_closed(self, run: Callable[[bytes | None, Any, Any], None], report: Any,
                           progress: Report | bool | None) -> dict[str, Any]:
         """A call for the folder of this object, which is closed for the call and then shows the newest generation."""
-        filled, call, where = lib.new(report), LongCall(reporter(progress)), lib.encoded(self._path)
+        filled, call, where = lib.new(report), LongCall(reporter(progress)), check.path(self._path, "path")
         self.close()
         try:
             _closed(lambda: call.run_reported(lambda with_report: run(where, with_report, filled)))
@@ -444,7 +451,7 @@ class Store:
 
     def chunk(self, chunk: int) -> Chunk:
         """Where a chunk lies."""
-        return self._chunk_list([chunk])[0]
+        return self._chunk_list([check.integer(chunk, "chunk")])[0]
 
     def _chunk_list(self, chunks: Sequence[int] | Array) -> list[Chunk]:
         wanted = as_array(chunks, np.int64, (None,), "chunks")
@@ -462,6 +469,7 @@ class Store:
 
     def document(self, document: int) -> Document:
         """A document by its id."""
+        document = check.integer(document, "document")
         with lib.Returned(c.POINTER(lib.document)) as found:
             lib.library.drt_store_document(self._handle(), found.reference, document)
             d = found.pointer.contents
@@ -470,6 +478,8 @@ class Store:
 
     def find_document(self, hash: bytes) -> int | None:
         """The id of the document with this content hash (Document.hash, 16 bytes: XXH3-128 of its text); None: none."""
+        if not isinstance(hash, bytes):
+            raise TypeError(f"hash: {type(hash).__name__} where bytes are needed")
         if len(hash) != 16:
             raise ValueError(f"hash: {len(hash)} bytes where 16 are needed")
         found = c.c_int64()
@@ -481,6 +491,7 @@ class Store:
 
     def document_tokens(self, document: int) -> Array:
         """All ids of a document: int32 [tokens]."""
+        document = check.integer(document, "document")
         n = c.c_int64()
         with lib.Returned() as ids:
             lib.library.drt_store_document_ids(self._handle(), ids.reference, c.byref(n), document)
@@ -488,15 +499,15 @@ class Store:
 
     def text(self, chunk: int, model: Model | None = None) -> str:
         """The text of a chunk, by the tokenizer of the model that made the store (None: this object's)."""
-        return self._text("drt_store_chunk_text", chunk, model)
+        return self._text("drt_store_chunk_text", check.integer(chunk, "chunk"), model)
 
     def document_text(self, document: int, model: Model | None = None) -> str:
         """The text of a document, decoded from its ids."""
-        return self._text("drt_store_document_text", document, model)
+        return self._text("drt_store_document_text", check.integer(document, "document"), model)
 
     def _text(self, call: str, number: int, model: Model | None) -> str:
         n = c.c_size_t()
-        tokenizer = _model_of(model or self._model).tokenizer._handle()
+        tokenizer = _model_of(self._model if model is None else model).tokenizer._handle()
         with lib.Returned() as text:
             getattr(lib.library, call)(self._handle(), tokenizer, text.reference, c.byref(n), number)
             return text.data(n.value).decode("utf8", "replace")
@@ -528,7 +539,7 @@ class Store:
         One file of float16 gives a read-only view; several files, or landmarks "i8", give a copy of all rows. Each number
         of the latter is a float16, so that none is rounded.
         """
-        shards = [rows[0] if len(rows) == 1 else (rows[0] * rows[1][:, None]).astype(np.float16)
+        shards: list[Array] = [rows[0] if len(rows) == 1 else (rows[0] * rows[1][:, None]).astype(np.float16)
                   for _, *rows in self.landmark_shards()]
         if len(shards) == 1:
             return shards[0]
@@ -540,10 +551,11 @@ class Store:
         "chunks" int64 [n], "ids" int32 [n, chunk] (-1 fills short chunks), "documents" int64 [n]; with `landmarks`
         also "landmarks" float32 [n, dim].
         """
-        chunks = np.empty(_positive(n, "n"), np.int64)
-        lib.library.drt_store_sample(self._handle(), address(chunks), n, seed)
+        n = check.integer(n, "n", 1)
+        chunks, number = np.empty(n, np.int64), check.seed(seed)
+        lib.library.drt_store_sample(self._handle(), address(chunks), n, number)
         ids = np.empty((n, self.info.chunk), np.int32)
-        rows = np.empty((n, self.info.dim), np.float32) if landmarks else None
+        rows = np.empty((n, self.info.dim), np.float32) if check.boolean(landmarks, "landmarks") else None
         found = np.empty(n, np.dtype(lib.chunk))
         lib.library.drt_store_chunks(self._handle(), address(found), address(ids), None if rows is None else address(rows),
                                      address(chunks), n)
@@ -554,13 +566,11 @@ class Store:
 
     def _searcher(self, model: Model | None, kind: str, exact: bool, nprobe: int, threads: int) -> lib.Opened:
         """The searcher for these options, made at its first use and kept."""
-        if kind not in _KINDS:
-            raise ValueError(f"kind: one of {sorted(_KINDS)}, not {kind!r}")
         store, at_work = self._handle(), model._handle() if model is not None else None
-        name = (at_work, kind, exact, nprobe, threads)
+        config = lib.new(lib.searcher_config, kind=_KINDS[check.choice(kind, "kind", _KINDS)], exact=exact, exact_fallback=True,
+                         nprobe=nprobe, threads=threads)
+        name = (at_work, kind, config.exact, config.nprobe, config.threads)
         if name not in self._searchers:
-            config = lib.new(lib.searcher_config, kind=_KINDS[kind], exact=exact, exact_fallback=True, nprobe=nprobe,
-                             threads=threads)
             turns = (store,) if at_work is None else (at_work, store)
             self._searchers[name] = lib.opened("drt_searcher_open", "drt_searcher_close", store, at_work, c.byref(config),
                                                keeps=turns, turns=turns)
@@ -569,7 +579,7 @@ class Store:
     def searched_by(self, *, model: Model | None = None, kind: str = "auto", exact: bool = False, nprobe: int = 0) -> str:
         """How a search with these options works, for people: "index IVF64,SQ8, 16 of 64 lists"."""
         info = lib.new(lib.searcher_info)
-        lib.library.drt_searcher_info(self._searcher(_model_of(model or self._model), kind, exact, nprobe, 0), c.byref(info))
+        lib.library.drt_searcher_info(self._searcher(_model_of(self._model if model is None else model), kind, exact, nprobe, 0), c.byref(info))
         return lib.decoded(info.text)
 
     def search_vectors(self, vectors: Any, k: int = 10, *, exact: bool = False, nprobe: int = 0,
@@ -581,8 +591,8 @@ class Store:
         """
         queries = as_array(vectors, np.float32, (None, self.info.dim), "vectors")
         searcher = self._searcher(None, "auto", exact, nprobe, threads)
-        hits = np.empty((len(queries), k), np.dtype(lib.hit))
-        how = lib.new(lib.search, k=_positive(k, "k"), nprobe=nprobe)
+        how = lib.new(lib.search, k=check.integer(k, "k", 1, _MOST), nprobe=nprobe)
+        hits = np.empty((len(queries), how.k), np.dtype(lib.hit))
         for at in range(0, len(queries), _QUERIES):
             n = min(_QUERIES, len(queries) - at)
             lib.library.drt_search_vectors(searcher, address(hits, at), address(queries, at), n, c.byref(how))
@@ -596,10 +606,10 @@ class Store:
         (BM25; needs a store with an index of tokens) or "hybrid". `exclude_document`: a document that is not to be found,
         such as the query's own. `model`: None: this object's.
         """
-        model = _model_of(model or self._model)
+        model = _model_of(self._model if model is None else model)
         text, several = isinstance(query, str), isinstance(query, (list, tuple)) and all(isinstance(q, str) for q in query)
         searcher, single = self._searcher(model, kind, exact, nprobe, 0), False
-        how = lib.new(lib.search, k=_positive(k, "k"), nprobe=nprobe)
+        how = lib.new(lib.search, k=check.integer(k, "k", 1, _MOST), nprobe=nprobe)
         if text or several:
             found = self._search_texts(searcher, [query] if isinstance(query, str) else query, how, exclude_document)
         else:
@@ -611,11 +621,11 @@ class Store:
 
     def _excluded(self, how: Any, n: int, document: int | None) -> None:
         if document is not None:
-            d = self.document(document)
+            d = self.document(check.integer(document, "exclude_document"))
             how.exclude = (lib.chunk_range * n)(*[(d.first_chunk, d.first_chunk + d.chunks)] * n)
 
     def _search_texts(self, searcher: lib.Opened, texts: Sequence[str], how: Any, document: int | None) -> Array:
-        data = [lib.utf8(t) for t in texts]
+        data = [lib.utf8(t, "query") for t in texts]
         hits = np.empty((len(data), how.k), np.dtype(lib.hit))
         self._excluded(how, min(_TEXTS, len(data)), document)
         for at in range(0, len(data), _TEXTS):
@@ -644,10 +654,17 @@ class Store:
                 for row in found[["chunk", "score"]].tolist()]
 
 
-def _positive(number: int, name: str) -> int:
-    if number < 1:
-        raise ValueError(f"{name}: {number}, and must be at least 1")
-    return number
+def _numbers(values: Any, name: str) -> list[int]:
+    """Document ids; also those of an array."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: {type(values).__name__} where several numbers are needed")
+    return [check.integer(value, f"{name}[{i}]") for i, value in enumerate(values)]
+
+
+def _strings(values: Any, name: str) -> list[bytes]:
+    if isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: {type(values).__name__} where a list of str or paths is needed")
+    return [check.path(value, f"{name}[{i}]") for i, value in enumerate(values)]
 
 
 _bundled: Model | None = None
@@ -657,7 +674,7 @@ def _model_of(model: Model | None) -> Model:
     """The given model, or the bundled one, which is loaded once."""
     global _bundled
     if model is not None:
-        return model
+        return check.instance(model, "model", Model)  # type: ignore[no-any-return]
     with _directories_lock:
         if _bundled is None or _bundled._handle.closed or _bundled._handle.process != os.getpid():
             _bundled = Model.load()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _arguments as check
 from . import _library as lib
 from ._arrays import Array, address, as_array, copied
 
@@ -27,7 +28,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Opens `path`: a tokenizer.json, or a folder with one."""
-        return cls(lib.opened("drt_tokenizer_open", "drt_tokenizer_close", lib.encoded(path)), os.fspath(path))
+        return cls(lib.opened("drt_tokenizer_open", "drt_tokenizer_close", check.path(path, "path")), os.fspath(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._path is None:
@@ -48,10 +49,11 @@ class Tokenizer:
         `special`: special tokens that are written out become their ids (as prompts want); otherwise they are
         ordinary text (as corpora want). No begin or end token is added.
         """
-        data = lib.utf8(text)
+        data = lib.utf8(text, "text")
         n = c.c_size_t()
         with lib.Returned() as ids:
-            lib.library.drt_tokenizer_encode(self._handle(), ids.reference, c.byref(n), data, len(data), special)
+            lib.library.drt_tokenizer_encode(self._handle(), ids.reference, c.byref(n), data, len(data),
+                                             check.boolean(special, "special"))
             return copied(ids.pointer, n.value, np.int32)
 
     def decode(self, ids: Sequence[int] | Array, *, skip_special: bool = True) -> str:
@@ -60,25 +62,25 @@ class Tokenizer:
         n = c.c_size_t()
         with lib.Returned() as text:
             lib.library.drt_tokenizer_decode(self._handle(), text.reference, c.byref(n), address(array), len(array),
-                                             skip_special)
+                                             check.boolean(skip_special, "skip_special"))
             return text.data(n.value).decode("utf8")
 
     def bytes_of(self, id: int) -> bytes:
         """The bytes that an id stands for inside a text: they may be a part of a character."""
         data, n = c.c_void_p(), c.c_size_t()
-        lib.library.drt_tokenizer_bytes(self._handle(), c.byref(data), c.byref(n), id)
+        lib.library.drt_tokenizer_bytes(self._handle(), c.byref(data), c.byref(n), check.id_(id))
         return c.string_at(data, n.value) if n.value else b""
 
     def spelling(self, id: int) -> str | None:
         """An id's spelling in tokenizer.json; None: no token has this id."""
-        found = lib.library.drt_tokenizer_spelling(self._handle(), id)
+        found = lib.library.drt_tokenizer_spelling(self._handle(), check.id_(id))
         return None if found is None else str(found, "utf8", "replace")
 
     def id_of(self, spelling: str) -> int | None:
         """The id with this spelling in tokenizer.json; None: there is none."""
-        found = int(lib.library.drt_tokenizer_id(self._handle(), lib.encoded(spelling)))
+        found = int(lib.library.drt_tokenizer_id(self._handle(), check.encoded(check.text(spelling, "spelling"), "spelling")))
         return None if found < 0 else found
 
     def is_special(self, id: int) -> bool:
         """Whether an id is a special token."""
-        return bool(lib.library.drt_tokenizer_is_special(self._handle(), id))
+        return bool(lib.library.drt_tokenizer_is_special(self._handle(), check.id_(id)))

@@ -46,7 +46,7 @@ def test_delete_by_number_and_source(made, tmp_path, documents, model):
         made.delete()
     with pytest.raises(drt.Invalid, match="either"):
         made.delete([1], sources=["a"])
-    with pytest.raises(TypeError, match="list of patterns"):
+    with pytest.raises(TypeError, match="sources: str where a list of str"):
         made.delete(sources="made.*")
     other = drt.Store(tmp_path / "store", model=model)
     with pytest.raises(drt.Busy):
@@ -105,7 +105,7 @@ def test_parts_are_joined(tmp_path, store, store_path, model):
         drt.Store.join([tmp_path / "part1"], tmp_path / "half")
     with pytest.raises(drt.Invalid, match="part is 3 of 2"):
         drt.Store.build(corpus, tmp_path / "part3", model=model, part=(3, 2))
-    with pytest.raises(TypeError, match="list of paths"):
+    with pytest.raises(TypeError, match="parts: str where a list of str or paths"):
         drt.Store.join(str(tmp_path / "part1"), tmp_path / "half")
     with pytest.raises(drt.Invalid, match="devices is -2"):
         drt.Store.join([tmp_path / "part1", tmp_path / "part2"], tmp_path / "half", devices=-2)

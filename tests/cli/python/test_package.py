@@ -1,3 +1,4 @@
+import pickle
 import re
 
 from conftest import SOURCE
@@ -24,3 +25,4 @@ def test_errors_say_their_kind():
     assert issubclass(drt.NotFound, LookupError) and issubclass(drt.Invalid, ValueError)
     assert issubclass(drt.InputOutput, OSError) and all(
         issubclass(e, drt.DrtError) for e in (drt.Busy, drt.Corrupt, drt.Mismatch, drt.Unsupported, drt.VersionError))
+    assert drt.NotFound.__module__ == "drt" and str(pickle.loads(pickle.dumps(drt.NotFound("a file")))) == "a file"

@@ -7,6 +7,10 @@ expect 0 "$SERVE" --version
 out_has "drt-serve "
 expect_usage "--retrieval corpus needs --store" "$SERVE" --retrieval corpus
 expect_usage "open to other machines" "$SERVE" --address 0.0.0.0
+for address in foo "" localhost 127.0.0.x; do
+    expect_usage "--address '$address' is not an IP address: give a numeric one" "$SERVE" --address "$address"
+done
+expect_usage "the name is empty" "$SERVE" --model-name ""
 expect_error "no such" "$SERVE" --model "$TMP/nowhere"
 tiny_model "$TMP/model"
 expect_error "a chunk of $TMP/model has 63 tokens: give at most 62" "$SERVE" --model "$TMP/model" --port 0 --continuation 1 --overlap 63
@@ -26,6 +30,9 @@ header_has "Content-Security-Policy: default-src 'none'"
 ask 200 /v1/models
 out_has '"id":"tiny","object":"model"'
 out_has '"documents":12'
+sed 's/^{"object":"list","data":\[\(.*\)\]}$/\1/' "$OUT" >"$TMP/models"
+ask 200 /v1/models/tiny
+same "$(cat "$OUT")" "$(cat "$TMP/models")" "the model"
 ask 200 /tokenizer_info
 out_has '"eos_token":"<|endoftext|>"'
 ask 200 /tokenize '{"prompt": "the river", "add_special_tokens": false}'
@@ -123,6 +130,24 @@ ask 200 /v1/completions '{"prompt": ["a", ""], "max_tokens": 3, "seed": 5}'
 seeded=$(text_of)
 ask 200 /v1/completions '{"prompt": ["a", ""], "max_tokens": 3, "seed": 5}'
 same "$(text_of)" "$seeded" "the text of one seed"
+# n choices of a prompt have the seeds `seed`, `seed` + 1, ...; a prompt counts once. --max-prompts bounds all choices.
+drawn() { printf '{"prompt": %s, "max_tokens": 9, "temperature": 1.5, "ignore_eos": true, "seed": %s%s}' "$1" "$2" "${3:-}"; }
+one_by_one=
+for text in '"the river"' '"a"'; do
+    for seed in 7 8 9; do
+        ask 200 /v1/completions "$(drawn "$text" $seed)"
+        one_by_one+=$(text_of)
+    done
+done
+for stream in false true; do
+    ask 200 /v1/completions "$(drawn '["the river", "a"]' 7 ", \"n\": 3, \"stream\": $stream, \"stream_options\": {\"include_usage\": true}")"
+    same "$(text_of)" "$one_by_one" "the texts of n choices"
+    out_has '"index":5,'
+    out_has '"completion_tokens":54'
+    prompts=$(sed -n 's/.*"usage":{"prompt_tokens":\([0-9]*\),.*/\1/p' "$OUT")
+    ask 200 /v1/completions "$(drawn '["the river", "a"]' 7)"
+    out_has "\"usage\":{\"prompt_tokens\":$prompts,"
+done
 
 # ---- stop strings: the text ends before them, for any borders of tokens
 if command -v python3 >/dev/null; then

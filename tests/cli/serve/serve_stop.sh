@@ -44,6 +44,5 @@ tail -n 2 "$TMP/three" | grep -q '^data: {"error":{"message":"the request was ca
 grep -q '^{"error":{"message":"the request was cancelled"' "$TMP/four" || die "the request that waited lacks its error"
 
 # A port in use and a missing key file are errors before the model is loaded.
-expect_error "is not a numeric address" "$SERVE" --model "$TMP/model" --address 127.0.0.x --port 0
 expect_error "nowhere" "$SERVE" --model "$TMP/model" --api-key-file "$TMP/nowhere"
 exit 0

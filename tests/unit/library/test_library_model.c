@@ -182,6 +182,7 @@ static void landmarks(void) {
     CALL_FAILS(drt_model_encode(m, again, ids, 1), DRT_INVALID, "271");
     CALL_FAILS(drt_model_query(m, query, ids, 10), DRT_INVALID, "271");
     ids[3] = -1;
+    CALL_FAILS(drt_model_encode(m, again, ids, 1), DRT_INVALID, "chunk 0: begins with -1, or has an id after one");
     CALL_FAILS(drt_model_query(m, query, ids, 10), DRT_INVALID, "-1");
     CALL_FAILS(drt_model_query(m, query, ids, 0), DRT_INVALID, "needs an id");
     CALL_FAILS(drt_model_query(NULL, query, ids, 1), DRT_INVALID, "model is NULL");

@@ -325,6 +325,12 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "must be 0 to 62");
     c.overlap = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "overlap -1");
+    c = (struct drt_session_config){.size = sizeof c, .corpus = true, .store = w.store, .exclude = true};
+    c.exclude_document = 1 << 20;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_NOT_FOUND, "exclude_document 1048576: there is no such document");
+    c.exclude_document = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_NOT_FOUND, "exclude_document -1");
+    c = (struct drt_session_config){.size = sizeof c, .self = true};
     c.overlap = 0, c.continuation = 0, c.query_tokens = 129;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "must be 0 to 128");
     c.query_tokens = 8, c.corpus = true, c.store = w.store; /* its searcher would be one of landmarks */

@@ -11,16 +11,33 @@ static enum status member_wrong(struct members *m, const struct member *field, c
     return fail(STATUS_INVALID, "%s must be %s", m->param, wanted);
 }
 
+bool members_whole(struct members *m, int64_t *out) {
+    double value = NAN;
+    if (json_int(&m->json, out) == STATUS_OK) return true;
+    if (json_double(&m->json, &value) != STATUS_OK || value != floor(value) || fabs(value) > MEMBERS_EXACT)
+        return false;
+    *out = (int64_t)value;
+    return true;
+}
+
+/* (double)INT64_MAX is 2^63, one more than the largest int64_t. */
+static long long member_limit(double limit) {
+    return limit >= (double)INT64_MAX ? INT64_MAX : (long long)limit;
+}
+
 static enum status member_number(struct members *m, const struct member *field, enum json_event event) {
     char wanted[96];
     double value = NAN;
     int64_t whole = 0;
     const bool integer = field->kind == MEMBER_INT;
-    snprintf(wanted, sizeof wanted, "%s from %.15g to %.15g", integer ? "a whole number" : "a number", field->min,
-             field->max);
+    if (integer)
+        snprintf(wanted, sizeof wanted, "a whole number from %lld to %lld", member_limit(field->min),
+                 member_limit(field->max));
+    else
+        snprintf(wanted, sizeof wanted, "a number from %.15g to %.15g", field->min, field->max);
     if (event != JSON_NUMBER) return member_wrong(m, field, wanted);
     if (integer) {
-        if (json_int(&m->json, &whole) != STATUS_OK) return member_wrong(m, field, wanted);
+        if (!members_whole(m, &whole)) return member_wrong(m, field, wanted);
         value = (double)whole;
     } else if (json_double(&m->json, &value) != STATUS_OK) {
         return member_wrong(m, field, wanted);
@@ -137,7 +154,7 @@ enum status members_ids(struct members *m, struct request_text *out, bool entere
     enum json_event event = entered ? JSON_NUMBER : json_next(&m->json);
     for (; event != JSON_ARRAY_END; event = json_next(&m->json)) {
         int64_t id = -1;
-        if (event != JSON_NUMBER || json_int(&m->json, &id) != STATUS_OK || id < 0 || id >= m->limits->vocab_size) {
+        if (event != JSON_NUMBER || !members_whole(m, &id) || id < 0 || id >= m->limits->vocab_size) {
             if (event == JSON_ERROR) return json_fail(&m->json, "a token id");
             return fail(STATUS_INVALID, "%s must have token ids from 0 to %d alone", m->param,
                         m->limits->vocab_size - 1);

@@ -8,6 +8,8 @@ struct members;
 /* Reads a member that no other kind describes. The value's first event has already been read. */
 typedef enum status member_read(struct members *m, enum json_event event);
 
+#define MEMBERS_EXACT 9007199254740992.0 /* 2^53: up to here all JSON readers read whole numbers exactly */
+
 enum member_kind {
     MEMBER_INT,                          /* int64_t; null does not change it */
     MEMBER_DOUBLE,                       /* double; null does not change it */
@@ -21,7 +23,7 @@ struct member {
     const char *name;
     enum member_kind kind;
     void *value;
-    double min, max;                     /* inclusive; for int64_t also as double: below 2^53 */
+    double min, max;                     /* inclusive; for int64_t whole and below 2^53, or its own limits */
     const char *const *names; int n_names;
     member_read *read;
     bool *given;                         /* set to true if the member is given and not null; NULL: not wanted */
@@ -39,6 +41,8 @@ enum status members_parse(struct members *m, const char *body, size_t bytes, con
 enum status members_object(struct members *m, const struct member *table, int n);
 
 /* Read a value whose first event has been read. */
+/* The event was JSON_NUMBER. Returns false if it is not whole; 16.0 and 1e3 are. */
+bool members_whole(struct members *m, int64_t *out);
 enum status members_text(struct members *m, struct request_text *out);               /* the event was JSON_STRING */
 /* reads the rest of an array of ids */
 enum status members_ids(struct members *m, struct request_text *out, bool entered);

@@ -103,11 +103,7 @@ void reply_error(struct reply *r, int status, const char *message, const char *p
 void reply_token_text(struct reply *r, const char *data, size_t bytes, bool key) {
     char text[512] = "bytes:";
     size_t used = strlen(text);
-    if (utf8_valid_prefix(data, bytes) == bytes && (!key || (bytes < sizeof text && !memchr(data, 0, bytes)))) {
-        if (!key) {
-            json_write_bytes(&r->json, data, bytes);
-            return;
-        }
+    if (bytes < sizeof text && !memchr(data, 0, bytes) && utf8_valid_prefix(data, bytes) == bytes) {
         memcpy(text, data, bytes);
         text[bytes] = 0;
     } else {

@@ -28,8 +28,8 @@ enum status reply_event_done(struct reply *r);
  * null. The type follows from the HTTP status. */
 void reply_error(struct reply *r, int status, const char *message, const char *param, const char *code);
 
-/* Writes one token's text as in `tokens` and `top_logprobs`: its bytes if they are UTF-8, otherwise
- * "bytes:\xe2\x80". */
+/* Writes one token's text as in `tokens` and `top_logprobs`, which clients compare: its bytes if they are UTF-8 without
+ * a NUL, otherwise "bytes:\xe2\x80". */
 void reply_token_text(struct reply *r, const char *data, size_t bytes, bool key);
 /* Returns the number of characters that begin in these bytes, which `text_offset` counts. */
 int64_t reply_characters(const char *data, size_t bytes);

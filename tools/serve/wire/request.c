@@ -10,7 +10,7 @@ const char *const retrieval_source_names[RETRIEVAL_SOURCES] = {"none", "self", "
 const char *const retrieval_memory_names[RETRIEVAL_MEMORIES] = {"none", "own", "corpus", "both"};
 const char *const request_searcher_names[SEARCH_KINDS] = {"landmark", "lexical", "hybrid"};
 
-#define EXACT_MAX 9007199254740992.0 /* 2^53: up to here all JSON readers read whole numbers exactly */
+#define TOP_P_MIN 1e-6
 
 /* Fails for a combination of several members. */
 static enum status request_wrong(char param[REQUEST_PARAM], const char *name, const char *message) {
@@ -155,7 +155,7 @@ static enum status logprobs_read(struct members *m, enum json_event event) {
     if (event == JSON_FALSE) return STATUS_OK;
     if (event == JSON_TRUE)
         n = 0;
-    else if (event != JSON_NUMBER || json_int(&m->json, &n) != STATUS_OK || n < 0 || n > REQUEST_TOP_MAX)
+    else if (event != JSON_NUMBER || !members_whole(m, &n) || n < 0 || n > REQUEST_TOP_MAX)
         return fail(STATUS_INVALID, "logprobs must be a whole number from 0 to %d", REQUEST_TOP_MAX);
     r->logprobs = (int)n;
     return STATUS_OK;
@@ -166,24 +166,54 @@ static enum status ignored_text_read(struct members *m, enum json_event event) {
     return event == JSON_STRING ? STATUS_OK : fail(STATUS_INVALID, "%s must be a text", m->param);
 }
 
-/* overlap without a continuation, and query_tokens without a search by words, are errors; a default of the server then
- * has no effect. -1: not given. */
-static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
-    if (r->continuation < 0) r->continuation = limits->continuation;
-    if (r->overlap > 0 && r->continuation == 0)
+/* Fails for a member that can have no effect beside the others. -1: not given. */
+static enum status retrieval_refuse(struct completion_request *r, const struct request_limits *limits) {
+    const bool store = r->source >= RETRIEVAL_CORPUS;
+    const int64_t overlap = r->overlap < 0 ? limits->overlap : r->overlap;
+    if (r->searcher != SEARCH_LANDMARK && !store)
+        return request_wrong(r->param, "retrieval.searcher",
+                             "retrieval.searcher finds chunks of the store: give retrieval.source \"corpus\" or "
+                             "\"both\"");
+    if (r->continuation > 0 && !store && !(r->source == RETRIEVAL_OWN_PAST && overlap > 0))
+        return request_wrong(r->param, "retrieval.continuation",
+                             "retrieval.continuation is of chunks of the store: give retrieval.source \"corpus\" or "
+                             "\"both\"; or \"self\" and retrieval.overlap");
+    if (r->overlap > 0 && (r->continuation < 0 ? limits->continuation : r->continuation) == 0)
         return request_wrong(r->param, "retrieval.overlap",
                              "retrieval.overlap is of a continuation: give retrieval.continuation, too");
+    if (r->overlap > 0 && r->source == RETRIEVAL_NONE)
+        return request_wrong(r->param, "retrieval.overlap",
+                             "retrieval.overlap is of retrieved chunks: give retrieval.source \"self\", \"corpus\" or "
+                             "\"both\"");
     if (r->query_tokens > 0 && r->searcher == SEARCH_LANDMARK)
         return request_wrong(r->param, "retrieval.query_tokens",
                              "retrieval.query_tokens is of a search by words: give retrieval.searcher \"lexical\" or "
                              "\"hybrid\"");
-    if (r->overlap < 0) r->overlap = r->continuation > 0 ? limits->overlap : 0;
-    if (r->query_tokens < 0) r->query_tokens = r->searcher != SEARCH_LANDMARK ? limits->query_tokens : 0;
     return STATUS_OK;
 }
 
-static enum status completion_check(struct completion_request *r) {
+/* A default of the server applies where it has an effect, and is no error elsewhere. */
+static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
+    if (!r->source_given && r->memory == RETRIEVAL_MEMORY_NONE) r->source = limits->source;
+    TRY(retrieval_refuse(r, limits));
+    if (r->continuation < 0) r->continuation = limits->continuation;
+    if (r->overlap < 0) r->overlap = limits->overlap;
+    if (r->query_tokens < 0) r->query_tokens = r->searcher != SEARCH_LANDMARK ? limits->query_tokens : 0;
+    if (r->continuation == 0) r->overlap = 0;
+    /* chunks of the own past are continued with an overlap only */
+    if (r->source == RETRIEVAL_NONE || (r->source == RETRIEVAL_OWN_PAST && r->overlap == 0))
+        r->continuation = r->overlap = 0;
+    return STATUS_OK;
+}
+
+static enum status completion_check(struct completion_request *r, const struct request_limits *limits) {
     if (r->n_prompts == 0) return request_wrong(r->param, "prompt", "prompt is missing");
+    if (r->n * r->n_prompts > limits->max_prompts) {
+        snprintf(r->param, REQUEST_PARAM, "n");
+        return fail(STATUS_INVALID,
+                    "n: %d prompts with %lld choices each; this server takes %d choices (--max-prompts)", r->n_prompts,
+                    (long long)r->n, limits->max_prompts);
+    }
     if (r->max_tokens == 0 && !r->echo)
         return request_wrong(r->param, "max_tokens", "max_tokens 0 needs echo: there would be nothing to answer");
     if (r->memory != RETRIEVAL_MEMORY_NONE && r->source != RETRIEVAL_NONE)
@@ -195,9 +225,9 @@ static enum status completion_check(struct completion_request *r) {
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,
                                      const struct request_limits *limits) {
     struct completion_request *r = out;
-    int64_t seed = 0;
-    double n = 1;
-    *r = (struct completion_request){.max_tokens = limits->max_tokens < 16 ? limits->max_tokens : 16,
+    int64_t seed = 0, best_of = 0;
+    *r = (struct completion_request){.n = 1,
+                                     .max_tokens = limits->max_tokens < 16 ? limits->max_tokens : 16,
                                      .temperature = 1,
                                      .top_p = 1,
                                      .logprobs = -1,
@@ -209,15 +239,15 @@ enum status completion_request_parse(struct completion_request *out, const char 
         {.name = "model", .kind = MEMBER_READ, .read = model_read},
         {.name = "max_tokens", .kind = MEMBER_INT, .value = &r->max_tokens, .max = (double)limits->max_tokens},
         {.name = "temperature", .kind = MEMBER_DOUBLE, .value = &r->temperature, .max = 100},
-        {.name = "top_p", .kind = MEMBER_DOUBLE, .value = &r->top_p, .min = 1e-6, .max = 1},
-        {.name = "top_k", .kind = MEMBER_INT, .value = &r->top_k, .max = 1 << 22},
+        {.name = "top_p", .kind = MEMBER_DOUBLE, .value = &r->top_p, .max = 1},
+        {.name = "top_k", .kind = MEMBER_INT, .value = &r->top_k, .min = -1, .max = 1 << 22},
         {.name = "min_p", .kind = MEMBER_DOUBLE, .value = &r->min_p, .max = 1},
         {.name = "repetition_penalty", .kind = MEMBER_DOUBLE, .value = &r->repeat_penalty, .min = 0.01, .max = 100},
         {.name = "seed",
          .kind = MEMBER_INT,
          .value = &seed,
-         .min = -EXACT_MAX,
-         .max = EXACT_MAX,
+         .min = (double)INT64_MIN,
+         .max = (double)INT64_MAX,
          .given = &r->seed_given},
         {.name = "stop", .kind = MEMBER_READ, .read = stop_read},
         {.name = "echo", .kind = MEMBER_BOOL, .value = &r->echo},
@@ -227,8 +257,8 @@ enum status completion_request_parse(struct completion_request *out, const char 
         {.name = "ignore_eos", .kind = MEMBER_BOOL, .value = &r->ignore_eos},
         {.name = "retrieval", .kind = MEMBER_READ, .read = retrieval_read},
         {.name = "user", .kind = MEMBER_READ, .read = ignored_text_read},
-        {.name = "n", .kind = MEMBER_ZERO, .value = &n, .min = 1},
-        {.name = "best_of", .kind = MEMBER_ZERO, .value = &n, .min = 1},
+        {.name = "n", .kind = MEMBER_INT, .value = &r->n, .min = 1, .max = limits->max_prompts},
+        {.name = "best_of", .kind = MEMBER_INT, .value = &best_of, .min = 1, .max = limits->max_prompts},
         {.name = "presence_penalty", .kind = MEMBER_ZERO, .min = 0},
         {.name = "frequency_penalty", .kind = MEMBER_ZERO, .min = 0},
         {.name = "logit_bias", .kind = MEMBER_NULL},
@@ -237,8 +267,12 @@ enum status completion_request_parse(struct completion_request *out, const char 
     struct members m = {.param = r->param, .prefix = "", .limits = limits, .request = r};
     TRY(members_parse(&m, body, bytes, table, ARRAY_LEN(table)));
     r->seed = (uint64_t)seed;
+    if (r->top_k < 0) r->top_k = 0;                 /* -1 is "off" for other servers */
+    if (r->top_p < TOP_P_MIN) r->top_p = TOP_P_MIN; /* the most probable token; in libdrt 0 is "off" */
+    if (best_of > 0 && best_of != r->n)
+        return request_wrong(r->param, "best_of", "best_of must be n: the answer has all choices that are generated");
     TRY(retrieval_check(r, limits));
-    return completion_check(r);
+    return completion_check(r, limits);
 }
 
 void completion_request_free(struct completion_request *r) {

@@ -13,17 +13,18 @@
 enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_MAX = 64, REQUEST_HITS_MAX = 1000,
        REQUEST_CONTINUATION = 64, REQUEST_QUERY_TOKENS = 128 };
 
+enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_OWN_PAST, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
+extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
+
 struct request_limits {
     int vocab_size;
     int64_t max_tokens;                  /* of one answer */
     int64_t max_prompt_tokens;           /* of one prompt; that of a text is checked after it is tokenized */
-    int max_prompts;                     /* of one request */
+    int max_prompts;                     /* of one request; also of its choices */
     int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
     int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
+    enum retrieval_source source;        /* of requests with neither a source nor a memory */
 };
-
-enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_OWN_PAST, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
-extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
 enum retrieval_memory {
     RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN_PAST, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
     RETRIEVAL_MEMORIES
@@ -38,6 +39,7 @@ struct request_text { char *data; size_t bytes; int32_t *ids; int64_t n_ids; };
 struct completion_request {
     char param[REQUEST_PARAM], model[REQUEST_NAME];       /* model "": not given */
     struct request_text *prompts; int n_prompts;
+    int64_t n;                           /* choices of each prompt; n * n_prompts <= max_prompts */
     int64_t max_tokens, top_k;
     double temperature, top_p, min_p, repeat_penalty;     /* min_p, repeat_penalty: 0 is off */
     uint64_t seed; bool seed_given;
@@ -45,10 +47,10 @@ struct completion_request {
     int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
     bool echo, stream, include_usage, ignore_eos;
     bool source_given;
-    enum retrieval_source source;
+    enum retrieval_source source;        /* that of the limits if the request has neither a source nor a memory */
     enum retrieval_memory memory;
     enum request_searcher searcher;      /* of the store, for `source` */
-    int64_t continuation, overlap, query_tokens;          /* as in drt_session_config */
+    int64_t continuation, overlap, query_tokens;          /* as in drt_session_config; 0 where they have no effect */
     int64_t show;                        /* retrieval.k: number of neighbours of each group in the answer */
 };
 enum status completion_request_parse(struct completion_request *out, const char *body, size_t bytes,

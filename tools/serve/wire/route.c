@@ -28,7 +28,7 @@ static const struct {
     {"/page.js", ENDPOINT_PAGE, false, true, "page.js"},
     {"/page.css", ENDPOINT_PAGE, false, true, "page.css"},
 };
-static const char documents[] = "/documents/";
+static const char documents[] = "/documents/", models[] = "/v1/models/";
 
 bool route_number(const char *text, int64_t missing, int64_t *out) {
     int64_t value = 0;
@@ -55,6 +55,8 @@ static struct route route_path(const char *path) {
                                   .posts = paths[i].posts,
                                   .open = paths[i].open,
                                   .file = paths[i].file};
+    if (strncmp(path, models, sizeof models - 1) == 0 && path[sizeof models - 1])
+        return (struct route){.endpoint = ENDPOINT_MODELS, .status = 200, .model = path + sizeof models - 1};
     if (strncmp(path, documents, sizeof documents - 1) != 0) return r;
     r.endpoint = ENDPOINT_DOCUMENT;
     r.open = false;

@@ -28,6 +28,7 @@ struct route {
     bool posts;                          /* it has a body to read */
     bool open;                           /* it needs no API key */
     int64_t document;                    /* of ENDPOINT_DOCUMENT */
+    const char *model;                   /* of /v1/models/NAME: NAME, a part of the path; otherwise NULL */
     const char *file;                    /* of ENDPOINT_PAGE: "index.html", "page.js", "page.css" */
 };
 /* path: without the query, and with percent escapes resolved. */

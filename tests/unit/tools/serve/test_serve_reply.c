@@ -50,7 +50,8 @@ static void test_errors(void) {
     reply_close(&r);
 }
 
-static void token_is(const char *data, size_t bytes, const char *wanted, const char *wanted_key) {
+/* Clients look for a token among the names of its alternatives: both are written alike. */
+static void token_is(const char *data, size_t bytes, const char *wanted) {
     struct reply r;
     CHECK_OK(reply_open(&r));
     json_write_array(&r.json);
@@ -61,7 +62,7 @@ static void token_is(const char *data, size_t bytes, const char *wanted, const c
     json_write_object_end(&r.json);
     json_write_array_end(&r.json);
     char all[400];
-    snprintf(all, sizeof all, "[%s,{%s:1}]", wanted, wanted_key);
+    snprintf(all, sizeof all, "[%s,{%s:1}]", wanted, wanted);
     CHECK_STR(text_of(&r), all);
     reply_close(&r);
 }
@@ -69,10 +70,10 @@ static void token_is(const char *data, size_t bytes, const char *wanted, const c
 static void test_tokens(void) {
     char large[600];
     memset(large, 'x', sizeof large);
-    token_is(" the", 4, "\" the\"", "\" the\"");
-    token_is("", 0, "\"\"", "\"\"");
-    token_is("\xe2\x80", 2, "\"bytes:\\\\xe2\\\\x80\"", "\"bytes:\\\\xe2\\\\x80\"");
-    token_is("a\0b", 3, "\"a\\u0000b\"", "\"bytes:\\\\x61\\\\x00\\\\x62\"");
+    token_is(" the", 4, "\" the\"");
+    token_is("", 0, "\"\"");
+    token_is("\xe2\x80", 2, "\"bytes:\\\\xe2\\\\x80\"");
+    token_is("a\0b", 3, "\"bytes:\\\\x61\\\\x00\\\\x62\"");
     struct reply r;
     CHECK_OK(reply_open(&r));
     json_write_object(&r.json);

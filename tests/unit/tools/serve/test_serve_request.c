@@ -30,9 +30,10 @@ static void test_defaults(void) {
     completion_request_free(&r);
 }
 
-/* Defaults of the server have effect where they can; the same member of a request is refused where it has none. */
+/* Defaults of the server apply where they have an effect; a member of a request that can have none is refused. */
 static void test_continuations(void) {
     const struct request_limits with = {.vocab_size = 100,
+                                        .source = RETRIEVAL_CORPUS,
                                         .max_tokens = 10,
                                         .max_prompt_tokens = 8,
                                         .max_prompts = 3,
@@ -45,6 +46,13 @@ static void test_continuations(void) {
         int64_t continuation, overlap, query_tokens;
     } cases[] = {{"{}", 1, 31, 0},
                  {"{\"continuation\": 0}", 0, 0, 0},
+                 {"{\"source\": \"none\"}", 0, 0, 0},
+                 {"{\"memory\": \"own\"}", 0, 0, 0},
+                 {"{\"source\": \"none\", \"continuation\": 0, \"overlap\": 0, \"query_tokens\": 0}", 0, 0, 0},
+                 {"{\"source\": \"self\"}", 1, 31, 0},
+                 {"{\"source\": \"self\", \"continuation\": 2}", 2, 31, 0},
+                 {"{\"source\": \"self\", \"overlap\": 0}", 0, 0, 0},
+                 {"{\"source\": \"both\", \"overlap\": 0}", 1, 0, 0},
                  {"{\"continuation\": 2}", 2, 31, 0},
                  {"{\"overlap\": 0}", 1, 0, 0},
                  {"{\"overlap\": 62, \"continuation\": 64}", 64, 62, 0},
@@ -65,6 +73,22 @@ static void test_continuations(void) {
     CHECK(r.continuation == 0 && r.overlap == 0 && r.query_tokens == 0);
     completion_request_free(&r);
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 31}}", "retrieval.overlap", "of a continuation");
+    static const char *const without[] = {
+        "\"continuation\": 1",
+        "\"source\": \"none\", \"continuation\": 1, \"overlap\": 31",
+        "\"source\": \"self\", \"continuation\": 1",
+        "\"source\": \"self\", \"continuation\": 1, \"overlap\": 0",
+        "\"memory\": \"both\", \"continuation\": 1, \"overlap\": 31",
+    };
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{\"prompt\": \"a\", \"retrieval\": {%s}}", without[i]);
+        refused(body, "retrieval.continuation", "give retrieval.source \"corpus\" or \"both\"");
+    }
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"searcher\": \"hybrid\"}}", "retrieval.searcher",
+            "chunks of the store");
+    refused("{\"prompt\": \"a\", \"retrieval\": {\"source\": \"self\", \"searcher\": \"lexical\"}}",
+            "retrieval.searcher", "chunks of the store");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": 63}}", "retrieval.overlap", "from 0 to 62");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"overlap\": -1}}", "retrieval.overlap", "from 0 to 62");
     refused("{\"prompt\": \"a\", \"retrieval\": {\"query_tokens\": 8}}", "retrieval.query_tokens", "by words");
@@ -118,7 +142,19 @@ static void test_members(void) {
     CHECK(r.source_given && r.source == RETRIEVAL_BOTH && r.memory == RETRIEVAL_MEMORY_NONE && r.show == 2);
     completion_request_free(&r);
     r = accepted("{\"prompt\": \"a\", \"stop\": \"x\", \"logprobs\": false, \"seed\": null}");
-    CHECK(r.n_stops == 1 && r.logprobs == -1 && !r.seed_given);
+    CHECK(r.n_stops == 1 && r.logprobs == -1 && !r.seed_given && r.n == 1);
+    completion_request_free(&r);
+    /* What other servers and clients send: numbers with a fraction of zero, all seeds of 64 bits, "off" and "greedy".
+     */
+    r = accepted(
+        "{\"prompt\": [1.0, 2e0], \"max_tokens\": 1e2, \"logprobs\": 2.0, \"n\": 3, \"best_of\": 3, \"top_k\": -1, "
+        "\"top_p\": 0, \"seed\": 9223372036854775807}");
+    CHECK(r.prompts[0].n_ids == 2 && r.prompts[0].ids[1] == 2);
+    CHECK(r.max_tokens == 100 && r.logprobs == 2 && r.n == 3 && r.top_k == 0 && r.top_p > 0 && r.top_p <= 1e-6);
+    CHECK(r.seed == INT64_MAX);
+    completion_request_free(&r);
+    r = accepted("{\"prompt\": \"a\", \"seed\": -9223372036854775808}");
+    CHECK((int64_t)r.seed == INT64_MIN);
     completion_request_free(&r);
 }
 
@@ -129,9 +165,18 @@ static void test_wrong(void) {
     refused("{\"prompt\": \"a\", \"max_tokens\": -1}", "max_tokens", "from 0 to 1000");
     refused("{\"prompt\": \"a\", \"max_tokens\": 0}", "max_tokens", "needs echo");
     refused("{\"prompt\": \"a\", \"temperature\": 1e999}", "temperature", "from 0 to 100");
-    refused("{\"prompt\": \"a\", \"top_p\": 0}", "top_p", "from 1e-06 to 1");
+    refused("{\"prompt\": \"a\", \"max_tokens\": 1e300}", "max_tokens", "from 0 to 1000");
+    refused("{\"prompt\": \"a\", \"top_p\": -1e-9}", "top_p", "from 0 to 1");
+    refused("{\"prompt\": \"a\", \"top_k\": -2}", "top_k", "from -1 to 4194304");
+    refused("{\"prompt\": \"a\", \"seed\": 9223372036854775808}", "seed",
+            "a whole number from -9223372036854775808 to 9223372036854775807");
+    refused("{\"prompt\": \"a\", \"seed\": 1e18}", "seed", "a whole number"); /* not exact as a double */
     refused("{\"prompt\": \"a\", \"stream\": 1}", "stream", "true or false");
-    refused("{\"prompt\": \"a\", \"n\": 2}", "n", "must be 1");
+    refused("{\"prompt\": \"a\", \"n\": 0}", "n", "from 1 to 3");
+    refused("{\"prompt\": \"a\", \"n\": 4}", "n", "from 1 to 3");
+    refused("{\"prompt\": [\"a\", \"b\"], \"n\": 2}", "n", "2 prompts with 2 choices each");
+    refused("{\"prompt\": \"a\", \"n\": 2, \"best_of\": 3}", "best_of", "must be n");
+    refused("{\"prompt\": \"a\", \"presence_penalty\": 1}", "presence_penalty", "must be 0");
     refused("{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix", "does not support");
     refused("{\"prompt\": \"a\", \"logit_bias\": {\"1\": 2}}", "logit_bias", "does not support");
     refused("{\"prompt\": \"a\", \"stop\": [\"\"]}", "stop", "empty");

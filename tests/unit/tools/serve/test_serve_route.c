@@ -16,6 +16,10 @@ static void test_paths(void) {
     route_is("HEAD", "/v1/models", ENDPOINT_MODELS, 200);
     route_is("DELETE", "/v1/models", ENDPOINT_MODELS, 405);
     route_is("GET", "/v1/models/", ENDPOINT_UNKNOWN, 404);
+    route_is("GET", "/v1/models/a/b", ENDPOINT_MODELS, 200);
+    route_is("POST", "/v1/models/a", ENDPOINT_MODELS, 405);
+    CHECK_STR(route_find("GET", "/v1/models/a/b").model, "a/b");
+    CHECK(!route_find("GET", "/v1/models").model && !route_find("GET", "/v1/models/a").open);
     route_is("GET", "//", ENDPOINT_UNKNOWN, 404);
     route_is("GET", "", ENDPOINT_UNKNOWN, 404);
     route_is("GET", "/../page.js", ENDPOINT_UNKNOWN, 404);
