@@ -108,6 +108,8 @@ keys --part 1/2
 out_has "1 of 1 files made"
 
 # ---- refusals
+expect_usage "--devices takes all" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --devices x
+expect_error "" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --devices 97 # a GPU that no host has
 expect_usage "--part takes i/N" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --part 3/2
 expect_usage "--store STORE is missing" "$INDEX" keys --model "$TMP/p"
 expect_usage "--model DIR is missing" "$INDEX" keys --store "$TMP/s"
