@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
+#include "store/keys/store_keys.h"
 #include "store/shards/landmark_file.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -125,6 +126,10 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
     LIBRARY_NEEDS(store);
     LIBRARY_NEEDS(out);
     const struct store_info *i = &store->info;
+    struct store_keys_state keys = {0};
+    library_lock(&store->lock);
+    (void)store_keys_state(&keys, store->view); /* after a failure there are no chunks with readable keys */
+    library_unlock(&store->lock);
     const struct drt_store_info info = {.generation = i->generation,
                                         .chunks = i->chunks,
                                         .documents = i->documents,
@@ -146,7 +151,9 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
                                         .lexical = i->lexical,
                                         .path = store->path,
                                         .index = i->index,
-                                        .landmarks = store_landmarks_name(i->landmarks)};
+                                        .landmarks = store_landmarks_name(i->landmarks),
+                                        .keys_files = keys.files,
+                                        .keys_chunks = keys.chunks};
     return (enum drt_status)library_fill(out, &info, sizeof info, "struct drt_store_info");
 }
 
