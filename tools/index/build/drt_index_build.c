@@ -188,6 +188,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
     if (s == STATUS_OK) s = build_run(o, operands, n_operands, progress_line_progress(line));
     progress_line_end(line);
+    drt_index_part_leave(&o->part, s);
     return drt_index_exit(s);
 }
 

@@ -25,6 +25,9 @@ out_has "16 numbers by a projection"
 expect_error "has a projection already (memory_size 16)" "$MODEL" project --model "$TMP/p" --store "$TMP/s" --out "$TMP/x"
 expect_error "--size 99: must be at most the hidden size, 32" "$MODEL" project --model "$TMP/m" --store "$TMP/s" --size 99 --out "$TMP/x"
 expect_error "the model has 2 layers" "$MODEL" project --model "$TMP/m" --store "$TMP/s" --layer 3 --size 8 --out "$TMP/x"
+printf '{"text": "abc"}\n' >"$TMP/short.jsonl"
+tiny_store "$TMP/little" "$TMP/m" "$TMP/short.jsonl" --landmarks none
+expect_error "$TMP/little: has only 1 states to fit from" "$MODEL" project --model "$TMP/m" --store "$TMP/little" --size 8 --out "$TMP/x"
 [ ! -e "$TMP/x" ] || die "a failure leaves a folder"
 ls -d "$TMP"/*.tmp >/dev/null 2>&1 && die "a failure leaves a temporary folder"
 
