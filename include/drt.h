@@ -184,7 +184,7 @@ struct drt_store_info {
     const char *path, *index;
     /* type of the landmarks: "f16" or "i8"; "none": dim is 0, and chunks are found only by words */
     const char *landmarks;
-    /* files of keys of a token memory at the time of the call, and chunks that they have; a token memory reads them if
+    /* files of keys of a token memory when the view was made, and chunks that they have; a token memory reads them if
      * these are all chunks */
     int64_t keys_files, keys_chunks;
 };

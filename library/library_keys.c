@@ -66,6 +66,9 @@ static enum status library_keys_make(struct library_keys *out, const struct libr
 enum status library_keys_follow(struct library_keys *out, const char *path, struct drt_model *m,
                                 const struct progress *progress) {
     struct library_opened o;
+    struct store_keys_usage usage;
+    TRY(store_keys_usage(&usage, path));
+    if (usage.files == 0 && !out->wanted) return STATUS_OK;
     const enum status s = library_opened_open(&o, path);
     if (s == STATUS_NOT_FOUND) return STATUS_OK; /* a part without documents */
     TRY(s);

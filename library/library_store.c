@@ -99,6 +99,9 @@ static enum status library_view_create(struct drt_store **out, struct library_di
         return status;
     }
     store_view_info(s->view, &s->info);
+    struct store_keys_state keys;
+    if (store_keys_state(&keys, s->view) == STATUS_OK) /* otherwise nothing can read them */
+        s->keys_files = keys.files, s->keys_chunks = keys.chunks;
     *out = s;
     return STATUS_OK;
 }
@@ -126,10 +129,6 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
     LIBRARY_NEEDS(store);
     LIBRARY_NEEDS(out);
     const struct store_info *i = &store->info;
-    struct store_keys_state keys = {0};
-    library_lock(&store->lock);
-    (void)store_keys_state(&keys, store->view); /* after a failure there are no chunks with readable keys */
-    library_unlock(&store->lock);
     const struct drt_store_info info = {.generation = i->generation,
                                         .chunks = i->chunks,
                                         .documents = i->documents,
@@ -152,8 +151,8 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
                                         .path = store->path,
                                         .index = i->index,
                                         .landmarks = store_landmarks_name(i->landmarks),
-                                        .keys_files = keys.files,
-                                        .keys_chunks = keys.chunks};
+                                        .keys_files = store->keys_files,
+                                        .keys_chunks = store->keys_chunks};
     return (enum drt_status)library_fill(out, &info, sizeof info, "struct drt_store_info");
 }
 
