@@ -139,10 +139,14 @@ static enum status check_no_shards(const char *dir) {
     return STATUS_OK;
 }
 
-static enum status remove_orphan_file(void *context, const char *path) {
+static enum status remove_file(void *context, const char *path) {
     (void)context;
-    TRY(fault_point("store:open:before-remove"));
     return file_remove(path);
+}
+
+static enum status remove_orphan_file(void *context, const char *path) {
+    TRY(fault_point("store:open:before-remove"));
+    return remove_file(context, path);
 }
 
 static enum status make_store_folder(struct store_writer *w) {
@@ -204,10 +208,14 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
     return writer_open(out, dir, config, create);
 }
 
-static void close_all(struct store_writer *w) {
+/* Seals the shards that are complete. */
+static void close_shards(struct store_writer *w) {
     seal_queue_free(w->queue);
     lexical_follower_free(w->follower);
     store_shard_discard(w);
+}
+
+static void close_catalog(struct store_writer *w) {
     catalog_abort(w->lookup);
     catalog_close(w->catalog);
 }
@@ -219,14 +227,28 @@ static void unlock(struct store_writer *w) {
 
 void store_writer_close(struct store_writer *w) {
     if (!w) return;
-    close_all(w);
+    close_shards(w);
+    close_catalog(w);
     unlock(w);
+}
+
+/* Whether this writer created the store and no shard is recorded. (w->sealed also counts shards whose sealing failed.)
+ * Files of such shards are removed, as the next writer would do. */
+static bool is_unused(const struct store_writer *w) {
+    struct catalog_txn *t;
+    if (!w->catalog) return true;
+    if (!w->made.catalog || w->published.number > 0 || catalog_begin(&t, w->catalog, false) != STATUS_OK) return false;
+    const uint64_t n = catalog_count(t, TABLE_SHARDS);
+    catalog_abort(t);
+    return n == 0 && orphan_files_each(w->dir, w->catalog, remove_file, NULL) == STATUS_OK;
 }
 
 void store_writer_abandon(struct store_writer *w) {
     if (!w) return;
-    close_all(w);
-    if (w->sealed.shards == 0 && w->published.number == 0) writer_remove_made(w);
+    close_shards(w);
+    const bool unused = is_unused(w);
+    close_catalog(w);
+    if (unused) writer_remove_made(w);
     unlock(w);
 }
 

@@ -217,6 +217,11 @@ limited() { # blocks of 1024 bytes, file, options
 limited 8 catalog/data.mdb
 limited 80 tokens/00000.tok --shard-chunks 100000
 [ ! -e "$TMP/limited" ] || die "a limit of file sizes left an empty store"
+mv "$TMP/c.jsonl" "$TMP/kept.jsonl"
+for ((i = 0; i < 600; i++)); do printf '{"text": "text %d"}\n' $i; done >"$TMP/c.jsonl"
+limited 66 catalog/data.mdb --lexical off # the first shard's files are there, and it cannot be recorded
+[ ! -e "$TMP/limited" ] || die "a shard that could not be recorded is left"
+mv "$TMP/kept.jsonl" "$TMP/c.jsonl"
 limited 80 catalog/data.mdb --shard-chunks 100
 awk '{ gsub(/[^a-z ]/, ""); text = text $0 } NR % 45 == 0 { printf "{\"text\": \"%s\"}\n", text; text = "" }' "$TMP/c.jsonl" >"$TMP/long.jsonl"
 mv "$TMP/long.jsonl" "$TMP/c.jsonl"; rm -r "$TMP/limited"

@@ -73,6 +73,19 @@ def test_keys_come_only_if_wanted(tmp_path, documents, model):
         assert store.report["already_built"] and store.report["keys_made"] == 1
 
 
+def test_layer_and_step_are_kept(built, tmp_path, corpus, model_folder):
+    path = tmp_path / "store"
+    built.close()
+    where = ("--store", path, "--model", model_folder)
+    program("drt-index", "keys", "--store", path, "--remove")
+    program("drt-index", "keys", *where, "--layer", 1, "--step", 4)
+    shutil.copytree(path, tmp_path / "copy")
+    program("drt-index", "add", corpus / "last.jsonl", "--store", tmp_path / "copy", "--model", model_folder)
+    with drt.Store(path, model=built._model) as store:
+        assert store.add(corpus / "last.jsonl")["keys_made"] == 1
+    assert keys_of(path) == keys_of(tmp_path / "copy")
+
+
 def test_rounding_is_not_mixed(built, tmp_path, documents, model_folder, caplog):
     path, exact = tmp_path / "store", drt.Model.load(model_folder, device="cpu", dtype="f32", threads=2)
     before = keys_of(path)
