@@ -304,10 +304,18 @@ enum status file_save(const char *path, const void *data, size_t bytes) {
     return s;
 }
 
+/* Between the open and the lock the holder may have removed the file. Then the open is repeated. */
 enum status file_lock(int *fd, const char *path) {
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (file < 0) return fail_errno("%s: cannot open the lock", path);
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+    int file = -1;
+    for (bool again = true; again;) {
+        struct stat there, opened;
+        if (file >= 0) close(file);
+        file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        if (file < 0) return fail_errno("%s: cannot open the lock", path);
+        if (flock(file, LOCK_EX | LOCK_NB) != 0) break;
+        again = stat(path, &there) != 0 || fstat(file, &opened) != 0 || there.st_ino != opened.st_ino ||
+                there.st_dev != opened.st_dev;
+        if (again) continue;
         *fd = file;
         return STATUS_OK;
     }

@@ -39,7 +39,7 @@ void file_discard(struct file_writer *w);                 /* NULL is fine */
 enum status file_save(const char *path, const void *data, size_t bytes);      /* create, write, publish */
 
 /* Locks a file, which is created if it is missing, until *fd is closed or the process ends. STATUS_BUSY: another
- * process holds the lock. */
+ * process holds the lock. The holder may remove the file before it closes *fd. */
 enum status file_lock(int *fd, const char *path);
 
 enum status file_sync(const char *path);                  /* makes a file durable that another program has written */

@@ -146,6 +146,12 @@ enum status decoder_passages_check(const struct model_config *config) {
     return STATUS_OK;
 }
 
+enum passages_rounding decoder_passages_rounding(struct device *dev, enum dtype type, enum passages_rounding wanted) {
+    if (!dev->shares_memory) return type == DTYPE_BF16 ? PASSAGES_BF16 : PASSAGES_EXACT;
+    if (wanted == PASSAGES_I8 && !dev->ops->matmul->bytes(dev)) wanted = PASSAGES_BF16;
+    return wanted == PASSAGES_BF16 && !dev->ops->matmul->rounds(dev) ? PASSAGES_EXACT : wanted;
+}
+
 static enum status passages_make(struct decoder_passages **out, struct decoder *d, int64_t length,
                                  enum passages_rounding rounding) {
     struct decoder_passages *p = NULL;
@@ -160,8 +166,7 @@ static enum status passages_make(struct decoder_passages **out, struct decoder *
     p->batch = rows > p->positions ? rows / p->positions : 1;
     size_t bytes, numbers = (size_t)(p->batch * p->positions);
     enum status s;
-    if (rounding == PASSAGES_I8 && !d->dev->ops->matmul->bytes(d->dev)) rounding = PASSAGES_BF16;
-    if (rounding == PASSAGES_BF16 && !d->dev->ops->matmul->rounds(d->dev)) rounding = PASSAGES_EXACT;
+    rounding = decoder_passages_rounding(d->dev, d->type, rounding);
     TRY_GOTO(s, decoder_pack(d, rounding), failed);
     p->packed = d->packed[rounding];
     TRY_GOTO(s, memory_allocate_zero(&p->workspaces, (size_t)p->threads), failed);

@@ -5,8 +5,8 @@
  * retrieval up to rounding. Their bits depend neither on which passages are encoded together nor on the number of
  * threads. For one thread at a time per decoder.
  *
- * The products of a pass on a CPU may be rounded; sums and all other ops stay in float32. A file of stored keys does
- * not record the rounding: keys of both kinds may be in one store. */
+ * The products of a pass on a CPU may be rounded; sums and all other ops stay in float32. A file of stored keys records
+ * the rounding (store/keys/store_keys.h). */
 #pragma once
 #include "decoder/decoder.h"
 
@@ -17,6 +17,9 @@ enum passages_rounding {
     PASSAGES_I8,   /* both to 8 bits (kernels/linear/matmul.h, forward_bytes), else as BF16: for queries of a search */
     PASSAGES_ROUNDINGS
 };
+/* The rounding that passages get on a device with weights of a type, if `wanted` is requested. */
+enum passages_rounding decoder_passages_rounding(struct device *dev, enum dtype type,
+                                                 enum passages_rounding wanted);
 struct decoder_passages;
 /* The decoder is borrowed until decoder_passages_free. The memory and the recordings are the decoder's: all of the same
  * length and rounding share them. On a GPU they are kept until decoder_free. */

@@ -184,6 +184,9 @@ struct drt_store_info {
     const char *path, *index;
     /* type of the landmarks: "f16" or "i8"; "none": dim is 0, and chunks are found only by words */
     const char *landmarks;
+    /* files of keys of a token memory when the view was made, and chunks that they have; a token memory reads them if
+     * these are all chunks */
+    int64_t keys_files, keys_chunks;
 };
 DRT_CALL drt_store_info(struct drt_store *store, struct drt_store_info *out);
 
@@ -277,6 +280,10 @@ struct drt_build_config {
     /* Of a new store: "f16" (NULL), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words
      * find chunks, which is what a token memory needs. A Base LM makes landmarks of its states. */
     const char *landmarks;
+    /* Then also makes the keys of all tokens for a token memory (docs/token-memory.md, "Stored keys"), as drt-index
+     * keys does with this model. With `append`, a store that has keys of this model and rounding gets those of its new
+     * chunks in any case. DRT_MISMATCH, before anything is built: it has keys of another model or rounding. */
+    bool keys;
 };
 struct drt_report {
     size_t size;
@@ -288,10 +295,17 @@ struct drt_report {
     uint64_t generation;
     bool already_built;                  /* the store had all of it already, and nothing was done */
     double seconds, encode_seconds, tokenize_seconds, publish_seconds;
+    /* Keys of a token memory: files; of these, those that this call made; chunks whose keys it computed. 0: none were
+     * to make. keys_lacking: chunks that the store's keys do not have, because they are damaged, or of another model or
+     * rounding; a note of `progress` names the remedy. */
+    int64_t keys_files, keys_made, keys_chunks, keys_lacking;
+    uint64_t keys_bytes;
+    double keys_seconds;
 };
 /* Builds or adds. Readers see nothing before it is complete. report may be NULL. DRT_INTERRUPTED: sealed shards
  * are kept, and repeating the call continues. DRT_BUSY: another process writes, or this process has the store open
- * and must close it. */
+ * and must close it. Keys are made after the chunks are published. If they fail, the call fails, and repeating it makes
+ * those that are missing. */
 DRT_CALL drt_store_build(const char *path, struct drt_model *model, const struct drt_build_config *config,
                          struct drt_report *report);
 

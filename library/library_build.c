@@ -1,6 +1,6 @@
 /* library_build.c -- stores from files, or from documents that the caller gives. */
 #include "indexer/build/indexer.h"
-#include "library/library_internal.h"
+#include "library/library_keys_internal.h"
 #include <string.h>
 
 struct library_documents {
@@ -37,8 +37,8 @@ static enum status library_build_landmarks(struct indexer_report *report, struct
     return status;
 }
 
-static enum status library_build(struct indexer_report *report, const char *path, struct drt_model *m,
-                                 const struct drt_build_config *c) {
+static enum status library_build_chunks(struct indexer_report *report, const char *path, struct drt_model *m,
+                                        const struct drt_build_config *c) {
     const struct engine *e = &m->engine;
     struct library_documents documents = {.next = c->next, .context = c->next_context};
     const struct progress progress = library_progress(&c->progress);
@@ -67,7 +67,6 @@ static enum status library_build(struct indexer_report *report, const char *path
             (struct reader_config){.source = {.next = library_next_document, .context = &documents}, .eod_id = -1};
     TRY(reader_format_parse(&config.reader.format, c->format ? c->format : "auto"));
     TRY(store_landmarks_parse(&config.type, c->landmarks));
-    TRY(library_store_closed(path));
     bool none = config.type == STORE_LANDMARKS_NONE;
     if (c->append) TRY(indexer_store_without_landmarks(&none, path));
     if (!none) return library_build_landmarks(report, &config, m);
@@ -76,7 +75,18 @@ static enum status library_build(struct indexer_report *report, const char *path
     return indexer_run(report, &config);
 }
 
-static struct drt_report library_build_report(const struct indexer_report *r) {
+/* Keys are made when the chunks are published. */
+static enum status library_build(struct indexer_report *report, struct library_keys *keys, const char *path,
+                                 struct drt_model *m, const struct drt_build_config *c) {
+    const struct progress progress = library_progress(&c->progress);
+    *keys = (struct library_keys){.wanted = c->keys};
+    TRY(library_store_closed(path));
+    if (c->keys) TRY(library_keys_check(path, m));
+    TRY(library_build_chunks(report, path, m, c));
+    return c->keys || c->append ? library_keys_follow(keys, path, m, &progress) : STATUS_OK;
+}
+
+static struct drt_report library_build_report(const struct indexer_report *r, const struct library_keys *keys) {
     return (struct drt_report){.documents = r->documents,
                                .duplicates = r->duplicates,
                                .empty = r->empty,
@@ -91,13 +101,20 @@ static struct drt_report library_build_report(const struct indexer_report *r) {
                                .seconds = r->seconds,
                                .encode_seconds = r->encode_seconds,
                                .tokenize_seconds = r->tokenize_seconds,
-                               .publish_seconds = r->publish_seconds};
+                               .publish_seconds = r->publish_seconds,
+                               .keys_files = keys->made.files,
+                               .keys_made = keys->made.made,
+                               .keys_chunks = keys->made.chunks,
+                               .keys_lacking = keys->lacking,
+                               .keys_bytes = keys->made.bytes,
+                               .keys_seconds = keys->made.seconds};
 }
 
 enum drt_status drt_store_build(const char *path, struct drt_model *model, const struct drt_build_config *config,
                                 struct drt_report *report) {
     struct drt_build_config c;
     struct indexer_report built;
+    struct library_keys keys;
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(model);
     LIBRARY_NEEDS(config);
@@ -114,10 +131,10 @@ enum drt_status drt_store_build(const char *path, struct drt_model *model, const
                   __func__, c.index);
     LIBRARY_CHECK(c.shard_chunks >= 0, "%s: shard_chunks is %lld", __func__, (long long)c.shard_chunks);
     library_lock(&model->lock);
-    enum status status = library_build(&built, path, model, &c);
+    enum status status = library_build(&built, &keys, path, model, &c);
     library_unlock(&model->lock);
     LIBRARY_TRY(status);
     if (!report) return DRT_OK;
-    const struct drt_report filled = library_build_report(&built);
+    const struct drt_report filled = library_build_report(&built, &keys);
     return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_report");
 }

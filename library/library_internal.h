@@ -84,6 +84,7 @@ struct drt_store {
     pthread_mutex_t lock;
     struct store_view *view;
     struct store_info info;
+    int64_t keys_files, keys_chunks;     /* when the view was made */
     char path[FILE_PATH_MAX];
 };
 struct drt_store *library_store_use(struct drt_store *s); /* adds a user; NULL is fine */

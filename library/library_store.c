@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
+#include "store/keys/store_keys.h"
 #include "store/shards/landmark_file.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -98,6 +99,9 @@ static enum status library_view_create(struct drt_store **out, struct library_di
         return status;
     }
     store_view_info(s->view, &s->info);
+    struct store_keys_state keys;
+    if (store_keys_state(&keys, s->view) == STATUS_OK) /* otherwise nothing can read them */
+        s->keys_files = keys.files, s->keys_chunks = keys.chunks;
     *out = s;
     return STATUS_OK;
 }
@@ -146,7 +150,9 @@ enum drt_status drt_store_info(struct drt_store *store, struct drt_store_info *o
                                         .lexical = i->lexical,
                                         .path = store->path,
                                         .index = i->index,
-                                        .landmarks = store_landmarks_name(i->landmarks)};
+                                        .landmarks = store_landmarks_name(i->landmarks),
+                                        .keys_files = store->keys_files,
+                                        .keys_chunks = store->keys_chunks};
     return (enum drt_status)library_fill(out, &info, sizeof info, "struct drt_store_info");
 }
 

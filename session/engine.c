@@ -86,11 +86,15 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
     return open_towers(e);
 }
 
+bool engine_rounds(const struct device_choice *where) {
+    return strcmp(where->dtype, "f32") != 0;
+}
+
 enum status engine_open(struct engine *out, const struct engine_config *config) {
     memset(out, 0, sizeof *out);
     out->report = config->where.report;
     out->devices = config->where.devices;
-    out->rounded = strcmp(config->where.dtype, "f32") != 0;
+    out->rounded = engine_rounds(&config->where);
     enum status status = open_parts(out, config);
     if (status != STATUS_OK) engine_close(out);
     return status;
@@ -126,8 +130,7 @@ static enum status share_parts(struct engine *e, const struct device_choice *whe
 }
 
 enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads) {
-    *out = (struct engine){
-        .model = of->model, .report = where->report, .of = of, .rounded = strcmp(where->dtype, "f32") != 0};
+    *out = (struct engine){.model = of->model, .report = where->report, .of = of, .rounded = engine_rounds(where)};
     enum status status = share_parts(out, where, threads);
     if (status != STATUS_OK) engine_close(out);
     return status;

@@ -45,6 +45,9 @@ struct engine {
 enum status engine_open(struct engine *out, const struct engine_config *config);
 void engine_close(struct engine *e);                      /* a zeroed struct is fine */
 
+/* engine.rounded of a choice. */
+bool engine_rounds(const struct device_choice *where);
+
 /* Opens the same model for another thread, with its own device, towers and scratch memory, and without a store. Weights
  * are shared if both engines compute on the CPU. `of` must outlive it. */
 enum status engine_share(struct engine *out, const struct engine *of, const struct device_choice *where, int threads);

@@ -106,6 +106,7 @@ struct store_info {
     char index[256];                     /* "exact", or the FAISS factory string */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
+const char *store_view_path(const struct store_view *v);  /* the store's folder, for messages; borrowed */
 /* Computes a number that is the same in views of the same generation of one store or of copies of it. It covers the
  * fingerprint, the counts, deleted chunks, the index's files and a sample of the documents' hashes. Another store has
  * the same number only by chance. Hosts of different byte orders compute different numbers. */
@@ -223,6 +224,9 @@ struct store_writer_config {
 enum status store_writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,
                               bool create);
 void store_writer_close(struct store_writer *w);          /* sealed shards stay in the journal; NULL is fine */
+/* Closes the writer after a failure. If it created the store and nothing is sealed, the store is removed. Files and
+ * folders that were there before stay. */
+void store_writer_abandon(struct store_writer *w);        /* NULL is fine */
 
 /* The journal: totals of all sealed shards, and the caller's `cursor` of the last one. */
 struct store_journal {

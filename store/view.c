@@ -312,6 +312,10 @@ enum status store_view_open(struct store_view **out, struct store *store) {
     return STATUS_OK;
 }
 
+const char *store_view_path(const struct store_view *v) {
+    return v->store->dir;
+}
+
 void store_view_close(struct store_view *v) {
     if (!v) return;
     close_files(v);

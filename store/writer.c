@@ -17,14 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const folders[] = {"tokens", "landmarks", "index", "lexical"};
+const char *const writer_folders[WRITER_FOLDERS] = {"tokens", "landmarks", "index", "lexical"};
 
 /* ---- opening ---- */
 
 static enum status take_lock(struct store_writer *w) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, w->dir, "lock"));
+    const bool there = file_exists(path);
     enum status s = file_lock(&w->lock, path);
+    w->made.lock = s == STATUS_OK && !there;
     if (s == STATUS_BUSY)
         return fail(STATUS_BUSY, "%s: another writer is at work on this store, wait until it is done", w->dir);
     if (s == STATUS_IO && access(w->dir, W_OK) != 0)
@@ -41,8 +43,8 @@ static enum status check_folder(const char *dir) {
     for (struct dirent *entry; s == STATUS_OK && (entry = readdir(folder));) {
         const char *name = entry->d_name;
         bool ours = name[0] == '.' || strcmp(name, "catalog") == 0 || strcmp(name, "lock") == 0;
-        for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-            ours = ours || strcmp(name, folders[i]) == 0;
+        for (size_t i = 0; i < WRITER_FOLDERS; i++)
+            ours = ours || strcmp(name, writer_folders[i]) == 0;
         if (!ours)
             s = fail(STATUS_INVALID, "%s: not a store and not empty (%s is there), choose another folder", dir, name);
     }
@@ -50,13 +52,15 @@ static enum status check_folder(const char *dir) {
     return s;
 }
 
-static enum status make_folders(const char *dir) {
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+static enum status make_folders(struct store_writer *w) {
+    for (size_t i = 0; i < WRITER_FOLDERS; i++) {
         char path[FILE_PATH_MAX];
-        TRY(file_join(path, dir, folders[i]));
+        TRY(file_join(path, w->dir, writer_folders[i]));
+        const bool there = file_is_directory(path);
         TRY(file_make_directory(path));
+        w->made.folders[i] = !there;
     }
-    return file_sync_directory(dir);
+    return file_sync_directory(w->dir);
 }
 
 /* Duplicates that earlier generations counted after their last shard are in no shard's record. */
@@ -119,8 +123,8 @@ static enum status read_state(struct store_writer *w, const struct store_writer_
  * encoding would be lost. */
 static enum status check_no_shards(const char *dir) {
     char path[FILE_PATH_MAX];
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        TRY(file_join(path, dir, folders[i]));
+    for (size_t i = 0; i < WRITER_FOLDERS; i++) {
+        TRY(file_join(path, dir, writer_folders[i]));
         DIR *folder = opendir(path);
         bool empty = true;
         for (struct dirent *entry; folder && (entry = readdir(folder));)
@@ -135,10 +139,21 @@ static enum status check_no_shards(const char *dir) {
     return STATUS_OK;
 }
 
-static enum status remove_orphan_file(void *context, const char *path) {
+static enum status remove_file(void *context, const char *path) {
     (void)context;
-    TRY(fault_point("store:open:before-remove"));
     return file_remove(path);
+}
+
+static enum status remove_orphan_file(void *context, const char *path) {
+    TRY(fault_point("store:open:before-remove"));
+    return remove_file(context, path);
+}
+
+static enum status make_store_folder(struct store_writer *w) {
+    const bool there = file_exists(w->dir);
+    TRY(file_make_directory(w->dir));
+    w->made.store = !there;
+    return STATUS_OK;
 }
 
 static enum status open_writer(struct store_writer *w, const struct store_writer_config *config, bool create) {
@@ -149,12 +164,13 @@ static enum status open_writer(struct store_writer *w, const struct store_writer
     TRY(file_join(path, folder, "data.mdb"));
     bool exists = file_exists(path);
     if (!exists && !create) return fail(STATUS_NOT_FOUND, "%s: no store here (no catalog/data.mdb)", w->dir);
-    if (!exists) TRY(file_make_directory(w->dir));
+    if (!exists) TRY(make_store_folder(w));
     if (!exists) TRY(check_folder(w->dir));
     TRY(catalog_is_unwritten(&unwritten, folder));
     if (unwritten) TRY(check_no_shards(w->dir));
     TRY(take_lock(w));
-    TRY(make_folders(w->dir));
+    w->made.catalog = !file_exists(folder);
+    TRY(make_folders(w));
     TRY(fault_point("store:open:locked"));
     TRY(catalog_open(&w->catalog, w->dir, true, config ? config->max_catalog_bytes : 0));
     TRY(read_state(w, config));
@@ -174,7 +190,7 @@ enum status writer_open(struct store_writer **out, const char *dir, const struct
         s = fail(STATUS_INVALID, "%.100s...: path is too long", dir);
     if (s == STATUS_OK) s = open_writer(w, config, create);
     if (s != STATUS_OK) {
-        store_writer_close(w);
+        store_writer_abandon(w);
         return s;
     }
     *out = w;
@@ -192,15 +208,48 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
     return writer_open(out, dir, config, create);
 }
 
-void store_writer_close(struct store_writer *w) {
-    if (!w) return;
+/* Seals the shards that are complete. */
+static void close_shards(struct store_writer *w) {
     seal_queue_free(w->queue);
     lexical_follower_free(w->follower);
     store_shard_discard(w);
+}
+
+static void close_catalog(struct store_writer *w) {
     catalog_abort(w->lookup);
     catalog_close(w->catalog);
+}
+
+static void unlock(struct store_writer *w) {
     if (w->lock >= 0) close(w->lock); /* releases the flock */
     memory_free(w);
+}
+
+void store_writer_close(struct store_writer *w) {
+    if (!w) return;
+    close_shards(w);
+    close_catalog(w);
+    unlock(w);
+}
+
+/* Whether this writer created the store and no shard is recorded. (w->sealed also counts shards whose sealing failed.)
+ * Files of such shards are removed, as the next writer would do. */
+static bool is_unused(const struct store_writer *w) {
+    struct catalog_txn *t;
+    if (!w->catalog) return true;
+    if (!w->made.catalog || w->published.number > 0 || catalog_begin(&t, w->catalog, false) != STATUS_OK) return false;
+    const uint64_t n = catalog_count(t, TABLE_SHARDS);
+    catalog_abort(t);
+    return n == 0 && orphan_files_each(w->dir, w->catalog, remove_file, NULL) == STATUS_OK;
+}
+
+void store_writer_abandon(struct store_writer *w) {
+    if (!w) return;
+    close_shards(w);
+    const bool unused = is_unused(w);
+    close_catalog(w);
+    if (unused) writer_remove_made(w);
+    unlock(w);
 }
 
 /* ---- the journal ---- */

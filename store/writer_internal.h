@@ -23,6 +23,13 @@ struct store_shard {
     bool complete, taken;                /* in the queue: it has all landmarks; a thread is sealing it */
     struct store_shard *next;            /* in the queue: the next shard */
 };
+/* What a writer created when it opened a store. */
+enum { WRITER_FOLDERS = 4 };
+extern const char *const writer_folders[WRITER_FOLDERS];  /* of data files */
+struct writer_made {
+    bool store, catalog, lock;           /* the folders of both; the lock file */
+    bool folders[WRITER_FOLDERS];
+};
 struct store_writer {
     struct catalog *catalog;
     struct catalog_txn *lookup;          /* a read transaction, paused between calls */
@@ -43,7 +50,10 @@ struct store_writer {
 
     int64_t loose_duplicates; /* duplicates after the last shard, which the next published generation counts */
     struct store_part part;              /* the part that the next publishing finishes; parts 0: none */
+    struct writer_made made;             /* what opening created */
 };
+/* Removes what opening created, if the store has no data files. All but the lock is closed. */
+void writer_remove_made(const struct store_writer *w);
 
 /* Opens as store_writer_open does; config NULL: with the store's own fingerprint (for repair). */
 enum status writer_open(struct store_writer **out, const char *dir, const struct store_writer_config *config,

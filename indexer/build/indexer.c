@@ -446,8 +446,9 @@ static enum status publish(struct build *b) {
     if (b->sealed_chunks == 0 && b->part.parts > 0) return store_writer_part_empty(b->writer);
     if (b->sealed_chunks == 0 && !c->append)
         return fail(STATUS_INVALID,
-                    "empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines skipped): "
-                    "nothing was built",
+                    "%s%s: empty corpus: %lld documents were read, and none has text (%lld empty, %lld bad lines "
+                    "skipped): nothing was built",
+                    c->reader.n_inputs > 0 ? c->reader.inputs[0] : c->store, c->reader.n_inputs > 1 ? " ..." : "",
                     (long long)b->cursor.documents, (long long)b->cursor.empty, (long long)b->report->skipped_lines);
     bool fresh = !c->append && b->lexical == STORE_LEXICAL_KEEP; /* nothing is published yet */
     int64_t n_replaced = 0;
@@ -572,7 +573,8 @@ out:
     drop_shard(&b);
     encode_pool_close(b.pool);
     reader_close(b.reader);
-    store_writer_close(b.writer); /* before reading, because LMDB allows one environment a process */
+    if (s == STATUS_OK) store_writer_close(b.writer); /* before reading, as LMDB allows one environment a process */
+    if (s != STATUS_OK) store_writer_abandon(b.writer);
     if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
     update_plan_free(b.plan);
     report->seconds = clock_seconds() - start;

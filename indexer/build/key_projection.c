@@ -203,7 +203,8 @@ static enum status projection_solve(struct projection *p, float *out, int size, 
     const int64_t d = p->d;
     double wanted, variance = 0;
     if (!(trace(p->within, d) > 0))
-        return fail(STATUS_INVALID, "the store has too little text to fit a projection: no token follows two states");
+        return fail(STATUS_INVALID, "%s: has too little text to fit a projection: no token follows two states",
+                    store_view_path(p->config->view));
     TRY(principal_variance(p, size, &wanted));
     TRY(projection_metric(p));
     multiply(p->work, p->metric, p->total, d, d); /* B M S, then M B from the right */
@@ -248,9 +249,9 @@ static enum status projection_run(struct projection *p, struct key_windows *wind
     TRY(projection_sample(p, windows));
     if (p->n < p->d)
         return fail(STATUS_INVALID,
-                    "the store has only %lld states to fit from, fewer than the hidden size %lld: take "
-                    "a store with more text",
-                    (long long)p->n, (long long)p->d);
+                    "%s: has only %lld states to fit from, fewer than the hidden size %lld: take a store with more "
+                    "text",
+                    store_view_path(p->config->view), (long long)p->n, (long long)p->d);
     TRY(projection_covariances(p));
     return projection_solve(p, out, size, report);
 }

@@ -94,15 +94,17 @@ static enum status memory_source_pool(struct memory_source *m) {
     return STATUS_OK;
 }
 
-static enum status source_check_lexical(const struct lexical *lexical, const struct store_info *store) {
+static enum status source_check_lexical(const struct lexical *lexical, const struct store_view *view,
+                                        const struct store_info *store) {
     struct lexical_info info;
     lexical_info(lexical, &info);
     int64_t chunks = store->chunks - store->dropped_chunks, tokens = store->tokens - store->dropped_tokens;
     if (info.chunks >= chunks && info.vocab_size == store->fingerprint.vocab_size && info.tokens >= tokens)
         return STATUS_OK;
     return fail(STATUS_MISMATCH,
-                "the lexical index has %lld chunks of %lld tokens, the store %lld of %lld: run drt-index verify",
-                (long long)info.chunks, (long long)info.tokens, (long long)chunks, (long long)tokens);
+                "%s: its lexical index has %lld chunks of %lld tokens, the store %lld of %lld: run drt-index verify",
+                store_view_path(view), (long long)info.chunks, (long long)info.tokens, (long long)chunks,
+                (long long)tokens);
 }
 
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config) {
@@ -113,7 +115,7 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     const struct lexical *lexical = NULL;
     if (config->finder.searcher && searcher_tokens(config->finder.searcher) > 0) {
         TRY(store_view_lexical(&lexical, config->view));
-        TRY(source_check_lexical(lexical, &info));
+        TRY(source_check_lexical(lexical, config->view, &info));
     }
     TRY(memory_allocate_zero(&m, 1));
     m->config = *config;

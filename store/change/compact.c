@@ -189,7 +189,7 @@ enum status store_compact(struct store_compact_report *out, const char *from, co
     struct compact c = {.how = how, .report = out, .from = from, .to = to};
     enum status s = compact_all(&c);
     if (c.open) store_shard_discard(c.w);
-    store_writer_close(c.w);
+    store_writer_abandon(c.w);
     store_view_close(c.view);
     store_close(c.store);
     memory_free(c.ids);

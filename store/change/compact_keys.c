@@ -28,7 +28,7 @@ static enum status source_of(struct compact_keys *c, struct store_document *out,
         c->next++;
         return STATUS_OK;
     }
-    return fail(STATUS_CORRUPT, "the new store has a document that the old one lacks");
+    return fail(STATUS_CORRUPT, "%s has a document that %s lacks", c->to->store->dir, c->from->store->dir);
 }
 
 /* The chunks of `to` that are added next, with their source. */
@@ -50,7 +50,7 @@ static enum status pair_next_document(struct compact_keys *c, struct chunk_pair 
     TRY(source_of(c, &from, hash));
     p->from = from.first_chunk;
     if (from.chunks == p->left) return STATUS_OK;
-    return fail(STATUS_CORRUPT, "the new store has a document of another size");
+    return fail(STATUS_CORRUPT, "%s has a document of another size than %s", c->to->store->dir, c->from->store->dir);
 }
 
 /* Adds chunks up to the end of a file or of the document. file NULL: none is written. */

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-    FILE_VERSION = 1,
+    FILE_VERSION = 2, /* 1: without the rounding */
+    ROUNDING_AT = 80,
     WINDOW_MAX = 1024,
     NUMBER_MAX = 1 << 20 /* of size and tokens of a chunk: sizes of files cannot overflow */
 };
@@ -38,6 +39,7 @@ void keys_header_make(uint8_t out[KEYS_HEADER_BYTES], const struct keys_head *h)
     little_endian_put(out + 48, (uint64_t)h->number, 8);
     little_endian_put(out + 56, (uint64_t)h->chunks, 8);
     memcpy(out + 64, h->anchor, 16);
+    little_endian_put(out + ROUNDING_AT, (uint64_t)h->spec.rounding, 4);
 }
 
 static void header_read(struct keys_head *h, const uint8_t *from) {
@@ -48,6 +50,7 @@ static void header_read(struct keys_head *h, const uint8_t *from) {
     h->number = (int64_t)little_endian_get(from + 48, 8);
     h->chunks = (int64_t)little_endian_get(from + 56, 8);
     memcpy(h->anchor, from + 64, 16);
+    h->spec.rounding = (int32_t)little_endian_get(from + ROUNDING_AT, 4);
 }
 
 void keys_footer_make(uint8_t out[KEYS_FOOTER_BYTES], uint32_t crc) {
@@ -59,13 +62,15 @@ void keys_footer_make(uint8_t out[KEYS_FOOTER_BYTES], uint32_t crc) {
 static bool same_spec(const struct store_keys_spec *have, const struct store_keys_spec *want) {
     return have->layer == want->layer && have->size == want->size && have->chunk_tokens == want->chunk_tokens &&
            (want->step == 0 || (have->window == want->window && have->step == want->step)) &&
+           (want->rounding == STORE_KEYS_ANY || have->rounding == want->rounding) &&
            memcmp(have->model, want->model, sizeof have->model) == 0;
 }
 
 static bool in_bounds(const struct keys_head *h) {
     return h->spec.layer >= 1 && h->spec.size >= 1 && h->spec.size <= NUMBER_MAX && h->spec.chunk_tokens >= 1 &&
            h->spec.chunk_tokens <= NUMBER_MAX && h->spec.step >= 1 && h->spec.step <= h->spec.window &&
-           h->spec.window <= WINDOW_MAX && h->chunks >= 1 && h->chunks <= STORE_KEYS_CHUNKS;
+           h->spec.window <= WINDOW_MAX && h->chunks >= 1 && h->chunks <= STORE_KEYS_CHUNKS &&
+           (h->spec.rounding == STORE_KEYS_F32 || h->spec.rounding == STORE_KEYS_BF16);
 }
 
 /* Messages end with the remedy. */

@@ -6,7 +6,10 @@
 #include "store/view_internal.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 struct store_keys {
     struct store_view *view;
@@ -26,6 +29,10 @@ struct store_keys_file {
     int64_t rows, wanted; /* rows so far, and of the whole file */
     float *scales;        /* [wanted]: they follow all codes */
 };
+
+const char *store_keys_rounding_name(int32_t rounding) {
+    return rounding == STORE_KEYS_BF16 ? "bf16" : "f32";
+}
 
 uint64_t store_keys_file_bytes(const struct store_keys_spec *spec, int64_t chunks) {
     return keys_file_bytes(spec, chunks);
@@ -118,12 +125,25 @@ enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, i
     return STATUS_OK;
 }
 
+/* Processes that began to make keys at the same time may have made files of two kinds. */
+static enum status keys_uniform(const struct store_keys *k, int64_t file, const char *path) {
+    const struct store_keys_spec *first = &k->files[0].head.spec, *this = &k->files[file].head.spec;
+    if (this->window == first->window && this->step == first->step && this->rounding == first->rounding)
+        return STATUS_OK;
+    return fail(STATUS_MISMATCH,
+                "%s: its keys have step %d and %s products, those of the first file step %d and %s products: remove it "
+                "and run drt-index keys again",
+                path, this->step, store_keys_rounding_name(this->rounding), first->step,
+                store_keys_rounding_name(first->rounding));
+}
+
 enum status store_keys_verify(struct store_keys *k, const struct progress *progress) {
     for (int64_t i = 0; i < k->layout.files; i++) {
         char path[FILE_PATH_MAX];
         TRY(keys_touch(k, i));
         TRY(keys_path(path, k->view->store->dir, i));
         TRY(keys_file_verify(&k->files[i], path));
+        TRY(keys_uniform(k, i, path));
         progress_step(progress, "keys", "files", i + 1, k->layout.files);
         if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped while verifying keys");
     }
@@ -139,6 +159,7 @@ enum status store_keys_state(struct store_keys_state *out, struct store_view *vi
     struct keys_layout layout;
     *out = (struct store_keys_state){.all = view->generation.chunks};
     TRY(store_keys_usage(&usage, view->store->dir));
+    out->files = usage.files;
     if (usage.files == 0) return STATUS_OK;
     TRY(keys_layout_open(&layout, view));
     enum status s = STATUS_OK;
@@ -230,6 +251,36 @@ enum status store_keys_append_earlier(struct store_keys_file *f, int64_t *chunks
     return s;
 }
 
+/* Whether another process has meanwhile published the file for a later generation. Its rows are those of `f` and more.
+ */
+static bool is_outdated(const struct store_keys_file *f) {
+    struct keys_file there;
+    if (keys_file_open(&there, f->path, &f->spec, "the model") != STATUS_OK) return false;
+    const bool more = there.head.chunks > f->range.end - f->range.begin &&
+                      keys_file_fits(&there, f->path, f->view, f->range) == STATUS_OK &&
+                      keys_file_verify(&there, f->path) == STATUS_OK;
+    keys_file_close(&there);
+    return more;
+}
+
+/* Renames the new file. Two additions at the same time write one file, each with the chunks of its own generation. The
+ * lock of the folder is held while the files are compared, so that the longer one stays. A file system without such
+ * locks has a short gap between both. */
+static enum status keys_replace(struct store_keys_file *f) {
+    char folder[FILE_PATH_MAX];
+    TRY(file_join(folder, f->view->store->dir, "keys"));
+    const int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (lock >= 0 && flock(lock, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    enum status s = STATUS_OK;
+    if (!is_outdated(f)) {
+        s = file_publish(f->file);
+        f->file = NULL;
+    }
+    if (lock >= 0) close(lock);
+    return s;
+}
+
 enum status store_keys_publish(struct store_keys_file *f) {
     static const uint8_t zeros[KEYS_ALIGN];
     uint8_t footer[KEYS_FOOTER_BYTES];
@@ -241,10 +292,7 @@ enum status store_keys_publish(struct store_keys_file *f) {
         keys_footer_make(footer, file_crc32c(f->file));
         s = file_write(f->file, footer, sizeof footer);
     }
-    if (s == STATUS_OK) {
-        s = file_publish(f->file);
-        f->file = NULL;
-    }
+    if (s == STATUS_OK) s = keys_replace(f);
     store_keys_discard(f);
     return s;
 }

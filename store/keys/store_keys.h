@@ -11,12 +11,20 @@
 #include "store/keys/keys_layout.h"
 #include "store/store.h"
 
+/* How the products of the passes that made the keys were rounded. Rows of both kinds are never in one file. */
+enum store_keys_rounding {
+    STORE_KEYS_ANY,                      /* in a request to read */
+    STORE_KEYS_F32,
+    STORE_KEYS_BF16                      /* weights and activations to bf16, on a GPU or a CPU */
+};
+const char *store_keys_rounding_name(int32_t rounding);   /* "f32", "bf16" */
 /* What a file's keys were computed with. Files of another spec are not read. */
 struct store_keys_spec {
     uint8_t model[16];                   /* fingerprint of weights and projection (params_fingerprint) */
     int32_t layer, size, chunk_tokens;   /* layer whose states are keys, from 1; numbers of a key */
     /* chunks of a window, and of its part whose keys are kept (indexer/build/key_windows.h). Reading: step 0: any */
     int32_t window, step;
+    int32_t rounding;                    /* enum store_keys_rounding */
 };
 
 /* ---- reading ---- */
@@ -32,7 +40,7 @@ struct store_key_rows { const int8_t *code; const float *scale; };      /* [chun
 enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk);
 /* From now on, chunks are read in ascending order: one file is mapped at a time, after its checksum is checked. */
 void store_keys_in_order(struct store_keys *k);
-/* Checks the checksums of all files of the view's chunks. */
+/* Checks the checksums of all files of the view's chunks, and that all have the step and the rounding of the first. */
 enum status store_keys_verify(struct store_keys *k, const struct progress *progress);
 /* Bytes of the file of so many chunks. */
 uint64_t store_keys_file_bytes(const struct store_keys_spec *spec, int64_t chunks);
@@ -42,6 +50,7 @@ struct store_keys_state {
     struct store_keys_spec spec;         /* of the first undamaged file */
     int64_t chunks;                      /* whose keys of that spec there are; 0: there is no undamaged file */
     int64_t all;                         /* chunks of the view */
+    int64_t files;                       /* of any kind, also damaged ones */
 };
 enum status store_keys_state(struct store_keys_state *out, struct store_view *view);
 
@@ -60,7 +69,8 @@ enum status store_keys_append(struct store_keys_file *f, struct store_key_rows r
 /* Appends the rows of the earlier file, before any others, if it is undamaged and of the same spec. *chunks: their
  * number, or 0. */
 enum status store_keys_append_earlier(struct store_keys_file *f, int64_t *chunks);
-enum status store_keys_publish(struct store_keys_file *f);           /* f is freed, also on failure */
+/* A file of the same spec that has more chunks meanwhile, by another process, stays. f is freed, also on failure. */
+enum status store_keys_publish(struct store_keys_file *f);
 void store_keys_discard(struct store_keys_file *f);       /* NULL is fine */
 /* The files of keys of a store, of any spec: their number and bytes. */
 struct store_keys_usage { int64_t files; uint64_t bytes; };

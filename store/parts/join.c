@@ -119,6 +119,11 @@ static enum status check_with_first(const struct joined_part *first, const struc
     return STATUS_OK;
 }
 
+static enum status missing(const struct join *j, int part, int parts) {
+    return fail(STATUS_MISMATCH, "%s: part %d of %d is missing (%d are given): build it, or name its folder", j->dir,
+                part, parts, j->how->n_parts);
+}
+
 static enum status check_numbers(const struct join *j) {
     int n = j->how->n_parts, parts = j->parts[0].record.part.parts;
     for (int i = 1; i < n; i++)
@@ -126,12 +131,8 @@ static enum status check_numbers(const struct join *j) {
             return fail(STATUS_MISMATCH, "%s and %s: are both part %d of %d", j->parts[i - 1].dir, j->parts[i].dir,
                         j->parts[i].record.part.part, parts);
     for (int i = 0; i < n; i++)
-        if (j->parts[i].record.part.part != i + 1)
-            return fail(STATUS_MISMATCH, "part %d of %d is missing (%d are given): build it, or name its folder", i + 1,
-                        parts, n);
-    if (n < parts)
-        return fail(STATUS_MISMATCH, "part %d of %d is missing (%d are given): build it, or name its folder", n + 1,
-                    parts, n);
+        if (j->parts[i].record.part.part != i + 1) return missing(j, i + 1, parts);
+    if (n < parts) return missing(j, n + 1, parts);
     return STATUS_OK;
 }
 
@@ -414,7 +415,7 @@ static enum status join_all(struct join *j) {
         add_counts(&all, &j->parts[i].generation);
     *j->report = (struct store_join_report){
         .shards = all.shards, .documents = all.documents, .chunks = all.chunks, .tokens = all.tokens};
-    if (all.chunks == 0) return fail(STATUS_INVALID, "no part has a document: nothing was joined");
+    if (all.chunks == 0) return fail(STATUS_INVALID, "%s: no part has a document: nothing was joined", j->dir);
     TRY(begin(j));
     if (j->report->already_joined) return count_copies(j);
     for (int i = 0; i < j->how->n_parts; i++) {
@@ -427,10 +428,11 @@ static enum status join_all(struct join *j) {
 enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how) {
     struct join j = {.dir = dir, .how = how, .report = out, .copy = how->copy};
     *out = (struct store_join_report){0};
-    enum status s = how->n_parts > 0 ? read_parts(&j) : fail(STATUS_INVALID, "no part is given");
+    enum status s = how->n_parts > 0 ? read_parts(&j) : fail(STATUS_INVALID, "%s: no part is given", dir);
     if (s == STATUS_OK) s = join_all(&j);
     if (s == STATUS_OK) out->generation = (uint64_t)j.w->published.number;
-    store_writer_close(j.w);
+    if (s == STATUS_OK) store_writer_close(j.w);
+    if (s != STATUS_OK) store_writer_abandon(j.w);
     memory_free(j.parts);
     memory_free(j.hashed);
     return s;

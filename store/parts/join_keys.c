@@ -49,8 +49,8 @@ static enum status part_check(struct joining *j, const struct keys_part *p, stru
         snprintf(j->why, sizeof j->why, "%.400s has those of %lld of %lld chunks", p->dir, (long long)state.chunks,
                  (long long)state.all);
     else if (j->known && memcmp(&state.spec, &j->spec, sizeof state.spec) != 0)
-        snprintf(j->why, sizeof j->why, "those of %.400s are of another model, layer, size or step than those before",
-                 p->dir);
+        snprintf(j->why, sizeof j->why,
+                 "those of %.400s are of another model, layer, size, step or rounding than those before", p->dir);
     j->spec = state.spec;
     j->known = true;
     return STATUS_OK;

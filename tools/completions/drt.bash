@@ -352,6 +352,7 @@ _drt_options() {
 --step value
 --part value
 --device auto|cpu|cuda
+--devices value
 --dtype auto|f32|bf16
 --threads value
 --verify -

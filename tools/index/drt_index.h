@@ -54,12 +54,18 @@ void drt_index_update_report(const struct indexer_report *r, const struct stored
 /* Parses --lexical on|off; NULL: keeps what the store has. */
 enum store_lexical_choice drt_index_lexical_choice(const char *text);
 /* build --part. `text`: the option's value; NULL: the whole corpus. drt_index_part_check sets the other members and
- * returns -1, or the exit code of a usage error. _enter makes the folder STORE/part-i-of-N and sets *store to it. */
-struct drt_index_part { const char *text; int part, parts; char store[FILE_PATH_MAX]; };
+ * returns -1, or the exit code of a usage error. _enter makes the folders STORE and STORE/part-i-of-N and sets *store
+ * to the second. After a failure _leave removes those that are empty and that _enter made. */
+struct drt_index_part {
+    const char *text; int part, parts;
+    const char *folder; bool made_folder, made_store;     /* STORE; what _enter made */
+    char store[FILE_PATH_MAX];
+};
 int drt_index_part_check(struct drt_index_part *p, const char *index, const char *vectors);
 /* Parses "i/N", with i from 1 to N. Returns false for other texts. */
 bool drt_index_part_parse(struct drt_index_part *p);
 enum status drt_index_part_enter(struct drt_index_part *p, const char **store);
+void drt_index_part_leave(const struct drt_index_part *p, enum status s);
 
 /* The documents that a command removes: prints the first 10 of them, all, or JSON. _add is the callback of store_drop
  * and store_delete. */

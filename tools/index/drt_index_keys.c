@@ -11,16 +11,17 @@
 #include "tools/shared/streams.h"
 
 struct options {
-    const char *store, *model;
+    const char *store, *model, *devices;
     struct device_choice where;
     struct drt_index_part part;
     int64_t layer, step, threads;
     bool remove, verify, json;
 };
 
-static void print_report(const struct options *o, const struct stored_keys_report *r, const struct store_keys_spec *s) {
+static void print_report(const struct options *o, const struct stored_keys_report *r) {
+    const struct store_keys_spec *s = &r->spec;
     if (!o->json) {
-        keys_job_print(o->store, r, s);
+        keys_job_print(o->store, r);
         return;
     }
     const struct json_number numbers[] = {{"files", r->files}, {"made", r->made}, {"chunks", r->chunks},
@@ -67,7 +68,6 @@ static enum status keys_remove(const struct options *o) {
 
 static enum status keys(const struct options *o, const struct progress *progress) {
     struct stored_keys_report report;
-    struct store_keys_spec spec;
     const struct keys_job job = {.store = o->store,
                                  .model = o->model,
                                  .where = o->where,
@@ -76,12 +76,11 @@ static enum status keys(const struct options *o, const struct progress *progress
                                  .part = o->part.part,
                                  .parts = o->part.parts,
                                  .threads = (int)o->threads,
-                                 .keep_others = true,
                                  .progress = progress};
     if (o->remove) return keys_remove(o);
     if (o->verify) return keys_verify(&job);
-    TRY(keys_job_run(&report, &spec, &job));
-    print_report(o, &report, &spec);
+    TRY(keys_job_run(&report, &job));
+    print_report(o, &report);
     return STATUS_OK;
 }
 
@@ -99,6 +98,7 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
         {"part", ARG_STRING, &o.part.text, "i/N",
          "make only every N-th file, from the i-th on; N processes, on one host or on several, make all", 0, 0},
         OPTION_DEVICE(o.where.device, "where the model reads the store"),
+        OPTION_DEVICES(o.devices, "each makes whole files of keys, with the same result"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         {"verify", ARG_FLAG, &o.verify, NULL, "make nothing; check that the keys are complete, and their checksums", 0,
@@ -118,8 +118,8 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
             "short keys: with 128 numbers a chunk takes 8.3 KB.\n\n"
             "The keys are files beside the store's own, of 16,384 chunks each. The command makes those that are "
             "missing, so it continues a run that was stopped or killed. It does not replace keys of another model, "
-            "layer or step. drt-index build --keys makes them with the store; add and update then make those of new "
-            "chunks.",
+            "layer, step or rounding (--dtype). drt-index build --keys makes them with the store; add and update then "
+            "make those of new chunks.",
         .examples =
             "  drt-model project --model models/base --store store --size 128 --out base-128\n"
             "  drt-index keys --store store --model base-128\n"
@@ -131,6 +131,7 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     if (code < 0 && !o.model && !o.remove) code = drt_index_usage("keys", "--model DIR is missing");
     if (code < 0 && o.part.text && !drt_index_part_parse(&o.part))
         code = drt_index_usage("keys", "--part takes i/N, with i from 1 to N, N at most 1000000");
+    if (code < 0 && devices_choose(&o.where, o.devices) != STATUS_OK) code = drt_index_usage("keys", status_message());
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-index");

@@ -11,7 +11,9 @@ static enum status pick_queries(struct recall *r, uint64_t seed, int64_t exclude
     struct rng rng = rng_make(seed, 0);
     struct store_dropped dropped = store_view_dropped(r->store.view);
     int64_t chunks = r->store.info.chunks - r->store.info.dropped_chunks;
-    if (chunks == 0) return fail(STATUS_INVALID, "all chunks of this store were dropped: there is nothing to measure");
+    if (chunks == 0)
+        return fail(STATUS_INVALID, "%s: all of its chunks were dropped or deleted: there is nothing to measure",
+                    store_view_path(r->store.view));
     for (int64_t i = 0; i < r->n; i++) {
         struct store_chunk c;
         struct store_document d;

@@ -76,8 +76,8 @@ static void print_keys(const struct keys_stats *keys) {
     printf("keys         %lld files, %s (of a token memory: ", (long long)keys->usage.files,
            progress_bytes_text(bytes, keys->usage.bytes));
     if (s->chunks > 0)
-        printf("layer %d, %d numbers, %lld of %lld chunks)\n", s->spec.layer, s->spec.size, (long long)s->chunks,
-               (long long)s->all);
+        printf("layer %d, %d numbers, %lld of %lld chunks, %s products)\n", s->spec.layer, s->spec.size,
+               (long long)s->chunks, (long long)s->all, store_keys_rounding_name(s->spec.rounding));
     else
         printf("damaged, drt-index verify names the files)\n");
 }

@@ -47,7 +47,7 @@ store_info = _struct(
                                "shards", "segments", "duplicates")),
     *((name, u64) for name in ("token_bytes", "landmark_bytes", "index_bytes", "catalog_bytes")),
     ("dim", c.c_int), ("chunk", c.c_int), ("vocab_size", c.c_int), ("format", c.c_int), ("lexical", boolean),
-    ("path", text), ("index", text), ("landmarks", text))
+    ("path", text), ("index", text), ("landmarks", text), ("keys_files", i64), ("keys_chunks", i64))
 document = _struct(
     "drt_document", *((name, i64) for name in ("id", "first_chunk", "chunks", "tokens")),
     *((name, u64) for name in ("offset", "line", "bytes")), ("hash", c.c_uint8 * 16), ("source", text), ("key", text))
@@ -68,13 +68,15 @@ build_config = _struct(
     ("text_field", text), ("eod_id", pointer(i64)), ("skip_bad_lines", boolean), ("no_follow", boolean),
     ("next", next_function), ("next_context", address), ("append", boolean), ("restart", boolean), ("index", text),
     ("max_ram", u64), ("shard_chunks", i64), ("progress", progress), ("part", c.c_int), ("parts", c.c_int),
-    ("landmarks", text))
+    ("landmarks", text), ("keys", boolean))
 build_report = _struct(
     "drt_report", ("size", size_t),
     *((name, i64) for name in ("documents", "duplicates", "empty", "chunks", "tokens", "skipped_lines", "passed_over",
                                "resumed_documents", "resumed_chunks")),
     ("generation", u64), ("already_built", boolean),
-    *((name, c.c_double) for name in ("seconds", "encode_seconds", "tokenize_seconds", "publish_seconds")))
+    *((name, c.c_double) for name in ("seconds", "encode_seconds", "tokenize_seconds", "publish_seconds")),
+    *((name, i64) for name in ("keys_files", "keys_made", "keys_chunks", "keys_lacking")),
+    ("keys_bytes", u64), ("keys_seconds", c.c_double))
 
 finding = _struct("drt_finding", ("file", text), ("problem", text), ("remedy", text))
 finding_function = c.CFUNCTYPE(None, address, pointer(finding))

@@ -31,7 +31,8 @@ _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between t
 class StoreInfo:
     """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string.
 
-    `landmarks`: how they are stored, "f16" or "i8"; "none": there are none, and words find the chunks.
+    `landmarks`: how they are stored, "f16" or "i8"; "none": there are none, and words find the chunks. `keys_chunks`:
+    chunks that have stored keys of a token memory; it reads them if these are all `chunks`.
     """
 
     path: str
@@ -56,6 +57,8 @@ class StoreInfo:
     lexical: bool
     index: str
     landmarks: str
+    keys_files: int
+    keys_chunks: int
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,7 @@ class Store:
     def build(cls, documents: Any, path: str | os.PathLike[str], *, model: Model | None = None, text_field: str = "text",
               key_field: str = "id", format: str | None = None, index: str | None = None, max_ram: int = 0,
               shard_chunks: int = 0, restart: bool = False, skip_bad_lines: bool = False,
-              part: tuple[int, int] | None = None, landmarks: str | None = None,
+              part: tuple[int, int] | None = None, landmarks: str | None = None, keys: bool = False,
               progress: Report | bool | None = None) -> "Store":
         """Builds a store at `path` and opens it.
 
@@ -262,7 +265,7 @@ class Store:
         `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
         `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of. `landmarks`: "f16"
         (None), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words find the chunks, which is
-        what a token memory needs.
+        what a token memory needs. `keys`: then makes the keys of all tokens for a token memory, too.
         """
         model = _model_of(model)
         if part is not None and (not isinstance(part, (tuple, list)) or len(part) != 2):
@@ -271,25 +274,28 @@ class Store:
         report = _closed(lambda: _build(
             path, documents, model, progress=progress, text_field=text_field, key_field=key_field, format=format,
             index=index, max_ram=max_ram, shard_chunks=shard_chunks, restart=restart, skip_bad_lines=skip_bad_lines,
-            part=number, parts=parts, landmarks=landmarks))
+            part=number, parts=parts, landmarks=landmarks, keys=keys))
         store = cls(path, model=model)
         store.report = report
         return store
 
     def add(self, documents: Any, *, model: Model | None = None, text_field: str = "text", key_field: str = "id",
             format: str | None = None, max_ram: int = 0, shard_chunks: int = 0, skip_bad_lines: bool = False,
-            progress: Report | bool | None = None) -> dict[str, Any]:
+            keys: bool = False, progress: Report | bool | None = None) -> dict[str, Any]:
         """Adds documents (as in `build`); documents that the store holds already are left out. Returns the report.
 
         This object then shows the newest generation. Chunks and documents keep their ids. It is closed meanwhile; other
-        objects and sessions of the store must be closed before (drt.Busy).
+        objects and sessions of the store must be closed before (drt.Busy). A store with stored keys of this model gets
+        those of the new chunks, with `keys` any store. "keys_lacking" of the report: chunks that the store's keys do not
+        have, because they are of another model or rounding; the log "drt" has the remedy.
         """
         model = _model_of(self._model if model is None else model)
         self.close()
         try:
             report: dict[str, Any] = _closed(lambda: _build(
                 self._path, documents, model, progress=progress, text_field=text_field, key_field=key_field,
-                format=format, append=True, max_ram=max_ram, shard_chunks=shard_chunks, skip_bad_lines=skip_bad_lines))
+                format=format, append=True, max_ram=max_ram, shard_chunks=shard_chunks, skip_bad_lines=skip_bad_lines,
+                keys=keys))
             return report
         finally:
             self._handle = _open_directory(self._path)

@@ -92,6 +92,7 @@ done
 # A resumed build finds the text of a deleted document; a store whose documents are all deleted still works.
 expect 0 "$INDEX" delete --store "$TMP/store" --source "*"
 expect 0 "$INDEX" verify --store "$TMP/store" --deep
+expect_error "$TMP/store: all of its chunks were dropped or deleted" "$INDEX" recall --store "$TMP/store"
 expect_error "no document left" "$INDEX" compact --store "$TMP/store" --out "$TMP/none"
 expect 0 "$INDEX" search "the river" --store "$TMP/store" --model "$TMP/model"
 [ ! -s "$OUT" ] || ! grep -q "score" "$OUT" || die "something is found in an empty store"

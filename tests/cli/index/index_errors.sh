@@ -47,9 +47,9 @@ refuse_corpus "corpus.jsonl:2"
 printf '{"text": "one"}\n{"text": "two\n' >"$TMP/corpus.jsonl"
 refuse_corpus "corpus.jsonl:2"
 printf '{"text": ""}\n\n{"text": ""}\n' >"$TMP/corpus.jsonl"
-no_store "empty corpus"
+no_store "corpus.jsonl: empty corpus"
 : >"$TMP/corpus.jsonl"
-no_store "empty corpus"
+no_store "corpus.jsonl: empty corpus"
 expect_error "nowhere.jsonl" "$INDEX" build "$TMP/nowhere.jsonl" --out "$TMP/none" --model "$TMP/model"
 printf '\101\000\377\377' >"$TMP/ids.u16"
 expect_error "ids.u16: document at byte 0: its token 1 is id 65535" \
@@ -61,6 +61,55 @@ same "$(json_int "$OUT" replaced)" 2 "invalid UTF-8 sequences replaced"
 expect_error "--max-ram" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --max-ram 1M
 expect_usage "--format 'word': must be one of auto|jsonl|" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/none2" --model "$TMP/model" --format word
 [ ! -e "$TMP/none2" ] || die "a refused run left a store"
+
+# --- a build that fails before anything is sealed leaves nothing that was not there before
+listing() { (cd "$1" && find . | sort); }
+fails_in() { # FOLDER TEXT CORPUS MODEL OPTIONS...
+    local folder=$1 before=absent after=absent
+    [ ! -e "$folder" ] || before=$(listing "$folder")
+    expect_error "$2" "$INDEX" build "$3" --out "$folder" --model "$4" "${@:5}"
+    [ ! -e "$folder" ] || after=$(listing "$folder")
+    same "$after" "$before" "what is in the folder after a failed build ($2, ${*:5})"
+}
+printf '{"text": "one"}\n{"text": "two\n' >"$TMP/corpus.jsonl"
+: >"$TMP/nothing.jsonl"
+for part in "" "--part 1/1"; do
+    for there in absent empty hidden folders ours; do
+        rm -rf "$TMP/new"
+        case $there in
+        empty) mkdir "$TMP/new" ;;
+        hidden) mkdir "$TMP/new"; : >"$TMP/new/.note" ;;
+        folders) mkdir -p "$TMP/new/tokens" "$TMP/new/lexical" ;;
+        ours) mkdir "$TMP/new"; : >"$TMP/new/lock" ;;
+        esac
+        fails_in "$TMP/new" "corpus.jsonl:2" "$TMP/corpus.jsonl" "$TMP/model" $part
+        fails_in "$TMP/new" "nowhere.jsonl" "$TMP/nowhere.jsonl" "$TMP/model" $part
+        fails_in "$TMP/new" "no such folder" "$TMP/a.jsonl" "$TMP/nowhere" $part
+        fails_in "$TMP/new" "--max-ram" "$TMP/a.jsonl" "$TMP/model" --max-ram 1M $part
+        [ -n "$part" ] || fails_in "$TMP/new" "nothing.jsonl: empty corpus" "$TMP/nothing.jsonl" "$TMP/model"
+    done
+done
+# Sealed shards are kept, and a failure later does not remove them; nor does one in a store that is there.
+rm -rf "$TMP/new"
+expect_error "index IVF9999" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/new" --model "$TMP/model" --index IVF9999,Flat
+expect_error "corpus.jsonl:2" "$INDEX" add "$TMP/corpus.jsonl" --store "$TMP/store" --model "$TMP/model"
+expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/new" --model "$TMP/model" --json
+[ "$(json_int "$OUT" resumed_chunks)" -gt 0 ] || die "sealed shards were removed"
+# A part without documents is a part. Processes that fail beside one that builds do not remove its store.
+expect 0 "$INDEX" build "$TMP/nothing.jsonl" --out "$TMP/parts-of-nothing" --model "$TMP/model" --part 1/1
+[ -e "$TMP/parts-of-nothing/part-1-of-1/catalog/data.mdb" ] || die "an empty part was removed"
+for ((i = 0; i < 10; i++)); do
+    rm -rf "$TMP/new"
+    for ((j = 0; j < 3; j++)); do "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/new" --model "$TMP/model" >/dev/null 2>&1 & done
+    code=0
+    "$INDEX" build "$TMP/a.jsonl" --out "$TMP/new" --model "$TMP/model" >"$OUT" 2>"$ERR" || code=$?
+    wait
+    [ $code = 0 ] || tail -n 1 "$ERR" | grep -qE "another writer is at work|cannot open the lock|does not exist|No such file" ||
+        die "a build beside others that fail"
+    # the folder itself may stay, if one process made it and another wrote there
+    [ $code = 0 ] || [ -z "$(ls -A "$TMP/new" 2>/dev/null)" ] || die "failed builds at the same time left a store"
+    [ $code != 0 ] || expect 0 "$INDEX" verify --store "$TMP/new" --deep
+done
 
 # --- stores
 make_corpus "$TMP/b.jsonl" 20 2
@@ -163,10 +212,16 @@ make_corpus "$TMP/c.jsonl" 900 7
 limited() { # blocks of 1024 bytes, file, options
     (ulimit -f "$1"; code=0; "$INDEX" build "$TMP/c.jsonl" --out "$TMP/limited" --model "$TMP/model" "${@:3}" 2>&1 >/dev/null | tail -n 1 >"$ERR"
      grep -q "$2.*ulimit -f" "$ERR") || die "ulimit -f $1: $2 is not named"
-    [ -z "$(find "$TMP/limited" -name '*.tmp')" ] || die "ulimit -f $1: a temporary file is left"
+    [ ! -e "$TMP/limited" ] || [ -z "$(find "$TMP/limited" -name '*.tmp')" ] || die "ulimit -f $1: a temporary file is left"
 }
 limited 8 catalog/data.mdb
 limited 80 tokens/00000.tok --shard-chunks 100000
+[ ! -e "$TMP/limited" ] || die "a limit of file sizes left an empty store"
+mv "$TMP/c.jsonl" "$TMP/kept.jsonl"
+for ((i = 0; i < 600; i++)); do printf '{"text": "text %d"}\n' $i; done >"$TMP/c.jsonl"
+limited 66 catalog/data.mdb --lexical off # the first shard's files are there, and it cannot be recorded
+[ ! -e "$TMP/limited" ] || die "a shard that could not be recorded is left"
+mv "$TMP/kept.jsonl" "$TMP/c.jsonl"
 limited 80 catalog/data.mdb --shard-chunks 100
 awk '{ gsub(/[^a-z ]/, ""); text = text $0 } NR % 45 == 0 { printf "{\"text\": \"%s\"}\n", text; text = "" }' "$TMP/c.jsonl" >"$TMP/long.jsonl"
 mv "$TMP/long.jsonl" "$TMP/c.jsonl"; rm -r "$TMP/limited"

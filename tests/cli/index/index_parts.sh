@@ -84,8 +84,8 @@ rm -rf "$TMP/three" "$TMP/out"
 for i in 1 2 3; do expect 0 "$INDEX" build "$TMP/corpus" --part $i/3 --out "$TMP/three" "${model[@]}"; done
 p=$TMP/three/part
 refuse() { local text=$1; shift; expect_error "$text" "$INDEX" join "$@" --out "$TMP/out" --threads 1; [ ! -e "$TMP/out" ] || die "a refused join made a folder"; }
-refuse "part 2 of 3 is missing" "$p-1-of-3" "$p-3-of-3"
-refuse "part 3 of 3 is missing" "$p-1-of-3" "$p-2-of-3"
+refuse "$TMP/out: part 2 of 3 is missing (2 are given)" "$p-1-of-3" "$p-3-of-3"
+refuse "$TMP/out: part 3 of 3 is missing" "$p-1-of-3" "$p-2-of-3"
 cp -r "$p-2-of-3" "$TMP/double"
 refuse "are both part 2 of 3" "$p-1-of-3" "$p-2-of-3" "$p-3-of-3" "$TMP/double"
 refuse "is one of 40 parts" "$p-1-of-3" "$TMP/parts/part-2-of-40" "$p-3-of-3"

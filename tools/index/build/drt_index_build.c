@@ -167,19 +167,18 @@ static enum status build_run(const struct options *o, const char *const *inputs,
                              const struct progress *progress) {
     struct indexer_report report;
     struct stored_keys_report keys = {0};
-    struct store_keys_spec spec = {0};
     struct keys_job job = {
         .store = o->store, .model = o->model, .where = o->where, .threads = (int)o->threads, .progress = progress};
-    if (o->keys && o->append) TRY(keys_job_check(&job));
+    if (o->keys) TRY(keys_job_check(&job));
     TRY(build_store(&report, o, inputs, n_inputs, progress));
     if (!o->json) print_report(o, &report, NULL);
     enum status s = STATUS_OK;
-    if (!o->dry_run && (o->keys || o->append)) s = keys_job_follow(&keys, &spec, &job, o->keys);
-    const bool made = s == STATUS_OK && spec.size > 0;
+    if (!o->dry_run && (o->keys || o->append)) s = keys_job_follow(&keys, &job, o->keys);
+    const bool made = s == STATUS_OK && keys.spec.size > 0;
     if (o->json)
         print_report(o, &report, made ? &keys : NULL);
     else if (made)
-        keys_job_print(o->store, &keys, &spec);
+        keys_job_print(o->store, &keys);
     return s;
 }
 
@@ -189,6 +188,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     if (s == STATUS_OK) s = progress_line_start(&line, "drt-index");
     if (s == STATUS_OK) s = build_run(o, operands, n_operands, progress_line_progress(line));
     progress_line_end(line);
+    drt_index_part_leave(&o->part, s);
     return drt_index_exit(s);
 }
 
@@ -282,7 +282,9 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
          "merged up to N chunks, or 16384",
          1, 1e9},
         OPTION_DEVICE(o.where.device, "where chunks are encoded and the index's centroids computed"),
-        OPTION_DEVICES(o.devices, "encode on several GPUs, with the same result"),
+        OPTION_DEVICES(o.devices,
+                       "encode, and make keys (whole files of 16,384 chunks), on several GPUs, with the same "
+                       "result"),
         OPTION_DTYPE(o.where.dtype),
         OPTION_THREADS(o.threads),
         {"restart", ARG_FLAG, &o.restart, NULL, "discard an unfinished run instead of resuming it", 0, 0},
@@ -309,9 +311,10 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
     if (code < 0 && landmark_options_none(&o.landmarks) && o.lexical && strcmp(o.lexical, "off") == 0)
         code = drt_index_usage(names[command],
                                "--landmarks none: its chunks are found by words, so leave out --lexical off");
-    if (code < 0 && o.devices && (o.landmarks.encoder || o.landmarks.vectors || landmark_options_none(&o.landmarks)))
+    const bool others = o.landmarks.encoder || o.landmarks.vectors || landmark_options_none(&o.landmarks);
+    if (code < 0 && o.devices && others && !o.keys)
         code = drt_index_usage(names[command],
-                               "--devices: only landmarks of the model itself are computed on several GPUs");
+                               "--devices: only landmarks of the model itself, and keys, are computed on several GPUs");
     if (code < 0 && devices_choose(&o.where, o.devices) != STATUS_OK)
         code = drt_index_usage(names[command], status_message());
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);

@@ -14,6 +14,7 @@
 #include <glob.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PARTS_MAX = 1000000 };
 
@@ -36,14 +37,33 @@ int drt_index_part_check(struct drt_index_part *p, const char *index, const char
 
 /* The folder of a part's store has a name with the part's number, so that the parts of one build can
  * be in one folder. */
+/* Another part's process that fails may remove the empty STORE between the two calls. */
+static enum status part_folders_make(struct drt_index_part *p) {
+    enum status s = STATUS_NOT_FOUND;
+    for (int i = 0; i < 100 && s == STATUS_NOT_FOUND; i++) {
+        const bool folder = file_exists(p->folder), store = file_exists(p->store);
+        TRY(file_make_directory(p->folder));
+        p->made_folder = !folder;
+        s = file_make_directory(p->store);
+        p->made_store = s == STATUS_OK && !store;
+    }
+    return s;
+}
+
 enum status drt_index_part_enter(struct drt_index_part *p, const char **store) {
     char name[64];
     if (p->parts == 0) return STATUS_OK;
-    TRY(file_make_directory(*store));
     snprintf(name, sizeof name, "part-%d-of-%d", p->part, p->parts);
     TRY(file_join(p->store, *store, name));
+    p->folder = *store;
     *store = p->store;
-    return STATUS_OK;
+    return part_folders_make(p);
+}
+
+void drt_index_part_leave(const struct drt_index_part *p, enum status s) {
+    if (s == STATUS_OK) return;
+    if (p->made_store) (void)rmdir(p->store);
+    if (p->made_folder) (void)rmdir(p->folder);
 }
 
 struct options {

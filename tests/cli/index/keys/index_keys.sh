@@ -25,6 +25,9 @@ out_has "16 numbers by a projection"
 expect_error "has a projection already (memory_size 16)" "$MODEL" project --model "$TMP/p" --store "$TMP/s" --out "$TMP/x"
 expect_error "--size 99: must be at most the hidden size, 32" "$MODEL" project --model "$TMP/m" --store "$TMP/s" --size 99 --out "$TMP/x"
 expect_error "the model has 2 layers" "$MODEL" project --model "$TMP/m" --store "$TMP/s" --layer 3 --size 8 --out "$TMP/x"
+printf '{"text": "abc"}\n' >"$TMP/short.jsonl"
+tiny_store "$TMP/little" "$TMP/m" "$TMP/short.jsonl" --landmarks none
+expect_error "$TMP/little: has only 1 states to fit from" "$MODEL" project --model "$TMP/m" --store "$TMP/little" --size 8 --out "$TMP/x"
 [ ! -e "$TMP/x" ] || die "a failure leaves a folder"
 ls -d "$TMP"/*.tmp >/dev/null 2>&1 && die "a failure leaves a temporary folder"
 
@@ -108,6 +111,8 @@ keys --part 1/2
 out_has "1 of 1 files made"
 
 # ---- refusals
+expect_usage "--devices takes all" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --devices x
+expect_error "" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --devices 97 # a GPU that no host has
 expect_usage "--part takes i/N" "$INDEX" keys --store "$TMP/s" --model "$TMP/p" --part 3/2
 expect_usage "--store STORE is missing" "$INDEX" keys --model "$TMP/p"
 expect_usage "--model DIR is missing" "$INDEX" keys --store "$TMP/s"

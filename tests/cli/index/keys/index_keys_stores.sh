@@ -46,7 +46,7 @@ out_has "1 of 1 files made"
 expect 0 "$INDEX" stats --store "$TMP/s" --json
 chunks=$(json_int "$OUT" keys_chunks)
 expect 0 "$INDEX" stats --store "$TMP/s"
-out_has "(of a token memory: layer 2, 32 numbers, $chunks of $chunks chunks)"
+out_has "(of a token memory: layer 2, 32 numbers, $chunks of $chunks chunks, "
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/l" "${model[@]}" --keys # with landmarks
 complete "$TMP/l"
 
@@ -91,7 +91,7 @@ cp -r "$TMP/s" "$TMP/foreign"
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other" --threads 1
 err_has "its keys are of another model and do not have the new chunks: run drt-index keys --store $TMP/foreign with their model"
 expect 0 "$INDEX" stats --store "$TMP/foreign"
-out_has "$chunks of $((chunks + added)) chunks)"
+out_has "$chunks of $((chunks + added)) chunks, "
 expect_error "run drt-index keys --store $TMP/foreign --remove first" "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" --model "$TMP/other" \
     --threads 1 --keys
 expect 0 "$INDEX" keys --store "$TMP/foreign" --remove
@@ -101,6 +101,41 @@ expect 0 "$INDEX" keys --store "$TMP/foreign" --remove
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/foreign" "${model[@]}"
 out_lacks "keys of layer"
 lacks_keys "$TMP/foreign"
+
+# Rows of both roundings are never in one file. An addition that rounds otherwise leaves the keys; what would mix them is refused.
+other_rounding() { # STORE HAVE HOW-TO-GET-HAVE OPTIONS...: OPTIONS round otherwise than HAVE
+    local store=$1 have=$2 remedy=$3
+    shift 3
+    cp "$store/keys/00000.keys" "$TMP/before.keys"
+    for command in "keys --store $store" "add $TMP/b.jsonl --keys --store $store"; do
+        expect_error "$store: its keys were computed with $have products, and this run computes " "$INDEX" $command "${model[@]}" "$@"
+        err_has ": take $remedy, or run drt-index keys --store $store --remove first"
+    done
+    expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$store" "${model[@]}" "$@"
+    err_has "$store: its keys were computed with $have products, this run computes "
+    err_has "so they do not have the new chunks: run drt-index keys --store $store with their model and $remedy"
+    cmp -s "$store/keys/00000.keys" "$TMP/before.keys" || die "an addition of another rounding changed the keys"
+    expect 0 "$INDEX" stats --store "$store"
+    out_has "$chunks of $((chunks + added)) chunks, $have products)"
+}
+expect 0 "$INDEX" stats --store "$TMP/s"
+if grep -q "chunks, bf16 products)" "$OUT"; then # not every processor has instructions for them
+    cp -r "$TMP/s" "$TMP/rounded"
+    other_rounding "$TMP/rounded" bf16 "--dtype auto, on a GPU or a processor with bf16 instructions" --dtype f32
+    expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/rounded" "${model[@]}"
+    out_has "1 of 1 files made ($added chunks"
+    fresh "$TMP/rounded"
+    cp -r "$TMP/s" "$TMP/exact"
+    expect 0 "$INDEX" keys --store "$TMP/exact" --remove
+    expect 0 "$INDEX" keys --store "$TMP/exact" "${model[@]}" --dtype f32
+    cmp -s "$TMP/exact/keys/00000.keys" "$TMP/s/keys/00000.keys" && die "--dtype f32 makes the same keys"
+    other_rounding "$TMP/exact" f32 "--dtype f32"
+    expect 0 "$BIN/drt-generate" --model "$TMP/m" --store "$TMP/s" --dtype f32 --memory corpus --memory-keys stored --memory-k 4 --memory-weight 0.9 \
+        --memory-tau 1 --prompt "the river" --max-tokens 4 # either is read
+    expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/exact" "${model[@]}" --dtype f32
+    out_has "1 of 1 files made ($added chunks"
+    expect 0 "$INDEX" keys --store "$TMP/exact" "${model[@]}" --dtype f32 --verify
+fi
 
 # A model that cannot have keys is refused before the build.
 sed 's/"encoder_layers"/"recurrent_layer": 1, "recurrent_states": 8, "recurrent_block": 32, &/' "$TMP/m/config.json" >"$TMP/recurrent.json"
@@ -183,11 +218,11 @@ lacking "part-2-of-3 has none"
 expect 0 "$INDEX" keys --store "$TMP/jj" "${model[@]}"
 fresh "$TMP/jj"
 expect 0 "$INDEX" keys --store "$part" "${model[@]}" --step 4
-lacking "part-2-of-3 are of another model, layer, size or step"
+lacking "part-2-of-3 are of another model, layer, size, step or rounding"
 expect_error "it has keys of another model, layer or step" "$INDEX" keys --store "$part" --model "$TMP/other"
 expect 0 "$INDEX" keys --store "$part" --remove
 expect 0 "$INDEX" keys --store "$part" --model "$TMP/other"
-lacking "part-2-of-3 are of another model, layer, size or step"
+lacking "part-2-of-3 are of another model, layer, size, step or rounding"
 restore
 truncate -s 900 "$part/keys/00000.keys"
 lacking "part-2-of-3 has none"
