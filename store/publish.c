@@ -279,7 +279,7 @@ static enum status plan(struct build *b, const struct generation_record *target)
     const struct publish_made *made = b->change->made;
     if (made && made->end == target->chunks) return STATUS_OK; /* no chunk lacks a segment */
     bool wide = false;
-    if (target->chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
+    if (target->chunks >= INDEX_EXACT_BELOW && index_plan_decides(b->how->index)) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);
     TRY(index_plan_make(&b->plan, b->how->index, &b->index, target->chunks, b->w->fingerprint.dim,
                         store_publish_max_ram(b->how), &rates));

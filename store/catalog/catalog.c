@@ -48,6 +48,9 @@ struct catalog_txn {
     struct catalog *c;
     MDB_txn *txn;
     bool active; /* whether the transaction is not paused */
+    /* at the end of each table that records were appended to, so that the next one is not searched for; LMDB closes
+     * them with the transaction */
+    MDB_cursor *ends[TABLE_COUNT];
 };
 struct catalog_walk {
     struct catalog_txn *t;
@@ -493,21 +496,19 @@ enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes 
     return seek(t, key, value, table, NULL, false);
 }
 
-static enum status put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
-                       const void *value, size_t bytes, unsigned flags) {
-    MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
-    return translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, flags), catalog_table_name(table));
-}
-
 enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                         const void *value, size_t bytes) {
-    return put(t, table, key, key_bytes, value, bytes, 0);
+    MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
+    return translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, 0), catalog_table_name(table));
 }
 
-enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value,
-                           size_t bytes) {
-    struct catalog_key k = catalog_key(key);
-    return put(t, table, k.bytes, sizeof k.bytes, value, bytes, MDB_APPEND);
+enum status catalog_append(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                           const void *value, size_t bytes) {
+    MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
+    MDB_cursor **end = &t->ends[table];
+    int rc = *end ? MDB_SUCCESS : mdb_cursor_open(t->txn, t->c->tables[table], end);
+    if (rc == MDB_SUCCESS) rc = mdb_cursor_put(*end, &k, &v, MDB_APPEND);
+    return translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes) {

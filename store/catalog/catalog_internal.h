@@ -67,8 +67,8 @@ enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes 
 enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                         const void *value, size_t bytes);
 /* Appends a record. Keys must ascend, which is faster and fills pages. */
-enum status catalog_append(struct catalog_txn *t, enum catalog_table table, uint64_t key, const void *value,
-                           size_t bytes);
+enum status catalog_append(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                           const void *value, size_t bytes);
 /* Returns STATUS_OK also if there is no such record. */
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes);
 enum status catalog_empty(struct catalog_txn *t, enum catalog_table table);

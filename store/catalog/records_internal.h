@@ -1,10 +1,10 @@
-/* records_internal.h -- the contents of the catalog's records, and their bytes (little-endian, no padding).
+/* records_internal.h -- the contents of the catalog's records, and their bytes (little-endian, no padding). Those of
+ * documents are in document_records_internal.h.
  *
  * Each function that decodes a record checks its length, its checksum and the plausibility of its fields.
  * STATUS_CORRUPT names the catalog. A get function returns it for a missing record too, unless stated otherwise. */
 #pragma once
-#include "store/catalog/catalog_internal.h"
-#include "store/store.h"
+#include "store/catalog/document_records_internal.h"
 
 enum { RECORD_INDEX_MAX = 256 };
 
@@ -38,17 +38,6 @@ struct index_record {
     struct stored_file template_file;
     int64_t next_number; /* of the next segment or template file: numbers of files are never used twice */
 };
-struct run_record { int64_t document, shard, token_offset, tokens, chunks; };
-struct document_record {
-    int64_t first_chunk, chunks, tokens, shard, token_offset;
-    uint64_t offset, line, bytes;
-    uint8_t hash[16];
-    const char *source, *key; size_t source_bytes, key_bytes;   /* borrowed, without NUL */
-};
-
-/* Copies the record of document `number`. The strings of `out` point into *text, which grows as in memory_grow. */
-enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
-                                 const struct document_record *r);
 
 /* `format`: may be NULL. STATUS_NOT_FOUND: the catalog is empty. STATUS_VERSION: a newer format. */
 enum status record_get_fingerprint(struct catalog_txn *t, const struct catalog *c, struct store_fingerprint *out,
@@ -103,18 +92,3 @@ enum status record_dropped_holes(struct store_hole **out, int64_t *n, const stru
 /* Whether each chunk of a generation is in one segment, except chunks of dropped shards, which must be in none. */
 enum status segments_cover(bool *out, const struct segment_record *list, int64_t n, const struct shard_record *shards,
                            const struct generation_record *g);
-
-/* Gets the run that contains the chunk, and its first chunk. */
-enum status record_find_run(struct catalog_txn *t, const struct catalog *c, int64_t *first_chunk,
-                            struct run_record *out, int64_t chunk);
-enum status record_decode_run(struct bytes value, const struct catalog *c, struct run_record *out);
-enum status record_append_run(struct catalog_txn *t, int64_t first_chunk, const struct run_record *r);
-
-enum status record_get_document(struct catalog_txn *t, const struct catalog *c, struct document_record *out,
-                                int64_t document);
-enum status record_decode_document(struct bytes value, const struct catalog *c, struct document_record *out);
-enum status record_append_document(struct catalog_txn *t, int64_t document, const struct document_record *r);
-
-enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool *found, int64_t *document);
-enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document);
-enum status record_add_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document); /* if there is none yet */

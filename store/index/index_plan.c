@@ -155,6 +155,10 @@ static enum status enough_rows(const struct index_plan *p, int64_t rows, uint64_
                 p->factory, (unsigned long long)(max_ram >> 20));
 }
 
+bool index_plan_decides(const char *wanted) {
+    return !wanted || strcmp(wanted, "auto") == 0;
+}
+
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
                             int dim, uint64_t max_ram, const struct index_rates *rates) {
     struct index_plan p = {0};
@@ -162,7 +166,7 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
         if (wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "exact") != 0)
             return fail(STATUS_INVALID, "index %s: the store has no landmarks (--landmarks none) to index", wanted);
         set_factory(&p, "exact", dim);
-    } else if (!wanted || strcmp(wanted, "auto") == 0) {
+    } else if (index_plan_decides(wanted)) {
         TRY(decide(&p, old, chunks, dim, max_ram, rates));
     } else {
         if (strlen(wanted) >= RECORD_INDEX_MAX)

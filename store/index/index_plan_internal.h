@@ -39,6 +39,8 @@ struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunk
 
 /* STATUS_INVALID, with the nearest choice that works: so few chunks cannot train the plan's lists. */
 enum status index_plan_enough(const struct index_plan *p, int64_t chunks);
+/* Whether the plan for this choice of a user depends on the rates: NULL and "auto". */
+bool index_plan_decides(const char *wanted);
 /* Makes the plan. STATUS_INVALID, with the nearest choice that works: it needs more memory than max_ram, or more
  * chunks. */
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,

@@ -1,23 +1,34 @@
 /* join.c -- see parts.h.
  *
  * The joined store is written like any other. The data files of the parts are linked or copied under new names and made
- * durable. Then one LMDB transaction records the shards and documents of many of these files under new numbers. Nothing
- * is published before all parts are recorded. So a kill leaves a journal, and the next call continues after the shards
- * that it has. The header of a linked file has the numbers of its part. The records of the shards have them, too
+ * durable. Then one LMDB transaction records the shards and documents of many of these files under new numbers. The
+ * hashes of all documents follow (join_hashes.c). All large tables are appended to in the order of their keys, because
+ * a random order would search and rewrite the pages of the whole table.
+ *
+ * Nothing is published before all parts are recorded. So a kill leaves a journal, and the next call continues after the
+ * shards that it has. The header of a linked file has the numbers of its part. The records of the shards have them, too
  * (shard_record.foreign). */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/system/fault.h"
+#include "base/system/threads.h"
 #include "store/catalog/deleted_records_internal.h"
 #include "store/catalog/record_format_internal.h"
+#include "store/parts/document_stream_internal.h"
+#include "store/parts/join_hashes_internal.h"
 #include "store/parts/join_keys_internal.h"
 #include "store/parts/part_record_internal.h"
 #include "store/parts/take_file_internal.h"
 #include "store/writer_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024 };
+/* The catalogs of OPEN_PARTS parts stay open from reading their counts to taking them, because opening checks all pages
+ * of a catalog. Each maps 64 GiB, so this needs open_bytes of address space; with less (ulimit -v) none stays open. */
+enum { BATCH_DOCUMENTS = 1 << 16, BATCH_FILES = 1024, OPEN_PARTS = 32, HASHES_MAX = 1 << 22 };
+static const uint64_t open_bytes = UINT64_C(1) << 42;
 
 struct joined_part {
     const char *dir;
@@ -25,12 +36,8 @@ struct joined_part {
     enum store_landmarks landmarks;
     struct part_record record;
     struct generation_record generation;
-    int64_t deleted; /* number of deleted documents */
-};
-
-struct hashed_document {
-    uint8_t hash[16];
-    struct deleted_record document; /* recorded if an earlier document has the hash */
+    int64_t deleted;         /* number of deleted documents */
+    struct catalog *catalog; /* NULL: closed */
 };
 
 struct join {
@@ -43,12 +50,12 @@ struct join {
 
     /* the part that is being added */
     const struct joined_part *from;
-    struct catalog *catalog;
-    struct catalog_txn *read;
     struct shard_record *shards;
-    struct generation_record base;  /* counts of the parts before it */
-    struct hashed_document *hashed; /* of the batch */
-    size_t n_hashed, hashed_capacity;
+    struct document_stream *documents;
+    struct generation_record base; /* counts of the parts before it */
+
+    bool collect; /* `hashes` has those of all documents so far; otherwise they are read again from the catalog */
+    struct hash_list hashes;
 };
 
 /* ---- which parts there are ------------------------------------------------------------------------------- */
@@ -66,17 +73,80 @@ static enum status read_records(struct joined_part *p, struct catalog_txn *t, co
     return STATUS_OK;
 }
 
-static enum status read_part(struct joined_part *p, const char *dir) {
-    struct catalog *c;
+static void part_close(struct joined_part *p) {
+    catalog_close(p->catalog);
+    p->catalog = NULL;
+}
+
+static enum status read_part(struct joined_part *p, const char *dir, bool keep_open) {
     struct catalog_txn *t;
     p->dir = dir;
-    TRY(catalog_open(&c, dir, false, 0));
-    enum status s = catalog_begin(&t, c, false);
+    TRY(catalog_open(&p->catalog, dir, false, 0));
+    enum status s = catalog_begin(&t, p->catalog, false);
     if (s == STATUS_OK) {
-        s = read_records(p, t, c);
+        s = read_records(p, t, p->catalog);
         catalog_abort(t);
     }
-    catalog_close(c);
+    if (!keep_open) part_close(p);
+    return s;
+}
+
+/* The parts as they were given. Threads read them, because opening checks all pages of a catalog. */
+struct parts_reading {
+    struct join *join;
+    int stay_open;        /* so many stay open */
+    pthread_mutex_t lock; /* of the members below */
+    int failed;           /* the first part that could not be read, or n_parts */
+    enum status status;
+    char message[1024];
+};
+
+static void read_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct parts_reading *r = context;
+    (void)worker;
+    for (int i = (int)begin; i < (int)end; i++) {
+        const enum status s = read_part(&r->join->parts[i], r->join->how->parts[i], i < r->stay_open);
+        if (s == STATUS_OK) continue;
+        pthread_mutex_lock(&r->lock);
+        if (i < r->failed) {
+            r->failed = i;
+            r->status = s;
+            snprintf(r->message, sizeof r->message, "%s", status_message());
+        }
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+struct folder {
+    dev_t device;
+    ino_t inode;
+    const char *path;
+};
+
+static int by_inode(const void *a, const void *b) {
+    const struct folder *x = a, *y = b;
+    return x->device != y->device ? (x->device > y->device) - (x->device < y->device)
+                                  : (x->inode > y->inode) - (x->inode < y->inode);
+}
+
+/* A process may have a catalog open only once at a time. Folders that do not exist are reported later. */
+static enum status check_folders(const struct join *j) {
+    struct folder *list;
+    size_t n = 0;
+    TRY(memory_allocate(&list, (size_t)j->how->n_parts + 1));
+    for (int i = 0; i <= j->how->n_parts; i++) {
+        const char *path = i < j->how->n_parts ? j->how->parts[i] : j->dir;
+        struct stat st;
+        if (stat(path, &st) == 0) list[n++] = (struct folder){st.st_dev, st.st_ino, path};
+    }
+    qsort(list, n, sizeof *list, by_inode);
+    enum status s = STATUS_OK;
+    for (size_t i = 1; i < n && s == STATUS_OK; i++)
+        if (by_inode(&list[i - 1], &list[i]) == 0)
+            s = fail(STATUS_MISMATCH,
+                     "%s and %s: are one folder: name each part once, and another folder for the store",
+                     list[i - 1].path, list[i].path);
+    memory_free(list);
     return s;
 }
 
@@ -137,13 +207,20 @@ static enum status check_numbers(const struct join *j) {
 }
 
 static enum status read_parts(struct join *j) {
-    TRY(memory_allocate_zero(&j->parts, (size_t)j->how->n_parts));
-    for (int i = 0; i < j->how->n_parts; i++) {
-        TRY(read_part(&j->parts[i], j->how->parts[i]));
+    const int n = j->how->n_parts;
+    struct parts_reading r = {.join = j,
+                              .stay_open = memory_has_address_space(open_bytes) ? OPEN_PARTS : 0,
+                              .lock = PTHREAD_MUTEX_INITIALIZER,
+                              .failed = n};
+    TRY(check_folders(j));
+    TRY(memory_allocate_zero(&j->parts, (size_t)n));
+    threads_for(j->how->publish.threads, n, 1, read_body, &r);
+    for (int i = 0; i < n; i++) {
+        if (i == r.failed) return fail(r.status, "%s", r.message);
         TRY(check_part(&j->parts[i]));
         TRY(check_with_first(&j->parts[0], &j->parts[i]));
     }
-    qsort(j->parts, (size_t)j->how->n_parts, sizeof *j->parts, by_number);
+    qsort(j->parts, (size_t)n, sizeof *j->parts, by_number);
     return check_numbers(j);
 }
 
@@ -193,66 +270,16 @@ static enum status sync_names(const struct join *j) {
 
 /* ---- records ---------------------------------------------------------------------------------------------- */
 
-static enum status take_document(struct join *j, struct catalog_txn *t, int64_t number, struct document_record d) {
-    bool dropped = shard_is_dropped(&j->shards[d.shard]), deleted;
-    TRY(record_is_deleted(j->read, number, &deleted));
-    number += j->base.documents;
-    d.first_chunk += j->base.chunks;
-    d.shard += j->base.shards;
-    const struct run_record run = {number, d.shard, d.token_offset, d.tokens, d.chunks};
-    TRY(record_append_document(t, number, &d));
-    TRY(record_append_run(t, d.first_chunk, &run));
-    if (dropped) return STATUS_OK;
-    struct hashed_document h = {.document = {number, d.first_chunk, d.chunks, d.tokens}};
-    if (deleted) return record_put_deleted(t, &h.document);
-    memcpy(h.hash, d.hash, sizeof h.hash);
-    TRY(memory_grow(&j->hashed, &j->hashed_capacity, j->n_hashed + 1));
-    j->hashed[j->n_hashed++] = h;
-    return STATUS_OK;
-}
-
-static int by_hash(const void *a, const void *b) {
-    const struct hashed_document *x = a, *y = b;
-    const int order = memcmp(x->hash, y->hash, sizeof x->hash);
-    return order ? order
-                 : (x->document.document > y->document.document) - (x->document.document < y->document.document);
-}
-
-/* Records the hashes of a batch. In their order, because the table is large, and a random order would search all of its
- * pages for each document. A document whose hash an earlier one has is deleted. */
-static enum status take_hashes(struct join *j, struct catalog_txn *t) {
-    qsort(j->hashed, j->n_hashed, sizeof *j->hashed, by_hash);
-    for (size_t i = 0; i < j->n_hashed; i++) {
-        const struct hashed_document *h = &j->hashed[i];
-        bool found = false;
-        int64_t other;
-        TRY(record_find_hash(t, h->hash, &found, &other));
-        TRY(found ? record_put_deleted(t, &h->document) : record_put_hash(t, h->hash, h->document.document));
-    }
-    j->n_hashed = 0;
-    return STATUS_OK;
-}
-
-static enum status take_documents(struct join *j, struct catalog_txn *t, const struct shard_record *file) {
-    struct catalog_walk *walk;
-    TRY(catalog_walk_begin(&walk, j->read, TABLE_DOCUMENTS, (uint64_t)file->first_document));
-    enum status s = STATUS_OK;
-    for (int64_t i = 0; i < file->documents && s == STATUS_OK; i++) {
-        bool more = false;
-        struct bytes key, value;
-        struct document_record d;
-        s = catalog_walk_next(walk, &more, &key, &value);
-        if (s == STATUS_OK && (!more || catalog_key_number(key) != (uint64_t)(file->first_document + i)))
-            s = fail(STATUS_CORRUPT, "%s: document %lld is missing, run drt-index verify", catalog_path(j->catalog),
-                     (long long)(file->first_document + i));
-        if (s == STATUS_OK) s = record_decode_document(value, j->catalog, &d);
-        if (s == STATUS_OK && (d.shard < file->first_file_shard || d.shard > file->last_file_shard))
-            s = fail(STATUS_CORRUPT, "%s: document %lld is in no shard, run drt-index verify", catalog_path(j->catalog),
-                     (long long)(file->first_document + i));
-        if (s == STATUS_OK) s = take_document(j, t, file->first_document + i, d);
-    }
-    catalog_walk_end(walk);
-    return s;
+static enum status take_document(struct join *j, struct catalog_txn *t) {
+    const struct encoded_document *d;
+    TRY(document_stream_next(j->documents, &d));
+    const struct catalog_key number = catalog_key((uint64_t)d->number), chunk = catalog_key((uint64_t)d->first_chunk);
+    TRY(catalog_append(t, TABLE_DOCUMENTS, number.bytes, sizeof number.bytes, d->value, d->value_bytes));
+    TRY(catalog_append(t, TABLE_RUNS, chunk.bytes, sizeof chunk.bytes, d->run, sizeof d->run));
+    if (d->dropped) return STATUS_OK;
+    const struct deleted_record deleted = {d->number, d->first_chunk, d->chunks, d->tokens};
+    if (d->deleted) return record_put_deleted(t, &deleted);
+    return j->collect ? hash_list_add(&j->hashes, d->hash, d->number) : STATUS_OK;
 }
 
 static enum status take_shards(struct join *j, struct catalog_txn *t, const struct shard_record *file) {
@@ -273,7 +300,9 @@ static enum status take_shards(struct join *j, struct catalog_txn *t, const stru
         r.cursor_bytes = 0;
         TRY(record_put_shard(t, &r));
     }
-    return take_documents(j, t, file);
+    for (int64_t i = 0; i < file->documents; i++)
+        TRY(take_document(j, t));
+    return STATUS_OK;
 }
 
 /* Records the files of shards begin .. *end-1 in one transaction. */
@@ -295,7 +324,6 @@ static enum status take_batch(struct join *j, int64_t begin, int64_t *end) {
         struct shard_record file = record_of_shard_file(j->shards, i);
         s = take_shards(j, t, &file);
     }
-    if (s == STATUS_OK) s = take_hashes(j, t);
     if (s == STATUS_OK) s = fault_point("store:join:before-commit");
     if (s != STATUS_OK) {
         catalog_abort(t);
@@ -318,21 +346,37 @@ static enum status take_part(struct join *j, int64_t done) {
     return s;
 }
 
-/* *done: number of shards of the joined store that are recorded already, of this part and those before it. */
-static enum status open_and_take(struct join *j, const struct joined_part *p) {
-    int64_t done = j->w->sealed.shards - j->base.shards;
-    if (done >= p->generation.shards) return STATUS_OK;
-    j->from = p;
-    TRY(catalog_open(&j->catalog, p->dir, false, 0));
-    enum status s = catalog_begin(&j->read, j->catalog, false);
-    if (s == STATUS_OK) {
-        s = record_list_shards(j->read, j->catalog, &j->shards, p->generation.shards);
-        if (s == STATUS_OK) s = take_part(j, done > 0 ? done : 0);
-        catalog_abort(j->read);
-    }
+/* Takes the part's shards from number `done` on. */
+static enum status take_from(struct join *j, struct catalog *c, int64_t done) {
+    const int64_t n = j->from->generation.shards;
+    struct catalog_txn *t;
+    TRY(catalog_begin(&t, c, false));
+    enum status s = record_list_shards(t, c, &j->shards, n);
+    catalog_abort(t);
+    TRY(s);
+    const struct document_source source = {.catalog = c,
+                                           .shards = j->shards,
+                                           .n_shards = n,
+                                           .base = j->base,
+                                           .begin = done < n ? j->shards[done].first_document : 0,
+                                           .end = j->from->generation.documents};
+    s = document_stream_open(&j->documents, &source, threads_count(j->how->publish.threads) - 1);
+    if (s == STATUS_OK) s = take_part(j, done);
+    document_stream_close(j->documents);
+    j->documents = NULL;
     memory_free(j->shards);
     j->shards = NULL;
-    catalog_close(j->catalog);
+    return s;
+}
+
+static enum status open_and_take(struct join *j, struct joined_part *p) {
+    /* shards of this part that an earlier call recorded */
+    const int64_t done = j->w->sealed.shards - j->base.shards;
+    if (done >= p->generation.shards) return STATUS_OK;
+    j->from = p;
+    if (!p->catalog) TRY(catalog_open(&p->catalog, p->dir, false, 0));
+    enum status s = take_from(j, p->catalog, done > 0 ? done : 0);
+    part_close(p);
     return s;
 }
 
@@ -382,6 +426,21 @@ static enum status begin(struct join *j) {
     return fault_point("store:join:begun");
 }
 
+/* After a call that was killed, documents may be recorded without their hashes, or with some of them. */
+static enum status begin_hashes(struct join *j) {
+    struct catalog_txn *t;
+    j->collect = j->w->sealed.shards == 0 && j->report->documents <= HASHES_MAX;
+    TRY(catalog_begin(&t, j->w->catalog, false));
+    const bool empty = catalog_count(t, TABLE_HASHES) == 0;
+    catalog_abort(t);
+    if (empty) return STATUS_OK;
+    TRY(catalog_begin(&t, j->w->catalog, true));
+    const enum status s = catalog_empty(t, TABLE_HASHES);
+    if (s == STATUS_OK) return catalog_commit(t);
+    catalog_abort(t);
+    return s;
+}
+
 static enum status take_keys(struct join *j) {
     struct keys_part *parts;
     TRY(memory_allocate(&parts, (size_t)j->how->n_parts));
@@ -398,10 +457,11 @@ static enum status take_keys(struct join *j) {
 
 static enum status publish(struct join *j) {
     struct store_publish how = j->how->publish;
-    TRY(count_copies(j));
-    TRY(take_keys(j));
     j->w->sealed = j->base;
     j->w->sealed.number = j->base.shards;
+    TRY(join_hashes(j->w, j->collect ? &j->hashes : NULL, HASHES_MAX, &how));
+    TRY(count_copies(j));
+    TRY(take_keys(j));
     j->w->loose_duplicates = j->report->copies;
     if (!how.index) how.index = "exact";
     if (j->parts[0].landmarks == STORE_LANDMARKS_NONE)
@@ -418,6 +478,7 @@ static enum status join_all(struct join *j) {
     if (all.chunks == 0) return fail(STATUS_INVALID, "%s: no part has a document: nothing was joined", j->dir);
     TRY(begin(j));
     if (j->report->already_joined) return count_copies(j);
+    TRY(begin_hashes(j));
     for (int i = 0; i < j->how->n_parts; i++) {
         TRY(open_and_take(j, &j->parts[i]));
         add_counts(&j->base, &j->parts[i].generation);
@@ -433,7 +494,9 @@ enum status store_join(struct store_join_report *out, const char *dir, const str
     if (s == STATUS_OK) out->generation = (uint64_t)j.w->published.number;
     if (s == STATUS_OK) store_writer_close(j.w);
     if (s != STATUS_OK) store_writer_abandon(j.w);
+    for (int i = 0; i < how->n_parts && j.parts; i++)
+        part_close(&j.parts[i]);
     memory_free(j.parts);
-    memory_free(j.hashed);
+    memory_free(j.hashes.at);
     return s;
 }

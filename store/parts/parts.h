@@ -33,9 +33,10 @@ struct store_join_report {
     bool already_joined;                 /* nothing was done: the store was joined from these parts before */
 };
 /* Joins parts. Ids follow the numbers of the parts: chunks, documents and shards of part 1, then those of part 2, and
- * so on. A document whose bytes an earlier part also has is recorded as deleted. Memory is that of the largest part's
- * list of shards. A call that was killed or stopped can be repeated, and then continues; readers see nothing before its
- * end. If all parts have keys of all chunks, of one spec, so has the joined store. STATUS_MISMATCH: parts differ in
- * model, corpus or number of parts, one is missing or occurs twice, or one was changed. STATUS_INVALID: a part is
- * unfinished, or `dir` is another store. */
+ * so on. A document whose bytes an earlier part also has is recorded as deleted. The bytes of the catalog do not depend
+ * on the order of the folders, or on publish.threads, which read and encode records while this thread appends them.
+ * Memory: the largest part's list of shards, and at most 200 MB for hashes of documents. A call that was killed or
+ * stopped can be repeated, and then continues; readers see nothing before its end. If all parts have keys of all
+ * chunks, of one spec, so has the joined store. STATUS_MISMATCH: parts differ in model, corpus or number of parts, one
+ * is missing or occurs twice, or one was changed. STATUS_INVALID: a part is unfinished, or `dir` is another store. */
 enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how);

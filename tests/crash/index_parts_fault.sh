@@ -62,7 +62,8 @@ try() { # MODE PASS POINT JOB
 names=$(cd "$SOURCE" && grep -rhoE 'fault_point\("[^"]+"' base store | sed 's/.*"\(.*\)"/\1/' | sort -u | grep -v memory)
 tried=0
 for job in join copy delete freeze; do each_fault_point 6 $job "$names"; done
-for name in store:join:begun store:join:tokens-taken store:join:files-taken store:join:before-commit store:join:committed; do
+for name in store:join:begun store:join:tokens-taken store:join:files-taken store:join:before-commit store:join:committed \
+    store:join:hashes-before-commit store:join:hashes-committed; do
     grep -qx "$name" <<<"$names" || die "no fault point $name"
     code=0
     { DRT_FAULT=kill:1:$name "$FAULT" join "$TMP"/parts/* --out "$TMP/s-$name" --threads 1 >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null

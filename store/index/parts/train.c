@@ -14,7 +14,7 @@ static enum status make_plan(struct index_plan *out, struct index_parts_store *s
     struct index_record old;
     bool wide = false;
     TRY(record_get_index(s->t, s->catalog, &old));
-    if (s->generation.chunks >= INDEX_EXACT_BELOW) TRY(faiss_is_wide(&wide));
+    if (s->generation.chunks >= INDEX_EXACT_BELOW && index_plan_decides(how->index)) TRY(faiss_is_wide(&wide));
     const struct index_rates rates = index_rates_of(wide, threads_count(how->threads), s->type);
     TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim, store_publish_max_ram(how),
                         &rates));

@@ -88,6 +88,8 @@ refuse "$TMP/out: part 2 of 3 is missing (2 are given)" "$p-1-of-3" "$p-3-of-3"
 refuse "$TMP/out: part 3 of 3 is missing" "$p-1-of-3" "$p-2-of-3"
 cp -r "$p-2-of-3" "$TMP/double"
 refuse "are both part 2 of 3" "$p-1-of-3" "$p-2-of-3" "$p-3-of-3" "$TMP/double"
+refuse "are one folder: name each part once" "$p-1-of-3" "$p-3-of-3" "$p-1-of-3" "$p-2-of-3"
+expect_error "are one folder" "$INDEX" join "$p-1-of-3" "$p-2-of-3" "$p-3-of-3" --out "$p-2-of-3" --threads 1
 refuse "is one of 40 parts" "$p-1-of-3" "$TMP/parts/part-2-of-40" "$p-3-of-3"
 refuse "and not a part of one" "$p-1-of-3" "$TMP/whole"
 refuse "no store here" "$p-1-of-3" "$TMP/corpus"

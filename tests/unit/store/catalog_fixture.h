@@ -27,19 +27,18 @@ static inline void catalog_path_of(char out[FILE_PATH_MAX], const struct catalog
     CHECK_OK(shard_path(out, c->dir, kind, shard, shard));
 }
 
-/* A file of so many rows: header and footer of shard_files.c, and a hole between them. */
-static inline struct stored_file catalog_sparse_file(const struct catalog_shards *c, enum shard_kind kind,
-                                                     int64_t shard) {
-    const struct shard_record r = {.number = 0, .first_file_shard = shard, .last_file_shard = shard};
+/* A file of the record's rows: header and footer of shard_files.c, and a hole between them. */
+static inline struct stored_file catalog_sparse_file(const char *dir, const struct store_fingerprint *f,
+                                                     enum shard_kind kind, const struct shard_record *r) {
     uint8_t header[SHARD_HEADER_BYTES], footer[SHARD_FOOTER_BYTES] = "DRTSHEND";
     struct shard_writer *w;
     struct stored_file file;
     char path[FILE_PATH_MAX];
-    int64_t rows = kind == SHARD_TOKENS ? c->chunks * c->fingerprint.chunk_tokens : c->chunks;
-    int64_t bytes = rows * (kind == SHARD_TOKENS ? shard_token_bytes(&c->fingerprint) : 2 * c->fingerprint.dim);
-    CHECK_OK(shard_create(&w, c->dir, kind, &r, &c->fingerprint));
+    int64_t rows = kind == SHARD_TOKENS ? r->tokens : r->chunks;
+    int64_t bytes = rows * (kind == SHARD_TOKENS ? shard_token_bytes(f) : 2 * f->dim);
+    CHECK_OK(shard_create(&w, dir, kind, r, f));
     CHECK_OK(shard_publish(w, &file));
-    catalog_path_of(path, c, kind, shard);
+    CHECK_OK(shard_path(path, dir, kind, r->first_file_shard, r->last_file_shard));
     int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && pread(fd, header, sizeof header, 0) == sizeof header);
     little_endian_put(footer + 8, (uint64_t)rows, 8);
@@ -57,7 +56,9 @@ static inline void catalog_file(struct stored_file *out, const struct catalog_sh
     char path[FILE_PATH_MAX], first[FILE_PATH_MAX];
     const int64_t of = shard / CATALOG_LINKS * CATALOG_LINKS;
     if (c->files == CATALOG_SPARSE || shard == of) {
-        *out = catalog_sparse_file(c, kind, shard);
+        const struct shard_record r = {.first_file_shard = shard, .last_file_shard = shard, .chunks = c->chunks,
+                                       .tokens = c->chunks * c->fingerprint.chunk_tokens};
+        *out = catalog_sparse_file(c->dir, &c->fingerprint, kind, &r);
         return;
     }
     catalog_path_of(path, c, kind, shard);
@@ -80,6 +81,16 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
     if (!shard_is_dropped(r)) CHECK_OK(record_put_hash(t, d.hash, r->first_document));
 }
 
+/* Publishes all shards without an index. `end`: its number and first ids are the counts of the store. */
+static inline void catalog_publish(struct catalog_txn *t, const struct shard_record *end, struct store_part is) {
+    const struct generation_record g = {1, end->first_chunk, end->first_document, end->first_token, end->number, 0};
+    const struct part_record part = {is, true, g.shards, g.documents, g.chunks};
+    const struct index_record index = {.factory = "exact", .next_number = 1};
+    CHECK_OK(record_put_generation(t, &g));
+    if (is.parts) CHECK_OK(record_put_part(t, &part));
+    CHECK_OK(record_put_index(t, &index));
+}
+
 /* Makes the store, publishes it without an index, and closes its writer. */
 [[maybe_unused]] static void catalog_make(const struct catalog_shards *c) {
     const struct store_writer_config config = {.fingerprint = c->fingerprint};
@@ -99,12 +110,9 @@ static inline void catalog_document(struct catalog_txn *t, const struct shard_re
         CHECK_OK(record_put_shard(t, &r));
         catalog_document(t, &r, "corpus/of/some/length/documents.jsonl");
         if ((i + 1) % CATALOG_BATCH != 0 && i + 1 < c->shards) continue;
-        const struct generation_record g = {1, c->shards * c->chunks, c->shards, c->shards * tokens, c->shards, 0};
-        const struct part_record part = {c->part, true, g.shards, g.documents, g.chunks};
-        if (i + 1 == c->shards) CHECK_OK(record_put_generation(t, &g));
-        if (i + 1 == c->shards && c->part.parts) CHECK_OK(record_put_part(t, &part));
-        const struct index_record index = {.factory = "exact", .next_number = 1};
-        if (i + 1 == c->shards) CHECK_OK(record_put_index(t, &index));
+        const struct shard_record end = {.number = i + 1, .first_chunk = (i + 1) * c->chunks, .first_document = i + 1,
+                                         .first_token = (i + 1) * tokens};
+        if (i + 1 == c->shards) catalog_publish(t, &end, c->part);
         CHECK_OK(catalog_commit(t));
         t = NULL;
     }

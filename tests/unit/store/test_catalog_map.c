@@ -29,7 +29,8 @@ static enum status add(struct catalog *c, uint64_t first, uint64_t n) {
     enum status s = STATUS_OK;
     for (uint64_t i = 0; i < n && s == STATUS_OK; i++) {
         memcpy(value, &(uint64_t){first + i}, sizeof(uint64_t));
-        s = catalog_append(t, TABLE_RUNS, first + i, value, VALUE);
+        const struct catalog_key key = catalog_key(first + i);
+        s = catalog_append(t, TABLE_RUNS, key.bytes, sizeof key.bytes, value, VALUE);
     }
     memory_free(value);
     if (s == STATUS_OK) return catalog_commit(t);
