@@ -111,10 +111,7 @@ static enum status worker_listen(struct options *o) {
     struct store_view *view = NULL;
     struct threads *threads = NULL;
     sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    network_signals_block(&set);
     enum status s = o->key_file ? network_key_read(o->key, o->key_file) : STATUS_OK;
     if (s == STATUS_OK) s = store_open(&store, o->store);
     if (s == STATUS_OK) s = store_view_open(&view, store); /* opens the store at once, to find its errors */

@@ -172,11 +172,7 @@ static int serve(int argc, char **argv, const char **operands) {
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
      * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    network_signals_block(&set);
     status = serve_run(&serve, &set);
     return status == STATUS_OK ? 0 : failed(status);
 }

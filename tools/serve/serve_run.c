@@ -4,7 +4,11 @@
 
 #include <string.h>
 
-enum { PENDING_LOOK_MS = 50, CANCELLED_LOOKS = 40 /* time for a client to read its error */ };
+enum {
+    PENDING_LOOK_MS = 50,
+    CANCELLED_LOOKS = 40, /* time for a client to read its error */
+    QUIET_LOOKS = 2,      /* time in which requests that have arrived on open connections are read */
+};
 
 /* Waits for a signal; false: none came in time. */
 static bool wait_signal(const sigset_t *set, int ms) {
@@ -14,18 +18,19 @@ static bool wait_signal(const sigset_t *set, int ms) {
 
 static void serve_stop(struct serve *serve, struct serve_http *http, const sigset_t *set) {
     int64_t waiting = 0, running = 0;
-    int looks = 0;
+    int looks = 0, quiet = 0;
     atomic_store(&serve->stopping, true);
     serve_http_quiesce(http);
     serve_queue_counts(serve->queue, &waiting, &running);
     serve_log("stopping", "stopping: %lld requests are finished first; a second signal ends them",
               (long long)(waiting + running));
-    while (waiting + running + serve_http_pending(http) > 0) {
+    while (quiet < QUIET_LOOKS) {
         if (wait_signal(set, PENDING_LOOK_MS)) atomic_store(&serve->cancel, true);
         /* Cancelled requests have their error, which must still be sent. */
         if (atomic_load(&serve->cancel) && waiting + running == 0 && ++looks > CANCELLED_LOOKS) break;
         serve_queue_wake(serve->queue);
         serve_queue_counts(serve->queue, &waiting, &running);
+        quiet = waiting + running + serve_http_pending(http) == 0 ? quiet + 1 : 0;
     }
 }
 

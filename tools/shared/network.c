@@ -1,9 +1,12 @@
 /* network.c -- see network.h. */
 #include "tools/shared/network.h"
 #include "base/file.h"
+#include <errno.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path) {
     struct stat facts;
@@ -31,6 +34,24 @@ enum status network_port_write(const char *path, int port) {
     char text[16];
     const int n = snprintf(text, sizeof text, "%d\n", port);
     return file_save(path, text, (size_t)n);
+}
+
+/* The id of the main thread is that of the process. */
+static void network_signal_pass(int signal) {
+    const int error = errno;
+    (void)syscall(SYS_tgkill, getpid(), getpid(), signal);
+    errno = error;
+}
+
+void network_signals_block(sigset_t *set) {
+    const struct sigaction pass = {.sa_handler = network_signal_pass, .sa_flags = SA_RESTART};
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    (void)sigaction(SIGTERM, &pass, NULL);
+    (void)sigaction(SIGINT, &pass, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
 }
 
 const char *worker_options_wrong(const struct worker_options *o) {

@@ -5,6 +5,8 @@
 #include "indexer/search/slices/slices.h"
 #include "tools/shared/args.h"
 
+#include <signal.h>
+
 enum { NETWORK_KEY_MAX = SLICES_KEY_MAX };
 /* Reads the file's first line, of at least 16 bytes. STATUS_INVALID: it is too short or too long, or other users
  * can read the file. */
@@ -13,6 +15,11 @@ enum status network_key_read(char key[NETWORK_KEY_MAX], const char *path);
 bool network_is_address(const char *text);
 /* Writes the number and a newline to a file, which is written under a temporary name and renamed. */
 enum status network_port_write(const char *path, int port);
+
+/* Blocks SIGTERM and SIGINT, so that the main thread can wait for *set, and ignores SIGPIPE. Call it in the main thread
+ * before others are created. Threads that a library has created earlier, such as OpenBLAS when it was loaded, do not
+ * block the signals: they pass them to the main thread. */
+void network_signals_block(sigset_t *set);
 
 /* ---- --workers and its options */
 struct worker_options {

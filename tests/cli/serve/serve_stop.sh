@@ -43,6 +43,25 @@ wait "${STREAMS[@]}"
 tail -n 2 "$TMP/three" | grep -q '^data: {"error":{"message":"the request was cancelled","type":"overloaded_error"' || die "the stream lacks its error"
 grep -q '^{"error":{"message":"the request was cancelled"' "$TMP/four" || die "the request that waited lacks its error"
 
+# A request that has arrived when the signal comes is answered, also if nothing was read of it yet. The main thread of a stopped process does not
+# wait for signals, so that another one takes the signal.
+for _ in 1 2 3; do
+    serve_start --model "$TMP/model"
+    exec 3<>"/dev/tcp/127.0.0.1/$PORT"
+    printf 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n' >&3
+    IFS= read -r -t 20 line <&3 || die "no answer on a connection that is kept"
+    kill -STOP "$SERVE_PID"
+    printf 'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n' >&3
+    kill -TERM "$SERVE_PID"
+    kill -CONT "$SERVE_PID"
+    timeout 20 cat <&3 >"$TMP/late" 2>/dev/null
+    exec 3>&-
+    grep -qa 'HTTP/1.1 [25]0' "$TMP/late" || die "a request that had arrived is not answered"
+    wait "$SERVE_PID" || die "drt-serve left with $?: a thread of a library took the signal"
+    SERVE_PID=
+    grep -q '"event":"stopped"' "$TMP/log" || die "the log lacks the end"
+done
+
 # A port in use and a missing key file are errors before the model is loaded.
 expect_error "nowhere" "$SERVE" --model "$TMP/model" --api-key-file "$TMP/nowhere"
 exit 0
