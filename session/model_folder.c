@@ -84,10 +84,11 @@ enum status model_folder_check(const char *folder, bool tokenizer) {
                     folder);
     for (size_t i = 0; i < ARRAY_LEN(files) - !tokenizer; i++) {
         TRY(file_join(path, folder, files[i]));
-        if (!file_exists(path))
-            return fail(STATUS_NOT_FOUND,
-                        "%s: has no %s; a model folder holds config.json, model.safetensors and tokenizer.json", folder,
-                        files[i]);
+        if (file_exists(path)) continue;
+        TRY(safetensors_check_folder(folder));
+        return fail(STATUS_NOT_FOUND,
+                    "%s: has no %s; a model folder holds config.json, model.safetensors and tokenizer.json", folder,
+                    files[i]);
     }
     return STATUS_OK;
 }

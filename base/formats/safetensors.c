@@ -204,6 +204,16 @@ failed:
     return s;
 }
 
+enum status safetensors_check_folder(const char *folder) {
+    char path[FILE_PATH_MAX];
+    TRY(file_join(path, folder, "model.safetensors.index.json"));
+    if (!file_exists(path)) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED,
+                "%s: the weights are in several files, which is not supported: write them into one model.safetensors "
+                "(transformers: save_pretrained with a large max_shard_size)",
+                path);
+}
+
 void safetensors_close(struct safetensors *f) {
     if (!f) return;
     for (int i = 0; i < f->count; i++)

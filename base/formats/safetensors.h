@@ -25,6 +25,8 @@ struct tensor_view {
 
 enum status safetensors_open(struct safetensors **out, const char *path);
 void safetensors_close(struct safetensors *file);         /* NULL is fine */
+/* STATUS_UNSUPPORTED: the folder has its weights in several files, which model.safetensors.index.json lists. */
+enum status safetensors_check_folder(const char *folder);
 const char *safetensors_path(const struct safetensors *file);
 int safetensors_count(const struct safetensors *file);
 const struct tensor_view *safetensors_at(const struct safetensors *file, int index);      /* in file order */

@@ -21,7 +21,8 @@ static enum status bad_json(const struct line *at, const struct json *j) {
     bool text = at->number == 1 && j->at == j->begin;
     return fail(STATUS_INVALID, "%s:%llu: %s at column %zu%s", at->source, (unsigned long long)at->number,
                 deep ? "JSON nested deeper than is read" : "not valid JSON", (size_t)(j->at - j->begin) + 1,
-                text ? "; if this is plain text, give --format txt" : "");
+                text ? "; if this is plain text, give --format txt"
+                     : ": correct it, or leave it out (--skip-bad-lines)");
 }
 
 static enum status unescape(const struct json *j, struct reader_buffer *out) {
@@ -29,13 +30,33 @@ static enum status unescape(const struct json *j, struct reader_buffer *out) {
     return json_string(j, out->data, out->capacity, &out->size);
 }
 
-/* Reads a string or number named "id". */
+enum status reader_key_repair(struct reader_buffer *key, struct reader_buffer *spare) {
+    uint64_t replaced;
+    for (char *at; (at = memchr(key->data, '\0', key->size));)
+        *at = (char)0xFF; /* which UTF-8 does not have */
+    if (utf8_valid_prefix(key->data, key->size) == key->size) return STATUS_OK;
+    TRY(utf8_repair(&spare->data, &spare->capacity, &spare->size, &replaced, key->data, key->size));
+    const struct reader_buffer repaired = *spare;
+    *spare = *key;
+    *key = repaired;
+    return STATUS_OK;
+}
+
+static enum status no_key(struct jsonl_parser *l) {
+    TRY(memory_grow(&l->key.data, &l->key.capacity, 1));
+    l->key.data[l->key.size = 0] = '\0';
+    return STATUS_OK;
+}
+
+/* Reads the member "id": a string or a number, otherwise there is no key. */
 static enum status read_id(struct jsonl_parser *l, const struct line *at, struct json *j) {
     struct reader_buffer *key = &l->key;
     struct json value = *j;
     enum json_event event = json_next(&value);
+    TRY(no_key(l));
     if (event == JSON_STRING) {
         TRY(unescape(&value, key));
+        TRY(reader_key_repair(key, &l->spare));
     } else if (event == JSON_NUMBER) {
         TRY(memory_grow(&key->data, &key->capacity, value.length + 1));
         memcpy(key->data, value.text, value.length);
@@ -44,11 +65,13 @@ static enum status read_id(struct jsonl_parser *l, const struct line *at, struct
     return json_skip(j) == STATUS_OK ? STATUS_OK : bad_json(at, j);
 }
 
-/* Reads the "id" of the object in "meta". */
+/* Reads the "id" of the object in "meta", unless the line has an "id" of its own. */
 static enum status read_meta(struct jsonl_parser *l, const struct line *at, struct json *j, bool has_id) {
     struct json inside = *j;
     if (json_skip(j) != STATUS_OK) return bad_json(at, j);
-    if (has_id || json_next(&inside) != JSON_OBJECT) return STATUS_OK;
+    if (has_id) return STATUS_OK;
+    TRY(no_key(l));
+    if (json_next(&inside) != JSON_OBJECT) return STATUS_OK;
     while (json_next(&inside) == JSON_KEY) {
         if (json_equals(&inside, "id"))
             TRY(read_id(l, at, &inside));
@@ -58,15 +81,14 @@ static enum status read_meta(struct jsonl_parser *l, const struct line *at, stru
     return STATUS_OK;
 }
 
-static enum status read_text(struct jsonl_parser *l, const struct line *at, struct json *j, bool *found) {
-    enum json_event event = json_next(j);
-    if (event == JSON_ERROR) return bad_json(at, j);
-    if (event != JSON_STRING)
-        return fail(STATUS_INVALID,
-                    "%s:%llu: the field \"%s\" is not a string; name the field that holds the text with --text-field",
-                    at->source, (unsigned long long)at->number, l->text_field);
-    *found = true;
-    return unescape(j, &l->text);
+enum text_state { TEXT_MISSING, TEXT_NO_STRING, TEXT_FOUND };
+
+static enum status read_text(struct jsonl_parser *l, const struct line *at, struct json *j, enum text_state *text) {
+    struct json value = *j;
+    const bool string = json_next(&value) == JSON_STRING;
+    *text = string ? TEXT_FOUND : TEXT_NO_STRING;
+    if (json_skip(j) != STATUS_OK) return bad_json(at, j);
+    return string ? unescape(&value, &l->text) : STATUS_OK;
 }
 
 /* Makes a document from one line. If a name occurs twice, the last member is used, as in Python. */
@@ -77,12 +99,12 @@ enum status jsonl_parse(struct jsonl_parser *l, struct document *d, const char *
     enum json_event event = json_next(&j);
     if (event == JSON_ERROR) return bad_json(&at, &j);
     if (event != JSON_OBJECT) return line_fail(&at, "not a JSON object; jsonl wants one object a line");
-    bool found = false, has_id = false;
-    TRY(memory_grow(&l->key.data, &l->key.capacity, 1));
-    l->key.data[l->key.size = 0] = '\0';
+    enum text_state text = TEXT_MISSING;
+    bool has_id = false;
+    TRY(no_key(l));
     while ((event = json_next(&j)) == JSON_KEY) {
         if (json_equals(&j, l->text_field)) {
-            TRY(read_text(l, &at, &j, &found));
+            TRY(read_text(l, &at, &j, &text));
         } else if (json_equals(&j, "id")) {
             TRY(read_id(l, &at, &j));
             has_id = true;
@@ -93,9 +115,10 @@ enum status jsonl_parse(struct jsonl_parser *l, struct document *d, const char *
         }
     }
     if (event != JSON_OBJECT_END || json_next(&j) != JSON_END) return bad_json(&at, &j);
-    if (!found)
-        return fail(STATUS_INVALID, "%s:%llu: no field \"%s\"; name the field that holds the text with --text-field",
-                    at.source, (unsigned long long)at.number, l->text_field);
+    if (text != TEXT_FOUND)
+        return fail(STATUS_INVALID, "%s:%llu: %s \"%s\"%s; name the field that holds the text with --text-field",
+                    at.source, (unsigned long long)at.number, text == TEXT_MISSING ? "no field" : "the field",
+                    l->text_field, text == TEXT_MISSING ? "" : " is not a string");
     d->text = l->text.data;
     d->bytes = l->text.size;
     d->key = l->key.data;
@@ -112,6 +135,7 @@ void jsonl_parser_close(struct jsonl_parser *l) {
     memory_free(l->text.data);
     memory_free(l->repaired.data);
     memory_free(l->key.data);
+    memory_free(l->spare.data);
 }
 
 /* ---- documents that another thread parses ---- */

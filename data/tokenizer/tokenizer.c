@@ -144,8 +144,8 @@ enum status tokenizer_encode(const struct tokenizer *t, struct tokenizer_scratch
     assert(s->tokenizer == t);
     /* Positions in the merges have 32 bits, and normalisation and marks can make a text several times longer. */
     if (bytes > INT32_MAX / 4)
-        return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d", bytes,
-                    INT32_MAX / 4);
+        return fail(STATUS_UNSUPPORTED, "a text of %zu bytes is too long to encode at once: at most %d: split it",
+                    bytes, INT32_MAX / 4);
     TRY(scratch_prepare(s));
     s->n_ids = 0;
     if (utf8_valid_prefix(text, bytes) != bytes) {

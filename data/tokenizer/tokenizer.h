@@ -1,9 +1,11 @@
 /* tokenizer.h -- text to ids and back, from a Hugging Face tokenizer.json.
  *
  * Supports byte-level BPE (GPT-2, GPT-NeoX, Llama-3, Qwen split patterns; NFC) and SentencePiece-style BPE with byte
- * fallback, with added and special tokens. The ids are those of the `tokenizers` package. A part of the file that is
- * not supported is an error that names it; no part is ignored. Many threads may use one tokenizer, each with its own
- * tokenizer_scratch. */
+ * fallback, with added and special tokens. The ids are those of the `tokenizers` package, also for the characters that
+ * its versions of Unicode lack or add (9 for normal forms, 16 for letters and numbers). Only split patterns other than
+ * the three named above, and single_word, have the versions of this machine's PCRE2 and utf8proc. A part of the file
+ * that is not supported is an error that names it; no part is ignored. Many threads may use one tokenizer, each with
+ * its own tokenizer_scratch. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>

@@ -75,7 +75,10 @@ static enum status normalizer_replace(struct tokenizer *t, const struct json *at
     bool is_regex;
     TRY(read_pattern(t, "normalizer", &f.value[0], &n->from, &is_regex));
     TRY(field_text(&f, 1, &n->to));
-    return is_regex ? regex_create(&n->regex, t->path, n->from.data) : STATUS_OK;
+    if (!is_regex) return STATUS_OK;
+    TRY(regex_create(&n->regex, t->path, n->from.data));
+    if (!regex_matches_empty(n->regex)) return STATUS_OK;
+    return tokenizer_refuse(t, "normalizer", "a Replace whose Regex matches an empty text");
 }
 
 static enum status read_normalizer(struct tokenizer *t, const struct json *at) {
@@ -210,8 +213,21 @@ static enum status read_pre_tokenizer(struct tokenizer *t, const struct json *at
     return refuse_type(t, "pre_tokenizer", &f);
 }
 
+/* A Replace of several bytes at the start of a text moves what the reference takes for its first word. */
+static enum status check_first(const struct tokenizer *t) {
+    bool first = false;
+    for (int i = 0; i < t->n_steps; i++)
+        first = first || (t->steps[i].kind == STEP_METASPACE && t->steps[i].prepend == PREPEND_FIRST);
+    for (int i = 0; i < t->n_normals && first; i++)
+        if (t->normals[i].kind == NORMAL_REPLACE && (t->normals[i].regex || t->normals[i].from.size > 1))
+            return tokenizer_refuse(t, "pre_tokenizer",
+                                    "prepend_scheme \"first\" after a Replace of several characters");
+    return STATUS_OK;
+}
+
 enum status tokenizer_load_pre_tokenizer(struct tokenizer *t, struct json *j) {
     TRY(read_pre_tokenizer(t, j));
+    TRY(check_first(t));
     if (t->n_steps == 0) return STATUS_OK;
     const struct step *last = &t->steps[t->n_steps - 1];
     if (last->kind == STEP_SCAN && last->behaviour == SPLIT_ISOLATED) {

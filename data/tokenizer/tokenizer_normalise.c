@@ -13,6 +13,38 @@
 
 enum { INSERTION_MAX = 16, CLASSES = 256 };
 
+/* Characters that Unicode added after version 9 and that have a decomposition, a combining class or a part in a
+ * composition. The package `tokenizers` has the normal forms of version 9, in which they are starters that never
+ * change. */
+static const struct {
+    uint32_t first, last;
+} newer[] = {{0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+             {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
+             {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x105C9, 0x105C9},
+             {0x105D2, 0x105D2}, {0x105DA, 0x105DA}, {0x105E4, 0x105E4}, {0x10781, 0x10785}, {0x10787, 0x107B0},
+             {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
+             {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x11382, 0x11385},
+             {0x1138B, 0x1138B}, {0x1138E, 0x1138E}, {0x11390, 0x11391}, {0x113B8, 0x113B8}, {0x113BB, 0x113BB},
+             {0x113C2, 0x113C2}, {0x113C5, 0x113C5}, {0x113C7, 0x113C9}, {0x113CE, 0x113D0}, {0x1145E, 0x1145E},
+             {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11935, 0x11935}, {0x11938, 0x11938}, {0x1193D, 0x1193E},
+             {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99},
+             {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x1611E, 0x16129},
+             {0x1612F, 0x1612F}, {0x16D63, 0x16D63}, {0x16D67, 0x16D6A}, {0x16FF0, 0x16FF1}, {0x1CCD6, 0x1CCF9},
+             {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+             {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+
+static bool is_newer(uint32_t code) {
+    size_t low = 0, high = ARRAY_LEN(newer);
+    while (low < high) { /* finds the first range that ends at or after the code */
+        const size_t middle = (low + high) / 2;
+        if (newer[middle].last < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < ARRAY_LEN(newer) && newer[low].first <= code;
+}
+
 static bool is_form(enum normal_kind kind) {
     return kind <= NORMAL_NFKD;
 }
@@ -63,6 +95,14 @@ static void order_marks(uint32_t *codes, size_t n, uint32_t *scratch) {
     }
 }
 
+/* Returns the length of the text up to the first newer character, or all of it. */
+static size_t before_newer(const char *text, size_t bytes) {
+    int length;
+    for (size_t i = 0; i < bytes; i += (size_t)length)
+        if (is_newer(utf8_decode(text + i, &length))) return i;
+    return bytes;
+}
+
 /* Appends one range of text after decomposing, ordering and composing it. */
 static enum status normalise_stretch(struct tokenizer_scratch *s, struct bytes *out, enum normal_kind kind,
                                      const char *text, size_t bytes) {
@@ -108,7 +148,14 @@ static enum status normalise_form(struct tokenizer_scratch *s, struct bytes *out
         size_t end = other;
         while (end < bytes && (uint8_t)text[end] >= 0x80)
             end++;
-        if (end > base) TRY(normalise_stretch(s, out, kind, text + base, end - base));
+        for (int length; base < end; base += (size_t)length) {
+            const size_t known = before_newer(text + base, end - base);
+            TRY(normalise_stretch(s, out, kind, text + base, known));
+            base += known;
+            if (base == end) break;
+            (void)utf8_decode(text + base, &length);
+            TRY(bytes_append(out, text + base, (size_t)length));
+        }
         i = end;
     }
     return STATUS_OK;
@@ -136,12 +183,7 @@ static enum status replace_regex(struct tokenizer_scratch *s, struct bytes *out,
         size_t begin, end;
         TRY(regex_search(n->regex, s->regex, text, bytes, at, &found, &begin, &end));
         if (!found) break;
-        int length = 1;
-        if (end == begin) { /* an empty match changes nothing */
-            if (begin < bytes) (void)utf8_decode(text + begin, &length);
-            at = begin + (size_t)length;
-            continue;
-        }
+        assert(end > begin); /* other patterns are refused */
         TRY(bytes_append(out, text + copied, begin - copied));
         TRY(bytes_append(out, n->to.data, n->to.size));
         copied = at = end;

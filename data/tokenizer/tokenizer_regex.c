@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 
 struct regex {
@@ -26,13 +27,13 @@ enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 8 << 20, PATTERN_MAX = 64 << 
 #define NOT_SPACES                                                                                                     \
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"                    \
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-/* The class of \w: alphabetic, marks, decimal digits, connectors, circled letters (alphabetic symbols). Also
- * superscript digits and fractions below U+0100, which are in Oniguruma's table of the first 256 characters;
- * those above are not. */
+/* The class of \w: alphabetic, marks, decimal digits, connectors, circled letters (alphabetic symbols). Outside of a
+ * class it also has the superscript digits and fractions below U+0100, which are in Oniguruma's table of the first 256
+ * characters; those above are not. */
 #define WORDS                                                                                                          \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"    \
-    "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"                                                                             \
-    "1f189}"
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}"                   \
+    "\\x{1f170}-\\x{1f189}"
+#define WORDS_ALONE WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 static void *allocate(size_t bytes, void *context) {
     (void)context;
@@ -57,12 +58,46 @@ static const char *escape(char letter, bool in_class) {
     case 'S':
         return in_class ? NOT_SPACES : "[" NOT_SPACES "]";
     case 'w':
-        return in_class ? WORDS : "[" WORDS "]";
+        return in_class ? WORDS : "[" WORDS_ALONE "]";
     case 'W':
-        return in_class ? NULL : "[^" WORDS "]";
+        return in_class ? NULL : "[^" WORDS_ALONE "]";
     default:
         return NULL;
     }
+}
+
+/* Whether it is the name of a script. */
+static bool is_script(const char *name, size_t bytes) {
+    char pattern[64];
+    int error;
+    size_t offset;
+    const int n = snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)bytes, name);
+    if (n < 0 || (size_t)n >= sizeof pattern) return false;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, NULL);
+    pcre2_code_free(code);
+    return code != NULL;
+}
+
+/* Copies \p{..}, \P{..} or \x{..} and moves *at to its last character. In Oniguruma a script's name means the
+ * characters of that script, and in PCRE2 also those that it shares with others. */
+static enum status copy_braces(struct bytes *out, const char *name, const char **at) {
+    const char *p = *at, *inside = p + 3 + (p[3] == '^'), *end = strchr(inside, '}');
+    if (!end) return refuse(name, "{ without }");
+    TRY(bytes_append(out, p, (size_t)(inside - p)));
+    if (p[1] != 'x' && is_script(inside, (size_t)(end - inside))) TRY(bytes_append(out, "sc:", 3));
+    *at = end;
+    return bytes_append(out, inside, (size_t)(end + 1 - inside));
+}
+
+/* Refuses the intervals that differ: {n,m}+ and {n}? repeat the interval in Oniguruma, and {,n} is text in PCRE2. */
+static enum status check_interval(const char *name, const char *p) {
+    const size_t first = strspn(p + 1, "0123456789"), comma = p[1 + first] == ',';
+    const size_t second = comma ? strspn(p + 2 + first, "0123456789") : 0;
+    const char *end = p + 1 + first + comma + second;
+    if (*end != '}' || first + second == 0) return STATUS_OK;
+    if (first == 0) return refuse(name, "{,n}");
+    if (end[1] == '+') return refuse(name, "+ after {n,m}");
+    return end[1] == '?' && !comma ? refuse(name, "{n}?") : STATUS_OK;
 }
 
 static enum status translate(struct bytes *out, const char *name, const char *p) {
@@ -73,6 +108,10 @@ static enum status translate(struct bytes *out, const char *name, const char *p)
             if (strchr("hHbBRXKGAZzyYOWC0123456789gk", p[1]) && !(p[1] == 'W' && !in_class)) {
                 char what[] = {'\\', p[1], '\0'};
                 return refuse(name, what);
+            }
+            if (strchr("pPx", p[1]) && p[2] == '{') {
+                TRY(copy_braces(out, name, &p));
+                continue;
             }
             replacement = escape(p[1], in_class);
             if (replacement)
@@ -89,6 +128,7 @@ static enum status translate(struct bytes *out, const char *name, const char *p)
                 if (*end++ == 'm') return refuse(name, "(?m)");
             if (!strchr(":=!<>)", *end) || *end == '\0') return refuse(name, "a special group");
         }
+        if (!in_class && *p == '{') TRY(check_interval(name, p));
         if (in_class && *p == '[') return refuse(name, "a class inside a class");
         if (in_class && *p == '&' && p[1] == '&') return refuse(name, "an intersection of classes");
         TRY(bytes_append(out, p, 1));
@@ -144,6 +184,11 @@ out:
     bytes_free(&translated);
     if (status != STATUS_OK) regex_free(r);
     return status;
+}
+
+bool regex_matches_empty(const struct regex *r) {
+    uint32_t empty = 0;
+    return pcre2_pattern_info(r->code, PCRE2_INFO_MATCHEMPTY, &empty) != 0 || empty != 0;
 }
 
 void regex_free(struct regex *r) {

@@ -9,6 +9,7 @@ struct regex;
 struct regex_scratch;
 enum status regex_create(struct regex **out, const char *name, const char *pattern);
 void regex_free(struct regex *r);
+bool regex_matches_empty(const struct regex *r);          /* whether it may match an empty text */
 enum status regex_scratch_create(struct regex_scratch **out);
 void regex_scratch_free(struct regex_scratch *s);
 /* Finds the first match that begins at or after `at`. *found false: there is none. */

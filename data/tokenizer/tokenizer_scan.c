@@ -2,7 +2,9 @@
  * which are five to ten times faster than a compiled pattern. tests/property/test_tokenizer_scan.c compares them with
  * PCRE2 on random Unicode text.
  *
- * Classes come from utf8proc's categories: L* are letters, N* numbers, White_Space spaces, all others `other`. */
+ * Classes come from utf8proc's categories: L* are letters, N* numbers, White_Space spaces, all others `other`. Letters
+ * and numbers of the versions 15 and 16 are in a table, so that ids do not depend on the machine's utf8proc. The
+ * package `tokenizers` has version 16. */
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
@@ -34,6 +36,21 @@ const char *scanner_pattern(enum scanner scanner) {
     return NULL;
 }
 
+struct range {
+    int32_t first, last;
+};
+static const struct range newer_letters[] = {
+    {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3}, {0x10D4A, 0x10D65},
+    {0x10D6F, 0x10D85}, {0x10EC2, 0x10EC4}, {0x1123F, 0x11240}, {0x11380, 0x11389}, {0x1138B, 0x1138B},
+    {0x1138E, 0x1138E}, {0x11390, 0x113B5}, {0x113B7, 0x113B7}, {0x113D1, 0x113D1}, {0x113D3, 0x113D3},
+    {0x11BC0, 0x11BE0}, {0x11F02, 0x11F02}, {0x11F04, 0x11F10}, {0x11F12, 0x11F33}, {0x1342F, 0x1342F},
+    {0x13441, 0x13446}, {0x13460, 0x143FA}, {0x16100, 0x1611D}, {0x16D40, 0x16D6C}, {0x18CFF, 0x18CFF},
+    {0x1B132, 0x1B132}, {0x1B155, 0x1B155}, {0x1DF25, 0x1DF2A}, {0x1E030, 0x1E06D}, {0x1E4D0, 0x1E4EB},
+    {0x1E5D0, 0x1E5ED}, {0x1E5F0, 0x1E5F0}, {0x2B739, 0x2B739}, {0x2EBF0, 0x2EE5D}, {0x31350, 0x323AF}};
+static const struct range newer_numbers[] = {
+    {0x10D40, 0x10D49}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F50, 0x11F59}, {0x16130, 0x16139},
+    {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1D2C0, 0x1D2D3}, {0x1E4F0, 0x1E4F9}, {0x1E5F1, 0x1E5FA}};
+
 static uint8_t class_of(int32_t code) {
     if ((code >= 9 && code <= 13) || code == 0x85) return CLASS_SPACE;
     switch (utf8proc_category(code)) {
@@ -56,12 +73,20 @@ static uint8_t class_of(int32_t code) {
     }
 }
 
+static void set_class(uint8_t *classes, struct range range, uint8_t class) {
+    memset(classes + range.first, class, (size_t)(range.last + 1 - range.first));
+}
+
 enum status scanner_classes(uint8_t **out) {
     void *classes;
     TRY(memory_allocate(&classes, CODE_POINTS));
     *out = classes;
     for (int32_t code = 0; code < CODE_POINTS; code++)
         (*out)[code] = class_of(code);
+    for (size_t i = 0; i < ARRAY_LEN(newer_letters); i++)
+        set_class(*out, newer_letters[i], CLASS_LETTER);
+    for (size_t i = 0; i < ARRAY_LEN(newer_numbers); i++)
+        set_class(*out, newer_numbers[i], CLASS_NUMBER);
     return STATUS_OK;
 }
 

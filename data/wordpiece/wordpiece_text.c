@@ -53,11 +53,11 @@ static int mark_class(uint32_t c) {
     return c < 0x300 ? 0 : utf8proc_get_property((int32_t)c)->combining_class;
 }
 
-/* Puts marks into canonical order: a mark moves before marks of a higher class. Words beyond the limit are
- * [UNK] in any order. */
-static void put_ordered(struct wordpiece_scratch *s, uint32_t c) {
+/* Adds a character. Removing accents also puts the other marks into canonical order: a mark moves before marks of a
+ * higher class. Words beyond the limit are [UNK] in any order. */
+static void put_ordered(struct wordpiece_scratch *s, struct wordpiece_options o, uint32_t c) {
     size_t at = s->n_codes++, steps = 0;
-    int class = mark_class(c);
+    int class = o.strip_accents ? mark_class(c) : 0;
     for (; class > 0 && at > 0 && mark_class(s->codes[at - 1]) > class && steps < WORDPIECE_WORD_MAX; at--, steps++)
         s->codes[at] = s->codes[at - 1];
     s->codes[at] = c;
@@ -66,8 +66,8 @@ static void put_ordered(struct wordpiece_scratch *s, uint32_t c) {
 /* Adds the result of one character of the text. */
 static void put_character(struct wordpiece_scratch *s, struct wordpiece_options o, uint32_t c) {
     if (o.lower && c == 0x130) { /* the only letter whose lower case has two code points */
-        put_ordered(s, 'i');
-        if (!o.strip_accents) put_ordered(s, 0x307);
+        put_ordered(s, o, 'i');
+        if (!o.strip_accents) put_ordered(s, o, 0x307);
         return;
     }
     if (o.lower) c = (uint32_t)utf8proc_tolower((int32_t)c);
@@ -77,7 +77,7 @@ static void put_character(struct wordpiece_scratch *s, struct wordpiece_options 
     }
     bool alone = is_punctuation(c);
     if (alone) put_break(s);
-    put_ordered(s, c);
+    put_ordered(s, o, c);
     if (alone) put_break(s);
 }
 

@@ -192,6 +192,7 @@ static enum status open_file(struct bert_loader *l, const char *folder) {
     if (file_exists(l->path)) return safetensors_open(&l->tensors, l->path);
     TRY(file_join(l->path, folder, "pytorch_model.bin"));
     if (file_exists(l->path)) return torch_checkpoint_open(&l->torch, l->path);
+    TRY(safetensors_check_folder(folder));
     return fail(STATUS_NOT_FOUND, "%s: has neither model.safetensors nor pytorch_model.bin", folder);
 }
 

@@ -26,7 +26,8 @@ static int read_from(const char *path, struct reader_position from, struct reade
     while (count < DOCUMENTS_MAX) {
         if (positions) positions[count] = reader_position(r);
         if (reader_next(r, &d, &more) != STATUS_OK || !more) break;
-        if (utf8_valid_prefix(d.text, d.bytes) != d.bytes || strlen(d.key) > LIMIT) abort();
+        if (utf8_valid_prefix(d.text, d.bytes) != d.bytes || utf8_valid_prefix(d.key, strlen(d.key)) != strlen(d.key))
+            abort();
         for (size_t i = 0; i < d.bytes; i++)
             *hash = *hash * 31 + (uint8_t)d.text[i];
         *hash = *hash * 31 + d.offset + 7 * d.line;

@@ -32,7 +32,7 @@ static inline int fuzz_rows_read(const char *path, enum reader_format format, st
         if (positions) positions[count] = reader_position(r);
         if (reader_next(r, &d, &more) != STATUS_OK || !more) break;
         if (utf8_valid_prefix(d.text, d.bytes) != d.bytes || d.text[d.bytes] != '\0') abort();
-        if (d.bytes > 3 * ROWS_LIMIT) abort();
+        if (d.bytes > 3 * ROWS_LIMIT || utf8_valid_prefix(d.key, strlen(d.key)) != strlen(d.key)) abort();
         if (d.line <= line || d.ids) abort();
         line = d.line;
         for (size_t i = 0; i < d.bytes; i++) *hash = *hash * 31 + (uint8_t)d.text[i];

@@ -99,6 +99,7 @@ static enum status use_folder(struct folder_input *in, struct options *o) {
         TRY(file_join(in->weights, folder, WEIGHTS[i]));
         if (file_exists(in->weights)) o->input = in->weights;
     }
+    if (!o->input) TRY(safetensors_check_folder(folder));
     if (!o->input)
         return fail(STATUS_NOT_FOUND,
                     "%s: holds no model.safetensors, model.bin, pytorch_model.bin or model_best.bin: name "

@@ -52,7 +52,7 @@ static enum status task_line(struct task_file *f, const char **line, size_t *byt
     for (size_t looked = 0;;) {
         const char *end =
             f->held > f->at + looked ? memchr(f->data + f->at + looked, '\n', f->held - f->at - looked) : NULL;
-        *line = f->data + f->at;
+        *line = f->data ? f->data + f->at : ""; /* nothing is read yet */
         if (end || f->ended) {
             *more = end || f->held > f->at;
             *bytes = end ? (size_t)(end - *line) : f->held - f->at;

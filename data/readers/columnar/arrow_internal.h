@@ -1,7 +1,9 @@
 /* arrow_internal.h -- the columns of an arrow file, and the buffers of a record batch.
  *
  * Format: arrow.apache.org/docs/format/Columnar.html, "Serialization and Interprocess Communication". The file format
- * has the same messages as the stream format, between a magic and a footer; both are read from front to back. */
+ * has the same messages as the stream format, between a magic and a footer, which lists the record batches. Both are
+ * read from front to back. At the end, the number of batches is compared with the footer's, and no further bytes may
+ * follow the mark of the end, so that rows after a damaged length or in a second, appended file are not left out. */
 #pragma once
 #include "data/readers/columnar/codec.h"
 #include "data/readers/columnar/columnar.h"
@@ -19,6 +21,7 @@ struct arrow_schema {
     struct arrow_leaf leaves[COLUMNAR_COLUMNS];
     enum columnar_kind kinds[COLUMNAR_COLUMNS];
     size_t n_nodes, n_buffers, n_views;
+    bool has_dictionaries;                   /* whether a column is dictionary-encoded */
 };
 /* `message`: a table Schema. `version`: the message's. */
 enum status arrow_schema_read(struct arrow_schema *out, struct flat *f, struct flat_table schema, int version,

@@ -76,8 +76,9 @@ static const char *type_name(uint64_t type) {
 static size_t type_buffers(const struct arrow_walk *w, uint64_t type, bool dense) {
     switch (type) {
     case TYPE_NULL:
-    case TYPE_RUNS:
         return 0;
+    case TYPE_RUNS:
+        return w->version < VERSION_5;
     case TYPE_STRUCT:
     case TYPE_FIXED_LIST:
         return 1;
@@ -137,6 +138,7 @@ static bool walk_field(struct arrow_walk *w, struct flat_table field, struct arr
     add_column(w, field, p, type);
     w->parents[p.depth++] = w->out->n_buffers;
     w->out->n_nodes++;
+    w->out->has_dictionaries = w->out->has_dictionaries || encoded;
     w->out->n_buffers += encoded ? 2 : type_buffers(w, type, dense); /* encoded: the buffers of the indices */
     w->out->n_views += !encoded && (type == TYPE_BINARY_VIEW || type == TYPE_UTF8_VIEW);
     p.structs_only = p.structs_only && type == TYPE_STRUCT;

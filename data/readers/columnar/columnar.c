@@ -127,9 +127,13 @@ static enum status columnar_text(struct reader_buffer *to, uint64_t *replaced, c
     return STATUS_OK;
 }
 
-static enum status columnar_key(struct reader_buffer *to, const struct columnar_value *v, enum columnar_kind kind) {
+static enum status columnar_key(struct reader *r, const struct columnar_value *v, enum columnar_kind kind) {
+    struct reader_buffer *to = &r->columnar_key;
     uint64_t replaced, number = 0;
-    if (!v->null && kind == COLUMN_TEXT) return columnar_text(to, &replaced, v);
+    if (!v->null && kind == COLUMN_TEXT) {
+        TRY(columnar_text(to, &replaced, v));
+        return reader_key_repair(to, &r->repaired);
+    }
     TRY(memory_grow(&to->data, &to->capacity, 32));
     to->data[to->size = 0] = '\0';
     if (v->null || kind == COLUMN_OTHER) return STATUS_OK;
@@ -167,7 +171,7 @@ enum status columnar_row(struct reader *r, struct document *d, bool *skipped,
         return r->passing ? STATUS_OK : left_out_add(&r->bad_lines, status_message());
     }
     TRY(columnar_text(&r->text, &d->replaced, text));
-    TRY(columnar_key(&r->columnar_key, &values[COLUMNAR_KEY], kinds[COLUMNAR_KEY]));
+    TRY(columnar_key(r, &values[COLUMNAR_KEY], kinds[COLUMNAR_KEY]));
     d->text = r->text.data;
     d->bytes = r->text.size;
     d->key = r->columnar_key.data;

@@ -173,7 +173,8 @@ static enum status read_data(struct parquet_column *c, const struct parquet_page
     if (!parquet_encoding_known(c, p->encoding))
         return fail(
             STATUS_UNSUPPORTED,
-            "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not supported for this type",
+            "%s: row group %llu, column \"%s\", page at byte %llu: encoding %lld is not supported for this type: "
+            "write the column again as PLAIN",
             c->file->path, (unsigned long long)c->group, c->name, (unsigned long long)c->page_at,
             (long long)p->encoding);
     if (v2) {

@@ -4,14 +4,16 @@
 #include "data/readers/columnar/arrow_internal.h"
 #include <string.h>
 
-enum { MAGIC = 6, FILE_HEAD = 8, FILE_TAIL = 10, NODE = 16, BUFFER = 16, VIEW_INLINE = 12 };
+enum { MAGIC = 6, FILE_HEAD = 8, FILE_TAIL = 10, NODE = 16, BUFFER = 16, VIEW_INLINE = 12, BLOCK = 24 };
+enum { PADDING_MAX = 64 }; /* of the bytes that may follow the mark of the end: to an alignment, less than a message */
 enum { MESSAGE_SCHEMA = 1, MESSAGE_DICTIONARY = 2, MESSAGE_BATCH = 3 };
 static const char magic[] = "ARROW1";
 
 struct arrow {
     struct columnar_file file;
-    bool footer;      /* whether it has the file format */
-    uint64_t at, end; /* position of the next message; end of the messages */
+    bool footer;               /* whether it has the file format */
+    uint64_t at, end;          /* position of the next message; end of the messages */
+    uint64_t batches_promised; /* by the footer */
     struct reader_buffer metadata;
     struct arrow_schema schema;
     struct arrow_body body;      /* of the open batch */
@@ -73,8 +75,22 @@ static enum status next_message(struct arrow *a, struct arrow_message *m, uint64
     return STATUS_OK;
 }
 
+/* Reads the number of record batches from the footer, which begins at a->end. */
+static enum status read_footer(struct arrow *a, uint64_t bytes, uint64_t block_max) {
+    if (bytes > block_max)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: its footer takes %llu bytes, more than the limit of %llu: allow drt-index more memory "
+                    "(--max-ram), or write fewer record batches",
+                    a->file.path, (unsigned long long)bytes, (unsigned long long)block_max);
+    TRY(memory_grow(&a->metadata.data, &a->metadata.capacity, (size_t)bytes + 1));
+    TRY(columnar_file_read(&a->file, a->metadata.data, a->end, (size_t)bytes));
+    struct flat f = {(const uint8_t *)a->metadata.data, (size_t)bytes, false};
+    a->batches_promised = flat_vector(&f, flat_root(&f), 3, BLOCK).count;
+    return f.bad ? damaged(a, "its footer is malformed") : STATUS_OK;
+}
+
 /* A stream has no magic, but its first message can be recognized. */
-static enum status find_messages(struct arrow *a) {
+static enum status find_messages(struct arrow *a, uint64_t block_max) {
     uint8_t head[FILE_HEAD], tail[FILE_TAIL];
     a->end = a->file.size;
     if (a->file.size < FILE_HEAD) return damaged(a, "it is too short");
@@ -88,7 +104,7 @@ static enum status find_messages(struct arrow *a) {
     if (footer > a->file.size - FILE_HEAD - FILE_TAIL) return damaged(a, "its footer is longer than the file");
     a->at = FILE_HEAD;
     a->end = a->file.size - FILE_TAIL - footer;
-    return STATUS_OK;
+    return read_footer(a, footer, block_max);
 }
 
 enum status arrow_open(struct reader *r) {
@@ -98,7 +114,7 @@ enum status arrow_open(struct reader *r) {
     TRY(memory_allocate_zero(&a, 1));
     r->arrow = a;
     TRY(columnar_file_open(&a->file, reader_file(r)->path));
-    TRY(find_messages(a));
+    TRY(find_messages(a, columnar_block_max(r)));
     TRY(next_message(a, &m, columnar_block_max(r), &more));
     if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "there is no schema at its start; is it arrow IPC?");
     return arrow_schema_read(&a->schema, &m.flat, m.head, m.version, a->file.path, r->text_field);
@@ -225,12 +241,28 @@ static enum status row_value(struct arrow *a, int column, struct columnar_value 
     return v->size > most ? STATUS_OK : arrow_buffer_get(&c->data, &v->data, &a->body, begin, v->size);
 }
 
+static enum status check_end(struct arrow *a) {
+    if (a->end - a->at >= PADDING_MAX)
+        return fail(STATUS_INVALID,
+                    "%s: damaged arrow file: %llu bytes follow the mark of its end at byte %llu: if files were joined, "
+                    "name them one by one; otherwise write or fetch it again",
+                    a->file.path, (unsigned long long)(a->end - a->at), (unsigned long long)a->at);
+    if (a->footer && a->batches != a->batches_promised)
+        return fail(STATUS_INVALID,
+                    "%s: damaged arrow file: it holds %llu record batches, and its footer lists %llu: write or fetch "
+                    "it again",
+                    a->file.path, (unsigned long long)a->batches, (unsigned long long)a->batches_promised);
+    a->at = a->end;
+    return STATUS_OK;
+}
+
 static enum status next_batch(struct reader *r, bool *more) {
     struct arrow *a = r->arrow;
     struct arrow_message m;
     TRY(next_message(a, &m, columnar_block_max(r), more));
-    if (!*more || m.kind == MESSAGE_DICTIONARY) return STATUS_OK;
-    if (m.kind != MESSAGE_BATCH) return damaged(a, "a message of an unknown kind");
+    if (!*more) return check_end(a);
+    if (m.kind == MESSAGE_DICTIONARY && a->schema.has_dictionaries) return STATUS_OK;
+    if (m.kind != MESSAGE_BATCH) return damaged(a, "a message of a kind that does not fit the schema");
     return open_batch(a, &m, columnar_block_max(r));
 }
 
@@ -240,10 +272,7 @@ enum status arrow_next(struct reader *r, struct document *d, int *more) {
         while (a->row == a->rows && open)
             TRY(next_batch(r, &open));
         *more = open;
-        if (!open) {
-            a->at = a->end; /* bytes after the end mark do not belong to the stream */
-            return STATUS_OK;
-        }
+        if (!open) return STATUS_OK;
         struct columnar_value values[COLUMNAR_COLUMNS] = {[COLUMNAR_KEY] = {.null = true}};
         for (int i = 0; i < COLUMNAR_COLUMNS; i++)
             if (a->schema.leaves[i].present) TRY(row_value(a, i, &values[i], r->max_bytes));

@@ -11,6 +11,12 @@ expect_error "give its config.json with --config" "$MODEL" convert "$TMP/a/model
 expect_error "nowhere.bin" "$MODEL" convert "$TMP/nowhere.bin" --out "$TMP/x"
 mkdir "$TMP/empty"
 expect_error "holds no model.safetensors" "$MODEL" convert "$TMP/empty" --out "$TMP/x"
+echo '{}' >"$TMP/empty/model.safetensors.index.json"
+expect_error "index.json: the weights are in several files" "$MODEL" convert "$TMP/empty" --out "$TMP/x"
+cp -r "$TMP/a" "$TMP/several"
+mv "$TMP/several/model.safetensors" "$TMP/several/model-00001-of-00002.safetensors"
+echo '{}' >"$TMP/several/model.safetensors.index.json"
+expect_error "index.json: the weights are in several files" "$MODEL" info "$TMP/several"
 
 # The same tiny model as torch.save writes it in data-parallel training: the prefix "module.", slopes, the tied head.
 expect 0 "$MODEL" convert "$TORCH/tiny_module.bin" --config "$TORCH/config.json" --out "$TMP/t"

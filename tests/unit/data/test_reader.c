@@ -145,9 +145,41 @@ static void test_jsonl(void) {
     expect_end(r);
 }
 
+/* The key is the last "id" of the line, or the "id" of its last "meta" if there is none, in any order. */
+static void test_jsonl_keys(void) {
+    static const struct {
+        const char *members, *key;
+    } cases[] = {
+        {"\"id\":\"a\",\"meta\":{\"id\":\"m\"}", "a"},
+        {"\"meta\":{\"id\":\"m\"},\"id\":\"a\"", "a"},
+        {"\"id\":null,\"meta\":{\"id\":\"m\"}", ""},
+        {"\"meta\":{\"id\":\"m\"},\"id\":null", ""},
+        {"\"meta\":{\"id\":\"m\"},\"id\":[1]", ""},
+        {"\"id\":\"a\",\"id\":true", ""},
+        {"\"id\":\"a\",\"id\":-7.50", "-7.50"},
+        {"\"meta\":{\"id\":\"m\"},\"meta\":{}", ""},
+        {"\"meta\":{\"id\":\"m\"},\"meta\":3", ""},
+        {"\"meta\":{\"id\":\"m\",\"id\":\"n\"}", "n"},
+        {"\"id\":\"a\\u0000b\"", "a\xEF\xBF\xBD"
+                                 "b"},
+        {"\"id\":\"a\xFF\"", "a\xEF\xBF\xBD"},
+        {"\"id\":\"\\ud800\"", "\xEF\xBF\xBD"},
+        {"\"text\":5", ""}, /* not the last "text" */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char line[200];
+        snprintf(line, sizeof line, "{%s,\"text\":\"x\"}\n", cases[i].members);
+        struct reader *r = open_one(put_text("keys.jsonl", line), READER_AUTO);
+        CHECK_STR(expect(r, "x").key, cases[i].key);
+        expect_end(r);
+    }
+    expect_failure(put_text("keys.jsonl", "{\"text\":\"x\",\"text\":5}\n"), READER_AUTO, STATUS_INVALID,
+                   "keys.jsonl:1: the field \"text\" is not a string");
+}
+
 static void test_jsonl_errors(void) {
     expect_failure(put_text("e.jsonl", "{\"text\":\"ok\"}\n{\"text\":\"x\",}\n"), READER_AUTO, STATUS_INVALID,
-                   "e.jsonl:2: not valid JSON at column 13");
+                   "e.jsonl:2: not valid JSON at column 13: correct it, or leave it out (--skip-bad-lines)");
     expect_failure(put_text("e.jsonl", "{\"text\":\"ok\"}\n\n{\"body\":\"x\"}\n"), READER_AUTO, STATUS_INVALID,
                    "e.jsonl:3: no field \"text\"");
     CHECK(strstr(status_message(), "--text-field"));
@@ -551,6 +583,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     snprintf(root, sizeof root, "%s", test_folder());
     test_jsonl();
+    test_jsonl_keys();
     test_jsonl_errors();
     test_compressed(".gz", pack_gzip);
     test_compressed(".zst", pack_zstd);

@@ -3,7 +3,10 @@
  * lookups, added tokens, long words, invalid bytes, and one refusal for each thing that is not supported. */
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/memory.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_regex.h"
+#include "data/tokenizer/tokenizer_scan.h"
 #include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 #include <dirent.h>
@@ -364,11 +367,87 @@ static void test_refusals(void) {
     refuse_part("pre_tokenizer",
                 "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}",
                 "after ByteLevel");
+    refuse_part("normalizer", "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x*\"},\"content\":\"\"}",
+                "matches an empty text");
+    refuse("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"ab\"},\"content\":\"b\"},"
+           "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}," MODEL "}",
+           STATUS_UNSUPPORTED, "prepend_scheme");
     refuse_part("post_processor", "{\"type\":\"Unknown\"}", "\"Unknown\"");
     refuse_part("decoder", "{\"type\":\"WordPiece\"}", "\"WordPiece\"");
     refuse_part("decoder",
                 "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}",
                 "Strip");
+}
+
+/* ---- Unicode ------------------------------------------------------------------------------------------------------
+ */
+
+/* The marks of Unicode 13 are not reordered, and those of Unicode 9 are. */
+static void test_newer_marks(void) {
+    static const char json[] =
+        "{\"normalizer\":{\"type\":\"NFC\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"\\u0345\":0,\"\\u1ac0\":1,"
+        "\"\\u0301\":2,\"e\":3},\"merges\":[]}}";
+    static const char text[] = "\xCD\x85\xE1\xAB\x80" /* U+0345 (class 240), U+1AC0 (220) */
+                               "\xCD\x85\xCC\x81"     /* U+0345, U+0301 (230) */
+                               "e\xE1\xAB\x80\xCC\x81";
+    static const int32_t wanted[] = {0, 1, 2, 0, 3, 1, 2};
+    struct loaded l = {0};
+    FILE *f = fopen(scratch_path, "wb");
+    CHECK(f && fputs(json, f) >= 0 && fclose(f) == 0);
+    CHECK_OK(tokenizer_open(&l.t, scratch_path));
+    CHECK_OK(tokenizer_scratch_create(&l.s, l.t));
+    const int32_t *ids;
+    size_t n;
+    CHECK_OK(tokenizer_encode(l.t, l.s, text, sizeof text - 1, TOKENIZER_LITERAL, &ids, &n));
+    CHECK_EQ(n, ARRAY_LEN(wanted));
+    CHECK(memcmp(ids, wanted, sizeof wanted) == 0);
+    unload(&l);
+}
+
+static void test_newer_letters(void) {
+    uint8_t *classes;
+    CHECK_OK(scanner_classes(&classes));
+    CHECK_EQ(classes[0x31350], CLASS_LETTER); /* a Chinese character of Unicode 15 */
+    CHECK_EQ(classes[0x2EBF0], CLASS_LETTER); /* and of 15.1 */
+    CHECK_EQ(classes[0x1CCF0], CLASS_NUMBER); /* a digit of Unicode 16 */
+    memory_free(classes);
+}
+
+/* Where PCRE2's classes differ from Oniguruma's. */
+static void test_patterns(void) {
+    static const struct {
+        const char *pattern, *text;
+        bool match;
+    } cases[] = {
+        {"\\w", "\xC2\xB2", true}, /* a superscript 2 is in \w, but not in a class that has it */
+        {"[\\w]", "\xC2\xB2", false},
+        {"[^\\w]", "\xC2\xB2", true},
+        {"\\W", "\xC2\xB2", false},
+        {"\\p{Han}", "\xE4\xB8\xAD", true},
+        {"\\p{Han}", "\xE3\x80\x81", false}, /* a comma that Chinese shares with Japanese */
+        {"[\\p{Han}]", "\xE3\x80\x81", false},
+        {"\\P{Han}", "\xE3\x80\x81", true},
+        {"\\p{^Han}", "\xE3\x80\x81", true},
+        {"\\p{Lu}{1}", "A", true},
+        {"a{x", "a{x", true},
+    };
+    struct regex_scratch *scratch;
+    CHECK_OK(regex_scratch_create(&scratch));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct regex *regex;
+        bool found;
+        size_t begin, end;
+        CHECK_OK(regex_create(&regex, "t", cases[i].pattern));
+        CHECK_OK(regex_search(regex, scratch, cases[i].text, strlen(cases[i].text), 0, &found, &begin, &end));
+        if (found != cases[i].match) test_fail(__FILE__, __LINE__, cases[i].pattern);
+        regex_free(regex);
+    }
+    regex_scratch_free(scratch);
+    struct regex *regex;
+    CHECK_FAILS(regex_create(&regex, "t", "\\p{N}{1,3}+"), STATUS_UNSUPPORTED, "t: the pattern uses + after {n,m}");
+    CHECK_FAILS(regex_create(&regex, "t", "a{2}?"), STATUS_UNSUPPORTED, "{n}?");
+    CHECK_FAILS(regex_create(&regex, "t", "a{,2}"), STATUS_UNSUPPORTED, "{,n}");
+    CHECK_FAILS(regex_create(&regex, "t", "\\p{Han"), STATUS_UNSUPPORTED, "{ without }");
 }
 
 int main(int argc, char **argv) {
@@ -380,5 +459,8 @@ int main(int argc, char **argv) {
     test_invalid_bytes();
     test_long_word();
     test_refusals();
+    test_newer_marks();
+    test_newer_letters();
+    test_patterns();
     return test_done();
 }

@@ -57,6 +57,21 @@ static void limits(void) {
     wordpiece_free(w);
 }
 
+/* Marks keep their order if accents stay: U+0328 has a higher class than U+0EC9. */
+static void marks(void) {
+    static const char vocab[] = "[UNK]\n[CLS]\n[SEP]\n\xCC\xA8\n##\xE0\xBB\x89\n", text[] = "\xCC\xA8\xE0\xBB\x89";
+    struct wordpiece *w;
+    struct wordpiece_scratch *s;
+    const int32_t *ids;
+    size_t n;
+    CHECK_OK(wordpiece_parse(&w, "vocab.txt", vocab, sizeof vocab - 1, (struct wordpiece_options){.chinese = true}));
+    CHECK_OK(wordpiece_scratch_create(&s));
+    CHECK_OK(wordpiece_encode(w, s, text, sizeof text - 1, 512, &ids, &n));
+    CHECK(n == 4 && ids[1] == 3 && ids[2] == 4);
+    wordpiece_scratch_free(s);
+    wordpiece_free(w);
+}
+
 static void fingerprints(void) {
     uint8_t a[16], b[16], c[16];
     struct wordpiece *w;
@@ -95,6 +110,7 @@ int main(int argc, char **argv) {
     same_ids(o, 2, (struct wordpiece_options){.lower = true, .chinese = false, .strip_accents = 0});
     free(o);
     limits();
+    marks();
     fingerprints();
     bad_input();
     return test_done();

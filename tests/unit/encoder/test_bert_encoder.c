@@ -71,6 +71,9 @@ static void bad_folders(struct device *dev) {
     } cases[] = {
         {"rm config.json", "config.json: no such file", STATUS_NOT_FOUND},
         {"rm model.safetensors pytorch_model.bin", "has neither model.safetensors nor", STATUS_NOT_FOUND},
+        {"rm pytorch_model.bin && mv model.safetensors model-00001-of-00002.safetensors && "
+         "echo {} > model.safetensors.index.json",
+         "model.safetensors.index.json: the weights are in several files", STATUS_UNSUPPORTED},
         {"sed -i s/gelu/relu/ config.json", "hidden_act is \"relu\"", STATUS_UNSUPPORTED},
         {"sed -i 's/\"bert\"/\"mpnet\"/' config.json", "model_type is \"mpnet\"", STATUS_UNSUPPORTED},
         {"sed -i 's/\"absolute\"/\"relative_key\"/' config.json", "position_embedding_type", STATUS_UNSUPPORTED},

@@ -316,6 +316,40 @@ static void test_damaged(void) {
                    "row group 0, column \"text\", page at byte 4: its");
 }
 
+/* Start of a message of an arrow file: 0 the schema, 1 the first record batch, and so on. */
+static uint8_t *message_of(struct bytes *b, int number) {
+    uint8_t *at = b->data;
+    for (int i = 0; i <= number; i++, at++) {
+        at = memmem(at, (size_t)(b->data + b->size - at), "\xFF\xFF\xFF\xFF", 4);
+        CHECK(at);
+    }
+    return at - 1;
+}
+
+/* Rows after a damaged length, or in a file that was appended, are not left out. */
+static void test_arrow_end(void) {
+    static const char *const names[] = {"arrow/stream", "arrow/file"};
+    struct bytes b;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        load(&b, names[i]);
+        memset(message_of(&b, 2) + 4, 0, 4);
+        expect_refused(store(&b, b.size, "cut.arrow"), (struct reader_config){0}, STATUS_INVALID,
+                       "bytes follow the mark of its end at byte ");
+        load(&b, names[i]);
+        memcpy(b.data + b.size, b.data, b.size);
+        expect_refused(store(&b, 2 * b.size, "cut.arrow"), (struct reader_config){0}, STATUS_INVALID,
+                       "if files were joined, name them one by one");
+    }
+    uint8_t blocks[12] = {3}; /* number of record batches, and the position of the first */
+    const uint64_t first = (uint64_t)(message_of(&b, 1) - b.data);
+    memcpy(blocks + 4, &first, sizeof first);
+    uint8_t *in_footer = memmem(b.data, b.size, blocks, sizeof blocks);
+    CHECK(in_footer);
+    *in_footer = 2;
+    expect_refused(store(&b, b.size, "cut.arrow"), (struct reader_config){0}, STATUS_INVALID,
+                   "it holds 3 record batches, and its footer lists 2");
+}
+
 /* Text that was read must not change before a resumption; text after it may. */
 static void test_changed(void) {
     struct bytes b;
@@ -386,6 +420,7 @@ int main(int argc, char **argv) {
     test_bad_utf8("arrow/bad_utf8");
     test_refused();
     test_damaged();
+    test_arrow_end();
     test_changed();
     test_formats();
     return test_done();
