@@ -104,6 +104,7 @@ struct store_info {
     int64_t lexical_segments;
     uint64_t lexical_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
+    bool index_chosen;                   /* the user chose it, and "auto" keeps it */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
 /* Computes a number that is the same in views of the same generation of one store or of copies of it. It covers the
@@ -384,7 +385,7 @@ enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
     enum store_landmarks landmarks;      /* of `to`; KEEP: as `from` */
-    struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
+    struct store_publish publish;        /* index NULL: that chosen for `from`, or "auto"; lexical KEEP: as `from` */
 };
 /* tokens: read by this call; keys_chunks: chunks of `to` with keys of a token memory */
 struct store_compact_report { int64_t documents, chunks, tokens, keys_chunks; };
