@@ -220,7 +220,7 @@ static int by_hash(const void *a, const void *b) {
 /* Records the hashes of a batch. In their order, because the table is large, and a random order would search all of its
  * pages for each document. A document whose hash an earlier one has is deleted. */
 static enum status take_hashes(struct join *j, struct catalog_txn *t) {
-    qsort(j->hashed, j->n_hashed, sizeof *j->hashed, by_hash);
+    if (j->n_hashed > 0) qsort(j->hashed, j->n_hashed, sizeof *j->hashed, by_hash);
     for (size_t i = 0; i < j->n_hashed; i++) {
         const struct hashed_document *h = &j->hashed[i];
         bool found = false;
