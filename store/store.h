@@ -138,7 +138,7 @@ struct store_document {
 /* STATUS_NOT_FOUND, here and in the calls below: the document was deleted, or is of a dropped shard. Its chunks are
  * missing, too. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
-/* Finds the document with this content hash; -1: the view has none. */
+/* Finds the document with this content hash; -1: the view has none, or a later generation lacks it. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
 
 struct store_chunk {
