@@ -347,7 +347,7 @@ DRT_CALL drt_store_delete(const char *path, const struct drt_delete_config *conf
 
 struct drt_compact_config {
     size_t size;
-    const char *index;                   /* as in drt_build_config; NULL: that of `from` */
+    const char *index;                   /* as in drt_build_config; NULL: that chosen for `from`, or "auto" */
     uint64_t max_ram;                    /* for making the index, in bytes; 0: 1 GiB */
     int64_t shard_chunks;                /* 0: 16384 */
     int threads;                         /* 0: one per processor */

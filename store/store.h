@@ -104,6 +104,7 @@ struct store_info {
     int64_t lexical_segments;
     uint64_t lexical_bytes;
     char index[256];                     /* "exact", or the FAISS factory string */
+    bool index_chosen;                   /* the user chose it, and "auto" keeps it */
 };
 void store_view_info(const struct store_view *v, struct store_info *out);
 const char *store_view_path(const struct store_view *v);  /* the store's folder, for messages; borrowed */
@@ -138,7 +139,7 @@ struct store_document {
 /* STATUS_NOT_FOUND, here and in the calls below: the document was deleted, or is of a dropped shard. Its chunks are
  * missing, too. */
 enum status store_view_document(struct store_view *v, struct store_document *out, int64_t document);
-/* Finds the document with this content hash; -1: the view has none. */
+/* Finds the document with this content hash; -1: the view has none, or a later generation lacks it. */
 enum status store_view_find_document(struct store_view *v, int64_t *document, const uint8_t hash[16]);
 
 struct store_chunk {
@@ -388,7 +389,7 @@ enum { STORE_COMPACT_SHARD = 16384 };
 struct store_compact {
     int64_t shard_chunks;                /* chunks of a shard; 0: STORE_COMPACT_SHARD */
     enum store_landmarks landmarks;      /* of `to`; KEEP: as `from` */
-    struct store_publish publish;        /* index NULL: that of `from`; lexical KEEP: as `from` */
+    struct store_publish publish;        /* index NULL: that chosen for `from`, or "auto"; lexical KEEP: as `from` */
 };
 /* tokens: read by this call; keys_chunks: chunks of `to` with keys of a token memory */
 struct store_compact_report { int64_t documents, chunks, tokens, keys_chunks; };

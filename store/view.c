@@ -379,6 +379,7 @@ void store_view_info(const struct store_view *v, struct store_info *out) {
     out->catalog_bytes = catalog_bytes(v->store->catalog);
     out->frozen = catalog_is_frozen(v->store->catalog);
     snprintf(out->index, sizeof out->index, "%s", v->index.factory);
+    out->index_chosen = v->index.chosen;
 }
 
 struct store_dropped store_view_dropped(const struct store_view *v) {

@@ -356,10 +356,28 @@ static enum status open_store(struct build *b) {
     return check_plan(b);
 }
 
+/* An update whose store changed since it was begun has another plan now, so it begins again. */
+static enum status drop_outdated(struct build *b, struct store_journal *journal) {
+    const struct indexer_config *c = b->config;
+    struct cursor plain;
+    cursor_describe(&plain, &c->reader, b->shard_chunks);
+    if (!b->plan || !cursor_of_earlier_update(journal->cursor, journal->cursor_bytes, &plain,
+                                              update_plan_generation(b->plan), c->source))
+        return STATUS_OK;
+    progress_note(c->progress,
+                  "%s: the store changed after this update was begun: it begins again, without the %lld chunks that "
+                  "were done",
+                  c->store, (long long)journal->chunks);
+    TRY(store_writer_drop_journal(b->writer));
+    journal->shards = 0;
+    return STATUS_OK;
+}
+
 /* Resumes after the last sealed shard that was not published, if there is one. */
 static enum status resume(struct build *b) {
     struct store_journal journal = {0};
     if (b->writer) TRY(store_writer_journal(b->writer, &journal));
+    if (journal.shards > 0) TRY(drop_outdated(b, &journal));
     if (journal.shards == 0) return STATUS_OK;
     struct cursor cursor;
     TRY(cursor_unpack(&cursor, journal.cursor, journal.cursor_bytes, &b->cursor, b->config->store));

@@ -38,6 +38,19 @@ void cursor_describe_update(struct cursor *c, uint64_t generation, const char *s
     hash_bytes(c->options, source ? source : "", source ? strlen(source) : 0);
 }
 
+/* The options' hash covers the generation, so earlier ones are tried. Each takes well under a microsecond. */
+bool cursor_of_earlier_update(const uint8_t *bytes, size_t n, const struct cursor *plain, uint64_t generation,
+                              const char *source) {
+    if (n < CURSOR_FIXED || memcmp(bytes, magic, 8) != 0) return false;
+    for (uint64_t g = generation; g-- > 1;) {
+        struct cursor c;
+        memcpy(c.options, plain->options, sizeof c.options);
+        cursor_describe_update(&c, g, source);
+        if (memcmp(c.options, bytes + 8, sizeof c.options) == 0) return true;
+    }
+    return false;
+}
+
 enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks) {
     struct cursor c;
     struct reader *r;

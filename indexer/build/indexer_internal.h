@@ -72,6 +72,9 @@ void cursor_describe(struct cursor *out, const struct reader_config *reader, int
 /* Adds the options of an update: the generation whose documents it replaces, and the source (NULL: as the reader gives
  * it). */
 void cursor_describe_update(struct cursor *c, uint64_t generation, const char *source);
+/* Whether a packed cursor is of the same update of an earlier generation. `plain`: from cursor_describe alone. */
+bool cursor_of_earlier_update(const uint8_t *bytes, size_t n, const struct cursor *plain, uint64_t generation,
+                              const char *source);
 /* Hash of what all parts of a build share: the list of inputs, and the options of cursor_describe. */
 enum status cursor_corpus(uint8_t out[16], const struct reader_config *reader, int64_t shard_chunks);
 /* Moves the cursor to the position after a document. */

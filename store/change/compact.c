@@ -157,7 +157,7 @@ static enum status compact_write(struct compact *c) {
     TRY(compact_resume(c));
     TRY(compact_documents(c));
     struct store_publish publish = c->how->publish;
-    if (!publish.index) publish.index = c->info.index;
+    if (!publish.index) publish.index = c->info.index_chosen ? c->info.index : "auto";
     if (publish.lexical == STORE_LEXICAL_KEEP && c->info.lexical) publish.lexical = STORE_LEXICAL_ON;
     TRY(store_writer_publish(c->w, &publish));
     store_writer_close(c->w);

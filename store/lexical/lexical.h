@@ -51,8 +51,9 @@ struct lexical_search {
 };
 #define LEXICAL_PAIR_WEIGHT 0.5f
 
-/* Writes hits[n_queries * k], best first; ties by smaller id; chunk -1 if fewer than k chunks share a token with the
- * query. */
+/* Writes hits[n_queries * k], best first; chunk -1 if fewer than k chunks share a token with the query. The order is
+ * that of the sums in fixed point, which have more bits than a score: equal sums by smaller id, and equal scores of
+ * unequal sums by the sums. */
 enum status lexical_search(const struct lexical *x, struct store_hit *hits, const struct lexical_query *queries,
                            int64_t n_queries, const struct lexical_search *how);
 /* Computes scores[n] of given chunks, in any order. They equal those of lexical_search bit for bit; 0 for ids that no

@@ -68,9 +68,25 @@ expect 0 "$INDEX" repair --store "$TMP/t" --threads 1
 expect 0 "$INDEX" verify --store "$TMP/t" --deep
 expect 0 "$INDEX" delete --store "$TMP/t" --document 4
 expect 0 "$INDEX" verify --store "$TMP/t" --deep
-expect_error "one of add and update was" "$INDEX" "${update[@]}" --store "$TMP/t"
-expect 0 "$INDEX" "${update[@]}" --store "$TMP/t" --restart
+# The store changed, so there is another plan: nothing can continue the old one.
+expect_error "one of add and update was" "$INDEX" add "$TMP/c.jsonl" --store "$TMP/t" "${options[@]}"
+expect_error "one of add and update was" "$INDEX" update "$TMP/c.jsonl" --store "$TMP/t" "${options[@]}"
+cp -r "$TMP/t" "$TMP/u"
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/t" --json
+err_has "the store changed after this update was begun"
+same 0 "$(json_int "$OUT" resumed_chunks)" "chunks of the plan before"
 expect 0 "$INDEX" verify --store "$TMP/t" --deep
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/u" --restart
+export_store "$TMP/u" "$TMP/u.export"
+equals "$TMP/t" "$TMP/u.export" || die "an update of a changed store begins with something of the old plan"
+expect 0 "$INDEX" lexical --remove --store "$TMP/s"
+rm -rf "$TMP/u"
+cp -r "$TMP/s" "$TMP/u"
+expect 0 "$INDEX" "${update[@]}" --store "$TMP/u" # another generation with the same documents
+equals "$TMP/u" "$TMP/after.export" || die "an update of a store without its lexical index"
+rm -rf "$TMP/s"
+cp -r "$TMP/before" "$TMP/s"
+{ DRT_FAULT=kill:2:store:seal:committed "$FAULT" "${update[@]}" --store "$TMP/s" >"$OUT" 2>"$ERR" || code=$?; } 2>/dev/null
 expect 0 "$INDEX" "${update[@]}" --store "$TMP/s" --json
 [ "$(json_int "$OUT" resumed_chunks)" -ge 40 ] || die "the update began anew"
 equals "$TMP/s" "$TMP/after.export" || die "the continued store differs"

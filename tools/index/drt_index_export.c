@@ -62,6 +62,9 @@ static enum status export_run(const char *dir, enum landmarks how, int64_t first
     if (first > s.info.chunks)
         status = fail(STATUS_INVALID, "%s: there is no chunk %lld, the store has %lld", dir, (long long)first,
                       (long long)s.info.chunks);
+    else if (how == LANDMARKS_VALUES && s.info.landmarks == STORE_LANDMARKS_NONE)
+        status = fail(STATUS_UNSUPPORTED, "%s: has no landmarks to print: leave --landmarks values out", dir);
+    if (s.info.landmarks == STORE_LANDMARKS_NONE) how = LANDMARKS_NONE;
     TRY_GOTO(status, status, out);
     TRY_GOTO(status, memory_allocate(&ids, (size_t)s.info.fingerprint.chunk_tokens), out);
     TRY_GOTO(status, memory_allocate(&row, (size_t)s.info.fingerprint.dim), out);
@@ -83,7 +86,7 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         OPTION_STORE(dir),
         {"landmarks", ARG_CHOICE, &landmarks, "hash|values|none",
-         "what to print of landmarks; hash: XXH3-64 of the stored row as float32", 0, 0},
+         "what to print of landmarks, if the store has any; hash: XXH3-64 of the stored row as float32", 0, 0},
         {"first", ARG_INT, &first, "ID", "the first chunk", 0, 1e18},
         {"count", ARG_INT, &count, "N", "how many chunks; -1: to the end", -1, 1e18},
     };

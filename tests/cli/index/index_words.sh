@@ -74,7 +74,11 @@ expect_error "no landmarks" "$INDEX" search "river" --store "$TMP/words" --model
 expect_error "no landmarks" "$INDEX" recall --store "$TMP/words"
 expect_error "no landmarks" "$INDEX" worker --store "$TMP/words" --slice 1/1 --listen 127.0.0.1:0
 expect_error "no landmarks" "$BIN/drt-generate" --model "$TMP/model" --store "$TMP/words" --corpus-retrieval -p river -n 3
-expect_error "no landmarks" "$INDEX" export --store "$TMP/words" --landmarks values
+expect_error "leave --landmarks values out" "$INDEX" export --store "$TMP/words" --landmarks values
+expect 0 "$INDEX" export --store "$TMP/words" --landmarks none
+cp "$OUT" "$TMP/without"
+expect 0 "$INDEX" export --store "$TMP/words"
+cmp -s "$OUT" "$TMP/without" && [ -s "$TMP/without" ] || die "export of a store without landmarks"
 expect_error "landmarks" "$INDEX" compact --store "$TMP/words" --out "$TMP/x" --landmarks f16
 expect_error "no landmarks" "$INDEX" repair --store "$TMP/words" --index IVF16,SQ8
 expect_error "no landmarks" "$INDEX" build "$TMP/a.jsonl" --out "$TMP/x" --landmarks none --index IVF16,SQ8 "${model[@]}"

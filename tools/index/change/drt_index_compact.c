@@ -42,7 +42,8 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"store", ARG_PATH, &o.store, "STORE", "the store's folder; it is only read", 0, 0},
         {"out", ARG_PATH, &o.out, "NEW", "folder of the new store", 0, 0},
-        {"index", ARG_STRING, &o.index, "auto|exact|FACTORY", "index of the new store (default: that of STORE)", 0, 0},
+        {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
+         "index of the new store (default: that of STORE, or auto if auto chose that)", 0, 0},
         {"shard-chunks", ARG_INT, &o.shard_chunks, "N", "chunks of a shard; 0: 16384", 0, 1e9},
         {"landmarks", ARG_CHOICE, &o.landmarks, "f16|i8",
          "how the new store has its landmarks: from f16 to i8 they are rounded, from i8 to f16 they keep their numbers "
