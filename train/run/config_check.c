@@ -32,12 +32,15 @@ static enum status config_check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(config_load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
-    /* with start_from the config may be that folder's, which may have keys of other programs */
-    if (!c->start_from && c->model.unread[0])
+    /* with start_from the config may be that folder's, which may have keys of other programs (see run_note_keys) */
+    if (!c->start_from && c->model.unread[0]) {
+        int edits;
+        const char *near = model_config_near_key(c->model.unread, strcspn(c->model.unread, ","), &edits);
         return fail(STATUS_INVALID,
-                    "model: no such key: %s (keys of other programs may stand in the config.json of a folder to start "
-                    "from)",
-                    c->model.unread);
+                    "model: no such key: %s (%s%s%skeys of other programs may stand in the config.json of a folder to "
+                    "start from)",
+                    c->model.unread, near ? "did you mean \"" : "", near ? near : "", near ? "\"? " : "");
+    }
     if (!c->tokenizer && c->start_from) {
         char path[FILE_PATH_MAX];
         TRY(file_join(path, c->start_from, "tokenizer.json"));

@@ -198,6 +198,22 @@ static void run_note_documents(struct run *r) {
                               c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
 }
 
+/* With start_from the model may have keys of other programs. One that differs from a key of this program by one or two
+ * typing errors is rather a mistake. */
+static void run_note_keys(const struct run *r) {
+    const char *text = r->config->model.unread;
+    while (*text) {
+        const size_t length = strcspn(text, ",");
+        int edits;
+        const char *near = model_config_near_key(text, length, &edits);
+        if (near && edits > 0 && edits <= 2)
+            progress_note(r->options->progress, "model: nothing reads the key %.*s: did you mean %s?", (int)length,
+                          text, near);
+        text += length;
+        text += strspn(text, ", ");
+    }
+}
+
 /* Opens the text of pool_data. It is only retrieved from, so its windows are never used. */
 static enum status run_open_pool(struct run *r) {
     const struct train_config *c = r->config;
@@ -336,6 +352,7 @@ enum status run_open(struct run *r) {
     r->rank = r->options->group ? collective_rank(r->options->group) : 0;
     r->world = r->options->group ? collective_world(r->options->group) : 1;
     TRY(run_check_folder(r));
+    run_note_keys(r);
     TRY(run_open_tokenizer(r));
     TRY(run_open_batches(r));
     int64_t documents = batches_documents(r->batches) + (r->pool ? batches_documents(r->pool) : 0);

@@ -161,7 +161,12 @@ expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.jso
 sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
 expect_error 'there is no key "warm_up"' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
 sed 's/"eos_id"/"eos"/' "$TMP/config.json" >"$TMP/typo.json"
-expect_error 'no such key: eos (' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+expect_error 'no such key: eos (did you mean "eos_id"?' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+# With start_from a model may have keys of other programs; one that is nearly a key of this program is named.
+sed 's/"encoder_layers"/"archetecture": "x", "slide_windw": 9, "encoder_layers"/' "$TMP/config.json" >"$TMP/typo.json"
+expect 0 train --config "$TMP/typo.json" --out "$TMP/near" --set start_from="$TMP/whole/checkpoints/step-24" --until 1
+err_has "model: nothing reads the key slide_windw: did you mean slide_window?"
+err_lacks archetecture
 expect_error "as 252 is" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=200 --device cpu
 head -c 1001 "$TMP/train.u16" >"$TMP/odd.u16"
 expect_error "not a multiple of 2" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/odd.u16" --device cpu
