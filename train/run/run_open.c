@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "kernels/device/collective.h"
+#include "train/run/run_changes.h"
 #include "train/run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,18 @@ static uint64_t run_fingerprint(const struct run *r) {
     return r->pool ? text ^ (batches_fingerprint(r->pool) * 0x9e3779b97f4a7c15u) : text;
 }
 
+/* A run may continue with other values, which the losses then depend on. */
+static enum status run_note_changes(const struct run *r, int64_t latest) {
+    char path[FILE_PATH_MAX], changed[RUN_CHANGES_MAX];
+    if (r->rank > 0) return STATUS_OK;
+    TRY(checkpoint_path(path, r->options->folder, latest));
+    TRY(run_changes(changed, r->options->folder, path, r->config));
+    if (changed[0])
+        progress_note(r->options->progress, "%s: continues with other values than it had up to step %lld: %s",
+                      r->options->folder, (long long)latest, changed);
+    return STATUS_OK;
+}
+
 static enum status run_load_weights(struct run *r) {
     int64_t latest = -1;
     if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
@@ -168,6 +181,7 @@ static enum status run_load_weights(struct run *r) {
         return fail_context(s, "checkpoint of step %lld (remove its folder to go back to the one before)",
                             (long long)latest);
     r->saved = latest;
+    TRY(run_note_changes(r, latest));
     if (r->state.tokens < 0) r->state.tokens = latest * r->step_tokens;
     if (r->state.tokens != latest * r->step_tokens)
         progress_note(r->options->progress,
@@ -265,15 +279,17 @@ static enum status run_open_batches(struct run *r) {
 static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
-    TRY(batches_corpus_make(&corpus, r->batches));
-    if (r->pool) TRY(batches_corpus_append(&corpus, r->pool));
+    enum status s = batches_corpus_make(&corpus, r->batches);
+    if (s != STATUS_OK) return fail_context(s, "data");
+    if (r->pool) s = batches_corpus_append(&corpus, r->pool);
+    if (s != STATUS_OK) return fail_context(s, "pool_data");
     const struct corpus_pool_config config = {.type = r->options->type,
                                               .ids = corpus.ids,
                                               .documents = (const int32_t(*)[2])corpus.documents,
                                               .chunks = corpus.chunks,
                                               .max_queries = c->sequences * config_chunks(c),
                                               .candidates = (int)c->candidates};
-    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, &config);
+    s = corpus_pool_create(&r->corpus, r->options->device, &c->model, &config);
     batches_corpus_free(&corpus);
     return s;
 }

@@ -123,6 +123,25 @@ err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
 
+# Other values than before: a note names their keys, also those of the model, once.
+expect 0 train --config "$TMP/config.json" --out "$TMP/other" --until 2
+expect 0 train --out "$TMP/other" --resume --until 3
+err_lacks "other values"
+sed -i 's/"chunk_topk": 4/"chunk_topk": 3/' "$TMP/other/config.json"
+expect 0 train --config "$TMP/other/config.json" --out "$TMP/other" --resume --until 4 --set lr=0.02 --set mlm.rate=0.2
+err_has "other: continues with other values than it had up to step 3: "
+for key in lr mlm.rate model.chunk_topk; do grep -q "other values.*[ ,]$key" "$ERR" || die "the note lacks $key"; done
+expect 0 train --out "$TMP/other" --resume --until 5
+err_lacks "other values"
+
+# A loss that is not a number: the run ends, and the last checkpoint is of a step before it.
+expect_error "the last checkpoint is of step 3: resume with a lower lr" "$TRAIN" --config "$TMP/config.json" --out "$TMP/nan" --device cpu --threads 2 \
+    --set lr=10 --set min_lr=10 --set warmup=0 --set clip=0 --set beta2=0 --set save_every=3 --set keep=1 --set eval_every=1 --steps 60
+err_lacks "-nan"
+first=$(grep -m 1 '"skipped":true' "$TMP/nan/log.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/')
+[ "$first" -gt 3 ] && [ "$first" -le 6 ] || die "the first skipped step is $first: the test needs another lr"
+same "$(ls "$TMP/nan/checkpoints")" step-3 "checkpoints of a run whose loss is not a number"
+
 # Ids that are below vocab_size and come from another tokenizer: a note.
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
 expect 0 train --config "$TMP/config.json" --out "$TMP/foreign" --data "$TMP/foreign.u16" --until 1
