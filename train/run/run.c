@@ -18,11 +18,10 @@ static bool run_due(int64_t step, int64_t every) {
 /* ---- checkpoints and samples --------------------------------------------------------------------------------------
  */
 
-static enum status run_save_checkpoint(struct run *r) {
+static enum status run_write_checkpoint(struct run *r) {
     struct optimizer *o = step_optimizer(r->step);
     struct checkpoint *c = &r->state;
     size_t n = (size_t)params_elements(c->params);
-    if (r->saved == c->step || r->rank > 0) return STATUS_OK;
     progress_step(r->options->progress, "checkpoint", "steps", c->step, r->config->schedule.steps);
     TRY(step_weights(r->step, c->params));
     for (int i = 0; i < 2; i++) {
@@ -35,9 +34,18 @@ static enum status run_save_checkpoint(struct run *r) {
     if (run_due(c->step, r->config->refresh)) kept.index_weights = NULL;
     TRY(checkpoint_save(&kept, &r->kind));
     r->saved = c->step;
-    /* A plot that cannot be written does not stop the run. */
+    return STATUS_OK;
+}
+
+static enum status run_save_checkpoint(struct run *r) {
+    if (r->rank > 0) return STATUS_OK;
+    if (r->saved != r->state.step) TRY(run_write_checkpoint(r));
+    if (r->plotted == r->state.step) return STATUS_OK;
+    /* A run that was killed here has an old plot, and maybe a part of a new one, although its checkpoint is complete. A
+     * plot that cannot be written does not stop the run. */
     if (plot_refresh(r->options->folder) != STATUS_OK)
         progress_note(r->options->progress, "no plot: %s", status_message());
+    r->plotted = r->state.step;
     return r->broken > 0 ? STATUS_OK : checkpoint_trim(r->options->folder, r->config->keep);
 }
 
@@ -215,7 +223,8 @@ static enum status run_loop(struct run *r) {
 }
 
 enum status run_train(struct run_report *out, const struct run_options *options) {
-    struct run r = {.options = options, .config = options->config, .report = out, .saved = -1, .lock = -1};
+    struct run r = {
+        .options = options, .config = options->config, .report = out, .saved = -1, .plotted = -1, .lock = -1};
     *out = (struct run_report){.loss = NAN, .valid_loss = NAN, .valid_bits_per_byte = NAN};
     enum status s = run_open(&r);
     out->first_step = r.state.step + 1;

@@ -19,6 +19,11 @@ tokens=$(json_int "$OUT" tokens)
 same "$(wc -c <"$TMP/train.u16")" $((2 * (tokens + 12))) "bytes of the u16 file"
 expect 0 "$TOKENIZER" decode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --eod-id 268 --documents 1
 same "$(cat "$OUT")" "$(sed -n '1s/.*"text": "\(.*\)"}/\1/p' "$TMP/train.jsonl")" "decoded text"
+# An end-of-document id that the texts have, too, would cut them: a note counts it.
+err_lacks "ends a document"
+printf '{"text": "a!b!"}\n{"text": "c"}\n' >"$TMP/ends.jsonl"
+expect 0 "$TOKENIZER" encode "$TMP/ends.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/ends.u16" --eod-id 33
+err_has "2 tokens of the texts have the id that ends a document, 33"
 expect_error "ends in .u16 or .u32" "$TOKENIZER" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.bin" --eod-id 268
 expect_error "token ids already" "$TOKENIZER" encode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.u16" --eod-id 268
 [ ! -e "$TMP/x.u16" ] && [ ! -e "$TMP/x.u16.tmp" ] || die "a failed encode left a file"
@@ -103,6 +108,11 @@ done
 wait $pid || die "the last resume failed"
 same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
+
+# As a kill between the last checkpoint and the plot leaves it: the plot is drawn when the run is resumed.
+rm "$TMP/kill/plot.html" && : >"$TMP/kill/plot.html.tmp"
+expect 0 train --out "$TMP/kill" --resume
+[ -s "$TMP/kill/plot.html" ] && [ ! -e "$TMP/kill/plot.html.tmp" ] || die "a finished run has no plot"
 
 # Two processes at once: the second one is refused, and the first one continues.
 start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
