@@ -1,8 +1,9 @@
 /* near_name.h -- which of the known names was meant by one that is not known: "did you mean ...?".
  *
- * The best one differs by the fewest typing errors (a character too many, missing, replaced, or two swapped), at most a
- * third of the name's length (case does not count), or is a longer name that contains it. If there is none: the longest known name of four
- * characters or more that it contains ("max_steps": "steps"). Of equals the first one that was offered. */
+ * The best one differs by the fewest typing errors (a character too many, missing, replaced, or two swapped; case does
+ * not count), at most a third of the name's length, or is a longer name that contains it. If there is none: the longest
+ * known name of four characters or more that it contains ("max_steps": "steps"). Of equals the first one that was
+ * offered. */
 #pragma once
 #include <stddef.h>
 

@@ -97,8 +97,8 @@ static enum status config_unknown_key(const struct ablation_config *c, const cha
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         near_name_offer(&near, keys[i].name);
     const char *best = near_name_best(&near);
-    return fail(STATUS_INVALID, "%s: no such key: %s (%s%s%sdocs/ablation.md)", c->path, name,
-                best ? "did you mean \"" : "", best ? best : "", best ? "\"? " : "");
+    return fail(STATUS_INVALID, "%s: no such key: %s (%s%s%s docs/ablation.md)", c->path, name,
+                best ? "did you mean \"" : "see", best ? best : "", best ? "\"?" : "");
 }
 
 /* Reads the members of an object whose keys are in the table as "prefix.key". */
