@@ -5,6 +5,7 @@
 #include "model/model_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/near_name.h"
 #include "kernels/landmark/landmark_attention.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -64,6 +65,20 @@ static const struct {
     {"attention_bias", offsetof(struct raw, bias)},
     {"enable_alibi", offsetof(struct raw, alibi)},
 };
+
+static const char *const other_keys[] = {"decoder_layers", "encoder_input", "rms_norm_eps", "hidden_act"};
+
+const char *model_config_near_key(const char *name, size_t length, int *edits) {
+    struct near_name near = near_name_of(name, length);
+    for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++)
+        near_name_offer(&near, whole_numbers[i].key);
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+        near_name_offer(&near, flags[i].key);
+    for (size_t i = 0; i < ARRAY_LEN(other_keys); i++)
+        near_name_offer(&near, other_keys[i]);
+    *edits = near.best ? near.edits : 0;
+    return near_name_best(&near);
+}
 
 static enum status read_layers(struct json *j, struct raw *raw) {
     TRY(json_expect(j, JSON_ARRAY, "decoder_layers: a list of numbers"));

@@ -39,6 +39,9 @@ struct model_config {
  * LM. */
 enum status model_config_parse(struct model_config *out, const char *name, const void *json, size_t bytes);
 enum status model_config_load(struct model_config *out, const char *model_folder);   /* <folder>/config.json */
+/* The key that was meant by one that is not read, with the number of typing errors (0: only a part is the same); NULL:
+ * none is near (base/formats/near_name.h). */
+const char *model_config_near_key(const char *name, size_t length, int *edits);
 
 /* Returns the number of all decoder layers, lower and upper. */
 int model_config_layers(const struct model_config *c);

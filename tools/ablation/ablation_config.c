@@ -2,6 +2,7 @@
 #include "tools/ablation/ablation_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/near_name.h"
 #include "base/memory.h"
 #include "encoder/bert/bert_config.h"
 #include <libgen.h>
@@ -91,6 +92,15 @@ static enum status config_read_key(struct ablation_config *c, const struct confi
     return object_read(at, c->path, value, strlen(value));
 }
 
+static enum status config_unknown_key(const struct ablation_config *c, const char *name) {
+    struct near_name near = near_name_of(name, strlen(name));
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        near_name_offer(&near, keys[i].name);
+    const char *best = near_name_best(&near);
+    return fail(STATUS_INVALID, "%s: no such key: %s (%s%s%s docs/ablation.md)", c->path, name,
+                best ? "did you mean \"" : "see", best ? best : "", best ? "\"?" : "");
+}
+
 /* Reads the members of an object whose keys are in the table as "prefix.key". */
 static enum status config_read_object(struct ablation_config *c, const struct object *m, const char *prefix) {
     for (size_t i = 0; i < m->count; i++) {
@@ -107,9 +117,8 @@ static enum status config_read_object(struct ablation_config *c, const struct ob
             TRY(config_read_key(c, found, m->items[i].value));
             continue;
         }
-        if (!inner || !object)
-            return fail(STATUS_INVALID, inner ? "%s: %s must be an object" : "%s: no such key: %s (docs/ablation.md)",
-                        c->path, name);
+        if (!inner) return config_unknown_key(c, name);
+        if (!object) return fail(STATUS_INVALID, "%s: %s must be an object", c->path, name);
         struct object of = {0};
         enum status s = object_read(&of, c->path, m->items[i].value, strlen(m->items[i].value));
         snprintf(name + length, sizeof name - (size_t)length, ".");

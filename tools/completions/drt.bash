@@ -138,7 +138,7 @@ _drt_options() {
 --json -
 --help,-h -
 --version,-V -' ;;
-    'drt-eval tasks') echo '--metric auto|ruler|rouge
+    'drt-eval tasks') echo '--metric value
 --answers file
 --max-samples value
 --max-tokens value

@@ -3,6 +3,7 @@
  * Parsing reads argv twice. The first pass only looks for --help and --version, so that the help text shows the
  * defaults and not values from the same command line. */
 #include "tools/shared/args.h"
+#include "base/formats/near_name.h"
 #include "session/build_version.h"
 #include "tools/shared/log.h"
 #include "tools/shared/streams.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELP_WIDTH = 100, HELP_COLUMN = 30, NAME_MAX_COMPARED = 48 };
+enum { HELP_WIDTH = 100, HELP_COLUMN = 30 };
 
 PRINTF_LIKE(2, 3) static int usage_error(const struct arg_program *program, const char *format, ...) {
     char text[1024];
@@ -51,44 +52,13 @@ static char option_letter(const struct arg_program *program, const struct arg_op
 /* Options that every program has. */
 static const char *const common[] = {"help", "version"};
 
-/* Returns the number of edits (insert, delete, replace, swap of adjacent characters) that turn a into b: the optimal
- * string alignment distance. */
-static int edit_distance(const char *a, size_t n, const char *b, size_t m) {
-    int row[3][NAME_MAX_COMPARED + 1];
-    if (n > NAME_MAX_COMPARED || m > NAME_MAX_COMPARED) return NAME_MAX_COMPARED;
-    for (size_t j = 0; j <= m; j++)
-        row[0][j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int *now = row[i % 3], *above = row[(i + 2) % 3], *above2 = row[(i + 1) % 3];
-        now[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
-            if (above[j] + 1 < best) best = above[j] + 1;
-            if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && above2[j - 2] + 1 < best)
-                best = above2[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return row[n % 3][m];
-}
-
-/* Suggests an option that differs by a few typing errors, or that contains the typed text. */
 static const char *option_guess(const struct arg_program *program, const char *name, size_t length) {
-    const char *guess = NULL;
-    int best = (int)length / 3 + 1;
-    for (int i = 0; i < program->n_options + (int)ARRAY_LEN(common); i++) {
-        const char *candidate = i < program->n_options ? program->options[i].name : common[i - program->n_options];
-        if (!candidate) continue;
-        int distance = edit_distance(name, length, candidate, strlen(candidate));
-        if (length >= 3 && strlen(candidate) > length && memmem(candidate, strlen(candidate), name, length))
-            distance = 1;
-        if (distance < best) {
-            best = distance;
-            guess = candidate;
-        }
-    }
-    return guess;
+    struct near_name near = near_name_of(name, length);
+    for (int i = 0; i < program->n_options; i++)
+        if (program->options[i].name) near_name_offer(&near, program->options[i].name);
+    for (size_t i = 0; i < ARRAY_LEN(common); i++)
+        near_name_offer(&near, common[i]);
+    return near_name_best(&near);
 }
 
 /* ---- values -------------------------------------------------------------------------------------------- */

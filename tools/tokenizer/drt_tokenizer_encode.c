@@ -23,6 +23,7 @@ struct item {
     size_t begin, bytes; /* range of batch.text */
     uint8_t *ids;        /* in the format of the file, including the end-of-document id */
     size_t n_ids, capacity;
+    int64_t n_ends; /* ids of its text that equal the end-of-document id */
 };
 
 struct work {
@@ -35,7 +36,7 @@ struct work {
     size_t bytes, capacity;
     enum status failed; /* status of a failed thread, with its message */
     char message[512];
-    int64_t documents, tokens, text_bytes, replaced;
+    int64_t documents, tokens, text_bytes, replaced, ends;
 };
 
 static void put_id(uint8_t *at, int32_t id, int width) {
@@ -50,8 +51,11 @@ static enum status encode_one(struct work *w, struct item *d, int worker) {
         TRY(tokenizer_encode(w->output.tokenizer, w->scratch[worker], w->text + d->begin, d->bytes, TOKENIZER_LITERAL,
                              &ids, &n));
     TRY(memory_grow(&d->ids, &d->capacity, (n + 1) * width));
-    for (size_t i = 0; i < n; i++)
+    d->n_ends = 0;
+    for (size_t i = 0; i < n; i++) {
         put_id(d->ids + i * width, ids[i], w->output.width);
+        d->n_ends += ids[i] == w->output.end;
+    }
     put_id(d->ids + n * width, w->output.end, w->output.width);
     d->n_ids = n + 1;
     return STATUS_OK;
@@ -74,6 +78,7 @@ static enum status flush_batch(struct work *w, struct file_writer *out) {
     for (int i = 0; i < w->n_items; i++) {
         TRY(file_write(out, w->items[i].ids, w->items[i].n_ids * (size_t)w->output.width));
         w->tokens += (int64_t)w->items[i].n_ids;
+        w->ends += w->items[i].n_ends;
     }
     w->n_items = 0, w->bytes = 0;
     return STATUS_OK;
@@ -105,6 +110,12 @@ static enum status encode_all(struct work *w, struct reader *reader, struct file
         if (progress_stop_requested(progress)) return fail(STATUS_INTERRUPTED, "stopped: nothing was written");
     }
     reader_note_left_out(reader, progress);
+    if (w->ends > 0)
+        progress_note(
+            progress,
+            "%lld tokens of the texts have the id that ends a document, %d: readers of the file take each for "
+            "an end (--eod-id)",
+            (long long)w->ends, w->output.end);
     if (w->documents == 0) return fail(STATUS_INVALID, "the corpus has no documents");
     return STATUS_OK;
 }

@@ -22,14 +22,17 @@ static enum status similar_index_documents(struct similar_text *t, const struct 
 }
 
 static enum status similar_collect(struct similar *n) {
-    TRY(batches_corpus_make(&n->corpus, n->text.batches));
+    enum status s = batches_corpus_make(&n->corpus, n->text.batches);
+    if (s != STATUS_OK) return fail_context(s, "data");
     TRY(similar_index_documents(&n->text, &n->corpus));
     if (n->valid.batches) {
-        TRY(batches_corpus_make(&n->valid_corpus, n->valid.batches));
+        s = batches_corpus_make(&n->valid_corpus, n->valid.batches);
+        if (s != STATUS_OK) return fail_context(s, "valid");
         TRY(similar_index_documents(&n->valid, &n->valid_corpus));
     }
     if (!n->pool.batches) return STATUS_OK;
-    return batches_corpus_append(&n->corpus, n->pool.batches);
+    s = batches_corpus_append(&n->corpus, n->pool.batches);
+    return s == STATUS_OK ? s : fail_context(s, "pool_data");
 }
 
 enum status similar_open(struct similar **out, const struct similar_config *config) {

@@ -1,6 +1,7 @@
 /* config.c -- one table of keys gives reading, writing, defaults and help. */
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/near_name.h"
 #include "base/memory.h"
 #include "train/memory/memory_loss.h"
 #include "train/run/config_internal.h"
@@ -360,9 +361,49 @@ static enum status config_read_value(struct train_config *c, struct json *j, con
 /* ---- reading ------------------------------------------------------------------------------------------------------
  */
 
-static enum status config_unknown_key(const struct json *j, const char *group) {
-    return fail(STATUS_INVALID, "%s: there is no key \"%s%s%.*s\"; drt-train --help lists all", j->name, group,
-                group[0] ? "." : "", (int)(j->length < 60 ? j->length : 60), j->text);
+/* Names that other programs give to keys. */
+static const struct {
+    const char *theirs, *ours;
+} config_terms[] = {
+    {"learning_rate", "lr"}, {"batch_size", "sequences"}, {"gradient_accumulation_steps", "accumulate"}};
+
+/* The key that was meant, or NULL. Keys of an object are also found by their names alone. full: [KEYS] for their names.
+ */
+static const char *config_near_key(char full[KEYS][64], const char *key, size_t length) {
+    struct near_name near = near_name_of(key, length), alone = near;
+    for (size_t i = 0; i < ARRAY_LEN(config_terms); i++)
+        if (strlen(config_terms[i].theirs) == length && memcmp(config_terms[i].theirs, key, length) == 0)
+            return config_terms[i].ours;
+    for (int i = 0; i < KEYS; i++) {
+        config_full_name(full[i], &keys[i]);
+        near_name_offer(&near, full[i]);
+        near_name_offer(&near, keys[i].group);
+        near_name_offer(&alone, keys[i].name);
+    }
+    if (near.best || !alone.best) return near_name_best(&near);
+    for (int i = 0; i < KEYS; i++)
+        if (keys[i].name == alone.best) return full[i];
+    return NULL;
+}
+
+/* name: of the file, or NULL. */
+static enum status config_unknown_key(const char *name, const char *key, size_t length) {
+    char full[KEYS][64];
+    const char *best = config_near_key(full, key, length), *file = name ? name : "", *colon = name ? ": " : "";
+    int shown = (int)(length < 60 ? length : 60);
+    const char *dot = memchr(key, '.', length);
+    if (best && dot && strlen(best) == length && memcmp(best, key, length) == 0) /* as --set writes it */
+        return fail(STATUS_INVALID, "%s%sthere is no key \"%s\": write \"%.*s\": {\"%.*s\": ...}", file, colon, best,
+                    (int)(dot - key), key, (int)(length - (size_t)(dot - key) - 1), dot + 1);
+    return fail(STATUS_INVALID, "%s%sthere is no key \"%.*s\"%s%s%s; drt-train --help lists all", file, colon, shown,
+                key, best ? ": did you mean \"" : "", best ? best : "", best ? "\"?" : "");
+}
+
+static enum status config_unknown_member(const struct json *j, const char *group) {
+    char key[128];
+    int n = snprintf(key, sizeof key, "%s%s%.*s", group, group[0] ? "." : "", (int)(j->length < 60 ? j->length : 60),
+                     j->text);
+    return config_unknown_key(j->name, key, (size_t)n);
 }
 
 static bool config_is_group(const struct json *j, const char **group) {
@@ -392,7 +433,7 @@ static enum status config_read_members(struct train_config *c, struct json *j, c
             TRY(json_expect(j, JSON_OBJECT, "an object"));
             TRY(config_read_members(c, j, inner, seen));
         } else {
-            return config_unknown_key(j, group);
+            return config_unknown_member(j, group);
         }
     }
     return STATUS_OK;
@@ -434,8 +475,7 @@ enum status config_set(struct train_config *c, const char *assignment) {
         if (strlen(full) == (size_t)(equals - assignment) && memcmp(full, assignment, strlen(full)) == 0)
             return config_set_key(c, full, &keys[i], equals + 1);
     }
-    return fail(STATUS_INVALID, "there is no key \"%.*s\"; drt-train --help lists all", (int)(equals - assignment),
-                assignment);
+    return config_unknown_key(NULL, assignment, (size_t)(equals - assignment));
 }
 
 enum status config_defaults(struct train_config *out) {

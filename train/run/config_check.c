@@ -11,20 +11,24 @@ bool config_reads_passages(const struct train_config *c) {
     return c->schedule.memory_weight > 0 && c->memory_passages > 0;
 }
 
+enum status config_set_model(struct train_config *c, const char *json, size_t bytes) {
+    char *text = NULL;
+    TRY(memory_allocate(&text, bytes + 1));
+    memcpy(text, json, bytes);
+    text[bytes] = 0;
+    memory_free(c->model_json);
+    c->model_json = text;
+    return config_tidy(&c->model_json);
+}
+
 static enum status config_load_model_json(struct train_config *c) {
     char path[FILE_PATH_MAX];
     struct file_map map;
     TRY(file_join(path, c->start_from, "config.json"));
     TRY(file_map(&map, path));
-    char *text = NULL;
-    enum status s = memory_allocate(&text, map.size + 1);
-    if (s == STATUS_OK) {
-        memcpy(text, map.data, map.size);
-        text[map.size] = 0;
-        c->model_json = text;
-    }
+    enum status s = config_set_model(c, (const char *)map.data, map.size);
     file_unmap(&map);
-    return s == STATUS_OK ? config_tidy(&c->model_json) : s;
+    return s;
 }
 
 static enum status config_check_model(struct train_config *c) {
@@ -32,12 +36,15 @@ static enum status config_check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(config_load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
-    /* with start_from the config may be that folder's, which may have keys of other programs */
-    if (!c->start_from && c->model.unread[0])
+    /* with start_from the config may be that folder's, which may have keys of other programs (see run_note_keys) */
+    if (!c->start_from && c->model.unread[0]) {
+        int edits;
+        const char *near = model_config_near_key(c->model.unread, strcspn(c->model.unread, ","), &edits);
         return fail(STATUS_INVALID,
-                    "model: no such key: %s (keys of other programs may stand in the config.json of a folder to start "
-                    "from)",
-                    c->model.unread);
+                    "model: no such key: %s (%s%s%skeys of other programs may stand in the config.json of a folder to "
+                    "start from)",
+                    c->model.unread, near ? "did you mean \"" : "", near ? near : "", near ? "\"? " : "");
+    }
     if (!c->tokenizer && c->start_from) {
         char path[FILE_PATH_MAX];
         TRY(file_join(path, c->start_from, "tokenizer.json"));

@@ -4,3 +4,5 @@
 
 /* Rewrites JSON text in one layout, so that a run and its resumption have the same bytes. */
 enum status config_tidy(char **json);
+/* Sets the model to an object's text. */
+enum status config_set_model(struct train_config *c, const char *json, size_t bytes);

@@ -18,11 +18,10 @@ static bool run_due(int64_t step, int64_t every) {
 /* ---- checkpoints and samples --------------------------------------------------------------------------------------
  */
 
-static enum status run_save_checkpoint(struct run *r) {
+static enum status run_write_checkpoint(struct run *r) {
     struct optimizer *o = step_optimizer(r->step);
     struct checkpoint *c = &r->state;
     size_t n = (size_t)params_elements(c->params);
-    if (r->saved == c->step || r->rank > 0) return STATUS_OK;
     progress_step(r->options->progress, "checkpoint", "steps", c->step, r->config->schedule.steps);
     TRY(step_weights(r->step, c->params));
     for (int i = 0; i < 2; i++) {
@@ -35,10 +34,19 @@ static enum status run_save_checkpoint(struct run *r) {
     if (run_due(c->step, r->config->refresh)) kept.index_weights = NULL;
     TRY(checkpoint_save(&kept, &r->kind));
     r->saved = c->step;
-    /* A plot that cannot be written does not stop the run. */
+    return STATUS_OK;
+}
+
+static enum status run_save_checkpoint(struct run *r) {
+    if (r->rank > 0) return STATUS_OK;
+    if (r->saved != r->state.step) TRY(run_write_checkpoint(r));
+    if (r->plotted == r->state.step) return STATUS_OK;
+    /* A run that was killed here has an old plot, and maybe a part of a new one, although its checkpoint is complete. A
+     * plot that cannot be written does not stop the run. */
     if (plot_refresh(r->options->folder) != STATUS_OK)
         progress_note(r->options->progress, "no plot: %s", status_message());
-    return checkpoint_trim(r->options->folder, r->config->keep);
+    r->plotted = r->state.step;
+    return r->broken > 0 ? STATUS_OK : checkpoint_trim(r->options->folder, r->config->keep);
 }
 
 static enum status run_write_sample(struct run *r) {
@@ -117,6 +125,11 @@ static enum status run_validate(struct run *r, struct run_log_line *line) {
     return STATUS_OK;
 }
 
+/* Without the sign of a NaN. */
+static double run_unsigned_nan(double x) {
+    return isnan(x) ? fabs(x) : x;
+}
+
 /* Prints progress after a validation, at the first and last step, and every 10 seconds. */
 static void run_report_step(struct run *r, const struct run_log_line *line) {
     enum { REPORT_SECONDS = 10 };
@@ -127,14 +140,14 @@ static void run_report_step(struct run *r, const struct run_log_line *line) {
     r->reported = at;
     int used = 0;
     if (line->validated)
-        used = snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", line->valid_loss,
-                        line->valid_bits_per_byte);
+        used = snprintf(valid, sizeof valid, ", valid %.4f, %.4f bits a byte", run_unsigned_nan(line->valid_loss),
+                        run_unsigned_nan(line->valid_bits_per_byte));
     if (line->validated && !isnan(line->valid_memory_loss))
         snprintf(valid + used, sizeof valid - (size_t)used, ", with memory %.4f, %.4f bits a byte",
-                 line->valid_memory_loss, line->valid_memory_bits_per_byte);
+                 run_unsigned_nan(line->valid_memory_loss), run_unsigned_nan(line->valid_memory_bits_per_byte));
     progress_note(r->options->progress, "step %lld: loss %.4f%s, lr %.3g, gradient %.3g, %.0f tokens/s",
-                  (long long)line->step, line->report.loss, valid, line->lr, line->report.gradient_norm,
-                  line->tokens_per_second);
+                  (long long)line->step, run_unsigned_nan(line->report.loss), valid, line->lr,
+                  run_unsigned_nan(line->report.gradient_norm), line->tokens_per_second);
 }
 
 static enum status run_one_step(struct run *r, int64_t step) {
@@ -193,7 +206,8 @@ static enum status run_loop(struct run *r) {
             /* before the checkpoint, because a run that is killed in between repeats the step and writes the sample
              * again */
             TRY(run_write_sample(r));
-        if (run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
+        /* Weights of a skipped step may be those that broke the loss: their checkpoints would replace good ones. */
+        if (r->broken == 0 && run_due(step, r->config->save_every)) TRY(run_save_checkpoint(r));
         bool stop = progress_stop_requested(o->progress),
              over = o->max_seconds > 0 && clock_seconds() - start >= o->max_seconds;
         TRY(run_agree_on_stop(o->group, &stop, &over));
@@ -209,7 +223,8 @@ static enum status run_loop(struct run *r) {
 }
 
 enum status run_train(struct run_report *out, const struct run_options *options) {
-    struct run r = {.options = options, .config = options->config, .report = out, .saved = -1, .lock = -1};
+    struct run r = {
+        .options = options, .config = options->config, .report = out, .saved = -1, .plotted = -1, .lock = -1};
     *out = (struct run_report){.loss = NAN, .valid_loss = NAN, .valid_bits_per_byte = NAN};
     enum status s = run_open(&r);
     out->first_step = r.state.step + 1;

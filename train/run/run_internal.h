@@ -29,6 +29,7 @@ struct run {
     int rank, world;                     /* 0 of 1 with one process */
     int64_t step_tokens;                 /* real ids of a step, of all processes */
     int64_t saved;                       /* step of the last checkpoint; -1: none */
+    int64_t plotted;                     /* step of the last plot that this process drew; -1: none */
     int broken;                          /* skipped steps in a row */
     double reported;                     /* time of the last progress message */
     bool refreshed;                      /* this process has computed the corpus index */

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "kernels/device/collective.h"
+#include "train/run/run_changes.h"
 #include "train/run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,18 @@ static uint64_t run_fingerprint(const struct run *r) {
     return r->pool ? text ^ (batches_fingerprint(r->pool) * 0x9e3779b97f4a7c15u) : text;
 }
 
+/* A run may continue with other values, which the losses then depend on. */
+static enum status run_note_changes(const struct run *r, int64_t latest) {
+    char path[FILE_PATH_MAX], changed[RUN_CHANGES_MAX];
+    if (r->rank > 0) return STATUS_OK;
+    TRY(checkpoint_path(path, r->options->folder, latest));
+    TRY(run_changes(changed, r->options->folder, path, r->config));
+    if (changed[0])
+        progress_note(r->options->progress, "%s: continues with other values than it had up to step %lld: %s",
+                      r->options->folder, (long long)latest, changed);
+    return STATUS_OK;
+}
+
 static enum status run_load_weights(struct run *r) {
     int64_t latest = -1;
     if (r->options->resume) TRY(checkpoint_latest(&latest, r->options->folder));
@@ -168,6 +181,7 @@ static enum status run_load_weights(struct run *r) {
         return fail_context(s, "checkpoint of step %lld (remove its folder to go back to the one before)",
                             (long long)latest);
     r->saved = latest;
+    TRY(run_note_changes(r, latest));
     if (r->state.tokens < 0) r->state.tokens = latest * r->step_tokens;
     if (r->state.tokens != latest * r->step_tokens)
         progress_note(r->options->progress,
@@ -196,6 +210,22 @@ static void run_note_documents(struct run *r) {
             if (strcmp(c->data.items[i], c->data.items[j]) == 0)
                 progress_note(p, "%s: given twice: with pool %s its documents retrieve their own copies",
                               c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
+}
+
+/* With start_from the model may have keys of other programs. One that differs from a key of this program by one or two
+ * typing errors is rather a mistake. */
+static void run_note_keys(const struct run *r) {
+    const char *text = r->config->model.unread;
+    while (*text) {
+        const size_t length = strcspn(text, ",");
+        int edits;
+        const char *near = model_config_near_key(text, length, &edits);
+        if (near && edits > 0 && edits <= 2)
+            progress_note(r->options->progress, "model: nothing reads the key %.*s: did you mean %s?", (int)length,
+                          text, near);
+        text += length;
+        text += strspn(text, ", ");
+    }
 }
 
 /* Opens the text of pool_data. It is only retrieved from, so its windows are never used. */
@@ -249,15 +279,17 @@ static enum status run_open_batches(struct run *r) {
 static enum status run_open_corpus(struct run *r) {
     const struct train_config *c = r->config;
     struct batches_corpus corpus;
-    TRY(batches_corpus_make(&corpus, r->batches));
-    if (r->pool) TRY(batches_corpus_append(&corpus, r->pool));
+    enum status s = batches_corpus_make(&corpus, r->batches);
+    if (s != STATUS_OK) return fail_context(s, "data");
+    if (r->pool) s = batches_corpus_append(&corpus, r->pool);
+    if (s != STATUS_OK) return fail_context(s, "pool_data");
     const struct corpus_pool_config config = {.type = r->options->type,
                                               .ids = corpus.ids,
                                               .documents = (const int32_t(*)[2])corpus.documents,
                                               .chunks = corpus.chunks,
                                               .max_queries = c->sequences * config_chunks(c),
                                               .candidates = (int)c->candidates};
-    enum status s = corpus_pool_create(&r->corpus, r->options->device, &c->model, &config);
+    s = corpus_pool_create(&r->corpus, r->options->device, &c->model, &config);
     batches_corpus_free(&corpus);
     return s;
 }
@@ -336,6 +368,7 @@ enum status run_open(struct run *r) {
     r->rank = r->options->group ? collective_rank(r->options->group) : 0;
     r->world = r->options->group ? collective_world(r->options->group) : 1;
     TRY(run_check_folder(r));
+    run_note_keys(r);
     TRY(run_open_tokenizer(r));
     TRY(run_open_batches(r));
     int64_t documents = batches_documents(r->batches) + (r->pool ? batches_documents(r->pool) : 0);

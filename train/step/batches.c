@@ -489,7 +489,7 @@ enum status batches_corpus_make(struct batches_corpus *out, const struct batches
     int64_t chunk = b->model.chunk, at = 0;
     for (int64_t i = 0; i < b->n_documents; i++)
         c.chunks += (batches_document_length(b, i) + chunk - 1) / chunk;
-    if (c.chunks == 0) return fail(STATUS_INVALID, "the training data has only empty documents");
+    if (c.chunks == 0) return fail(STATUS_INVALID, "all documents are empty");
     TRY(memory_allocate(&c.ids, (size_t)(c.chunks * chunk)));
     enum status s = memory_allocate(&c.documents, (size_t)c.chunks);
     if (s != STATUS_OK) {

@@ -138,7 +138,7 @@ refused() { # TEXT [ROWS [KEY VALUE]...]
 refused 'rows: there is no row "drt-corpsu"' '"drt-corpsu"'
 refused 'config.json: train: ./missing' "$some" train '["missing"]'
 refused 'budget: give steps or tokens, not both' "$some" budget '{"steps": 3, "tokens": 4}'
-refused 'no such key: score.contxt' "$some" context '252, "contxt": 3'
+refused 'no such key: score.contxt (did you mean "score.context"?' "$some" context '252, "contxt": 3'
 refused 'no such key: budgets' "$some" budgets '{}'
 refused 'row external-corpus needs an encoder' '"external-corpus"'
 mkdir other-encoder && echo '{}' >other-encoder/config.json

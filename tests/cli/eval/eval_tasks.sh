@@ -31,7 +31,24 @@ P
 printf '{"document": "the river", "summary": "%s"}\n' "$(tr -d '"\\\n' <"$OUT")" >"$TMP/sum.jsonl"
 expect 0 "$EVAL" tasks "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 4
 out_has "rougeL"
-expect 0 "$EVAL" tasks - --metric rouge --model "$TMP/model" --max-tokens 1
+expect_in 0 "$TMP/sum.jsonl" "$EVAL" tasks - --metric rouge --model "$TMP/model" --max-tokens 1
+# RULER's two scores: outputs that are all wanted, and outputs that are alternatives. One of two is in the answer here.
+python3 - "$TMP/first" >"$TMP/half.jsonl" <<'P' || die "no answer"
+import json, sys
+answer = json.loads(open(sys.argv[1]).readline())["answer"].encode("ascii", "ignore").decode()
+part = max("".join(c if c.isalnum() else " " for c in answer).split(), key=len, default="")
+assert part, answer
+print(json.dumps({"input": "the river and", "answer_prefix": " the", "outputs": [part.upper(), "no such text"]}))
+P
+expect 0 "$EVAL" tasks "$TMP/half.jsonl" --model "$TMP/model" --max-tokens 9 --json
+grep -A 1 '"ruler": {' "$OUT" | grep -q '"score": 0.5' || die "one of two outputs"
+expect 0 "$EVAL" tasks "$TMP/half.jsonl" --model "$TMP/model" --max-tokens 9 --json --metric ruler-part
+grep -A 1 '"ruler-part": {' "$OUT" | grep -q '"score": 1' || die "one of two alternatives"
+# A file without samples, and files of two kinds without --metric.
+printf '\n \n' >"$TMP/blank.jsonl"
+expect_error "blank.jsonl: has no samples" "$EVAL" tasks "$TMP/blank.jsonl" --model "$TMP/model"
+expect_error 'sum.jsonl: line 1 has "summary" or "highlights", unlike the first sample' "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 2
+expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 2 --metric rouge
 expect_error "cannot be read twice" "$EVAL" tasks - --model "$TMP/model"
 expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP/model"
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"

@@ -19,6 +19,11 @@ tokens=$(json_int "$OUT" tokens)
 same "$(wc -c <"$TMP/train.u16")" $((2 * (tokens + 12))) "bytes of the u16 file"
 expect 0 "$TOKENIZER" decode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --eod-id 268 --documents 1
 same "$(cat "$OUT")" "$(sed -n '1s/.*"text": "\(.*\)"}/\1/p' "$TMP/train.jsonl")" "decoded text"
+# An end-of-document id that the texts have, too, would cut them: a note counts it.
+err_lacks "ends a document"
+printf '{"text": "a!b!"}\n{"text": "c"}\n' >"$TMP/ends.jsonl"
+expect 0 "$TOKENIZER" encode "$TMP/ends.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/ends.u16" --eod-id 33
+err_has "2 tokens of the texts have the id that ends a document, 33"
 expect_error "ends in .u16 or .u32" "$TOKENIZER" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.bin" --eod-id 268
 expect_error "token ids already" "$TOKENIZER" encode "$TMP/train.u16" --tokenizer "$TINY/tokenizer.json" --out "$TMP/x.u16" --eod-id 268
 [ ! -e "$TMP/x.u16" ] && [ ! -e "$TMP/x.u16.tmp" ] || die "a failed encode left a file"
@@ -104,6 +109,11 @@ wait $pid || die "the last resume failed"
 same_run "$TMP/kill" "after kill -9"
 [ -z "$(find "$TMP/kill" -name '*.tmp')" ] || die "temporary files are left"
 
+# As a kill between the last checkpoint and the plot leaves it: the plot is drawn when the run is resumed.
+rm "$TMP/kill/plot.html" && : >"$TMP/kill/plot.html.tmp"
+expect 0 train --out "$TMP/kill" --resume
+[ -s "$TMP/kill/plot.html" ] && [ ! -e "$TMP/kill/plot.html.tmp" ] || die "a finished run has no plot"
+
 # Two processes at once: the second one is refused, and the first one continues.
 start --config "$TMP/config.json" --out "$TMP/two" --set steps=100000 --set save_every=1
 for _ in $(seq 200); do [ -s "$TMP/two/log.jsonl" ] && break; sleep 0.02; done
@@ -122,6 +132,25 @@ err_has "the size of a step has changed"
 err_lacks "no plot"
 expect 0 train --out "$TMP/sized" --resume --steps 7
 out_lacks "not finished"
+
+# Other values than before: a note names their keys, also those of the model, once.
+expect 0 train --config "$TMP/config.json" --out "$TMP/other" --until 2
+expect 0 train --out "$TMP/other" --resume --until 3
+err_lacks "other values"
+sed -i 's/"chunk_topk": 4/"chunk_topk": 3/' "$TMP/other/config.json"
+expect 0 train --config "$TMP/other/config.json" --out "$TMP/other" --resume --until 4 --set lr=0.02 --set mlm.rate=0.2
+err_has "other: continues with other values than it had up to step 3: "
+for key in lr mlm.rate model.chunk_topk; do grep -q "other values.*[ ,]$key" "$ERR" || die "the note lacks $key"; done
+expect 0 train --out "$TMP/other" --resume --until 5
+err_lacks "other values"
+
+# A loss that is not a number: the run ends, and the last checkpoint is of a step before it.
+expect_error "the last checkpoint is of step 3: resume with a lower lr" "$TRAIN" --config "$TMP/config.json" --out "$TMP/nan" --device cpu --threads 2 \
+    --set lr=10 --set min_lr=10 --set warmup=0 --set clip=0 --set beta2=0 --set save_every=3 --set keep=1 --set eval_every=1 --steps 60
+err_lacks "-nan"
+first=$(grep -m 1 '"skipped":true' "$TMP/nan/log.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/')
+[ "$first" -gt 3 ] && [ "$first" -le 6 ] || die "the first skipped step is $first: the test needs another lr"
+same "$(ls "$TMP/nan/checkpoints")" step-3 "checkpoints of a run whose loss is not a number"
 
 # Ids that are below vocab_size and come from another tokenizer: a note.
 LC_ALL=C tr '\141-\172' '\341-\372' <"$TMP/train.u16" >"$TMP/foreign.u16"
@@ -161,7 +190,12 @@ expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.jso
 sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
 expect_error 'there is no key "warm_up"' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
 sed 's/"eos_id"/"eos"/' "$TMP/config.json" >"$TMP/typo.json"
-expect_error 'no such key: eos (' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+expect_error 'no such key: eos (did you mean "eos_id"?' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
+# With start_from a model may have keys of other programs; one that is nearly a key of this program is named.
+sed 's/"encoder_layers"/"archetecture": "x", "slide_windw": 9, "encoder_layers"/' "$TMP/config.json" >"$TMP/typo.json"
+expect 0 train --config "$TMP/typo.json" --out "$TMP/near" --set start_from="$TMP/whole/checkpoints/step-24" --until 1
+err_has "model: nothing reads the key slide_windw: did you mean slide_window?"
+err_lacks archetecture
 expect_error "as 252 is" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set length=200 --device cpu
 head -c 1001 "$TMP/train.u16" >"$TMP/odd.u16"
 expect_error "not a multiple of 2" "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --data "$TMP/odd.u16" --device cpu

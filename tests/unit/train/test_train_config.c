@@ -46,7 +46,7 @@ static void reads(void) {
     CHECK_OK(config_set(&c, "pool=own"));
     CHECK_OK(config_set(&c, "valid=[\"v.u16\", \"w.u32\"]"));
     CHECK(c.schedule.lr == 0.5 && c.schedule.contrastive_weight == 0.03 && c.valid.count == 2);
-    CHECK_FAILS(config_set(&c, "lrr=1"), STATUS_INVALID, "no key \"lrr\"");
+    CHECK_FAILS(config_set(&c, "lrr=1"), STATUS_INVALID, "no key \"lrr\": did you mean \"lr\"?");
     CHECK_FAILS(config_set(&c, "lr"), STATUS_INVALID, "KEY=VALUE");
     CHECK_FAILS(config_set(&c, "lr=1x"), STATUS_INVALID, "lr");
     CHECK_FAILS(config_set(&c, "lr=11"), STATUS_INVALID, "must be from 0 to 10");
@@ -97,10 +97,17 @@ static void round_trip(void) {
 }
 
 static void refusals(void) {
-    REFUSED("{" MODEL REST ", \"learning_rate\": 1}", STATUS_INVALID, "run.json: there is no key \"learning_rate\"");
-    REFUSED("{" MODEL REST ", \"mlm\": {\"rat\": 1}}", STATUS_INVALID, "no key \"mlm.rat\"");
+    REFUSED("{" MODEL REST ", \"learning_rate\": 1}", STATUS_INVALID,
+            "run.json: there is no key \"learning_rate\": did you mean \"lr\"?");
+    REFUSED("{" MODEL REST ", \"pasages\": 1}", STATUS_INVALID, "did you mean \"memory.passages\"?");
+    REFUSED("{" MODEL REST ", \"mml\": {\"rate\": 1}}", STATUS_INVALID, "did you mean \"mlm\"?");
+    REFUSED("{" MODEL REST ", \"nothing_like_it\": 1}", STATUS_INVALID, "\"nothing_like_it\"; drt-train --help");
+    REFUSED("{" MODEL REST ", \"mlm\": {\"rat\": 1}}", STATUS_INVALID,
+            "no key \"mlm.rat\": did you mean \"mlm.rate\"?");
+    REFUSED("{" MODEL REST ", \"memory\": {\"pasages\": 1}}", STATUS_INVALID, "did you mean \"memory.passages\"?");
+    REFUSED("{" MODEL REST ", \"warmup_steps\": 1}", STATUS_INVALID, "did you mean \"warmup\"?");
     REFUSED("{" MODEL REST ", \"mlm\": 1}", STATUS_INVALID, "run.json");
-    REFUSED("{" MODEL REST ", \"mlm.rate\": 1}", STATUS_INVALID, "no key \"mlm.rate\"");
+    REFUSED("{" MODEL REST ", \"mlm.rate\": 1}", STATUS_INVALID, "no key \"mlm.rate\": write \"mlm\": {\"rate\": ...}");
     REFUSED("{" MODEL REST ", \"lr\": 1, \"lr\": 1}", STATUS_INVALID, "lr is given twice");
     REFUSED("{" MODEL REST ", \"lr\": \"1\"}", STATUS_INVALID, "lr");
     REFUSED("{" MODEL REST ", \"lr\": 1} x", STATUS_INVALID, "nothing after");

@@ -77,16 +77,21 @@ int main(int argc, char **argv) {
     CHECK_OK(config_set(&c, "save_every=10"));
     CHECK_OK(config_check(&c));
     CHECK_OK(device_open(&dev, "cpu", 2));
-    struct run_options options = {.config = &c, .folder = run, .device = dev, .type = DTYPE_F32};
+    struct run_options options = {.config = &c, .folder = run, .device = dev, .type = DTYPE_F32, .until = 10};
+    CHECK_OK(run_train(&report, &options)); /* a run that is stopped has a checkpoint of its last step */
+    CHECK_EQ(report.skipped, 10);
+    /* While steps are skipped there is no other: it would be one of weights that may have broken the loss. */
+    options.resume = true;
+    options.until = 0;
     CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
-                "up to step 20; no such gradient reached the weights; the last checkpoint is of step 10: resume");
-    CHECK_EQ(report.step, 20);
-    CHECK_EQ(report.skipped, 20);
+                "up to step 30; no such gradient reached the weights; the last checkpoint is of step 10: resume");
+    CHECK_EQ(report.step, 30);
+    CHECK_EQ(report.skipped, 30);
     CHECK(!report.finished);
     snprintf(log, sizeof log, "%s/log.jsonl", run);
-    CHECK_EQ(count_lines(log, "\"skipped\":true"), 20);
-    CHECK_EQ(count_lines(log, "\"loss\":null"), 20);
-    CHECK_EQ(count_lines(log, "\"skipped_for\":\"loss "), 20);
+    CHECK_EQ(count_lines(log, "\"skipped\":true"), 30);
+    CHECK_EQ(count_lines(log, "\"loss\":null"), 30);
+    CHECK_EQ(count_lines(log, "\"skipped_for\":\"loss "), 30);
     CHECK_EQ(count_lines(log, "-nan"), 0);
     CHECK(isnan(report.loss)); /* no step had one */
 
@@ -111,6 +116,7 @@ int main(int argc, char **argv) {
     CHECK_OK(config_set(&c, "save_every=1000"));
     snprintf(other, sizeof other, "%s/other", folder);
     options.folder = other;
+    options.resume = false;
     CHECK_FAILS(run_train(&report, &options), STATUS_INVALID,
                 "there is no checkpoint yet: begin again with a lower lr");
     config_free(&c);

@@ -19,14 +19,16 @@ struct tasks_state {
     char *answer;
     size_t capacity;
     bool rouge;
+    const char *metric; /* of the report; NULL: ROUGE's */
     const struct progress *progress;
 };
 
 static int parse(struct tasks_options *o, int argc, char **argv, const char **operands, int *n_operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Task", 0, 0},
-        {"metric", ARG_CHOICE, &o->metric, "auto|ruler|rouge",
-         "ruler: share of the outputs that the answer contains; rouge: ROUGE-1, -2 and -L of the answer against the "
+        {"metric", ARG_CHOICE, &o->metric, "auto|ruler|ruler-part|rouge",
+         "ruler: share of the outputs that the answer contains; ruler-part: whether it contains one of them (RULER's "
+         "score of its qa tasks); rouge: ROUGE-1, -2 and -L of the answer against the "
          "first output; auto: ruler if a sample has \"outputs\", otherwise rouge",
          0, 0},
         {"answers", ARG_PATH, &o->answers, "FILE", "write each answer to FILE, one object per line", 0, 0},
@@ -82,14 +84,24 @@ static enum status tasks_write_answer(struct tasks_state *s, const char *path, c
     return ferror(s->answers) ? fail_errno("%s", s->options->answers) : STATUS_OK;
 }
 
+static double tasks_contained(const struct tasks_state *s, const struct task_sample *sample, size_t bytes) {
+    const double share = task_contained(sample, s->answer, bytes);
+    return strcmp(s->options->metric, "ruler-part") == 0 ? share > 0 : share;
+}
+
 static enum status tasks_sample(struct tasks_state *s, struct tasks_file_result *r, const struct task_sample *sample) {
     struct rouge_score rouges[ROUGE_KINDS] = {0};
     double figures[ROUGE_KINDS] = {0};
     size_t bytes = 0;
+    if (strcmp(s->options->metric, "auto") == 0 && sample->summary != s->rouge)
+        return fail(STATUS_INVALID,
+                    "%s: line %lld has \"%s\", unlike the first sample, which determined the metric: give --metric, or "
+                    "one command for each kind of file",
+                    r->path, (long long)sample->line, sample->summary ? "summary\" or \"highlights" : "outputs");
     TRY(task_run_answer(&s->run, sample->prompt, sample->prompt_bytes, &s->answer, &s->capacity, &bytes, s->progress));
     if (s->rouge) TRY(rouge(rouges, sample->outputs[0], strlen(sample->outputs[0]), s->answer, bytes));
     for (int k = 0; k < ROUGE_KINDS; k++)
-        figures[k] = s->rouge ? rouges[k].f : task_contained(sample, s->answer, bytes);
+        figures[k] = s->rouge ? rouges[k].f : tasks_contained(s, sample, bytes);
     for (int k = 0; k < ROUGE_KINDS; k++) {
         TRY(memory_grow(&r->scores[k], &r->capacity[k], r->n + 1));
         r->scores[k][r->n] = figures[k];
@@ -110,6 +122,7 @@ static enum status tasks_samples(struct tasks_state *s, struct tasks_file_result
         progress_step(s->progress, r->path, "samples", (int64_t)r->n, -1);
     }
     r->seconds = clock_seconds() - start;
+    if (status == STATUS_OK && r->n == 0) return fail(STATUS_INVALID, "%s: has no samples", r->path);
     return status;
 }
 
@@ -121,7 +134,7 @@ static enum status tasks_metric(struct tasks_state *s, const char *path) {
     s->rouge = strcmp(s->options->metric, "rouge") == 0;
     if (strcmp(s->options->metric, "auto") != 0) return STATUS_OK;
     if (strcmp(path, "-") == 0)
-        return fail(STATUS_INVALID, "standard input cannot be read twice: give --metric ruler or rouge");
+        return fail(STATUS_INVALID, "standard input cannot be read twice: give --metric ruler, ruler-part or rouge");
     TRY(task_file_open(&file, path));
     enum status status = task_file_next(file, &sample, &more);
     if (status == STATUS_OK && more) s->rouge = sample.summary;
@@ -131,6 +144,7 @@ static enum status tasks_metric(struct tasks_state *s, const char *path) {
 
 static enum status tasks_run(struct tasks_state *s, struct tasks_file_result *results, const char **paths, int n) {
     TRY(tasks_metric(s, paths[0]));
+    s->metric = s->rouge ? NULL : strcmp(s->options->metric, "auto") == 0 ? "ruler" : s->options->metric;
     TRY(task_run_open(&s->run, &s->options->run, s->options->max_tokens, &s->options->stops, s->progress));
     s->run.align = s->options->align;
     if (s->run.align && s->run.engine.model.config.base_lm)
@@ -167,7 +181,7 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     if (s.answers && fclose(s.answers) != 0 && status == STATUS_OK) status = fail_errno("%s", o.answers);
     report_missing("drt-eval", &s.run.engine, o.run.exact_fallback);
     /* the samples that were scored before a signal or a bad line are reported */
-    if (status == STATUS_OK || results[0].n > 0) (o.run.json ? tasks_print_json : tasks_print)(results, n, s.rouge);
+    if (status == STATUS_OK || results[0].n > 0) (o.run.json ? tasks_print_json : tasks_print)(results, n, s.metric);
     task_run_close(&s.run);
     memory_free(s.answer);
     for (int i = 0; i < n; i++)

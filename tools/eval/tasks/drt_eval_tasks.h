@@ -19,7 +19,7 @@ struct tasks_file_result {
     double seconds;
 };
 
-/* drt_eval_tasks_report.c: print to standard output. `rouge`: the figures are those of ROUGE,
- * otherwise only RULER's. */
-void tasks_print(const struct tasks_file_result *results, int n, bool rouge);
-void tasks_print_json(const struct tasks_file_result *results, int n, bool rouge);
+/* drt_eval_tasks_report.c: print to standard output. metric: the name of the one figure of a
+ * sample; NULL: the figures are those of ROUGE. */
+void tasks_print(const struct tasks_file_result *results, int n, const char *metric);
+void tasks_print_json(const struct tasks_file_result *results, int n, const char *metric);

@@ -18,21 +18,21 @@ static struct ratio tasks_figure(const struct tasks_file_result *r, int k) {
     return out;
 }
 
-void tasks_print(const struct tasks_file_result *results, int n, bool rouge) {
-    printf("%-8s %8s  %-15s %8s %10s  file\n", "metric", "score", "95 % interval", "samples", "s/sample");
+void tasks_print(const struct tasks_file_result *results, int n, const char *metric) {
+    printf("%-10s %8s  %-15s %8s %10s  file\n", "metric", "score", "95 % interval", "samples", "s/sample");
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < (rouge ? ROUGE_KINDS : 1); k++) {
+        for (int k = 0; k < (metric ? 1 : ROUGE_KINDS); k++) {
             const struct ratio r = tasks_figure(&results[i], k);
             char interval[40] = "(one sample)";
             if (r.low <= r.high) snprintf(interval, sizeof interval, "%.4f .. %.4f", fmax(r.low, 0), fmin(r.high, 1));
-            printf("%-8s %8.4f  %-15s %8zu %10.3f  ", rouge ? rouge_names[k] : "ruler", r.value, interval, results[i].n,
-                   results[i].n ? results[i].seconds / (double)results[i].n : 0);
+            printf("%-10s %8.4f  %-15s %8zu %10.3f  ", metric ? metric : rouge_names[k], r.value, interval,
+                   results[i].n, results[i].n ? results[i].seconds / (double)results[i].n : 0);
             streams_print_line(stdout, results[i].path, strlen(results[i].path), 80);
             putchar('\n');
         }
 }
 
-void tasks_print_json(const struct tasks_file_result *results, int n, bool rouge) {
+void tasks_print_json(const struct tasks_file_result *results, int n, const char *metric) {
     struct json_writer w;
     json_write_open(&w, stdout, 2);
     json_write_object(&w);
@@ -46,9 +46,9 @@ void tasks_print_json(const struct tasks_file_result *results, int n, bool rouge
         json_write_int(&w, (int64_t)results[i].n);
         json_write_key(&w, "seconds");
         json_write_double(&w, results[i].seconds);
-        for (int k = 0; k < (rouge ? ROUGE_KINDS : 1); k++) {
+        for (int k = 0; k < (metric ? 1 : ROUGE_KINDS); k++) {
             const struct ratio r = tasks_figure(&results[i], k);
-            json_write_key(&w, rouge ? rouge_names[k] : "ruler");
+            json_write_key(&w, metric ? metric : rouge_names[k]);
             json_write_object(&w);
             json_write_key(&w, "score");
             json_write_double(&w, r.value);
