@@ -78,7 +78,7 @@ static const char *compare_chunk(const struct sequence *m, struct store_view *v,
     const enum status s = store_view_chunk(v, &c, got, x->first_chunk + i);
     const bool none = m->type == STORE_LANDMARKS_NONE;
     const enum status landmark = none ? STATUS_OK : store_view_landmark(v, stored, x->first_chunk + i);
-    SEQUENCE_WANT(store_dropped_there(store_view_dropped(v), x->first_chunk + i) == !sequence_gone(m, number));
+    SEQUENCE_WANT(store_dropped_live(store_view_dropped(v), x->first_chunk + i) == !sequence_gone(m, number));
     if (sequence_gone(m, number)) {
         SEQUENCE_WANT(s == STATUS_NOT_FOUND && (none || landmark == STATUS_NOT_FOUND));
         return NULL;
