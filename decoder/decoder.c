@@ -40,12 +40,10 @@ static enum status decoder_create_scratch(struct decoder *d) {
     TRY(memory_allocate(&s->ids, (size_t)rows));
     TRY(memory_allocate(&s->chunk_ids, (size_t)(d->max_tokens + d->positions)));
     TRY(memory_allocate(&s->selected, (size_t)rows));
-    TRY(memory_allocate(&s->nll, (size_t)rows));
+    TRY(device_pair_allocate(d->dev, &s->nll, (size_t)rows * sizeof(float)));
     void *memory;
     TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->ids));
     s->ids_device = memory;
-    TRY(device_buffer(d->dev, &memory, (size_t)rows * sizeof *s->nll));
-    s->nll_device = memory;
     TRY(device_buffer(d->dev, &memory, (size_t)d->logit_rows * (size_t)d->config.vocab_size * sizeof(float)));
     s->logits_device = memory;
     return STATUS_OK;
@@ -88,9 +86,8 @@ void decoder_free(struct decoder *d) {
     memory_free(s->ids);
     memory_free(s->chunk_ids);
     memory_free(s->selected);
-    memory_free(s->nll);
     device_release(d->dev, s->ids_device);
-    device_release(d->dev, s->nll_device);
+    device_pair_release(d->dev, &s->nll);
     device_release(d->dev, s->logits_device);
     decode_step_weights_free(d->step_weights);
     decode_rows_free(d->rows);

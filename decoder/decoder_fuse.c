@@ -26,20 +26,12 @@ static size_t decoder_blocks_bytes(size_t blocks, size_t k) {
 }
 
 static enum status decoder_blocks_reserve(struct decoder_blocks *b, struct device *dev, size_t bytes) {
-    TRY(memory_grow_bytes(&b->memory, &b->capacity, bytes, 1));
-    if (b->device_bytes >= bytes) return STATUS_OK;
-    device_release(dev, b->device);
-    b->device = NULL;
-    b->device_bytes = 0;
-    b->built_for = 0;
-    TRY(device_buffer(dev, &b->device, bytes));
-    b->device_bytes = bytes;
-    return STATUS_OK;
+    if (b->stage.buffer_bytes < bytes) b->built_for = 0;
+    return device_stage_reserve(dev, &b->stage, bytes);
 }
 
 void decoder_blocks_free(struct decoder_blocks *b, struct device *dev) {
-    memory_free(b->memory);
-    device_release(dev, b->device);
+    device_stage_release(dev, &b->stage);
 }
 
 static struct gca_blocks decoder_blocks_view(const void *piece, int64_t blocks, size_t k) {
@@ -64,15 +56,15 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
     assert(begin == 1 || chunks == 1 || current->k == found->k);
     size_t k = (size_t)(begin == 0 ? current->k : found->k), bytes = decoder_blocks_bytes((size_t)(chunks - begin), k);
     TRY(decoder_blocks_reserve(b, dev, decoder_blocks_bytes((size_t)s->decoder->max_chunks + 1, k)));
-    void *memory_device = device_side(dev, b->memory, b->device);
+    const void *on_device = device_stage_device(dev, &b->stage);
     *out = (struct decoder_fusion){.pool = begin == 0 ? current->pool : found->pool,
-                                   .blocks = decoder_blocks_view(memory_device, chunks - begin, k),
+                                   .blocks = decoder_blocks_view(on_device, chunks - begin, k),
                                    .begin = begin == 0 ? 0 : positions - p->in_chunk};
     /* inside a chunk, single ids use the block that the last pass built */
     bool current_only = chunks == 1;
     if (current_only && b->built_for == p->positions) return STATUS_OK;
 
-    struct gca_blocks host = decoder_blocks_view(b->memory, chunks - begin, k);
+    struct gca_blocks host = decoder_blocks_view(b->stage.host, chunks - begin, k);
     int64_t *row_begin = (int64_t *)host.row_begin;
     int32_t *slot = (int32_t *)host.slot;
     float *weight = (float *)host.weight;
@@ -83,7 +75,7 @@ enum status decoder_blocks_build(struct decoder_fusion *out, struct decoder_stat
         row_begin[chunk - begin] = chunk > 0 ? chunk * positions - p->in_chunk : 0;
     }
     row_begin[chunks - begin] = p->positions;
-    device_upload(dev, memory_device, b->memory, bytes);
+    device_stage_upload(dev, &b->stage, bytes);
     b->built_for = current_only ? p->positions : 0;
     return STATUS_OK;
 }

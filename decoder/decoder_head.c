@@ -28,14 +28,14 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
     for (int64_t i = 0; i < n; i++)
         targets[i] = out->targets[offset + selected[i]];
     int32_t *targets_device = device_side(d->dev, targets, s->ids_device);
-    float *nll_device = device_side(d->dev, s->nll, s->nll_device);
+    const float *nll = s->nll.host;
     device_upload(d->dev, targets_device, targets, (size_t)n * sizeof *targets);
     const bool i8 = d->weights.narrow && d->weights.narrow_embed.type == DTYPE_I8;
-    d->dev->ops->loss->forward(d->dev, nll_device, mat_rows(s->h, 0, n),
+    d->dev->ops->loss->forward(d->dev, s->nll.device, mat_rows(s->h, 0, n),
                                i8 ? d->weights.narrow_embed : d->weights.embed, targets_device);
-    device_download(d->dev, s->nll, nll_device, (size_t)n * sizeof *s->nll);
+    device_pair_download(d->dev, &s->nll, (size_t)n * sizeof *nll);
     for (int64_t i = 0; i < n; i++)
-        out->nll[offset + selected[i]] = s->nll[i];
+        out->nll[offset + selected[i]] = nll[i];
 }
 
 /* Computes logits of n rows of h into device memory. */

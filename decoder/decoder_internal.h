@@ -12,6 +12,7 @@
 #include "model/recurrent.h"
 #include "kernels/ops.h"
 #include "kernels/decode_rows/decode_rows.h"
+#include "kernels/device/device_pair.h"
 
 enum { DECODER_TILE = 64 }; /* keys of one tile of a GPU's attention; no tile extends over the end of a ring */
 struct decoder_weights {
@@ -30,7 +31,7 @@ struct decoder_scratch {
     struct mat key, key_proj;            /* key_proj: [d, d], zeros from row memory_size on; NULL: none */
     int32_t *ids, *chunk_ids, *ids_device;
     int64_t *selected;                                    /* ids of the pass whose rows the head computes */
-    float *nll, *nll_device, *logits_device;
+    struct device_pair nll; float *logits_device;
 };
 
 struct decoder {
@@ -60,11 +61,9 @@ struct decoder_current {
     size_t slot_capacity, weight_capacity;
 };
 
-/* row_begin, slot and weight of a group's blocks, contiguous in this order. */
-struct decoder_blocks {
-    void *memory, *device; size_t capacity, device_bytes;
-    int64_t built_for;                   /* positions of the pass that the blocks were built for; 0: none */
-};
+/* row_begin, slot and weight of a group's blocks, contiguous in this order. built_for: positions of the pass that they
+ * were built for; 0: none. */
+struct decoder_blocks { struct device_stage stage; int64_t built_for; };
 
 struct decoder_state {
     struct decoder *decoder;

@@ -105,6 +105,23 @@ struct memory_finder memory_search_finder(struct memory_search *s) {
     return s ? (struct memory_finder){s->searcher, search_vectors, s} : (struct memory_finder){0};
 }
 
+struct memory_source_config memory_search_source(const struct engine *e, const struct memory_config *c,
+                                                 struct memory_finder finder) {
+    return (struct memory_source_config){.device = e->device,
+                                         .model = &e->model.config,
+                                         .decoder = e->decoder,
+                                         .view = e->view,
+                                         .finder = finder,
+                                         .k = c->k,
+                                         .before = c->before,
+                                         .after = c->after,
+                                         .key_layer = c->key_layer,
+                                         .rounded = e->rounded,
+                                         .from = c->keys,
+                                         .weights = c->weights,
+                                         .name = e->model.path};
+}
+
 struct searcher_description memory_search_describe(const struct memory_search *s, int k) {
     return s ? searcher_describe(s->searcher, k, 0) : (struct searcher_description){0};
 }

@@ -24,6 +24,9 @@ enum status memory_search_open(struct memory_search **out, const struct memory_s
 void memory_search_close(struct memory_search *s);        /* call before the engine is closed; NULL is fine */
 /* Returns the finder for memory_source_config, valid until memory_search_close. s NULL: it finds nothing. */
 struct memory_finder memory_search_finder(struct memory_search *s);
+/* Returns the configuration of a memory's chunks: `c` of the engine's model and store, found by `finder`. */
+struct memory_source_config memory_search_source(const struct engine *e, const struct memory_config *c,
+                                                 struct memory_finder finder);
 /* Describes a search for k chunks; zeroed if s is NULL. */
 struct searcher_description memory_search_describe(const struct memory_search *s, int k);
 /* Returns the kind of a searcher that was opened for another purpose. */

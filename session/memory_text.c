@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "kernels/ops.h"
+#include "session/memory_search.h"
 #include <assert.h>
 #include <math.h>
 
@@ -43,21 +44,8 @@ struct memory_text {
 };
 
 static enum status memory_text_source(struct memory_text *t) {
-    struct engine *e = t->config.engine;
     const struct memory_config *c = t->config.memory;
-    const struct memory_source_config config = {.device = e->device,
-                                                .model = &e->model.config,
-                                                .decoder = e->decoder,
-                                                .view = e->view,
-                                                .finder = t->config.finder,
-                                                .k = c->k,
-                                                .before = c->before,
-                                                .after = c->after,
-                                                .key_layer = c->key_layer,
-                                                .rounded = e->rounded,
-                                                .from = c->keys,
-                                                .weights = c->weights,
-                                                .name = e->model.path};
+    const struct memory_source_config config = memory_search_source(t->config.engine, c, t->config.finder);
     TRY(memory_allocate(&t->chunks, (size_t)c->k));
     TRY(memory_allocate(&t->scores, (size_t)c->k));
     return memory_source_create(&t->source, &config);

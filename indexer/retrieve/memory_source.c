@@ -16,12 +16,6 @@
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1, STORED_SHARE = 4 /* chunks that a thread copies at a time */ };
 
-/* The arguments of a call that ops read, as one block on host and device: row_begin, then slots. */
-struct memory_blocks {
-    void *memory, *buffer;
-    size_t capacity, buffer_bytes;
-};
-
 /* Rows of a chunk in the store's files, and the first of the pool's rows that they become. */
 struct stored_chunk {
     struct store_key_rows rows;
@@ -49,10 +43,10 @@ struct memory_source {
     struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
     int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
-    int32_t *values; /* [slots*length]: the same as `value`, on the host */
-    struct memory_blocks blocks;
-    const int32_t *slot_host; /* slots of the last load, on the host */
+    int32_t *ids;               /* [slots*length]: of the passages that are being encoded */
+    int32_t *values;            /* [slots*length]: the same as `value`, on the host */
+    struct device_stage blocks; /* what ops read of a call: row_begin, then slots */
+    const int32_t *slot_host;   /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
@@ -152,8 +146,7 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
-    device_release(dev, m->blocks.buffer);
-    memory_free(m->blocks.memory);
+    device_stage_release(dev, &m->blocks);
     memory_free(m->slot_chunk);
     memory_free(m->ranges);
     memory_free(m->table);
@@ -487,19 +480,6 @@ static enum status pool_fill(struct memory_source *m, int64_t first) {
     return STATUS_OK;
 }
 
-static enum status blocks_reserve(struct memory_blocks *b, struct device *dev, size_t bytes) {
-    unsigned char *memory = b->memory;
-    enum status s = memory_grow(&memory, &b->capacity, bytes);
-    b->memory = memory;
-    if (s != STATUS_OK || b->buffer_bytes >= bytes) return s;
-    device_release(dev, b->buffer);
-    b->buffer = NULL;
-    b->buffer_bytes = 0;
-    TRY(device_buffer(dev, &b->buffer, bytes));
-    b->buffer_bytes = bytes;
-    return STATUS_OK;
-}
-
 struct memory_slots_host memory_source_slots_host(const struct memory_source *m) {
     return (struct memory_slots_host){m->slot_host, m->values};
 }
@@ -511,8 +491,8 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     int64_t n = (int64_t)blocks * k, rows = 0;
     assert(n <= m->slots);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
-    TRY(blocks_reserve(&m->blocks, dev, bytes));
-    unsigned char *host = m->blocks.memory, *device = device_side(dev, host, m->blocks.buffer);
+    TRY(device_stage_reserve(dev, &m->blocks, bytes));
+    unsigned char *host = m->blocks.host, *device = device_stage_device(dev, &m->blocks);
     int32_t *slot = (int32_t *)(void *)(host + begins);
     m->slot_host = slot;
     int64_t first = m->used;
@@ -528,7 +508,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         return s;
     }
     memcpy(host, row_begin, begins);
-    device_upload(dev, device, host, bytes);
+    device_stage_upload(dev, &m->blocks, bytes);
     for (int b = 0; b < blocks; b++)
         rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
     *out = (struct memory_slots){.keys = m->keys,

@@ -1,6 +1,7 @@
 /* reencode.c -- see reencode.h. */
 #include "indexer/retrieve/reencode.h"
 #include "base/memory.h"
+#include "kernels/device/device_pair.h"
 #include <string.h>
 
 struct reencode {
@@ -9,18 +10,17 @@ struct reencode {
     struct state_landmarks *states;
     struct store_fingerprint fingerprint;
     int64_t batch;
-    float *rows, *rows_device; /* [batch, dim]: `rows` on the host, `rows_device` on the device (NULL if shared) */
+    struct device_pair rows; /* [batch, dim] */
 };
 
 static enum status reencode_batch(const struct reencode *r, float *rows, const int32_t *ids, int64_t n) {
     if (r->states) return state_landmarks_make(r->states, rows, ids, n);
-    float *rows_device = device_side(r->device, r->rows, r->rows_device);
-    size_t floats = (size_t)n * (size_t)r->fingerprint.dim;
-    const struct encoder_output out = {.landmarks = rows_device};
+    const size_t bytes = (size_t)n * (size_t)r->fingerprint.dim * sizeof *rows;
+    const struct encoder_output out = {.landmarks = r->rows.device};
     encoder_encode(r->encoder, &out, ids, n);
-    device_download(r->device, r->rows, rows_device, floats * sizeof *rows);
+    device_pair_download(r->device, &r->rows, bytes);
     TRY(device_sync(r->device));
-    memcpy(rows, r->rows, floats * sizeof *rows);
+    memcpy(rows, r->rows.host, bytes);
     return STATUS_OK;
 }
 
@@ -42,8 +42,7 @@ enum status reencode_create(struct reencode **out, struct device *device, struct
                            .fingerprint = *fingerprint,
                            .batch = encoder ? encoder_batch(encoder) : state_landmarks_batch(states)};
     size_t bytes = (size_t)r->batch * (size_t)fingerprint->dim * sizeof(float);
-    enum status s = device_allocate_host(device, (void **)&r->rows, bytes);
-    if (s == STATUS_OK) s = device_buffer(device, (void **)&r->rows_device, bytes);
+    enum status s = device_pair_allocate(device, &r->rows, bytes);
     if (s != STATUS_OK) {
         reencode_free(r);
         return s;
@@ -54,8 +53,7 @@ enum status reencode_create(struct reencode **out, struct device *device, struct
 
 void reencode_free(struct reencode *r) {
     if (!r) return;
-    device_release(r->device, r->rows_device);
-    device_release_host(r->device, r->rows);
+    device_pair_release(r->device, &r->rows);
     memory_free(r);
 }
 

@@ -15,10 +15,7 @@ enum status corpus_external_open(struct corpus_external *x, const struct chunk_r
     TRY(memory_allocate(&x->vectors, (size_t)max_queries * other));
     TRY(memory_allocate(&x->query_ids, (size_t)max_queries * chunk));
     TRY(memory_allocate(&x->ids, n * chunk));
-    TRY(device_allocate_host(config->device, &x->rows, n * dim));
-    void *rows_device = NULL;
-    TRY(device_buffer(config->device, &rows_device, n * dim * sizeof *x->rows));
-    x->rows_device = rows_device;
+    TRY(device_pair_allocate(config->device, &x->rows, n * dim * sizeof(float)));
     if (!config->device->shares_memory) TRY(memory_allocate(&x->queries, (size_t)max_queries * dim));
     return STATUS_OK;
 }
@@ -28,8 +25,7 @@ void corpus_external_close(struct corpus_external *x, struct device *dev) {
     memory_free(x->query_ids);
     memory_free(x->ids);
     memory_free(x->queries);
-    device_release_host(dev, x->rows);
-    device_release(dev, x->rows_device);
+    device_pair_release(dev, &x->rows);
 }
 
 /* All groups search for the same chunks, one after another, so the query vectors are made once. */
@@ -71,18 +67,17 @@ enum status corpus_external_score(struct corpus_side *c, struct corpus_lists to,
     int64_t dim = c->config.model->hidden, m, row = 0;
     TRY(external_read(c, to, before, n, &m));
     if (m == 0) return STATUS_OK;
-    float *rows_device = device_side(dev, x->rows, x->rows_device);
-    const struct encoder_output out = {.landmarks = rows_device};
+    const struct encoder_output out = {.landmarks = x->rows.device};
     encoder_encode(c->config.encoder, &out, x->ids, m);
-    device_download(dev, x->rows, rows_device, (size_t)(m * dim) * sizeof *rows_device);
-    const float *q = x->queries ? x->queries : queries.data;
+    device_pair_download(dev, &x->rows, (size_t)(m * dim) * sizeof(float));
+    const float *q = x->queries ? x->queries : queries.data, *rows = x->rows.host;
     if (x->queries) device_download(dev, x->queries, queries.data, mat_bytes(mat_rows(queries, 0, n)));
     TRY(device_sync(dev));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = before[i]; j < to.used[i]; j++, row++) {
             double dot = 0;
             for (int64_t d = 0; d < dim; d++)
-                dot += (double)q[i * dim + d] * (double)x->rows[row * dim + d];
+                dot += (double)q[i * dim + d] * (double)rows[row * dim + d];
             to.lists[i * to.stride + j].score = (float)(dot / sqrt((double)dim));
         }
     return STATUS_OK;

@@ -3,6 +3,7 @@
 #include "decoder/neighbours.h"
 #include "indexer/search/device_search.h"
 #include "indexer/retrieve/retriever.h"
+#include "kernels/device/device_pair.h"
 
 /* ---- own past (retriever_own_past.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. They are stored in blocks that never move,
@@ -55,7 +56,7 @@ struct passages {
     int chunk, dim;
     int64_t n, most;                     /* passages to score */
     int32_t *ids; struct passage_score *scored;           /* [most, chunk], [most] */
-    float *rows, *rows_device, *queries; /* [most, dim]; queries NULL: the device shares memory */
+    struct device_pair rows; float *queries;              /* [most, dim]; queries NULL: the device shares memory */
 };
 enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most);
 void passages_close(struct passages *p);                  /* a zeroed one is fine */
@@ -77,7 +78,7 @@ struct corpus_external {
     float *vectors;                      /* [max_queries, the other encoder's dim] */
     int64_t first, n;                    /* the chunks whose vectors these are; n 0: none */
     int32_t *query_ids, *ids;            /* [max_queries, chunk], [max_queries * k, chunk] */
-    float *rows, *rows_device;           /* [max_queries * k, d]: landmarks on the host, and on the device */
+    struct device_pair rows;             /* [max_queries * k, d]: landmarks */
     float *queries;                      /* as corpus_side.queries */
 };
 struct corpus_side {

@@ -221,11 +221,11 @@ enum status own_past_search(struct own_past *p, int64_t first, struct mat querie
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(own_past_reserve_found(p, blocks));
-    struct hit_list hits_device = hit_buffer_device(&p->found, p->dev, blocks * each);
+    struct hit_list hits_device = hit_buffer_device(&p->found, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
         own_past_search_block(p, (struct hit_list){hits_device.index + b * each, hits_device.score + b * each},
                               b * OWN_PAST_BLOCK, first, queries, k);
-    device_fetch(p->dev, p->found.host, hits_device.index, hit_list_bytes(blocks * each));
+    device_fetch(p->dev, p->found.pair.host, hits_device.index, hit_list_bytes(blocks * each));
     return STATUS_OK;
 }
 

@@ -11,7 +11,6 @@
 
 enum status passages_open(struct passages *p, const struct chunk_retriever_config *config, int64_t most) {
     const size_t n = (size_t)most, dim = (size_t)config->model->hidden;
-    void *rows_device = NULL;
     *p = (struct passages){.dev = config->device,
                            .encoder = config->encoder,
                            .chunk = config->model->chunk,
@@ -19,9 +18,7 @@ enum status passages_open(struct passages *p, const struct chunk_retriever_confi
                            .most = most};
     TRY(memory_allocate(&p->ids, n * (size_t)p->chunk));
     TRY(memory_allocate(&p->scored, n));
-    TRY(device_allocate_host(p->dev, &p->rows, n * dim));
-    TRY(device_buffer(p->dev, &rows_device, n * dim * sizeof *p->rows));
-    p->rows_device = rows_device;
+    TRY(device_pair_allocate(p->dev, &p->rows, n * dim * sizeof(float)));
     return p->dev->shares_memory ? STATUS_OK : memory_allocate(&p->queries, n * dim);
 }
 
@@ -30,8 +27,7 @@ void passages_close(struct passages *p) {
     memory_free(p->ids);
     memory_free(p->scored);
     memory_free(p->queries);
-    device_release_host(p->dev, p->rows);
-    device_release(p->dev, p->rows_device);
+    device_pair_release(p->dev, &p->rows);
     *p = (struct passages){0};
 }
 
@@ -72,18 +68,17 @@ int32_t *passages_add(struct passages *p, struct neighbour_candidate *one, int64
 
 enum status passages_score(struct passages *p, struct mat queries) {
     const int64_t n = p->n;
-    const float *q = p->queries ? p->queries : queries.data;
+    const float *q = p->queries ? p->queries : queries.data, *rows = p->rows.host;
     p->n = 0;
     if (n == 0) return STATUS_OK;
-    float *rows_device = device_side(p->dev, p->rows, p->rows_device);
-    encoder_encode(p->encoder, &(struct encoder_output){.landmarks = rows_device}, p->ids, n);
-    device_download(p->dev, p->rows, rows_device, (size_t)(n * p->dim) * sizeof *rows_device);
+    encoder_encode(p->encoder, &(struct encoder_output){.landmarks = p->rows.device}, p->ids, n);
+    device_pair_download(p->dev, &p->rows, (size_t)(n * p->dim) * sizeof(float));
     if (p->queries) device_download(p->dev, p->queries, queries.data, mat_bytes(queries));
     TRY(device_sync(p->dev));
     for (int64_t i = 0; i < n; i++) {
         double dot = 0;
         for (int64_t d = 0; d < p->dim; d++)
-            dot += (double)q[p->scored[i].query * p->dim + d] * (double)p->rows[i * p->dim + d];
+            dot += (double)q[p->scored[i].query * p->dim + d] * (double)rows[i * p->dim + d];
         p->scored[i].candidate->score = (float)(dot / sqrt((double)p->dim));
     }
     return STATUS_OK;

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "indexer/search/device_search.h"
 #include "kernels/device/carve.h"
+#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include "store/lexical/lexical_lists.h"
 #include <assert.h>
@@ -30,9 +31,7 @@ struct device_lexical {
     struct lexical_scan_segment *ranges;
     struct hit_buffer found;
     /* of a batch: memory of this process, and of the device (NULL if memory is shared) */
-    unsigned char *plan;
-    size_t plan_capacity, plan_device_capacity;
-    void *plan_device;
+    struct device_stage plan;
 };
 
 static int64_t device_lexical_windows(const struct lexical *x) {
@@ -150,9 +149,8 @@ void device_lexical_free(struct device_lexical *d) {
     device_release(d->dev, d->postings);
     device_release(d->dev, d->absent_bits);
     device_release(d->dev, d->ranges);
-    device_release(d->dev, d->plan_device);
+    device_stage_release(d->dev, &d->plan);
     lexical_cache_free(d->cache);
-    memory_free(d->plan);
     memory_free(d->begin);
     memory_free(d->holes);
     memory_free(d);
@@ -242,21 +240,15 @@ static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_s
     for (int64_t q = 0; q < b->n; q++)
         b->first[q + 1] = b->first[q] + 2 * (int64_t)b->queries[q].n * d->segments;
     lexical_batch_divide(b, &size);
-    TRY(memory_grow(&d->plan, &d->plan_capacity, size.used));
-    if (!d->dev->shares_memory && d->plan_device_capacity < d->plan_capacity) {
-        device_release(d->dev, d->plan_device);
-        d->plan_device = NULL, d->plan_device_capacity = 0;
-        TRY(device_buffer(d->dev, &d->plan_device, d->plan_capacity));
-        d->plan_device_capacity = d->plan_capacity;
-    }
-    struct carve plan_host = {.base = d->plan};
+    TRY(device_stage_reserve(d->dev, &d->plan, size.used));
+    struct carve plan_host = {.base = d->plan.host};
     lexical_batch_divide(b, &plan_host);
     threads_for(d->dev->threads, b->n, 1, lexical_plan_body, b);
     if (b->status != STATUS_OK) return fail((enum status)b->status, "%s", b->message);
     b->first[b->n] = lexical_move_together(b);
-    plan_device.base = device_side(d->dev, d->plan, d->plan_device);
+    plan_device.base = device_stage_device(d->dev, &d->plan);
     lexical_batch_divide(b, &plan_device);
-    device_upload(d->dev, plan_device.base, d->plan, plan_device.used);
+    device_stage_upload(d->dev, &d->plan, plan_device.used);
     *out = (struct lexical_scan){d->postings,    d->ranges,   b->lists, b->parts,  b->weights,
                                  d->absent_bits, d->segments, b->n,     d->windows};
     return STATUS_OK;
@@ -272,8 +264,7 @@ static enum status lexical_search_batch(struct device_lexical *d, struct store_h
     int64_t count = n * how->k;
     TRY(lexical_batch_plan(d, &scan, &b));
     TRY(hit_buffer_reserve(&d->found, d->dev, count));
-    struct hit_list hits_host = hit_buffer_host(&d->found, count),
-                    hits_device = hit_buffer_mapped(&d->found, d->dev, count);
+    struct hit_list hits_host = hit_buffer_host(&d->found, count), hits_device = hit_buffer_mapped(&d->found, count);
     d->dev->ops->lexical_scan->forward(d->dev, hits_device.index, hits_device.score, &scan, how->k);
     device_fetch(d->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     device_fetch_wait(d->dev);

@@ -99,15 +99,13 @@ enum status landmark_source_allocate(struct mat *out, const struct landmark_sour
 enum status hit_buffer_reserve(struct hit_buffer *b, struct device *dev, int64_t count) {
     if (count <= b->capacity) return STATUS_OK;
     hit_buffer_release(b, dev);
-    TRY(device_allocate_host(dev, &b->host, hit_list_bytes(count)));
-    TRY(device_buffer(dev, &b->device, hit_list_bytes(count)));
-    b->mapped = device_reach(dev, b->host);
+    TRY(device_pair_allocate(dev, &b->pair, hit_list_bytes(count)));
+    b->mapped = device_reach(dev, b->pair.host);
     b->capacity = count;
     return STATUS_OK;
 }
 
 void hit_buffer_release(struct hit_buffer *b, struct device *dev) {
-    device_release_host(dev, b->host);
-    device_release(dev, b->device);
+    device_pair_release(dev, &b->pair);
     *b = (struct hit_buffer){0};
 }

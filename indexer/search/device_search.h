@@ -1,6 +1,6 @@
 /* device_search.h -- used by all searches on a device: the source of their rows, and the buffer for their hits. */
 #pragma once
-#include "kernels/device/device.h"
+#include "kernels/device/device_pair.h"
 #include "store/store.h"
 #include <pthread.h>
 
@@ -42,9 +42,8 @@ enum status landmark_source_allocate(struct mat *out, const struct landmark_sour
 
 /* Ids and scores of hits in one block of memory, so that one copy fetches both. `score` follows `index`. */
 struct hit_list { int64_t *index; float *score; };
-/* Zeroed: empty. host: memory of this process; device: that of the device, NULL if memory is shared; mapped: the
- * address at which the device may write `host`, or NULL. */
-struct hit_buffer { void *host, *device, *mapped; int64_t capacity; };
+/* Zeroed: empty. mapped: the address at which the device may write pair.host, or NULL. */
+struct hit_buffer { struct device_pair pair; void *mapped; int64_t capacity; };
 
 /* Makes the capacity at least `count` hits. The contents are lost if it grows. */
 enum status hit_buffer_reserve(struct hit_buffer *b, struct device *dev, int64_t count);
@@ -56,13 +55,13 @@ static inline struct hit_list hit_list_in(void *memory, int64_t count) {
     return (struct hit_list){(int64_t *)memory, (float *)(void *)((int64_t *)memory + count)};
 }
 static inline struct hit_list hit_buffer_host(const struct hit_buffer *b, int64_t count) {
-    return hit_list_in(b->host, count);
+    return hit_list_in(b->pair.host, count);
 }
-static inline struct hit_list hit_buffer_device(const struct hit_buffer *b, const struct device *dev, int64_t count) {
-    return hit_list_in(device_side(dev, b->host, b->device), count);
+static inline struct hit_list hit_buffer_device(const struct hit_buffer *b, int64_t count) {
+    return hit_list_in(b->pair.device, count);
 }
 /* For an op that writes each hit once: memory of this process if the device can write it, otherwise as
  * hit_buffer_device. device_fetch to hit_buffer_host copies either. */
-static inline struct hit_list hit_buffer_mapped(const struct hit_buffer *b, const struct device *dev, int64_t count) {
-    return b->mapped ? hit_list_in(b->mapped, count) : hit_buffer_device(b, dev, count);
+static inline struct hit_list hit_buffer_mapped(const struct hit_buffer *b, int64_t count) {
+    return hit_list_in(b->mapped ? b->mapped : b->pair.device, count);
 }

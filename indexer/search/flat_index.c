@@ -35,13 +35,12 @@ struct flat_index {
     struct mat rows;           /* [existing chunks, dim] */
     struct store_hole *ranges; /* ids that do not exist */
     struct store_dropped dropped;
-    struct hit_buffer found;       /* lists: [PARTS, n, k] of a batch of n queries */
-    int64_t visible[PARTS][BATCH]; /* number of rows of the part that a query sees */
-    void *visible_device;
-    bool unlimited;       /* visible_device[BELOW] is the number of all rows, for every query */
-    void *queries_device; /* [BATCH, dim] */
-    int64_t first;        /* rows of the source that precede these rows */
-    struct ranges now;    /* the batch that is being searched: n queries, k hits for each */
+    struct hit_buffer found;     /* lists: [PARTS, n, k] of a batch of n queries */
+    struct device_stage visible; /* int64 [PARTS][BATCH]: number of rows of the part that a query sees */
+    bool unlimited;              /* its [BELOW] on the device is the number of all rows, for every query */
+    void *queries_device;        /* [BATCH, dim] */
+    int64_t first;               /* rows of the source that precede these rows */
+    struct ranges now;           /* the batch that is being searched: n queries, k hits for each */
     int64_t n;
     int k;
 };
@@ -67,7 +66,7 @@ static enum status flat_open(struct flat_index **out, const struct flat_index_co
     enum status s;
     TRY_GOTO(s, landmark_source_allocate(&f->rows, &config->source, f->dev, config->reserve), out);
     TRY_GOTO(s, flat_copy_dropped(f, config->source.dropped), out);
-    TRY_GOTO(s, device_buffer(f->dev, &f->visible_device, sizeof f->visible), out);
+    TRY_GOTO(s, device_stage_reserve(f->dev, &f->visible, sizeof(int64_t[PARTS][BATCH])), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)config->source.dim * sizeof(float)), out);
     *out = f;
 out:
@@ -104,7 +103,7 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
 void flat_index_free(struct flat_index *f) {
     if (!f) return;
     hit_buffer_release(&f->found, f->dev);
-    device_release(f->dev, f->visible_device);
+    device_stage_release(f->dev, &f->visible);
     device_release(f->dev, f->queries_device);
     device_release(f->dev, f->rows.data);
     memory_free(f->ranges);
@@ -112,7 +111,7 @@ void flat_index_free(struct flat_index *f) {
 }
 
 static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struct store_range *exclude, int64_t n) {
-    int64_t rows = f->rows.rows;
+    int64_t rows = f->rows.rows, (*visible)[BATCH] = f->visible.host;
     r->below = 0;
     r->above = -1;
     for (int64_t i = 0; i < n; i++) {
@@ -123,7 +122,7 @@ static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struc
         if (skip.end > rows) skip.end = rows;
         /* an empty range is moved to the end, so that all rows are below it */
         if (skip.begin >= skip.end) skip.begin = skip.end = rows;
-        f->visible[BELOW][i] = skip.begin;
+        visible[BELOW][i] = skip.begin;
         r->begin[i] = skip.end;
         if (skip.begin > r->below) r->below = skip.begin;
         if (skip.begin < rows && skip.end > r->above) r->above = skip.end;
@@ -131,20 +130,21 @@ static void flat_find_ranges(struct flat_index *f, struct ranges *r, const struc
     if (r->above < 0) r->above = rows;
     r->parts = 1;
     for (int64_t i = 0; i < n; i++) {
-        bool skip = f->visible[BELOW][i] < rows;
-        f->visible[BETWEEN][i] = skip ? r->above - r->begin[i] : 0;
-        f->visible[ABOVE][i] = skip ? rows - r->above : 0;
-        if (f->visible[BETWEEN][i] > 0) r->parts = 2;
+        bool skip = visible[BELOW][i] < rows;
+        visible[BETWEEN][i] = skip ? r->above - r->begin[i] : 0;
+        visible[ABOVE][i] = skip ? rows - r->above : 0;
+        if (visible[BETWEEN][i] > 0) r->parts = 2;
     }
     if (r->above < rows) r->parts = 3;
 }
 
 /* If no range is excluded the device has the counts of an earlier batch, which saves one copy in a step of decoding. */
 static void flat_upload_visible(struct flat_index *f, bool limited, int64_t parts, int64_t n) {
-    int64_t(*visible_device)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
+    const int64_t(*visible)[BATCH] = f->visible.host;
+    int64_t(*visible_device)[BATCH] = device_stage_device(f->dev, &f->visible);
     if (f->unlimited && !limited) return;
     for (int64_t p = 0; p < parts; p++)
-        device_upload(f->dev, visible_device[p], f->visible[p], (size_t)n * sizeof **visible_device);
+        device_upload(f->dev, visible_device[p], visible[p], (size_t)n * sizeof **visible_device);
     f->unlimited = !limited;
 }
 
@@ -152,7 +152,7 @@ static void flat_upload_visible(struct flat_index *f, bool limited, int64_t part
  * slots of a part. */
 static void flat_search_part(struct flat_index *f, struct hit_list hits_device, enum part part, struct mat queries,
                              int64_t i, int64_t n, struct store_range rows, int k) {
-    int64_t(*visible_device)[BATCH] = device_side(f->dev, f->visible, f->visible_device);
+    int64_t(*visible_device)[BATCH] = device_stage_device(f->dev, &f->visible);
     int64_t at = ((int64_t)part * queries.rows + i) * k;
     if (rows.begin < rows.end)
         f->dev->ops->topk->forward(f->dev, hits_device.index + at, hits_device.score + at, mat_rows(queries, i, n),
@@ -162,6 +162,7 @@ static void flat_search_part(struct flat_index *f, struct hit_list hits_device, 
 /* Merges the parts of query i of n. A part without visible rows has no hits. */
 static void flat_merge(const struct flat_index *f, struct store_hit *hits, struct hit_list hits_host,
                        const struct ranges *r, int64_t i, int64_t n, int k) {
+    const int64_t(*visible)[BATCH] = f->visible.host;
     int64_t first[PARTS] = {0, r->begin[i], r->above};
     int at[PARTS] = {0};
     for (int j = 0; j < k; j++) {
@@ -169,7 +170,7 @@ static void flat_merge(const struct flat_index *f, struct store_hit *hits, struc
         int best = -1;
         for (int p = 0; p < PARTS; p++) {
             int64_t at_hit = (p * n + i) * k + at[p];
-            if (f->visible[p][i] <= 0 || at[p] >= k || hits_host.index[at_hit] < 0) continue;
+            if (visible[p][i] <= 0 || at[p] >= k || hits_host.index[at_hit] < 0) continue;
             if (best >= 0 && !(hits_host.score[at_hit] > hits[j].score)) continue;
             best = p;
             hits[j] = (struct store_hit){
@@ -182,17 +183,17 @@ static void flat_merge(const struct flat_index *f, struct store_hit *hits, struc
 
 enum status flat_index_begin(struct flat_index *f, struct mat queries, int k, const struct store_range *exclude) {
     struct ranges *r = &f->now;
-    const int64_t n = queries.rows;
+    const int64_t n = queries.rows, (*visible)[BATCH] = f->visible.host;
     assert(k > 0 && n <= BATCH && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
     TRY(hit_buffer_reserve(&f->found, f->dev, PARTS * n * k));
     f->n = n;
     f->k = k;
     flat_find_ranges(f, r, exclude, exclude ? n : BATCH);
     flat_upload_visible(f, exclude, r->parts, exclude ? n : BATCH);
-    struct hit_list hits_device = hit_buffer_device(&f->found, f->dev, r->parts * n * k);
+    struct hit_list hits_device = hit_buffer_device(&f->found, r->parts * n * k);
     flat_search_part(f, hits_device, BELOW, queries, 0, n, (struct store_range){0, r->below}, k);
     for (int64_t i = 0; i < n; i++)
-        if (f->visible[BETWEEN][i] > 0)
+        if (visible[BETWEEN][i] > 0)
             flat_search_part(f, hits_device, BETWEEN, queries, i, 1, (struct store_range){r->begin[i], r->above}, k);
     if (r->above < f->rows.rows)
         flat_search_part(f, hits_device, ABOVE, queries, 0, n, (struct store_range){r->above, f->rows.rows}, k);
@@ -208,8 +209,7 @@ enum status flat_index_begin_host(struct flat_index *f, const float *queries, in
 
 enum status flat_index_end(struct flat_index *f, struct store_hit *hits) {
     const int64_t n = f->n, count = f->now.parts * n * f->k;
-    struct hit_list hits_host = hit_buffer_host(&f->found, count),
-                    hits_device = hit_buffer_device(&f->found, f->dev, count);
+    struct hit_list hits_host = hit_buffer_host(&f->found, count), hits_device = hit_buffer_device(&f->found, count);
     device_download(f->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     TRY(device_sync(f->dev));
     for (int64_t i = 0; i < n; i++)

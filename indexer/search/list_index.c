@@ -25,8 +25,8 @@ struct list_index {
     int64_t largest;
     int nprobe;
     struct hit_buffer found;
-    int64_t skip[BATCH][2];
-    void *skip_device, *queries_device;
+    struct device_stage skip; /* int64 [BATCH][2] */
+    void *queries_device;
 };
 
 static int64_t list_count(const struct list_index_config *c) {
@@ -201,7 +201,7 @@ enum status list_index_create(struct list_index **out, const struct list_index_c
     if (f->nprobe > lists) f->nprobe = (int)lists;
     enum status s;
     TRY_GOTO(s, list_make(f, config), out);
-    TRY_GOTO(s, device_buffer(f->dev, &f->skip_device, sizeof f->skip), out);
+    TRY_GOTO(s, device_stage_reserve(f->dev, &f->skip, sizeof(int64_t[BATCH][2])), out);
     TRY_GOTO(s, device_buffer(f->dev, &f->queries_device, BATCH * (size_t)dim * sizeof(float)), out);
     *out = f;
 out:
@@ -216,7 +216,7 @@ void list_index_free(struct list_index *f) {
     device_release(f->dev, f->centroids.data);
     device_release(f->dev, f->begin);
     device_release(f->dev, f->id);
-    device_release(f->dev, f->skip_device);
+    device_stage_release(f->dev, &f->skip);
     device_release(f->dev, f->queries_device);
     memory_free(f);
 }
@@ -233,17 +233,17 @@ static enum status list_search_batch(struct list_index *f, struct store_hit *hit
     int64_t n = queries.rows, count = n * k;
     struct hit_list hits_host = hit_buffer_host(&f->found, count);
     struct hit_list hits_device =
-        k <= IVF_SCAN_ONCE ? hit_buffer_mapped(&f->found, f->dev, count) : hit_buffer_device(&f->found, f->dev, count);
-    void *skip_device = device_side(f->dev, f->skip, f->skip_device);
+        k <= IVF_SCAN_ONCE ? hit_buffer_mapped(&f->found, count) : hit_buffer_device(&f->found, count);
+    int64_t(*skip)[2] = f->skip.host;
     for (int64_t i = 0; exclude && i < n; i++) {
-        f->skip[i][0] = exclude[i].begin;
-        f->skip[i][1] = exclude[i].end;
+        skip[i][0] = exclude[i].begin;
+        skip[i][1] = exclude[i].end;
     }
-    if (exclude) device_upload(f->dev, skip_device, f->skip, (size_t)n * sizeof *f->skip);
+    if (exclude) device_stage_upload(f->dev, &f->skip, (size_t)n * sizeof *skip);
     const struct ivf_scan_lists lists = {f->centroids, f->rows, f->begin, f->id};
     f->dev->ops->ivf_scan->forward(f->dev, hits_device.index, hits_device.score, queries, lists,
-                                   exclude ? (const int64_t(*)[2])skip_device : NULL, nprobe > 0 ? nprobe : f->nprobe,
-                                   k);
+                                   exclude ? device_stage_device(f->dev, &f->skip) : NULL,
+                                   nprobe > 0 ? nprobe : f->nprobe, k);
     device_fetch(f->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     device_fetch_wait(f->dev);
     TRY(device_fault(f->dev));

@@ -110,7 +110,7 @@ template <bool WINDOW, int DIM> struct decode_block {
     const attend_views<bf16> &m;
     const decode_shape &f;
     float *tops, *sums, *outs, *exchange; /* all but the last: of this thread's group */
-    int lane, group, warp, rank, head, rows_here;
+    int lane, group, warp, rank, head, block_rows;
     int64_t row0, column, low; /* window: the first key's position */
     int before, seen;          /* window: the first row's distance from that key; keys in all */
     float slope;
@@ -120,7 +120,7 @@ template <bool WINDOW, int DIM> struct decode_block {
         : t(task), m(views), f(shape), lane(threadIdx.x % 32), group((int)threadIdx.x / 32 / f.warps),
           warp((int)threadIdx.x / 32 % f.warps), rank((int)blockIdx.x), head((int)blockIdx.y),
           row0((int64_t)blockIdx.z * f.rows), column((int64_t)head * DIM) {
-        rows_here = t.n - row0 < f.rows ? (int)(t.n - row0) : f.rows;
+        block_rows = t.n - row0 < f.rows ? (int)(t.n - row0) : f.rows;
         tops = memory + group * f.warps * DECODE_ROWS;
         sums = tops + f.groups * f.warps * DECODE_ROWS;
         outs = memory + f.outs_at() + group * f.warps * f.rows * DIM;
@@ -128,7 +128,7 @@ template <bool WINDOW, int DIM> struct decode_block {
         int64_t position = t.first + row0;
         low = WINDOW && position > t.window ? position - t.window : 0;
         before = (int)(position - low);
-        seen = before + rows_here;
+        seen = before + block_rows;
         slope = WINDOW ? window_slope(t, head) * ATTEND_LN2 : 0.0f;
     }
     __device__ __forceinline__ void load_queries(uint4 (&q)[2][PIECES]) const {
@@ -136,7 +136,7 @@ template <bool WINDOW, int DIM> struct decode_block {
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int p = 0; p < PIECES; p++)
-                q[r][p] = lane / 4 + 8 * r < rows_here
+                q[r][p] = lane / 4 + 8 * r < block_rows
                               ? *(const uint4 *)(m.q[row0 + lane / 4 + 8 * r] + column + p * 32 + lane % 4 * 8)
                               : make_uint4(0, 0, 0, 0);
     }
@@ -193,7 +193,7 @@ template <bool WINDOW, int DIM> struct decode_block {
         a.sums(out, s);
 #pragma unroll
         for (int r = 0; r < 2; r++)
-            if (lane / 4 + 8 * r < rows_here)
+            if (lane / 4 + 8 * r < block_rows)
 #pragma unroll
                 for (int p = 0; p < PIECES; p++)
 #pragma unroll
@@ -208,7 +208,7 @@ template <bool WINDOW, int DIM> struct decode_block {
     }
     /* Adds the group's warps and sends each row to its owner. Chunks: the complete softmax times the weight. */
     __device__ __forceinline__ void send(int unit, float weight) const {
-        for (int i = warp * 32 + lane; i < rows_here * (DIM / 4); i += f.warps * 32) {
+        for (int i = warp * 32 + lane; i < block_rows * (DIM / 4); i += f.warps * 32) {
             int row = i / (DIM / 4), c = i % (DIM / 4) * 4;
             float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             float all = 0.0f, top = !WINDOW && t.null_key ? 0.0f : -INFINITY;
@@ -231,7 +231,7 @@ template <bool WINDOW, int DIM> struct decode_block {
     }
     /* The rows that this block owns; chunks: 0 outside of begin .. end - 1. */
     __device__ __forceinline__ void store(int units, int64_t begin, int64_t end) const {
-        int mine = (rows_here - rank + f.ranks - 1) / f.ranks, step = f.owned() * f.exchange_row(DIM);
+        int mine = (block_rows - rank + f.ranks - 1) / f.ranks, step = f.owned() * f.exchange_row(DIM);
         for (int i = threadIdx.x; i < mine * (DIM / 4); i += blockDim.x) {
             int row = i / (DIM / 4), c = i % (DIM / 4) * 4;
             const float *from = exchange + row * f.exchange_row(DIM);
@@ -287,7 +287,7 @@ static __global__ void __launch_bounds__(decode_warps(HOPPER, DIM) * 32)
         if (unit < units) b.send(unit, weight);
     }
     cluster_arrive();
-    if (b.rank >= b.rows_here) return;
+    if (b.rank >= b.block_rows) return;
     cluster_wait();
     b.store(units, begin, end);
 }

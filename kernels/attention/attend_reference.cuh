@@ -105,6 +105,25 @@ template <int ACC> static __device__ void reference_gather(float *shared, const 
     __syncthreads();
 }
 
+/* Merges the warps' softmaxes, tops[w] and sums[w] with the columns in `share`, and writes the row's `dim` results.
+ * Returns top and sum of all keys. */
+template <typename T>
+static __device__ __forceinline__ float2 reference_merge(T *out, const float *share, const float *tops,
+                                                         const float *sums, int dim) {
+    float top = -INFINITY, sum = 0.0f;
+    for (int w = 0; w < REFERENCE_WARPS; w++)
+        top = fmaxf(top, tops[w]);
+    for (int w = 0; w < REFERENCE_WARPS; w++)
+        sum += natural_exp(tops[w] - top) * sums[w];
+    for (int c = threadIdx.x; c < dim; c += REFERENCE_THREADS) {
+        float x = 0.0f;
+        for (int w = 0; w < REFERENCE_WARPS; w++)
+            x += natural_exp(tops[w] - top) * share[w * dim + c];
+        out[c] = from_float<T>(x / sum);
+    }
+    return {top, sum};
+}
+
 template <typename T> struct attend_views {
     rows<T> o, q, k, v;
     attend_lse lse;
@@ -174,18 +193,8 @@ static __device__ void reference_window_row(const attend_task &t, const attend_v
     }
     if (lane == 0) tops[warp] = a.top, sums[warp] = a.sum;
     reference_gather(share, a.out, t.dim);
-    float top = -INFINITY, sum = 0.0f;
-    for (int i = 0; i < REFERENCE_WARPS; i++)
-        top = fmaxf(top, tops[i]);
-    for (int i = 0; i < REFERENCE_WARPS; i++)
-        sum += natural_exp(tops[i] - top) * sums[i];
-    for (int c = threadIdx.x; c < t.dim; c += REFERENCE_THREADS) {
-        float x = 0.0f;
-        for (int i = 0; i < REFERENCE_WARPS; i++)
-            x += natural_exp(tops[i] - top) * share[i * t.dim + c];
-        m.o[row][column + c] = from_float<T>(x / sum);
-    }
-    if (m.lse.data && threadIdx.x == 0) *m.lse.at(0, row, head) = top + logf(sum);
+    float2 all = reference_merge(m.o[row] + column, share, tops, sums, t.dim);
+    if (m.lse.data && threadIdx.x == 0) *m.lse.at(0, row, head) = all.x + logf(all.y);
 }
 
 template <bool WINDOW, typename T, int ACC>

@@ -90,8 +90,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         if (pending) add_exchange(h);
         pending = true, aside = for_mlp, exchange += sizes::P, exchanges_made++;
     }
-    __device__ __forceinline__ unsigned peer(const void *of_here) const {
-        return peer_base + (shared_address(of_here) - shared_address(&s));
+    __device__ __forceinline__ unsigned peer(const void *own) const {
+        return peer_base + (shared_address(own) - shared_address(&s));
     }
     __device__ __forceinline__ unsigned peer_signal(step_signal what) const {
         return peer(&s.signals[what]);
@@ -189,28 +189,28 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         float squares = 0.0f;
 #pragma unroll 1
         for (int first = 0; first < tiles; first += EACH) {
-            int here = min(EACH, tiles - first), bytes = here * sizes::TILE + (first ? 0 : sizes::NORM);
+            int staged = min(EACH, tiles - first), bytes = staged * sizes::TILE + (first ? 0 : sizes::NORM);
             unsigned stage = wait_stage(bytes), from = stage + warp * STRIPS * 512 + lane * 16;
             uint4 a[EACH][STRIPS];
 #pragma unroll
             for (int m = 0; m < EACH; m++)
 #pragma unroll
                 for (int j = 0; j < STRIPS; j++)
-                    a[m][j] = m < here ? step_shared_load4(from + m * sizes::TILE + j * 512) : make_uint4(0, 0, 0, 0);
-            if (first == 0) load_vector(b, squares, stage + here * sizes::TILE, sizes::P, copy);
+                    a[m][j] = m < staged ? step_shared_load4(from + m * sizes::TILE + j * 512) : make_uint4(0, 0, 0, 0);
+            if (first == 0) load_vector(b, squares, stage + staged * sizes::TILE, sizes::P, copy);
             release_stage(bytes);
             float4 c[EACH] = {};
 #pragma unroll
             for (int j = 0; j < STRIPS; j++) {
 #pragma unroll
                 for (int m = 0; m < EACH; m++)
-                    if (m < here) step_mma(c[m], a[m][j], b[j].x, b[j].y);
+                    if (m < staged) step_mma(c[m], a[m][j], b[j].x, b[j].y);
                 if (first == 0) squares = sum_squares(squares, 2 * j, j + 1 < STRIPS ? 2 : 5);
             }
             if (first == 0) store_squares(squares);
 #pragma unroll
             for (int m = 0; m < EACH; m++)
-                if (m < here) store_sums(first + m, c[m]);
+                if (m < staged) store_sums(first + m, c[m]);
         }
     }
 
@@ -359,7 +359,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         logit_share share = logit_share_none();
 #pragma unroll 1
         for (int round = 0; round * ROWS < rows; round++) {
-            int here = min((int)ROWS, rows - round * ROWS), bytes = (here + (round == 0)) * stride;
+            int staged = min((int)ROWS, rows - round * ROWS), bytes = (staged + (round == 0)) * stride;
             unsigned stage = wait_stage(bytes);
             uint4 a[TILES][STRIPS];
 #pragma unroll
@@ -367,11 +367,11 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 #pragma unroll
                 for (int j = 0; j < STRIPS;
                      j++) { /* past the last row or column, whose products are not used: the last one again */
-                    int row = min(m * 8 + lane / 4, here - 1), column = warp * COLUMNS + j * 32 + lane % 4 * 8;
+                    int row = min(m * 8 + lane / 4, staged - 1), column = warp * COLUMNS + j * 32 + lane % 4 * 8;
                     a[m][j] = step_shared_load4(stage + row * stride + min(column, t.d - 8) * 2);
                 }
             float squares;
-            if (round == 0) load_vector(b, squares, stage + here * stride, t.d, NULL);
+            if (round == 0) load_vector(b, squares, stage + staged * stride, t.d, NULL);
             release_stage(bytes);
             float4 c[TILES] = {};
 #pragma unroll
@@ -386,7 +386,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 store_sums(row_buffer + m, c[m]);
             step_barrier();
             if (round == 0) by = scale();
-            if (warp == round % STEP_WARPS && lane < here) {
+            if (warp == round % STEP_WARPS && lane < staged) {
                 const float logit = total(row_buffer * 8 + lane) * by;
                 t.logits[begin + round * ROWS + lane] = logit;
                 if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);

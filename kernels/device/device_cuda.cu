@@ -402,14 +402,14 @@ static enum status find_gpu(struct device_cuda *s) {
 }
 
 static enum status find_code(struct device_cuda *s) {
-    struct code_kind *there = (struct code_kind *)s->scratch;
-    code_kind_of<<<1, 1, 0, s->stream>>>(there);
+    struct code_kind *code_device = (struct code_kind *)s->scratch;
+    code_kind_of<<<1, 1, 0, s->stream>>>(code_device);
     cudaError_t error = cudaGetLastError();
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion)
         return fail(STATUS_UNSUPPORTED, "GPU: this program was built for others: build with its compute capability in "
                                         "-DDRT_CUDA_ARCHITECTURES, or use --device cpu");
     if (error == cudaSuccess)
-        error = cudaMemcpyAsync(&s->code, there, sizeof s->code, cudaMemcpyDeviceToHost, s->stream);
+        error = cudaMemcpyAsync(&s->code, code_device, sizeof s->code, cudaMemcpyDeviceToHost, s->stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(s->stream);
     return error == cudaSuccess ? STATUS_OK : fail(STATUS_IO, "GPU: first kernel: %s", cudaGetErrorString(error));
 }

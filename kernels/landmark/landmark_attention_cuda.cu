@@ -155,18 +155,8 @@ static __global__ void __launch_bounds__(REFERENCE_THREADS) landmark_forward(lan
     }
     if (lane == 0) tops[warp] = top, sums[warp] = sum;
     reference_gather(share, out, t.dim);
-    float all = -INFINITY, total = 0.0f;
-    for (int w = 0; w < REFERENCE_WARPS; w++)
-        all = fmaxf(all, tops[w]);
-    for (int w = 0; w < REFERENCE_WARPS; w++)
-        total += natural_exp(tops[w] - all) * sums[w];
-    for (int c = threadIdx.x; c < t.dim; c += REFERENCE_THREADS) {
-        float x = 0.0f;
-        for (int w = 0; w < REFERENCE_WARPS; w++)
-            x += natural_exp(tops[w] - all) * share[w * t.dim + c];
-        m.o[row][column + c] = from_float<T>(x / total);
-    }
-    if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = all + logf(total);
+    float2 all = reference_merge(m.o[row] + column, share, tops, sums, t.dim);
+    if (m.lse && threadIdx.x == 0) m.lse[row * m.lse_stride + head] = all.x + logf(all.y);
 }
 
 /* Of a row and an earlier block: log sum exp inside the block; W = exp(far - lse); e = sum of softmax times dout.v;

@@ -61,16 +61,16 @@ static __device__ __forceinline__ int read_column(int entry) {
 /* Where a column is: its side, its number there, and whether it is of the past. */
 template <typename T> struct read_spot {
     const next_side<T> *side;
-    int here, slots;
+    int of_side, slots;
     bool past;
 };
 template <typename T> static __device__ __forceinline__ read_spot<T> read_spot_of(const next_call<T> &c, int column) {
     read_spot<T> s;
     const bool second = column >= c.side[0].columns;
     s.side = second ? &c.side[1] : &c.side[0];
-    s.here = second ? column - c.side[0].columns : column;
+    s.of_side = second ? column - c.side[0].columns : column;
     s.slots = (int)memory_slot_columns(s.side->v);
-    s.past = s.here >= s.slots;
+    s.past = s.of_side >= s.slots;
     return s;
 }
 /* The ring row of the newest position that is read. */
@@ -98,8 +98,8 @@ static __device__ __forceinline__ void read_look_up(const next_call<T> &c, const
             if (entry >= c.entries || column >= c.columns) continue;
             const read_spot<T> at = read_spot_of(c, column);
             const int newest = column >= c.side[0].columns ? newest1 : newest0;
-            if (at.past) row[i] = read_past_row(at.side->v, newest, at.here - at.slots);
-            else row[i] = next_load(at.side->v.slot + at.here / at.side->v.slot_rows);
+            if (at.past) row[i] = read_past_row(at.side->v, newest, at.of_side - at.slots);
+            else row[i] = next_load(at.side->v.slot + at.of_side / at.side->v.slot_rows);
         }
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -107,7 +107,7 @@ static __device__ __forceinline__ void read_look_up(const next_call<T> &c, const
             if (row[i] < 0) continue;
             const read_spot<T> at = read_spot_of(c, read_column(first + i * READ_THREADS));
             const memory_view &v = at.side->v;
-            if (!at.past) row[i] = row[i] * v.slot_rows + at.here % v.slot_rows;
+            if (!at.past) row[i] = row[i] * v.slot_rows + at.of_side % v.slot_rows;
             const int32_t *value = (at.past ? v.past_value : v.slot_value) + row[i];
             token[i] = at.past && value == c.append.value ? c.append.id : next_load(value);
             square[i] = next_load((at.past ? v.past_square : v.slot_square) + row[i]);

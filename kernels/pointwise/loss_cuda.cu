@@ -367,15 +367,15 @@ static bool loss_exponentials_slice(struct device *dev, const char *op, const lo
                                     int64_t first, int64_t n) {
     struct mat x = mat_rows(c.x, first, n), table = c.table, e = s.e, raw = s.raw, scaled = s.scaled;
     const rows<const bf16> xs = {(const bf16 *)x.data, x.stride}, words = {(const bf16 *)table.data, table.stride};
-    loss_rows here = {c.rows.targets + first, c.rows.weight ? c.rows.weight + first : nullptr, c.rows.scale};
+    loss_rows slice = {c.rows.targets + first, c.rows.weight ? c.rows.weight + first : nullptr, c.rows.scale};
     unsigned blocks = (unsigned)blocks_for(n, ROW_WARPS);
     int d = (int)x.cols;
     if (e.data) e.rows = raw.rows = scaled.rows = n;
-    launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, words, here.targets, n,
+    launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, words, slice.targets, n,
            (int)table.rows, d);
-    if (!exp_product(dev, op, e, {s.shift, here.targets, s.own, s.part}, x, table)) return false;
+    if (!exp_product(dev, op, e, {s.shift, slice.targets, s.own, s.part}, x, table)) return false;
     loss_exponentials_task t = {c.nll + first,   s.factor, s.part, s.own, n, (int)table.rows,
-                                (int)exp_product_parts(table.rows), d, here};
+                                (int)exp_product_parts(table.rows), d, slice};
     launch(dev, op, loss_exponentials_finish, blocks, ROW_WARPS * 32, 0, t, rows<bf16>{(bf16 *)e.data, e.stride},
            rows<bf16>{(bf16 *)scaled.data, scaled.stride}, xs, words);
     if (!e.data) return true;
@@ -438,9 +438,9 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
         int64_t n = x.rows - first < s.rows ? x.rows - first : s.rows;
         struct mat part = mat_rows(x, first, n);
         struct mat logits = loss_slice_logits(dev, op, s, part, table);
-        loss_rows here = {rows.targets + first, rows.weight ? rows.weight + first : nullptr, rows.scale};
-        if (x.type == DTYPE_F32) loss_slice_softmax<float>(dev, op, nll + first, logits, here);
-        else loss_slice_softmax<bf16>(dev, op, nll + first, logits, here);
+        loss_rows slice = {rows.targets + first, rows.weight ? rows.weight + first : nullptr, rows.scale};
+        if (x.type == DTYPE_F32) loss_slice_softmax<float>(dev, op, nll + first, logits, slice);
+        else loss_slice_softmax<bf16>(dev, op, nll + first, logits, slice);
         struct mat gradient = logits;
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;

@@ -3,6 +3,7 @@
 #include "kernels/search/kmeans.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <assert.h>
 
@@ -12,12 +13,11 @@ struct kmeans {
     struct device *dev;
     struct mat centroids, points, rounded; /* rounded: centroids as points are compared with them */
     uint64_t seed;
-    int64_t *list, *visible;            /* [n], [ASSIGN_ROWS] of the device */
-    float *score;                       /* [ASSIGN_ROWS] of the device */
-    void *counts_device, *pairs_device; /* NULL where memory is shared */
-    int64_t *start;                     /* [n]; this and what follows: memory of this process */
-    int32_t *counts;                    /* [lists] */
-    int32_t (*pairs)[2];                /* [lists] */
+    int64_t *list, *visible;   /* [n], [ASSIGN_ROWS] of the device */
+    float *score;              /* [ASSIGN_ROWS] of the device */
+    struct device_pair counts; /* int32 [lists] */
+    struct device_stage pairs; /* int32 [lists][2] */
+    int64_t *start;            /* [n], memory of this process */
 };
 
 void kmeans_assign(struct device *dev, int64_t *list, float *score, struct mat points, struct mat centroids,
@@ -50,10 +50,8 @@ static enum status kmeans_allocate(struct kmeans *f) {
     TRY(device_allocate(dev, &f->visible, ASSIGN_ROWS));
     TRY(device_allocate(dev, &f->score, ASSIGN_ROWS));
     TRY(memory_allocate(&f->start, n > ASSIGN_ROWS ? n : ASSIGN_ROWS));
-    TRY(memory_allocate(&f->counts, lists));
-    TRY(memory_allocate(&f->pairs, lists));
-    TRY(device_buffer(dev, &f->counts_device, lists * sizeof *f->counts));
-    TRY(device_buffer(dev, &f->pairs_device, lists * sizeof *f->pairs));
+    TRY(device_pair_allocate(dev, &f->counts, lists * sizeof(int32_t)));
+    TRY(device_stage_reserve(dev, &f->pairs, lists * sizeof(int32_t[2])));
     f->rounded = mat_dense(NULL, f->points.type, f->centroids.rows, f->centroids.cols);
     return device_allocate(dev, &f->rounded.data,
                            lists * (size_t)f->centroids.cols * (size_t)dtype_bytes(f->points.type));
@@ -63,44 +61,40 @@ static void kmeans_release(struct kmeans *f) {
     device_release(f->dev, f->list);
     device_release(f->dev, f->visible);
     device_release(f->dev, f->score);
-    device_release(f->dev, f->counts_device);
-    device_release(f->dev, f->pairs_device);
+    device_pair_release(f->dev, &f->counts);
+    device_stage_release(f->dev, &f->pairs);
     device_release(f->dev, f->rounded.data);
     memory_free(f->start);
-    memory_free(f->counts);
-    memory_free(f->pairs);
 }
 
 static void kmeans_sum(struct kmeans *f) {
-    int32_t *counts = device_side(f->dev, f->counts, f->counts_device);
-    f->dev->ops->kmeans_assign->sums(f->dev, f->centroids, counts, f->points, f->list);
-    device_download(f->dev, f->counts, counts, (size_t)f->centroids.rows * sizeof *counts);
+    f->dev->ops->kmeans_assign->sums(f->dev, f->centroids, f->counts.device, f->points, f->list);
+    device_pair_download(f->dev, &f->counts, (size_t)f->centroids.rows * sizeof(int32_t));
 }
 
 /* A list without points takes half of another one, which is drawn with a probability that grows with its size. */
 static void kmeans_split_empty(struct kmeans *f, struct rng *rng) {
     int64_t lists = f->centroids.rows, n = 0;
-    int32_t largest = 0;
+    int32_t largest = 0, *counts = f->counts.host, (*pairs)[2] = f->pairs.host;
     for (int64_t l = 0; l < lists; l++)
-        largest = f->counts[l] > largest ? f->counts[l] : largest;
+        largest = counts[l] > largest ? counts[l] : largest;
     for (int64_t l = 0; l < lists && largest > 1; l++) {
-        if (f->counts[l] > 0) continue;
+        if (counts[l] > 0) continue;
         int64_t full;
         do
             full = (int64_t)rng_below(rng, (uint64_t)lists);
-        while ((int32_t)rng_below(rng, (uint64_t)largest - 1) >= f->counts[full] - 1);
-        f->pairs[n][0] = (int32_t)l;
-        f->pairs[n++][1] = (int32_t)full;
-        f->counts[l] = f->counts[full] / 2;
-        f->counts[full] -= f->counts[l];
-        if (f->counts[full] + f->counts[l] < largest) continue;
+        while ((int32_t)rng_below(rng, (uint64_t)largest - 1) >= counts[full] - 1);
+        pairs[n][0] = (int32_t)l;
+        pairs[n++][1] = (int32_t)full;
+        counts[l] = counts[full] / 2;
+        counts[full] -= counts[l];
+        if (counts[full] + counts[l] < largest) continue;
         largest = 0; /* that list was the largest: finds the next one, so that every list that can be split is found */
         for (int64_t i = 0; i < lists; i++)
-            largest = f->counts[i] > largest ? f->counts[i] : largest;
+            largest = counts[i] > largest ? counts[i] : largest;
     }
-    int32_t(*pairs)[2] = device_side(f->dev, f->pairs, f->pairs_device);
-    device_upload(f->dev, pairs, f->pairs, (size_t)n * sizeof *pairs);
-    f->dev->ops->kmeans_assign->split(f->dev, f->centroids, (const int32_t(*)[2])pairs, n);
+    device_stage_upload(f->dev, &f->pairs, (size_t)n * sizeof *pairs);
+    f->dev->ops->kmeans_assign->split(f->dev, f->centroids, device_stage_device(f->dev, &f->pairs), n);
 }
 
 /* The first centroids are points. */

@@ -463,15 +463,14 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
     CHECK_OK(encoder_create(&e, dev, &m.config, &m.weights, 0));
     int64_t n = o->chunks, d = hidden;
     int32_t *ids = malloc((size_t)(n * 63) * sizeof *ids);
-    float *landmarks;
-    void *memory;
+    const size_t bytes = (size_t)(n * d) * sizeof(float);
+    struct device_pair landmarks = {0};
     CHECK(ids);
-    CHECK_OK(device_allocate_host(dev, &landmarks, (size_t)(n * d)));
-    CHECK_OK(device_buffer(dev, &memory, (size_t)(n * d) * sizeof *landmarks));
+    CHECK_OK(device_pair_allocate(dev, &landmarks, bytes));
     struct rng rng = rng_make(4, 0);
     for (int64_t i = 0; i < n * 63; i++)
         ids[i] = (int32_t)rng_below(&rng, 50000);
-    struct encoder_output out = {.landmarks = device_side(dev, landmarks, memory)};
+    struct encoder_output out = {.landmarks = landmarks.device};
     double best = 1e30, best_alone = 1e30;
     struct samples times = {0};
     for (int i = 0; i < 8; i++) {
@@ -479,7 +478,7 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
         encoder_encode(e, &out, ids, n);
         CHECK_OK(device_sync(dev));
         double encoded = clock_seconds();
-        device_download(dev, landmarks, out.landmarks, (size_t)(n * d) * sizeof *landmarks);
+        device_pair_download(dev, &landmarks, bytes);
         CHECK_OK(device_sync(dev));
         double took = clock_seconds() - start;
         best = took < best ? took : best;
@@ -493,10 +492,9 @@ static void encode(struct device *dev, const struct options *o, int hidden, int 
         .unit = "M tokens/s", .values = times.at, .count = times.count, .work = (double)n * 64e-6, .scale = 1};
     result_figure(&f, "encoder, 2 layers, d %d", hidden);
     samples_free(&times);
-    device_release(dev, memory);
     encoder_free(e);
     drop(&m);
-    device_release_host(dev, landmarks);
+    device_pair_release(dev, &landmarks);
     free(ids);
 }
 

@@ -86,3 +86,17 @@ variant_refused() {
     [ "$(wc -l <"$ERR")" = 1 ] || die "$3: more than one line"
     [ ! -e "$TMP/bad/log.jsonl" ] || die "$3: a run was started"
 }
+# variant_needs_base KEY: a DRT's config with this key of a variant is refused.
+variant_needs_base() {
+    sed "s/\"slide_window\"/$1, \"slide_window\"/" "$TINY/config.json" >"$TMP/drt.json"
+    expect 1 "$MODEL" init --config "$TMP/drt.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/drt"
+    err_has "must be a Base LM"
+}
+# variant_stores_refused MODEL BUILT READ: the model makes no store (message BUILT) and has no memory of a store (message READ), which
+# becomes $TMP/store.
+variant_stores_refused() {
+    tiny_model "$TMP/tiny"
+    expect 0 "$BIN/drt-index" build "$TMP/valid.jsonl" --model "$TMP/tiny" --out "$TMP/store" --device cpu
+    expect_error "$2" "$BIN/drt-index" build "$TMP/valid.jsonl" --model "$1" --out "$TMP/own" --device cpu
+    expect_error "$3" "$BIN/drt-generate" --model "$1" --memory corpus --store "$TMP/store" --prompt x --max-tokens 2 --device cpu
+}

@@ -4,6 +4,7 @@
 #include "session/memory_search.h"
 #include "tools/generate/drt_generate_state.h"
 #include "tools/shared/report.h"
+#include "tools/shared/search_options.h"
 
 #include <string.h>
 
@@ -80,15 +81,7 @@ enum status generate_prepare(struct generate_state *r) {
     TRY(make_trace(r));
     if (r->trace) watch = trace_watch(r->trace);
     const struct generation_config config = {.engine = r->engine,
-                                             .retrieval = {.searcher = corpus_search_kind(o->searcher),
-                                                           .own_past = o->own_past,
-                                                           .corpus = o->corpus,
-                                                           .exact = o->exact,
-                                                           .exact_fallback = o->exact_fallback,
-                                                           .nprobe = (int)o->nprobe,
-                                                           .continuation = (int)o->continuation,
-                                                           .overlap = (int)o->overlap,
-                                                           .query_ids = (int)o->query_ids},
+                                             .retrieval = RETRIEVAL_OF_SEARCH(*o),
                                              .exclude_document = -1,
                                              .memory = r->memory ? &memory : NULL,
                                              .sampler = {.temperature = o->greedy ? 0 : (float)o->temperature,

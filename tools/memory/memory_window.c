@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "kernels/ops.h"
+#include "session/memory_search.h"
 #include "tools/memory/memory_window_internal.h"
 #include <math.h>
 #include <string.h>
@@ -13,25 +14,12 @@ enum { GROUP_ROWS = 256, DRAWN_ROWS = 256 };
 /* ---- start and end ---- */
 
 static enum status window_source(struct memory_window *w) {
-    struct engine *e = w->config.engine;
-    const struct memory_config *c = w->config.memory;
     bool wanted = false;
     for (int i = 0; i < w->n_reads; i++)
         wanted = wanted || (w->reads[i].what != MEMORY_READ_PAST && w->reads[i].what != MEMORY_READ_KNN);
     if (!wanted) return STATUS_OK;
-    const struct memory_source_config config = {.device = e->device,
-                                                .model = &e->model.config,
-                                                .decoder = e->decoder,
-                                                .view = e->view,
-                                                .finder = w->config.finder,
-                                                .k = c->k,
-                                                .before = c->before,
-                                                .after = c->after,
-                                                .key_layer = c->key_layer,
-                                                .rounded = e->rounded,
-                                                .from = c->keys,
-                                                .weights = c->weights,
-                                                .name = e->model.path};
+    const struct memory_source_config config =
+        memory_search_source(w->config.engine, w->config.memory, w->config.finder);
     return memory_source_create(&w->source, &config);
 }
 

@@ -37,6 +37,11 @@
     ((o).exact || (o).exact_fallback || (o).nprobe || (o).query_ids ||                                                 \
      (((o).continuation || (o).overlap) && !((o).overlap && (o).own_past)) ||                                          \
      corpus_search_kind((o).searcher) != SEARCHER_AUTO)
+/* Their values for a generation: a struct engine_retrieval (session/engine.h). */
+#define RETRIEVAL_OF_SEARCH(o)                                                                                         \
+    {.searcher = corpus_search_kind((o).searcher), .own_past = (o).own_past, .corpus = (o).corpus, .exact = (o).exact, \
+     .exact_fallback = (o).exact_fallback, .nprobe = (int)(o).nprobe, .continuation = (int)(o).continuation,           \
+     .overlap = (int)(o).overlap, .query_ids = (int)(o).query_ids}
 /* Returns the error of a wrong combination; NULL: the options are valid. */
 #define SEARCH_OPTIONS_WRONG(o)                                                                                        \
     ((o).overlap > 0 && (o).continuation == 0                                                                          \

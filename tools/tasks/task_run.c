@@ -24,15 +24,7 @@ enum status task_run_open(struct task_run *out, const struct task_run_options *o
     *out = (struct task_run){0};
     TRY(engine_open(&out->engine, &config));
     const struct generation_config generation = {.engine = &out->engine,
-                                                 .retrieval = {.searcher = corpus_search_kind(o->searcher),
-                                                               .own_past = o->own_past,
-                                                               .corpus = o->corpus,
-                                                               .exact = o->exact,
-                                                               .exact_fallback = o->exact_fallback,
-                                                               .nprobe = (int)o->nprobe,
-                                                               .continuation = (int)o->continuation,
-                                                               .overlap = (int)o->overlap,
-                                                               .query_ids = (int)o->query_ids},
+                                                 .retrieval = RETRIEVAL_OF_SEARCH(*o),
                                                  .exclude_document = -1,
                                                  .sampler = {.top_p = 1},
                                                  .stops = stops ? stops->items : NULL,

@@ -3,7 +3,6 @@
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-eval drt-generate drt-index
-INDEX=$BIN/drt-index
 keys=', "landmark_block": 32, "landmark_topk": 2'
 variant_texts
 variant_run "$keys" "Landmark Attention"
@@ -22,17 +21,12 @@ variant_refused ', "landmark_block": 65, "landmark_topk": 2' '' "landmark_block"
 variant_refused ', "landmark_block": 30, "landmark_topk": 2' '' "length is 160: must be a multiple of the model's landmark_block, as 180 is"
 variant_refused "$keys, \"recurrent_layer\": 1, \"recurrent_states\": 8, \"recurrent_block\": 32" '' "recurrent_layer is 1, with landmark_block"
 variant_refused "$keys, \"memory_layer\": 1" '' "memory_layer is 1, with landmark_block"
-sed 's/"slide_window"/"landmark_block": 32, "slide_window"/' "$TINY/config.json" >"$TMP/drt.json"
-expect 1 "$MODEL" init --config "$TMP/drt.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/drt"
-err_has "must be a Base LM"
+variant_needs_base '"landmark_block": 32'
 sed 's/"chunk_id"/"chunk_id_of_another"/' "$TMP/variant.cfg" >"$TMP/bad.cfg"
 expect 1 "$TRAIN" --config "$TMP/bad.cfg" --out "$TMP/bad" --device cpu
 err_has "chunk_id is missing"
 
 # A chunk that is read alone has no earlier landmarks, so the model has neither a store of its own nor a memory of a store. A memory of
 # the text's own past works.
-tiny_model "$TMP/tiny"
-expect 0 "$INDEX" build "$TMP/valid.jsonl" --model "$TMP/tiny" --out "$TMP/store" --device cpu
-expect_error "landmark_block is 32" "$INDEX" build "$TMP/valid.jsonl" --model "$model" --out "$TMP/own" --device cpu
-expect_error "was built with tokens a chunk 63" "$GENERATE" --model "$model" --memory corpus --store "$TMP/store" --prompt x --max-tokens 2 --device cpu
+variant_stores_refused "$model" "landmark_block is 32" "was built with tokens a chunk 63"
 expect 0 "$GENERATE" --model "$model" --memory own --prompt "$(words 60)" --max-tokens 20 --device cpu

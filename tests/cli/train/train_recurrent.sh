@@ -3,7 +3,6 @@
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 . "$DRT_SOURCE/tests/cli/lib_train.sh" || exit 1
 needs drt-train drt-tokenizer drt-eval drt-generate drt-index
-INDEX=$BIN/drt-index
 keys=', "recurrent_layer": 1, "recurrent_states": 8, "recurrent_block": 32'
 variant_texts
 variant_run "$keys" "Block-Recurrent Transformer"
@@ -23,12 +22,7 @@ variant_refused ', "recurrent_states": 8' '' "recurrent_layer is missing"
 variant_refused ', "recurrent_layer": 1, "recurrent_states": 8, "recurrent_block": 41' '' "recurrent_block is 41: must be at most slide_window, 40"
 variant_refused ', "recurrent_layer": 1, "recurrent_states": 8, "recurrent_block": 30' '' "length is 160: must be a multiple of the model's recurrent_block, 30"
 variant_refused "$keys, \"memory_layer\": 1" '' "memory_layer is 1, with recurrent_layer"
-sed 's/"slide_window"/"recurrent_layer": 1, "slide_window"/' "$TINY/config.json" >"$TMP/drt.json"
-expect 1 "$MODEL" init --config "$TMP/drt.json" --tokenizer "$TINY/tokenizer.json" --out "$TMP/drt"
-err_has "must be a Base LM"
+variant_needs_base '"recurrent_layer": 1'
 
 # A chunk that is read alone has no state before it, so the model has neither a store of its own nor a memory of a store.
-tiny_model "$TMP/tiny"
-expect 0 "$INDEX" build "$TMP/valid.jsonl" --model "$TMP/tiny" --out "$TMP/store" --device cpu
-expect_error "recurrent_layer is 1" "$INDEX" build "$TMP/valid.jsonl" --model "$model" --out "$TMP/own" --device cpu
-expect_error "recurrent_layer is 1" "$GENERATE" --model "$model" --memory corpus --store "$TMP/store" --prompt x --max-tokens 2 --device cpu
+variant_stores_refused "$model" "recurrent_layer is 1" "recurrent_layer is 1"
