@@ -182,10 +182,10 @@ static void *stored_thread(void *context) {
 }
 
 /* A view is for one thread. A device whose view would be of a newer generation than the caller's is left out. */
-static enum status stored_start(struct stored_keys *k, const struct stored_keys_lane *lane) {
+static enum status stored_start(struct stored_keys *k, const struct stored_keys_device *with) {
     struct store_info info, mine;
-    k->config.device = lane->device;
-    k->config.decoder = lane->decoder;
+    k->config.device = with->device;
+    k->config.decoder = with->decoder;
     TRY(store_view_open(&k->own, k->work->job->store));
     store_view_info(k->own, &info);
     store_view_info(k->work->job->config.view, &mine);

@@ -16,13 +16,13 @@ enum status stored_keys_find(struct store_keys **out, struct store_view *view, c
                              const char *model, bool must);
 
 /* A further device with the same model. */
-struct stored_keys_lane { struct device *device; struct decoder *decoder; };
+struct stored_keys_device { struct device *device; struct decoder *decoder; };
 struct stored_keys_job {
     struct key_windows_config config;
     const uint8_t *weights;              /* [16] */
     /* Each device makes whole files, the next one that no other has. Devices of one kind make the same bytes. store:
      * of config.view; only needed with further devices. */
-    const struct stored_keys_lane *more; int n_more;
+    const struct stored_keys_device *more; int n_more;
     struct store *store;
     /* parts above 0: only every parts-th file, from number part - 1 on, so that processes may make parts at the same
      * time */

@@ -4,10 +4,11 @@
  *   bench_join FOLDER [documents (1304550)] [parts (8)] [copies: one of N documents, 0: none (50)] [rounds (5)]
  *       [threads (0: all)] [--json FILE]
  *
- * The default is a corpus of 4 * 10^9 tokens: documents of 49 chunks on average, as in BENCHMARKS.md, "A store of 4 * 10^9 tokens",
- * in shards of 16,384 chunks. The time depends on the records, three a document, and the names, two a shard. It does
- * not depend on chunks, tokens or dimensions, so the data files are a header, a hole and a footer, and landmarks have
- * one dimension. One of N documents of each part but the first is a copy of a random one of an earlier part.
+ * The default is a corpus of 4 * 10^9 tokens: documents of 49 chunks on average, as in BENCHMARKS.md, "A store of 4 *
+ * 10^9 tokens", in shards of 16,384 chunks. The time depends on the records, three a document, and the names, two a
+ * shard. It does not depend on chunks, tokens or dimensions, so the data files are a header, a hole and a footer, and
+ * landmarks have one dimension. One of N documents of each part but the first is a copy of a random one of an earlier
+ * part.
  *
  * FOLDER must be empty, or have parts that an earlier call made with the same numbers, and must allow sparse files. In
  * memory (/dev/shm) it takes some 650 bytes a document. Each step runs in a separate process. */

@@ -127,7 +127,7 @@ static void test_devices(void) {
     enum { BYTES = 40 * CHUNK * (SIZE + 4) };
     static uint8_t one[SECTIONS][BYTES], many[SECTIONS][BYTES];
     struct engine others[DEVICES];
-    struct stored_keys_lane lanes[DEVICES];
+    struct stored_keys_device devices[DEVICES];
     struct stored_keys_report r;
     int64_t removed, done = 0;
     const struct progress count = {.report = count_steps, .context = &done}, stop = {.stop_requested = stop_now};
@@ -136,11 +136,11 @@ static void test_devices(void) {
     for (int i = 0; i < DEVICES; i++) {
         const struct device_choice cpu = {.device = "cpu", .dtype = "f32"};
         CHECK_OK(engine_share(&others[i], &engine, &cpu, 1));
-        lanes[i] = (struct stored_keys_lane){others[i].device, others[i].decoder};
+        devices[i] = (struct stored_keys_device){others[i].device, others[i].decoder};
     }
     for (int n = 0; n <= DEVICES; n += DEVICES) {
         struct stored_keys_job job = {
-            .config = windows_config(), .weights = weights, .more = lanes, .n_more = n, .store = engine.store};
+            .config = windows_config(), .weights = weights, .more = devices, .n_more = n, .store = engine.store};
         CHECK_OK(store_keys_remove(&removed, store));
         job.config.progress = &stop;
         CHECK_FAILS(stored_keys_make(&r, &job), STATUS_INTERRUPTED, "stopped while keys were computed");
@@ -162,7 +162,7 @@ static void test_devices(void) {
     }
     CHECK_EQ(memcmp(one, many, sizeof one), 0);
     struct stored_keys_job job = {
-        .config = windows_config(), .weights = weights, .more = lanes, .n_more = DEVICES, .store = engine.store};
+        .config = windows_config(), .weights = weights, .more = devices, .n_more = DEVICES, .store = engine.store};
     char path[700];
     snprintf(path, sizeof path, "%s/keys/00005.keys", store);
     CHECK_OK(store_keys_remove(&removed, store));

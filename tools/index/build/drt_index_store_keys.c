@@ -14,43 +14,43 @@ enum status keys_job_layer(int *out, const struct keys_job *job, const struct mo
 }
 
 /* The model on the devices after the first. */
-struct job_lanes {
+struct job_devices {
     struct device_group group;
-    struct weights *weights;        /* [n] */
-    struct stored_keys_lane *lanes; /* [n] */
+    struct weights *weights;         /* [n] */
+    struct stored_keys_device *more; /* [n] */
     int n;
 };
 
-static enum status lanes_open(struct job_lanes *l, const struct keys_job *job, const struct engine *e) {
-    TRY(device_choose_group(&l->group, e->device, &job->where));
-    if (l->group.n < 2) return STATUS_OK;
-    l->n = l->group.n - 1;
-    TRY(memory_allocate_zero(&l->weights, (size_t)l->n));
-    TRY(memory_allocate_zero(&l->lanes, (size_t)l->n));
-    for (int i = 0; i < l->n; i++) {
-        struct device *device = l->group.devices[i + 1];
+static enum status devices_open(struct job_devices *d, const struct keys_job *job, const struct engine *e) {
+    TRY(device_choose_group(&d->group, e->device, &job->where));
+    if (d->group.n < 2) return STATUS_OK;
+    d->n = d->group.n - 1;
+    TRY(memory_allocate_zero(&d->weights, (size_t)d->n));
+    TRY(memory_allocate_zero(&d->more, (size_t)d->n));
+    for (int i = 0; i < d->n; i++) {
+        struct device *device = d->group.devices[i + 1];
         device_enter(device);
-        TRY(weights_open(&l->weights[i], device, e->model.params, e->weights.type));
-        l->lanes[i].device = device;
-        TRY(decoder_create(&l->lanes[i].decoder, device, &e->model.config, &l->weights[i], 0));
+        TRY(weights_open(&d->weights[i], device, e->model.params, e->weights.type));
+        d->more[i].device = device;
+        TRY(decoder_create(&d->more[i].decoder, device, &e->model.config, &d->weights[i], 0));
     }
     return STATUS_OK;
 }
 
-static void lanes_close(struct job_lanes *l, struct device *first) {
-    for (int i = 0; i < l->n; i++) {
-        device_enter(l->group.devices[i + 1]);
-        if (l->lanes) decoder_free(l->lanes[i].decoder);
-        if (l->weights) weights_release(&l->weights[i], l->group.devices[i + 1]);
+static void devices_close(struct job_devices *d, struct device *first) {
+    for (int i = 0; i < d->n; i++) {
+        device_enter(d->group.devices[i + 1]);
+        if (d->more) decoder_free(d->more[i].decoder);
+        if (d->weights) weights_release(&d->weights[i], d->group.devices[i + 1]);
     }
     device_enter(first);
-    memory_free(l->lanes);
-    memory_free(l->weights);
-    device_group_close(&l->group);
+    memory_free(d->more);
+    memory_free(d->weights);
+    device_group_close(&d->group);
 }
 
 static enum status job_make(struct stored_keys_report *report, const struct keys_job *job, const struct engine *e,
-                            const struct job_lanes *lanes) {
+                            const struct job_devices *others) {
     const struct model_config *model = &e->model.config;
     uint8_t weights[16];
     struct stored_keys_job make = {.config = {.device = e->device,
@@ -62,8 +62,8 @@ static enum status job_make(struct stored_keys_report *report, const struct keys
                                               .rounded = e->rounded,
                                               .progress = job->progress},
                                    .weights = weights,
-                                   .more = lanes->lanes,
-                                   .n_more = lanes->n,
+                                   .more = others->more,
+                                   .n_more = others->n,
                                    .store = e->store,
                                    .part = job->part,
                                    .parts = job->parts};
@@ -74,13 +74,13 @@ static enum status job_make(struct stored_keys_report *report, const struct keys
 
 enum status keys_job_run(struct stored_keys_report *report, const struct keys_job *job) {
     struct engine e;
-    struct job_lanes lanes = {0};
+    struct job_devices others = {0};
     const struct engine_config config = {
         .model = job->model, .store = job->store, .where = job->where, .threads = job->threads, .memory = true};
     TRY(engine_open(&e, &config));
-    enum status s = lanes_open(&lanes, job, &e);
-    if (s == STATUS_OK) s = job_make(report, job, &e, &lanes);
-    lanes_close(&lanes, e.device);
+    enum status s = devices_open(&others, job, &e);
+    if (s == STATUS_OK) s = job_make(report, job, &e, &others);
+    devices_close(&others, e.device);
     engine_close(&e);
     return s;
 }
