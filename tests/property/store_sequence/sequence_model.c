@@ -66,8 +66,12 @@ void sequence_landmark(float *row, const int32_t *ids) {
 }
 
 struct store_keys_spec sequence_keys_spec(int spec) {
-    struct store_keys_spec s = {
-        .layer = 2, .size = SEQUENCE_KEY, .chunk_tokens = FIXTURE_CHUNK, .window = 32, .step = 24};
+    struct store_keys_spec s = {.layer = 2,
+                                .size = SEQUENCE_KEY,
+                                .chunk_tokens = FIXTURE_CHUNK,
+                                .window = 32,
+                                .step = 24,
+                                .rounding = STORE_KEYS_F32};
     memset(s.model, spec, sizeof s.model);
     return s;
 }
