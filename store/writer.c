@@ -125,12 +125,7 @@ static enum status check_no_shards(const char *dir) {
     char path[FILE_PATH_MAX];
     for (size_t i = 0; i < WRITER_FOLDERS; i++) {
         TRY(file_join(path, dir, writer_folders[i]));
-        DIR *folder = opendir(path);
-        bool empty = true;
-        for (struct dirent *entry; folder && (entry = readdir(folder));)
-            empty = empty && entry->d_name[0] == '.';
-        if (folder) closedir(folder);
-        if (!empty)
+        if (writer_folder_has_files(path))
             return fail(STATUS_CORRUPT,
                         "%s: is not empty, but catalog/data.mdb is missing or empty: restore the catalog, or choose "
                         "another folder",

@@ -52,6 +52,8 @@ struct store_writer {
     struct store_part part;              /* the part that the next publishing finishes; parts 0: none */
     struct writer_made made;             /* what opening created */
 };
+/* Whether a folder has entries whose names begin with another character than a dot. A missing folder has none. */
+bool writer_folder_has_files(const char *folder);
 /* Removes what opening created, if the store has no data files. All but the lock is closed. */
 void writer_remove_made(const struct store_writer *w);
 

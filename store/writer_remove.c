@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-static bool has_files(const char *folder) {
+bool writer_folder_has_files(const char *folder) {
     DIR *open = opendir(folder);
     bool any = false;
     for (struct dirent *entry; open && !any && (entry = readdir(open));)
@@ -18,7 +18,7 @@ static bool has_files(const char *folder) {
 static bool is_empty(const char *dir) {
     for (size_t i = 0; i < WRITER_FOLDERS; i++) {
         char path[FILE_PATH_MAX];
-        if (file_join(path, dir, writer_folders[i]) != STATUS_OK || has_files(path)) return false;
+        if (file_join(path, dir, writer_folders[i]) != STATUS_OK || writer_folder_has_files(path)) return false;
     }
     return true;
 }

@@ -1,26 +1,11 @@
 #!/usr/bin/env bash
 # Keys of a token memory where something is in the way: a full disk, a limit of file sizes and a read-only folder are one line that names the
 # file, the chunks stay published, and the same command continues; additions at the same time, also beside drt-index keys, leave all keys.
-. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-index drt-generate
-INDEX=$BIN/drt-index
-tiny_base "$TMP/m"
-corpus "$TMP/a.jsonl" 40 90
-corpus "$TMP/b.jsonl" 5 120 100
-sed -i 's/doc-/new-/' "$TMP/b.jsonl"
-model=(--model "$TMP/m" --threads 1)
-none=(--landmarks none "${model[@]}")
-rows() { python3 "$SOURCE/tests/cli/index/keys/keys_rows.py" "$1" >"$2" || die "the keys of $1"; }
+documents=40
+. "$DRT_SOURCE/tests/cli/index/keys/lib_keys.sh" || exit 1
 complete() { # STORE: it has all keys, those that are made anew
     expect 0 "$INDEX" keys --store "$1" "${model[@]}" --verify
-    rows "$1" "$TMP/have"
-    rm -rf "$TMP/fresh"
-    cp -r "$1" "$TMP/fresh"
-    expect 0 "$INDEX" keys --store "$TMP/fresh" --remove
-    expect 0 "$INDEX" keys --store "$TMP/fresh" "${model[@]}"
-    rows "$TMP/fresh" "$TMP/want"
-    cmp -s "$TMP/have" "$TMP/want" || die "$1: its keys are not those that drt-index keys makes"
-    expect 0 "$INDEX" verify --store "$1" --deep
+    fresh "$1"
     [ -z "$(find "$1/keys" -name '*.tmp')" ] || die "$1: a temporary file is left"
 }
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/plain" "${none[@]}"

@@ -2,29 +2,8 @@
 # Keys of a token memory where stores are made: build --keys, add and update, parts and join (links, --copy, empty parts, a document over two
 # files), compact and freeze. They equal, by bytes, those that drt-index keys makes for the same store. Parts and stores that lack keys, or
 # have others, are named with the remedy; verify and repair find damage.
-. "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-index drt-generate
-INDEX=$BIN/drt-index
-tiny_base "$TMP/m"
+. "$DRT_SOURCE/tests/cli/index/keys/lib_keys.sh" || exit 1
 tiny_base "$TMP/other" 9
-corpus "$TMP/a.jsonl" 45 90
-corpus "$TMP/b.jsonl" 5 120 100
-sed -i 's/doc-/new-/' "$TMP/b.jsonl"
-model=(--model "$TMP/m" --threads 1)
-none=(--landmarks none "${model[@]}")
-rows() { python3 "$SOURCE/tests/cli/index/keys/keys_rows.py" "$1" >"$2" || die "the keys of $1"; }
-# fresh STORE: its keys equal those that are made anew.
-fresh() {
-    rows "$1" "$TMP/have"
-    [ -s "$TMP/have" ] || die "$1 has no keys"
-    rm -rf "$TMP/fresh"
-    cp -r "$1" "$TMP/fresh"
-    expect 0 "$INDEX" keys --store "$TMP/fresh" --remove
-    expect 0 "$INDEX" keys --store "$TMP/fresh" "${model[@]}"
-    rows "$TMP/fresh" "$TMP/want"
-    cmp -s "$TMP/have" "$TMP/want" || die "$1: its keys are not those that drt-index keys makes"
-    expect 0 "$INDEX" verify --store "$1" --deep
-}
 complete() { # STORE: nothing is left to make
     expect 0 "$INDEX" keys --store "$1" "${model[@]}"
     out_has ": 0 of "
