@@ -32,8 +32,8 @@ static enum status unescape(const struct json *j, struct reader_buffer *out) {
 
 enum status reader_key_repair(struct reader_buffer *key, struct reader_buffer *spare) {
     uint64_t replaced;
-    for (char *at; (at = memchr(key->data, '\0', key->size));)
-        *at = (char)0xFF; /* which UTF-8 does not have */
+    for (size_t i = 0; i < key->size; i++)
+        if (key->data[i] == '\0') key->data[i] = (char)0xFF; /* which UTF-8 does not have */
     if (utf8_valid_prefix(key->data, key->size) == key->size) return STATUS_OK;
     TRY(utf8_repair(&spare->data, &spare->capacity, &spare->size, &replaced, key->data, key->size));
     const struct reader_buffer repaired = *spare;
@@ -87,8 +87,9 @@ static enum status read_text(struct jsonl_parser *l, const struct line *at, stru
     struct json value = *j;
     const bool string = json_next(&value) == JSON_STRING;
     *text = string ? TEXT_FOUND : TEXT_NO_STRING;
-    if (json_skip(j) != STATUS_OK) return bad_json(at, j);
-    return string ? unescape(&value, &l->text) : STATUS_OK;
+    if (!string) return json_skip(j) == STATUS_OK ? STATUS_OK : bad_json(at, j);
+    *j = value;
+    return unescape(j, &l->text);
 }
 
 /* Makes a document from one line. If a name occurs twice, the last member is used, as in Python. */
