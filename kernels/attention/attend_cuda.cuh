@@ -11,7 +11,10 @@
  *
  *   attend_decode.cuh     few query rows, bf16: mma.sync, a cluster for each head; bound by latency
  *   attend_wgmma_*.cuh    tiles of 64 rows, bf16, heads of 64 or 128: wgmma and TMA (before Hopper: mma.sync, cp.async)
- *   attend_reference.cuh  any type, head size and length, without tensor cores; the others are tested against it */
+ *   attend_reference.cuh  any type, head size and length, without tensor cores; the others are tested against it
+ *
+ * chunk_attention_cuda.cu selects attend_full.cuh, which has no struct attend_task, for heads and lengths that only the
+ * reference path would take. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 

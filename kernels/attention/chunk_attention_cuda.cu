@@ -1,6 +1,8 @@
 /* chunk_attention_cuda.cu -- full attention inside each chunk on a GPU: the chunks mode of attend_cuda.cu, where a
- * block of rows reads one slot, its own. Bound by memory: q, k, v and o are read or written once. */
+ * block of rows reads one slot, its own; or attend_full.cuh where that mode would not use tensor cores. Bound by
+ * memory: q, k, v and o are read or written once. */
 #include "kernels/attention/attend_cuda.cuh"
+#include "kernels/attention/attend_full.cuh"
 
 static struct attend_task chunk_attention_task(struct mat q, struct mat k, struct mat v, int heads, int positions) {
     assert(heads > 0 && positions > 0 && q.cols % heads == 0 && q.rows % positions == 0);
@@ -16,10 +18,28 @@ static struct attend_task chunk_attention_task(struct mat q, struct mat k, struc
     return t;
 }
 
+/* The shape alone decides, not the number of chunks: a chunk's result does not depend on the others. */
+static bool chunk_attention_full(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v, int heads,
+                                 int positions) {
+    const int dim = (int)(q.cols / heads), tiles = (positions + FULL_TILE - 1) / FULL_TILE;
+    const struct mat all[] = {o, q, k, v};
+    if (dim != 32 && ((dim != 64 && dim != 128) || positions <= FULL_TILE)) return false;
+    if (device_cuda_architecture(dev) < 80 || q.rows / positions * tiles > INT32_MAX) return false;
+    for (const struct mat &m : all)
+        if (m.type != DTYPE_BF16 || !vectors_fit(m)) return false;
+    const full_task t = {rows_of<bf16>(o), rows_of<bf16>(q), rows_of<bf16>(k), rows_of<bf16>(v), positions,
+                         ATTEND_LOG2E / sqrtf((float)dim)};
+    const auto kernel = dim == 32 ? attend_full<32> : dim == 64 ? attend_full<64> : attend_full<128>;
+    const dim3 grid((unsigned)(q.rows / positions * tiles), (unsigned)heads);
+    launch(dev, "chunk_attention.forward", kernel, grid, FULL_THREADS, 0, t);
+    return true;
+}
+
 static void chunk_attention_forward(struct device *dev, struct mat o, struct mat q, struct mat k, struct mat v,
                                     int heads, int positions) {
     struct attend_task t = chunk_attention_task(q, k, v, heads, positions);
     assert(o.rows == q.rows && o.cols == q.cols);
+    if (chunk_attention_full(dev, o, q, k, v, heads, positions)) return;
     attend_cuda_forward(dev, "chunk_attention.forward", &t, {o, {}, q, k, v}, false);
 }
 

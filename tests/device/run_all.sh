@@ -78,7 +78,7 @@ corpus() {
     echo "GPU and CPU find the same chunks and write the same text"
 }
 export -f resume corpus
-for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token packed_keys decode_rows pick; do step "test_$test" 100 "$programs/test_${test}_on_device"; done
+for test in runtime ops landmark loss topk ivf_scan lexical_scan token_memory next_token packed_keys decode_rows pick; do step "test_$test" 200 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
 step generation 100 env "DRT_SOURCE=$PWD" "$programs/test_generation_on_gpu"
 step batch 200 "$programs/test_batch_on_gpu"

@@ -13,7 +13,7 @@ if [ ! -x "$out/bench_attention" ]; then
         nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c kernels/attention/${twin}_cuda.cu -o "$out/$twin.o" &
         nvcc $flags $ampere -c kernels/attention/${twin}_cuda.cu -o "$out/$twin-80.o" &
     done
-    for source in test_attention_device bench/bench_attention bench/bench_ceiling; do
+    for source in attention/test_attention_device bench/bench_attention bench/bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$(basename $source).o" &
     done
     # result.c, which writes the figures of --json, needs files, JSON and memory of base/ alone.

@@ -7,14 +7,11 @@
  * |twin - truth| <= 2 * worst |naive - truth| + 1e-6 (more where the naive loops cancel to the last bit, see
  * cancelled()). Outputs are NaN before a call, in wider matrices whose other elements must not change; rows of slots
  * that are not live hold NaN. Backward runs twice and must give the same bits. */
-#include "tests/device/bench/attention_device.cuh"
+#include "tests/device/attention/attention_guarded.cuh"
 extern "C" {
 #include "tests/ref/ref.h"
 }
 #include <functional>
-
-static int failures, checks;
-static const char *place_name = "";
 
 struct group {
     std::vector<int64_t> keys;
@@ -113,79 +110,6 @@ static answers<R> solve(const problem &p, const std::vector<float> &q, const std
             }
         }
     return a;
-}
-
-/* A matrix on the device with 8 columns more on either side and a row before and after. */
-struct guarded {
-    struct mat m;
-    void *memory;
-    int64_t bytes;
-};
-static guarded guarded_make(enum dtype type, int64_t rows, int64_t cols, const std::vector<float> *content) {
-    int64_t stride = cols + 16, size = (rows + 2) * stride, each = dtype_bytes(type);
-    std::vector<float> all(size, -777.0f);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            all[(r + 1) * stride + 8 + c] = content ? (*content)[r * cols + c] : NAN;
-    guarded g;
-    g.bytes = size * each;
-    GPU(cudaMalloc(&g.memory, g.bytes));
-    std::vector<bf16> narrow(size);
-    for (int64_t i = 0; i < size; i++)
-        narrow[i] = __float2bfloat16_rn(all[i]);
-    GPU(cudaMemcpy(g.memory, type == DTYPE_F32 ? (void *)all.data() : (void *)narrow.data(), g.bytes,
-                   cudaMemcpyHostToDevice));
-    g.m = {(char *)g.memory + (stride + 8) * each, type, rows, cols, stride};
-    return g;
-}
-static std::vector<float> guarded_read(const guarded &g) {
-    std::vector<float> all(g.bytes / dtype_bytes(g.m.type)), out(g.m.rows * g.m.cols);
-    GPU(cudaDeviceSynchronize());
-    if (g.m.type == DTYPE_F32) {
-        GPU(cudaMemcpy(all.data(), g.memory, g.bytes, cudaMemcpyDeviceToHost));
-    } else {
-        std::vector<bf16> narrow(all.size());
-        GPU(cudaMemcpy(narrow.data(), g.memory, g.bytes, cudaMemcpyDeviceToHost));
-        for (size_t i = 0; i < all.size(); i++)
-            all[i] = __bfloat162float(narrow[i]);
-    }
-    float guard = g.m.type == DTYPE_F32 ? -777.0f : as_bf16(-777.0f);
-    for (int64_t r = 0; r < g.m.rows + 2; r++)
-        for (int64_t c = 0; c < g.m.stride; c++) {
-            bool inside = r >= 1 && r <= g.m.rows && c >= 8 && c < 8 + g.m.cols;
-            if (inside)
-                out[(r - 1) * g.m.cols + c - 8] = all[r * g.m.stride + c];
-            else if (all[r * g.m.stride + c] != guard)
-                printf("FAILED %s: wrote outside of it\n", place_name), failures++, r = g.m.rows + 2, c = g.m.stride;
-        }
-    return out;
-}
-static void guarded_drop(guarded &g) {
-    GPU(cudaFree(g.memory));
-}
-
-static void compare(const char *what, const std::vector<float> &twin, const std::vector<float> &naive,
-                    const std::vector<double> &truth, double least = 1e-6) {
-    double worst = 0.0, found = 0.0;
-    size_t at = 0;
-    for (size_t i = 0; i < truth.size(); i++)
-        if (isfinite(truth[i])) worst = fmax(worst, fabs((double)naive[i] - truth[i]));
-    bool wrong = false;
-    for (size_t i = 0; i < truth.size(); i++) {
-        double error = isfinite(truth[i]) ? fabs((double)twin[i] - truth[i]) : twin[i] == truth[i] ? 0.0 : INFINITY;
-        if (!(error <= found)) found = error, at = i;
-        wrong = wrong || !(error <= 2.0 * worst + least);
-    }
-    checks++;
-    if (!wrong) return;
-    failures++;
-    printf("FAILED %s, %s: index %zu of %zu is %.9g, truth %.9g; worst error of the naive loops %g\n", place_name, what,
-           at, truth.size(), (double)twin[at], truth[at], worst);
-}
-static void same_bits(const char *what, const std::vector<float> &a, const std::vector<float> &b) {
-    checks++;
-    if (memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0) return;
-    printf("FAILED %s, %s: two runs differ\n", place_name, what), failures++;
 }
 
 static std::vector<float> random_vector(int64_t n, float scale) {
@@ -467,6 +391,22 @@ static void test_window(const window_shape &s) {
     for (guarded *g : {&gq, &gk, &gv, &gdout, &o, &lse}) guarded_drop(*g);
 }
 
+/* The last chunk alone has the bits that it has among others, and so has a result that overwrites q. */
+static void test_chunk_alone(const std::vector<float> &all, guarded q, struct mat k, struct mat v, int heads,
+                             int positions) {
+    const int64_t first = q.m.rows - positions;
+    guarded o = guarded_make(q.m.type, positions, q.m.cols, NULL);
+    const auto last = [&](struct mat m) {
+        m.data = (char *)m.data + first * m.stride * (m.type == DTYPE_F32 ? 4 : 2), m.rows = positions;
+        return m;
+    };
+    chunk_attention_cuda.forward(NULL, o.m, last(q.m), last(k), last(v), heads, positions);
+    same_bits("alone", guarded_read(o), std::vector<float>(all.begin() + first * q.m.cols, all.end()));
+    chunk_attention_cuda.forward(NULL, q.m, q.m, k, v, heads, positions);
+    same_bits("over q", guarded_read(q), all);
+    guarded_drop(o);
+}
+
 static void test_chunks(const char *name, enum dtype type, int chunks, int positions, int heads, int dim) {
     place_name = name;
     int64_t n = (int64_t)chunks * positions, d = (int64_t)heads * dim;
@@ -495,6 +435,7 @@ static void test_chunks(const char *name, enum dtype type, int chunks, int posit
     chunk_attention_cuda.backward(NULL, dq.m, dk.m, dv.m, gdout.m, &operands);
     chunk_attention_cuda.forward(NULL, o.m, gq.m, gk.m, gv.m, heads, positions);
     compare("forward", guarded_read(o), naive.o, truth.o);
+    test_chunk_alone(guarded_read(o), gq, gk.m, gv.m, heads, positions);
     compare("forward_keep", guarded_read(kept), naive.o, truth.o);
     compare("lse", guarded_read(lse), naive.lse, truth.lse);
     compare("dq", guarded_read(dq), naive.dq, truth.dq);
@@ -573,6 +514,13 @@ static void test_all() {
     test_chunks("chunks: short", B, 9, 20, 2, 64);
     test_chunks("chunks: head of 128", B, 3, 64, 2, 128);
     test_chunks("chunks: long", B, 2, 100, 2, 64);
+    test_chunks("chunks: one more than a tile", B, 4, 65, 3, 64);
+    test_chunks("chunks: nine tiles, the last of one row", B, 2, 513, 2, 64);
+    test_chunks("chunks: long, head of 128", B, 3, 130, 2, 128);
+    test_chunks("chunks: head of 32", B, 9, 64, 3, 32);
+    test_chunks("chunks: head of 32, one row", B, 5, 1, 2, 32);
+    test_chunks("chunks: head of 32, short", B, 9, 20, 12, 32);
+    test_chunks("chunks: head of 32, long", B, 3, 200, 2, 32);
     test_chunks("chunks: float32", F, 3, 64, 2, 64);
     test_chunks("chunks: float32, head of 18", F, 3, 20, 2, 18);
     for (enum dtype gradient : {B, F}) /* more entries read one slot than a group fetches at once */
