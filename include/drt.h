@@ -509,6 +509,9 @@ struct drt_session_config {
     /* With a searcher of words (DRT_SEARCH_LEXICAL or HYBRID): the query is the last so many ids, such as those of a
      * question; at most 128; 0: the last 128 */
     int query_tokens;
+    /* The first so many ids of the text are a prompt: scores leave them out (NaN), and a memory of the corpus makes its
+     * first search after them, as before a generation. 0: it searches from the first id on */
+    int64_t skip;
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 /* Begins another text with another config, as a new session of the model does, in the memory of this session, which is
@@ -522,8 +525,8 @@ DRT_API int64_t drt_session_tokens(const struct drt_session *session);
 
 struct drt_alternative { int32_t id; float logprob; };
 /* Natural log-probabilities of n ids. logprob[i] is that of ids[i], given the whole text before it; NaN for the first
- * id of a text. alternatives[n, top]: the most probable ids, best first; id -1 for the first id of a text. All of it is
- * one allocation. */
+ * id of a text, and for those of drt_session_config.skip. alternatives[n, top]: the most probable ids, best first; id
+ * -1 where logprob is NaN. All of it is one allocation. */
 struct drt_scores {
     int64_t n, first;                    /* first: position of ids[0] in the text */
     int32_t top, reserved;

@@ -51,6 +51,7 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     g->failure[0] = '\0';
     g->pending = -1;
     g->generated = g->later_at = g->later_end = 0;
+    g->search = GENERATION_SEARCHED;
     return STATUS_OK;
 }
 
@@ -198,8 +199,6 @@ static enum status generation_check(const struct generation *g) {
     return fail(STATUS_INVALID, "an earlier call on this text failed: reset it");
 }
 
-static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n);
-
 int64_t generation_later(const struct generation *g) {
     return g->later_end - g->later_at;
 }
@@ -228,13 +227,25 @@ static enum status generation_feed_pending(struct generation *g) {
     return STATUS_OK;
 }
 
+enum status generation_search_again(struct generation *g) {
+    float *logits = g->picker ? NULL : g->logits;
+    const enum generation_search due = g->search;
+    g->search = GENERATION_SEARCHED;
+    if (due == GENERATION_SEARCHED || !g->memory) return STATUS_OK;
+    const enum status status = memory_text_search_again(g->memory, &logits);
+    if (g->picker && logits) g->latest = logits;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
 enum status generation_ready(struct generation *g) {
     TRY(generation_check(g));
     TRY(generation_feed_pending(g));
-    return g->has_logits ? STATUS_OK : fail(STATUS_INVALID, "the text is empty: feed its beginning");
+    if (!g->has_logits) return fail(STATUS_INVALID, "the text is empty: feed its beginning");
+    return generation_search_again(g);
 }
 
-static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n) {
+enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n) {
     const int64_t pass = engine_pass(g->config.engine);
     for (int64_t at = 0; at < n; at += pass) {
         int64_t now = n - at < pass ? n - at : pass;
@@ -249,6 +260,8 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
             TRY(generation_pass(g, &out, ids + at, now, true));
         if (n >= PROGRESS_FROM * pass) progress_step(g->config.progress, "read the prompt", "tokens", at + now, n);
     }
+    /* a single id may be one that the caller picked from generation_logprobs */
+    if (n > 1) g->search = GENERATION_SEARCH_ANY;
     return STATUS_OK;
 }
 

@@ -19,6 +19,8 @@ struct generation_config {
     bool ignore_eos;
     bool logprobs;                       /* tokens have a log-probability */
     int top;                             /* alternatives of a token; with logprobs */
+    /* Ids of the text that are read as a prompt and not scored; with a token memory the first search follows them. */
+    int64_t skip;
     const struct progress *progress;     /* of long prompts; NULL is fine; borrowed */
     const struct decoder_watch *watch;   /* copied; NULL: none */
     /* After each pass: its ids, and whether they were fed or generated. NULL: none. */
@@ -40,15 +42,17 @@ void generation_rest(struct generation *g);
 enum status generation_renew(struct generation *g, const struct generation_config *config);
 
 struct generation_alternative { int32_t id; float logprob; };
-/* Log-probabilities of ids that are fed, each given the text before it; NaN for the first id of a text. */
+/* Log-probabilities of ids that are fed, each given the text before it; NaN for the first id of a text, and for those
+ * that are skipped. */
 struct generation_scores {
     float *logprob;                      /* [n] */
     struct generation_alternative *alternatives; int top;  /* [n, top], best first; id -1: none. top 0: not wanted */
     float *memory_share;                 /* [n]; NULL: not wanted */
 };
 /* Appends n >= 0 ids in passes of whole chunks, so that a long text shows progress and can be interrupted
- * (STATUS_INTERRUPTED). Limits and stop strings begin again. scores NULL: not wanted. After a failure the generation
- * can only be reset or freed. */
+ * (STATUS_INTERRUPTED). Limits and stop strings begin again. scores NULL: not wanted. After n > 1 ids the next
+ * one is generated with a search of a token memory at the end of the text, with and without scores. After a failure the
+ * generation can only be reset or freed. */
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores);
 /* As generation_feed without scores, but where a device picks the ids are only noted: each generation_batch feeds one,

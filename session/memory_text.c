@@ -41,6 +41,8 @@ struct memory_text {
     double seconds;     /* from the end of the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
     float *column_weight;
+    struct mat last; /* [1]: the state of the last mixture, or its key if `last_is_key` */
+    bool last_is_key;
 };
 
 static enum status memory_text_source(struct memory_text *t) {
@@ -247,7 +249,8 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
     if (own_past && !(one && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
-    struct next_token_task task = {.state = mat_rows(made->keys, n - 1, 1), .step = decoder_state_step(state)};
+    t->last = mat_rows(made->keys, n - 1, 1), t->last_is_key = !made->states;
+    struct next_token_task task = {.state = t->last, .step = decoder_state_step(state)};
     if (made->states) task.projection = t->projection;
     if (own_past && one) task.append = memory_text_append(t);
     if (own_past && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
@@ -288,6 +291,18 @@ enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_sta
                                        const int32_t *ids, int64_t n) {
     *logits = t->log_p;
     return memory_text_pass(t, state, true, NULL, ids, n);
+}
+
+enum status memory_text_search_again(struct memory_text *t, float **logits) {
+    struct next_token_task task = {.state = t->last};
+    if (!t->side[MEMORY_CORPUS].read || t->searched == t->n) return STATUS_OK;
+    if (!t->last_is_key) task.projection = t->projection;
+    const double start = clock_seconds();
+    t->searched = -1;
+    enum status s = memory_text_mix(t, *logits, task);
+    if (!*logits) *logits = t->log_p;
+    t->seconds += clock_seconds() - start;
+    return s;
 }
 
 struct memory_text_times memory_text_times(const struct memory_text *t) {

@@ -111,6 +111,7 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .overlap = (int)r->overlap,
         .query_tokens = (int)r->query_tokens,
         .no_logprob = r->logprobs < 0,
+        .skip = r->skip,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
     c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |

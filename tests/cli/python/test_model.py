@@ -154,6 +154,10 @@ def test_scores_are_those_of_next_token_distributions(model):
             session.feed([wanted])
     assert scores.total == pytest.approx(float(np.nansum(scores.logprobs.astype(np.float64))), rel=1e-5)
     assert scores.perplexity > 1
+    after = model.logprobs(scores.ids, top=3, skip=30)
+    assert np.isnan(after.logprobs[:30]).all() and (after.top_ids[:30] == -1).all()
+    np.testing.assert_allclose(after.logprobs[30:], scores.logprobs[30:], atol=2e-4)
+    assert after.total == pytest.approx(float(np.nansum(after.logprobs.astype(np.float64))), rel=1e-5)
 
 
 def test_generation_equals_the_program(model, model_folder, store, store_path):
