@@ -512,6 +512,7 @@ struct drt_session_config {
     /* The first so many ids of the text are a prompt: scores leave them out (NaN), and a memory of the corpus makes its
      * first search after them, as before a generation. 0: it searches from the first id on */
     int64_t skip;
+    bool rewind;                         /* drt_session_rewind will be called: each feed keeps what it needs */
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 /* Begins another text with another config, as a new session of the model does, in the memory of this session, which is
@@ -552,6 +553,13 @@ DRT_CALL drt_session_feed_ids(struct drt_session *session, const int32_t *ids, i
 DRT_CALL drt_session_feed_later(struct drt_session *session, const int32_t *ids, int64_t n, int64_t *left);
 /* Computes logprobs[vocab_size] of the next id, before options of sampling are applied. */
 DRT_CALL drt_session_logprobs(struct drt_session *session, float *logprobs);
+
+/* Goes back to the end of the last feed of at least one id, for another generation with random numbers from `seed`. Its
+ * tokens are those after drt_session_reset with this seed and the same feeds, bit for bit, without reading the text
+ * again. DRT_UNSUPPORTED, and the session is as before: without drt_session_config.rewind, on a GPU, with self or
+ * corpus, of a recurrent model or one with Landmark Attention, and after more than 16 chunks of tokens (of a model
+ * without chunks 1,024): reset and feed. */
+DRT_CALL drt_session_rewind(struct drt_session *session, uint64_t seed);
 
 enum drt_end { DRT_END_NONE = 0, DRT_END_LENGTH = 1, DRT_END_EOS = 2, DRT_END_STOP = 3, DRT_END_CALLBACK = 4 };
 enum drt_source { DRT_SOURCE_SELF = 0, DRT_SOURCE_CORPUS = 1 };

@@ -154,6 +154,7 @@ static enum status library_session_generation(struct drt_session *s, const struc
                                              .logprobs = !c->no_logprob,
                                              .top = c->top,
                                              .skip = c->skip,
+                                             .rewind = c->rewind,
                                              .progress = &s->progress,
                                              .watch = s->provenance ? &watch : NULL};
     enum status status =
@@ -273,6 +274,15 @@ enum drt_status drt_session_reset(struct drt_session *session, uint64_t seed) {
     library_session_lock(session);
     if (session->provenance) library_provenance_reset(session->provenance);
     enum status status = generation_reset(session->generation, seed);
+    library_session_unlock(session);
+    return (enum drt_status)status;
+}
+
+enum drt_status drt_session_rewind(struct drt_session *session, uint64_t seed) {
+    LIBRARY_NEEDS(session);
+    LIBRARY_CHECK(session->ready, "%s: the last drt_session_renew failed: renew or close the session", __func__);
+    library_session_lock(session);
+    enum status status = generation_rewind(session->generation, seed);
     library_session_unlock(session);
     return (enum drt_status)status;
 }

@@ -52,6 +52,7 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     g->pending = -1;
     g->generated = g->later_at = g->later_end = 0;
     g->search = GENERATION_SEARCHED;
+    g->marked = false;
     return STATUS_OK;
 }
 
@@ -110,6 +111,7 @@ void generation_free(struct generation *g) {
     memory_free(g->unspoken);
     memory_free(g->ids);
     memory_free(g->later);
+    memory_free(g->marked_logits);
     memory_free(g);
 }
 
@@ -290,13 +292,46 @@ static void generation_feed_end(struct generation *g, const int32_t *ids, int64_
     stop_text_reset(g->stop);
 }
 
+static enum status generation_mark(struct generation *g) {
+    const size_t vocab = (size_t)g->config.engine->model.config.vocab_size;
+    g->marked = false;
+    if (!g->config.rewind || g->picker || !decoder_state_mark(g->state)) return STATUS_OK;
+    if (!g->marked_logits) TRY(memory_allocate(&g->marked_logits, vocab));
+    memcpy(g->marked_logits, g->logits, vocab * sizeof *g->logits);
+    TRY(sampler_mark(g->sampler));
+    if (g->memory) TRY(memory_text_mark(g->memory));
+    g->marked_speaking = g->speaking;
+    g->marked_tokens = generation_tokens(g);
+    g->marked = true;
+    return STATUS_OK;
+}
+
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores) {
     TRY(generation_feed_begin(g, ids, n));
     if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
     g->has_logits = g->has_logits || n > 0;
     generation_feed_end(g, ids, n);
-    return STATUS_OK;
+    return n > 0 ? generation_mark(g) : STATUS_OK;
+}
+
+enum status generation_rewind(struct generation *g, uint64_t seed) {
+    const struct model_config *model = &g->config.engine->model.config;
+    TRY(generation_check(g));
+    const bool near = decoder_state_tokens(g->state) - g->marked_tokens <= engine_pass(g->config.engine);
+    if (!g->marked || !near || !decoder_state_rewind(g->state))
+        return fail(STATUS_UNSUPPORTED,
+                    "the text cannot go back to the end of its prompt: reset it, and feed it again");
+    sampler_rewind(g->sampler, seed);
+    g->pending = -1;
+    g->has_logits = true;
+    memcpy(g->logits, g->marked_logits, (size_t)model->vocab_size * sizeof *g->logits);
+    g->speaking = g->marked_speaking;
+    generation_feed_end(g, NULL, 0);
+    g->search = GENERATION_SEARCHED;
+    enum status status = g->memory ? memory_text_rewind(g->memory, g->logits) : STATUS_OK;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
 }
 
 enum status generation_feed_later(struct generation *g, const int32_t *ids, int64_t n) {

@@ -19,6 +19,7 @@ struct generation_config {
     bool ignore_eos;
     bool logprobs;                       /* tokens have a log-probability */
     int top;                             /* alternatives of a token; with logprobs */
+    bool rewind;                         /* generation_rewind will be called */
     /* Ids of the text that are read as a prompt and not scored; with a token memory the first search follows them. */
     int64_t skip;
     const struct progress *progress;     /* of long prompts; NULL is fine; borrowed */
@@ -62,6 +63,12 @@ int64_t generation_later(const struct generation *g);     /* how many are left *
 /* The ids of a prompt, where special tokens are recognised; of an empty one at the start of a text the model's eos_id.
  * *ids is owned by the generation until its next call. STATUS_INVALID: the model has none. */
 enum status generation_encode(struct generation *g, const int32_t **ids, int64_t *n, const char *text, size_t bytes);
+
+/* Back to the end of the last generation_feed of at least one id, for another generation from it: what follows has the
+ * bits of a generation after generation_reset with this seed and the same feeds. STATUS_UNSUPPORTED, and nothing is
+ * changed: without generation_config.rewind, on a GPU, with retrieval, after more than engine_pass ids, or where
+ * decoder_state_rewind refuses. */
+enum status generation_rewind(struct generation *g, uint64_t seed);
 
 enum generation_end { GENERATION_RUNNING, GENERATION_LENGTH, GENERATION_EOS, GENERATION_STOP };
 struct generation_token {

@@ -37,6 +37,10 @@ enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_sta
  * [vocab_size], which are written; NULL: they are left in memory of the device, and *logits says where if they are new.
  */
 enum status memory_text_search_again(struct memory_text *t, float **logits);
+/* Keeps the end of the text, after a pass that mixed. _rewind: back to it, after decoder_state_rewind succeeded, with
+ * at most engine_pass ids after it: searches there, and mixes again into logits [vocab_size]. On a CPU. */
+enum status memory_text_mark(struct memory_text *t);
+enum status memory_text_rewind(struct memory_text *t, float *logits);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: computing the keys of passages that are
  * not in the pool yet, or copying them from the store (on a GPU: until the kernels are queued); encoded, copied: the
  * numbers of these passages. mix: reading entries and mixing (on a GPU: until the result has arrived, including the

@@ -216,7 +216,7 @@ store = drt.Store(sys.argv[2], model=model)
 values = WRONG + [model, store, model.tokenizer, model.session(), "the river", [5, 6, 7], 0, 1, 2, np.full((2, model.info.chunk), 9, np.int32),
                   np.zeros((2, model.info.dim), np.float32), 0.5, "own", "corpus", "lexical", "hybrid", False]
 OPTIONS = ("store self_retrieval corpus_retrieval searcher memory memory_past exclude_document continuation overlap query_tokens temperature top_k "
-           "top_p min_p repeat_penalty repeat_last seed max_tokens stop ignore_eos top skip").split()
+           "top_p min_p repeat_penalty repeat_last seed max_tokens stop ignore_eos top skip rewind").split()
 done = failed = 0
 for _ in range(700):
     session = model.session(max_tokens=3)

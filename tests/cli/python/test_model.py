@@ -239,6 +239,24 @@ def test_stop_gives_what_was_held_back(model):
         assert session.next().position == len(session) - 1
 
 
+def test_a_session_goes_back_to_its_prompt(model):
+    def ids(session):
+        return [t.id for t in session.tokens()]
+
+    with model.session(temperature=1, max_tokens=20, seed=3, rewind=True) as session:
+        session.feed(words(70, 3))
+        first = ids(session)
+        session.rewind(4)
+        second = ids(session)
+        session.rewind(3)
+        assert ids(session) == first != second
+    with model.session(temperature=1, max_tokens=20, seed=4) as session:
+        session.feed(words(70, 3))
+        assert ids(session) == second
+        with pytest.raises(drt.Unsupported, match="cannot go back"):
+            session.rewind(3)
+
+
 def test_the_bundled_model():
     """In a wheel and in a checkout: beside the library."""
     model = drt.Model.load(device="cpu")

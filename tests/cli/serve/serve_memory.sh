@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Token memories on the server, with the bundled Base LM: log-probabilities of the prompt do not change what follows, for prompts that are
-# read in parts; `skip` gives those of a generation after the skipped ids, and those of drt-eval ppl --skip.
+# read in parts; `skip` gives those of a generation after the skipped ids, and those of drt-eval ppl --skip. The n choices of a prompt are those of n requests.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 needs drt-eval
 command -v python3 >/dev/null || skip "python3 is not installed"
@@ -60,6 +60,29 @@ for memory in ("corpus", "both"):
     far = max(abs(x - y) for x, y in zip(scored[70:], first[70:]))
     nll = json.load(open(tmp + "/ppl." + memory, encoding="utf-8"))["scored"][0]["nll"]["memory-" + memory]
     assert abs(sum(scored[70:]) + nll) < 0.01 and far > 0.1, (sum(scored[70:]), nll, far)
+
+# Choices of one prompt: those of requests with their seeds. The prompt is read once, unless the answer has its log-probabilities.
+def read():
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as answer:
+        return next(int(line.split()[1]) for line in answer.read().decode("utf-8").splitlines() if line.startswith("drt_prompt_tokens_total "))
+
+for retrieval in ({"source": "none"}, {"memory": "own"}, {"memory": "both"}):
+    for more in ({}, {"echo": True}, {"stop": "e"}, {"logprobs": 1}, {"echo": True, "logprobs": 0}, {"stream": True}):
+        body = dict(prompt=[text, text[:77]], temperature=1, max_tokens=20, repetition_penalty=1.2, retrieval=retrieval, **more)
+        ids = sum(len(post("/tokenize", prompt=p)["tokens"]) for p in body["prompt"])
+        before = read()
+        if more.get("stream"):
+            with urllib.request.urlopen(url + "/v1/completions", json.dumps(dict(body, n=3, seed=70)).encode("utf-8"), timeout=120) as answer:
+                events = [json.loads(line[6:]) for line in answer.read().decode("utf-8").splitlines() if line.startswith("data: {")]
+            got = [{"text": "".join(c["text"] for e in events for c in e["choices"] if c["index"] == i), "logprobs": None} for i in range(6)]
+        else:
+            got = post("/v1/completions", n=3, seed=70, **body)["choices"]
+        times = 3 if more.get("echo") and "logprobs" in more else 1
+        assert read() - before == ids * times, (retrieval, more, read() - before, ids)
+        body.pop("stream", None)
+        for i in range(6):
+            want = post("/v1/completions", seed=70 + i % 3, **dict(body, prompt=body["prompt"][i // 3]))["choices"][0]
+            assert (got[i]["text"], got[i]["logprobs"]) == (want["text"], want["logprobs"]), (retrieval, more, i, got[i], want)
 assert again_scored, "no generated text has the ids that it was made of"
 P
 serve_stop
