@@ -44,6 +44,12 @@ void decoder_state_free(struct decoder_state *s);         /* NULL is fine */
 /* Begins another text in the memory of *s, a state of d. *s NULL: as decoder_state_create. On failure *s is NULL. */
 enum status decoder_state_renew(struct decoder_state **s, struct decoder *d, struct retriever *retriever);
 int64_t decoder_state_tokens(const struct decoder_state *s);   /* real ids so far */
+/* Keeps a point of the text; _rewind: back to it, so that other ids may follow. Nothing is copied but the ids of the
+ * unfinished chunk: the rings still have the window before that point if not more positions follow it than one pass
+ * has. false: it is not kept, on a device of other memory, with a retriever, or of a model whose state is more than
+ * rings; or too much follows it, and the state is as before. */
+bool decoder_state_mark(struct decoder_state *s);
+bool decoder_state_rewind(struct decoder_state *s);
 
 /* Callbacks for tests, traces and tools; any member may be NULL. Rows are borrowed for the call. Rows on another
  * device or of another type are downloaded and converted first. */

@@ -74,7 +74,8 @@ struct decoder_state {
     bool spent;                          /* a retriever failed during a call, so the state cannot be used */
     bool owes;                           /* retrieval after a chunk's end is still to be done: decoder_rows_settle */
     struct decoder_ring *rings; void *ring_memory; int64_t ring_rows;     /* [layers] */
-    int32_t *chunk_ids;                                   /* of the current chunk */
+    int32_t *chunk_ids, *marked_ids;                      /* of the current chunk, and of the marked one */
+    int64_t marked;                                       /* tokens of decoder_state_mark; -1: none */
     struct mat chunk_rows;                                /* its lower outputs; data NULL if the encoder reads ids */
     struct decoder_current current[MODEL_GROUPS_MAX];
     struct decoder_blocks blocks[MODEL_GROUPS_MAX];

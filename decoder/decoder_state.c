@@ -8,6 +8,7 @@
 #include "decoder/decoder_pass_internal.h"
 #include "kernels/device/carve.h"
 #include <assert.h>
+#include <string.h>
 
 /* Allocates all rings at once, in large pages: each token reads a window of every ring. On a CPU a row of the memory
  * has a position of every ring: the system clears a page when it is first written, so a short text costs few pages.
@@ -66,6 +67,7 @@ static enum status decoder_state_create_parts(struct decoder_state *s) {
         TRY(recurrent_state_create(&s->recurrent, d->dev, &d->config, &d->weights.recurrent));
     if (d->config.base_lm) return STATUS_OK;
     TRY(memory_allocate(&s->chunk_ids, (size_t)d->config.chunk));
+    TRY(memory_allocate(&s->marked_ids, (size_t)d->config.chunk));
     if (d->config.encoder_input == ENCODER_INPUT_HIDDEN)
         TRY(decoder_create_mat(s->decoder, &s->chunk_rows, d->type, d->positions, d->config.hidden));
     return STATUS_OK;
@@ -77,6 +79,7 @@ enum status decoder_state_create(struct decoder_state **out, struct decoder *d, 
     TRY(memory_allocate_zero(&s, 1));
     s->decoder = d;
     s->retriever = retriever;
+    s->marked = -1;
     enum status status = decoder_state_create_parts(s);
     if (status != STATUS_OK) {
         decoder_state_free(s);
@@ -95,6 +98,7 @@ void decoder_state_free(struct decoder_state *s) {
     device_release(dev, s->ring_memory);
     memory_free(s->rings);
     memory_free(s->chunk_ids);
+    memory_free(s->marked_ids);
     memory_free(s->watched);
     device_release(dev, s->chunk_rows.data);
     for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
@@ -126,6 +130,7 @@ enum status decoder_state_renew(struct decoder_state **out, struct decoder *d, s
     s->watch = (struct decoder_watch){0};
     s->times = (struct decoder_times){0};
     s->tokens = 0;
+    s->marked = -1;
     s->spent = s->owes = s->stepped = false;
     for (int g = 0; g < MODEL_GROUPS_MAX; g++) {
         s->current[g].k = 0;
@@ -137,6 +142,33 @@ enum status decoder_state_renew(struct decoder_state **out, struct decoder *d, s
 
 int64_t decoder_state_tokens(const struct decoder_state *s) {
     return s->tokens;
+}
+
+bool decoder_state_mark(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    const struct model_config *c = &d->config;
+    s->marked = -1;
+    if (!d->dev->shares_memory || s->retriever || s->spent || s->chunk_rows.data || c->recurrent_layer > 0 ||
+        c->landmark_block > 0)
+        return false;
+    s->marked = s->tokens;
+    if (s->chunk_ids) memcpy(s->marked_ids, s->chunk_ids, (size_t)c->chunk * sizeof *s->chunk_ids);
+    return true;
+}
+
+/* The ring's row of position p is also that of position p + ring_rows. */
+bool decoder_state_rewind(struct decoder_state *s) {
+    const struct decoder *d = s->decoder;
+    if (s->marked < 0 || s->spent) return false;
+    const int64_t end = decoder_make_pass(s, 1).first, tokens = s->tokens;
+    s->tokens = s->marked;
+    if (end - decoder_make_pass(s, 1).first > s->ring_rows - d->config.window) {
+        s->tokens = tokens;
+        return false;
+    }
+    s->stepped = false;
+    if (s->chunk_ids) memcpy(s->chunk_ids, s->marked_ids, (size_t)d->config.chunk * sizeof *s->chunk_ids);
+    return true;
 }
 
 void decoder_state_watch(struct decoder_state *s, const struct decoder_watch *watch) {

@@ -367,7 +367,7 @@ struct drt_join_config {
     size_t size;
     bool copy;                           /* copies and checks the parts' files instead of linking them (hard links) */
     bool lexical;                        /* also makes an index of tokens over all chunks */
-    const char *index;                   /* as in drt_build_config; NULL: "exact" */
+    const char *index;                   /* as in drt_build_config; "exact": no landmark is read */
     uint64_t max_ram;                    /* for making the indexes, in bytes; 0: 1 GiB */
     int threads;                         /* 0: one per processor */
     struct drt_progress progress;
@@ -509,6 +509,10 @@ struct drt_session_config {
     /* With a searcher of words (DRT_SEARCH_LEXICAL or HYBRID): the query is the last so many ids, such as those of a
      * question; at most 128; 0: the last 128 */
     int query_tokens;
+    /* The first so many ids of the text are a prompt: scores leave them out (NaN), and a memory of the corpus makes its
+     * first search after them, as before a generation. 0: it searches from the first id on */
+    int64_t skip;
+    bool rewind;                         /* drt_session_rewind will be called: each feed keeps what it needs */
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 /* Begins another text with another config, as a new session of the model does, in the memory of this session, which is
@@ -522,8 +526,8 @@ DRT_API int64_t drt_session_tokens(const struct drt_session *session);
 
 struct drt_alternative { int32_t id; float logprob; };
 /* Natural log-probabilities of n ids. logprob[i] is that of ids[i], given the whole text before it; NaN for the first
- * id of a text. alternatives[n, top]: the most probable ids, best first; id -1 for the first id of a text. All of it is
- * one allocation. */
+ * id of a text, and for those of drt_session_config.skip. alternatives[n, top]: the most probable ids, best first; id
+ * -1 where logprob is NaN. All of it is one allocation. */
 struct drt_scores {
     int64_t n, first;                    /* first: position of ids[0] in the text */
     int32_t top, reserved;
@@ -549,6 +553,13 @@ DRT_CALL drt_session_feed_ids(struct drt_session *session, const int32_t *ids, i
 DRT_CALL drt_session_feed_later(struct drt_session *session, const int32_t *ids, int64_t n, int64_t *left);
 /* Computes logprobs[vocab_size] of the next id, before options of sampling are applied. */
 DRT_CALL drt_session_logprobs(struct drt_session *session, float *logprobs);
+
+/* Goes back to the end of the last feed of at least one id, for another generation with random numbers from `seed`. Its
+ * tokens are those after drt_session_reset with this seed and the same feeds, bit for bit, without reading the text
+ * again. DRT_UNSUPPORTED, and the session is as before: without drt_session_config.rewind, on a GPU, with self or
+ * corpus, of a recurrent model or one with Landmark Attention, and after more than 16 chunks of tokens (of a model
+ * without chunks 1,024): reset and feed. */
+DRT_CALL drt_session_rewind(struct drt_session *session, uint64_t seed);
 
 enum drt_end { DRT_END_NONE = 0, DRT_END_LENGTH = 1, DRT_END_EOS = 2, DRT_END_STOP = 3, DRT_END_CALLBACK = 4 };
 enum drt_source { DRT_SOURCE_SELF = 0, DRT_SOURCE_CORPUS = 1 };

@@ -64,6 +64,7 @@ static enum status library_session_exclude(const struct drt_session *s, const st
 static enum status library_session_numbers(const struct drt_session_config *c) {
     if (c->max_tokens < 0)
         return fail(STATUS_INVALID, "max_tokens %lld: must not be negative", (long long)c->max_tokens);
+    if (c->skip < 0) return fail(STATUS_INVALID, "skip %lld: must not be negative", (long long)c->skip);
     if (c->top < 0 || c->top > TOP_MAX) return fail(STATUS_INVALID, "top %d: must be 0 to %d", c->top, TOP_MAX);
     if (c->top > 0 && c->no_logprob) return fail(STATUS_INVALID, "top %d: must be 0 with no_logprob", c->top);
     if (c->n_stops < 0 || (c->n_stops > 0 && !c->stops))
@@ -152,6 +153,8 @@ static enum status library_session_generation(struct drt_session *s, const struc
                                              .ignore_eos = c->ignore_eos,
                                              .logprobs = !c->no_logprob,
                                              .top = c->top,
+                                             .skip = c->skip,
+                                             .rewind = c->rewind,
                                              .progress = &s->progress,
                                              .watch = s->provenance ? &watch : NULL};
     enum status status =
@@ -271,6 +274,15 @@ enum drt_status drt_session_reset(struct drt_session *session, uint64_t seed) {
     library_session_lock(session);
     if (session->provenance) library_provenance_reset(session->provenance);
     enum status status = generation_reset(session->generation, seed);
+    library_session_unlock(session);
+    return (enum drt_status)status;
+}
+
+enum drt_status drt_session_rewind(struct drt_session *session, uint64_t seed) {
+    LIBRARY_NEEDS(session);
+    LIBRARY_CHECK(session->ready, "%s: the last drt_session_renew failed: renew or close the session", __func__);
+    library_session_lock(session);
+    enum status status = generation_rewind(session->generation, seed);
     library_session_unlock(session);
     return (enum drt_status)status;
 }

@@ -51,6 +51,8 @@ static enum status generation_begin(struct generation *g, uint64_t seed) {
     g->failure[0] = '\0';
     g->pending = -1;
     g->generated = g->later_at = g->later_end = 0;
+    g->search = GENERATION_SEARCHED;
+    g->marked = false;
     return STATUS_OK;
 }
 
@@ -109,6 +111,7 @@ void generation_free(struct generation *g) {
     memory_free(g->unspoken);
     memory_free(g->ids);
     memory_free(g->later);
+    memory_free(g->marked_logits);
     memory_free(g);
 }
 
@@ -198,8 +201,6 @@ static enum status generation_check(const struct generation *g) {
     return fail(STATUS_INVALID, "an earlier call on this text failed: reset it");
 }
 
-static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n);
-
 int64_t generation_later(const struct generation *g) {
     return g->later_end - g->later_at;
 }
@@ -228,13 +229,25 @@ static enum status generation_feed_pending(struct generation *g) {
     return STATUS_OK;
 }
 
+enum status generation_search_again(struct generation *g) {
+    float *logits = g->picker ? NULL : g->logits;
+    const enum generation_search due = g->search;
+    g->search = GENERATION_SEARCHED;
+    if (due == GENERATION_SEARCHED || !g->memory) return STATUS_OK;
+    const enum status status = memory_text_search_again(g->memory, &logits);
+    if (g->picker && logits) g->latest = logits;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
+}
+
 enum status generation_ready(struct generation *g) {
     TRY(generation_check(g));
     TRY(generation_feed_pending(g));
-    return g->has_logits ? STATUS_OK : fail(STATUS_INVALID, "the text is empty: feed its beginning");
+    if (!g->has_logits) return fail(STATUS_INVALID, "the text is empty: feed its beginning");
+    return generation_search_again(g);
 }
 
-static enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n) {
+enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n) {
     const int64_t pass = engine_pass(g->config.engine);
     for (int64_t at = 0; at < n; at += pass) {
         int64_t now = n - at < pass ? n - at : pass;
@@ -249,6 +262,8 @@ static enum status generation_feed_plain(struct generation *g, const int32_t *id
             TRY(generation_pass(g, &out, ids + at, now, true));
         if (n >= PROGRESS_FROM * pass) progress_step(g->config.progress, "read the prompt", "tokens", at + now, n);
     }
+    /* a single id may be one that the caller picked from generation_logprobs */
+    if (n > 1) g->search = GENERATION_SEARCH_ANY;
     return STATUS_OK;
 }
 
@@ -277,13 +292,46 @@ static void generation_feed_end(struct generation *g, const int32_t *ids, int64_
     stop_text_reset(g->stop);
 }
 
+static enum status generation_mark(struct generation *g) {
+    const size_t vocab = (size_t)g->config.engine->model.config.vocab_size;
+    g->marked = false;
+    if (!g->config.rewind || g->picker || !decoder_state_mark(g->state)) return STATUS_OK;
+    if (!g->marked_logits) TRY(memory_allocate(&g->marked_logits, vocab));
+    memcpy(g->marked_logits, g->logits, vocab * sizeof *g->logits);
+    TRY(sampler_mark(g->sampler));
+    if (g->memory) TRY(memory_text_mark(g->memory));
+    g->marked_speaking = g->speaking;
+    g->marked_tokens = generation_tokens(g);
+    g->marked = true;
+    return STATUS_OK;
+}
+
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores) {
     TRY(generation_feed_begin(g, ids, n));
     if (n > 0) TRY(scores ? generation_feed_scored(g, ids, n, scores) : generation_feed_plain(g, ids, n));
     g->has_logits = g->has_logits || n > 0;
     generation_feed_end(g, ids, n);
-    return STATUS_OK;
+    return n > 0 ? generation_mark(g) : STATUS_OK;
+}
+
+enum status generation_rewind(struct generation *g, uint64_t seed) {
+    const struct model_config *model = &g->config.engine->model.config;
+    TRY(generation_check(g));
+    const bool near = decoder_state_tokens(g->state) - g->marked_tokens <= engine_pass(g->config.engine);
+    if (!g->marked || !near || !decoder_state_rewind(g->state))
+        return fail(STATUS_UNSUPPORTED,
+                    "the text cannot go back to the end of its prompt: reset it, and feed it again");
+    sampler_rewind(g->sampler, seed);
+    g->pending = -1;
+    g->has_logits = true;
+    memcpy(g->logits, g->marked_logits, (size_t)model->vocab_size * sizeof *g->logits);
+    g->speaking = g->marked_speaking;
+    generation_feed_end(g, NULL, 0);
+    g->search = GENERATION_SEARCHED;
+    enum status status = g->memory ? memory_text_rewind(g->memory, g->logits) : STATUS_OK;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
 }
 
 enum status generation_feed_later(struct generation *g, const int32_t *ids, int64_t n) {

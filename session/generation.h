@@ -19,6 +19,9 @@ struct generation_config {
     bool ignore_eos;
     bool logprobs;                       /* tokens have a log-probability */
     int top;                             /* alternatives of a token; with logprobs */
+    bool rewind;                         /* generation_rewind will be called */
+    /* Ids of the text that are read as a prompt and not scored; with a token memory the first search follows them. */
+    int64_t skip;
     const struct progress *progress;     /* of long prompts; NULL is fine; borrowed */
     const struct decoder_watch *watch;   /* copied; NULL: none */
     /* After each pass: its ids, and whether they were fed or generated. NULL: none. */
@@ -40,15 +43,17 @@ void generation_rest(struct generation *g);
 enum status generation_renew(struct generation *g, const struct generation_config *config);
 
 struct generation_alternative { int32_t id; float logprob; };
-/* Log-probabilities of ids that are fed, each given the text before it; NaN for the first id of a text. */
+/* Log-probabilities of ids that are fed, each given the text before it; NaN for the first id of a text, and for those
+ * that are skipped. */
 struct generation_scores {
     float *logprob;                      /* [n] */
     struct generation_alternative *alternatives; int top;  /* [n, top], best first; id -1: none. top 0: not wanted */
     float *memory_share;                 /* [n]; NULL: not wanted */
 };
 /* Appends n >= 0 ids in passes of whole chunks, so that a long text shows progress and can be interrupted
- * (STATUS_INTERRUPTED). Limits and stop strings begin again. scores NULL: not wanted. After a failure the generation
- * can only be reset or freed. */
+ * (STATUS_INTERRUPTED). Limits and stop strings begin again. scores NULL: not wanted. After n > 1 ids the next
+ * one is generated with a search of a token memory at the end of the text, with and without scores. After a failure the
+ * generation can only be reset or freed. */
 enum status generation_feed(struct generation *g, const int32_t *ids, int64_t n,
                             const struct generation_scores *scores);
 /* As generation_feed without scores, but where a device picks the ids are only noted: each generation_batch feeds one,
@@ -58,6 +63,12 @@ int64_t generation_later(const struct generation *g);     /* how many are left *
 /* The ids of a prompt, where special tokens are recognised; of an empty one at the start of a text the model's eos_id.
  * *ids is owned by the generation until its next call. STATUS_INVALID: the model has none. */
 enum status generation_encode(struct generation *g, const int32_t **ids, int64_t *n, const char *text, size_t bytes);
+
+/* Back to the end of the last generation_feed of at least one id, for another generation from it: what follows has the
+ * bits of a generation after generation_reset with this seed and the same feeds. STATUS_UNSUPPORTED, and nothing is
+ * changed: without generation_config.rewind, on a GPU, with retrieval, after more than engine_pass ids, or where
+ * decoder_state_rewind refuses. */
+enum status generation_rewind(struct generation *g, uint64_t seed);
 
 enum generation_end { GENERATION_RUNNING, GENERATION_LENGTH, GENERATION_EOS, GENERATION_STOP };
 struct generation_token {

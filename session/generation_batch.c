@@ -119,6 +119,7 @@ static enum status generation_begin_pick(struct generation *g) {
         g->pending = -1;
         g->has_logits = true;
     } else if (g->has_logits) {
+        TRY(generation_search_again(g));
         generation_queue_pick(g, g->config.engine->device);
     } else {
         return fail(STATUS_INVALID, "the text is empty: feed its beginning");

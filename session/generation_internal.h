@@ -10,6 +10,10 @@
 enum { GENERATION_TOP_MAX = 64, GENERATION_BUFFERS = 2 };
 _Static_assert((int)GENERATION_TOP_MAX <= (int)PICK_BEST_MAX, "a pick has as many");
 
+/* Whether a token memory searches again at the end of the text before its logits are used: NEXT, before those of an id
+ * that is generated; ANY, before any. */
+enum generation_search { GENERATION_SEARCHED, GENERATION_SEARCH_NEXT, GENERATION_SEARCH_ANY };
+
 struct generation {
     struct generation_config config;
     struct memory_text_config memory_config;
@@ -26,6 +30,9 @@ struct generation {
     bool speaking;                       /* the text has a token that is not special */
     int32_t pending;                     /* generated and not fed yet; -1: none */
     int64_t generated;                   /* since the last feed */
+    enum generation_search search;
+    /* Of generation_rewind; logits: [vocab_size]. */
+    bool marked, marked_speaking; float *marked_logits; int64_t marked_tokens;
     int32_t *unspoken; int n_unspoken;   /* ids that are never picked: without text, landmark, pad and mask */
     struct logit_scan scan;              /* for log-probabilities */
     int32_t *ids; size_t ids_capacity;   /* of generation_encode */
@@ -44,6 +51,9 @@ struct generation {
 /* decoder_forward of at most engine_pass ids, with what follows it. out: as decoder_forward's. */
 enum status generation_pass(struct generation *g, const struct decoder_output *out, const int32_t *ids, int64_t n,
                             bool prompt);
+enum status generation_feed_plain(struct generation *g, const int32_t *ids, int64_t n);
+/* Makes the search that is due. */
+enum status generation_search_again(struct generation *g);
 /* Makes logits those after the last id. */
 enum status generation_ready(struct generation *g);
 /* Log-probability and alternatives of out->id by `logits`, as the configuration wants them. */

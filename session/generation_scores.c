@@ -1,7 +1,9 @@
 /* generation_scores.c -- log-probabilities of ids as they are fed.
  *
  * An id's log-probability comes from the logits before it: of the first id of a call, those that the call before left.
- * Without alternatives the decoder computes losses and no logits. A token memory mixes one position at a time. */
+ * Without alternatives the decoder computes losses and no logits. A token memory mixes one position at a time. Its
+ * searches do not depend on how a text is divided into calls: they begin where scores begin, and a generation that
+ * follows begins with one of its own. */
 #include "base/memory.h"
 #include "session/generation_internal.h"
 #include <math.h>
@@ -22,16 +24,20 @@ static void generation_score(struct generation *g, const struct generation_score
     generation_alternatives(scores->alternatives + i * scores->top, scores->top, &g->scan, log_sum);
 }
 
+static void generation_score_nothing(const struct generation_scores *scores, int64_t i) {
+    scores->logprob[i] = NAN;
+    if (scores->memory_share) scores->memory_share[i] = 0;
+    for (int j = 0; j < scores->top; j++)
+        scores->alternatives[i * scores->top + j] = (struct generation_alternative){.id = -1, .logprob = -INFINITY};
+}
+
 static void generation_score_first(struct generation *g, const struct generation_scores *scores, int32_t id) {
     if (g->has_logits) {
         generation_score(g, scores, 0, id, g->logits);
         if (scores->memory_share) scores->memory_share[0] = (float)generation_memory_share(g, id);
         return;
     }
-    scores->logprob[0] = NAN;
-    if (scores->memory_share) scores->memory_share[0] = 0;
-    for (int i = 0; i < scores->top; i++)
-        scores->alternatives[i] = (struct generation_alternative){.id = -1, .logprob = -INFINITY};
+    generation_score_nothing(scores, 0);
 }
 
 static enum status generation_losses(struct generation *g, const int32_t *ids, int64_t at, int64_t n, int64_t total,
@@ -84,11 +90,26 @@ static enum status generation_score_pass(struct generation *g, const struct gene
     return device_allocate_host(g->config.engine->device, &g->rows, (size_t)(*pass * generation_vocab(g)));
 }
 
-enum status generation_feed_scored(struct generation *g, const int32_t *ids, int64_t n,
+/* Reads those of the ids that are not scored, the first ones of the text. *skipped: their number. */
+static enum status generation_skip(struct generation *g, int64_t *skipped, const int32_t *ids, int64_t n,
                                    const struct generation_scores *scores) {
+    const int64_t left = g->config.skip - generation_tokens(g);
+    *skipped = left < 0 ? 0 : left < n ? left : n;
+    for (int64_t i = 0; i < *skipped; i++)
+        generation_score_nothing(scores, i);
+    if (*skipped == 0) return STATUS_OK;
+    TRY(generation_feed_plain(g, ids, *skipped));
+    g->search = GENERATION_SEARCH_ANY;
+    g->has_logits = true;
+    return STATUS_OK;
+}
+
+static enum status generation_score_all(struct generation *g, const int32_t *ids, int64_t n,
+                                        const struct generation_scores *scores) {
     int64_t pass;
     TRY(generation_score_pass(g, scores, &pass));
     if (scores->memory_share) memset(scores->memory_share, 0, (size_t)n * sizeof *scores->memory_share);
+    if (g->search == GENERATION_SEARCH_ANY && g->has_logits) TRY(generation_search_again(g));
     generation_download(g);
     generation_score_first(g, scores, ids[0]);
     for (int64_t at = 0; at < n; at += pass) {
@@ -103,5 +124,19 @@ enum status generation_feed_scored(struct generation *g, const int32_t *ids, int
             TRY((scores->top ? generation_rows : generation_losses)(g, ids, at, now, n, scores));
     }
     generation_upload(g);
+    if (n > 1) g->search = GENERATION_SEARCH_NEXT;
     return STATUS_OK;
+}
+
+enum status generation_feed_scored(struct generation *g, const int32_t *ids, int64_t n,
+                                   const struct generation_scores *scores) {
+    int64_t skipped;
+    TRY(generation_skip(g, &skipped, ids, n, scores));
+    if (skipped == n) return STATUS_OK;
+    const struct generation_scores rest = {
+        .logprob = scores->logprob + skipped,
+        .alternatives = scores->top ? scores->alternatives + skipped * scores->top : NULL,
+        .top = scores->top,
+        .memory_share = scores->memory_share ? scores->memory_share + skipped : NULL};
+    return generation_score_all(g, ids + skipped, n - skipped, &rest);
 }

@@ -41,6 +41,12 @@ struct memory_text {
     double seconds;     /* from the end of the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
     float *column_weight;
+    struct mat last; /* [1]: the state of the last mixture, or its key if `last_is_key` */
+    bool last_is_key;
+    struct mat marked,
+        marked_logits; /* [1] copies of `last` and `logits` of memory_text_mark; data NULL: none so far */
+    int64_t marked_n;
+    bool marked_is_key;
 };
 
 static enum status memory_text_source(struct memory_text *t) {
@@ -118,8 +124,9 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *device_memory[] = {t->state.data, t->fresh.data, t->keys.data, t->value,  t->square,
-                             t->gate,       t->logits,     t->log_p,     t->column, t->column_weight};
+    void *device_memory[] = {t->state.data, t->fresh.data,    t->keys.data,   t->value,
+                             t->square,     t->gate,          t->logits,      t->log_p,
+                             t->column,     t->column_weight, t->marked.data, t->marked_logits.data};
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
@@ -247,7 +254,8 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
     if (own_past && !(one && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
-    struct next_token_task task = {.state = mat_rows(made->keys, n - 1, 1), .step = decoder_state_step(state)};
+    t->last = mat_rows(made->keys, n - 1, 1), t->last_is_key = !made->states;
+    struct next_token_task task = {.state = t->last, .step = decoder_state_step(state)};
     if (made->states) task.projection = t->projection;
     if (own_past && one) task.append = memory_text_append(t);
     if (own_past && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
@@ -288,6 +296,52 @@ enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_sta
                                        const int32_t *ids, int64_t n) {
     *logits = t->log_p;
     return memory_text_pass(t, state, true, NULL, ids, n);
+}
+
+enum status memory_text_search_again(struct memory_text *t, float **logits) {
+    struct next_token_task task = {.state = t->last};
+    if (!t->side[MEMORY_CORPUS].read || t->searched == t->n) return STATUS_OK;
+    if (!t->last_is_key) task.projection = t->projection;
+    const double start = clock_seconds();
+    t->searched = -1;
+    enum status s = memory_text_mix(t, *logits, task);
+    if (!*logits) *logits = t->log_p;
+    t->seconds += clock_seconds() - start;
+    return s;
+}
+
+enum status memory_text_mark(struct memory_text *t) {
+    struct device *dev = t->config.engine->device;
+    const int64_t vocab = t->config.engine->model.config.vocab_size;
+    if (!t->marked.data) {
+        t->marked = mat_dense(NULL, t->last.type, 1, max_i64(t->fresh.cols, t->state.cols));
+        TRY(device_allocate(dev, &t->marked.data, mat_bytes(t->marked)));
+    }
+    if (!t->marked_logits.data) {
+        t->marked_logits = mat_f32(NULL, 1, vocab);
+        TRY(device_allocate(dev, &t->marked_logits.data, mat_bytes(t->marked_logits)));
+    }
+    device_copy_rows(dev, mat_cols(t->marked, 0, t->last.cols), t->last);
+    device_copy_rows(dev, t->marked_logits, mat_f32(t->logits, 1, vocab));
+    t->marked_n = t->n, t->marked_is_key = t->last_is_key;
+    return STATUS_OK;
+}
+
+enum status memory_text_rewind(struct memory_text *t, float *logits) {
+    struct device *dev = t->config.engine->device;
+    const int64_t cols = t->marked_is_key ? t->fresh.cols : t->state.cols;
+    assert(t->marked.data && t->n - t->marked_n <= t->ring - t->config.past);
+    t->n = t->marked_n, t->last_is_key = t->marked_is_key;
+    t->last = t->marked_is_key ? mat_rows(t->fresh, 0, 1) : t->state;
+    device_copy_rows(dev, t->last, mat_cols(t->marked, 0, cols));
+    device_copy_rows(dev, mat_f32(t->logits, 1, t->config.engine->model.config.vocab_size), t->marked_logits);
+    t->searched = -1;
+    struct next_token_task task = {.state = t->last};
+    if (!t->last_is_key) task.projection = t->projection;
+    const double start = clock_seconds();
+    const enum status s = memory_text_mix(t, logits, task);
+    t->seconds += clock_seconds() - start;
+    return s;
 }
 
 struct memory_text_times memory_text_times(const struct memory_text *t) {

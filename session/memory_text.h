@@ -1,8 +1,8 @@
 /* memory_text.h -- a running text with a token memory: mixes its distribution with the model's before each id is
  * sampled.
  *
- * The text's own past is the last `past` tokens. Every `every` tokens, the text so far is the query of a search for
- * chunks. */
+ * The text's own past is the last `past` tokens. The text so far is the query of a search for chunks: at the first
+ * mixture, and then every `every` tokens. */
 #pragma once
 #include "decoder/batch/decoder_batch.h"
 #include "decoder/memory_config.h"
@@ -33,6 +33,14 @@ enum status memory_text_end(struct memory_text *t, struct decoder_state *state, 
 /* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
 enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
                                    const int32_t *ids, int64_t n);
+/* After a pass that mixed: searches at the end of the text, unless the last search was there, and mixes again. *logits:
+ * [vocab_size], which are written; NULL: they are left in memory of the device, and *logits says where if they are new.
+ */
+enum status memory_text_search_again(struct memory_text *t, float **logits);
+/* Keeps the end of the text, after a pass that mixed. _rewind: back to it, after decoder_state_rewind succeeded, with
+ * at most engine_pass ids after it: searches there, and mixes again into logits [vocab_size]. On a CPU. */
+enum status memory_text_mark(struct memory_text *t);
+enum status memory_text_rewind(struct memory_text *t, float *logits);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: computing the keys of passages that are
  * not in the pool yet, or copying them from the store (on a GPU: until the kernels are queued); encoded, copied: the
  * numbers of these passages. mix: reading entries and mixing (on a GPU: until the result has arrived, including the

@@ -290,8 +290,10 @@ static enum status plan(struct build *b, const struct generation_record *target)
     return STATUS_OK;
 }
 
-enum status publish_generation(struct store_writer *w, const struct generation_record *target,
-                               const struct store_publish *how, const struct publish_change *change) {
+/* *shards: of the new generation; NULL: it is the one before. */
+static enum status publish_listed(struct store_writer *w, struct shard_record **shards,
+                                  const struct generation_record *target, const struct store_publish *how,
+                                  const struct publish_change *change) {
     static const struct publish_change none = {0};
     struct build b = {.w = w, .how = how, .change = change ? change : &none};
     TRY(plan(&b, target));
@@ -305,7 +307,10 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     if (s == STATUS_OK) s = make_lexical(&b, target);
     if (s == STATUS_OK) s = commit_generation(&b, &g);
     landmarks_close(&b.landmarks);
-    memory_free(b.shards);
+    if (s == STATUS_OK)
+        *shards = b.shards;
+    else
+        memory_free(b.shards);
     memory_free(b.old);
     memory_free(b.fresh);
     lexical_record_free(&b.lexical);
@@ -314,6 +319,14 @@ enum status publish_generation(struct store_writer *w, const struct generation_r
     TRY(s);
     w->published = g;
     return fault_point("store:publish:committed");
+}
+
+enum status publish_generation(struct store_writer *w, const struct generation_record *target,
+                               const struct store_publish *how, const struct publish_change *change) {
+    struct shard_record *shards = NULL;
+    const enum status s = publish_listed(w, &shards, target, how, change);
+    memory_free(shards);
+    return s;
 }
 
 /* Completes the lexical index before the other index is made, so that it holds no memory meanwhile. */
@@ -341,8 +354,13 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
     TRY(finish_follower(w, how));
     struct generation_record target = w->sealed;
     target.duplicates += w->loose_duplicates;
-    TRY(publish_generation(w, &target, how, NULL));
-    w->sealed.duplicates = target.duplicates;
-    w->loose_duplicates = 0;
-    return merge_small_shards(w, how->merge_chunks, how->progress);
+    struct shard_record *shards = NULL;
+    enum status s = publish_listed(w, &shards, &target, how, NULL);
+    if (s == STATUS_OK) {
+        w->sealed.duplicates = target.duplicates;
+        w->loose_duplicates = 0;
+        s = merge_small_shards(w, shards, how->merge_chunks, how->progress);
+    }
+    memory_free(shards);
+    return s;
 }

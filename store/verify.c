@@ -468,7 +468,7 @@ static enum status verify_catalog(struct verify *v) {
     if (s == STATUS_VERSION || s == STATUS_NOT_FOUND) return s;
     TRY(finding(v->f, catalog_check_record(v->c, format), v->record, remedy_repair));
     if (s == STATUS_OK) s = record_get_generation(v->t, v->c, &v->generation);
-    if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed);
+    if (s == STATUS_OK) s = record_get_sealed(v->t, v->c, &v->sealed, NULL, NULL);
     if (s == STATUS_OK) s = record_list_shards(v->t, v->c, &v->shards, v->sealed.shards);
     if (s != STATUS_OK) return finding(v->f, s, catalog, remedy_build);
     TRY(finding(v->f, verify_generations(v), catalog, remedy_build));

@@ -63,18 +63,6 @@ static enum status make_folders(struct store_writer *w) {
     return file_sync_directory(w->dir);
 }
 
-/* Duplicates that earlier generations counted after their last shard are in no shard's record. */
-static enum status count_loose(struct store_writer *w, struct catalog_txn *t) {
-    struct shard_record *shards;
-    int64_t counted = 0;
-    TRY(record_list_shards(t, w->catalog, &shards, w->published.shards));
-    for (int64_t i = 0; i < w->published.shards; i++)
-        counted += shards[i].duplicates;
-    memory_free(shards);
-    if (w->published.duplicates > counted) w->sealed.duplicates += w->published.duplicates - counted;
-    return STATUS_OK;
-}
-
 static enum status check_type(const struct store_writer *w, const struct store_writer_config *config) {
     if (!config || config->landmarks == STORE_LANDMARKS_KEEP || config->landmarks == w->landmark_type) return STATUS_OK;
     return fail(STATUS_MISMATCH, "%s: the store has landmarks of type %s, not %s: choose another folder, or that type",
@@ -86,13 +74,14 @@ static enum status check_type(const struct store_writer *w, const struct store_w
 static enum status read_state(struct store_writer *w, const struct store_writer_config *config) {
     struct catalog_txn *t;
     int format = STORE_FORMAT_VERSION;
+    int64_t loose = 0; /* duplicates that earlier generations counted after their last shard */
     TRY(catalog_begin(&t, w->catalog, false));
     enum status s = record_get_identity(t, w->catalog, &w->fingerprint, &format, &w->landmark_type);
     bool fresh = s == STATUS_NOT_FOUND && config;
     if (s == STATUS_OK) s = catalog_check_record(w->catalog, format);
     if (s == STATUS_OK) s = record_get_generation(t, w->catalog, &w->published);
-    if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed);
-    if (s == STATUS_OK && w->published.shards <= w->sealed.shards) s = count_loose(w, t);
+    if (s == STATUS_OK) s = record_get_sealed(t, w->catalog, &w->sealed, &w->published, &loose);
+    if (s == STATUS_OK) w->sealed.duplicates += loose;
     catalog_abort(t);
     if (!fresh) {
         TRY(s);

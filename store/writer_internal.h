@@ -106,8 +106,10 @@ enum status seal_queue_wait(struct seal_queue *q);        /* NULL is fine, also 
 void seal_queue_free(struct seal_queue *q);
 
 /* Copies small adjacent published shards into common files of at most `chunks_max` chunks (0: does not merge). A
- * failure does not change the published store; it is only noted. */
-enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress);
+ * failure does not change the published store; it is only noted. shards: all published ones, which it changes; NULL: it
+ * reads them. */
+enum status merge_small_shards(struct store_writer *w, struct shard_record *shards, int64_t chunks_max,
+                               const struct progress *progress);
 
 /* Calls `found` for each file in the store's folders that no record names: temporary files, and files of killed
  * writers. */

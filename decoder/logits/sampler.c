@@ -21,6 +21,9 @@ struct sampler {
     float *candidates; /* [LOGIT_BEST_MAX] logits of the scan's keys */
     uint32_t *units;   /* [LOGIT_BEST_MAX] of the same */
     int32_t *seen;     /* [repeat_last], a ring; NULL: no penalty */
+    int32_t *marked;   /* the same of sampler_mark */
+    size_t marked_capacity;
+    int64_t marked_seen; /* n_seen of the rule */
 };
 
 static enum status sampler_check_config(const struct sampler_config *config) {
@@ -112,7 +115,23 @@ void sampler_free(struct sampler *s) {
     memory_free(s->units);
     memory_free(s->banned);
     memory_free(s->seen);
+    memory_free(s->marked);
     memory_free(s);
+}
+
+enum status sampler_mark(struct sampler *s) {
+    s->marked_seen = s->rule.n_seen;
+    if (!s->seen) return STATUS_OK;
+    TRY(memory_grow(&s->marked, &s->marked_capacity, (size_t)s->config.repeat_last));
+    memcpy(s->marked, s->seen, (size_t)s->config.repeat_last * sizeof *s->seen);
+    return STATUS_OK;
+}
+
+void sampler_rewind(struct sampler *s, uint64_t seed) {
+    s->config.seed = seed;
+    s->rule = sampler_make_rule(&s->config);
+    s->rule.n_seen = s->marked_seen;
+    if (s->seen) memcpy(s->seen, s->marked, (size_t)s->config.repeat_last * sizeof *s->seen);
 }
 
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n) {

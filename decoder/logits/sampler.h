@@ -32,6 +32,9 @@ enum status sampler_configure(struct sampler *s, const struct sampler_config *co
 /* Ids of the text so far, for the penalty; sampler_pick adds its result itself. */
 void sampler_see(struct sampler *s, const int32_t *ids, int64_t n);
 int32_t sampler_pick(struct sampler *s, const float *logits);
+/* Keeps which ids were seen. _rewind: as after the last mark, with random numbers from a seed on. */
+enum status sampler_mark(struct sampler *s);
+void sampler_rewind(struct sampler *s, uint64_t seed);
 /* The rule of the next pick, for a device that makes it, and the id that came of it. */
 struct pick_rule sampler_rule(const struct sampler *s);
 void sampler_picked(struct sampler *s, int32_t id);

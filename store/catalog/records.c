@@ -214,7 +214,9 @@ enum status record_put_shard(struct catalog_txn *t, const struct shard_record *s
     return catalog_put(t, TABLE_SHARDS, key.bytes, sizeof key.bytes, buffer, value_seal(&w, buffer));
 }
 
-enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out) {
+enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out,
+                              const struct generation_record *published, int64_t *loose) {
+    int64_t counted = 0;
     *out = (struct generation_record){0};
     struct catalog_walk *walk;
     TRY(catalog_walk_begin(&walk, t, TABLE_SHARDS, 0));
@@ -236,8 +238,10 @@ enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, st
         out->documents += r.documents;
         out->tokens += r.tokens;
         out->duplicates += r.duplicates;
+        if (published && out->shards == published->shards) counted = out->duplicates;
     }
     out->number = out->shards;
+    if (loose) *loose = published->duplicates > counted ? published->duplicates - counted : 0;
 out:
     catalog_walk_end(walk);
     return s;

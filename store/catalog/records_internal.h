@@ -54,8 +54,10 @@ enum status record_put_generation(struct catalog_txn *t, const struct generation
 enum status record_decode_generation(struct bytes key, struct bytes value, const struct catalog *c,
                                      struct generation_record *out);
 
-/* Gets the totals of all sealed shards, published or not. `number` is the count of shards. */
-enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out);
+/* Gets the totals of all sealed shards, published or not. `number` is the count of shards. loose (NULL: not wanted):
+ * the duplicates of a published generation that are in no record of its shards. */
+enum status record_get_sealed(struct catalog_txn *t, const struct catalog *c, struct generation_record *out,
+                              const struct generation_record *published, int64_t *loose);
 
 enum status record_decode_shard(struct bytes key, struct bytes value, const struct catalog *c,
                                 struct shard_record *out);

@@ -463,7 +463,6 @@ static enum status publish(struct join *j) {
     TRY(count_copies(j));
     TRY(take_keys(j));
     j->w->loose_duplicates = j->report->copies;
-    if (!how.index) how.index = "exact";
     if (j->parts[0].landmarks == STORE_LANDMARKS_NONE)
         how.lexical = STORE_LEXICAL_ON; /* without landmarks, nothing else can find its chunks */
     return store_writer_publish(j->w, &how);

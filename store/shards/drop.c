@@ -44,7 +44,7 @@ static enum status find_shards(struct drop *d, struct catalog_txn *t) {
     struct generation_record published, sealed;
     TRY(record_get_fingerprint(t, d->catalog, &f, NULL));
     TRY(record_get_generation(t, d->catalog, &published));
-    TRY(record_get_sealed(t, d->catalog, &sealed));
+    TRY(record_get_sealed(t, d->catalog, &sealed, NULL, NULL));
     for (int64_t i = 0; i < d->how->n_ranges; i++)
         TRY(check_range(d, published.shards, sealed.shards, d->how->ranges[i]));
     TRY(record_list_shards(t, d->catalog, &d->list, published.shards));

@@ -84,15 +84,19 @@ static enum status merge_files(const struct merge *m, enum shard_kind kind, stru
     return shard_publish(to, out);
 }
 
+static void merge_rename(const struct merge *m, struct shard_record *r) {
+    r->first_file_shard = m->begin;
+    r->last_file_shard = m->end - 1;
+    r->foreign = false;
+    r->token_file = m->token_file;
+    r->landmark_file = m->landmark_file;
+}
+
 static enum status merge_record(const struct merge *m, struct catalog_txn *t) {
     for (int64_t i = m->begin; i < m->end; i++) {
         struct shard_record r; /* from the catalog, because the list has no cursors */
         TRY(record_get_shard(t, m->w->catalog, &r, i));
-        r.first_file_shard = m->begin;
-        r.last_file_shard = m->end - 1;
-        r.foreign = false;
-        r.token_file = m->token_file;
-        r.landmark_file = m->landmark_file;
+        merge_rename(m, &r);
         TRY(record_put_shard(t, &r));
     }
     return fault_point("store:merge:before-commit");
@@ -128,27 +132,31 @@ static enum status merge_run(struct merge *m) {
     TRY(merge_files(m, shard_landmark_kind(m->w->landmark_type), &m->landmark_file));
     TRY(fault_point("store:merge:landmarks-written"));
     TRY(merge_commit(m));
-    return merge_remove_old(m);
+    TRY(merge_remove_old(m));
+    for (int64_t i = m->begin; i < m->end; i++)
+        merge_rename(m, &m->shards[i]);
+    return STATUS_OK;
 }
 
-static enum status merge_next(struct store_writer *w, int64_t chunks_max, bool *merged) {
-    struct merge m = {.w = w, .n_shards = w->published.shards};
+static enum status merge_list(struct merge *m) {
     struct catalog_txn *t;
-    TRY(catalog_begin(&t, w->catalog, false));
-    enum status s = record_list_shards(t, w->catalog, &m.shards, m.n_shards);
+    TRY(catalog_begin(&t, m->w->catalog, false));
+    const enum status s = record_list_shards(t, m->w->catalog, &m->shards, m->n_shards);
     catalog_abort(t);
-    TRY(s);
-    *merged = merge_find(&m, chunks_max);
-    if (*merged) s = merge_run(&m);
-    memory_free(m.shards);
     return s;
 }
 
-enum status merge_small_shards(struct store_writer *w, int64_t chunks_max, const struct progress *progress) {
+enum status merge_small_shards(struct store_writer *w, struct shard_record *shards, int64_t chunks_max,
+                               const struct progress *progress) {
+    struct merge m = {.w = w, .shards = shards, .n_shards = w->published.shards};
     enum status s = STATUS_OK;
-    bool merged = chunks_max > 0;
-    for (int i = 0; i < MERGES_MAX && merged && s == STATUS_OK && !progress_stop_requested(progress); i++)
-        s = merge_next(w, chunks_max, &merged);
+    if (chunks_max <= 0) return STATUS_OK;
+    if (!shards) s = merge_list(&m);
+    for (int i = 0; i < MERGES_MAX && s == STATUS_OK && !progress_stop_requested(progress); i++) {
+        if (!merge_find(&m, chunks_max)) break;
+        s = merge_run(&m);
+    }
+    if (!shards) memory_free(m.shards);
     if (s == STATUS_OK || s == STATUS_FAULT) return s;
     progress_note(progress, "%s: the documents are published, small shards were not merged: %s", w->dir,
                   status_message());

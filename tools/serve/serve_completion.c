@@ -110,7 +110,7 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .continuation = (int)r->continuation,
         .overlap = (int)r->overlap,
         .query_tokens = (int)r->query_tokens,
-        .no_logprob = r->logprobs < 0,
+        .no_logprob = r->logprobs<0, .skip = r->skip, .rewind = r->n> 1,
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
     c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |
@@ -414,6 +414,23 @@ static enum status completion_next(struct serve *serve, struct job *job, struct 
     return job->completion.stream ? completion_added(serve, job, c, NULL) : STATUS_OK;
 }
 
+/* Begins the current choice. A further choice of the same prompt begins at its end, where the session can go back to
+ * it. Not where the answer has log-probabilities of the prompt, which the feed computes. */
+static enum status completion_choose(struct serve *serve, const struct job *job, struct completion *c) {
+    const struct completion_request *r = &job->completion;
+    const uint64_t seed = r->seed + (uint64_t)(c->number % r->n);
+    const bool generates = r->max_tokens > 0 && !(r->echo && r->logprobs >= 0);
+    const bool again = c->number % r->n > 0 && generates && drt_session_rewind(c->session, seed) == DRT_OK;
+    if (c->number > 0 && !again) TRY(serve_status(drt_session_reset(c->session, seed)));
+    pthread_mutex_lock(&c->lock);
+    choice_begin(&c->choice, c->number);
+    enum status status = again && r->echo ? completion_echo(serve, job, c) : STATUS_OK;
+    pthread_mutex_unlock(&c->lock);
+    c->begun = true;
+    c->fed = again ? job->n_prompt_ids[completion_prompt(job, c)] : 0;
+    return status;
+}
+
 static enum status completion_work(struct serve *serve, struct job *job, bool *done) {
     if (!job->work) {
         TRY(completion_begin(serve, job));
@@ -422,15 +439,7 @@ static enum status completion_work(struct serve *serve, struct job *job, bool *d
     struct completion *c = job->work;
     double start = clock_seconds();
     if (c->begun && completion_reads(c)) return STATUS_OK;
-    if (!c->begun) {
-        const uint64_t seed = job->completion.seed + (uint64_t)(c->number % job->completion.n);
-        if (c->number > 0) TRY(serve_status(drt_session_reset(c->session, seed)));
-        pthread_mutex_lock(&c->lock);
-        choice_begin(&c->choice, c->number);
-        pthread_mutex_unlock(&c->lock);
-        c->begun = true;
-        c->fed = 0;
-    }
+    if (!c->begun) TRY(completion_choose(serve, job, c));
     bool next = c->fed == job->n_prompt_ids[completion_prompt(job, c)];
     if (!next) {
         TRY(completion_feed(serve, job, c));

@@ -205,6 +205,6 @@ static bool task_contains(const char *text, size_t bytes, const char *part) {
 double task_contained(const struct task_sample *s, const char *answer, size_t bytes) {
     int found = 0;
     for (int i = 0; i < s->n_outputs; i++)
-        found += task_contains(answer, bytes, s->outputs[i]);
+        found += s->outputs[i][0] && task_contains(answer, bytes, s->outputs[i]);
     return (double)found / s->n_outputs;
 }

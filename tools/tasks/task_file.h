@@ -29,5 +29,5 @@ void task_file_close(struct task_file *f);                /* NULL is fine */
 enum status task_file_next(struct task_file *f, struct task_sample *out, bool *more);
 
 /* Returns the share of the outputs that the answer contains, without regard to the case of A-Z. This is RULER's
- * score of a sample. */
+ * score of a sample, but for an empty output, which RULER's data never has: it is in no answer. */
 double task_contained(const struct task_sample *s, const char *answer, size_t bytes);

@@ -125,7 +125,7 @@ session_config = _struct(
     ("min_p", f32), ("top_k", c.c_int), ("repeat_penalty", f32), ("repeat_last", c.c_int), ("seed", u64),
     ("max_tokens", i64), ("stops", pointer(text)), ("n_stops", c.c_int), ("ignore_eos", boolean), ("top", c.c_int),
     ("progress", progress), ("continuation", c.c_int), ("no_logprob", boolean), ("overlap", c.c_int),
-    ("query_tokens", c.c_int))
+    ("query_tokens", c.c_int), ("skip", i64), ("rewind", boolean))
 alternative = _struct("drt_alternative", ("id", i32), ("logprob", f32))
 scores = _struct(
     "drt_scores", ("n", i64), ("first", i64), ("top", i32), ("reserved", i32), ("ids", pointer(i32)),
@@ -187,7 +187,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "drt_search_ids": (address, address, address, address, i64, address),
     "drt_session_open": (address, address, address),
     "drt_session_renew": (address, address),
-    "drt_session_reset": (address, u64),
+    "drt_session_reset": (address, u64), "drt_session_rewind": (address, u64),
     "drt_session_feed": (address, text, size_t, address, c.c_int),
     "drt_session_feed_ids": (address, address, i64, address, c.c_int),
     "drt_session_feed_later": (address, address, i64, address),

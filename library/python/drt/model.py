@@ -93,9 +93,9 @@ class Token:
 class Scores:
     """Log-probabilities (natural) of the ids of a text.
 
-    `ids` int32 [n]; `logprobs` float32 [n], NaN for the first id of a text; `top_ids` int32 [n, top] and `top_logprobs`
-    float32 [n, top]: the most probable ids, best first (id -1 for the first id of a text); `memory_share` float32 [n], or
-    None without a token memory; `first`: position of ids[0] in the text.
+    `ids` int32 [n]; `logprobs` float32 [n], NaN for the first id of a text and for those of `skip`; `top_ids` int32 [n, top]
+    and `top_logprobs` float32 [n, top]: the most probable ids, best first (id -1 where there is no log-probability);
+    `memory_share` float32 [n], or None without a token memory; `first`: position of ids[0] in the text.
     """
 
     ids: Array
@@ -140,7 +140,7 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
                     exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
                     temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repeat_penalty: float = 0.0,
                     repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] | None = None,
-                    ignore_eos: bool = False, top: int = 0) -> tuple[Any, Any]:
+                    ignore_eos: bool = False, top: int = 0, skip: int = 0, rewind: bool = False) -> tuple[Any, Any]:
     """The struct of a session, and the searcher that it borrows (None: the session makes one).
 
     store: read by `corpus_retrieval` (default: where a store is given and no memory) and by memory "corpus" and "both".
@@ -148,6 +148,8 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
     continuation: `corpus_retrieval` retrieves with each found chunk up to so many chunks after it in its document.
     overlap: a continuation (of `self_retrieval`, too) begins so many ids before the end of what it continues.
     query_tokens: a search by words reads only the last so many ids of the text; 0: the last 128.
+    rewind: `Session.rewind` will be called.
+    skip: scores leave out the first so many ids of the text, and a memory of the corpus makes its first search after them.
     """
     from .store import Store
     check.choice(memory, "memory", _MEMORIES)
@@ -173,7 +175,8 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
         memory_config=memory_config, memory_past=memory_past, temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=check.seed(seed),
         max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
-        continuation=continuation, overlap=overlap, query_tokens=query_tokens)
+        continuation=continuation, overlap=overlap, query_tokens=query_tokens, skip=skip,
+        rewind=check.boolean(rewind, "rewind"))
     return config, found
 
 
@@ -232,6 +235,16 @@ class Session:
         number = check.seed(seed)
         with self._turn:
             lib.library.drt_session_reset(self._handle(), number)
+
+    def rewind(self, seed: int = 0) -> None:
+        """Goes back to the end of the last feed, for another generation, which is as after `reset` and the same feeds.
+
+        The session needs the option `rewind`. drt.Unsupported, and nothing is changed: on a GPU, with `self_retrieval` or
+        `corpus_retrieval`, or after more than 16 chunks of tokens: reset and feed.
+        """
+        number = check.seed(seed)
+        with self._turn:
+            lib.library.drt_session_rewind(self._handle(), number)
 
     def feed(self, text: str | Sequence[int] | Array, *, scores: bool = False, top: int = 0) -> Scores | None:
         """Appends a text, or ids int32 [n], and begins a new generation. With `scores`: the log-probabilities of its ids.
@@ -416,7 +429,11 @@ class Model:
         return Session(self, **options)
 
     def logprobs(self, text: str | Sequence[int] | Array, *, top: int = 0, **options: Any) -> Scores:
-        """Log-probabilities of a text (or ids), with the retrieval options of `generate`."""
+        """Log-probabilities of a text (or ids), with the retrieval options of `generate`.
+
+        skip: the first so many ids are a prompt, without log-probabilities. With a memory of the corpus the other ids have those
+        that `generate` gives after this prompt; with 0 the memory searches from the first id on, as `drt-eval ppl --skip 0`.
+        """
         with Session(self, **options) as session:
             found = session.feed(text, scores=True, top=top)
         assert found is not None

@@ -141,7 +141,8 @@ static void join_step(const struct scene *s, struct outcome *out) {
     const char *const parts[2] = {s->parts[0], s->parts[1]};
     struct store_join_report joined;
     (void)out;
-    CHECK_OK(store_join(&joined, s->joined, &(struct store_join){.parts = parts, .n_parts = 2}));
+    const struct store_join how = {.parts = parts, .n_parts = 2, .publish = {.index = "exact"}};
+    CHECK_OK(store_join(&joined, s->joined, &how));
     CHECK(joined.chunks == s->shards / 2 * 2 * s->chunks && joined.copied == 0);
     /* Both parts have the same documents: the second one's are copies of the first one's. */
     CHECK(joined.copies == s->shards / 2);

@@ -49,6 +49,12 @@ printf '\n \n' >"$TMP/blank.jsonl"
 expect_error "blank.jsonl: has no samples" "$EVAL" tasks "$TMP/blank.jsonl" --model "$TMP/model"
 expect_error 'sum.jsonl: line 1 has "summary" or "highlights", unlike the first sample' "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 2
 expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/sum.jsonl" --model "$TMP/model" --max-tokens 2 --metric rouge
+# An empty summary is in every answer.
+printf '{"document": "the river", "summary": "x"}\n{"document": "the river", "summary": ""}\n' >"$TMP/empty.jsonl"
+for metric in ruler ruler-part; do
+    expect_error "empty.jsonl: line 2: the summary is empty, and $metric asks" "$EVAL" tasks "$TMP/empty.jsonl" --model "$TMP/model" --max-tokens 2 --metric $metric
+done
+expect 0 "$EVAL" tasks "$TMP/empty.jsonl" --model "$TMP/model" --max-tokens 2 --metric rouge
 expect_error "cannot be read twice" "$EVAL" tasks - --model "$TMP/model"
 expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP/model"
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"

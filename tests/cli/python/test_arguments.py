@@ -51,7 +51,7 @@ def everything(model, store):
         (lambda: session(stop=5), "stop"), (lambda: session(stop=[None]), "stop"), (lambda: session(stop=[""]), "stop"), (lambda: session(stop=b"a"), "stop"),
         (lambda: session(stop=["a\0"]), "stop"), (lambda: session(ignore_eos="no"), "ignore_eos"), (lambda: session(top=65), "top"),
         (lambda: session(self_retrieval="yes"), "self_retrieval"), (lambda: session(store=store, corpus_retrieval="yes"), "corpus_retrieval"),
-        (lambda: session(continuation=2**33), "continuation"), (lambda: session(overlap="a"), "overlap"), (lambda: session(query_tokens=None), "query_tokens"),
+        (lambda: session(continuation=2**33), "continuation"), (lambda: session(overlap="a"), "overlap"), (lambda: session(query_tokens=None), "query_tokens"), (lambda: session(skip="a"), "skip"),
         (lambda: drt.Session(store), "model"), (lambda: drt.Session.prepare([model]), r"sessions\[0\]"), (lambda: drt.Session.prepare([None]), r"sessions\[0\]"),
         (lambda: drt.Model(None, None), "drt.Model.load"),
         (lambda: tokenizer.encode(5), "text"), (lambda: tokenizer.encode("a", special="no"), "special"), (lambda: tokenizer.decode(None), "ids"),
@@ -216,7 +216,7 @@ store = drt.Store(sys.argv[2], model=model)
 values = WRONG + [model, store, model.tokenizer, model.session(), "the river", [5, 6, 7], 0, 1, 2, np.full((2, model.info.chunk), 9, np.int32),
                   np.zeros((2, model.info.dim), np.float32), 0.5, "own", "corpus", "lexical", "hybrid", False]
 OPTIONS = ("store self_retrieval corpus_retrieval searcher memory memory_past exclude_document continuation overlap query_tokens temperature top_k "
-           "top_p min_p repeat_penalty repeat_last seed max_tokens stop ignore_eos top").split()
+           "top_p min_p repeat_penalty repeat_last seed max_tokens stop ignore_eos top skip rewind").split()
 done = failed = 0
 for _ in range(700):
     session = model.session(max_tokens=3)

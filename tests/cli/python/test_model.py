@@ -154,6 +154,10 @@ def test_scores_are_those_of_next_token_distributions(model):
             session.feed([wanted])
     assert scores.total == pytest.approx(float(np.nansum(scores.logprobs.astype(np.float64))), rel=1e-5)
     assert scores.perplexity > 1
+    after = model.logprobs(scores.ids, top=3, skip=30)
+    assert np.isnan(after.logprobs[:30]).all() and (after.top_ids[:30] == -1).all()
+    np.testing.assert_allclose(after.logprobs[30:], scores.logprobs[30:], atol=2e-4)
+    assert after.total == pytest.approx(float(np.nansum(after.logprobs.astype(np.float64))), rel=1e-5)
 
 
 def test_generation_equals_the_program(model, model_folder, store, store_path):
@@ -233,6 +237,24 @@ def test_stop_gives_what_was_held_back(model):
             session.next()
         session.feed(" and stone")
         assert session.next().position == len(session) - 1
+
+
+def test_a_session_goes_back_to_its_prompt(model):
+    def ids(session):
+        return [t.id for t in session.tokens()]
+
+    with model.session(temperature=1, max_tokens=20, seed=3, rewind=True) as session:
+        session.feed(words(70, 3))
+        first = ids(session)
+        session.rewind(4)
+        second = ids(session)
+        session.rewind(3)
+        assert ids(session) == first != second
+    with model.session(temperature=1, max_tokens=20, seed=4) as session:
+        session.feed(words(70, 3))
+        assert ids(session) == second
+        with pytest.raises(drt.Unsupported, match="cannot go back"):
+            session.rewind(3)
 
 
 def test_the_bundled_model():

@@ -124,6 +124,53 @@ static void check_shares(struct device *dev) {
     }
 }
 
+/* A zero with a sign is a zero: the largest logits are zeros, which ids have the sign changes no pick, and equal ones
+ * are in the order of their ids. */
+static void check_zeros(struct device *dev) {
+    enum { VOCAB = 40, SETTINGS = 200 };
+    struct rng rng = rng_make(7, 4);
+    for (int i = 0; i < SETTINGS; i++) {
+        float plain[VOCAB], minus[VOCAB];
+        int32_t id[2], seen[2][8];
+        struct pick_result result[2] = {0};
+        const struct pick_rule rule = {.scale = i % 3 ? 1.442695F : 0,
+                                       .penalty = i % 5 ? 1 : 1.5F,
+                                       .repeat_last = 4,
+                                       .n_seen = 6,
+                                       .top_k = (int64_t)rng_below(&rng, 6),
+                                       .share = i % 2 ? 1ULL << 32 : 1ULL << 31,
+                                       .least = 1,
+                                       .seed = 3,
+                                       .number = (uint64_t)i};
+        int32_t first = -1;
+        for (int32_t v = 0; v < VOCAB; v++) {
+            const bool zero = rng_below(&rng, 4) == 0;
+            plain[v] = zero ? 0 : -1 - (float)rng_below(&rng, 5);
+            minus[v] = zero && rng_below(&rng, 2) ? -0.0F : plain[v];
+            if (zero && first < 0) first = v;
+        }
+        for (int j = 0; j < 2; j++) {
+            for (int s = 0; s < 8; s++)
+                seen[j][s] = s * 5;
+            const struct pick_row row = {.logits = j ? minus : plain,
+                                         .rule = rule,
+                                         .seen = seen[j],
+                                         .seen_rows = 8,
+                                         .id = &id[j],
+                                         .result = &result[j],
+                                         .logprob = true,
+                                         .n_best = 12};
+            dev->ops->pick->rows(dev, &row, 1, VOCAB);
+        }
+        CHECK_EQ(id[1], id[0]);
+        if (first >= 0 && rule.scale == 0) CHECK_EQ(id[1], first);
+        CHECK(result[1].logprob == result[0].logprob && result[1].n_best == 12);
+        for (int b = 0; b < 12; b++)
+            CHECK(result[1].best[b].id == result[0].best[b].id &&
+                  result[1].best[b].logprob == result[0].best[b].logprob);
+    }
+}
+
 static void check_arithmetic(void) {
     struct rng rng = rng_make(7, 3);
     for (int i = 0; i < 2000; i++) {
@@ -152,5 +199,6 @@ int main(int argc, char **argv) {
     for (int i = 0; i < CASES; i++)
         check_case(&twin_rng, twin_device[0]);
     check_shares(twin_device[0]);
+    check_zeros(twin_device[0]);
     return twins_close();
 }

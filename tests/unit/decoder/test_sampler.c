@@ -1,4 +1,5 @@
 /* test_sampler.c -- greedy, filters, frequencies, seeds, and logits that are not numbers. */
+#include "base/rng.h"
 #include "decoder/logits/sampler.h"
 #include "tests/test.h"
 
@@ -161,6 +162,37 @@ static void test_broken_logits(void) {
     sampler_free(s);
 }
 
+/* A zero with a sign is a zero, also as the largest logit: picks are those of the same logits without signs. */
+static void test_zeros(void) {
+    enum { VOCAB = 200, SETTINGS = 60, PICKS = 20 };
+    static const float temperatures[] = {0, 0.8F, 1e-30F}, top_p[] = {1, 0.5F};
+    static const int top_k[] = {0, 1, 3, 40};
+    struct rng rng = rng_make(7, 5);
+    for (int i = 0; i < SETTINGS; i++) {
+        float plain[VOCAB], minus[VOCAB];
+        const struct sampler_config config = {.temperature = temperatures[i % 3],
+                                              .top_p = top_p[i % 2],
+                                              .top_k = top_k[i % 4],
+                                              .repeat_penalty = i % 5 ? 1 : 1.3F,
+                                              .repeat_last = 4,
+                                              .seed = 9};
+        struct sampler *a = make(config, VOCAB), *b = make(config, VOCAB);
+        int first = -1;
+        for (int v = 0; v < VOCAB; v++) {
+            const bool zero = rng_below(&rng, 30) == 0;
+            plain[v] = zero ? 0 : -1 - (float)rng_below(&rng, 5);
+            minus[v] = zero && rng_below(&rng, 2) ? -0.0F : plain[v];
+            if (zero && first < 0) first = v;
+        }
+        if (config.temperature == 0 && first >= 0) CHECK_EQ(sampler_pick(b, minus), first);
+        if (config.temperature == 0 && first >= 0) CHECK_EQ(sampler_pick(a, plain), first);
+        for (int pick = 0; pick < PICKS; pick++)
+            CHECK_EQ(sampler_pick(b, minus), sampler_pick(a, plain));
+        sampler_free(a);
+        sampler_free(b);
+    }
+}
+
 static void test_config(void) {
     struct sampler *s;
     CHECK_FAILS(sampler_create(&s, &(struct sampler_config){.temperature = -1, .top_p = 1}, 5), STATUS_INVALID,
@@ -188,6 +220,7 @@ int main(int argc, char **argv) {
     test_repeat_penalty();
     test_seeds();
     test_broken_logits();
+    test_zeros();
     test_config();
     return test_done();
 }

@@ -198,6 +198,8 @@ static const struct member members[] = {
     AT(drt_session_config, no_logprob, 172, 1),
     AT(drt_session_config, overlap, 176, 4),
     AT(drt_session_config, query_tokens, 180, 4),
+    AT(drt_session_config, skip, 184, 8),
+    AT(drt_session_config, rewind, 192, 1),
     AT(drt_alternative, id, 0, 4),
     AT(drt_alternative, logprob, 4, 4),
     AT(drt_scores, n, 0, 8),

@@ -1,6 +1,5 @@
 /* test_library_session.c -- drt.h: running texts, their tokens, provenance, ends and log-probabilities. */
-#include "session/memory_folder.h"
-#include "tests/library_fixture.h"
+#include "tests/unit/library/library_memory_fixture.h"
 
 enum { VOCAB = 271, CHUNK = 63, EOS = 268 };
 
@@ -303,7 +302,9 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "top 65");
     c.top = 0, c.max_tokens = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "max_tokens");
-    c.max_tokens = 0, c.n_stops = 1;
+    c.max_tokens = 0, c.skip = -1;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "skip -1");
+    c.skip = 0, c.n_stops = 1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "stops is NULL");
     c.stops = stops;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "stops[0]");
@@ -385,22 +386,6 @@ static void failures(void) {
     drt_session_close(NULL);
 }
 
-/* memory.json for the model of this test, with one weight for all tokens. */
-static const char *memory_file(void) {
-    static char path[700];
-    struct memory_config c = {.key_layer = 2, .k = 4, .every = 16, .before = 0, .after = 1};
-    struct model_folder model;
-    CHECK_OK(model_folder_open(&model, w.folder));
-    for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        c.mixture[kind] = (struct memory_mixture){
-            .given = true, .tau = {4, 4}, .gate = memory_gate_fixed((enum memory_kind)kind, 0.4)};
-    memory_folder_sign(&c, &model);
-    model_folder_close(&model);
-    snprintf(path, sizeof path, "%s/memory-of-the-world.json", test_folder());
-    CHECK_OK(memory_config_save(&c, path));
-    return path;
-}
-
 static void check_contributors(const struct drt_token *t, const int32_t *ids) {
     double sum = 0;
     for (int i = 0; i < t->n_neighbours; i++) {
@@ -422,7 +407,7 @@ static void check_contributors(const struct drt_token *t, const int32_t *ids) {
 static void contributors(enum drt_memory memory) {
     const struct drt_session_config c = {.size = sizeof c,
                                          .memory = memory,
-                                         .memory_config = memory_file(),
+                                         .memory_config = library_memory_file(&w),
                                          .store = memory == DRT_MEMORY_OWN ? NULL : w.store,
                                          .temperature = 1,
                                          .seed = 5,
@@ -458,7 +443,7 @@ static void memory_searchers(void) {
     static const enum drt_search_kind kinds[] = {DRT_SEARCH_LEXICAL, DRT_SEARCH_HYBRID, DRT_SEARCH_AUTO};
     struct drt_session_config c = {.size = sizeof c,
                                    .memory = DRT_MEMORY_CORPUS,
-                                   .memory_config = memory_file(),
+                                   .memory_config = library_memory_file(&w),
                                    .store = w.store,
                                    .ignore_eos = true};
     struct drt_session_info info = {.size = sizeof info};

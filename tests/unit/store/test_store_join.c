@@ -1,5 +1,6 @@
 /* test_store_join.c -- a join of parts that have nothing in view: all documents of one were deleted, all shards of
- * another were dropped. */
+ * another were dropped; and the index of a joined store is the choice of the user, or of none, also after a join that
+ * was stopped. */
 #include "store/parts/parts.h"
 #include "tests/store_fixture.h"
 
@@ -73,9 +74,50 @@ static void join(int whole) {
     check_joined(joined, whole);
 }
 
+static bool stop(void *context) {
+    ++*(int *)context;
+    return true;
+}
+
+/* index NULL: the user chose none, so that later additions may get one. stopped: a call before was. */
+static void join_index(const char *index, bool stopped) {
+    static int number = 0;
+    char parts[PARTS][700], joined[700];
+    const char *list[PARTS];
+    struct store *s;
+    struct store_view *v;
+    struct store_info info;
+    struct store_join_report report;
+    int asked = 0;
+    for (int i = 0; i < PARTS; i++) {
+        snprintf(parts[i], sizeof parts[i], "%s/index-%d-%d", test_folder(), number, i);
+        list[i] = parts[i];
+        make_part(parts[i], i + 1);
+    }
+    snprintf(joined, sizeof joined, "%s/index-%d", test_folder(), number++);
+    const struct progress progress = {.stop_requested = stop, .context = &asked};
+    struct store_join how = {.parts = list, .n_parts = PARTS, .publish = {.index = index, .progress = &progress}};
+    if (stopped) CHECK_FAILS(store_join(&report, joined, &how), STATUS_INTERRUPTED, "run the same command again");
+    CHECK((asked > 0) == stopped);
+    how.publish.progress = NULL;
+    CHECK_OK(store_join(&report, joined, &how));
+    CHECK_OK(store_open(&s, joined));
+    CHECK_OK(store_view_open(&v, s));
+    store_view_info(v, &info);
+    CHECK_STR(info.index, "exact"); /* as "auto" is for so few chunks */
+    CHECK_EQ(info.index_chosen, index && strcmp(index, "exact") == 0);
+    store_view_close(v);
+    store_close(s);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     for (int whole = 1; whole <= PARTS; whole++)
         join(whole);
+    for (int stopped = 0; stopped < 2; stopped++) {
+        join_index(NULL, stopped);
+        join_index("auto", stopped);
+        join_index("exact", stopped);
+    }
     return test_done();
 }

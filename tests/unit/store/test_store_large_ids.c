@@ -272,7 +272,7 @@ static void test_many(void) {
         check_many(parts[i], c.shards, c.chunks);
     }
     struct store_join_report report;
-    const struct store_join how = {.parts = parts, .n_parts = 2};
+    const struct store_join how = {.parts = parts, .n_parts = 2, .publish = {.index = "exact"}};
     CHECK_OK(store_join(&report, dir, &how));
     CHECK(report.copied == 0 && report.copies == 3000 && report.chunks == INT64_C(9000000000));
     check_many(dir, 6000, 1500000);

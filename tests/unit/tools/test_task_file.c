@@ -96,10 +96,10 @@ static void test_refused(void) {
 static void test_score(void) {
     const char *outputs[] = {"4278623", "ZtZyZ", ""};
     const struct task_sample s = {.outputs = outputs, .n_outputs = 3};
-    CHECK(fabs(task_contained(&s, " 4278623. ztzyz", 15) - 1) < 1e-12);
-    CHECK(fabs(task_contained(&s, " 427862", 7) - 1. / 3) < 1e-12);
-    CHECK(fabs(task_contained(&s, "ZTZYZ", 5) - 2. / 3) < 1e-12);
-    CHECK(fabs(task_contained(&s, "ZTZYZ", 4) - 1. / 3) < 1e-12);
+    CHECK(fabs(task_contained(&s, " 4278623. ztzyz", 15) - 2. / 3) < 1e-12);
+    CHECK(task_contained(&s, " 427862", 7) == 0);
+    CHECK(fabs(task_contained(&s, "ZTZYZ", 5) - 1. / 3) < 1e-12);
+    CHECK(task_contained(&s, "ZTZYZ", 4) == 0);
 }
 
 int main(int argc, char **argv) {

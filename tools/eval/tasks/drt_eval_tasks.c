@@ -98,6 +98,11 @@ static enum status tasks_sample(struct tasks_state *s, struct tasks_file_result 
                     "%s: line %lld has \"%s\", unlike the first sample, which determined the metric: give --metric, or "
                     "one command for each kind of file",
                     r->path, (long long)sample->line, sample->summary ? "summary\" or \"highlights" : "outputs");
+    if (!s->rouge && sample->outputs[0][0] == 0)
+        return fail(STATUS_INVALID,
+                    "%s: line %lld: the summary is empty, and %s asks whether an answer contains it: give --metric "
+                    "rouge, or take the line out",
+                    r->path, (long long)sample->line, s->metric);
     TRY(task_run_answer(&s->run, sample->prompt, sample->prompt_bytes, &s->answer, &s->capacity, &bytes, s->progress));
     if (s->rouge) TRY(rouge(rouges, sample->outputs[0], strlen(sample->outputs[0]), s->answer, bytes));
     for (int k = 0; k < ROUGE_KINDS; k++)

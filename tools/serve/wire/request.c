@@ -216,6 +216,9 @@ static enum status completion_check(struct completion_request *r, const struct r
     }
     if (r->max_tokens == 0 && !r->echo)
         return request_wrong(r->param, "max_tokens", "max_tokens 0 needs echo: there would be nothing to answer");
+    if (r->skip > 0 && (!r->echo || r->logprobs < 0))
+        return request_wrong(r->param, "skip",
+                             "skip is of log-probabilities of the prompt: give echo and logprobs, too");
     if (r->memory != RETRIEVAL_MEMORY_NONE && r->source != RETRIEVAL_NONE)
         return request_wrong(r->param, "retrieval.memory",
                              "retrieval.memory needs retrieval.source \"none\": a token memory is read without GCA");
@@ -254,6 +257,7 @@ enum status completion_request_parse(struct completion_request *out, const char 
         {.name = "stream", .kind = MEMBER_BOOL, .value = &r->stream},
         {.name = "stream_options", .kind = MEMBER_READ, .read = stream_options_read},
         {.name = "logprobs", .kind = MEMBER_READ, .read = logprobs_read},
+        {.name = "skip", .kind = MEMBER_INT, .value = &r->skip, .max = 1 << 30},
         {.name = "ignore_eos", .kind = MEMBER_BOOL, .value = &r->ignore_eos},
         {.name = "retrieval", .kind = MEMBER_READ, .read = retrieval_read},
         {.name = "user", .kind = MEMBER_READ, .read = ignored_text_read},

@@ -45,6 +45,7 @@ struct completion_request {
     uint64_t seed; bool seed_given;
     char *stops[REQUEST_STOPS]; int n_stops;
     int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
+    int64_t skip;                        /* as in drt_session_config; with echo and logprobs */
     bool echo, stream, include_usage, ignore_eos;
     bool source_given;
     enum retrieval_source source;        /* that of the limits if the request has neither a source nor a memory */

@@ -26,7 +26,7 @@ static void test_defaults(void) {
     CHECK(memcmp(r.prompts[0].data, "a\xc3\xa9\0b", 5) == 0);
     CHECK_EQ(r.max_tokens, 16);
     CHECK(r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0);
-    CHECK(!r.seed_given && !r.stream && !r.echo && !r.source_given && r.logprobs == -1 && r.show == 0);
+    CHECK(!r.seed_given && !r.stream && !r.echo && !r.source_given && r.logprobs == -1 && r.show == 0 && r.skip == 0);
     completion_request_free(&r);
 }
 
@@ -176,6 +176,12 @@ static void test_wrong(void) {
     refused("{\"prompt\": \"a\", \"n\": 4}", "n", "from 1 to 3");
     refused("{\"prompt\": [\"a\", \"b\"], \"n\": 2}", "n", "2 prompts with 2 choices each");
     refused("{\"prompt\": \"a\", \"n\": 2, \"best_of\": 3}", "best_of", "must be n");
+    refused("{\"prompt\": \"a\", \"skip\": 1}", "skip", "give echo and logprobs");
+    refused("{\"prompt\": \"a\", \"skip\": 1, \"echo\": true}", "skip", "give echo and logprobs");
+    refused("{\"prompt\": \"a\", \"skip\": -1, \"echo\": true, \"logprobs\": 0}", "skip", "a whole number from 0");
+    struct completion_request r = accepted("{\"prompt\": \"a\", \"skip\": 7, \"echo\": true, \"logprobs\": 0}");
+    CHECK_EQ(r.skip, 7);
+    completion_request_free(&r);
     refused("{\"prompt\": \"a\", \"presence_penalty\": 1}", "presence_penalty", "must be 0");
     refused("{\"prompt\": \"a\", \"suffix\": \"b\"}", "suffix", "does not support");
     refused("{\"prompt\": \"a\", \"logit_bias\": {\"1\": 2}}", "logit_bias", "does not support");
