@@ -367,7 +367,7 @@ struct drt_join_config {
     size_t size;
     bool copy;                           /* copies and checks the parts' files instead of linking them (hard links) */
     bool lexical;                        /* also makes an index of tokens over all chunks */
-    const char *index;                   /* as in drt_build_config; "exact": no landmark is read */
+    const char *index;                   /* as in drt_build_config; NULL: none now; a later addition selects one */
     uint64_t max_ram;                    /* for making the indexes, in bytes; 0: 1 GiB */
     int threads;                         /* 0: one per processor */
     struct drt_progress progress;

@@ -297,6 +297,7 @@ enum store_lexical_choice {
 };
 struct store_publish {
     const char *index;
+    bool index_later;                    /* in place of `index`: none now; "auto" of a later publication selects one */
     enum store_lexical_choice lexical;   /* whether the generation has a lexical index of its chunks */
     int64_t lexical_chunks;              /* the most chunks of a lexical segment; 0: 2^24 */
     uint64_t max_ram;                    /* for this call's own buffers, in bytes; 0: 1 GiB */

@@ -463,6 +463,7 @@ static enum status publish(struct join *j) {
     TRY(count_copies(j));
     TRY(take_keys(j));
     j->w->loose_duplicates = j->report->copies;
+    how.index_later = !how.index;
     if (j->parts[0].landmarks == STORE_LANDMARKS_NONE)
         how.lexical = STORE_LEXICAL_ON; /* without landmarks, nothing else can find its chunks */
     return store_writer_publish(j->w, &how);

@@ -22,7 +22,7 @@ enum status store_view_part(struct store_view *v, struct store_part *out);
 struct store_join {
     const char *const *parts; int n_parts;                /* folders, in any order */
     bool copy;                           /* copies and checks files instead of linking them */
-    struct store_publish publish;        /* index NULL: "auto"; "exact": reads no landmark */
+    struct store_publish publish;        /* index NULL: index_later, which reads no landmark */
 };
 struct store_join_report {
     int64_t shards, documents, chunks, tokens; /* of the joined store, including copies and deleted documents */

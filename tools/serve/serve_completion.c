@@ -110,7 +110,9 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .continuation = (int)r->continuation,
         .overlap = (int)r->overlap,
         .query_tokens = (int)r->query_tokens,
-        .no_logprob = r->logprobs<0, .skip = r->skip, .rewind = r->n> 1,
+        .no_logprob = (r->logprobs < 0),
+        .skip = r->skip,
+        .rewind = (r->n > 1),
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
     c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |

@@ -389,8 +389,8 @@ class Store:
              devices: int = 0, progress: Report | bool | None = None) -> "Store":
         """One store at `path` of the parts that `build(part=(i, n))` or drt-index build --part made, in any order.
 
-        Its files are hard links to those of the parts, or copies (`copy`). `index`: as in `build`; "exact" reads
-        no landmark. `lexical`: with an index of tokens. `devices`: as in `compact`. `report` of the result counts documents,
+        Its files are hard links to those of the parts, or copies (`copy`). `index`: as in `build`; None:
+        none now, `add` selects one. `lexical`: with an index of tokens. `devices`: as in `compact`. `report` of the result counts documents,
         copies, files.
         """
         names = _strings(parts, "parts")

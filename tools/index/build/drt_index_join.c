@@ -118,7 +118,7 @@ static void print_report(const struct options *o, const struct store_join_report
 static enum status note_indexes(const struct options *o, const struct progress *progress) {
     struct opened_store s;
     TRY(opened_store_open(&s, o->store));
-    const bool named = strcmp(o->index, "auto") != 0 && strcmp(o->index, "exact") != 0;
+    const bool named = o->index && strcmp(o->index, "auto") != 0 && strcmp(o->index, "exact") != 0;
     if (named && strcmp(o->index, s.info.index) != 0)
         progress_note(progress, "%s: has the index %s, not %s: run drt-index index --store %s --index %s", o->store,
                       s.info.index, o->index, o->store, o->index);
@@ -166,13 +166,14 @@ static enum status join(struct options *o, const char *const *parts, int n, cons
 }
 
 int drt_index_join(int argc, char **argv, const char **operands) {
-    struct options o = {.on = INDEX_DEVICES_DEFAULT, .index = "auto", .lexical = "off", .max_ram = drt_index_max_ram()};
+    struct options o = {.on = INDEX_DEVICES_DEFAULT, .lexical = "off", .max_ram = drt_index_max_ram()};
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o.store, "STORE", "the joined store's folder; made if it is missing", 0, 0},
         {"copy", ARG_FLAG, &o.copy, NULL,
          "copy the parts' files and check their bytes, instead of linking them (hard links)", 0, 0},
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
-         "index to make over all chunks, as in build (default: auto)", 0, 0},
+         "index to make over all chunks, as in build (default: none; the next add, or drt-index index, selects one)", 0,
+         0},
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
          "make a lexical index over all chunks, too; it reads all tokens (drt-index lexical makes one later)", 0, 0},
         OPTION_MAX_RAM(o.max_ram, "memory for making the indexes (default: as in build)"),
@@ -188,9 +189,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
             "Makes one store of all parts of a corpus that drt-index build --part built, given in any order. Ids "
             "follow the numbers of the parts. If several parts have the same document, the first copy is kept.\n\n"
             "The store's files are hard links to those of the parts, which may be removed afterwards. On another "
-            "file system they are copied. With --index exact and without --lexical no landmark or token is read. If "
-            "all parts have keys of a token memory by one model, the store has them, too. A join that was stopped or "
-            "killed continues when the same command is run again.",
+            "file system they are copied. Without --index and --lexical no landmark or token is read. If all parts "
+            "have keys of a token memory by one model, the store has them, too. A join that was stopped or killed "
+            "continues when the same command is run again.",
         .examples = "  drt-index join parts/* --out store\n"
                     "  drt-index join parts/* --out /other/disk/store --copy --index IVF65536_HNSW32,SQ8\n",
         .options = options,
