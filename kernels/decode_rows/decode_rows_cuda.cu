@@ -32,8 +32,12 @@ struct decode_rows {
     size_t bytes;
     float *x, *sum, *qkv;
     bf16 *att, *act;
-    struct decode_row *texts, *staging; /* on the device; pinned: [DECODE_ROWS_CALLS, DECODE_ROWS_MAX], in turns */
+    /* On the device: of this pass; of all turns [ROWS_TURNS, DECODE_ROWS_MAX]. Pinned: [DECODE_ROWS_CALLS,
+     * DECODE_ROWS_MAX]. Rows are copied in a stream of their own, while the last pass runs. */
+    struct decode_row *texts, *all_texts, *staging;
     unsigned calls;
+    cudaStream_t copies;
+    cudaEvent_t copied[ROWS_TURNS], done[ROWS_TURNS]; /* done: the last pass of this turn */
     /* Two of each, in turns: a graph that still runs would delay its next launch. */
     struct device_replay *replays[ROWS_TURNS][ROWS_SIZES][ROWS_KINDS];
 };
@@ -48,8 +52,8 @@ static void rows_launch(struct device *dev, const char *op, const rows_product &
                      dim3((unsigned)(tiles < most ? tiles : most), (unsigned)parts), ROWS_THREADS, 0, p);
 }
 /* Wide rows take fewer of them in a block, since they lie in registers. Each block reads all of its rows, so blocks of
- * many rows have two matrices of A: half as many blocks read the rows. Of 32 rows a block of the layers has 16, and
- * four matrices: it reads weights before its wait, and rows after it. */
+ * many rows have 32 outputs: half as many blocks read the rows. Of 32 rows a block of the layers has 16, and 64
+ * outputs: it reads weights before its wait, and rows after it. */
 template <int T, rows_epilogue EPILOGUE>
 static void rows_launch_norm(struct device *dev, const char *op, const rows_product &p, int rows) {
     if (p.k <= ROWS_NARROW) {
@@ -222,6 +226,16 @@ static void rows_issue(void *context, struct device *dev) {
     rows_launch_norm<2, ROWS_LOGITS>(dev, "decode_rows.head", p, pass->rows);
 }
 
+/* The pass that starts next waits for the copy, which waits for the last pass that read this turn's array. */
+static void rows_upload(struct decode_rows *r, const struct decode_row *staging, int rows, unsigned turn) {
+    r->texts = r->all_texts + turn * DECODE_ROWS_MAX;
+    (void)cudaStreamWaitEvent(r->copies, r->done[turn], 0);
+    (void)cudaMemcpyAsync(r->texts, staging, (size_t)rows * sizeof *staging, cudaMemcpyHostToDevice, r->copies);
+    (void)cudaEventRecord(r->copied[turn], r->copies);
+    (void)cudaStreamWaitEvent(device_cuda_stream(r->dev), r->copied[turn], 0);
+    device_cuda_check(r->dev, "decode_rows.upload");
+}
+
 void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n) {
     struct rows_pass pass = {r, 8, 0};
     int size = 0;
@@ -241,10 +255,10 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
         for (int g = 0; g < DECODE_STEP_GROUPS_MAX; g++)
             if (rows[i].chunks[g].k > 0) pass.kind |= ROWS_FUSED;
     }
-    (void)cudaMemcpyAsync(r->texts, staging, (size_t)pass.rows * sizeof *rows, cudaMemcpyHostToDevice,
-                          device_cuda_stream(r->dev));
-    device_cuda_check(r->dev, "decode_rows.upload");
+    rows_upload(r, staging, pass.rows, turn);
     device_replay_run(r->dev, &r->replays[turn][size][pass.kind], rows_issue, &pass);
+    (void)cudaEventRecord(r->done[turn], device_cuda_stream(r->dev));
+    device_cuda_check(r->dev, "decode_rows.done");
 }
 
 /* ---- memory ---- */
@@ -279,7 +293,7 @@ static void rows_layout(void *of, struct carve *c) {
     r->qkv = (float *)carve_bytes(c, 3 * n * r->d, sizeof(float));
     r->att = (bf16 *)carve_bytes(c, n * r->d, sizeof(bf16));
     r->act = (bf16 *)carve_bytes(c, n * r->f, sizeof(bf16));
-    r->texts = (struct decode_row *)carve_bytes(c, n, sizeof(struct decode_row));
+    r->all_texts = (struct decode_row *)carve_bytes(c, ROWS_TURNS * n, sizeof(struct decode_row));
 }
 
 static enum status rows_prepare(struct decode_rows *r, const struct decode_step_config *c) {
@@ -289,7 +303,15 @@ static enum status rows_prepare(struct decode_rows *r, const struct decode_step_
     r->embed = c->embed, r->final_norm = c->final_norm;
     r->d = (int)c->embed.cols, r->f = (int)c->layers[0].down.cols;
     TRY(carve_device(r->dev, &r->memory, &r->bytes, rows_layout, r));
-    return device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS * DECODE_ROWS_MAX);
+    TRY(device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS * DECODE_ROWS_MAX));
+    cudaError_t error = cudaStreamCreateWithFlags(&r->copies, cudaStreamNonBlocking);
+    for (int i = 0; i < ROWS_TURNS && error == cudaSuccess; i++) {
+        error = cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming);
+        if (error == cudaSuccess) error = cudaEventCreateWithFlags(&r->done[i], cudaEventDisableTiming);
+        /* The first copy follows the op that zeroed the memory, and ops of the memory's last owner. */
+        if (error == cudaSuccess) error = cudaEventRecord(r->done[i], device_cuda_stream(r->dev));
+    }
+    return error == cudaSuccess ? STATUS_OK : fail(STATUS_IO, "GPU: stream of rows: %s", cudaGetErrorString(error));
 }
 
 enum status decode_rows_create(struct decode_rows **out, struct device *dev, const struct decode_step_config *config) {
@@ -312,6 +334,11 @@ void decode_rows_free(struct decode_rows *r) {
         for (int i = 0; i < ROWS_SIZES; i++)
             for (int j = 0; j < ROWS_KINDS; j++)
                 device_replay_free(r->dev, r->replays[turn][i][j]);
+    for (int turn = 0; turn < ROWS_TURNS; turn++) {
+        if (r->copied[turn]) (void)cudaEventDestroy(r->copied[turn]);
+        if (r->done[turn]) (void)cudaEventDestroy(r->done[turn]);
+    }
+    if (r->copies) (void)cudaStreamDestroy(r->copies);
     if (r->staging) device_release_host(r->dev, r->staging);
     device_release(r->dev, r->memory);
     memory_free(r->layers);

@@ -3,8 +3,9 @@
  *
  *   thread block (x, y)  tiles x, x + grid, ... of 16 * T outputs; 8 * NT rows from 8 * NT * y on
  *   warp w               of each 256 columns the 32 from 32 w on: weights and rows go from global memory to registers
- *   mma.sync             A: 16 outputs x 16 columns, B: 16 columns x 8 rows; lane l has of output (or row) l / 4 the
- *                        columns 8 (l % 4) .. + 7 of the 32: any order of columns serves, the same for A and B
+ *   mma.sync             A: 16 rows x 16 columns, B: 16 columns x 8 outputs; lane l has of output (or row) l / 4 the
+ *                        columns 8 (l % 4) .. + 7 of the 32: any order of columns serves, the same for A and B. Weights
+ *                        are B: 16 bytes as they are loaded are two operands there, but four moves for each as A
  *   sums                 the eight warps' sums are added in shared memory, in their order; then the epilogue
  *
  * An output of a row is summed in an order that the matrix's columns alone decide: the same bits in any grid.
@@ -20,7 +21,7 @@
 
 enum rows_epilogue { ROWS_STORE, ROWS_ADD, ROWS_SWIGLU, ROWS_LOGITS };
 
-/* One call. Outputs of tile i: rows i * step + 0 .. of w. SWIGLU: a matrix of A has the gates and ups of 8 units. */
+/* One call. Outputs of tile i: rows i * step + 0 .. of w. */
 struct rows_product {
     const void *x;                  /* [rows, k]: float32 with a norm, else bf16 */
     const bf16 *norm;
@@ -35,19 +36,25 @@ struct rows_product {
 };
 
 template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct rows_block {
-    /* EACH: outputs of one matrix of A. */
-    static constexpr int EACH = EPILOGUE == ROWS_SWIGLU ? 8 : 16, STEP = EACH * T, M = 16 * T, N = 8 * NT, ROW = M + 4;
+    /* EACH: outputs of two matrices of B; SWIGLU: of the gates and the ups of 8 units. */
+    static constexpr int EACH = EPILOGUE == ROWS_SWIGLU ? 8 : 16, STEP = EACH * T, M = 16 * T, N = 8 * NT, ROW = M + 8;
+    /* Matrices of A, of 16 rows; of 8 rows, the second half is zeros. */
+    static constexpr int MT = (NT + 1) / 2;
     struct shared {
-        float sums[ROWS_WARPS][N][ROW];
+        __align__(16) float sums[ROWS_WARPS][N][ROW];
         float squares[ROWS_WARPS][N];
         float scale[N];
+        float *logits[EPILOGUE == ROWS_LOGITS ? N : 1];
     };
+    /* Of the base of an ADD: what a thread's outputs are added to. */
+    static constexpr int OWN = (N * STEP + ROWS_THREADS - 1) / ROWS_THREADS;
     const rows_product &p;
     shared &s;
     int lane, warp, row0, groups, rounds;
     uint4 w[GROUPS][T][2];
-    uint4 high[GROUPS][NT], low[NORM ? GROUPS : 1][NORM ? NT : 1], scales[NORM ? GROUPS : 1];
-    float squares[NT], acc[T][NT][4];
+    /* Of 16 rows: A of the first and of the second 16 columns of a group's 32. */
+    uint4 high[GROUPS][MT][2], low[NORM ? GROUPS : 1][NORM ? MT : 1][2], scales[NORM ? GROUPS : 1];
+    float squares[NT], acc[MT][T][2][4], own[EPILOGUE == ROWS_ADD ? OWN : 1];
 
     __device__ __forceinline__ rows_block(const rows_product &product, shared &memory)
         : p(product), s(memory), lane(threadIdx.x % 32), warp((int)threadIdx.x / 32), row0((int)blockIdx.y * N),
@@ -96,11 +103,17 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
                             __fsub_rn(b, __uint_as_float(to[j] & 0xffff0000u)));
         }
     }
+    /* A's registers of rows l / 4 (first) and l / 4 + 8: made here, so that a product takes no moves. */
+    static __device__ __forceinline__ void interleave(uint4 (&to)[2], uint4 first, uint4 second) {
+        to[0] = make_uint4(first.x, second.x, first.y, second.y);
+        to[1] = make_uint4(first.z, second.z, first.w, second.w);
+    }
     __device__ __forceinline__ void load_rows(int round) {
         if (NORM && round > 0) load_scales(round);
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
             int at = column(round, i);
+            uint4 rounded[2 * MT] = {}, residual[2 * MT] = {};
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 int64_t from = (int64_t)(row0 + n * 8 + lane / 4) * p.k + at;
@@ -110,21 +123,46 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
                         x[0] = *(const float4 *)((const float *)p.x + from);
                         x[1] = *(const float4 *)((const float *)p.x + from + 4);
                     }
-                    split(high[i][n], low[i][n], squares[n], x, scales[i]);
+                    split(rounded[n], residual[n], squares[n], x, scales[i]);
                 } else {
-                    high[i][n] = at < p.k ? *(const uint4 *)((const bf16 *)p.x + from) : make_uint4(0, 0, 0, 0);
+                    rounded[n] = at < p.k ? *(const uint4 *)((const bf16 *)p.x + from) : make_uint4(0, 0, 0, 0);
                 }
+            }
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                interleave(high[i][m], rounded[2 * m], rounded[2 * m + 1]);
+                if constexpr (NORM) interleave(low[i][m], residual[2 * m], residual[2 * m + 1]);
             }
         }
     }
     __device__ __forceinline__ void clear() {
 #pragma unroll
-        for (int t = 0; t < T; t++)
+        for (int m = 0; m < MT; m++)
 #pragma unroll
-            for (int n = 0; n < NT; n++)
+            for (int t = 0; t < T; t++)
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    acc[t][n][c] = 0.0f;
+                for (int c = 0; c < 8; c++)
+                    acc[m][t][c / 4][c % 4] = 0.0f;
+    }
+    static __device__ __forceinline__ void product(float *to, uint4 rows, uint32_t b0, uint32_t b1) {
+        warp_product(to, rows.x, rows.y, rows.z, rows.w, b0, b1);
+    }
+    /* Group i of columns: 32 of them of the weights of eight outputs by all rows. */
+    __device__ __forceinline__ void multiply_by(int t, int half, int i, uint4 weights) {
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            product(acc[m][t][half], high[i][m][0], weights.x, weights.y);
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+            product(acc[m][t][half], high[i][m][1], weights.z, weights.w);
+        if constexpr (NORM) {
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                product(acc[m][t][half], low[i][m][0], weights.x, weights.y);
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                product(acc[m][t][half], low[i][m][1], weights.z, weights.w);
+        }
     }
     __device__ __forceinline__ void multiply(int round) {
 #pragma unroll
@@ -133,15 +171,8 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    const uint4 a = w[i][t][0], b = w[i][t][1];
-                    warp_product(acc[t][n], a.x, b.x, a.y, b.y, high[i][n].x, high[i][n].y);
-                    warp_product(acc[t][n], a.z, b.z, a.w, b.w, high[i][n].z, high[i][n].w);
-                    if constexpr (NORM) {
-                        warp_product(acc[t][n], a.x, b.x, a.y, b.y, low[i][n].x, low[i][n].y);
-                        warp_product(acc[t][n], a.z, b.z, a.w, b.w, low[i][n].z, low[i][n].w);
-                    }
-                }
+                for (int half = 0; half < 2; half++)
+                    multiply_by(t, half, i, w[i][t][half]);
         }
     }
     /* 1 / rms of each row, once for all tiles. */
@@ -162,12 +193,15 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
     }
     __device__ __forceinline__ void put_sums() {
 #pragma unroll
-        for (int t = 0; t < T; t++)
+        for (int n = 0; n < NT; n++)
 #pragma unroll
-            for (int n = 0; n < NT; n++)
+            for (int t = 0; t < T; t++)
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    s.sums[warp][n * 8 + lane % 4 * 2 + c % 2][t * 16 + lane / 4 + c / 2 * 8] = acc[t][n][c];
+                for (int half = 0; half < 2; half++) {
+                    const float *two = acc[n / 2][t][half] + n % 2 * 2;
+                    *(float2 *)&s.sums[warp][n * 8 + lane / 4][t * 16 + half * 8 + lane % 4 * 2] =
+                        make_float2(two[0], two[1]);
+                }
     }
     __device__ __forceinline__ float total(int n, int m) const {
         float x = 0.0f;
@@ -176,23 +210,36 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             x += s.sums[i][n][m];
         return NORM ? x * s.scale[n] : x;
     }
+    /* The base of this thread's outputs, while rows are loaded: not at the end, when nothing else is to do. */
+    __device__ __forceinline__ void load_base(int tile) {
+#pragma unroll
+        for (int i = 0; i < OWN && EPILOGUE == ROWS_ADD; i++) {
+            const int e = i * ROWS_THREADS + (int)threadIdx.x, out = tile * STEP + e % STEP;
+            own[i] = e < N * STEP && out < p.out ? p.base[(int64_t)(row0 + e / STEP) * p.out + out] : 0.0f;
+        }
+    }
     __device__ __forceinline__ void finish(int tile) const {
-        for (int e = threadIdx.x; e < N * STEP; e += ROWS_THREADS) {
-            int n = e / STEP, m = e % STEP, out = tile * STEP + m, row = row0 + n;
-            if (out >= p.out) continue;
-            int64_t to = (int64_t)row * p.out + out;
+#pragma unroll
+        for (int i = 0; i < OWN; i++) {
+            const int e = i * ROWS_THREADS + (int)threadIdx.x;
+            const int n = e / STEP, m = e % STEP, out = tile * STEP + m, row = row0 + n;
+            if (e >= N * STEP || out >= p.out) continue;
+            const int64_t to = (int64_t)row * p.out + out;
             if constexpr (EPILOGUE == ROWS_STORE) p.y[to] = total(n, m);
-            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = p.base[to] + total(n, m);
+            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = own[i] + total(n, m);
             if constexpr (EPILOGUE == ROWS_SWIGLU) {
-                int at = m / 8 * 16 + m % 8;
-                float gate = total(n, at), up = total(n, at + 8);
+                const int at = m / 8 * 16 + m % 8;
+                const float gate = total(n, at), up = total(n, at + 8);
                 p.act[to] = from_float<bf16>(gate / __fadd_rn(1.0f, expf(-gate)) * up);
             }
-            if constexpr (EPILOGUE == ROWS_LOGITS) {
-                float *logits = p.texts[row].logits;
-                if (logits) logits[out] = total(n, m);
-            }
+            if constexpr (EPILOGUE == ROWS_LOGITS)
+                if (float *logits = s.logits[n]) logits[out] = total(n, m);
         }
+    }
+    /* Before the first barrier of the block. */
+    __device__ __forceinline__ void find_logits() {
+        if constexpr (EPILOGUE == ROWS_LOGITS)
+            if (threadIdx.x < N) s.logits[threadIdx.x] = p.texts[row0 + (int)threadIdx.x].logits;
     }
     __device__ __forceinline__ void run() {
         const int tiles = (p.out + STEP - 1) / STEP;
@@ -202,8 +249,10 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
         load_scales(0);
         rows_read_ahead(p.ahead);
         launch_wait();
+        find_logits();
         for (bool first = true; tile < tiles; tile += (int)gridDim.x, first = false) {
             clear();
+            load_base(tile);
             for (int round = 0; round < rounds; round++) {
                 if (first && round == 0)
 #pragma unroll
