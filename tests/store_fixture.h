@@ -102,11 +102,6 @@ enum { FIXTURE_CHUNK = 8, FIXTURE_IDS_MAX = 40, FIXTURE_CLUSTERS = 20 };
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static inline void fixture_print_problem(void *context, const char *file, const char *problem, const char *remedy) {
-    (void)context;
-    fprintf(stderr, "  %s: %s; %s\n", file, problem, remedy);
-}
-
 /* Same chunks, same bits of score (struct store_hit has padding: no memcmp of the whole). */
 [[maybe_unused]] static bool fixture_same_hits(const struct store_hit *a, const struct store_hit *b, int n) {
     for (int i = 0; i < n; i++)

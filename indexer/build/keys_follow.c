@@ -20,7 +20,7 @@ static enum relation relation_of(const struct store_keys_state *have, const stru
 }
 
 static const char *remedy_of(int32_t rounding) {
-    return rounding == STORE_KEYS_BF16 ? "--dtype auto, on a GPU or a processor with bf16 instructions" : "--dtype f32";
+    return rounding == STORE_KEYS_BF16 ? "--dtype auto" : "--dtype f32";
 }
 
 static void note_lacking(const char *store, const struct store_keys_state *have, const struct keys_maker *maker,

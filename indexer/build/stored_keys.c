@@ -7,6 +7,7 @@
 #include "decoder/decoder_passages.h"
 #include "kernels/device/device_group.h"
 #include "kernels/device/device_pair.h"
+#include "kernels/linear/matmul.h"
 #include "kernels/ops.h"
 #include <string.h>
 
@@ -49,6 +50,13 @@ struct store_keys_spec stored_keys_spec(const struct model_config *config, const
 enum store_keys_rounding stored_keys_rounding(struct device *dev, enum dtype type, bool rounded) {
     const enum passages_rounding wanted = rounded ? PASSAGES_BF16 : PASSAGES_EXACT;
     return decoder_passages_rounding(dev, type, wanted) == PASSAGES_BF16 ? STORE_KEYS_BF16 : STORE_KEYS_F32;
+}
+
+bool stored_keys_round_plainly(struct device *dev, enum dtype type, bool rounded, const struct store_keys_state *have) {
+    if (have->chunks == 0 || have->spec.rounding != STORE_KEYS_BF16 || !rounded || !dev->shares_memory) return false;
+    if (stored_keys_rounding(dev, type, true) == STORE_KEYS_BF16) return false;
+    matmul_round_plainly(dev);
+    return true;
 }
 
 enum status stored_keys_find(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,

@@ -10,6 +10,11 @@ struct store_keys_spec stored_keys_spec(const struct model_config *config, const
 /* The rounding of keys that a device makes with weights of a type. rounded: as in struct key_windows_config. */
 enum store_keys_rounding stored_keys_rounding(struct device *dev, enum dtype type, bool rounded);
 
+/* A CPU without bf16 instructions from now on rounds products in plain C (matmul_round_plainly), if the store has keys
+ * of bf16 products and `rounded` is set: they can then be extended. Returns whether it does. Before the decoder has
+ * made passages or keys. */
+bool stored_keys_round_plainly(struct device *dev, enum dtype type, bool rounded, const struct store_keys_state *have);
+
 /* Opens the store's keys of a spec (store_keys_open). If `must` is false and the store has none, or those of another
  * model, *out is NULL. */
 enum status stored_keys_find(struct store_keys **out, struct store_view *view, const struct store_keys_spec *spec,

@@ -54,6 +54,7 @@ struct device_cpu {
     int workers;                         /* of this device: 1 for a worker's own */
     bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
     bool bf16;                           /* rounded products are rounded (matmul_bf16.h) */
+    bool bf16_plain;                     /* with bf16: by plain C */
     int i8;                              /* the path of 8-bit products (enum matmul_i8_path) */
     unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
     struct device_rope rope;
@@ -67,12 +68,13 @@ static inline void device_cpu_without_amx(struct device *dev) {
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
         device_cpu(&device_cpu(dev)->serial[w])->amx = false;
 }
-/* The same for rounded products, which are then those of float32. */
-static inline void device_cpu_without_bf16(struct device *dev) {
-    device_cpu(dev)->bf16 = false;
+/* The same for rounded products, which are then those of float32 (bf16 false), or rounded in plain C. */
+static inline void device_cpu_use_bf16(struct device *dev, bool bf16, bool plain) {
+    device_cpu(dev)->bf16 = bf16, device_cpu(dev)->bf16_plain = plain;
     for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
-        device_cpu(&device_cpu(dev)->serial[w])->bf16 = false;
+        device_cpu_use_bf16(&device_cpu(dev)->serial[w], bf16, plain);
 }
+static inline void device_cpu_without_bf16(struct device *dev) { device_cpu_use_bf16(dev, false, false); }
 /* Takes another path for 8-bit products, which the processor has. */
 static inline void device_cpu_use_i8(struct device *dev, int path) {
     device_cpu(dev)->i8 = path;

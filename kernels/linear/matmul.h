@@ -27,7 +27,8 @@
  *
  * pack_rounded and forward_rounded are pack and forward_packed with x and w rounded to bf16 (to nearest even) before
  * they are multiplied. Sums, y and the promise of equal bits are the same. `rounds`: whether the device does so, which
- * is a CPU with AVX512_BF16, also with AMX (matmul_bf16.h). Elsewhere the two are pack and forward_packed. */
+ * is a CPU with AVX512_BF16, also with AMX (matmul_bf16.h). Elsewhere the two are pack and forward_packed, unless
+ * matmul_round_plainly was called. */
 #pragma once
 #include "kernels/device/device.h"
 #include <stdbool.h>
@@ -60,3 +61,7 @@ struct matmul_ops {
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
 };
 extern const struct matmul_ops matmul_cpu;
+/* From now on `rounds` is true for this device, if it is a CPU: one without the instructions computes rounded products
+ * in plain C, with the bits of AVX512_BF16, many times more slowly than products of float32. Before anything is packed
+ * with pack_rounded. */
+void matmul_round_plainly(struct device *dev);

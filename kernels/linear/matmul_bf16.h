@@ -16,3 +16,5 @@ struct matmul_bf16 {
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
 };
 extern const struct matmul_bf16 matmul_bf16;
+/* The same bits in plain C, on any processor: many times slower (matmul_bf16_plain.c). */
+extern const struct matmul_bf16 matmul_bf16_plain;

@@ -5,7 +5,8 @@
  *   each (1 to many rows)   a task is a range of w's rows, which stay in the first-level cache for groups of rows of x
  *   packed                  a task is 128 rows and 8 panels of outputs
  *   8-bit weights           matmul_i8.c
- *   packed, rounded to bf16 AMX, or vectors of pairs (matmul_bf16.c); as packed where the processor has neither
+ *   packed, rounded to bf16 AMX, or vectors of pairs (matmul_bf16.c); as packed where the processor has neither, or in
+ *                           plain C (matmul_bf16_plain.c)
  *
  * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
  * rows is summed in one order whatever range it is in, so the bits of y do not depend on the number of threads.
@@ -294,7 +295,7 @@ struct matmul_packed_task {
 
 static int64_t matmul_packed_elements(int64_t out, int64_t in) {
     int64_t floats = (out + PANEL - 1) / PANEL * PANEL * in, tiles = matmul_amx.packed_elements(out, in);
-    int64_t pairs = matmul_bf16.packed_elements(out, in), most = floats > tiles ? floats : tiles;
+    int64_t pairs = matmul_bf16_plain.packed_elements(out, in), most = floats > tiles ? floats : tiles;
     return most > pairs ? most : pairs;
 }
 
@@ -402,9 +403,15 @@ static bool matmul_rounds(struct device *dev) {
     return device_cpu(dev)->bf16;
 }
 
+void matmul_round_plainly(struct device *dev) {
+    if (dev->shares_memory && !device_cpu(dev)->bf16) device_cpu_use_bf16(dev, true, true);
+}
+
 static void matmul_pack_rounded(struct device *dev, float *packed, struct mat w) {
     if (!device_cpu(dev)->bf16)
         matmul_pack(dev, packed, w);
+    else if (device_cpu(dev)->bf16_plain)
+        matmul_bf16_plain.pack(packed, w);
     else if (device_cpu(dev)->amx)
         matmul_amx.pack_rounded(packed, w);
     else
@@ -416,6 +423,8 @@ static void matmul_forward_rounded(struct device *dev, struct mat y, struct mat 
     assert(y.rows == x.rows && x.cols > 0);
     if (!device_cpu(dev)->bf16)
         matmul_forward_packed(dev, y, x, packed, accumulate);
+    else if (device_cpu(dev)->bf16_plain)
+        matmul_bf16_plain.forward_packed(dev, y, x, packed, accumulate);
     else if (device_cpu(dev)->amx)
         matmul_amx.forward_rounded(dev, y, x, packed, accumulate);
     else

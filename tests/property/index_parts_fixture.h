@@ -72,7 +72,5 @@ struct parts_view { struct store *store; struct store_view *view; struct store_i
 }
 
 [[maybe_unused]] static void parts_verify(const char *dir) {
-    int64_t problems;
-    CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK_EQ(problems, 0);
+    fixture_verify(dir, true);
 }

@@ -212,9 +212,7 @@ static void check_records(const struct tables *want, const char *joined) {
 }
 
 static void check_no_problem(const char *dir) {
-    int64_t problems;
-    CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK_EQ(problems, 0);
+    fixture_verify(dir, true);
 }
 
 /* ---- joins ---- */

@@ -177,9 +177,7 @@ static void random_calls(const struct store_writer_config *c) {
     publish(w, &m, &r);
     store_writer_close(w);
     compare_store(dir, &m);
-    int64_t problems;
-    CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK_EQ(problems, 0);
+    fixture_verify(dir, true);
     printf("%lld documents, %lld duplicates\n", (long long)m.published, (long long)m.duplicates_published);
 }
 

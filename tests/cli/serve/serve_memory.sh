@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Token memories on the server, with the bundled Base LM: log-probabilities of the prompt do not change what follows, for prompts that are
+# Token memories on the server, with a tiny Base LM: log-probabilities of the prompt do not change what follows, for prompts that are
 # read in parts; `skip` gives those of a generation after the skipped ids, and those of drt-eval ppl --skip. The n choices of a prompt are those of n requests.
 . "$DRT_SOURCE/tests/cli/serve/lib_serve.sh" || exit 1
 needs drt-eval
 command -v python3 >/dev/null || skip "python3 is not installed"
-base=$DRT_SOURCE/data/models/base-28m
-mkdir "$TMP/corpus"
-for i in 1 2 3 4 5 6 7 8; do
-    for j in 1 2 3 4 5 6 7 8 9; do echo "Lake number $i-$j lies $((i * 37 + j)) metres above the sea, and boats cross it in summer. $(words 30 "$i$j")"; done >"$TMP/corpus/$i.txt"
-done
-"$BIN/drt-index" build "$TMP/corpus" --model "$base" --out "$TMP/store" --landmarks none >/dev/null 2>"$ERR" || die "no store"
-printf '{"text": "%s"}\n' "Lake number 3-4 lies 115 metres above the sea. $(words 60 31) Lake number 5-2 lies 187 metres above $(words 80 53)" >"$TMP/held.jsonl"
+tiny_base "$TMP/base"
+base=$TMP/base
+corpus "$TMP/corpus.jsonl" 12 150
+corpus "$TMP/fit.jsonl" 6 120 50
+"$BIN/drt-index" build "$TMP/corpus.jsonl" --model "$base" --out "$TMP/store" --landmarks none >/dev/null 2>"$ERR" || die "no store"
+"$EVAL" fit-memory --model "$base" --store "$TMP/store" --data "$TMP/fit.jsonl" --memory own,corpus,both --memory-k 4 --context 256 --skip 32 \
+    --out "$base/memory.json" --device cpu >/dev/null 2>"$ERR" || die "drt-eval fit-memory: $(tail -n 1 "$ERR")"
+printf '{"text": "%s"}\n' "$(words 45 3) $(words 8 5)" >"$TMP/held.jsonl"
 for memory in corpus both; do
     "$EVAL" ppl --model "$base" --store "$TMP/store" --data "$TMP/held.jsonl" --memory $memory --skip 70 --context 512 --no-overlap --json \
         --device cpu --threads 2 >"$TMP/ppl.$memory" 2>"$ERR" || die "drt-eval ppl: $(tail -n 1 "$ERR")"

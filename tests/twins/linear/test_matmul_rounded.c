@@ -1,5 +1,6 @@
-/* test_matmul_rounded.c -- packed products rounded to bf16 (matmul.h), on AMX tiles, on vectors of AVX512_BF16 and
- * without both: against the oracle with inputs that were rounded first; a row's bits depend on the row alone. */
+/* test_matmul_rounded.c -- packed products rounded to bf16 (matmul.h), on AMX tiles, on vectors of AVX512_BF16, in
+ * plain C and without all: against the oracle with inputs that were rounded first; a row's bits depend on the row
+ * alone. */
 #include "base/half.h"
 #include "kernels/device/device_internal.h"
 #include "tests/twins/twins.h"
@@ -120,6 +121,50 @@ static void all_shapes(void) {
     }
 }
 
+/* On a processor with AVX512_BF16 plain C has its bits: of any numbers, subnormal ones and infinities among them. */
+static float any_float(int range) {
+    const uint32_t sign = (uint32_t)rng_below(&twin_rng, 2) << 31, fraction = (uint32_t)rng_below(&twin_rng, 1 << 23);
+    const uint32_t exponent = range == 0   ? (uint32_t)rng_below(&twin_rng, 256)
+                              : range == 1 ? (uint32_t)rng_below(&twin_rng, 70)
+                              : range == 2 ? 120 + (uint32_t)rng_below(&twin_rng, 10)
+                                           : (uint32_t)rng_below(&twin_rng, 3);
+    const uint32_t bits = sign | exponent << 23 | fraction;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return rng_below(&twin_rng, 20) == 0 ? copysignf(0, x) : x;
+}
+
+static void check_same_bits(const float *a, const float *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        CHECK((isnan(a[i]) && isnan(b[i])) || memcmp(&a[i], &b[i], sizeof *a) == 0);
+}
+
+static void plain_has_its_bits(int64_t n, int64_t outs, int64_t in, int range_x, int range_w) {
+    float *x = zero_array(n * in), *w = zero_array(outs * in), *old = random_array(n * outs, 1.0f);
+    float *vector = zero_array(n * outs), *plain = zero_array(n * outs);
+    for (int64_t i = 0; i < n * in; i++)
+        x[i] = any_float(range_x);
+    for (int64_t i = 0; i < outs * in; i++)
+        w[i] = any_float(range_w);
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        const struct product p = {x, w, accumulate ? old : NULL, n, outs, in};
+        device_cpu_use_bf16(twin_device[0], true, false);
+        multiply(vector, twin_device[0], true, p);
+        device_cpu_use_bf16(twin_device[0], true, true);
+        multiply(plain, twin_device[0], true, p);
+        check_same_bits(vector, plain, n * outs);
+    }
+    free(x), free(w), free(old), free(vector), free(plain);
+}
+
+static void plain_has_all_bits(void) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {3, 2, 5}, {7, 65, 64}, {9, 130, 33}, {2, 70, 4101}, {2, 3, 8192}};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        for (int x = 0; x < 4; x++)
+            for (int w = 0; w < 4; w++)
+                plain_has_its_bits(shapes[i][0], shapes[i][1], shapes[i][2], x, w);
+}
+
 int main(int argc, char **argv) {
     twins_open(argc, argv);
     const bool amx = device_cpu(twin_device[0])->amx, bf16 = twin_device[0]->ops->matmul->rounds(twin_device[0]);
@@ -130,5 +175,10 @@ int main(int argc, char **argv) {
     for (int d = 0; d < DEVICES; d++)
         device_cpu_without_bf16(twin_device[d]);
     if (bf16) all_shapes();
+    for (int d = 0; d < DEVICES; d++)
+        matmul_round_plainly(twin_device[d]);
+    CHECK(twin_device[0]->ops->matmul->rounds(twin_device[0]));
+    all_shapes();
+    if (bf16) plain_has_all_bits();
     return twins_close();
 }

@@ -1,5 +1,6 @@
 /* test_stored_keys_files.c -- files of keys of two roundings, and what is done about them; two writers of one file;
  * several devices that divide the files. CPU devices stand for GPUs. */
+#include "kernels/device/device_internal.h"
 #include "store/keys/keys_layout_internal.h"
 #include "tests/unit/indexer/stored_keys_fixture.h"
 
@@ -50,7 +51,7 @@ static void test_rounding(void) {
     keys_follow_decide(&follow, store, &have, &maker, false, NULL);
     CHECK(follow.make && follow.step == 4 && follow.layer == LAYER);
     have.spec.rounding = STORE_KEYS_BF16;
-    CHECK_FAILS(keys_follow_check(store, &have, &maker), STATUS_MISMATCH, "take --dtype auto, on a GPU or a processor");
+    CHECK_FAILS(keys_follow_check(store, &have, &maker), STATUS_MISMATCH, "take --dtype auto, or run");
     maker.weights[0] ^= 1;
     CHECK_FAILS(keys_follow_check(store, &have, &maker), STATUS_MISMATCH, "of another model, layer or step");
     have = (struct store_keys_state){.all = 56};
@@ -59,6 +60,58 @@ static void test_rounding(void) {
     CHECK(!follow.make && follow.lacking == 0);
     keys_follow_decide(&follow, store, &have, NULL, true, NULL);
     CHECK(follow.make && follow.layer == 0 && follow.step == 0);
+}
+
+/* The bytes of the only file of keys. */
+static size_t keys_bytes(uint8_t *out, size_t most) {
+    char path[700];
+    snprintf(path, sizeof path, "%s/keys/00000.keys", store);
+    FILE *f = fopen(path, "rb");
+    CHECK(f != NULL);
+    const size_t n = fread(out, 1, most, f);
+    CHECK(n > 128 && n < most);
+    CHECK_EQ(fclose(f), 0);
+    return n;
+}
+
+/* A CPU without bf16 instructions makes and extends keys of bf16 products, with the bytes of one that has them. */
+static void test_plain_rounding(void) {
+    enum { BYTES = 60 * CHUNK * (SIZE + 4) };
+    static uint8_t vectors[BYTES], plain[BYTES];
+    struct stored_keys_job job = {.config = windows_config(), .weights = weights};
+    struct stored_keys_report r;
+    int64_t removed;
+    struct store_keys_state have = keys_state();
+    CHECK(!stored_keys_round_plainly(engine.device, DTYPE_F32, true, &have)); /* keys of float32 */
+    have.spec.rounding = STORE_KEYS_BF16;
+    CHECK(!stored_keys_round_plainly(engine.device, DTYPE_F32, false, &have)); /* --dtype f32 */
+    const bool has = stored_keys_rounding(engine.device, DTYPE_F32, true) == STORE_KEYS_BF16;
+    CHECK(!has || !stored_keys_round_plainly(engine.device, DTYPE_F32, true, &have));
+    CHECK_OK(store_keys_remove(&removed, store));
+    size_t n = 0;
+    if (has) {
+        open_engine(store);
+        device_cpu_without_amx(engine.device); /* whose sums have another order */
+        job.config = windows_config();
+        job.config.rounded = true;
+        CHECK_OK(stored_keys_make(&r, &job));
+        n = keys_bytes(vectors, sizeof vectors);
+        CHECK_OK(store_keys_remove(&removed, store));
+    }
+    open_engine(store);
+    device_cpu_without_bf16(engine.device);
+    CHECK_EQ(stored_keys_rounding(engine.device, DTYPE_F32, true), STORE_KEYS_F32);
+    CHECK(stored_keys_round_plainly(engine.device, DTYPE_F32, true, &have));
+    CHECK_EQ(stored_keys_rounding(engine.device, DTYPE_F32, true), STORE_KEYS_BF16);
+    job.config = windows_config();
+    job.config.rounded = true;
+    CHECK_OK(stored_keys_make(&r, &job));
+    CHECK_EQ(r.spec.rounding, STORE_KEYS_BF16);
+    const size_t made = keys_bytes(plain, sizeof plain);
+    CHECK(!has || (made == n && memcmp(vectors, plain, n) == 0));
+    CHECK_OK(store_keys_remove(&removed, store));
+    open_engine(store);
+    CHECK_EQ(make_keys().made, 1);
 }
 
 /* ---- two writers of a file ---- */
@@ -180,6 +233,7 @@ int main(void) {
     keys_world_open();
     CHECK_EQ(make_keys().made, 1);
     test_rounding();
+    test_plain_rounding();
     test_outdated();
     test_devices();
     engine_close(&engine);

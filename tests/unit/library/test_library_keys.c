@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
     CHECK(read_keys(keys, path_of(WHOLE)) > 0);
     if (keys[80] == 2) /* this processor rounds products to bf16 */
         kept_apart(exact, "its keys were computed with bf16 products, this run computes f32",
-                   "take --dtype auto, on a GPU or a processor");
+                   "take --dtype auto, or run");
     parts();
     stopped();
     drt_model_close(exact);

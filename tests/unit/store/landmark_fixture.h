@@ -1,5 +1,5 @@
 /* landmark_fixture.h -- the type of landmarks that the stores of a test have: fp16, or with DRT_TEST_LANDMARKS=i8 8-bit
- * codes. tests/CMakeLists.txt registers some tests a second time with it. */
+ * codes. tests/CMakeLists.txt registers some tests a second time with it. Also a look at a store that is closed. */
 #pragma once
 #include "base/half.h"
 #include "store/shards/row_codes_internal.h"
@@ -34,4 +34,31 @@
         row_codes_to_float(row, codes, scale, dim);
     }
     for (int i = 0; i < dim; i++) row[i] = half_from_f16(half_to_f16(row[i]));
+}
+
+/* ---- stores that this process does not have open ---- */
+
+static inline void fixture_print_problem(void *context, const char *file, const char *problem, const char *remedy) {
+    (void)context;
+    fprintf(stderr, "  %s: %s; %s\n", file, problem, remedy);
+}
+
+/* Checks that the store has no defect. */
+[[maybe_unused]] static void fixture_verify(const char *dir, bool deep) {
+    int64_t problems;
+    CHECK_OK(store_verify(dir, deep, NULL, fixture_print_problem, NULL, &problems));
+    CHECK_EQ(problems, 0);
+}
+
+/* What the newest view has. Its strings are copies. */
+[[maybe_unused]] static struct store_info fixture_info(const char *dir) {
+    struct store *s;
+    struct store_view *v;
+    struct store_info info;
+    CHECK_OK(store_open(&s, dir));
+    CHECK_OK(store_view_open(&v, s));
+    store_view_info(v, &info);
+    store_view_close(v);
+    store_close(s);
+    return info;
 }

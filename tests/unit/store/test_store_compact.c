@@ -4,18 +4,6 @@
 
 enum { DIM = 8, VOCAB = 100, DOCUMENTS = 60 };
 
-static struct store_info info_of(const char *dir) {
-    struct store *s;
-    struct store_view *v;
-    struct store_info info;
-    CHECK_OK(store_open(&s, dir));
-    CHECK_OK(store_view_open(&v, s));
-    store_view_info(v, &info);
-    store_view_close(v);
-    store_close(s);
-    return info;
-}
-
 static void compacted(const char *built, const char *index, const char *wanted, bool chosen) {
     const struct store_writer_config config = fixture_config(DIM, VOCAB);
     const struct store_compact how = {.publish = {.index = index, .seed = 1}};
@@ -31,11 +19,11 @@ static void compacted(const char *built, const char *index, const char *wanted, 
     CHECK_OK(store_delete(&gone, from, &delete));
     CHECK_OK(store_compact(&report, from, to, &how));
     CHECK_EQ(report.documents, DOCUMENTS - 2);
-    CHECK_STR(info_of(to).index, wanted);
-    CHECK_EQ(info_of(to).index_chosen, chosen);
+    CHECK_STR(fixture_info(to).index, wanted);
+    CHECK_EQ(fixture_info(to).index_chosen, chosen);
     fixture_store(to, &config, DOCUMENTS, 2 * DOCUMENTS, 20, "auto"); /* an addition keeps both */
-    CHECK_STR(info_of(to).index, wanted);
-    CHECK_EQ(info_of(to).index_chosen, chosen);
+    CHECK_STR(fixture_info(to).index, wanted);
+    CHECK_EQ(fixture_info(to).index_chosen, chosen);
 }
 
 int main(int argc, char **argv) {

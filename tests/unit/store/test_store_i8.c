@@ -480,9 +480,7 @@ static void joined(void) {
     CHECK(strstr(status_message(), "build both with the same --landmarks") && access(to, F_OK) != 0);
     how.parts = equal;
     CHECK_OK(store_join(&report, to, &how));
-    int64_t problems = -1;
-    CHECK_OK(store_verify(to, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK_EQ(problems, 0);
+    fixture_verify(to, true);
     open_at(&a, to);
     open_at(&b, parts[1]);
     CHECK(a.info.landmarks == STORE_LANDMARKS_I8 && a.info.documents == 2 * EACH);

@@ -40,7 +40,6 @@ static void check_joined(const char *dir, int whole) {
     struct store_view *v;
     struct store_info info;
     struct store_document d;
-    int64_t problems;
     CHECK_OK(store_open(&s, dir));
     CHECK_OK(store_view_open(&v, s));
     store_view_info(v, &info);
@@ -51,8 +50,7 @@ static void check_joined(const char *dir, int whole) {
         CHECK_EQ(store_view_document(v, &d, i), i / EACH == whole - 1 ? STATUS_OK : STATUS_NOT_FOUND);
     store_view_close(v);
     store_close(s);
-    CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK_EQ(problems, 0);
+    fixture_verify(dir, true);
 }
 
 /* The part number `whole` keeps its documents. */
@@ -84,9 +82,6 @@ static void join_index(const char *index, bool stopped) {
     static int number = 0;
     char parts[PARTS][700], joined[700];
     const char *list[PARTS];
-    struct store *s;
-    struct store_view *v;
-    struct store_info info;
     struct store_join_report report;
     int asked = 0;
     for (int i = 0; i < PARTS; i++) {
@@ -101,13 +96,9 @@ static void join_index(const char *index, bool stopped) {
     CHECK((asked > 0) == stopped);
     how.publish.progress = NULL;
     CHECK_OK(store_join(&report, joined, &how));
-    CHECK_OK(store_open(&s, joined));
-    CHECK_OK(store_view_open(&v, s));
-    store_view_info(v, &info);
+    const struct store_info info = fixture_info(joined);
     CHECK_STR(info.index, "exact"); /* as "auto" is for so few chunks */
     CHECK_EQ(info.index_chosen, index && strcmp(index, "exact") == 0);
-    store_view_close(v);
-    store_close(s);
 }
 
 int main(int argc, char **argv) {

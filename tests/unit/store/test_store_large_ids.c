@@ -39,9 +39,7 @@ static void add(const char *dir, int64_t begin, int64_t end, const char *index) 
 }
 
 static void verify(const char *dir) {
-    int64_t problems;
-    CHECK_OK(store_verify(dir, true, NULL, fixture_print_problem, NULL, &problems));
-    CHECK(problems == 0);
+    fixture_verify(dir, true);
 }
 
 /* The store has documents [begin, end) of the fixture, with these ids and no others, and each search finds them. */
@@ -228,9 +226,7 @@ static void test_sparse(void) {
     CHECK(store_view_chunk(v, &found, ids, HOLE) == STATUS_NOT_FOUND);
     store_view_close(v);
     store_close(s);
-    int64_t problems;
-    CHECK_OK(store_verify(dir, false, NULL, fixture_print_problem, NULL, &problems));
-    CHECK(problems == 0);
+    fixture_verify(dir, false);
 }
 
 /* 3,000 shards of 1.5 * 10^6 chunks each, twice that after a join. */
@@ -256,9 +252,7 @@ static void check_many(const char *dir, int64_t shards, int64_t chunks) {
     }
     store_view_close(v);
     store_close(s);
-    int64_t problems;
-    CHECK_OK(store_verify(dir, false, NULL, fixture_print_problem, NULL, &problems));
-    CHECK(problems == 0);
+    fixture_verify(dir, false);
 }
 
 static void test_many(void) {

@@ -29,18 +29,6 @@ static int files_of(int64_t numbers[64]) {
     return n;
 }
 
-static struct store_info info_of(void) {
-    struct store *s;
-    struct store_view *v;
-    struct store_info info;
-    CHECK_OK(store_open(&s, dir));
-    CHECK_OK(store_view_open(&v, s));
-    store_view_info(v, &info);
-    store_view_close(v);
-    store_close(s);
-    return info;
-}
-
 /* A store without one gets it in one generation; a second call changes nothing; after its removal the file is
  * deleted. */
 static void test_afterwards(void) {
@@ -48,19 +36,19 @@ static void test_afterwards(void) {
     int64_t numbers[64];
     fresh("afterwards");
     CHECK_OK(store_lexical_add(dir, 0, 60, 20, &how));
-    CHECK(!info_of().lexical);
+    CHECK(!fixture_info(dir).lexical);
     CHECK_EQ(files_of(numbers), 0);
     how.lexical = STORE_LEXICAL_ON;
     CHECK_OK(store_lexical(dir, &how));
     CHECK_EQ(check(), 1);
-    struct store_info info = info_of();
+    struct store_info info = fixture_info(dir);
     CHECK(info.lexical && info.lexical_segments == 1 && info.lexical_bytes > 1000 && info.generation == 2);
     CHECK_OK(store_lexical(dir, &how));
-    CHECK_EQ(info_of().generation, 2);
+    CHECK_EQ(fixture_info(dir).generation, 2);
     CHECK_EQ(store_lexical_problems(dir), 0);
     how.lexical = STORE_LEXICAL_OFF;
     CHECK_OK(store_lexical(dir, &how));
-    info = info_of();
+    info = fixture_info(dir);
     CHECK(!info.lexical && info.lexical_segments == 0 && info.lexical_bytes == 0 && info.generation == 3);
     CHECK_OK(store_lexical_add(dir, 60, 70, 20, &how)); /* this writer removes what no record names */
     CHECK_EQ(files_of(numbers), 0);
@@ -124,7 +112,7 @@ static void test_followed(void) {
     fresh("not-followed");
     CHECK_OK(follow(60, 20, 20, 2, &how));
     CHECK_EQ(files_of(numbers), 0);
-    CHECK(!info_of().lexical);
+    CHECK(!fixture_info(dir).lexical);
     how.lexical = STORE_LEXICAL_ON;
     how.lexical_chunks = 100;
     fresh("divided");
@@ -142,7 +130,7 @@ static void test_additions(void) {
     for (int i = 0; i < 64; i++) {
         CHECK_OK(store_lexical_add(dir, i * 3, i * 3 + 3, 3, &how));
         how.lexical = STORE_LEXICAL_KEEP; /* as it is */
-        int64_t segments = i % 8 == 7 ? check() : info_of().lexical_segments;
+        int64_t segments = i % 8 == 7 ? check() : fixture_info(dir).lexical_segments;
         if (segments > most) most = segments;
     }
     CHECK(most >= 2 && most <= 8);
@@ -239,10 +227,10 @@ static void test_damaged(void) {
         CHECK_EQ(problems, 0);
         CHECK_EQ(store_lexical_problems(dir), 0);
         check();
-        CHECK_EQ(info_of().generation, 2);
+        CHECK_EQ(fixture_info(dir).generation, 2);
         /* The damaged segment is rebuilt together with the one before it, which is not larger; those after it do not
          * change. */
-        CHECK_EQ(info_of().lexical_segments, kind < 4 ? segments - 1 : 1);
+        CHECK_EQ(fixture_info(dir).lexical_segments, kind < 4 ? segments - 1 : 1);
     }
 }
 
@@ -290,7 +278,7 @@ static void test_refusals(void) {
     const struct progress stop = {.stop_requested = always};
     how.progress = &stop;
     CHECK_FAILS(store_lexical(dir, &how), STATUS_INTERRUPTED, "stopped");
-    CHECK(!info_of().lexical);
+    CHECK(!fixture_info(dir).lexical);
     how.progress = NULL;
     CHECK_OK(store_lexical(dir, &how));
     check();
@@ -301,7 +289,7 @@ static void test_refusals(void) {
     CHECK_OK(fixture_shard(w, &large, 0, 10));
     CHECK_OK(store_writer_publish(w, &how)); /* with a note, and without */
     store_writer_close(w);
-    CHECK(!info_of().lexical);
+    CHECK(!fixture_info(dir).lexical);
     CHECK_FAILS(store_lexical(dir, &how), STATUS_UNSUPPORTED, "262144");
 }
 

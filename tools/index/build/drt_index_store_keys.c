@@ -78,7 +78,14 @@ enum status keys_job_run(struct stored_keys_report *report, const struct keys_jo
     const struct engine_config config = {
         .model = job->model, .store = job->store, .where = job->where, .threads = job->threads, .memory = true};
     TRY(engine_open(&e, &config));
-    enum status s = devices_open(&others, job, &e);
+    struct store_keys_state have;
+    enum status s = store_keys_state(&have, e.view);
+    if (s == STATUS_OK && stored_keys_round_plainly(e.device, e.weights.type, e.rounded, &have))
+        progress_note(job->progress,
+                      "%s: its keys have bf16 products, and this processor has no instructions for them: they are "
+                      "computed without, many times more slowly",
+                      job->store);
+    if (s == STATUS_OK) s = devices_open(&others, job, &e);
     if (s == STATUS_OK) s = job_make(report, job, &e, &others);
     devices_close(&others, e.device);
     engine_close(&e);
@@ -99,7 +106,7 @@ void keys_job_print(const char *store, const struct stored_keys_report *r) {
 /* ---- after a build or an addition ---- */
 
 /* What the job's model and device compute keys with. */
-static enum status job_maker(struct keys_maker *out, const struct keys_job *job) {
+static enum status job_maker(struct keys_maker *out, const struct keys_job *job, const struct store_keys_state *have) {
     struct model_folder model;
     struct device *device;
     enum dtype type;
@@ -107,6 +114,7 @@ static enum status job_maker(struct keys_maker *out, const struct keys_job *job)
     const enum status s = device_choose(&device, &type, &job->where, job->threads);
     if (s == STATUS_OK) {
         const bool rounded = engine_rounds(&job->where);
+        (void)stored_keys_round_plainly(device, type, rounded, have);
         *out = keys_maker_of(&model.config, model.params, stored_keys_rounding(device, type, rounded));
         device_close(device);
     }
@@ -121,7 +129,7 @@ static enum status job_state(struct store_keys_state *out, struct keys_maker *ma
     const enum status s = store_keys_state(out, store.view);
     opened_store_close(&store);
     TRY(s);
-    return out->chunks > 0 ? job_maker(maker, job) : STATUS_OK;
+    return out->chunks > 0 ? job_maker(maker, job, out) : STATUS_OK;
 }
 
 enum status keys_job_check(const struct keys_job *job) {

@@ -100,7 +100,7 @@ other_rounding() { # STORE HAVE HOW-TO-GET-HAVE OPTIONS...: OPTIONS round otherw
 expect 0 "$INDEX" stats --store "$TMP/s"
 if grep -q "chunks, bf16 products)" "$OUT"; then # not every processor has instructions for them
     cp -r "$TMP/s" "$TMP/rounded"
-    other_rounding "$TMP/rounded" bf16 "--dtype auto, on a GPU or a processor with bf16 instructions" --dtype f32
+    other_rounding "$TMP/rounded" bf16 "--dtype auto" --dtype f32
     expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/rounded" "${model[@]}"
     out_has "1 of 1 files made ($added chunks"
     fresh "$TMP/rounded"
