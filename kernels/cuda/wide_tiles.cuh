@@ -58,6 +58,16 @@ template <int BLOCKS> static __device__ __forceinline__ void cluster_release(uin
                      "r"(block)
                      : "memory");
 }
+/* The address of a variable of this block in the shared memory of another block of the cluster. */
+static __device__ __forceinline__ uint32_t cluster_address(const void *own, uint32_t block) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(own)), "r"(block));
+    return there;
+}
+/* As cluster_release, at one barrier: its address is from cluster_address. */
+static __device__ __forceinline__ void cluster_release_at(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 /* Copies to the same address of every block of the cluster; each block's own barrier is signalled. */
 template <int BLOCKS>
 static __device__ __forceinline__ void tensor_copy_all(void *to, const CUtensorMap *map, int column, int row,

@@ -146,6 +146,7 @@ static int64_t topk_tile_columns(int64_t rows_all, int64_t landmarks) {
 template <typename T> struct topk_query_parts {
     struct mat parts; /* [n or 2n, d] */
     float *factor;    /* [n] */
+    int32_t *reach;   /* [n + 1], all 0 */
     void *rest;
 };
 
@@ -161,12 +162,13 @@ static topk_query_parts<T> topk_split(struct device *dev, struct mat queries, si
     constexpr int PARTS = sizeof(Q) > sizeof(T) ? 2 : 1;
     int64_t n = queries.rows, d = queries.cols;
     size_t part_bytes = ((size_t)(PARTS * n * d) * sizeof(T) + 255) / 256 * 256;
-    size_t factor_bytes = ((size_t)n * sizeof(float) + 255) / 256 * 256;
-    unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, part_bytes + factor_bytes + rest_bytes);
+    size_t factor_bytes = ((size_t)(n + 1) * sizeof(float) + 255) / 256 * 256;
+    unsigned char *scratch = (unsigned char *)device_cuda_scratch(dev, part_bytes + 2 * factor_bytes + rest_bytes);
     topk_query_parts<T> q = {mat_dense(scratch, dtype_of<T>(), PARTS * n, d), (float *)(void *)(scratch + part_bytes),
-                        scratch + part_bytes + factor_bytes};
+                        (int32_t *)(void *)(scratch + part_bytes + factor_bytes),
+                        scratch + part_bytes + 2 * factor_bytes};
     launch(dev, "topk.forward", split_queries<T, Q, PARTS>, (unsigned)blocks_for(n, SPLIT_WARPS), SPLIT_THREADS, 0,
-           (T *)q.parts.data, q.factor, rows<const Q>{(const Q *)queries.data, queries.stride}, n, d,
+           (T *)q.parts.data, q.factor, q.reach, rows<const Q>{(const Q *)queries.data, queries.stride}, n, d,
            1.0f / sqrtf((float)d));
     return q;
 }
@@ -205,13 +207,13 @@ static void topk_tiles_round(struct device *dev, topk_out out, struct mat querie
     int64_t block = topk_queries_at_once<T, Q>(dev, topk_tiles_queries(dev), queries.cols);
     for (int64_t first = 0; first < queries.rows; first += block) {
         int64_t n = queries.rows - first < block ? queries.rows - first : block;
-        topk_tiles_task t = {out, visible + first, NULL, NULL, NULL, landmarks.rows, n, 0, 0, (int)queries.cols};
+        topk_tiles_task t = {out, visible + first, NULL, NULL, NULL, NULL, landmarks.rows, n, 0, 0, (int)queries.cols};
         t.out.index += first * out.all;
         t.out.score += first * out.all;
         topk_tiles_plan(dev, &t);
         size_t slots = (size_t)(t.parts * n * out.k);
         topk_query_parts<T> q = topk_split<T, Q>(dev, mat_rows(queries, first, n), 8 * slots);
-        t.factor = q.factor;
+        t.factor = q.factor, t.reach = q.reach;
         t.score = (float *)q.rest;
         t.index = (int32_t *)(void *)(t.score + slots);
         if (!topk_tiles_search<T, (sizeof(Q) > sizeof(T) ? 2 : 1)>(dev, t, q.parts, landmarks)) {

@@ -25,10 +25,10 @@ template <typename T, typename Q> static __device__ __forceinline__ float split_
 }
 
 /* Parts of n queries: row r of `parts` has the rounded number and, if PARTS is 2, row n + r the rest; factor[r] is the
- * factor from sums to scores. One warp for each query. */
+ * factor from sums to scores, and reach [n + 1] is cleared. One warp for each query. */
 template <typename T, typename Q, int PARTS>
 static __global__ void __launch_bounds__(SPLIT_THREADS)
-    split_queries(T *parts, float *factor, rows<const Q> queries, int64_t n, int64_t d, float scale) {
+    split_queries(T *parts, float *factor, int32_t *reach, rows<const Q> queries, int64_t n, int64_t d, float scale) {
     int64_t r = (int64_t)blockIdx.x * SPLIT_WARPS + threadIdx.x / 32;
     if (r >= n) return;
     float power = split_power<T>(queries[r], d);
@@ -38,5 +38,5 @@ static __global__ void __launch_bounds__(SPLIT_THREADS)
         parts[r * d + i] = rounded;
         if (PARTS == 2) parts[(n + r) * d + i] = from_float<T>(q - to_float(rounded));
     }
-    if (threadIdx.x % 32 == 0) factor[r] = scale / power;
+    if (threadIdx.x % 32 == 0) factor[r] = scale / power, reach[r] = 0, reach[n] = 0;
 }

@@ -5,7 +5,7 @@
  *   block
  *     producer warpgroup           one thread: bulk tensor copies into a ring of stages, 64 numbers a row
  *     consumer warpgroups (1 or 2) 64 queries each, wgmma m64n256k16 against 256 landmarks
- *       thread                     scores of 2 queries: their maxima are compared with the lists' last slots
+ *       thread                     scores of 2 queries: their maxima are compared with what a list's last slot needs
  *       warp                       owns the lists of its 16 queries, in shared memory
  *
  * Two consumers: the blocks of a cluster take different queries against the same landmarks. One (up to 64 queries): the
@@ -13,8 +13,12 @@
  * two parts (topk_split_cuda.cuh) put both parts into the stage of the same landmarks, and add to one sum: twice the
  * arithmetic, the same bytes of landmarks.
  *
+ * Blocks that scan other landmarks for the same query share what its lists have reached: k landmarks are known to be at
+ * least that good, so worse ones need no slot. The results do not depend on it.
+ *
  * Bound by arithmetic, 2 n E d, with two consumers; by memory, 2 E d bytes, with one. Best measured (H100, 20M x 1024
- * fp16, best 8): 64 queries at 1.03 times a copy's rate, 1024 at 79 % of a product's (docs/kernels/search.md).
+ * fp16, best 8): 64 queries at 1.03 times a copy's rate, 1024 at the rate of a product that runs as long
+ * (docs/kernels/search.md).
  *
  * wgmma is in sm_90a only: elsewhere the kernel is empty and never launched. */
 #pragma once
@@ -61,6 +65,7 @@ struct topk_tiles_task {
     topk_out out;
     const int64_t *visible;
     const float *factor; /* [queries]: from sums to scores */
+    int32_t *reach;      /* [queries + 1]: of all blocks, see topk_tiles_reach; 0 at first, and the last one always */
     float *score;        /* [parts, queries, k] */
     int32_t *index;
     int64_t landmarks, queries;
@@ -77,6 +82,7 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
     int rank = (int)cluster_rank();
     tile_ring<BLOCK::STAGES> turn = {0, 1}; /* the first round finds every stage empty */
     for (int time = 0; time < share.times; time++)
+#pragma unroll 1
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             auto &stage = own.stage[turn.stage];
             uint64_t *full = &own.full[turn.stage];
@@ -99,56 +105,127 @@ static __device__ void topk_tiles_producer(const topk_tiles_task &t, BLOCK &own,
         }
 }
 
-/* Lower bound of a sum whose score may enter a list: a little below the last slot, because sums are not yet scaled. */
-static __device__ __forceinline__ float topk_tiles_bound(float last, float factor) {
-    float x = last / factor;
-    return x - fabsf(x) * 1e-6f;
+/* What a sum must reach to enter a query's list: a little below the last slot, because sums are not yet scaled. `key`:
+ * its bits, which are ordered as the number is if that is positive; else every sum is compared as a number. */
+struct topk_tiles_reach {
+    float sum;
+    int32_t key;
+};
+static __device__ __forceinline__ topk_tiles_reach topk_tiles_reach_of(float last, float factor) {
+    float sum = last / factor;
+    sum *= sum > 0.0f ? 1.0f - 1e-6f : 1.0f + 1e-6f;
+    return {sum, sum <= 0.0f ? INT32_MIN : __float_as_int(sum)};
 }
 
-/* A warp's 16 x 256 scores: a part of 32 columns at a time goes through shared memory when any of it reaches a list. */
-template <typename BLOCK>
-static __device__ __forceinline__ void topk_tiles_offer(const topk_tiles_task &t, BLOCK &own, const float (&d)[128],
-                                                        int first_row, float &reach0, float &reach1) {
-    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, k = t.out.k;
-    const float *factor = own.factor + warp * 16 + lane / 4;
+/* What the query's lists of other blocks have reached. */
+static __device__ __forceinline__ int32_t topk_tiles_others(const int32_t *reach) {
+    int32_t x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(reach));
+    return x;
+}
+static __device__ __forceinline__ void topk_tiles_raise(topk_tiles_reach &own, int32_t others) {
+    if (others > 0 && others > own.key) own = {__int_as_float(others), others};
+}
+
+/* A thread's 128 sums as eight sets, each of 16 sums of one query: half h of the sums, quarter i has
+ * d[4 (i + 4 (n / 2)) + 2 h + n % 2]. */
+struct topk_tiles_tops {
+    int32_t of[2][4]; /* the greatest bits of each set */
+};
+static __device__ __forceinline__ constexpr int topk_tiles_at(int half, int quarter, int n) {
+    return 4 * (quarter + n / 2 * 4) + 2 * half + n % 2;
+}
+/* Three numbers an instruction. */
+static __device__ __forceinline__ topk_tiles_tops topk_tiles_tops_of(const float (&d)[128]) {
+    topk_tiles_tops top;
 #pragma unroll
-    for (int part = 0; part < 8; part++) {
-        float top0 = -INFINITY, top1 = -INFINITY;
+    for (int set = 0; set < 8; set++) {
+        int half = set / 4, quarter = set % 4;
+        int32_t x = max(__float_as_int(d[topk_tiles_at(half, quarter, 0)]),
+                        __float_as_int(d[topk_tiles_at(half, quarter, 1)]));
 #pragma unroll
-        for (int i = part * 4; i < part * 4 + 4; i++) {
-            top0 = fmaxf(top0, fmaxf(d[4 * i], d[4 * i + 1]));
-            top1 = fmaxf(top1, fmaxf(d[4 * i + 2], d[4 * i + 3]));
-        }
-        if (!__any_sync(~0u, top0 >= reach0 || top1 >= reach1)) continue;
-        float *turn = own.turn[warp];
-#pragma unroll
-        for (int i = 0; i < 16; i++)
-            turn[i * 32 + lane] = d[part * 16 + i] * factor[i % 4 / 2 * 8];
-        __syncwarp();
-        for (int i = 0; i < 16; i++) { /* d[4 j + c]: column 8 j + 2 (lane % 4) + c % 2, row lane / 4 + 8 (c / 2) */
-            int mine = warp * 16 + lane / 4 + i % 4 / 2 * 8;
-            int32_t row = first_row + part * 32 + i / 4 * 8 + lane % 4 * 2 + i % 2;
-            float score = turn[i * 32 + lane];
-            bool good =
-                score >= own.score[mine * k + k - 1] && row < own.visible[mine] && own.below[mine].allows(score, row);
-            topk_list_offer_lanes({own.score, own.index}, k, good, mine, score, row);
-        }
-        __syncwarp();
-        reach0 = topk_tiles_bound(own.score[(warp * 16 + lane / 4) * k + k - 1], factor[0]);
-        reach1 = topk_tiles_bound(own.score[(warp * 16 + lane / 4 + 8) * k + k - 1], factor[8]);
+        for (int n = 2; n < 16; n += 2)
+            x = __vimax3_s32(x, __float_as_int(d[topk_tiles_at(half, quarter, n)]),
+                             __float_as_int(d[topk_tiles_at(half, quarter, n + 1)]));
+        top.of[half][quarter] = x;
     }
+    return top;
+}
+static __device__ __forceinline__ bool topk_tiles_any(const topk_tiles_tops &top, const topk_tiles_reach (&reach)[2]) {
+    bool any = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int32_t *x = top.of[half];
+        any |= __vimax3_s32(max(x[0], x[1]), x[2], x[3]) >= reach[half].key;
+    }
+    return any;
+}
+
+/* A warp's 16 x 256 scores: sets of which a lane's maximum reaches a list go through shared memory. */
+template <typename BLOCK>
+static __device__ __forceinline__ void topk_tiles_offer(BLOCK &own, int k, const float (&d)[128],
+                                                        const topk_tiles_tops &top, int first_row,
+                                                        topk_tiles_reach (&reach)[2]) {
+    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
+    float *turn = own.turn[warp] + lane;
+    unsigned sets = 0;
+#pragma unroll
+    for (int set = 0; set < 8; set++)
+        sets |= top.of[set / 4][set % 4] >= reach[set / 4].key ? 1u << set : 0u;
+    sets = __reduce_or_sync(~0u, sets);
+#pragma unroll
+    for (int set = 0; set < 8; set++) {
+        if (!(sets >> set & 1)) continue;
+        int half = set / 4, at = warp * 16 + lane / 4 + half * 8;
+        unsigned mine = 0;
+#pragma unroll
+        for (int n = 0; n < 16; n++)
+            mine |= d[topk_tiles_at(half, set % 4, n)] >= reach[half].sum ? 1u << n : 0u;
+        unsigned any = __reduce_or_sync(~0u, mine);
+        if (!any) continue;
+        float factor = own.factor[at];
+#pragma unroll
+        for (int n = 0; n < 16; n++)
+            turn[n * 32] = d[topk_tiles_at(half, set % 4, n)] * factor;
+        __syncwarp();
+        for (; any; any &= any - 1) { /* d[4 j + c]: column 8 j + 2 (lane % 4) + c % 2 */
+            int n = __ffs(any) - 1;
+            int32_t row = first_row + (set % 4 + n / 2 * 4) * 8 + lane % 4 * 2 + n % 2;
+            float score = turn[n * 32];
+            bool good = mine >> n & 1 && score >= own.score[at * k + k - 1] && row < own.visible[at] &&
+                        own.below[at].allows(score, row);
+            topk_list_offer_lanes({own.score, own.index}, k, good, at, score, row);
+        }
+        __syncwarp();
+        topk_tiles_reach now = topk_tiles_reach_of(own.score[at * k + k - 1], factor);
+        if (now.sum > reach[half].sum) reach[half] = now;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) /* nothing later enters the list of a query that sees no more */
+        if (own.visible[warp * 16 + lane / 4 + 8 * half] <= first_row + TILES_LANDMARKS)
+            reach[half] = topk_tiles_reach_of(INFINITY, 1.0f);
 }
 
 /* A consumer warpgroup: products of its 64 queries. */
 template <typename T, typename BLOCK>
 static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task &t, BLOCK &own,
                                                            topk_tiles_share share) {
-    int lane = threadIdx.x % 32, group = threadIdx.x / 128 - 1;
-    const float *last = own.score + (threadIdx.x / 32 - 4) * 16 * t.out.k + lane / 4 * t.out.k + t.out.k - 1;
-    float d[128], reach0 = *last, reach1 = last[8 * t.out.k]; /* +-infinity at first */
+    int lane = threadIdx.x % 32, group = __shfl_sync(~0u, threadIdx.x / 128 - 1, 0), before = -1;
+    uint32_t empty = cluster_address(own.empty, (uint32_t)lane % TILES_CLUSTER); /* a lane for each block */
+    float d[128];
+    topk_tiles_reach reach[2];
+    int32_t *others[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int at = (threadIdx.x / 32 - 4) * 16 + lane / 4 + half * 8;
+        bool live = own.visible[at] > 0; /* never where there is no such query */
+        reach[half] = topk_tiles_reach_of(live ? -INFINITY : INFINITY, 1.0f);
+        others[half] = t.reach + (live ? share.first_query + at : t.queries);
+    }
     tile_ring<BLOCK::STAGES> turn = {0, 0};
     for (int time = 0; time < share.times; time++) {
-        int before = -1;
+        int32_t now[2] = {topk_tiles_others(others[0]), topk_tiles_others(others[1])};
+#pragma unroll 1
         for (int column = 0; column < t.d; column += TILES_DEEP, turn.next()) {
             auto &stage = own.stage[turn.stage];
             barrier_wait(&own.full[turn.stage], turn.phase);
@@ -163,18 +240,23 @@ static __device__ __forceinline__ void topk_tiles_consumer(const topk_tiles_task
             }
             products_commit();
             products_wait<1>();
-            if (before >= 0 && lane == 0) cluster_release<TILES_CLUSTER>(&own.empty[before]);
+            if (column > 0 && lane < TILES_CLUSTER) cluster_release_at(empty + 8 * before);
             before = turn.stage;
         }
         products_wait<0>();
-        if (lane == 0) cluster_release<TILES_CLUSTER>(&own.empty[before]);
+        if (lane < TILES_CLUSTER) cluster_release_at(empty + 8 * before);
         pin(d); /* nothing reads the sums before the wait */
-        topk_tiles_offer(t, own, d, (share.part + time * t.parts) * TILES_LANDMARKS, reach0, reach1);
+        topk_tiles_raise(reach[0], now[0]), topk_tiles_raise(reach[1], now[1]);
+        topk_tiles_tops top = topk_tiles_tops_of(d);
+        if (!__any_sync(~0u, topk_tiles_any(top, reach))) continue;
+        topk_tiles_offer(own, t.out.k, d, top, (share.part + time * t.parts) * TILES_LANDMARKS, reach);
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            if (lane % 4 == 0 && reach[half].key > now[half] && reach[half].sum < INFINITY)
+                atomicMax(others[half], reach[half].key);
     }
 }
-#endif
 
-#if HOPPER
 /* Barriers, empty lists, and the number of landmarks that the cluster's queries see. */
 template <typename BLOCK>
 static __device__ void topk_tiles_begin(const topk_tiles_task &t, BLOCK &own, int cluster_query, int first_query) {

@@ -124,6 +124,40 @@ static void all_magnitudes(void) {
         }
 }
 
+/* Small integers, whose sums are exact in any order: many equal scores in all parts of the landmarks, of which the
+ * first are found, whichever block scans them. With `negative` all scores are below 0. */
+static void integers(int64_t n, int64_t e, int64_t d, int k, bool negative, enum dtype query_type, enum dtype type) {
+    float *q = zeros(n * d, sizeof *q), *l = zeros(e * d, sizeof *l), *naive = zeros(n * e, 4), *score;
+    double *ref = zeros(n * e, 8), last;
+    int64_t *index, *visible = zeros(n, sizeof *visible), *best = zeros(k + 1, sizeof *best);
+    for (int64_t i = 0; i < n * d; i++)
+        q[i] = (float)(int)rng_below(&on_rng, 3) - (negative ? 0.0f : 1.0f);
+    for (int64_t i = 0; i < e * d; i++)
+        l[i] = (float)(int)rng_below(&on_rng, 4) - (negative ? 4.0f : 2.0f);
+    for (int64_t r = 0; r < n; r++)
+        visible[r] = r % 3 ? e : (int64_t)rng_below(&on_rng, (uint64_t)e + 1);
+    oracle(ref, naive, q, l, n, e, d);
+    topk_run(&index, &score, &(struct search){q, l, visible, n, e, d, k, query_type, type, 0});
+    for (int64_t r = 0; r < n; r++) {
+        const double *row = ref + r * e;
+        int64_t count = 0;
+        for (int64_t i = 0; i < visible[r]; i++) {
+            int64_t at = count < k ? count++ : k;
+            for (; at > 0 && row[best[at - 1]] < row[i]; at--)
+                best[at] = best[at - 1];
+            best[at] = i;
+        }
+        last = INFINITY;
+        for (int64_t i = 0; i < k; i++) {
+            CHECK_EQ(index[r * k + i], i < count ? best[i] : -1);
+            CHECK(i < count ? fabs((double)score[r * k + i] - row[best[i]]) < 1e-5 : score[r * k + i] == -INFINITY);
+            CHECK((double)score[r * k + i] <= last);
+            last = (double)score[r * k + i];
+        }
+    }
+    free(q), free(l), free(naive), free(ref), free(visible), free(index), free(score), free(best);
+}
+
 static void topk_forward(void) {
     static const enum dtype kinds[][2] = {{DTYPE_F32, DTYPE_F32},  {DTYPE_BF16, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F16},
                                           {DTYPE_F32, DTYPE_BF16}, {DTYPE_F32, DTYPE_F16},   {DTYPE_BF16, DTYPE_F32}};
@@ -135,6 +169,7 @@ static void topk_forward(void) {
             compare(70, 900, 64, 8, true, q, l, 0);
             compare(3, 600, 128, 40, false, q, l, 0);
             compare(70, 900, 64, 32, true, q, l, 0);
+            integers(70, 3000, 64, 8, i % 2, q, l);
             continue;
         }
         for (int ties = 0; ties < 2; ties++) {
@@ -151,6 +186,12 @@ static void topk_forward(void) {
         compare(130, 20000, 136, 14, false, q, l, 8);
         compare(200, 1300, 776, 8, true, q, l, 8);
         compare(1024, 2000, 72, 8, true, q, l, 8);
+        compare(2000, 9000, 40, 8, false, q, l, 0); /* several tiles for each block */
+        for (int negative = 0; negative < 2; negative++) {
+            integers(300, 20000, 40, 8, negative, q, l);
+            integers(1100, 9000, 24, 20, negative, q, l);
+            integers(64, 9000, 24, 32, negative, q, l);
+        }
         for (size_t j = 0; j < ARRAY_LEN(counts); j++) { /* the capacity of each kind of list, one less, one more */
             compare(64, 3000, 128, counts[j], j % 2 == 0, q, l, 0);
             compare(90, 20, 64, counts[j], true, q, l, 8); /* more results than landmarks */

@@ -156,7 +156,7 @@ static enum status join(struct options *o, const char *const *parts, int n, cons
                     .threads = pool,
                     .progress = progress}};
     struct store_join_report report;
-    enum status s = index_devices_late(&o->on, &how.publish, strcmp(o->index, "exact") != 0);
+    enum status s = index_devices_late(&o->on, &how.publish, o->index && strcmp(o->index, "exact") != 0);
     if (s == STATUS_OK) s = store_join(&report, o->store, &how);
     if (s == STATUS_OK) print_report(o, &report, n);
     if (s == STATUS_OK && report.already_joined) s = note_indexes(o, progress);
@@ -207,9 +207,9 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index join",
-             "%d parts, store %s, index %s, lexical %s, max-ram %s, threads %lld%s", n, o.store, o.index, o.lexical,
-             progress_bytes_text(ram, o.max_ram), o.threads ? (long long)o.threads : (long long)processors_available(),
-             o.copy ? ", copy" : "");
+             "%d parts, store %s, index %s, lexical %s, max-ram %s, threads %lld%s", n, o.store,
+             o.index ? o.index : "none", o.lexical, progress_bytes_text(ram, o.max_ram),
+             o.threads ? (long long)o.threads : (long long)processors_available(), o.copy ? ", copy" : "");
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
