@@ -71,11 +71,9 @@ void block_back_mlp(struct device *dev, struct block_gradient dsum, struct mat d
     const struct ops *ops = dev->ops;
     int64_t n = dy.rows, f = w->gate.rows;
     struct mat dgated = block_wide(work, n, f), dnorm = mat_rows(work->narrow, 0, n);
-    struct mat gate = mat_cols(k->gate_up, 0, f), up = mat_cols(k->gate_up, f, f);
     assert(dnorm.data != dsum.to.data && dnorm.data != dy.data);
-    ops->matmul->backward_input(dev, dgated, dy, w->down, false);
     ops->matmul->backward_weight(dev, g->down, dy, k->gated);
-    ops->elementwise->swiglu_backward(dev, gate, up, dgated, gate, up);
+    ops->matmul->backward_gated(dev, k->gate_up, dgated, dy, w->down);
     ops->matmul->backward_weight(dev, g->gate_up, k->gate_up, k->post_norm);
     ops->matmul->backward_input(dev, dnorm, k->gate_up, w->gate_up, false);
     ops->norm->backward(dev, dsum.to, g->post_norm, dnorm, sum, w->post_norm, k->post_rstd, dsum.accumulate);

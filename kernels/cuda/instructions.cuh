@@ -97,6 +97,9 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t p
 static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t phase) {
     barrier_wait(shared_address(barrier), phase);
 }
+static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 /* Arrives, and adds `bytes` to what copies must transfer before the phase ends. From Hopper on. */
 static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -48,6 +48,9 @@ struct matmul_ops {
     void (*forward_gated)(struct device *dev, struct mat gated, struct mat both, struct mat x, struct mat w);
     /* dx = dy w (+ dx). */
     void (*backward_input)(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate);
+    /* dgated = dy w, dy [n, d], w [d, f]; both [n, 2f], the gate and up of forward_gated, becomes its own gradient.
+     * dgated [n, f] is scratch: its values afterwards are not defined. */
+    void (*backward_gated)(struct device *dev, struct mat both, struct mat dgated, struct mat dy, struct mat w);
     /* dw += dy^T x, dw float32. */
     void (*backward_weight)(struct device *dev, struct mat dw, struct mat dy, struct mat x);
     int64_t (*packed_elements)(int64_t out, int64_t in);

@@ -446,12 +446,21 @@ static void matmul_forward_gated(struct device *dev, struct mat gated, struct ma
     dev->ops->elementwise->swiglu(dev, gated, mat_cols(both, 0, f), mat_cols(both, f, f));
 }
 
+static void matmul_backward_gated(struct device *dev, struct mat both, struct mat dgated, struct mat dy, struct mat w) {
+    int64_t f = dgated.cols;
+    struct mat gate = mat_cols(both, 0, f), up = mat_cols(both, f, f);
+    assert(dgated.rows == both.rows && both.cols == 2 * f && w.cols == f);
+    matmul_backward_input(dev, dgated, dy, w, false);
+    dev->ops->elementwise->swiglu_backward(dev, gate, up, dgated, gate, up);
+}
+
 const struct matmul_ops matmul_cpu = {
     .forward = matmul_forward,
     .forward_each = matmul_forward_each,
     .forward_add = matmul_forward_add,
     .forward_gated = matmul_forward_gated,
     .backward_input = matmul_backward_input,
+    .backward_gated = matmul_backward_gated,
     .backward_weight = matmul_backward_weight,
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,

@@ -8,6 +8,7 @@
  * for every tile of cuBLASLt, so the tile is selected for the number of rows. On other GPUs one kernel serves all
  * numbers of rows. */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/linear/gated_backward_cuda.cuh"
 #include "kernels/linear/gated_product_cuda.cuh"
 extern "C" {
 #include "kernels/linear/blas_cuda_internal.h"
@@ -16,7 +17,7 @@ extern "C" {
 enum {
     PACKED_ROWS = 4096, /* packed products use the kernel for this number of rows */
     FEW_ROWS = 1024,    /* up to this many rows: the kernel for their own number */
-    GATED_ROWS = 4096   /* from this many rows on the gate is in the product's epilogue */
+    GATED_ROWS = 4096   /* from this many rows on the gate, or its backward, is in the product's kernel */
 };
 
 static void matmul_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
@@ -41,6 +42,15 @@ static void matmul_forward_gated(struct device *dev, struct mat gated, struct ma
 static void matmul_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     blas_cuda_product(dev, "matmul.backward_input",
                       {.y = dx, .a = dy, .b = w, .accumulate = accumulate, .scale = 1.0f});
+}
+
+static void matmul_backward_gated(struct device *dev, struct mat both, struct mat dgated, struct mat dy, struct mat w) {
+    int64_t f = dgated.cols;
+    struct mat gate = mat_cols(both, 0, f), up = mat_cols(both, f, f);
+    assert(dgated.rows == both.rows && both.cols == 2 * f && dgated.type == both.type && w.cols == f);
+    if (dy.rows >= GATED_ROWS && gated_backward(dev, "matmul.backward_gated", both, dy, w)) return;
+    matmul_backward_input(dev, dgated, dy, w, false);
+    dev->ops->elementwise->swiglu_backward(dev, gate, up, dgated, gate, up);
 }
 
 static void matmul_backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
@@ -103,6 +113,7 @@ extern "C" const struct matmul_ops matmul_cuda = {
     .forward_add = matmul_forward_add,
     .forward_gated = matmul_forward_gated,
     .backward_input = matmul_backward_input,
+    .backward_gated = matmul_backward_gated,
     .backward_weight = matmul_backward_weight,
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,

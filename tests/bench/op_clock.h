@@ -61,11 +61,25 @@ static void clocked_forward_add(struct device *dev, struct mat y, struct mat bas
     clock_product(name, "forward_add", x.rows, w.rows, w.cols);
     CLOCKED(dev, name, product_flop(x.rows, w.rows, w.cols), op_clock.ops->matmul->forward_add(dev, y, base, x, w));
 }
+/* The gated products would else be counted with the op that follows them. */
+static void clocked_forward_gated(struct device *dev, struct mat gated, struct mat both, struct mat x, struct mat w) {
+    char name[72];
+    clock_product(name, "forward_gated", x.rows, w.rows, w.cols);
+    CLOCKED(dev, name, product_flop(x.rows, w.rows, w.cols),
+            op_clock.ops->matmul->forward_gated(dev, gated, both, x, w));
+}
 static void clocked_backward_input(struct device *dev, struct mat dx, struct mat dy, struct mat w, bool accumulate) {
     char name[72];
     clock_product(name, "backward_input", dy.rows, w.cols, w.rows);
     CLOCKED(dev, name, product_flop(dy.rows, w.rows, w.cols),
             op_clock.ops->matmul->backward_input(dev, dx, dy, w, accumulate));
+}
+static void clocked_backward_gated(struct device *dev, struct mat both, struct mat dgated, struct mat dy,
+                                   struct mat w) {
+    char name[72];
+    clock_product(name, "backward_gated", dy.rows, w.cols, w.rows);
+    CLOCKED(dev, name, product_flop(dy.rows, w.rows, w.cols),
+            op_clock.ops->matmul->backward_gated(dev, both, dgated, dy, w));
 }
 static void clocked_backward_weight(struct device *dev, struct mat dw, struct mat dy, struct mat x) {
     char name[72];
@@ -188,6 +202,7 @@ static inline void clock_start(struct device *dev) {
     runtime = *dev->runtime;
     matmul.forward = clocked_matmul_forward, matmul.backward_input = clocked_backward_input;
     matmul.backward_weight = clocked_backward_weight, matmul.forward_add = clocked_forward_add;
+    matmul.forward_gated = clocked_forward_gated, matmul.backward_gated = clocked_backward_gated;
     norm.forward = clocked_norm_forward, norm.backward = clocked_norm_backward;
     rope.forward = clocked_rope_forward, rope.backward = clocked_rope_backward;
     attention.forward_sequences = clocked_attention_forward_sequences;

@@ -1,6 +1,6 @@
 /* test_loss_on_device.c -- log-likelihood and its gradients on a GPU: odd vocabularies, targets that do not count, more
  * rows than fit a slice of the scratch. And matmul.forward_gated, whose kernel differs from the loss's in its epilogue
- * alone. */
+ * alone, and matmul.backward_gated. */
 #include "tests/device/on_device.h"
 
 struct results {
@@ -216,6 +216,34 @@ static void case_gated(int64_t n, int64_t f, int64_t in, enum dtype type) {
     free(x), free(w), free(half);
 }
 
+/* The gradient of gate and up [n, f] each, from that of what a product with w [d, f] made of them. */
+static void case_gated_backward(int64_t n, int64_t f, int64_t d, enum dtype type) {
+    float *dy = normals(n * d, 1.0f, type), *w = normals(d * f, 0.3f, type), *both = normals(n * 2 * f, 1.5f, type);
+    float *wt = zeros(f * d, 4), *naive_d = zeros(n * f, 4), *naive = zeros(n * 2 * f, 4), *got[2];
+    double *ref_d = zeros(n * f, 8), *ref = zeros(n * 2 * f, 8);
+    for (int64_t i = 0; i < d * f; i++)
+        wt[i % f * d + i / f] = w[i];
+    ref_matmul(ref_d, dy, wt, n, f, d, NULL);
+    naive_matmul(naive_d, dy, wt, n, f, d, NULL);
+    for (int64_t i = 0; i < n * f; i++) {
+        int64_t gate = i / f * 2 * f + i % f, up = gate + f;
+        double s = 1.0 / (1.0 + exp(-(double)both[gate]));
+        float h = 1.0f / (1.0f + expf(-both[gate])), from = as_type(naive_d[i], type);
+        ref[gate] = ref_d[i] * both[up] * s * (1.0 + both[gate] * (1.0 - s)), ref[up] = ref_d[i] * both[gate] * s;
+        naive[gate] = from * both[up] * h * (1.0f + both[gate] * (1.0f - h)), naive[up] = from * both[gate] * h;
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        struct mat to = put(both, type, n, 2 * f, 16, 0), scratch = put_plain(NULL, type, n, f);
+        gpu->ops->matmul->backward_gated(gpu, to, scratch, put(dy, type, n, d, 8, 0), put(w, type, d, f, 24, 0));
+        got[pass] = take(to);
+        drop_all();
+    }
+    CHECK_ON("matmul.backward_gated", got[0], naive, ref, n * 2 * f, type);
+    CHECK_SAME(got[0], got[1], n * 2 * f);
+    free(dy), free(w), free(both), free(wt), free(naive_d), free(naive), free(ref_d), free(ref), free(got[0]),
+        free(got[1]);
+}
+
 int main(int argc, char **argv) {
     on_device_open(argc, argv);
     for (int t = 0; t < 2; t++) {
@@ -223,6 +251,9 @@ int main(int argc, char **argv) {
         case_gated(70, 40, 24, type);
         if (!on_short) case_gated(4500, 128, 72, type); /* the gate is in the product's epilogue on Hopper */
         if (!on_short) case_gated(4096, 384, 136, type);
+        case_gated_backward(70, 40, 24, type);
+        case_gated_backward(4100, 256, 72, type); /* in the product's kernel on Hopper: a part of a tile of rows */
+        if (!on_short && t) case_gated_backward(4100, 1280, 72, type); /* more tiles than clusters */
         contrast(1, 16, 1, 0.25f, 1.0f, type);
         contrast(70, 64, 513, 0.125f, 0.01f, type);
         contrast(130, 96, 1040, 0.1f, 1.0f, type);
