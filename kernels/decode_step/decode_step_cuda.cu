@@ -152,6 +152,8 @@ struct decode_step {
     /* [2]: counts key states, and blocks that have written their part of logits and shares; their next values */
     uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
+    /* [blocks] of host memory: the number of the last awaited step whose logits the block has written; that number */
+    uint32_t *written, *written_device, awaited;
 };
 
 static bool decode_step_dense(struct mat m) {
@@ -321,6 +323,11 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
+    if (status == STATUS_OK) status = device_allocate_host(weights->dev, &t->written, weights->blocks);
+    if (status == STATUS_OK) {
+        memset(t->written, 0, (size_t)weights->blocks * sizeof *t->written);
+        t->written_device = (uint32_t *)device_reach(weights->dev, t->written);
+    }
     t->task.ready = t->ready, t->task.done = t->ready + 1, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
@@ -334,6 +341,7 @@ void decode_step_free(struct decode_step *t) {
     device_release(t->weights->dev, t->exchange);
     device_release(t->weights->dev, t->ready);
     device_release(t->weights->dev, t->shares);
+    device_release_host(t->weights->dev, t->written);
     memory_free(t);
 }
 
@@ -348,6 +356,7 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     struct step_task task = t->task;
     int64_t begin = position > w->window ? position - w->window : 0;
     task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
+    if (out->awaited) task.written = t->written_device, task.step = ++t->awaited;
     task.id = id.id, task.picked = id.picked;
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.permit_layer = out->keys ? max(task.key_layer - PERMIT_LAYERS, 0) : -1;
@@ -390,6 +399,19 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     device_cuda_check(w->dev, "decode_step");
     if (out->keys) t->at++;
     if (out->keys && out->logits) t->done_at += (uint32_t)w->blocks;
+}
+
+void decode_step_wait(struct decode_step *t) {
+    enum { LOOKS = 1 << 16 }; /* some 0.1 ms: then the stream is looked at, as a kernel that failed writes nothing */
+    const cudaStream_t stream = device_cuda_stream(t->weights->dev);
+    for (int i = 0; i < t->weights->blocks; i++)
+        for (unsigned looks = 1; __atomic_load_n(&t->written[i], __ATOMIC_ACQUIRE) != t->awaited; looks++) {
+            if (looks % LOOKS != 0) continue;
+            cudaError_t error = cudaStreamQuery(stream);
+            if (error == cudaErrorNotReady) continue;
+            if (error != cudaSuccess) device_cuda_fault(t->weights->dev, "decode_step", cudaGetErrorString(error));
+            if (__atomic_load_n(&t->written[i], __ATOMIC_ACQUIRE) != t->awaited) return;
+        }
 }
 
 struct decode_step_result decode_step_result(const struct decode_step *t) {

@@ -63,6 +63,8 @@ struct step_task {
      * shares [warps of all blocks] of the logits, and each block adds 1 to `done` after its part of both */
     unsigned *ready, *done;
     struct logit_share *shares;
+    /* [blocks] in host memory: `step` after the block's part of the logits is there; NULL: not wanted */
+    unsigned *written, step;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {
     return l.group >= 0 && t.fusion[l.group].k > 0;

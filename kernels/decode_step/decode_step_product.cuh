@@ -392,6 +392,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);
             }
         }
+        if (t.written) {
+            step_barrier();
+            if (threadIdx.x == 0)
+                asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(t.written + blockIdx.x), "r"(t.step)
+                             : "memory");
+        }
         if (SHARES) {
             share = logit_share_warp(share);
             if (lane == 0) t.shares[blockIdx.x * STEP_WARPS + warp] = share;
