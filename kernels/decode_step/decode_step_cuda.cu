@@ -2,7 +2,7 @@
  * thread blocks, one block on each multiprocessor. README.md draws the pipeline; docs/kernels/decode_step.md has
  * measurements and rejected variants.
  *
- *   grid       15 clusters x 8 blocks (H200) x 10 warps: 8 consumers, 1 producer, 1 exchange warp
+ *   grid       15 clusters x 8 blocks (H200) x 11 warps: 8 consumers, 1 producer, 2 exchange warps
  *   attention  cluster c -> heads c, c + 15, ...
  *              norm; the head's query, key and value: each block a share of the rows, sent to the cluster
  *              the window: each block a share, sent to the cluster
@@ -60,7 +60,8 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     step_cluster_barrier();
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
         step_wait_kernels();
-        step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
+        step_exchange_warp<DIM, STRIPS, UNITS>{
+            shared, t.exchange_buffer, 0, (int)threadIdx.x / 32 - STEP_WARPS - 1}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
         step_producer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.produce(t);
     } else {
