@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
         step_exchange_warp<DIM, STRIPS, UNITS>{
             shared, t.exchange_buffer, 0, (int)threadIdx.x / 32 - STEP_WARPS - 1}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
-        step_producer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.produce(t);
+        step_producer<DIM, STRIPS, UNITS>{t, ring, 0, 0, 0, 0, 0, 0, NULL, 0, 0}.produce();
     } else {
         step_wait_kernels();
         for (int i = blockIdx.x * STEP_CONSUMER_THREADS + threadIdx.x;
