@@ -143,6 +143,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     float *direct = out->logits ? device_reach(d->dev, out->logits) : NULL;
     float *logits = direct || !out->logits ? direct : d->scratch.logits_device;
     const struct decode_step_output made = {.logits = logits ? logits : out->logits_device,
+                                            .awaited = direct != NULL,
                                             .inputs = s->inputs.data,
                                             .keys = p->keys.data,
                                             .key_layer = p->key_layer};
@@ -150,7 +151,7 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     decode_step_run(s->step, &made, ids[0] < 0 ? pad : ids[0], p->first, fusions);
     if (out->then) out->then(out->context, d->dev);
     /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */
-    if (logits) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
+    if (logits && !direct) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
     decoder_step_keep_hidden(s, p->in_chunk);
     s->times.layers += clock_seconds() - start;
@@ -160,7 +161,10 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
     }
     if (s->retriever && s->retriever->idle) s->retriever->idle(s->retriever);
     start = clock_seconds();
-    if (logits) device_fetch_wait(d->dev);
+    if (direct)
+        decode_step_wait(s->step);
+    else if (logits)
+        device_fetch_wait(d->dev);
     s->times.head += clock_seconds() - start;
     s->tokens += p->n;
     return STATUS_OK;

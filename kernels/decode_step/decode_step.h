@@ -43,6 +43,7 @@ struct decode_step_fusion { struct gca_pool pool; struct gca_blocks blocks; };
 /* Results of a step; NULL: not wanted. */
 struct decode_step_output {
     float *logits;                              /* [V], memory of the device or within its reach (device_reach) */
+    bool awaited;                               /* decode_step_wait follows; the logits are host memory */
     /* The rest is memory of the device, in the weights' type. inputs [groups, d]: the input of each group's first
      * layer. keys [d]: the input of layer key_layer's MLP after its norm (layers count from 1). */
     void *inputs, *keys; int key_layer;
@@ -54,6 +55,10 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
                         int64_t position, const struct decode_step_fusion *fusions);
 void decode_step_run(struct decode_step *t, const struct decode_step_output *out, int32_t id, int64_t position,
                      const struct decode_step_fusion *fusions);
+
+/* Waits until the logits of the last step whose output is `awaited` are complete in host memory. That is sooner than
+ * the end of the kernel, which a wait for the device would add. A fault is kept for device_sync. */
+void decode_step_wait(struct decode_step *t);
 
 /* What the last step that was to make a key state and logits leaves on the device, for an op after it. Valid until
  * decode_step_free; overwritten by the next such step. */

@@ -1,5 +1,5 @@
 /* decode_step_consumer.cuh -- the loops over all layers: of the consumer warps, which compute, and of the exchange
- * warp, which polls the sums between clusters. */
+ * warps, which poll the sums between clusters. */
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/decode_step/decode_step_product.cuh"
@@ -157,7 +157,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
     }
 };
 
-/* The exchange warp: polls this block's share of the columns and sends the sums to its whole cluster. */
+/* An exchange warp: polls its part of this block's share of the columns and sends the sums to the whole cluster. */
 template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
     using sizes = step_sizes<DIM, STRIPS, UNITS>;
     step_shared<DIM, STRIPS, UNITS> &s;
@@ -165,18 +165,19 @@ template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
     /* Counts exchanges. A buffer of `stream` is reused after four exchanges, one of which at least was an MLP's. Every
      * block adds to that one, and does so after it has read the buffer: so no buffer is overwritten too early. */
     unsigned exchange_index;
+    int part; /* of STEP_EXCHANGE_WARPS */
 
     __device__ __forceinline__ void gather_sums(int summands) {
-        enum { PAIRS = (STRIPS + 1) / 2 };
+        enum { COLUMNS = sizes::SHARE / STEP_EXCHANGE_WARPS, PAIRS = (COLUMNS + 63) / 64 };
         unsigned rank = blockIdx.x % STEP_CLUSTER, slot = exchange_index % STREAM_BUFFERS;
         unsigned barrier = shared_address(&s.gathered[slot]);
-        int lane = threadIdx.x % 32, share = (int)rank * sizes::SHARE;
-        if (lane == 0) barrier_expect(barrier, sizes::P * 4);
+        int lane = threadIdx.x % 32, share = (int)rank * sizes::SHARE + part * COLUMNS;
+        if (lane == 0 && part == 0) barrier_expect(barrier, sizes::P * 4);
         float2 x[PAIRS];
-        step_wait_sums(x, exchange + share, sizes::SHARE, (unsigned)summands);
+        step_wait_sums(x, exchange + share, COLUMNS, (unsigned)summands);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            if (2 * lane + 64 * i >= sizes::SHARE) break;
+            if (2 * lane + 64 * i >= COLUMNS) break;
             unsigned to = shared_address(&s.stream[slot][share + 2 * lane + 64 * i]);
 #pragma unroll
             for (unsigned j = 0; j < STEP_CLUSTER; j++) { /* each block starts with another one, to spread the writes */
@@ -192,7 +193,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
         for (int n = 0; n < t.n_layers; n++) {
             gather_sums(t.heads);
             if (step_fused(t, t.layers[n])) gather_sums(t.heads);
-            if (step_has_keys(t, n)) step_keys_release(t.ready);
+            if (part == 0 && step_has_keys(t, n)) step_keys_release(t.ready);
             if (t.logits || n + 1 < t.n_layers) gather_sums(gridDim.x / STEP_CLUSTER);
         }
     }

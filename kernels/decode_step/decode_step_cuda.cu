@@ -2,7 +2,7 @@
  * thread blocks, one block on each multiprocessor. README.md draws the pipeline; docs/kernels/decode_step.md has
  * measurements and rejected variants.
  *
- *   grid       15 clusters x 8 blocks (H200) x 10 warps: 8 consumers, 1 producer, 1 exchange warp
+ *   grid       15 clusters x 8 blocks (H200) x 11 warps: 8 consumers, 1 producer, 2 exchange warps
  *   attention  cluster c -> heads c, c + 15, ...
  *              norm; the head's query, key and value: each block a share of the rows, sent to the cluster
  *              the window: each block a share, sent to the cluster
@@ -60,9 +60,10 @@ static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(con
     step_cluster_barrier();
     if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
         step_wait_kernels();
-        step_exchange_warp<DIM, STRIPS, UNITS>{shared, t.exchange_buffer, 0}.run(t);
+        step_exchange_warp<DIM, STRIPS, UNITS>{
+            shared, t.exchange_buffer, 0, (int)threadIdx.x / 32 - STEP_WARPS - 1}.run(t);
     } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
-        step_producer<DIM, STRIPS, UNITS>{ring, 0, 0, 0, 0, 0, 0}.produce(t);
+        step_producer<DIM, STRIPS, UNITS>{t, ring, 0, 0, 0, 0, 0, 0, NULL, 0, 0}.produce();
     } else {
         step_wait_kernels();
         for (int i = blockIdx.x * STEP_CONSUMER_THREADS + threadIdx.x;
@@ -152,6 +153,8 @@ struct decode_step {
     /* [2]: counts key states, and blocks that have written their part of logits and shares; their next values */
     uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
+    /* [blocks] of host memory: the number of the last awaited step whose logits the block has written; that number */
+    uint32_t *written, *written_device, awaited;
 };
 
 static bool decode_step_dense(struct mat m) {
@@ -321,6 +324,11 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
+    if (status == STATUS_OK) status = device_allocate_host(weights->dev, &t->written, weights->blocks);
+    if (status == STATUS_OK) {
+        memset(t->written, 0, (size_t)weights->blocks * sizeof *t->written);
+        t->written_device = (uint32_t *)device_reach(weights->dev, t->written);
+    }
     t->task.ready = t->ready, t->task.done = t->ready + 1, t->task.shares = t->shares;
     if (status == STATUS_OK)
         *out = t;
@@ -334,6 +342,7 @@ void decode_step_free(struct decode_step *t) {
     device_release(t->weights->dev, t->exchange);
     device_release(t->weights->dev, t->ready);
     device_release(t->weights->dev, t->shares);
+    device_release_host(t->weights->dev, t->written);
     memory_free(t);
 }
 
@@ -348,6 +357,7 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     struct step_task task = t->task;
     int64_t begin = position > w->window ? position - w->window : 0;
     task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
+    if (out->awaited) task.written = t->written_device, task.step = ++t->awaited;
     task.id = id.id, task.picked = id.picked;
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.permit_layer = out->keys ? max(task.key_layer - PERMIT_LAYERS, 0) : -1;
@@ -390,6 +400,19 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     device_cuda_check(w->dev, "decode_step");
     if (out->keys) t->at++;
     if (out->keys && out->logits) t->done_at += (uint32_t)w->blocks;
+}
+
+void decode_step_wait(struct decode_step *t) {
+    enum { LOOKS = 1 << 16 }; /* some 0.1 ms: then the stream is looked at, as a kernel that failed writes nothing */
+    const cudaStream_t stream = device_cuda_stream(t->weights->dev);
+    for (int i = 0; i < t->weights->blocks; i++)
+        for (unsigned looks = 1; __atomic_load_n(&t->written[i], __ATOMIC_ACQUIRE) != t->awaited; looks++) {
+            if (looks % LOOKS != 0) continue;
+            cudaError_t error = cudaStreamQuery(stream);
+            if (error == cudaErrorNotReady) continue;
+            if (error != cudaSuccess) device_cuda_fault(t->weights->dev, "decode_step", cudaGetErrorString(error));
+            if (__atomic_load_n(&t->written[i], __ATOMIC_ACQUIRE) != t->awaited) return;
+        }
 }
 
 struct decode_step_result decode_step_result(const struct decode_step *t) {

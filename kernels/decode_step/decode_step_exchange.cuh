@@ -9,21 +9,22 @@
  * A block adds its summand and the count 1 with a single atomic add. A reader polls the accumulator until the count is
  * complete. There is no grid barrier and no separate reduction. Integer addition is associative, so the sum has the
  * same bits in any order. Each exchange of a step has accumulators of its own, which the step before cleared, so a fast
- * block cannot overwrite what a slow one still reads. One warp of each block (step_exchange_warp) polls a share of the
- * columns for the whole cluster and sends it on: if every block polled all columns, the polls would delay the adds.
+ * block cannot overwrite what a slow one still reads. Two warps of each block (step_exchange_warp) poll a share of the
+ * columns for the whole cluster and send it on: if every block polled all columns, the polls would delay the adds.
  *
  * Within a cluster: distributed shared memory. Warp w of each block writes into the shared memory of block w with
  * st.async, which also completes bytes of an mbarrier there. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-/* Warps of a block: 0 .. 7 consumers, which compute; 8 the producer, which loads weights; 9 the exchange warp, which
- * polls the sums between clusters. */
+/* Warps of a block: 0 .. 7 consumers, which compute; 8 the producer, which loads weights; 9 and 10 the exchange warps,
+ * which poll the sums between clusters. */
 enum {
     STEP_CLUSTER = 8,
     STEP_WARPS = STEP_CLUSTER,
     STEP_CONSUMER_THREADS = 32 * STEP_WARPS,
-    STEP_THREADS = STEP_CONSUMER_THREADS + 64
+    STEP_EXCHANGE_WARPS = 2,
+    STEP_THREADS = STEP_CONSUMER_THREADS + 32 + 32 * STEP_EXCHANGE_WARPS
 };
 
 /* An accumulator of the exchange buffer: the sum in units of 2^-24, |sum| below 2^23; 8 bits that count summands which
@@ -85,7 +86,7 @@ static __device__ __forceinline__ void step_wait(unsigned barrier, unsigned pari
 static __device__ __forceinline__ void step_barrier() {
     asm volatile("bar.sync 1, %0;" ::"r"((int)STEP_CONSUMER_THREADS) : "memory");
 }
-/* The consumer warps have written a key state; the exchange warp, which has time, releases it. */
+/* The consumer warps have written a key state; the first exchange warp, which has time, releases it. */
 static __device__ __forceinline__ void step_keys_arrive() {
     asm volatile("bar.arrive 2, %0;" ::"r"((int)STEP_CONSUMER_THREADS + 32) : "memory");
 }

@@ -23,9 +23,15 @@ extern "C" {
 #include "kernels/decode_step/decode_step.h"
 }
 
-/* The producer copies COPY_BYTES at a time and then pauses for COPY_PAUSE. When all blocks request whole stages at
- * once, the accumulators of decode_step_exchange.cuh queue after them in the memory system. */
-enum { COPY_BYTES = 4096 /* bytes */, COPY_PAUSE = 80 /* cycles */ };
+/* The producer issues COPY_GROUP copies of COPY_BYTES at a time, one group every COPY_GROUP * COPY_PAUSE cycles. When
+ * all blocks request whole stages at once, the accumulators of decode_step_exchange.cuh queue after them in the memory
+ * system. */
+enum { COPY_BYTES = 4096, COPY_GROUP = 3, COPY_PAUSE = 140 };
+/* The layers wait for exchanges and do not take all that the memory gives. So in the last AHEAD_LAYERS the producer
+ * also requests rows of the head, AHEAD_BYTES with each group of copies: every second stage from AHEAD_FIRST on,
+ * AHEAD_STAGES in all (d 768: 23 MB of 50 MB of L2). The stages between them come from memory while these come from
+ * L2. */
+enum { AHEAD_LAYERS = 6, AHEAD_BYTES = 3072, AHEAD_FIRST = 4, AHEAD_STAGES = 4 };
 enum { RING_STAGES = 16, STEP_LAYERS_MAX = 96, UNITS_MAX = 80 /* of a block */, STREAM_BUFFERS = 4 };
 
 struct step_layer {
@@ -63,6 +69,8 @@ struct step_task {
      * shares [warps of all blocks] of the logits, and each block adds 1 to `done` after its part of both */
     unsigned *ready, *done;
     struct logit_share *shares;
+    /* [blocks] in host memory: `step` after the block's part of the logits is there; NULL: not wanted */
+    unsigned *written, step;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {
     return l.group >= 0 && t.fusion[l.group].k > 0;
@@ -136,24 +144,55 @@ static __device__ __forceinline__ void ring_copy(unsigned to, const void *from, 
         : "memory");
 }
 
+static __device__ __forceinline__ void ring_prefetch(const void *from, unsigned size) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(size) : "memory");
+}
+
 /* The first row of the embedding (the head's matrix) that block `block` multiplies. */
 static __device__ __forceinline__ int step_vocab_begin(const step_task &t, unsigned block) {
     return (int)((int64_t)t.vocab * block / gridDim.x);
 }
 
-/* The producer warp. */
+/* What a product reads: `stages` of `each` bytes, the last one shorter. The norm's weights follow the first one, unless
+ * norm is NULL. A stage of a block without units of the MLP is empty. */
+struct step_piece {
+    const unsigned char *from;
+    int stages, bytes, each;
+    const bf16 *norm;
+    int norm_bytes;
+};
+
+/* The producer warp. All its lanes walk through the stages together, and each lane issues a copy. So the code is short;
+ * a copy's instructions once for each copy of a layer took longer, since they were not in the instruction cache. */
 template <int DIM, int STRIPS, int UNITS> struct step_producer {
     using sizes = step_sizes<DIM, STRIPS, UNITS>;
+    static_assert(sizes::stage_tiles(sizes::QKV_TILES) * sizes::TILE <= 31 * COPY_BYTES &&
+                      sizes::GATE_STAGE * sizes::TILE <= 31 * COPY_BYTES && sizes::OUTPUT <= 32 * COPY_BYTES &&
+                      sizes::HEAD_TILES * sizes::TILE <= 31 * COPY_BYTES &&
+                      sizes::DOWN_STAGE * (UNITS ? UNITS : UNITS_MAX) * 256 <= 32 * COPY_BYTES,
+                  "each lane has a copy, and a further one the norm's weights");
+    const step_task &t;
     step_ring ring;
     int units;
-    unsigned last, pause; /* clock of the last copy; cycles from copy to copy */
+    unsigned last, pause; /* clock of the last group of copies; cycles from group to group */
     unsigned tail;        /* the oldest stage that may still be read */
     unsigned begin;       /* lane l: where the last stage s with s % RING_STAGES == l begins */
     uint64_t policy;
+    const unsigned char *ahead;   /* the next bytes of the head that are requested ahead */
+    int ahead_left, ahead_stages; /* bytes left of their stage; such stages after it */
 
-    /* Copies a stage; for the first of a product, the norm's weights follow it. Waits until the ring has capacity. */
-    __device__ __forceinline__ void load_stage(const void *from, int size, const bf16 *norm, int norm_size) {
-        int lane = threadIdx.x % 32, all = size + (norm ? norm_size : 0);
+    /* Requests a few bytes of the head's rows, which are then in the L2 cache when the head needs them. */
+    __device__ __forceinline__ void request_ahead() {
+        int bytes = min((int)AHEAD_BYTES, ahead_left), stage = sizes::HEAD_ROWS * t.d * 2;
+        if (threadIdx.x % 32 == 0) ring_prefetch(ahead, (unsigned)bytes);
+        ahead += bytes, ahead_left -= bytes;
+        if (ahead_left == 0 && ahead_stages > 0)
+            ahead += stage, ahead_left = stage, ahead_stages--; /* the stage between is read from memory meanwhile */
+    }
+    /* Copies a stage and the norm's weights after it. Waits until the ring has capacity. */
+    __device__ __forceinline__ void load_stage(const unsigned char *from, int size, const bf16 *norm, int norm_bytes) {
+        int lane = threadIdx.x % 32, copies = (size + COPY_BYTES - 1) / COPY_BYTES;
+        int all = size + (norm ? norm_bytes : 0);
         unsigned to = ring.address_of(all), barrier = ring.full + ring.slot();
         while (tail != ring.stage &&
                (ring.stage - tail == RING_STAGES ||
@@ -162,60 +201,76 @@ template <int DIM, int STRIPS, int UNITS> struct step_producer {
             tail++;
         }
         if (lane == ring.stage % RING_STAGES) begin = ring.position;
-        if (lane == 0) {
-            barrier_expect(barrier, all);
-            for (int at = 0; at < size; at += COPY_BYTES) {
-                while ((unsigned)clock() - last < pause)
-                    ;
-                last = (unsigned)clock();
-                ring_copy(to + at, (const unsigned char *)from + at, min((int)COPY_BYTES, size - at), barrier, policy);
-            }
-            if (norm) ring_copy(to + size, norm, norm_size, barrier, policy);
-        }
+        if (lane == 0) barrier_expect(barrier, all);
         __syncwarp();
+        int at = lane * COPY_BYTES, bytes = min((int)COPY_BYTES, size - at);
+        const void *source = from + at;
+        if (norm && lane == copies) at = size, bytes = norm_bytes, source = norm;
+        copies += norm != NULL;
+#pragma unroll 1
+        for (int first = 0; first < copies; first += COPY_GROUP) {
+            while ((unsigned)clock() - last < pause)
+                ;
+            last = (unsigned)clock();
+            if (lane >= first && lane < min(first + COPY_GROUP, copies))
+                ring_copy(to + at, source, (unsigned)bytes, barrier, policy);
+            __syncwarp();
+            if (ahead_left > 0 && pause > 0) request_ahead();
+        }
         ring.advance(all);
     }
-    __device__ void product(const unsigned char *from, int tiles, int each, const bf16 *norm) {
-        for (int first = 0; first < tiles; first += each)
-            load_stage(from + first * sizes::TILE, min(each, tiles - first) * sizes::TILE, first ? NULL : norm,
-                       sizes::NORM);
-    }
-    __device__ void layer(const step_task &t, const step_layer &l, const unsigned char *from, const bf16 *norms) {
+    /* The part-th of a layer's `parts` products, in the order in which the consumer warps compute them. `from`, norms:
+     * the layer's. heads: of this cluster. */
+    __device__ __forceinline__ step_piece piece(const step_layer &l, const unsigned char *from, const bf16 *norms,
+                                                int heads, int part, int parts) const {
         int rank = blockIdx.x % STEP_CLUSTER, cluster = blockIdx.x / STEP_CLUSTER, clusters = gridDim.x / STEP_CLUSTER;
-        for (int head = cluster; head < t.heads; head += clusters) {
-            const unsigned char *piece = from + (int64_t)(head * STEP_CLUSTER + rank) * sizes::ATTEND;
-            product(piece, sizes::QKV_TILES, sizes::stage_tiles(sizes::QKV_TILES), norms);
-            load_stage(piece + sizes::QKV_TILES * sizes::TILE, sizes::OUTPUT, NULL, 0);
+        if (part < parts - 2) {
+            bool fuses = part >= 2 * heads;
+            int64_t at = ((part / 2 - (fuses ? heads : 0)) * clusters + cluster) * STEP_CLUSTER + rank;
+            from += fuses ? (int64_t)t.heads * STEP_CLUSTER * sizes::ATTEND + at * sizes::FUSE : at * sizes::ATTEND;
+            int tiles = fuses ? sizes::QUERY_TILES : sizes::QKV_TILES;
+            int staged = fuses ? sizes::stage_tiles(sizes::QUERY_TILES) : sizes::stage_tiles(sizes::QKV_TILES);
+            if (part % 2) return {from + tiles * sizes::TILE, 1, sizes::OUTPUT, sizes::OUTPUT, NULL, 0};
+            return {from, (tiles + staged - 1) / staged, tiles * sizes::TILE, staged * sizes::TILE,
+                    norms + (fuses ? sizes::P : 0), sizes::NORM};
         }
-        from += (int64_t)t.heads * STEP_CLUSTER * sizes::ATTEND;
-        for (int head = cluster; head < t.heads && step_fused(t, l); head += clusters) {
-            const unsigned char *piece = from + (int64_t)(head * STEP_CLUSTER + rank) * sizes::FUSE;
-            product(piece, sizes::QUERY_TILES, sizes::stage_tiles(sizes::QUERY_TILES), norms + sizes::P);
-            load_stage(piece + sizes::QUERY_TILES * sizes::TILE, sizes::OUTPUT, NULL, 0);
-        }
-        if (l.group >= 0) from += (int64_t)t.heads * STEP_CLUSTER * sizes::FUSE;
+        from += (int64_t)t.heads * STEP_CLUSTER * (sizes::ATTEND + (l.group >= 0 ? sizes::FUSE : 0));
         from += (int64_t)step_units_begin(t.f, blockIdx.x, gridDim.x) * sizes::UNIT;
-        product(from, units / 4, sizes::GATE_STAGE, norms + 2 * sizes::P);
-        from += units / 4 * sizes::TILE;
-        for (int i = 0; i < sizes::DOWN_TILES; i += sizes::DOWN_STAGE)
-            load_stage(from + i * sizes::down(units), sizes::DOWN_STAGE * sizes::down(units), NULL, 0);
+        int tiles = units / 4, gate = tiles * sizes::TILE, down = sizes::down(units);
+        if (part == parts - 2)
+            return {from, (tiles + sizes::GATE_STAGE - 1) / sizes::GATE_STAGE, gate, sizes::GATE_STAGE * sizes::TILE,
+                    norms + 2 * sizes::P, sizes::NORM};
+        return {from + gate, sizes::DOWN_TILES / sizes::DOWN_STAGE, sizes::DOWN_TILES * down,
+                sizes::DOWN_STAGE * down, NULL, 0};
     }
-    __device__ void produce(const step_task &t) {
+    __device__ void produce() {
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        int cluster = blockIdx.x / STEP_CLUSTER, clusters = gridDim.x / STEP_CLUSTER;
+        int heads = cluster < t.heads ? (t.heads - cluster + clusters - 1) / clusters : 0;
+        int row = step_vocab_begin(t, blockIdx.x), row_bytes = t.d * 2, stage = sizes::HEAD_ROWS * row_bytes;
+        int head = t.logits ? (step_vocab_begin(t, blockIdx.x + 1) - row) * row_bytes : 0;
+        const unsigned char *rows = (const unsigned char *)t.embed + (int64_t)row * row_bytes, *from = t.packed;
         tail = 0, begin = 0, units = step_units(t.f, blockIdx.x, gridDim.x);
-        last = (unsigned)clock(), pause = COPY_PAUSE;
-        const unsigned char *from = t.packed;
+        last = (unsigned)clock(), pause = COPY_PAUSE * COPY_GROUP, ahead_left = 0;
 #pragma unroll 1
-        for (int n = 0; n < t.n_layers; n++) {
-            const step_layer &l = t.layers[n];
-            layer(t, l, from, t.norms + (int64_t)n * 3 * sizes::P);
+        for (int n = 0; n <= t.n_layers; n++) {
+            bool after = n == t.n_layers; /* the head */
+            const step_layer &l = t.layers[after ? 0 : n];
+            int parts = after ? head > 0 : 2 * heads * (step_fused(t, l) ? 2 : 1) + 2;
+            if (n == max(t.n_layers - AHEAD_LAYERS, 0)) {
+                ahead_stages = min((int)AHEAD_STAGES, (head / stage - AHEAD_FIRST + 1) / 2) - 1;
+                ahead = rows + AHEAD_FIRST * stage, ahead_left = ahead_stages >= 0 ? stage : 0;
+            }
+            if (after) pause = 0; /* no exchange follows that copies could delay */
+#pragma unroll 1
+            for (int part = 0; part < parts; part++) {
+                step_piece p = {rows, (head + stage - 1) / stage, head, stage, t.final_norm, row_bytes};
+                if (!after) p = piece(l, from, t.norms + (int64_t)n * 3 * sizes::P, heads, part, parts);
+#pragma unroll 1
+                for (int i = 0, at = 0; i < p.stages; i++, at += p.each)
+                    load_stage(p.from + at, min(p.each, p.bytes - at), i ? NULL : p.norm, p.norm_bytes);
+            }
             from += sizes::layer(t.heads, t.f, l.group >= 0);
         }
-        if (!t.logits) return;
-        int end = step_vocab_begin(t, blockIdx.x + 1);
-        pause = 0; /* no exchange follows that copies could delay */
-        for (int row = step_vocab_begin(t, blockIdx.x), i = 0; row < end; row += sizes::HEAD_ROWS, i++)
-            load_stage(t.embed + (int64_t)row * t.d, min((int)sizes::HEAD_ROWS, end - row) * t.d * 2,
-                       i ? NULL : t.final_norm, t.d * 2);
     }
 };

@@ -23,7 +23,7 @@
 /* Shared memory of a block, before the ring. */
 template <int DIM, int STRIPS, int UNITS> struct step_shared {
     using attention = step_attention<DIM>;
-    enum { SUMS = UNITS ? 64 : 2 * UNITS_MAX, SUMMANDS = 2 * STEP_WARPS };
+    enum { SUMS = UNITS ? 64 : 2 * UNITS_MAX, SUMMANDS = STEP_WARPS };
     uint64_t full[RING_STAGES], empty[RING_STAGES];
     uint64_t signals[3];                                   /* mbarriers: the cluster has sent vectors, parts, down */
     uint64_t gathered[STREAM_BUFFERS];                     /* mbarriers of stream */
@@ -154,16 +154,17 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         for (int j = 0; j < STRIPS; j++)
             b[j] = step_shared_load2(at + j * 64);
     }
-    /* Stores this warp's partial sums of a tile: two lanes of each row have one each. */
+    /* Stores this warp's partial sums of a tile. Two lanes of each row have a part; they are added first, because every
+     * warp then reads all partial sums, and that takes most of the time. */
     __device__ __forceinline__ void store_sums(int tile, const float4 &c) {
-        if (lane % 4 < 2) s.sum[tile * 8 + lane / 4][warp * 2 + lane % 4] = lane % 4 ? c.z + c.w : c.x + c.y;
+        float part = lane % 2 ? c.z + c.w : c.x + c.y, other = __shfl_xor_sync(~0u, part, 1);
+        if (lane % 4 == 0) s.sum[tile * 8 + lane / 4][warp] = part + other;
     }
     /* The sum of a row over all warps; after step_barrier. */
     __device__ __forceinline__ float total(int row) const {
         const float4 *p = (const float4 *)s.sum[row];
-        float4 a = p[0], b = p[1], c = p[2], d = p[3];
-        return ((a.x + a.y + (a.z + a.w)) + (b.x + b.y + (b.z + b.w))) +
-               ((c.x + c.y + (c.z + c.w)) + (d.x + d.y + (d.z + d.w)));
+        float4 a = p[0], b = p[1];
+        return (a.x + a.y + (a.z + a.w)) + (b.x + b.y + (b.z + b.w));
     }
     __device__ __forceinline__ float scale() const {
         const float4 *p = (const float4 *)s.squares;
@@ -391,6 +392,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 t.logits[begin + round * ROWS + lane] = logit;
                 if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);
             }
+        }
+        if (t.written) {
+            step_barrier();
+            if (threadIdx.x == 0)
+                asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(t.written + blockIdx.x), "r"(t.step)
+                             : "memory");
         }
         if (SHARES) {
             share = logit_share_warp(share);
