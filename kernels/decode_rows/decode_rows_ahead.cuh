@@ -3,27 +3,17 @@
  * A kernel of a pass moves 1 to 6 MB of weights and waits for the one before. Its own loads alone leave the memory idle
  * while it waits, multiplies and adds. So each kernel, before it waits, asks for what the second kernel after it will
  * load: a part for each thread, without a register and without a wait for the data. Reading ahead changes no result.
- *
- *   weights        all bytes of the matrix
- *   window's keys  and values of a layer: of each text the first keys_most, since a full window of many texts would
- *                  drive the weights out of the cache
+ * Keys of the next layer's window gain nothing (docs/kernels/decode_rows.md).
  *
  * Hopper and later (prefetch_l2_range); before, a kernel reads from memory when it starts. */
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
-extern "C" {
-#include "kernels/decode_rows/decode_rows.h"
-}
-
 enum { ROWS_WARPS = 8, ROWS_THREADS = 32 * ROWS_WARPS, ROWS_GROUP = 32 }; /* ROWS_GROUP: columns */
-enum { ROWS_AHEAD_PIECE = 2048, ROWS_AHEAD_KEYS_BYTES = 16 << 20 };
+enum { ROWS_AHEAD_PIECE = 2048 };
 
 struct rows_ahead {
     const void *weights; /* bytes: a multiple of 16 */
     int64_t bytes;       /* 0: none */
-    const struct decode_row *texts;
-    int rows, keys_most; /* keys_most 0: no keys */
-    int layer, window, d;
 };
 
 static __device__ __forceinline__ void rows_read_ahead(const rows_ahead &a) {
@@ -34,13 +24,5 @@ static __device__ __forceinline__ void rows_read_ahead(const rows_ahead &a) {
         const int64_t left = a.bytes - at;
         prefetch_l2_range((const unsigned char *)a.weights + at,
                           (unsigned)(left < ROWS_AHEAD_PIECE ? left : ROWS_AHEAD_PIECE));
-    }
-    for (int i = (int)thread; i < a.rows * a.keys_most; i += (int)threads) {
-        const struct decode_row &text = a.texts[i % a.rows];
-        const int64_t seen = text.position < a.window ? text.position : a.window;
-        const int key = i / a.rows;
-        if (key >= seen) continue;
-        const int64_t row = (text.position - seen + key) % text.ring_rows;
-        prefetch_l2_range(text.ring + a.layer * text.ring_step + row * 4 * a.d, 4u * (unsigned)a.d);
     }
 }

@@ -119,6 +119,11 @@ static __device__ __forceinline__ void rows_load_query(float (&q)[8], const floa
         q[i] = x.v[i] * scale;
 }
 
+/* n % by; a division of 64 bits takes a hundred instructions. */
+static __device__ __forceinline__ int rows_remainder(int64_t n, int by) {
+    return n >> 31 ? (int)(n % by) : (int)((uint32_t)n % (uint32_t)by);
+}
+
 template <int DIM>
 static __global__ void __launch_bounds__(ROWS_THREADS, 3)
     decode_rows_attend(const __grid_constant__ rows_attention p) {
@@ -129,16 +134,19 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 3)
     int64_t row = blockIdx.y;
     launch_next();
     const struct decode_row &text = p.texts[row];
-    int64_t position = text.position;
-    if (position < 0) {
+    const int64_t position = text.position, ring_step = text.ring_step;
+    unsigned char *rings = text.ring;
+    const int ring = text.ring_rows;
+    /* Only the position can be negative. All are loaded at once then: one wait for the memory, not two. */
+    if ((position | (int64_t)((uint64_t)ring_step >> 1) | (int64_t)rings | ring) < 0) {
         rows_read_ahead(p.ahead);
         launch_wait(); /* in every block: else this kernel could end before the last one */
         return;
     }
-    int keys = (int)(position < p.window ? position : (int64_t)p.window) + 1, ring = text.ring_rows;
+    int keys = (int)(position < p.window ? position : (int64_t)p.window) + 1;
     int column = head * DIM + lane % LANES * 8, group = warp * softmax::KEYS + lane / LANES;
-    int first = (int)((position - (keys - 1)) % ring);
-    bf16 *base = (bf16 *)(text.ring + p.layer * text.ring_step) + column;
+    int first = rows_remainder(position - (keys - 1), ring);
+    bf16 *base = (bf16 *)(rings + p.layer * ring_step) + column;
     float slope = exp2f(-8.0f * (float)(head + 1) / (float)p.heads) * ROWS_LOG2E, q[8], bias[READ];
     uint4 k[READ], v[READ];
     auto at = [&](int i) {

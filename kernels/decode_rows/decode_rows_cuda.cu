@@ -21,6 +21,7 @@ extern "C" {
 }
 
 enum { ROWS_SIZES = 4, ROWS_FUSED = 1, ROWS_KEPT = 2, ROWS_KINDS = 4, ROWS_TURNS = 2, ROWS_NARROW = 768 };
+enum { ROWS_EMBED_BLOCKS = 128 };
 
 struct decode_rows {
     struct device *dev;
@@ -46,16 +47,35 @@ struct decode_rows {
 
 template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE>
 static void rows_launch(struct device *dev, const char *op, const rows_product &p, int rows) {
-    constexpr int STEP = rows_block<NT, GROUPS, T, NORM, EPILOGUE>::STEP;
-    int tiles = (p.out + STEP - 1) / STEP, parts = rows / (8 * NT), most = device_cuda_processors(dev);
-    launch_dependent(dev, op, decode_rows_product<NT, GROUPS, T, NORM, EPILOGUE>,
+    using block = rows_block<NT, GROUPS, T, NORM, EPILOGUE>;
+    int tiles = (p.out + block::STEP - 1) / block::STEP, parts = rows / (8 * NT), most = device_cuda_processors(dev);
+    launch_dependent(dev, op, decode_rows_product<NT, GROUPS, T, NORM, EPILOGUE, false>,
                      dim3((unsigned)(tiles < most ? tiles : most), (unsigned)parts), ROWS_THREADS, 0, p);
 }
+/* A kernel for one width, that of its registers, and whole tiles: a third of the instructions. False: not these. */
+template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE>
+static bool rows_launch_exact(struct device *dev, const char *op, const rows_product &p, int rows) {
+    using block = rows_block<NT, GROUPS, T, NORM, EPILOGUE, true>;
+    if (p.k != block::K || p.out % block::STEP != 0) return false;
+    launch_dependent(dev, op, decode_rows_product<NT, GROUPS, T, NORM, EPILOGUE, true>,
+                     dim3((unsigned)(p.out / block::STEP), (unsigned)(rows / (8 * NT))), ROWS_THREADS, 0, p);
+    return true;
+}
 /* Wide rows take fewer of them in a block, since they lie in registers. Each block reads all of its rows, so blocks of
- * many rows have 32 outputs: half as many blocks read the rows. Of 32 rows a block of the layers has 16, and 64
+ * many rows have 32 outputs: half as many blocks read the rows. Of 32 rows a block of the layers has 16, and 48 or 64
  * outputs: it reads weights before its wait, and rows after it. */
 template <int T, rows_epilogue EPILOGUE>
+static bool rows_launch_norm_exact(struct device *dev, const char *op, const rows_product &p, int rows) {
+    if (rows == 8) return rows_launch_exact<1, 3, T, true, EPILOGUE>(dev, op, p, rows);
+    if (rows == 16) return rows_launch_exact<2, 3, T, true, EPILOGUE>(dev, op, p, rows);
+    if (rows == 64) return rows_launch_exact<4, 3, 2, true, EPILOGUE>(dev, op, p, rows);
+    return rows_launch_exact<2, 3, EPILOGUE == ROWS_STORE ? 3 : 4, true, EPILOGUE>(dev, op, p, rows) ||
+           rows_launch_exact<2, 3, 4, true, EPILOGUE>(dev, op, p, rows);
+}
+template <int T, rows_epilogue EPILOGUE>
 static void rows_launch_norm(struct device *dev, const char *op, const rows_product &p, int rows) {
+    if constexpr (EPILOGUE != ROWS_LOGITS)
+        if (rows_launch_norm_exact<T, EPILOGUE>(dev, op, p, rows)) return;
     if (p.k <= ROWS_NARROW) {
         if (rows == 8)
             rows_launch<1, 3, T, true, EPILOGUE>(dev, op, p, rows);
@@ -71,8 +91,16 @@ static void rows_launch_norm(struct device *dev, const char *op, const rows_prod
         rows_launch<2, 4, T, true, EPILOGUE>(dev, op, p, rows);
     }
 }
+static bool rows_launch_add_exact(struct device *dev, const char *op, const rows_product &p, int rows) {
+    if (rows < 32)
+        return rows_launch_exact<1, 3, 1, false, ROWS_ADD>(dev, op, p, rows) ||
+               rows_launch_exact<1, 8, 1, false, ROWS_ADD>(dev, op, p, rows);
+    return rows_launch_exact<2, 3, 1, false, ROWS_ADD>(dev, op, p, rows) ||
+           rows_launch_exact<2, 8, 1, false, ROWS_ADD>(dev, op, p, rows);
+}
 static void rows_launch_add(struct device *dev, const char *op, const rows_product &p, int rows) {
     const int groups = (p.k + ROWS_WARPS * ROWS_GROUP - 1) / (ROWS_WARPS * ROWS_GROUP); /* of a warp */
+    if (rows_launch_add_exact(dev, op, p, rows)) return;
     if (rows < 32 && groups <= 4)
         rows_launch<1, 4, 1, false, ROWS_ADD>(dev, op, p, rows);
     else if (rows < 32)
@@ -100,16 +128,24 @@ static void rows_attend(struct device *dev, const rows_attention &p, int rows, b
         rows_launch_attention<128>(dev, p, rows, chunks);
 }
 
+/* A block a row; the others only read ahead. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
-    decode_rows_embed(float *x, const bf16 *table, const struct decode_row *texts, int d,
+    decode_rows_embed(float *x, const bf16 *table, const struct decode_row *texts, int d, int rows,
                       const __grid_constant__ rows_ahead ahead) {
     launch_next();
+    if ((int)blockIdx.x < rows) {
+        const struct decode_row &text = texts[blockIdx.x];
+        const int32_t *picked = text.picked;
+        int64_t id = text.id;
+        const bool is = text.position >= 0;
+        if (is && picked) id = *picked;
+        if (!is) id = 0;
+        for (int i = threadIdx.x; i < d; i += ROWS_THREADS) {
+            const float value = to_float(table[id * d + i]);
+            x[(int64_t)blockIdx.x * d + i] = is ? value : 0.0f;
+        }
+    }
     rows_read_ahead(ahead);
-    const struct decode_row &text = texts[blockIdx.x];
-    const bool is = text.position >= 0;
-    const int64_t id = is && text.picked ? *text.picked : text.id;
-    for (int i = threadIdx.x; i < d; i += ROWS_THREADS)
-        x[(int64_t)blockIdx.x * d + i] = is ? to_float(table[id * d + i]) : 0.0f;
 }
 static __global__ void __launch_bounds__(ROWS_THREADS)
     decode_rows_keep(const float *x, const struct decode_row *texts, int d) {
@@ -142,19 +178,11 @@ static rows_ahead rows_ahead_weights(struct mat w) {
     a.weights = w.data, a.bytes = w.rows * w.cols * (int64_t)sizeof(bf16);
     return a;
 }
-static void rows_ahead_keys(rows_ahead *a, const struct decode_rows *r, int rows, int layer) {
-    const int64_t most = ROWS_AHEAD_KEYS_BYTES / (rows * 4 * (int64_t)r->d);
-    a->texts = r->texts, a->rows = rows, a->layer = layer, a->window = r->window, a->d = r->d;
-    a->keys_most = (int)(most < r->window ? most : r->window);
-}
 /* Of a layer's last two kernels: what the next layer's first two read, or a part of the head. */
-static rows_ahead rows_ahead_next(const struct decode_rows *r, int rows, int layer, bool last_kernel) {
+static rows_ahead rows_ahead_next(const struct decode_rows *r, int layer, bool last_kernel) {
     rows_ahead a = {};
     if (layer + 1 < r->n_layers) {
-        if (last_kernel)
-            rows_ahead_keys(&a, r, rows, layer + 1);
-        else
-            a = rows_ahead_weights(r->layers[layer + 1].qkv);
+        if (!last_kernel) a = rows_ahead_weights(r->layers[layer + 1].qkv);
         return a;
     }
     const int64_t all = r->embed.rows * r->embed.cols * (int64_t)sizeof(bf16);
@@ -200,18 +228,17 @@ static void rows_issue_layer(struct decode_rows *r, const struct rows_pass *pass
         in = r->sum;
     }
     rows_product p = rows_product_of(l->gate_up, in, l->post_norm, r->eps);
-    p.out = r->f, p.act = r->act, p.ahead = rows_ahead_next(r, rows, layer, false);
+    p.out = r->f, p.act = r->act, p.ahead = rows_ahead_next(r, layer, false);
     rows_launch_norm<1, ROWS_SWIGLU>(r->dev, "decode_rows.swiglu", p, rows);
-    rows_issue_add(r, rows, r->x, r->act, l->down, rows_ahead_next(r, rows, layer, true));
+    rows_issue_add(r, rows, r->x, r->act, l->down, rows_ahead_next(r, layer, true));
 }
 
 static void rows_issue(void *context, struct device *dev) {
     const struct rows_pass *pass = (const struct rows_pass *)context;
     struct decode_rows *r = pass->r;
-    rows_ahead first = rows_ahead_weights(r->layers[0].qkv);
-    rows_ahead_keys(&first, r, pass->rows, 0);
-    launch(dev, "decode_rows.embed", decode_rows_embed, (unsigned)pass->rows, ROWS_THREADS, 0, r->x,
-           (const bf16 *)r->embed.data, r->texts, r->d, first);
+    const int blocks = pass->rows < ROWS_EMBED_BLOCKS ? ROWS_EMBED_BLOCKS : pass->rows;
+    launch(dev, "decode_rows.embed", decode_rows_embed, (unsigned)blocks, ROWS_THREADS, 0, r->x,
+           (const bf16 *)r->embed.data, r->texts, r->d, pass->rows, rows_ahead_weights(r->layers[0].qkv));
     bool kept = !(pass->kind & ROWS_KEPT);
     for (int i = 0; i < r->n_layers; i++) {
         if (!kept && r->layers[i].group >= 0) {

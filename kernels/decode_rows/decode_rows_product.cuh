@@ -18,6 +18,9 @@
  * Bound by reading the weights, and where there are few tiles by latency. */
 #pragma once
 #include "kernels/decode_rows/decode_rows_ahead.cuh"
+extern "C" {
+#include "kernels/decode_rows/decode_rows.h"
+}
 
 enum rows_epilogue { ROWS_STORE, ROWS_ADD, ROWS_SWIGLU, ROWS_LOGITS };
 
@@ -32,16 +35,17 @@ struct rows_product {
     const struct decode_row *texts; /* LOGITS */
     int k, out;                     /* SWIGLU: out = f */
     float eps;
+    uint32_t zero;                  /* 0: the compiler must not know it, see load_rows */
     rows_ahead ahead;
 };
 
-template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct rows_block {
+template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXACT = false> struct rows_block {
     /* EACH: outputs of two matrices of B; SWIGLU: of the gates and the ups of 8 units. */
     static constexpr int EACH = EPILOGUE == ROWS_SWIGLU ? 8 : 16, STEP = EACH * T, M = 16 * T, N = 8 * NT, ROW = M + 8;
-    /* Matrices of A, of 16 rows; of 8 rows, the second half is zeros. */
-    static constexpr int MT = (NT + 1) / 2;
+    /* Matrices of A, of 16 rows; of 8 rows, the second half is zeros. K: the width, if EXACT. */
+    static constexpr int MT = (NT + 1) / 2, K = GROUPS * ROWS_WARPS * ROWS_GROUP;
+    using sums_of_warps = float[ROWS_WARPS][N][ROW];
     struct shared {
-        __align__(16) float sums[ROWS_WARPS][N][ROW];
         float squares[ROWS_WARPS][N];
         float scale[N];
         float *logits[EPILOGUE == ROWS_LOGITS ? N : 1];
@@ -50,19 +54,22 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
     static constexpr int OWN = (N * STEP + ROWS_THREADS - 1) / ROWS_THREADS;
     const rows_product &p;
     shared &s;
+    sums_of_warps &sums;
     int lane, warp, row0, groups, rounds;
     uint4 w[GROUPS][T][2];
     /* Of 16 rows: A of the first and of the second 16 columns of a group's 32. */
     uint4 high[GROUPS][MT][2], low[NORM ? GROUPS : 1][NORM ? MT : 1][2], scales[NORM ? GROUPS : 1];
     float squares[NT], acc[MT][T][2][4], own[EPILOGUE == ROWS_ADD ? OWN : 1];
 
-    __device__ __forceinline__ rows_block(const rows_product &product, shared &memory)
-        : p(product), s(memory), lane(threadIdx.x % 32), warp((int)threadIdx.x / 32), row0((int)blockIdx.y * N),
-          groups((p.k + ROWS_GROUP - 1) / ROWS_GROUP),
+    __device__ __forceinline__ rows_block(const rows_product &product, shared &memory, sums_of_warps &to)
+        : p(product), s(memory), sums(to), lane(threadIdx.x % 32), warp((int)threadIdx.x / 32),
+          row0((int)blockIdx.y * N), groups((p.k + ROWS_GROUP - 1) / ROWS_GROUP),
           rounds((groups + GROUPS * ROWS_WARPS - 1) / (GROUPS * ROWS_WARPS)) {}
     __device__ __forceinline__ int column(int round, int i) const {
         return ((round * GROUPS + i) * ROWS_WARPS + warp) * ROWS_GROUP + lane % 4 * 8;
     }
+    __device__ __forceinline__ bool inside(int at) const { return EXACT || at < p.k; }
+    __device__ __forceinline__ int width() const { return EXACT ? K : p.k; }
     __device__ __forceinline__ void load_weights(int tile, int round) {
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
@@ -71,10 +78,18 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             for (int t = 0; t < T; t++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
-                    int out = tile * STEP + t * EACH + lane / 4 + (EPILOGUE == ROWS_SWIGLU ? 0 : half * 8);
-                    int64_t row = min(out, p.out - 1);
-                    if (EPILOGUE == ROWS_SWIGLU) row += half * (int64_t)p.out;
-                    w[i][t][half] = at < p.k ? load_once(p.w + row * p.k + at) : make_uint4(0, 0, 0, 0);
+                    constexpr bool PAIR = EPILOGUE == ROWS_SWIGLU;
+                    if constexpr (EXACT) {
+                        const bf16 *from = p.w + (int64_t)(tile * STEP + lane / 4) * K + column(0, 0);
+                        if (PAIR && half) from += (int64_t)p.out * K;
+                        from += (t * EACH + (PAIR ? 0 : half * 8)) * K + i * ROWS_WARPS * ROWS_GROUP;
+                        w[i][t][half] = load_once(from);
+                    } else {
+                        int out = tile * STEP + t * EACH + lane / 4 + (PAIR ? 0 : half * 8);
+                        int64_t row = min(out, p.out - 1);
+                        if (PAIR) row += half * (int64_t)p.out;
+                        w[i][t][half] = at < p.k ? load_once(p.w + row * p.k + at) : make_uint4(0, 0, 0, 0);
+                    }
                 }
         }
     }
@@ -82,19 +97,19 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
 #pragma unroll
         for (int i = 0; i < GROUPS && NORM; i++) {
             int at = column(round, i);
-            scales[i] = at < p.k ? *(const uint4 *)(p.norm + at) : make_uint4(0, 0, 0, 0);
+            scales[i] = inside(at) ? *(const uint4 *)(p.norm + at) : make_uint4(0, 0, 0, 0);
         }
     }
     /* The sum of squares, and x * scale as two bf16 numbers. The compiler must not contract them to multiply-adds: it
      * might do so in the kernel for one number of rows and not in another. */
-    static __device__ __forceinline__ void split(uint4 &rounded, uint4 &residual, float &square, const float4 (&x)[2],
+    static __device__ __forceinline__ void split(uint4 &rounded, uint4 &residual, float &square, const uint4 (&x)[2],
                                                  uint4 by) {
-        const float *in = &x[0].x;
+        const uint32_t *in = &x[0].x;
         const uint32_t *factor = &by.x;
         uint32_t *to = &rounded.x, *rest = &residual.x;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            float a = in[2 * j], b = in[2 * j + 1];
+            float a = __uint_as_float(in[2 * j]), b = __uint_as_float(in[2 * j + 1]);
             square = fmaf(a, a, square), square = fmaf(b, b, square);
             a = __fmul_rn(a, __uint_as_float(factor[j] << 16));
             b = __fmul_rn(b, __uint_as_float(factor[j] & 0xffff0000u));
@@ -109,25 +124,42 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
         to[1] = make_uint4(first.z, second.z, first.w, second.w);
     }
     __device__ __forceinline__ void load_rows(int round) {
+        constexpr int PARTS = NORM ? 2 : 1; /* of 16 bytes each */
+        uint4 x[GROUPS][NT][PARTS];
         if (NORM && round > 0) load_scales(round);
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
-            int at = column(round, i);
+            const int at = column(round, i);
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int part = 0; part < PARTS; part++) {
+                    const int64_t from = (int64_t)(row0 + lane / 4) * width() + n * 8 * width() + at;
+                    const void *source = NORM ? (const void *)((const float *)p.x + from + 4 * part)
+                                              : (const void *)((const bf16 *)p.x + from);
+                    x[i][n][part] = inside(at) ? *(const uint4 *)source : make_uint4(0, 0, 0, 0);
+                }
+        }
+        /* The first product needs all loads: else the compiler moves loads down to their uses, and the block waits for
+         * the memory several times. */
+        uint32_t all = EPILOGUE == ROWS_ADD ? __float_as_uint(own[0]) : 0;
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int part = 0; part < PARTS; part++)
+                    all |= x[i][n][part].x;
+        x[0][0][0].x ^= all & p.zero;
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) {
             uint4 rounded[2 * MT] = {}, residual[2 * MT] = {};
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                int64_t from = (int64_t)(row0 + n * 8 + lane / 4) * p.k + at;
-                if constexpr (NORM) {
-                    float4 x[2] = {};
-                    if (at < p.k) {
-                        x[0] = *(const float4 *)((const float *)p.x + from);
-                        x[1] = *(const float4 *)((const float *)p.x + from + 4);
-                    }
-                    split(rounded[n], residual[n], squares[n], x, scales[i]);
-                } else {
-                    rounded[n] = at < p.k ? *(const uint4 *)((const bf16 *)p.x + from) : make_uint4(0, 0, 0, 0);
-                }
-            }
+            for (int n = 0; n < NT; n++)
+                if constexpr (NORM)
+                    split(rounded[n], residual[n], squares[n], x[i][n], scales[i]);
+                else
+                    rounded[n] = x[i][n][0];
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 interleave(high[i][m], rounded[2 * m], rounded[2 * m + 1]);
@@ -167,7 +199,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
     __device__ __forceinline__ void multiply(int round) {
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
-            if ((round * GROUPS + i) * ROWS_WARPS + warp >= groups) break;
+            if (!EXACT && (round * GROUPS + i) * ROWS_WARPS + warp >= groups) break;
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
@@ -191,7 +223,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             s.scale[threadIdx.x] = 1.0f / sqrtf(x / (float)p.k + p.eps);
         }
     }
-    __device__ __forceinline__ void put_sums() {
+    __device__ __forceinline__ void put_sums(sums_of_warps &to) const {
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -199,15 +231,15 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const float *two = acc[n / 2][t][half] + n % 2 * 2;
-                    *(float2 *)&s.sums[warp][n * 8 + lane / 4][t * 16 + half * 8 + lane % 4 * 2] =
+                    *(float2 *)&to[warp][n * 8 + lane / 4][t * 16 + half * 8 + lane % 4 * 2] =
                         make_float2(two[0], two[1]);
                 }
     }
-    __device__ __forceinline__ float total(int n, int m) const {
+    __device__ __forceinline__ float total(const sums_of_warps &from, int n, int m) const {
         float x = 0.0f;
 #pragma unroll
         for (int i = 0; i < ROWS_WARPS; i++)
-            x += s.sums[i][n][m];
+            x += from[i][n][m];
         return NORM ? x * s.scale[n] : x;
     }
     /* The base of this thread's outputs, while rows are loaded: not at the end, when nothing else is to do. */
@@ -215,31 +247,50 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
 #pragma unroll
         for (int i = 0; i < OWN && EPILOGUE == ROWS_ADD; i++) {
             const int e = i * ROWS_THREADS + (int)threadIdx.x, out = tile * STEP + e % STEP;
-            own[i] = e < N * STEP && out < p.out ? p.base[(int64_t)(row0 + e / STEP) * p.out + out] : 0.0f;
+            own[i] = e < N * STEP && (EXACT || out < p.out) ? p.base[(int64_t)(row0 + e / STEP) * p.out + out] : 0.0f;
         }
     }
-    __device__ __forceinline__ void finish(int tile) const {
+    __device__ __forceinline__ void finish(const sums_of_warps &from, int tile) const {
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
             const int e = i * ROWS_THREADS + (int)threadIdx.x;
             const int n = e / STEP, m = e % STEP, out = tile * STEP + m, row = row0 + n;
-            if (e >= N * STEP || out >= p.out) continue;
+            if (e >= N * STEP || (!EXACT && out >= p.out)) continue;
             const int64_t to = (int64_t)row * p.out + out;
-            if constexpr (EPILOGUE == ROWS_STORE) p.y[to] = total(n, m);
-            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = own[i] + total(n, m);
+            if constexpr (EPILOGUE == ROWS_STORE) p.y[to] = total(from, n, m);
+            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = own[i] + total(from, n, m);
             if constexpr (EPILOGUE == ROWS_SWIGLU) {
                 const int at = m / 8 * 16 + m % 8;
-                const float gate = total(n, at), up = total(n, at + 8);
+                const float gate = total(from, n, at), up = total(from, n, at + 8);
                 p.act[to] = from_float<bf16>(gate / __fadd_rn(1.0f, expf(-gate)) * up);
             }
             if constexpr (EPILOGUE == ROWS_LOGITS)
-                if (float *logits = s.logits[n]) logits[out] = total(n, m);
+                if (float *logits = s.logits[n]) logits[out] = total(from, n, m);
         }
     }
     /* Before the first barrier of the block. */
     __device__ __forceinline__ void find_logits() {
         if constexpr (EPILOGUE == ROWS_LOGITS)
             if (threadIdx.x < N) s.logits[threadIdx.x] = p.texts[row0 + (int)threadIdx.x].logits;
+    }
+    /* One tile of one round: the width is that of the registers. */
+    __device__ __forceinline__ void run_exact() {
+        launch_next();
+        load_weights((int)blockIdx.x, 0);
+        load_scales(0);
+        rows_read_ahead(p.ahead);
+        launch_wait();
+        clear();
+        load_base((int)blockIdx.x);
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            squares[n] = 0.0f;
+        load_rows(0);
+        multiply(0);
+        if (NORM) find_scale();
+        put_sums(sums);
+        __syncthreads();
+        finish(sums, (int)blockIdx.x);
     }
     __device__ __forceinline__ void run() {
         const int tiles = (p.out + STEP - 1) / STEP;
@@ -270,17 +321,21 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE> struct r
             }
             if (NORM && first) find_scale();
             if (!first) __syncthreads(); /* the last tile's sums have been read */
-            put_sums();
+            put_sums(sums);
             __syncthreads();
-            finish(tile);
+            finish(sums, tile);
         }
     }
 };
 
-template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE>
+template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXACT>
 static __global__ void __launch_bounds__(ROWS_THREADS) decode_rows_product(const __grid_constant__ rows_product p) {
-    using block = rows_block<NT, GROUPS, T, NORM, EPILOGUE>;
+    using block = rows_block<NT, GROUPS, T, NORM, EPILOGUE, EXACT>;
     __shared__ typename block::shared s;
-    block b(p, s);
-    b.run();
+    __shared__ __align__(16) typename block::sums_of_warps sums;
+    block b(p, s, sums);
+    if constexpr (EXACT)
+        b.run_exact();
+    else
+        b.run();
 }

@@ -10,11 +10,11 @@ extern "C" {
 #include "kernels/pick/pick.h"
 }
 
-enum { WORDS = 50265, SEEN = 66 };
+enum { WORDS = 50265, STRIDE = 50272, SEEN = 66 }; /* rows begin at multiples of 16 bytes, as a program's do */
 
 __global__ void make_logits(float *to, int64_t n, float deviation, float slope) {
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
-        to[i] = deviation * random_of((uint64_t)i) - slope * logf((float)(i % WORDS) + 50.0f);
+        to[i] = deviation * random_of((uint64_t)i) - slope * logf((float)(i % STRIDE) + 50.0f);
 }
 
 static const struct setting {
@@ -76,7 +76,7 @@ static void bench_rows(int n, const float *logits, const char *shape, struct pic
             rule.scale = s.temperature > 0 ? 1.442695f / s.temperature : 0, rule.penalty = s.penalty;
             rule.repeat_last = s.penalty == 1 ? 0 : 64, rule.n_seen = 1000, rule.top_k = s.top_k;
             rule.share = (uint64_t)((double)s.top_p * 4294967296.0), rule.least = 1, rule.seed = 5 + i;
-            rows[i].logits = logits + (int64_t)i * WORDS, rows[i].rule = rule, rows[i].banned = banned;
+            rows[i].logits = logits + (int64_t)i * STRIDE, rows[i].rule = rule, rows[i].banned = banned;
             rows[i].seen = seen + i * SEEN, rows[i].seen_rows = SEEN, rows[i].id = ids + i;
             rows[i].result = results + i, rows[i].ticket = 1ull << 32;
             rows[i].logprob = s.logprob, rows[i].n_best = s.n_best;
@@ -98,8 +98,8 @@ int main(int argc, char **argv) {
     must(device_allocate_host(dev, &results, PICK_ROWS_MAX));
     struct pick_result *results_device = (struct pick_result *)device_reach(dev, results);
     for (int flat = 0; flat < 2; flat++) {
-        float *logits = (float *)take((size_t)PICK_ROWS_MAX * WORDS * sizeof *logits);
-        make_logits<<<2048, 256, 0, device_cuda_stream(dev)>>>(logits, (int64_t)PICK_ROWS_MAX * WORDS,
+        float *logits = (float *)take((size_t)PICK_ROWS_MAX * STRIDE * sizeof *logits);
+        make_logits<<<2048, 256, 0, device_cuda_stream(dev)>>>(logits, (int64_t)PICK_ROWS_MAX * STRIDE,
                                                                flat ? 0.5f : 2.2f, flat ? 0.3f : 1.0f);
         for (int n : {1, 2, 8, 16, 32, 64})
             bench_rows(n, logits, flat ? "flat" : "broad", results_device, runs);
