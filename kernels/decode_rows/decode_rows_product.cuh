@@ -223,7 +223,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
             s.scale[threadIdx.x] = 1.0f / sqrtf(x / (float)p.k + p.eps);
         }
     }
-    __device__ __forceinline__ void put_sums(sums_of_warps &to) const {
+    __device__ __forceinline__ void put_sums() const {
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
@@ -231,15 +231,15 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const float *two = acc[n / 2][t][half] + n % 2 * 2;
-                    *(float2 *)&to[warp][n * 8 + lane / 4][t * 16 + half * 8 + lane % 4 * 2] =
+                    *(float2 *)&sums[warp][n * 8 + lane / 4][t * 16 + half * 8 + lane % 4 * 2] =
                         make_float2(two[0], two[1]);
                 }
     }
-    __device__ __forceinline__ float total(const sums_of_warps &from, int n, int m) const {
+    __device__ __forceinline__ float total(int n, int m) const {
         float x = 0.0f;
 #pragma unroll
         for (int i = 0; i < ROWS_WARPS; i++)
-            x += from[i][n][m];
+            x += sums[i][n][m];
         return NORM ? x * s.scale[n] : x;
     }
     /* The base of this thread's outputs, while rows are loaded: not at the end, when nothing else is to do. */
@@ -250,22 +250,22 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
             own[i] = e < N * STEP && (EXACT || out < p.out) ? p.base[(int64_t)(row0 + e / STEP) * p.out + out] : 0.0f;
         }
     }
-    __device__ __forceinline__ void finish(const sums_of_warps &from, int tile) const {
+    __device__ __forceinline__ void finish(int tile) const {
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
             const int e = i * ROWS_THREADS + (int)threadIdx.x;
             const int n = e / STEP, m = e % STEP, out = tile * STEP + m, row = row0 + n;
             if (e >= N * STEP || (!EXACT && out >= p.out)) continue;
             const int64_t to = (int64_t)row * p.out + out;
-            if constexpr (EPILOGUE == ROWS_STORE) p.y[to] = total(from, n, m);
-            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = own[i] + total(from, n, m);
+            if constexpr (EPILOGUE == ROWS_STORE) p.y[to] = total(n, m);
+            if constexpr (EPILOGUE == ROWS_ADD) p.y[to] = own[i] + total(n, m);
             if constexpr (EPILOGUE == ROWS_SWIGLU) {
                 const int at = m / 8 * 16 + m % 8;
-                const float gate = total(from, n, at), up = total(from, n, at + 8);
+                const float gate = total(n, at), up = total(n, at + 8);
                 p.act[to] = from_float<bf16>(gate / __fadd_rn(1.0f, expf(-gate)) * up);
             }
             if constexpr (EPILOGUE == ROWS_LOGITS)
-                if (float *logits = s.logits[n]) logits[out] = total(from, n, m);
+                if (float *logits = s.logits[n]) logits[out] = total(n, m);
         }
     }
     /* Before the first barrier of the block. */
@@ -288,9 +288,9 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
         load_rows(0);
         multiply(0);
         if (NORM) find_scale();
-        put_sums(sums);
+        put_sums();
         __syncthreads();
-        finish(sums, (int)blockIdx.x);
+        finish((int)blockIdx.x);
     }
     __device__ __forceinline__ void run() {
         const int tiles = (p.out + STEP - 1) / STEP;
@@ -321,9 +321,9 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
             }
             if (NORM && first) find_scale();
             if (!first) __syncthreads(); /* the last tile's sums have been read */
-            put_sums(sums);
+            put_sums();
             __syncthreads();
-            finish(sums, tile);
+            finish(tile);
         }
     }
 };
