@@ -7,8 +7,13 @@
 
 /* ---- own past (retriever_own_past.c) -------------------------------------------------------------------------------
  * Landmarks, ids and (decoder variant) K and V of the running text's chunks. They are stored in blocks that never move,
- * so that a context of millions of ids can grow without a copy. Only the ids are in host memory. */
+ * so that a context of millions of ids can grow without a copy. Only the ids are in host memory. A block of landmarks
+ * has twice the rows of the one before: a search is a few calls, however long the text is. */
 enum { OWN_PAST_BLOCK = 2048, OWN_PAST_STATES = 32, CHUNK_RETRIEVER_TOPK_MAX = 1024 };
+
+/* Memory of the device: landmarks [rows, dim], and the counts that searches read: 0 max_queries times, then 1 .. rows,
+ * then rows max_queries times. */
+struct own_past_landmarks { int64_t base, rows; float *landmarks; int64_t *counts; };
 
 struct own_past_states { struct mat keys, values; };      /* [OWN_PAST_STATES * slot_rows, dim] */
 
@@ -19,13 +24,11 @@ struct own_past {
     int32_t pad_id;
     bool hidden, wide;                   /* hidden: decoder variant; wide: ids have 32 bits */
     int64_t count;
-    float **landmarks; void **ids; int64_t blocks; /* [blocks] of [OWN_PAST_BLOCK, dim] and [OWN_PAST_BLOCK, chunk] */
-    size_t landmark_capacity, id_capacity;
+    struct own_past_landmarks *blocks; size_t block_capacity; int64_t n_blocks;
+    void **ids; size_t id_capacity; int64_t id_blocks;    /* each [OWN_PAST_BLOCK, chunk] */
     struct own_past_states *states; size_t state_capacity; int64_t state_blocks; /* decoder variant only */
     int64_t max_queries; int k;
-    struct hit_buffer found;             /* hits in each block: [blocks, n, k] */
-    /* On the device: 0 max_queries times, then 1 .. OWN_PAST_BLOCK, then OWN_PAST_BLOCK max_queries times. */
-    int64_t *counts;
+    struct hit_buffer found;             /* hits in each block: [n_blocks, n, k] */
 };
 enum status own_past_open(struct own_past *p, const struct chunk_retriever_config *config, int64_t max_queries, int k);
 void own_past_close(struct own_past *p);                  /* a zeroed one is fine */

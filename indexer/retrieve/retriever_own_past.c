@@ -10,23 +10,25 @@
 #include <assert.h>
 #include <string.h>
 
+static int64_t own_past_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* Reserves twice what is needed, because the text continues. */
 static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
     int64_t needed = blocks * p->max_queries * p->k;
     return needed <= p->found.capacity ? STATUS_OK : hit_buffer_reserve(&p->found, p->dev, 2 * needed);
 }
 
-/* Makes the list of row counts. The numbers of rows of a block that queries of consecutive chunks see are consecutive,
- * limited at both ends. So each search uses a range of this one list, which is copied to the device once. */
-static enum status own_past_make_counts(struct own_past *p) {
-    int64_t n = 2 * p->max_queries + OWN_PAST_BLOCK, *host;
+/* Makes a block's list of row counts. The numbers of its rows that queries of consecutive chunks see are consecutive,
+ * limited at both ends. So each search uses a range of this list, which is copied to the device once. */
+static enum status own_past_make_counts(struct own_past *p, struct own_past_landmarks *block) {
+    int64_t n = 2 * p->max_queries + block->rows, *host;
     TRY(memory_allocate(&host, (size_t)n));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t count = i - p->max_queries;
-        host[i] = count < 0 ? 0 : count < OWN_PAST_BLOCK ? count : OWN_PAST_BLOCK;
-    }
-    enum status status = device_allocate(p->dev, &p->counts, n);
-    if (status == STATUS_OK) device_upload(p->dev, p->counts, host, (size_t)n * sizeof *host);
+    for (int64_t i = 0; i < n; i++)
+        host[i] = own_past_min(i < p->max_queries ? 0 : i - p->max_queries, block->rows);
+    enum status status = device_allocate(p->dev, &block->counts, n);
+    if (status == STATUS_OK) device_upload(p->dev, block->counts, host, (size_t)n * sizeof *host);
     memory_free(host);
     return status;
 }
@@ -43,22 +45,22 @@ enum status own_past_open(struct own_past *p, const struct chunk_retriever_confi
                            .wide = model->vocab_size > UINT16_MAX + 1};
     p->max_queries = max_queries;
     p->k = k;
-    TRY(own_past_make_counts(p));
     return own_past_reserve_found(p, 1);
 }
 
 void own_past_close(struct own_past *p) {
-    for (int64_t b = 0; b < p->blocks; b++) {
-        device_release(p->dev, p->landmarks[b]);
-        memory_free(p->ids[b]);
+    for (int64_t b = 0; b < p->n_blocks; b++) {
+        device_release(p->dev, p->blocks[b].landmarks);
+        device_release(p->dev, p->blocks[b].counts);
     }
+    for (int64_t b = 0; b < p->id_blocks; b++)
+        memory_free(p->ids[b]);
     for (int64_t b = 0; b < p->state_blocks; b++) {
         device_release(p->dev, p->states[b].keys.data);
         device_release(p->dev, p->states[b].values.data);
     }
     hit_buffer_release(&p->found, p->dev);
-    device_release(p->dev, p->counts);
-    memory_free(p->landmarks);
+    memory_free(p->blocks);
     memory_free(p->ids);
     memory_free(p->states);
     *p = (struct own_past){0};
@@ -72,21 +74,38 @@ static size_t own_past_id_bytes(const struct own_past *p) {
     return p->wide ? sizeof(uint32_t) : sizeof(uint16_t);
 }
 
+static enum status own_past_add_ids(struct own_past *p) {
+    TRY(memory_grow(&p->ids, &p->id_capacity, (size_t)p->id_blocks + 1));
+    TRY(memory_allocate_bytes(&p->ids[p->id_blocks], (size_t)OWN_PAST_BLOCK * (size_t)p->chunk, own_past_id_bytes(p)));
+    p->id_blocks++;
+    return STATUS_OK;
+}
+
 static enum status own_past_add_block(struct own_past *p) {
-    size_t count = (size_t)p->blocks + 1;
-    float *rows;
-    void *ids;
-    TRY(memory_grow(&p->landmarks, &p->landmark_capacity, count));
-    TRY(memory_grow(&p->ids, &p->id_capacity, count));
-    TRY(device_allocate(p->dev, &rows, (size_t)OWN_PAST_BLOCK * (size_t)p->dim));
-    enum status status = memory_allocate_bytes(&ids, (size_t)OWN_PAST_BLOCK * (size_t)p->chunk, own_past_id_bytes(p));
+    struct own_past_landmarks last = p->n_blocks ? p->blocks[p->n_blocks - 1] : (struct own_past_landmarks){0};
+    struct own_past_landmarks block = {.base = last.base + last.rows,
+                                       .rows = last.rows ? 2 * last.rows : OWN_PAST_BLOCK};
+    TRY(memory_grow(&p->blocks, &p->block_capacity, (size_t)p->n_blocks + 1));
+    TRY(device_allocate(p->dev, &block.landmarks, (size_t)block.rows * (size_t)p->dim));
+    enum status status = own_past_make_counts(p, &block);
     if (status != STATUS_OK) {
-        device_release(p->dev, rows);
+        device_release(p->dev, block.landmarks);
         return status;
     }
-    p->landmarks[p->blocks] = rows;
-    p->ids[p->blocks++] = ids;
+    p->blocks[p->n_blocks++] = block;
     return STATUS_OK;
+}
+
+static const struct own_past_landmarks *own_past_block_of(const struct own_past *p, int64_t chunk) {
+    const struct own_past_landmarks *block = p->blocks;
+    while (chunk >= block->base + block->rows)
+        block++;
+    return block;
+}
+
+static float *own_past_landmark(const struct own_past *p, int64_t chunk) {
+    const struct own_past_landmarks *block = own_past_block_of(p, chunk);
+    return block->landmarks + (chunk - block->base) * p->dim;
 }
 
 /* Allocates memory for the K and V of more chunks. */
@@ -134,13 +153,9 @@ void own_past_ids(const struct own_past *p, int32_t *ids, int64_t chunk, int off
     }
 }
 
-static int64_t own_past_min(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Encodes chunks of one block directly into the block. */
 static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_t *ids, struct mat hidden, int64_t n) {
-    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_PAST_BLOCK] + chunk % OWN_PAST_BLOCK * p->dim};
+    struct encoder_output out = {.landmarks = own_past_landmark(p, chunk)};
     if (!p->hidden) {
         encoder_encode(p->encoder, &out, ids, n);
         return;
@@ -154,7 +169,9 @@ static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_
 
 /* Allocates memory for chunks up to `end`. */
 static enum status own_past_reserve(struct own_past *p, int64_t end) {
-    while (p->blocks * OWN_PAST_BLOCK < end)
+    while (p->id_blocks * OWN_PAST_BLOCK < end)
+        TRY(own_past_add_ids(p));
+    while (p->n_blocks == 0 || p->blocks[p->n_blocks - 1].base + p->blocks[p->n_blocks - 1].rows < end)
         TRY(own_past_add_block(p));
     while (p->hidden && p->state_blocks * OWN_PAST_STATES < end)
         TRY(own_past_add_states(p));
@@ -165,10 +182,8 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
                            struct own_past_target states) {
     assert(chunk == p->count && (!p->hidden || hidden.data));
     TRY(own_past_reserve(p, chunk + 1));
-    struct encoder_output out = {.landmarks = p->landmarks[chunk / OWN_PAST_BLOCK] + chunk % OWN_PAST_BLOCK * p->dim,
-                                 .keys = states.keys,
-                                 .values = states.values,
-                                 .slot = states.slot};
+    struct encoder_output out = {
+        .landmarks = own_past_landmark(p, chunk), .keys = states.keys, .values = states.values, .slot = states.slot};
     if (p->hidden) {
         const struct own_past_states *block = &p->states[chunk / OWN_PAST_STATES];
         int64_t row = chunk % OWN_PAST_STATES * p->slot_rows;
@@ -183,10 +198,12 @@ enum status own_past_begin(struct own_past *p, int64_t chunk, const int32_t *ids
 
 enum status own_past_append(struct own_past *p, int64_t first, const int32_t *ids, struct mat hidden, int64_t n) {
     assert(first == p->count && (!p->hidden || hidden.data));
-    int64_t block = p->hidden ? OWN_PAST_STATES : OWN_PAST_BLOCK, positions = p->chunk + 1;
+    int64_t positions = p->chunk + 1;
     TRY(own_past_reserve(p, first + n));
     for (int64_t done = 0, part; done < n; done += part) {
-        part = own_past_min(n - done, block - (first + done) % block);
+        const struct own_past_landmarks *block = own_past_block_of(p, first + done);
+        part = own_past_min(n - done, block->base + block->rows - (first + done));
+        if (p->hidden) part = own_past_min(part, OWN_PAST_STATES - (first + done) % OWN_PAST_STATES);
         struct mat rows = p->hidden ? mat_rows(hidden, done * positions, part * positions) : hidden;
         own_past_encode_part(p, first + done, ids + done * p->chunk, rows, part);
     }
@@ -197,41 +214,44 @@ enum status own_past_append(struct own_past *p, int64_t first, const int32_t *id
 }
 
 int64_t own_past_candidates_max(const struct own_past *p, int k) {
-    return p->blocks * k;
+    return p->n_blocks * k;
 }
 
-/* Starts the search for the best k of the landmarks of one block, which begins at chunk `base`, for each query. */
-static void own_past_search_block(struct own_past *p, struct hit_list to, int64_t base, int64_t first,
-                                  struct mat queries, int k) {
-    int64_t held = own_past_min(p->count - base, OWN_PAST_BLOCK),
-            seen = first - base; /* a query sees only chunks before its own */
-    if (seen > OWN_PAST_BLOCK) seen = OWN_PAST_BLOCK;
+/* Starts the search for the best k of the landmarks of one block for each query. */
+static void own_past_search_block(struct own_past *p, struct hit_list to, const struct own_past_landmarks *block,
+                                  int64_t first, struct mat queries, int k) {
+    int64_t held = own_past_min(p->count - block->base, block->rows);
+    int64_t seen = own_past_min(first - block->base, block->rows); /* a query sees only chunks before its own */
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
-    struct mat block = mat_f32(p->landmarks[base / OWN_PAST_BLOCK], held, p->dim);
-    p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, block, p->counts + p->max_queries + seen, k);
+    struct mat landmarks = mat_f32(block->landmarks, held, p->dim);
+    p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, landmarks, block->counts + p->max_queries + seen,
+                               k);
 }
 
 /* Returns the number of blocks in which at least one of n queries from chunk `first` on sees a row. */
-static int64_t own_past_seen_blocks(int64_t first, int64_t n) {
-    return (first + n - 1 + OWN_PAST_BLOCK - 1) / OWN_PAST_BLOCK;
+static int64_t own_past_seen_blocks(const struct own_past *p, int64_t first, int64_t n) {
+    int64_t seen = 0;
+    while (seen < p->n_blocks && p->blocks[seen].base < first + n - 1)
+        seen++;
+    return seen;
 }
 
 enum status own_past_search(struct own_past *p, int64_t first, struct mat queries, int k) {
-    int64_t n = queries.rows, blocks = own_past_seen_blocks(first, n), each = n * k;
+    int64_t n = queries.rows, blocks = own_past_seen_blocks(p, first, n), each = n * k;
     assert(first + n <= p->count && k <= p->k);
     if (blocks == 0) return STATUS_OK;
     TRY(own_past_reserve_found(p, blocks));
     struct hit_list hits_device = hit_buffer_device(&p->found, blocks * each);
     for (int64_t b = 0; b < blocks; b++)
         own_past_search_block(p, (struct hit_list){hits_device.index + b * each, hits_device.score + b * each},
-                              b * OWN_PAST_BLOCK, first, queries, k);
+                              &p->blocks[b], first, queries, k);
     device_fetch(p->dev, p->found.pair.host, hits_device.index, hit_list_bytes(blocks * each));
     return STATUS_OK;
 }
 
 void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64_t *used, int64_t stride, int64_t first,
                     int64_t n, int k) {
-    int64_t blocks = own_past_seen_blocks(first, n);
+    int64_t blocks = own_past_seen_blocks(p, first, n);
     struct hit_list hits_host = hit_buffer_host(&p->found, blocks * n * k);
     device_fetch_wait(p->dev);
     for (int64_t b = 0; b < blocks; b++)
@@ -241,6 +261,6 @@ void own_past_found(struct own_past *p, struct neighbour_candidate *lists, int64
                 lists[i * stride + used[i]++] =
                     (struct neighbour_candidate){.score = hits_host.score[j],
                                                  .source = NEIGHBOUR_OWN_PAST,
-                                                 .id = b * OWN_PAST_BLOCK + hits_host.index[j]};
+                                                 .id = p->blocks[b].base + hits_host.index[j]};
         }
 }

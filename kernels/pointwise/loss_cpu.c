@@ -304,6 +304,7 @@ struct contrastive_task {
     struct device *dev;
     struct mat dx, dtable, x, table;
     const int32_t *targets, *excluded;
+    const float *alone;
     struct loss_part *parts; /* [x.rows] */
     float *nll, *hit, scale, factor;
     int64_t rows; /* of a block */
@@ -315,6 +316,8 @@ static void contrastive_logits(const struct contrastive_task *t, float *logits, 
     for (int64_t r = 0; r < n; r++) {
         int64_t out = t->excluded[row + r] - word;
         if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
+        for (int64_t v = 0; t->alone && v < words; v++)
+            if (t->alone[word + v] != 0.0f && word + v != t->targets[row + r]) logits[r * words + v] = -INFINITY;
     }
 }
 
@@ -382,6 +385,7 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
         .table = table,
         .targets = how.targets,
         .excluded = how.excluded,
+        .alone = how.alone,
         .parts = (struct loss_part *)(void *)((unsigned char *)device_scratch(dev, 0) + CONTRAST_BYTES),
         .nll = nll,
         .hit = hit,

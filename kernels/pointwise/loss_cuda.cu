@@ -452,11 +452,13 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
-                         const int32_t *excluded, int words, float factor) {
+                         const int32_t *excluded, const float *alone, int words, float factor) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
     if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
+    for (int v = threadIdx.x; alone && v < words; v += THREADS)
+        if (alone[v] != 0.0f && v != target) row[v] = -INFINITY;
     __syncthreads();
     loss_running all = loss_row_sum(row, words, shared);
     if (threadIdx.x == 0) {
@@ -483,7 +485,7 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
         blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = how.scale});
         launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n,
                THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first, how.excluded + first,
-               (int)table.rows, how.scale * how.weight);
+               how.alone, (int)table.rows, how.scale * how.weight);
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
         blas_cuda_product(dev, op,

@@ -136,6 +136,9 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
     float *naive = zeros(n, 4), *naive_x = zeros(n * d, 4), *naive_t = zeros(words * d, 4);
     double *ref = zeros(n, 8), *ref_x = zeros(n * d, 8), *ref_t = zeros(words * d, 8);
     int32_t *targets = zeros(n, 4), *excluded = zeros(n, 4);
+    float *alone = zeros(words, 4);
+    for (int64_t w = 1; w < words; w += 4)
+        alone[w] = 1.0f;
     for (int64_t r = 0; r < n; r++) {
         targets[r] = r % 5 == 4 ? -1 : (int32_t)rng_below(&on_rng, (uint64_t)words);
         excluded[r] = r % 3 == 0 || words < 2 ? -1 : (int32_t)((targets[r] + 1 + r % (words - 1)) % words);
@@ -146,13 +149,13 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
     for (int64_t i = 0; i < words * d; i++)
         naive_t[i] = base_t[i], ref_t[i] = (double)base_t[i];
     float (*store)(float) = type == DTYPE_BF16 ? store_bf16 : NULL;
-    ref_contrastive(ref, ref_x, ref_t, x, table, targets, excluded, n, d, words, scale, weight, NULL);
-    naive_contrastive(naive, naive_x, naive_t, x, table, targets, excluded, n, d, words, scale, weight, store);
+    ref_contrastive(ref, ref_x, ref_t, x, table, targets, excluded, alone, n, d, words, scale, weight, NULL);
+    naive_contrastive(naive, naive_x, naive_t, x, table, targets, excluded, alone, n, d, words, scale, weight, store);
     for (int pass = 0; pass < 2; pass++) {
         struct mat nll = put_plain(NULL, DTYPE_F32, 1, n), hit = put_plain(NULL, DTYPE_F32, 1, n);
         struct mat dx = put_plain(base_x, DTYPE_F32, n, d), dt = put_plain(base_t, DTYPE_F32, words, d);
-        struct loss_contrast how = {put_bytes(targets, (size_t)n * 4), put_bytes(excluded, (size_t)n * 4), scale,
-                                    weight};
+        struct loss_contrast how = {put_bytes(targets, (size_t)n * 4), put_bytes(excluded, (size_t)n * 4),
+                                    put_bytes(alone, (size_t)words * 4), scale, weight};
         gpu->ops->loss->contrastive(gpu, nll.data, hit.data, dx, dt, put_plain(x, type, n, d),
                                     put_plain(table, type, words, d), how);
         got[pass][0] = take(nll), got[pass][1] = take(hit), got[pass][2] = take(dx), got[pass][3] = take(dt);
@@ -167,7 +170,7 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
     for (int64_t r = 0; r < n; r++) {
         double best = -INFINITY, own = targets[r] < 0 ? 0.0 : score[r * words + targets[r]];
         for (int64_t w = 0; w < words; w++)
-            if (w != excluded[r] && w != targets[r]) best = fmax(best, score[r * words + w]);
+            if (w != excluded[r] && w != targets[r] && alone[w] == 0.0f) best = fmax(best, score[r * words + w]);
         if (fabs(own - best) > 1e-4) CHECK(got[0][1][r] == (targets[r] >= 0 && own > best ? 1.0f : 0.0f));
     }
     for (int i = 0; i < 4; i++) {
@@ -175,7 +178,7 @@ static void contrast(int64_t n, int64_t d, int64_t words, float scale, float wei
         free(got[0][i]), free(got[1][i]);
     }
     free(x), free(table), free(base_x), free(base_t), free(naive), free(naive_x), free(naive_t), free(ref), free(ref_x),
-        free(ref_t), free(targets), free(excluded), free(score);
+        free(ref_t), free(targets), free(excluded), free(alone), free(score);
 }
 
 /* Both halves of a product, and the first gated by the second. */

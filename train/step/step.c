@@ -65,9 +65,10 @@ static void step_layout(void *of, struct carve *c) {
         step_layout_selection(&s->neighbours[g], c, s);
     s->inverse_begin = carve_bytes(c, s->max_chunks + 1, word);
     s->inverse_entry = carve_bytes(c, Q * s->model.topk, word);
+    int64_t all = Q * (s->config.group ? collective_world(s->config.group) : 1);
+    s->contrast_alone = carve_bytes(c, all, sizeof(float));
     if (s->config.contrastive && s->config.group) {
         struct step_gathered *g = &s->gathered;
-        int64_t all = collective_world(s->config.group) * Q;
         g->f32 = carve_mat(c, DTYPE_F32, all, s->model.hidden);
         g->table = s->config.type == DTYPE_F32 ? g->f32 : carve_mat(c, s->config.type, all, s->model.hidden);
         g->gradient = carve_mat(c, DTYPE_F32, all, s->model.hidden);

@@ -2,6 +2,7 @@
  *
  * Whether a row is masked depends on a hash of the step's seed and the row's number in the step, and not on how the
  * step is cut into micro-batches. */
+#include "kernels/device/collective.h"
 #include "train/step/step_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -117,12 +118,24 @@ bool step_chunk_continues(const struct step *s, const struct batch *b, int64_t r
     return r % s->config.chunks + by < s->config.chunks && b->documents[r + by][0] == b->documents[r][1];
 }
 
+/* Marks this process' positives; ids_host has the targets. */
+static void step_upload_contrast_alone(struct step *s) {
+    int64_t Q = s->queries, all = Q * (s->config.group ? collective_world(s->config.group) : 1);
+    float *alone = s->floats_host;
+    memset(alone, 0, (size_t)Q * sizeof *alone);
+    for (int64_t r = 0; r < Q; r++)
+        if (s->ids_host[r] >= 0) alone[s->ids_host[r] - step_first_query(s)] = 1.0f;
+    device_clear(s->dev, s->contrast_alone, (size_t)all * sizeof *alone);
+    step_upload(s, s->contrast_alone + step_first_query(s), alone, Q, sizeof *alone);
+}
+
 static void step_upload_contrast_targets(struct step *s, const struct step_task *task) {
     for (int64_t r = 0; r < s->queries; r++) {
         const int64_t positive = step_positive(s, task->batch, task->now, r, task->first_row);
         s->ids_host[r] = positive >= 0 ? (int32_t)(step_first_query(s) + positive) : -1;
     }
     step_upload(s, s->contrast_targets, s->ids_host, s->queries, sizeof *s->ids_host);
+    if (task->batch->samples) step_upload_contrast_alone(s);
 }
 
 /* Restricts what some queries retrieve from: sequences without their own past (corpus_alone, by a hash of the step's

@@ -63,6 +63,7 @@ struct step {
     struct step_neighbours neighbours[MODEL_GROUPS_MAX];
     int32_t *inverse_begin, *inverse_entry;
     int32_t *contrast_targets, *contrast_excluded;
+    float *contrast_alone;               /* [queries of all processes] 1: the positive of a sample */
     struct step_masked masked;
     struct step_gathered gathered;
     int32_t *ids_host;                   /* [4n]: buffer for uploads */

@@ -41,22 +41,25 @@ static enum status step_scatter_gradients(struct step *s, struct mat dlandmarks)
 }
 
 /* The positive of a query is the landmark of a chunk (step_positives.c); its negatives are the other landmarks of the
- * micro-batch of all processes, except its own chunk's. Candidates from the corpus are not negatives. */
+ * micro-batch of all processes, except its own chunk's. Candidates from the corpus are not negatives. A positive of
+ * another sample is no negative, either: samples may have one question, which then fits the statements of all. */
 enum status step_contrast(struct step *s, const struct step_task *task) {
     struct mat own = mat_rows(encoder_train_landmarks(s->encoder), 0, s->queries);
     struct mat down = mat_rows(encoder_train_dlandmarks(s->encoder), 0, s->queries);
-    bool alone = !s->config.group;
-    struct mat landmarks = alone ? own : s->gathered.table, dlandmarks = alone ? down : s->gathered.gradient;
-    if (!alone) TRY(step_gather_landmarks(s, own));
+    bool one = !s->config.group, samples = task->batch->samples;
+    struct mat landmarks = one ? own : s->gathered.table, dlandmarks = one ? down : s->gathered.gradient;
+    if (!one) TRY(step_gather_landmarks(s, own));
+    if (!one && samples) TRY(collective_sum(s->config.group, s->contrast_alone, landmarks.rows));
     for (int g = 0; g < s->model.groups; g++) {
         struct step_neighbours *c = &s->neighbours[g];
         struct loss_contrast how = {.targets = s->contrast_targets,
                                     .excluded = s->contrast_excluded,
+                                    .alone = samples ? s->contrast_alone : NULL,
                                     .scale = 1.0f / sqrtf((float)s->model.hidden),
                                     .weight = task->contrast_scale};
         s->dev->ops->loss->contrastive(s->dev, c->contrast_nll, c->contrast_hit,
                                        s->config.cut_query ? c->dquery_cut : c->dquery, dlandmarks, c->query, landmarks,
                                        how);
     }
-    return alone ? STATUS_OK : step_scatter_gradients(s, down);
+    return one ? STATUS_OK : step_scatter_gradients(s, down);
 }

@@ -3,7 +3,7 @@
 # the contrastive loss, of one whose micro-batch is twice as large; a repeated run is equal bit for bit; a stopped run continues; if one
 # process dies, the others end; mpirun's environment.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-train drt-tokenizer
+needs drt-eval drt-train drt-tokenizer
 TRAIN=$BIN/drt-train
 corpus "$TMP/train.jsonl" 12 150
 expect 0 "$BIN/drt-tokenizer" encode "$TMP/train.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/train.u16" --eod-id 268
@@ -37,6 +37,16 @@ for run in "large --set sequences=4" "small --processes 2"; do
 done
 agree contrast large small || die "the contrastive loss of two processes is not that of one"
 agree losses large small || die "two processes and twice the micro-batch differ"
+# Samples: a positive of one process is not a negative of the other.
+tiny_model "$TMP/model"
+expect 0 "$BIN/drt-eval" niah --data "$TMP/train.jsonl" --model "$TMP/model" --context 256 --trials 32 --write "$TMP/needles.u32"
+for run in "samples-large --set sequences=4" "samples-small --processes 2"; do
+    read -r name how <<<"$run"
+    # shellcheck disable=SC2086 # options
+    expect 0 train --out "$TMP/$name" $how --data "$TMP/needles.u32" --set samples=true --set length=315 --set pool=own --set gumbel=false --set mlm.rate=0 \
+        --set contrastive.weight=1 --set contrastive.cut_query=false
+done
+agree contrast samples-large samples-small || die "the contrastive loss of samples of two processes is not that of one"
 expect 0 train --out "$TMP/two" --processes 2
 expect 0 train --out "$TMP/again" --processes 2
 cmp -s "$TMP/two/checkpoints/step-8/model.safetensors" "$TMP/again/checkpoints/step-8/model.safetensors" ||

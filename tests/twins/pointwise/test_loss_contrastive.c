@@ -1,5 +1,6 @@
 /* test_loss_contrastive.c -- the contrastive loss, its hits, and its gradients, which are added to earlier values: rows
- * and candidates around the blocks, excluded candidates (also the best one), rows that do not count. */
+ * and candidates around the blocks, excluded candidates (also the best one), candidates of their own row alone, rows
+ * that do not count. */
 #include "tests/ref/ref_backward.h"
 #include "tests/twins/twins.h"
 
@@ -23,15 +24,16 @@ static struct results contrastive(struct device *dev, const float *x, const floa
     return r;
 }
 
-static void check_hits(const float *hit, const float *x, const float *table, const int32_t *targets,
-                       const int32_t *excluded, int64_t n, int64_t d, int64_t words) {
+static void check_hits(const float *hit, const float *x, const float *table, struct loss_contrast how, int64_t n,
+                       int64_t d, int64_t words) {
+    const int32_t *targets = how.targets, *excluded = how.excluded;
     double *score = double_array(n * words);
     int64_t hits = 0;
     ref_scores(score, x, table, n, words, d);
     for (int64_t r = 0; r < n; r++) {
         double best = -INFINITY, own = targets[r] < 0 ? 0.0 : score[r * words + targets[r]];
         for (int64_t w = 0; w < words; w++)
-            if (w != excluded[r] && w != targets[r]) best = fmax(best, score[r * words + w]);
+            if (w != excluded[r] && w != targets[r] && how.alone[w] == 0.0f) best = fmax(best, score[r * words + w]);
         if (fabs(own - best) > 1e-5) CHECK(hit[r] == (targets[r] >= 0 && own > best ? 1.0f : 0.0f));
         hits += hit[r] == 1.0f;
     }
@@ -45,6 +47,9 @@ static void compare(int64_t n, int64_t d, int64_t words, float scale, float weig
     struct results naive = {zero_array(n), NULL, zero_array(n * d), zero_array(words * d)}, twin[DEVICES];
     double *nll = double_array(n), *dx = double_array(n * d), *dtable = double_array(words * d);
     int32_t *targets = malloc((size_t)n * sizeof *targets), *excluded = malloc((size_t)n * sizeof *excluded);
+    float *alone = zero_array(words);
+    for (int64_t w = 1; w < words; w += 4)
+        alone[w] = 1.0f;
     for (int64_t r = 0; r < n; r++) {
         targets[r] = r % 5 == 4 ? -1 : (int32_t)rng_below(&twin_rng, (uint64_t)words);
         excluded[r] = r % 3 == 0 || words < 2 ? -1 : (int32_t)((targets[r] + 1 + r % (words - 1)) % words);
@@ -58,15 +63,16 @@ static void compare(int64_t n, int64_t d, int64_t words, float scale, float weig
         naive.dx[i] = before[i], dx[i] = (double)before[i];
     for (int64_t i = 0; i < words * d; i++)
         naive.dtable[i] = before[n * d + i], dtable[i] = (double)before[n * d + i];
-    ref_contrastive(nll, dx, dtable, x, table, targets, excluded, n, d, words, scale, weight, NULL);
-    naive_contrastive(naive.nll, naive.dx, naive.dtable, x, table, targets, excluded, n, d, words, scale, weight, NULL);
-    struct loss_contrast how = {targets, excluded, scale, weight};
+    ref_contrastive(nll, dx, dtable, x, table, targets, excluded, alone, n, d, words, scale, weight, NULL);
+    naive_contrastive(naive.nll, naive.dx, naive.dtable, x, table, targets, excluded, alone, n, d, words, scale, weight,
+                      NULL);
+    struct loss_contrast how = {targets, excluded, alone, scale, weight};
     for (int i = 0; i < DEVICES; i++)
         twin[i] = contrastive(twin_device[i], x, table, before, how, n, d, words);
     CHECK_GRADIENT(twin[0].nll, naive.nll, nll, n);
     CHECK_GRADIENT(twin[0].dx, naive.dx, dx, n * d);
     CHECK_GRADIENT(twin[0].dtable, naive.dtable, dtable, words * d);
-    check_hits(twin[0].hit, x, table, targets, excluded, n, d, words);
+    check_hits(twin[0].hit, x, table, how, n, d, words);
     CHECK_BITS(twin[0].nll, twin[1].nll, n);
     CHECK_BITS(twin[0].hit, twin[1].hit, n);
     CHECK_BITS(twin[0].dx, twin[1].dx, n * d);
@@ -76,7 +82,7 @@ static void compare(int64_t n, int64_t d, int64_t words, float scale, float weig
     for (int i = 0; i < DEVICES; i++)
         free(twin[i].nll), free(twin[i].hit), free(twin[i].dx), free(twin[i].dtable);
     free(naive.nll), free(naive.dx), free(naive.dtable), free(nll), free(dx), free(dtable);
-    free(x), free(table), free(before), free(targets), free(excluded);
+    free(x), free(table), free(before), free(targets), free(excluded), free(alone);
 }
 
 int main(int argc, char **argv) {

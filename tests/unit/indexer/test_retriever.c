@@ -419,9 +419,9 @@ static void test_reset(struct world *w) {
     r->free(r);
 }
 
-/* More own chunks than fit one block of landmarks. */
+/* More own chunks than two blocks of landmarks have, of 2,048 and 4,096 rows: queries on both sides of a block's end. */
 static void test_long_past(struct world *w) {
-    enum { OWN = 2048 + 100 };
+    enum { SECOND = 2048, THIRD = SECOND + 4096, OWN = THIRD + 100 };
     struct chunk_retriever_config config = config_of(w, true, false);
     config.max_queries = 64;
     struct retriever *r = make(&config);
@@ -434,11 +434,11 @@ static void test_long_past(struct world *w) {
     struct encoder_output out = {.landmarks = own};
     encoder_encode(w->encoder, &out, ids, OWN);
     CHECK_OK(r->append(r, 0, ids, (struct mat){0}, 2000));
-    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over the block's end */
+    CHECK_OK(r->append(r, 2000, ids + 2000 * CHUNK, (struct mat){0}, OWN - 2000)); /* over both ends */
     for (int i = 0; i < 64 * D; i++)
         query[i] = rng_normal(&rng);
     struct neighbours found;
-    static const int64_t firsts[] = {2048 - 30, OWN - 64};
+    static const int64_t firsts[] = {SECOND - 30, SECOND + 1000, THIRD - 30, OWN - 64};
     for (size_t f = 0; f < ARRAY_LEN(firsts); f++) {
         CHECK_OK(r->retrieve(r, &found, 1, firsts[f], mat_f32(query, 64, D), 64));
         for (int64_t i = 0; i < 64; i += 7) {
