@@ -105,9 +105,11 @@ static void feed_scored(float *logprob, struct drt_session *s, const int32_t *id
     drt_free(scores);
 }
 
-/* A mark keeps what the last search found, and whether another one is due: a single id that is scored makes none at its
- * end, scores of more ids make one before a generation, and scores that follow begin without one. */
-static void scores(const int32_t *ids, int64_t n, int64_t last, enum drt_memory memory) {
+/* A mark keeps what the last search found, and whether another one is due: of an id that the caller picked none is,
+ * after scores of a prompt one before a generation, and none before further scores. picked: of the ids before the last
+ * ones. */
+static void scores(const int32_t *ids, int64_t n, int64_t last, bool picked, enum drt_memory memory) {
+    static float next[271];
     static struct kept a, b;
     float after[2][50];
     const struct drt_session_config config = config_of(memory);
@@ -116,6 +118,7 @@ static void scores(const int32_t *ids, int64_t n, int64_t last, enum drt_memory 
     for (int rewound = 0; rewound < 2; rewound++) {
         CALL_OK(drt_session_reset(s, 3));
         feed(s, ids, n - last, n);
+        if (picked) CALL_OK(drt_session_logprobs(s, next));
         feed_scored(NULL, s, ids + n - last, last);
         if (rewound) {
             generate(&a, s);
@@ -124,6 +127,7 @@ static void scores(const int32_t *ids, int64_t n, int64_t last, enum drt_memory 
         feed_scored(after[rewound], s, ids + n, 50);
         CALL_OK(drt_session_reset(s, 3));
         feed(s, ids, n - last, n);
+        if (picked) CALL_OK(drt_session_logprobs(s, next));
         feed_scored(NULL, s, ids + n - last, last);
         generate(rewound ? &b : &a, s);
         if (!rewound) continue;
@@ -218,8 +222,8 @@ int main(int argc, char **argv) {
         rewinds(ids, 130, 129, (enum drt_memory)memory); /* the last part is one id */
         continues(ids, 200, (enum drt_memory)memory);
         for (int64_t last = 1; last <= 30; last += 29) {
-            scores(ids, 63, last, (enum drt_memory)memory);
-            scores(ids, 137, last, (enum drt_memory)memory);
+            scores(ids, 63, last, false, (enum drt_memory)memory);
+            scores(ids, 137, last, true, (enum drt_memory)memory);
         }
     }
     refuses(ids, 100);
