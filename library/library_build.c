@@ -1,6 +1,7 @@
 /* library_build.c -- stores from files, or from documents that the caller gives. */
 #include "indexer/build/indexer.h"
 #include "library/library_keys_internal.h"
+#include "store/catalog/open_once.h"
 #include <string.h>
 
 struct library_documents {
@@ -80,7 +81,7 @@ static enum status library_build(struct indexer_report *report, struct library_k
                                  struct drt_model *m, const struct drt_build_config *c) {
     const struct progress progress = library_progress(&c->progress);
     *keys = (struct library_keys){.wanted = c->keys};
-    TRY(library_store_closed(path));
+    TRY(catalog_not_open(path));
     if (c->keys) TRY(library_keys_check(path, m));
     TRY(library_build_chunks(report, path, m, c));
     return c->keys || c->append ? library_keys_follow(keys, path, m, &progress) : STATUS_OK;

@@ -3,6 +3,7 @@
 #include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
 #include "library/library_internal.h"
+#include "store/catalog/open_once.h"
 #include "store/change/freeze.h"
 #include "store/parts/parts.h"
 #include <string.h>
@@ -22,7 +23,7 @@ enum drt_status drt_store_verify(const char *path, const struct drt_verify_confi
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_verify_config"));
     const struct progress progress = library_progress(&c.progress);
     int64_t found = 0;
-    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(catalog_not_open(path));
     LIBRARY_TRY(store_verify(path, c.deep, &progress, library_finding, &c, &found));
     *problems = found;
     return DRT_OK;
@@ -57,7 +58,7 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
                                      .document = c.on_document ? library_deleted : NULL,
                                      .context = &c,
                                      .progress = &progress};
-    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(catalog_not_open(path));
     LIBRARY_TRY(store_delete(&done, path, &how));
     if (!report) return DRT_OK;
     const struct drt_change_report filled = {
@@ -138,8 +139,8 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     const struct progress progress = library_progress(&c.progress);
     how.shard_chunks = c.shard_chunks;
     LIBRARY_TRY(store_landmarks_parse(&how.landmarks, c.landmarks));
-    LIBRARY_TRY(library_store_closed(from));
-    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(catalog_not_open(from));
+    LIBRARY_TRY(catalog_not_open(path));
     enum status status = library_makers_open(&makers, c.threads, c.devices);
     how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
     if (status == STATUS_OK) status = store_compact(&done, from, path, &how);
@@ -166,9 +167,9 @@ enum drt_status drt_store_join(const char *path, const char *const *parts, int n
     struct store_join how = {.parts = parts, .n_parts = n_parts, .copy = c.copy};
     for (int i = 0; i < n_parts; i++) {
         LIBRARY_CHECK(parts[i], "%s: parts[%d] is NULL", __func__, i);
-        LIBRARY_TRY(library_store_closed(parts[i]));
+        LIBRARY_TRY(catalog_not_open(parts[i]));
     }
-    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(catalog_not_open(path));
     enum status status = library_makers_open(&makers, c.threads, c.devices);
     how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
     how.publish.lexical = c.lexical ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP;
@@ -199,8 +200,8 @@ enum drt_status drt_store_freeze(const char *path, const char *from, const struc
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_freeze_config"));
     const struct progress progress = library_progress(&c.progress);
     const struct store_freeze how = {.copy = c.copy, .progress = &progress};
-    LIBRARY_TRY(library_store_closed(from));
-    LIBRARY_TRY(library_store_closed(path));
+    LIBRARY_TRY(catalog_not_open(from));
+    LIBRARY_TRY(catalog_not_open(path));
     LIBRARY_TRY(store_freeze(&done, from, path, &how));
     if (!report) return DRT_OK;
     const struct drt_freeze_report filled = {.documents = done.documents,

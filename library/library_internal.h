@@ -89,8 +89,6 @@ struct drt_store {
 };
 struct drt_store *library_store_use(struct drt_store *s); /* adds a user; NULL is fine */
 void library_store_release(struct drt_store *s);
-/* STATUS_BUSY: this process has the catalog of the store open. */
-enum status library_store_closed(const char *path);
 
 struct drt_searcher {
     atomic_int users;

@@ -2,51 +2,13 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
+#include "store/catalog/open_once.h"
 #include "store/keys/store_keys.h"
 #include "store/shards/landmark_file.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- handles ------------------------------------------------------------------------------------------------ */
-
-/* Whether a descriptor of the lock file has a lock of this process. A child of fork() has its parent's descriptors,
- * but not its locks. */
-static bool library_descriptor_locks(const char *number) {
-    char path[64], line[256];
-    bool locks = false;
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%.32s", number);
-    FILE *info = fopen(path, "re");
-    while (info && !locks && fgets(line, sizeof line, info))
-        locks = strncmp(line, "lock:", 5) == 0;
-    if (info) fclose(info);
-    return locks;
-}
-
-/* LMDB's locks belong to the process: if a store is opened twice, closing one would release the locks of the other.
- * The lock file is open and locked while an environment is open. On read-only media there is no such file, and no
- * lock to release. */
-enum status library_store_closed(const char *path) {
-    char locks[FILE_PATH_MAX], link[64];
-    struct stat wanted, found;
-    TRY(file_join(locks, path, "catalog/lock.mdb"));
-    if (stat(locks, &wanted) != 0) return STATUS_OK; /* opening the store reports the error */
-    DIR *files = opendir("/proc/self/fd");
-    if (!files) return STATUS_OK;
-    bool open = false;
-    for (struct dirent *d; !open && (d = readdir(files));) {
-        if (d->d_name[0] == '.') continue;
-        snprintf(link, sizeof link, "/proc/self/fd/%.32s", d->d_name);
-        open = stat(link, &found) == 0 && found.st_ino == wanted.st_ino && found.st_dev == wanted.st_dev &&
-               library_descriptor_locks(d->d_name);
-    }
-    closedir(files);
-    if (!open) return STATUS_OK;
-    return fail(STATUS_BUSY,
-                "%s: this process has the store open: close it first, or make a further view of it (drt_store_view)",
-                path);
-}
 
 static void library_directory_release(struct library_directory *d) {
     if (!d || atomic_fetch_sub(&d->users, 1) > 1) return;
@@ -69,7 +31,7 @@ void library_store_release(struct drt_store *s) {
 
 static enum status library_directory_open(struct library_directory **out, const char *path) {
     struct library_directory *d = NULL;
-    TRY(library_store_closed(path));
+    TRY(catalog_not_open(path));
     TRY(memory_allocate_zero(&d, 1));
     d->users = 1;
     enum status status = store_open(&d->store, path);

@@ -301,6 +301,7 @@ static enum status generation_mark(struct generation *g) {
     TRY(sampler_mark(g->sampler));
     if (g->memory) TRY(memory_text_mark(g->memory));
     g->marked_speaking = g->speaking;
+    g->marked_search = g->search;
     g->marked_tokens = generation_tokens(g);
     g->marked = true;
     return STATUS_OK;
@@ -328,7 +329,7 @@ enum status generation_rewind(struct generation *g, uint64_t seed) {
     memcpy(g->logits, g->marked_logits, (size_t)model->vocab_size * sizeof *g->logits);
     g->speaking = g->marked_speaking;
     generation_feed_end(g, NULL, 0);
-    g->search = GENERATION_SEARCHED;
+    g->search = g->marked_search;
     enum status status = g->memory ? memory_text_rewind(g->memory, g->logits) : STATUS_OK;
     if (status != STATUS_OK) g->broken = true;
     return status;

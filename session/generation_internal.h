@@ -32,7 +32,7 @@ struct generation {
     int64_t generated;                   /* since the last feed */
     enum generation_search search;
     /* Of generation_rewind; logits: [vocab_size]. */
-    bool marked, marked_speaking; float *marked_logits; int64_t marked_tokens;
+    bool marked, marked_speaking; float *marked_logits; int64_t marked_tokens; enum generation_search marked_search;
     int32_t *unspoken; int n_unspoken;   /* ids that are never picked: without text, landmark, pad and mask */
     struct logit_scan scan;              /* for log-probabilities */
     int32_t *ids; size_t ids_capacity;   /* of generation_encode */

@@ -124,13 +124,14 @@ static enum status generation_score_all(struct generation *g, const int32_t *ids
             TRY((scores->top ? generation_rows : generation_losses)(g, ids, at, now, n, scores));
     }
     generation_upload(g);
-    if (n > 1) g->search = GENERATION_SEARCH_NEXT;
     return STATUS_OK;
 }
 
 enum status generation_feed_scored(struct generation *g, const int32_t *ids, int64_t n,
                                    const struct generation_scores *scores) {
     int64_t skipped;
+    /* also after one id that ends a prompt, whose parts may be divided anywhere */
+    const bool due = n > 1 || g->search != GENERATION_SEARCHED;
     TRY(generation_skip(g, &skipped, ids, n, scores));
     if (skipped == n) return STATUS_OK;
     const struct generation_scores rest = {
@@ -138,5 +139,7 @@ enum status generation_feed_scored(struct generation *g, const int32_t *ids, int
         .alternatives = scores->top ? scores->alternatives + skipped * scores->top : NULL,
         .top = scores->top,
         .memory_share = scores->memory_share ? scores->memory_share + skipped : NULL};
-    return generation_score_all(g, ids + skipped, n - skipped, &rest);
+    TRY(generation_score_all(g, ids + skipped, n - skipped, &rest));
+    if (due) g->search = GENERATION_SEARCH_NEXT;
+    return STATUS_OK;
 }

@@ -8,6 +8,7 @@
 #include "session/memory_search.h"
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 /* One of the memories that are read. Pointers and matrices are device memory. */
 struct text_side {
@@ -45,7 +46,9 @@ struct memory_text {
     bool last_is_key;
     struct mat marked,
         marked_logits; /* [1] copies of `last` and `logits` of memory_text_mark; data NULL: none so far */
-    int64_t marked_n;
+    int64_t marked_n, marked_searched;
+    int64_t *marked_chunks; /* what the search at marked_searched found */
+    struct memory_marks marked_marks;
     bool marked_is_key;
 };
 
@@ -140,6 +143,7 @@ void memory_text_free(struct memory_text *t) {
     memory_free(t->ids);
     memory_free(t->chunks);
     memory_free(t->scores);
+    memory_free(t->marked_chunks);
     memory_free(t);
 }
 
@@ -324,7 +328,22 @@ enum status memory_text_mark(struct memory_text *t) {
     device_copy_rows(dev, mat_cols(t->marked, 0, t->last.cols), t->last);
     device_copy_rows(dev, t->marked_logits, mat_f32(t->logits, 1, vocab));
     t->marked_n = t->n, t->marked_is_key = t->last_is_key;
+    if (!t->side[MEMORY_CORPUS].read) return STATUS_OK;
+    const size_t k = (size_t)t->config.memory->k;
+    if (!t->marked_chunks) TRY(memory_allocate(&t->marked_chunks, k));
+    memcpy(t->marked_chunks, t->chunks, k * sizeof *t->chunks);
+    t->marked_searched = t->searched, t->marked_marks = t->marks;
     return STATUS_OK;
+}
+
+/* The corpus side reads the chunks of the marked search, whose passages may have left the pool. */
+static enum status memory_text_rewind_search(struct memory_text *t) {
+    static const int64_t row_begin[2] = {0, 1};
+    if (!t->side[MEMORY_CORPUS].read) return STATUS_OK;
+    assert(t->marked_searched >= 0);
+    memcpy(t->chunks, t->marked_chunks, (size_t)t->config.memory->k * sizeof *t->chunks);
+    t->searched = t->marked_searched, t->marks = t->marked_marks;
+    return memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1);
 }
 
 enum status memory_text_rewind(struct memory_text *t, float *logits) {
@@ -335,10 +354,10 @@ enum status memory_text_rewind(struct memory_text *t, float *logits) {
     t->last = t->marked_is_key ? mat_rows(t->fresh, 0, 1) : t->state;
     device_copy_rows(dev, t->last, mat_cols(t->marked, 0, cols));
     device_copy_rows(dev, mat_f32(t->logits, 1, t->config.engine->model.config.vocab_size), t->marked_logits);
-    t->searched = -1;
     struct next_token_task task = {.state = t->last};
     if (!t->last_is_key) task.projection = t->projection;
     const double start = clock_seconds();
+    TRY(memory_text_rewind_search(t));
     const enum status s = memory_text_mix(t, logits, task);
     t->seconds += clock_seconds() - start;
     return s;

@@ -38,7 +38,8 @@ enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_sta
  */
 enum status memory_text_search_again(struct memory_text *t, float **logits);
 /* Keeps the end of the text, after a pass that mixed. _rewind: back to it, after decoder_state_rewind succeeded, with
- * at most engine_pass ids after it: searches there, and mixes again into logits [vocab_size]. On a CPU. */
+ * at most engine_pass ids after it: reads what the last search before it found, and mixes again into logits
+ * [vocab_size]. On a CPU. */
 enum status memory_text_mark(struct memory_text *t);
 enum status memory_text_rewind(struct memory_text *t, float *logits);
 /* Sums since memory_text_create, in seconds. find: searching chunks. encode: computing the keys of passages that are

@@ -316,6 +316,9 @@ static inline uint64_t store_publish_max_ram(const struct store_publish *how) {
     return how->max_ram ? how->max_ram : UINT64_C(1) << 30;
 }
 enum status store_writer_publish(struct store_writer *w, const struct store_publish *how);
+/* STATUS_INVALID: no store with `dim` dimensions can have the index `wanted` (NULL: "auto"), whatever its size. Call it
+ * before work that a wrong name would waste. */
+enum status store_index_check(const char *wanted, int dim);
 /* Makes the lexical index while shards are sealed, by `threads` threads of its own: for a store in which nothing is
  * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has
  * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */

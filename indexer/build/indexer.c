@@ -551,12 +551,12 @@ static enum status describe(struct build *b) {
         b->type = STORE_LANDMARKS_NONE;
         if (!c->append && !c->reader.parts) b->lexical = STORE_LEXICAL_ON; /* nothing else finds its chunks */
     }
-    if (!l) return STATUS_OK;
+    if (!l) return store_index_check(c->index, b->fingerprint.dim);
     if (b->free_ram < l->bytes + WORKING_BYTES)
         return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
                     (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));
     b->free_ram -= l->bytes;
-    return STATUS_OK;
+    return store_index_check(c->index, b->fingerprint.dim);
 }
 
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config) {

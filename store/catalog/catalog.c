@@ -12,6 +12,7 @@
 #include "base/system/fault.h"
 #include "store/catalog/commit_record_internal.h"
 #include "store/catalog/frozen_internal.h"
+#include "store/catalog/open_once.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <lmdb.h>
@@ -280,6 +281,15 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
     }
 }
 
+static enum status open_once(struct catalog *c, const char *store, uint64_t size) {
+    if (c->frozen) return open_environment(c, c->folder, size);
+    const int turn = catalog_turn_begin(c->folder);
+    enum status s = catalog_not_open(store);
+    if (s == STATUS_OK) s = open_environment(c, c->folder, size);
+    catalog_turn_end(turn);
+    return s;
+}
+
 /* Checks the pages of the newest snapshot. A transaction holds the snapshot meanwhile, so that a writer does not reuse
  * its pages. If a writer commits two transactions meanwhile, it replaces the snapshot's meta page, and the next
  * snapshot is checked. */
@@ -322,7 +332,7 @@ static enum status open_catalog(struct catalog *c, const char *store) {
         TRY(commit_record_check(&c->record_found, folder));
         TRY(catalog_check_meta(c->path));
     }
-    TRY(open_environment(c, folder, size));
+    TRY(open_once(c, store, size));
     int dead = 0;
     /* Frees the slots of killed readers. They would keep their pages from being reused, and fill the
      * table of readers. */

@@ -2,7 +2,7 @@
  * are in records_internal.h. LMDB's types are used in catalog.c only. Keys are big-endian, so that they sort as
  * numbers.
  *
- * A process may have one store's catalog open only once at a time, because LMDB's file locks belong to the process. */
+ * A process has one store's catalog open only once at a time (open_once.h). */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -27,8 +27,8 @@ struct catalog_txn;
 struct bytes { const uint8_t *data; size_t size; };
 
 /* Opens the catalog. `write`: creates catalog/ and the tables if they are missing. STATUS_NOT_FOUND, for reading only:
- * there is no catalog. Both check the meta pages first, and the page structure of small catalogs (catalog_pages.c),
- * because LMDB does not check its file. */
+ * there is no catalog. STATUS_BUSY: this process has it open. Both check the meta pages first, and the page structure
+ * of small catalogs (catalog_pages.c), because LMDB does not check its file. */
 enum status catalog_open(struct catalog **out, const char *store, bool write, uint64_t max_bytes);
 enum status catalog_check(struct catalog *c);             /* checks every page, as catalog_check_pages does */
 /* STATUS_CORRUPT: the store format requires the record catalog/commit, and it was missing when the catalog was

@@ -178,6 +178,7 @@ static enum status compact_all(struct compact *c) {
         return fail(STATUS_INVALID, "%s: has landmarks of type %s: %s are made of it by drt-index build alone", c->from,
                     store_landmarks_name(c->info.landmarks),
                     c->landmarks == STORE_LANDMARKS_NONE ? "stores without landmarks" : "landmarks");
+    TRY(store_index_check(c->how->publish.index, c->info.fingerprint.dim));
     TRY(compact_published(c, &done));
     if (!done) TRY(compact_write(c));
     return compact_keys(&c->report->keys_chunks, c->to, c->view, c->how->publish.progress);

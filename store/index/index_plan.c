@@ -3,6 +3,7 @@
  * training takes 26 times as long. */
 #include "store/index/index_plan_internal.h"
 #include "store/index/vectors_internal.h"
+#include "store/store.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@ enum {
     SEGMENTS_NEW_MAX = 16,
     ADD_BLOCK_BYTES = 32 << 20,
     SEGMENT_ROWS_MIN = 4096,
+    PROBE_LISTS_MAX = 1 << 16, /* FAISS allocates all lists */
     TRAIN_MIN = 16384
 };
 
@@ -159,18 +161,28 @@ bool index_plan_decides(const char *wanted) {
     return !wanted || strcmp(wanted, "auto") == 0;
 }
 
+enum status store_index_check(const char *wanted, int dim) {
+    if (index_plan_decides(wanted) || strcmp(wanted, "exact") == 0) return STATUS_OK;
+    if (dim == 0)
+        return fail(STATUS_INVALID, "index %s: the store has no landmarks (--landmarks none) to index", wanted);
+    if (strlen(wanted) >= RECORD_INDEX_MAX) return fail(STATUS_INVALID, "index %.40s...: the name is too long", wanted);
+    TRY(factory_check(wanted));
+    if (vectors_plan(wanted, dim).lists > PROBE_LISTS_MAX) return STATUS_OK;
+    struct vectors *probe; /* FAISS's own reason for a refusal */
+    TRY(vectors_make(&probe, wanted, dim));
+    vectors_free(probe);
+    return STATUS_OK;
+}
+
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
                             int dim, uint64_t max_ram, const struct index_rates *rates) {
     struct index_plan p = {0};
+    TRY(store_index_check(wanted, dim));
     if (dim == 0) {
-        if (wanted && strcmp(wanted, "auto") != 0 && strcmp(wanted, "exact") != 0)
-            return fail(STATUS_INVALID, "index %s: the store has no landmarks (--landmarks none) to index", wanted);
         set_factory(&p, "exact", dim);
     } else if (index_plan_decides(wanted)) {
         TRY(decide(&p, old, chunks, dim, max_ram, rates));
     } else {
-        if (strlen(wanted) >= RECORD_INDEX_MAX)
-            return fail(STATUS_INVALID, "index %.40s...: the name is too long", wanted);
         p.chosen = true;
         set_factory(&p, wanted, dim);
     }
@@ -181,7 +193,7 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
     }
     p.rebuild = strcmp(p.factory, old->factory) != 0;
     TRY(index_plan_enough(&p, chunks)); /* before vectors_make, which would allocate all lists */
-    struct vectors *probe;              /* FAISS's own reason for a refusal, before any work */
+    struct vectors *probe;              /* an index of more lists, or one that the store has */
     TRY(vectors_make(&probe, p.factory, dim));
     vectors_free(probe);
     TRY(size_sample(&p, chunks, dim, max_ram));

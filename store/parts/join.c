@@ -476,6 +476,7 @@ static enum status join_all(struct join *j) {
     *j->report = (struct store_join_report){
         .shards = all.shards, .documents = all.documents, .chunks = all.chunks, .tokens = all.tokens};
     if (all.chunks == 0) return fail(STATUS_INVALID, "%s: no part has a document: nothing was joined", j->dir);
+    TRY(store_index_check(j->how->publish.index, j->parts[0].fingerprint.dim));
     TRY(begin(j));
     if (j->report->already_joined) return count_copies(j);
     TRY(begin_hashes(j));

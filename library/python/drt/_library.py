@@ -11,7 +11,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from . import _arguments as check
@@ -388,8 +388,9 @@ class Opened:
     So an object may be closed while another thread is inside a call: ctypes keeps the call's arguments.
     """
 
-    def __init__(self, value: int | None, close: str | None, keeps: tuple[object, ...], turns: tuple[Opened, ...]) -> None:
-        self.value, self.process = value, os.getpid()
+    def __init__(self, value: int | None, close: str | None, keeps: tuple[object, ...], turns: tuple[Opened, ...],
+                 lock: AbstractContextManager[Any] | None = None) -> None:
+        self.value, self.process, self._lock = value, os.getpid(), lock
         self._as_parameter_ = c.c_void_p(value)
         self._close: Callable[[int], None] | None = getattr(library, close) if close else None
         self.keeps = keeps                       # what must not be closed earlier
@@ -403,8 +404,13 @@ class Opened:
         # thread that watches one, for it could be stopped no longer.
         if _long_calls and self.turns:
             _unclosed.append((self._close, self.value, self.process))
-        else:
+        elif self._lock is None:
             self._close(self.value)
+        else:
+            # Weak references still give this object to other threads, which must have the lock and see that it is closed.
+            with self._lock:
+                value, self.value = self.value, None
+                self._close(value)
 
 
 class Handle:
@@ -414,8 +420,9 @@ class Handle:
     handle remembers its process.
     """
 
-    def __init__(self, value: int | None, close: str | None, *keeps: object, turns: tuple[Opened, ...] = ()) -> None:
-        self._opened: Opened | None = Opened(value, close, keeps, turns)
+    def __init__(self, value: int | None, close: str | None, *keeps: object, turns: tuple[Opened, ...] = (),
+                 lock: AbstractContextManager[Any] | None = None) -> None:
+        self._opened: Opened | None = Opened(value, close, keeps, turns, lock)
 
     def __call__(self) -> Opened:
         opened = self._opened
@@ -441,11 +448,12 @@ class Handle:
         return -1 if self._opened is None else self._opened.process
 
 
-def opened(call: str, close: str, *arguments: object, keeps: tuple[object, ...] = (), turns: tuple[Opened, ...] = ()) -> Handle:
-    """The handle that a function makes through its first argument."""
+def opened(call: str, close: str, *arguments: object, keeps: tuple[object, ...] = (), turns: tuple[Opened, ...] = (),
+           lock: AbstractContextManager[Any] | None = None) -> Handle:
+    """The handle that a function makes through its first argument. `lock`: held while it is closed."""
     value = c.c_void_p()
     getattr(library, call)(c.byref(value), *arguments)
-    return Handle(value.value, close, *keeps, turns=turns)
+    return Handle(value.value, close, *keeps, turns=turns, lock=lock)
 
 
 @contextmanager

@@ -191,9 +191,10 @@ def _build(path: str | os.PathLike[str], documents: Any, model: Model, *, progre
     return lib.members(report)
 
 
-# A directory is open once in a process (LMDB's rule), so further objects get views of the first one's: by process, device and
-# inode of the directory.
-_directories: weakref.WeakValueDictionary[tuple[int, int, int], lib.Opened] = weakref.WeakValueDictionary()
+# A directory is open once in a process (LMDB's rule), so further objects get views of it: handles by process, device and inode
+# of the catalog, which stays open with them. A handle that is about to be closed is still found here; it waits for the lock,
+# under which its value becomes None.
+_directories: dict[tuple[int, int, int], weakref.WeakSet[lib.Opened]] = {}
 _directories_lock = threading.RLock()
 
 
@@ -215,20 +216,37 @@ def _closed(call: Callable[[], Any]) -> Any:
         return call()
 
 
+def _of_directory(key: tuple[int, int, int], handle: lib.Handle) -> lib.Handle:
+    """Call it with the lock. Keeps the handle for further views."""
+    for other in [k for k, handles in _directories.items() if not handles]:
+        del _directories[other]
+    _directories.setdefault(key, weakref.WeakSet()).add(handle())
+    return handle
+
+
+def _view(first: lib.Opened) -> lib.Handle:
+    return lib.opened("drt_store_view", "drt_store_close", first, lock=_directories_lock)
+
+
+def _further_view(first: lib.Opened) -> lib.Handle:
+    with _directories_lock:
+        handle = _view(first)
+        key = next((k for k, handles in _directories.items() if first in handles), None)
+        return handle if key is None else _of_directory(key, handle)
+
+
 def _open_directory(path: str | os.PathLike[str]) -> lib.Handle:
     name = check.path(path, "path")
     with _directories_lock:
         try:
-            found = os.stat(path)
+            found = os.stat(os.path.join(name, b"catalog/data.mdb"))
         except OSError:
             return lib.opened("drt_store_open", "drt_store_close", name)     # which reports what is wrong
         key = (os.getpid(), found.st_dev, found.st_ino)
-        first = _directories.get(key)
+        first = next((h for h in list(_directories.get(key, ())) if h.value is not None), None)
         if first is not None:
-            return lib.opened("drt_store_view", "drt_store_close", first, keeps=(first,))
-        handle: lib.Handle = _closed(lambda: lib.opened("drt_store_open", "drt_store_close", name))
-        _directories[key] = handle()
-        return handle
+            return _of_directory(key, _view(first))
+        return _of_directory(key, _closed(lambda: lib.opened("drt_store_open", "drt_store_close", name, lock=_directories_lock)))
 
 
 class Store:
@@ -427,8 +445,7 @@ class Store:
 
     def refresh(self) -> "Store":
         """Shows the newest generation from now on. Arrays that were taken before stay valid."""
-        first = self._handle()
-        handle = lib.opened("drt_store_view", "drt_store_close", first, keeps=first.keeps or (first,))
+        handle = _further_view(self._handle())
         self.close()
         self._handle = handle
         self._read_info()

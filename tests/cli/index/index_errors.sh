@@ -87,6 +87,7 @@ for part in "" "--part 1/1"; do
         fails_in "$TMP/new" "no such folder" "$TMP/a.jsonl" "$TMP/nowhere" $part
         fails_in "$TMP/new" "--max-ram" "$TMP/a.jsonl" "$TMP/model" --max-ram 1M $part
         [ -n "$part" ] || fails_in "$TMP/new" "nothing.jsonl: empty corpus" "$TMP/nothing.jsonl" "$TMP/model"
+        [ -n "$part" ] || fails_in "$TMP/new" 'FAISS has no "SQ9"' "$TMP/a.jsonl" "$TMP/model" --index IVF4,SQ9 # before the corpus is read
     done
 done
 # Sealed shards are kept, and a failure later does not remove them; nor does one in a store that is there.

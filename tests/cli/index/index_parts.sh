@@ -73,6 +73,12 @@ cmp "$TMP/whole.contents" "$TMP/joined.contents" || die "add to a joined store"
 expect 0 "$INDEX" verify --store "$TMP/joined" --deep
 mv "$TMP/parts.moved" "$TMP/parts"
 
+# An index that no store can have is refused before anything is made.
+for name in IVF4,SQ9 IVF4,PQ7; do
+    expect_error "index $name" "$INDEX" join "$TMP"/parts/* --out "$TMP/wrong" --index $name
+    expect_error "index $name" "$INDEX" compact --store "$TMP/copied" --out "$TMP/wrong" --index $name
+    [ ! -e "$TMP/wrong" ] || die "a refused index leaves $(ls "$TMP/wrong")"
+done
 # A call that requests indexes of a store that was joined before names what the store lacks.
 expect 0 "$INDEX" join "$TMP"/parts/* --out "$TMP/copied" --copy --index IVF8,SQ8 --lexical on
 out_has "joined here already"

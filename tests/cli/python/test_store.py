@@ -438,6 +438,34 @@ def test_sample_batch(store):
     assert set(batch["chunks"]) == set(range(len(store))) or len(store) > 60
 
 
+OPENERS = """
+import sys, threading, time
+import drt
+end = time.monotonic() + 2
+failed = []
+def work():
+    try:
+        while time.monotonic() < end:
+            store = drt.Store(sys.argv[1])
+            assert store.tokens(0).size
+            if store.info.generation % 2:
+                store.refresh()
+            del store                            # closed by whatever thread has the last reference
+    except BaseException as error:
+        failed.append(error)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(failed)
+"""
+
+
+def test_threads_open_and_close_one_store(store_path):
+    """A thread could get a view of the open directory while another one closed it: in a process of its own, for it crashed."""
+    run = subprocess.run([sys.executable, "-c", OPENERS, store_path], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr[-2000:]
+
+
 def test_threads_search_one_store(store, model):
     queries = np.random.default_rng(8).standard_normal((64, store.info.dim)).astype(np.float32)
     wanted = store.search_vectors(queries, k=3)

@@ -195,12 +195,14 @@ static void test_damage(void) {
 static void test_changes(void) {
     const int64_t deleted[] = {3};
     struct store_delete_report report;
+    open_engine(NULL); /* a process has a store open once */
     add_documents(DOCUMENTS, 1, false);
     open_engine(store);
     CHECK_FAILS(try_keys(), STATUS_NOT_FOUND, "has keys of 56 of 57 chunks");
     const struct stored_keys_report extended = make_keys();
     CHECK_EQ(extended.made, 1);
     CHECK_EQ(extended.chunks, 1); /* those of the others are kept */
+    open_engine(NULL);
     CHECK_OK(store_delete(&report, store, &(struct store_delete){.documents = deleted, .n_documents = 1}));
     open_engine(store);
     CHECK_OK(try_keys());

@@ -98,6 +98,48 @@ static void continues(const int32_t *ids, int64_t n, enum drt_memory memory) {
     drt_session_close(s);
 }
 
+static void feed_scored(float *logprob, struct drt_session *s, const int32_t *ids, int64_t n) {
+    struct drt_scores *scores = NULL;
+    CALL_OK(drt_session_feed_ids(s, ids, n, &scores, 0));
+    if (logprob) memcpy(logprob, scores->logprob, (size_t)n * sizeof *logprob);
+    drt_free(scores);
+}
+
+/* A mark keeps what the last search found, and whether another one is due: of an id that the caller picked none is,
+ * after scores of a prompt one before a generation, and none before further scores. picked: of the ids before the last
+ * ones. */
+static void scores(const int32_t *ids, int64_t n, int64_t last, bool picked, enum drt_memory memory) {
+    static float next[271];
+    static struct kept a, b;
+    float after[2][50];
+    const struct drt_session_config config = config_of(memory);
+    struct drt_session *s = NULL;
+    CALL_OK(drt_session_open(&s, w.model, &config));
+    for (int rewound = 0; rewound < 2; rewound++) {
+        CALL_OK(drt_session_reset(s, 3));
+        feed(s, ids, n - last, n);
+        if (picked) CALL_OK(drt_session_logprobs(s, next));
+        feed_scored(NULL, s, ids + n - last, last);
+        if (rewound) {
+            generate(&a, s);
+            CALL_OK(drt_session_rewind(s, 3));
+        }
+        feed_scored(after[rewound], s, ids + n, 50);
+        CALL_OK(drt_session_reset(s, 3));
+        feed(s, ids, n - last, n);
+        if (picked) CALL_OK(drt_session_logprobs(s, next));
+        feed_scored(NULL, s, ids + n - last, last);
+        generate(rewound ? &b : &a, s);
+        if (!rewound) continue;
+        CALL_OK(drt_session_rewind(s, 3));
+        generate(&a, s);
+    }
+    CHECK(memcmp(after[0], after[1], sizeof *after) == 0);
+    CHECK(memcmp(a.ids, b.ids, sizeof a.ids) == 0 && memcmp(a.logprob, b.logprob, sizeof a.logprob) == 0);
+    CHECK(memcmp(a.share, b.share, sizeof a.share) == 0);
+    drt_session_close(s);
+}
+
 /* The text continues as before where it cannot go back. */
 static void refuses(const int32_t *ids, int64_t n) {
     static struct kept a, b;
@@ -179,6 +221,10 @@ int main(int argc, char **argv) {
         rewinds(ids, 130, 43, (enum drt_memory)memory);
         rewinds(ids, 130, 129, (enum drt_memory)memory); /* the last part is one id */
         continues(ids, 200, (enum drt_memory)memory);
+        for (int64_t last = 1; last <= 30; last += 29) {
+            scores(ids, 63, last, false, (enum drt_memory)memory);
+            scores(ids, 137, last, true, (enum drt_memory)memory);
+        }
     }
     refuses(ids, 100);
     at_the_limit(ids, 150, DRT_MEMORY_NONE);

@@ -131,6 +131,25 @@ static void scores_from_the_first_id(const struct text *t, enum drt_memory memor
     drt_session_close(s);
 }
 
+/* Scores of the last id of a prompt alone, which `skip` or the division into parts leaves, change nothing either. */
+static void scores_of_the_last_id(const struct text *t, enum drt_memory memory) {
+    static struct text again;
+    for (int skips = 0; skips < 2; skips++)
+        for (int parts = 1; parts <= 2; parts++) {
+            struct drt_scores *scores = NULL;
+            struct drt_session *s = open_session(memory, skips ? t->prompt - 1 : 0);
+            const int64_t last = parts == 2 ? 1 : t->prompt;
+            again = *t;
+            if (parts == 2) CALL_OK(drt_session_feed_ids(s, t->ids, t->prompt - last, NULL, 0));
+            CALL_OK(drt_session_feed_ids(s, t->ids + t->prompt - last, last, &scores, 1));
+            drt_free(scores);
+            generate(&again, s);
+            for (int64_t i = t->prompt; i < t->n; i++)
+                CHECK(again.ids[i] == t->ids[i] && fabsf(again.logprob[i] - t->logprob[i]) <= 2e-4F);
+            drt_session_close(s);
+        }
+}
+
 /* Ids that the caller picks and feeds one by one have the searches of ids that are generated. */
 static void fed_one_by_one(const struct text *t, enum drt_memory memory) {
     static float next[VOCAB];
@@ -154,6 +173,7 @@ int main(int argc, char **argv) {
         make_text(&t, (enum drt_memory)memory);
         scores_after_a_prompt(&t, (enum drt_memory)memory);
         scores_after_a_feed(&t, (enum drt_memory)memory);
+        scores_of_the_last_id(&t, (enum drt_memory)memory);
         fed_one_by_one(&t, (enum drt_memory)memory);
         scores_from_the_first_id(&t, (enum drt_memory)memory, &far);
         CHECK(far > 0.01F); /* the searches matter */

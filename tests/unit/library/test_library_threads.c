@@ -2,8 +2,9 @@
  * ThreadSanitizer. */
 #include "base/system/threads.h"
 #include "tests/library_fixture.h"
+#include <stdatomic.h>
 
-enum { THREADS = 4, ROUNDS = 3, TOKENS = 12, K = 5, DIM = 32 };
+enum { THREADS = 4, ROUNDS = 3, TOKENS = 12, K = 5, DIM = 32, OPENS = 1500 };
 
 static struct library_world w;
 
@@ -89,6 +90,36 @@ static void threads_run(struct task tasks[THREADS], const struct answer *alone) 
         CHECK(memcmp(&tasks[i].answer, alone, sizeof *alone) == 0);
 }
 
+static atomic_int opened, opens;
+
+/* A process has a store open once: of several threads that open it at the same time one does, and the others are
+ * refused. */
+static void *opener(void *context) {
+    (void)context;
+    for (int i = 0; i < OPENS; i++) {
+        struct drt_store *s = NULL;
+        int64_t chunk;
+        const enum drt_status status = drt_store_open(&s, w.store_path);
+        if (status == DRT_BUSY) continue;
+        CHECK_EQ(status, DRT_OK);
+        CHECK_EQ(atomic_fetch_add(&opened, 1), 0);
+        CALL_OK(drt_store_sample(s, &chunk, 1, 1));
+        atomic_fetch_add(&opens, 1);
+        atomic_fetch_sub(&opened, 1);
+        drt_store_close(s);
+    }
+    return NULL;
+}
+
+static void open_once(void) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(threads_start(&threads[i], opener, NULL));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(opens > 0);
+}
+
 int main(int argc, char **argv) {
     struct task tasks[THREADS] = {0}, one = {0};
     const struct drt_model_config config = {.size = sizeof config, .device = "cpu", .threads = 2};
@@ -113,5 +144,6 @@ int main(int argc, char **argv) {
         drt_store_close(tasks[i].store);
         drt_searcher_close(tasks[i].searcher);
     }
+    open_once();
     return test_done();
 }
