@@ -108,8 +108,6 @@ static enum status keep_text(struct trace *t, const char **out, const char *text
 
 static enum status keep_decoded(struct trace *t, struct trace_hit *hit, const int32_t *ids, int n) {
     const char *text = NULL;
-    while (n > 0 && ids[n - 1] < 0)
-        n--; /* without the tail of a short chunk */
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)n, false, &text, &hit->text_bytes));
     return keep_text(t, &hit->text, text, hit->text_bytes);
 }
@@ -118,7 +116,8 @@ static enum status corpus_hit(struct trace *t, struct trace_hit *hit, int offset
     struct store_chunk chunk;
     struct store_document document;
     TRY(store_view_ids(t->config.view, &chunk, t->chunk_ids, hit->chunk, offset));
-    TRY(keep_decoded(t, hit, t->chunk_ids, t->config.chunk));
+    /* A Base LM has no chunks of its own, so those of the store may be shorter than the trace's. */
+    TRY(keep_decoded(t, hit, t->chunk_ids, chunk.n_tokens));
     TRY(store_view_document(t->config.view, &document, chunk.document));
     hit->document_id = document.id;
     hit->byte_offset = document.offset;
