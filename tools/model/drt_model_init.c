@@ -47,7 +47,7 @@ int model_init(int argc, char **argv, const char **operands) {
         {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
-        {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
+        {"seed", ARG_INT, &o.seed, "N", "seed of the random weights; the same seed gives the same model", 0, INFINITY},
         OPTION_FORCE(o.force),
     };
     const struct arg_program program = {

@@ -16,7 +16,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_STRING, &out, "FILE.html|FILE.svg", "the page or picture to write", 0, 0},
         {"title", ARG_STRING, &title, "TEXT", "its heading, instead of the run's name", 0, 0},
-        {"along", ARG_CHOICE, &along, "tokens|steps", "what runs along the bottom (a page offers both)", 0, 0},
+        {"along", ARG_CHOICE, &along, "tokens|steps", "unit of the horizontal axis (a page offers both)", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-train plot",

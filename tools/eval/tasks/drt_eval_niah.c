@@ -40,17 +40,18 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         {"answers", ARG_PATH, &o->answers, "FILE",
          "write one object per line for each sample: positions of its values, chunks read, its answer", 0, 0},
         {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
-        {"plot", ARG_PATH, &o->plot, "FILE", "draw seconds and bytes per token against the context (.svg)", 0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw microseconds and bytes per token against the context (.svg)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),
     };
     const struct arg_program program = {
         .name = "drt-eval niah",
         .synopsis = "--data FILE [--model DIR] --self-retrieval | --store DIR --corpus-retrieval [options]",
-        .about = "Inserts statements into a long text and asks for one of them (needle in a haystack). An answer is "
-                 "found if each of its ids is the most probable one after the text and the ids before it. With "
-                 "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
-                 "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
+        .about =
+            "Inserts statements into a long text and asks a question about them (needle in a haystack). An answer is "
+            "found if each of its ids is the most probable one after the text and the ids before it. With "
+            "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
+            "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
         .examples =
             "  drt-eval niah --data books.jsonl.xz --self-retrieval --context 4K,16K,64K --trials 50 --heat-map n.svg\n"
             "  drt-eval niah --data books.jsonl.xz --tasks multi-key --write-documents needles.u32 --trials 100\n"
