@@ -166,7 +166,7 @@ static enum status out_of_memory(size_t bytes, cudaError_t error) {
     (void)cudaGetLastError();
     if (error != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
         return fail(STATUS_IO, "GPU: allocation of %zu bytes: %s", bytes, cudaGetErrorString(error));
-    return fail(STATUS_NO_MEMORY, "GPU: %.2f GiB are wanted, %.2f of %.2f GiB are free: take a smaller batch or model",
+    return fail(STATUS_NO_MEMORY, "GPU: %.2f GiB are needed, %.2f of %.2f GiB are free: take a smaller batch or model",
                 (double)bytes / (1 << 30), (double)available / (1 << 30), (double)all / (1 << 30));
 }
 
@@ -396,7 +396,7 @@ static enum status find_gpu(struct device_cuda *s) {
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU %d: %s", gpu, cudaGetErrorString(error));
     s->gpu = gpu;
     if (major < 8)
-        return fail(STATUS_UNSUPPORTED, "no GPU that serves: compute capability %d.%d, 8.0 or newer is needed: use "
+        return fail(STATUS_UNSUPPORTED, "no usable GPU: its compute capability is %d.%d, 8.0 or newer is needed: use "
                                         "--device cpu", major, minor);
     return STATUS_OK;
 }
