@@ -197,8 +197,9 @@ enum status published_covered(bool *out, const struct segment_record *list, int6
     return has_index ? segments_cover(out, list, n, shards, published) : STATUS_OK;
 }
 
-enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
-                            const struct generation_record *published) {
+/* Whether the lexical segments contain all chunks that were not dropped. */
+static enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
+                                   const struct generation_record *published) {
     struct store_hole *ranges;
     struct store_dropped dropped = {0};
     TRY(record_dropped_holes(&ranges, &dropped.n, shards, published->shards));

@@ -33,7 +33,7 @@ static enum status grow_slots(struct word_table *w) {
     return STATUS_OK;
 }
 
-enum status word_table_add(struct word_table *w, const char *text, size_t bytes, uint64_t hash, uint64_t count) {
+static enum status word_table_add(struct word_table *w, const char *text, size_t bytes, uint64_t hash, uint64_t count) {
     if (!w->slots || 2 * w->count > w->mask) TRY(grow_slots(w));
     size_t i = hash & w->mask;
     for (; w->slots[i] != 0; i = (i + 1) & w->mask) {
@@ -53,7 +53,8 @@ enum status word_table_add(struct word_table *w, const char *text, size_t bytes,
     return STATUS_OK;
 }
 
-void word_table_clear(struct word_table *w) {
+/* Keeps its memory. */
+static void word_table_clear(struct word_table *w) {
     if (w->slots) memset(w->slots, 0, (w->mask + 1) * sizeof *w->slots);
     w->count = w->text.size = 0;
 }

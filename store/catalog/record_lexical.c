@@ -103,13 +103,6 @@ uint64_t lexical_record_bytes(const struct lexical_record *r) {
     return bytes;
 }
 
-int64_t lexical_record_chunks(const struct lexical_record *r) {
-    int64_t chunks = 0;
-    for (int64_t i = 0; i < r->n; i++)
-        chunks += r->list[i].chunks;
-    return chunks;
-}
-
 enum status lexical_path(char out[FILE_PATH_MAX], const char *store, int64_t number) {
     char name[64];
     snprintf(name, sizeof name, "lexical/%05lld.lex", (long long)number);

@@ -294,7 +294,7 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
     return rc == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "training the index");
 }
 
-bool vectors_trained(const struct vectors *v) {
+static bool vectors_trained(const struct vectors *v) {
     return faiss_Index_is_trained(v->index) != 0;
 }
 bool vectors_adds_apart(const struct vectors *v) {
@@ -313,7 +313,7 @@ enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float 
     return fail_faiss_text(STATUS_INVALID, "coding rows of the index", error);
 }
 
-int64_t vectors_count(const struct vectors *v) {
+static int64_t vectors_count(const struct vectors *v) {
     return faiss_Index_ntotal(v->index);
 }
 int64_t vectors_lists(const struct vectors *v) {

@@ -40,6 +40,13 @@ int64_t lexical_segment_entries(const struct lexical_segment *s) {
     return (int64_t)(s->frame.bytes[LEXICAL_INDEX] / LEXICAL_INDEX_BYTES);
 }
 
+/* Walks over all keys in ascending order, from the first key of an index entry. */
+struct lexical_keys {
+    struct lexical_bytes at;
+    uint64_t key, offset;
+    int64_t done;
+};
+
 /* Sets k to the entry of the index. Its offsets are checked when they are used. */
 static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     const uint8_t *at = s->parts[LEXICAL_INDEX] + entry * LEXICAL_INDEX_BYTES;
@@ -85,7 +92,7 @@ static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, 
     return true;
 }
 
-void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
+static void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     keys_seek(s, k, entry);
     if (entry > 0) k->key--; /* a stand-in for the previous key, which is smaller */
 }
@@ -94,7 +101,8 @@ static bool keys_at_one_entry(const struct lexical_keys *a, const struct lexical
     return a->at.at == b->at.at && a->offset == b->offset;
 }
 
-enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out) {
+static enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k,
+                                     struct lexical_list *out) {
     struct lexical_keys named = *k;
     uint64_t before = k->key;
     bool first = k->done % LEXICAL_KEYS == 0;
@@ -156,12 +164,6 @@ uint32_t lexical_list_next(const struct lexical_list *list, uint32_t from, uint3
     while (from < list->blocks && skip_last(list, from) < chunk)
         from++;
     return from;
-}
-
-int lexical_list_code(const struct lexical_list *list, uint32_t block) {
-    if (list->kind == LEXICAL_SHORT) return lexical_form_code(list->form);
-    if (list->kind != LEXICAL_BLOCKS) return LEXICAL_CODES - 1;
-    return lexical_form_code(list->skips[(size_t)block * LEXICAL_SKIP_BYTES + 3]);
 }
 
 bool lexical_list_block(const struct lexical_list *list, struct lexical_block *out, uint32_t block) {

@@ -155,7 +155,7 @@ static enum status lines_end(struct trace_sink *sink, bool keep) {
     return status;
 }
 
-enum status trace_jsonl(struct trace_sink **out, const char *path) {
+static enum status trace_jsonl(struct trace_sink **out, const char *path) {
     struct lines *l = NULL;
     TRY(memory_allocate_zero(&l, 1));
     enum status status = file_create(&l->file, path);
