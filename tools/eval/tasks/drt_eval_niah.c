@@ -92,7 +92,8 @@ static const char *niah_contexts(struct niah_options *o) {
         if (*end && *end != ',') return "--context takes numbers of tokens: 4K,16K,1M";
         if (!(value >= 256 && value <= 1 << 28)) return "--context: from 256 tokens to 256M";
         if (o->n_contexts == NIAH_CONTEXTS) return "--context takes at most 16 numbers";
-        if (o->n_contexts && value <= (double)o->context[o->n_contexts - 1]) return "--context must rise";
+        if (o->n_contexts && value <= (double)o->context[o->n_contexts - 1])
+            return "--context: each number must be greater than the one before";
         o->context[o->n_contexts++] = (int64_t)value;
         p = end + (*end == ',');
     }
