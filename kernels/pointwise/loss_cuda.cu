@@ -5,8 +5,8 @@
  *   slice           dx, dtable +=                                cuBLASLt, two products
  *
  * Slices of rows, not of the vocabulary: softmax is complete within a slice, so nothing is computed twice, and dtable
- * is added to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a
- * logit (bf16) besides the 4 that the product writes.
+ * is added to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6
+ * bytes a logit (bf16) besides the 4 that the product writes.
  *
  * bf16 on Hopper takes the path of exponentials, which stores neither logits nor gradients:
  *
