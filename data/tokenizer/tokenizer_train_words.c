@@ -115,7 +115,7 @@ static void take_shares(void *context, int64_t begin, int64_t end, int worker) {
         if (take_share(c, share) != STATUS_OK) c->failed[worker] = true;
 }
 
-static enum status check(const struct counter *c) {
+static enum status tokenizer_train_words_check(const struct counter *c) {
     for (int i = 0; i < c->n_tables; i++)
         if (c->failed[i])
             return fail(STATUS_NO_MEMORY, "out of memory while counting words: give less text, or text with fewer "
@@ -125,9 +125,9 @@ static enum status check(const struct counter *c) {
 
 enum status counter_flush(struct counter *c) {
     threads_for(c->pool, (int64_t)c->n_slices, 1, count_slices, c);
-    TRY(check(c));
+    TRY(tokenizer_train_words_check(c));
     threads_for(c->pool, c->n_tables, 1, take_shares, c);
-    TRY(check(c));
+    TRY(tokenizer_train_words_check(c));
     for (int i = 0; i < c->n_tables; i++)
         word_table_clear(&c->parts[i]);
     c->n_slices = c->batch.size = 0;

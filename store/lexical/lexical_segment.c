@@ -6,7 +6,7 @@
 
 enum { CHECK_STEP = 1 << 14, SKIP_CHUNK_BITS = 24 };
 
-static enum status damaged(const struct lexical_segment *s, const char *what) {
+static enum status lexical_segment_damaged(const struct lexical_segment *s, const char *what) {
     return fail(STATUS_CORRUPT, "%s: %s: run drt-index repair", s->path, what);
 }
 
@@ -15,7 +15,7 @@ enum status lexical_segment_open(struct lexical_segment *out, const char *path) 
     snprintf(s.path, sizeof s.path, "%s", path);
     TRY(file_map(&s.map, path));
     enum status status = s.map.size < LEXICAL_HEADER_BYTES + LEXICAL_FOOTER_BYTES
-                             ? damaged(&s, "is shorter than header and footer")
+                             ? lexical_segment_damaged(&s, "is shorter than header and footer")
                              : lexical_frame_read(&s.frame, s.map.data, s.map.size, path);
     if (status != STATUS_OK) {
         file_unmap(&s.map);
@@ -108,10 +108,10 @@ static enum status lexical_keys_next(const struct lexical_segment *s, struct lex
     bool first = k->done % LEXICAL_KEYS == 0;
     if (first) keys_seek(s, &named, k->done / LEXICAL_KEYS);
     if (!keys_at_one_entry(&named, k) || (first && k->done > 0 && named.key <= before))
-        return damaged(s, "the index of the dictionary does not fit it");
+        return lexical_segment_damaged(s, "the index of the dictionary does not fit it");
     k->key = named.key;
     if (!read_entry(s, k, out) || (first ? k->key != named.key : k->key <= before))
-        return damaged(s, "the dictionary is damaged");
+        return lexical_segment_damaged(s, "the dictionary is damaged");
     return STATUS_OK;
 }
 
@@ -130,7 +130,7 @@ enum status lexical_segment_find(const struct lexical_segment *s, struct lexical
     keys_seek(s, &k, low - 1);
     for (int i = 0; i < LEXICAL_KEYS && k.done < s->frame.keys; i++) {
         struct lexical_list list;
-        if (!read_entry(s, &k, &list)) return damaged(s, "the dictionary is damaged");
+        if (!read_entry(s, &k, &list)) return lexical_segment_damaged(s, "the dictionary is damaged");
         if (k.key > key) break;
         if (k.key == key) {
             *out = list;
@@ -209,7 +209,7 @@ enum status lexical_segment_check(const struct lexical_segment *s, int64_t *post
     while (k.done < last) {
         TRY(lexical_keys_next(s, &k, &list));
         if (!(list.kind == LEXICAL_DENSE ? dense_fits(&list) : blocks_fit(&list)))
-            return damaged(s, "a list of postings is damaged");
+            return lexical_segment_damaged(s, "a list of postings is damaged");
         *postings += list.n;
         if (k.done % CHECK_STEP == 0 && progress_stop_requested(progress))
             return fail(STATUS_INTERRUPTED, "%s: verify was stopped", s->path);
@@ -218,17 +218,18 @@ enum status lexical_segment_check(const struct lexical_segment *s, int64_t *post
         keys_seek(s, &next, end);
         return keys_at_one_entry(&k, &next) && next.key > k.key
                    ? STATUS_OK
-                   : damaged(s, "the index of the dictionary does not fit it");
+                   : lexical_segment_damaged(s, "the index of the dictionary does not fit it");
     }
     return k.at.at == k.at.end && k.offset == s->frame.bytes[LEXICAL_POSTINGS]
                ? STATUS_OK
-               : damaged(s, "the lists are not those that the footer counts");
+               : lexical_segment_damaged(s, "the lists are not those that the footer counts");
 }
 
 enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings) {
     bool fits = s->frame.keys > 0 || (s->frame.bytes[LEXICAL_DICTIONARY] == 0 && s->frame.bytes[LEXICAL_POSTINGS] == 0);
-    return fits && postings == s->frame.postings ? STATUS_OK
-                                                 : damaged(s, "the lists are not those that the footer counts");
+    return fits && postings == s->frame.postings
+               ? STATUS_OK
+               : lexical_segment_damaged(s, "the lists are not those that the footer counts");
 }
 
 static enum status verify_lists(const struct lexical_segment *s, const struct progress *progress) {

@@ -143,7 +143,7 @@ static enum status make_hit(struct trace *t, struct trace_hit *hit, const struct
 
 /* ---- token memory --------------------------------------------------------------------------------------- */
 
-static int64_t characters(const char *text, size_t bytes) {
+static int64_t trace_characters(const char *text, size_t bytes) {
     int64_t count = 0;
     for (size_t i = 0; i < bytes; i++)
         count += ((unsigned char)text[i] & 0xc0) != 0x80;
@@ -186,9 +186,9 @@ static enum status find_token(struct trace *t, struct trace_part *part, const st
         ids = t->chunk_ids;
     }
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at, false, &text, &bytes));
-    part->begin = characters(text, bytes);
+    part->begin = trace_characters(text, bytes);
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at + 1, false, &text, &bytes));
-    part->end = characters(text, bytes);
+    part->end = trace_characters(text, bytes);
     return STATUS_OK;
 }
 
@@ -288,9 +288,9 @@ enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool pr
         size_t bytes = 0;
         TRY(tokenizer_stream_push(t->config.tokenizer, &t->stream, t->scratch, ids[i], &text, &bytes));
         struct given *given = t->awaited ? &t->given[t->n_given - 1] : NULL;
-        if (given) given->begin = characters(t->text, t->text_bytes);
+        if (given) given->begin = trace_characters(t->text, t->text_bytes);
         TRY(add_text(t, text, bytes));
-        if (given) given->end = characters(t->text, t->text_bytes);
+        if (given) given->end = trace_characters(t->text, t->text_bytes);
         t->awaited = false;
         if (prompt) t->prompt_text_bytes = t->text_bytes;
         t->n_ids++;

@@ -5,7 +5,8 @@
 #include "train/plot/plot.h"
 #include <string.h>
 
-static enum status plot(const char *const *runs, int n_runs, const char *out, const char *title, const char *along) {
+static enum status train_plot(const char *const *runs, int n_runs, const char *out, const char *title,
+                              const char *along) {
     struct plot_config config = {.title = title};
     if (strcmp(along, "steps") == 0) config.along = PLOT_STEPS;
     return plot_write(out, runs, n_runs, &config);
@@ -33,7 +34,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
         .max_operands = -1,
     };
     int n_runs = 0, code = args_parse(&program, argc, argv, operands, &n_runs);
-    return code >= 0 ? code : drt_train_exit(plot(operands, n_runs, out, title, along));
+    return code >= 0 ? code : drt_train_exit(train_plot(operands, n_runs, out, title, along));
 }
 
 /* With any other first argument, drt-train trains. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int parse(struct niah_options *o, int argc, char **argv, const char **operands) {
+static int eval_niah_parse(struct niah_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE",
@@ -155,7 +155,7 @@ int eval_niah(int argc, char **argv, const char **operands) {
                              .keys = NEEDLE_KEYS};
     struct niah_result result = {0};
     struct progress_line *line = NULL;
-    int code = parse(&o, argc, argv, operands);
+    int code = eval_niah_parse(&o, argc, argv, operands);
     const char *wrong = code < 0 ? niah_usage(&o) : NULL;
     if (wrong) return eval_usage("niah", wrong);
     if (code >= 0) return code;
