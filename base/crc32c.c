@@ -26,7 +26,7 @@ uint32_t crc32c_table(uint32_t crc, const void *data, size_t bytes) {
 }
 
 /* The product of two polynomials modulo the checksum's. Bit 31 is the coefficient of x^0. */
-static uint32_t multiply(uint32_t a, uint32_t b) {
+static uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
     uint32_t product = 0;
     for (uint32_t bit = UINT32_C(1) << 31; bit; bit >>= 1) {
         if (a & bit) product ^= b;
@@ -39,8 +39,8 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
 uint32_t crc32c_join(uint32_t a, uint32_t b, uint64_t bytes) {
     uint32_t power = UINT32_C(1) << 23; /* x^8 */
     for (; bytes > 0; bytes >>= 1) {
-        if (bytes & 1) a = multiply(a, power);
-        power = multiply(power, power);
+        if (bytes & 1) a = crc32c_multiply(a, power);
+        power = crc32c_multiply(power, power);
     }
     return a ^ b;
 }

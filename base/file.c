@@ -76,7 +76,7 @@ struct file_writer {
 };
 
 /* Whether `path` still names the file that is open as fd. */
-static bool names(const char *path, int fd) {
+static bool file_names(const char *path, int fd) {
     struct stat there, opened;
     return lstat(path, &there) == 0 && fstat(fd, &opened) == 0 && there.st_dev == opened.st_dev &&
            there.st_ino == opened.st_ino;
@@ -96,7 +96,7 @@ static enum status open_temporary(struct file_writer *w) {
             return fail(STATUS_NOT_FOUND, "%s: cannot create it: its folder does not exist", w->path);
         if (w->fd < 0) return fail_errno("%s: cannot create", w->temporary);
         bool locked = flock(w->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-        if (locked && names(w->temporary, w->fd)) {
+        if (locked && file_names(w->temporary, w->fd)) {
             if (ftruncate(w->fd, 0) == 0) return STATUS_OK;
             enum status s = fail_errno("%s: cannot empty it", w->temporary);
             close(w->fd);
@@ -152,7 +152,7 @@ static enum status write_all(int fd, const char *path, const uint8_t *data, size
     return STATUS_OK;
 }
 
-static enum status flush(struct file_writer *w) {
+static enum status file_flush(struct file_writer *w) {
     TRY(fault_point("file:write"));
     size_t bytes = w->buffered;
     w->buffered = 0;
@@ -162,7 +162,7 @@ static enum status flush(struct file_writer *w) {
 enum status file_write(struct file_writer *w, const void *data, size_t bytes) {
     w->crc = crc32c(w->crc, data, bytes);
     w->written += bytes;
-    if (bytes > BUFFER_BYTES - w->buffered) TRY(flush(w));
+    if (bytes > BUFFER_BYTES - w->buffered) TRY(file_flush(w));
     if (bytes >= BUFFER_BYTES) return write_all(w->fd, w->temporary, data, bytes);
     memcpy(w->buffer + w->buffered, data, bytes);
     w->buffered += bytes;
@@ -223,7 +223,7 @@ enum status file_write_blocks(struct file_writer *w, uint64_t bytes, struct thre
     enum status s;
     if (crc) *crc = 0;
     if (bytes == 0) return STATUS_OK;
-    TRY(flush(w));
+    TRY(file_flush(w));
     TRY_GOTO(s, memory_allocate(&b.buffers, (size_t)threads_count(pool) * BUFFER_BYTES), out);
     TRY_GOTO(s, memory_allocate(&b.crc, (size_t)n), out);
     threads_for(pool, n, 1, write_block_range, &b);
@@ -250,7 +250,7 @@ uint32_t file_crc32c(const struct file_writer *w) {
     return w->crc;
 }
 int file_descriptor(struct file_writer *w) {
-    return flush(w) == STATUS_OK ? w->fd : -1;
+    return file_flush(w) == STATUS_OK ? w->fd : -1;
 }
 
 static enum status sync_parent(const char *path) {
@@ -264,7 +264,7 @@ static enum status sync_parent(const char *path) {
 
 enum status file_publish(struct file_writer *w) {
     enum status s = STATUS_OK;
-    TRY_GOTO(s, flush(w), out);
+    TRY_GOTO(s, file_flush(w), out);
     if (w->reserved > w->written && ftruncate(w->fd, (off_t)w->written) != 0) {
         s = fail_errno("%s: cannot give back space", w->temporary);
         goto out;

@@ -15,11 +15,11 @@
 /* Large blocks request large pages, because with small pages reading 80 MB of weights often misses the TLB. */
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 8 * LARGE_PAGE };
 
-static enum status refuse(size_t count, size_t size) {
+static enum status memory_refuse(size_t count, size_t size) {
     return fail(STATUS_NO_MEMORY, "out of memory: %zu items of %zu bytes", count, size);
 }
 
-static bool overflows(size_t count, size_t size) {
+static bool memory_overflows(size_t count, size_t size) {
     return size != 0 && count > SIZE_MAX / 2 / size;
 }
 
@@ -41,18 +41,18 @@ static size_t bytes_of(size_t count, size_t size) {
 
 enum status memory_allocate_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
-    if (overflows(count, size)) return refuse(count, size);
+    if (memory_overflows(count, size)) return memory_refuse(count, size);
     void *p = malloc(bytes_of(count, size));
-    if (!p) return refuse(count, size);
+    if (!p) return memory_refuse(count, size);
     *out = p;
     return STATUS_OK;
 }
 
 enum status memory_allocate_zero_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
-    if (overflows(count, size)) return refuse(count, size);
+    if (memory_overflows(count, size)) return memory_refuse(count, size);
     void *p = calloc(bytes_of(count, size), 1);
-    if (!p) return refuse(count, size);
+    if (!p) return memory_refuse(count, size);
     memory_request_large_pages(p, count * size);
     *out = p;
     return STATUS_OK;
@@ -60,11 +60,11 @@ enum status memory_allocate_zero_bytes(void **out, size_t count, size_t size) {
 
 enum status memory_allocate_aligned_bytes(void **out, size_t count, size_t size) {
     TRY(fault_point("memory:allocate"));
-    if (overflows(count, size)) return refuse(count, size);
+    if (memory_overflows(count, size)) return memory_refuse(count, size);
     size_t alignment = count * size >= LARGE_BLOCK ? LARGE_PAGE : ALIGNMENT;
     size_t bytes = (count * size + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     void *p = NULL;
-    if (posix_memalign(&p, alignment, bytes) != 0) return refuse(count, size);
+    if (posix_memalign(&p, alignment, bytes) != 0) return memory_refuse(count, size);
     memory_request_large_pages(p, bytes);
     *out = p;
     return STATUS_OK;
@@ -75,9 +75,9 @@ enum status memory_grow_bytes(void **pointer, size_t *capacity, size_t count, si
     TRY(fault_point("memory:allocate"));
     size_t wanted = *capacity < 8 ? 8 : *capacity * 2;
     if (wanted < count) wanted = count;
-    if (overflows(wanted, size)) return refuse(wanted, size);
+    if (memory_overflows(wanted, size)) return memory_refuse(wanted, size);
     void *p = realloc(*pointer, wanted * size);
-    if (!p) return refuse(wanted, size);
+    if (!p) return memory_refuse(wanted, size);
     *pointer = p;
     *capacity = wanted;
     return STATUS_OK;

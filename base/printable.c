@@ -7,7 +7,7 @@
 
 /* Returns the length of the UTF-8 character at text[0], from its form only, and its code point; 1 for a byte that
  * begins no character. */
-static size_t character(const uint8_t *p, size_t bytes, uint32_t *code) {
+static size_t printable_character(const uint8_t *p, size_t bytes, uint32_t *code) {
     size_t length = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : p[0] >= 0xC0 ? 2 : 1;
     *code = length == 1 ? p[0] : p[0] & (0xFFu >> (length + 1));
     if (length > bytes) return *code = p[0], 1;
@@ -18,15 +18,15 @@ static size_t character(const uint8_t *p, size_t bytes, uint32_t *code) {
     return length;
 }
 
-static bool controls(uint32_t code) {
+static bool printable_controls(uint32_t code) {
     return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
            (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
 }
 
 size_t printable_char(char out[PRINTABLE_MAX], const char *text, size_t bytes) {
     uint32_t code;
-    size_t length = character((const uint8_t *)text, bytes, &code);
-    if (!controls(code)) {
+    size_t length = printable_character((const uint8_t *)text, bytes, &code);
+    if (!printable_controls(code)) {
         memcpy(out, text, length);
         out[length] = '\0';
     } else if (code == '\n' || code == '\t') {

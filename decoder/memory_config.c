@@ -72,7 +72,7 @@ enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted
                 file, memory_searcher_names[fitted], memory_searcher_names[wanted]);
 }
 
-static void *member(const void *of, size_t offset) {
+static void *memory_config_member(const void *of, size_t offset) {
     return (char *)of + offset;
 }
 
@@ -88,7 +88,7 @@ static void print_write(struct json_writer *w, const uint8_t print[PRINT_BYTES])
 static void mixture_write(struct json_writer *w, const struct memory_mixture *m) {
     json_write_object(w);
     for (int i = 0; i < ARRAYS; i++) {
-        const double *values = member(m, arrays[i].offset);
+        const double *values = memory_config_member(m, arrays[i].offset);
         json_write_key(w, arrays[i].name);
         json_write_array(w);
         for (int j = 0; j < arrays[i].n; j++)
@@ -110,11 +110,11 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     json_write_int(&w, MEMORY_CONFIG_VERSION);
     for (int i = 0; i < PRINTS; i++) {
         json_write_key(&w, prints[i].name);
-        print_write(&w, member(c, prints[i].offset));
+        print_write(&w, memory_config_member(c, prints[i].offset));
     }
     for (int i = 0; i < WHOLE; i++) {
         json_write_key(&w, whole[i].name);
-        json_write_int(&w, *(const int *)member(c, whole[i].offset));
+        json_write_int(&w, *(const int *)memory_config_member(c, whole[i].offset));
     }
     json_write_key(&w, "searcher");
     json_write_string(&w, memory_searcher_names[c->searcher]);
@@ -147,7 +147,7 @@ static enum status mixture_check(const struct json *j, const struct memory_mixtu
     bool sound = true;
     for (int i = 0; i < ARRAYS; i++)
         for (int k = 0; k < arrays[i].n; k++)
-            sound = sound && fabs(((const double *)member(m, arrays[i].offset))[k]) <= largest_number;
+            sound = sound && fabs(((const double *)memory_config_member(m, arrays[i].offset))[k]) <= largest_number;
     for (int side = 0; side < MEMORY_SIDES; side++)
         sound = sound && (m->tau[side] > 0 || !memory_kind_reads((enum memory_kind)kind, side));
     for (int i = 0; i < MEMORY_FEATURES; i++)
@@ -169,7 +169,7 @@ static enum status mixture_read(struct json *j, struct memory_mixture *m, int ki
             if (json_equals(j, arrays[i].name)) found = i;
         if (found < 0) return json_fail(j, "tau or a part of the gate");
         if (seen & 1u << found) return json_fail(j, "each part of the gate once");
-        TRY(array_read(j, member(m, arrays[found].offset), arrays[found].n));
+        TRY(array_read(j, memory_config_member(m, arrays[found].offset), arrays[found].n));
         seen |= 1u << found;
     }
     if (event != JSON_OBJECT_END) return json_fail(j, "a member");
@@ -181,7 +181,7 @@ static enum status mixture_read(struct json *j, struct memory_mixture *m, int ki
     return mixture_check(j, m, kind);
 }
 
-static int digit(char c) {
+static int memory_config_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
@@ -189,7 +189,7 @@ static enum status print_read(struct json *j, uint8_t print[PRINT_BYTES]) {
     TRY(json_expect(j, JSON_STRING, "a fingerprint"));
     if (j->length != (size_t)2 * PRINT_BYTES) return json_fail(j, "a fingerprint of 32 hexadecimal digits");
     for (int i = 0; i < PRINT_BYTES; i++) {
-        int high = digit(j->text[2 * i]), low = digit(j->text[2 * i + 1]);
+        int high = memory_config_digit(j->text[2 * i]), low = memory_config_digit(j->text[2 * i + 1]);
         if (high < 0 || low < 0) return json_fail(j, "a fingerprint of 32 hexadecimal digits");
         print[i] = (uint8_t)(high * 16 + low);
     }
@@ -212,7 +212,7 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
     for (int i = 0; i < PRINTS; i++) {
         if (!json_equals(j, prints[i].name)) continue;
         *seen |= 1u << (WHOLE + i);
-        return print_read(j, member(c, prints[i].offset));
+        return print_read(j, memory_config_member(c, prints[i].offset));
     }
     for (int i = 0; i < WHOLE; i++) {
         if (!json_equals(j, whole[i].name)) continue;
@@ -221,7 +221,7 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
         if (value < whole[i].low || value > whole[i].high)
             return fail(STATUS_INVALID, "%s: %s is %lld: must be %lld to %lld", j->name, whole[i].name,
                         (long long)value, (long long)whole[i].low, (long long)whole[i].high);
-        *(int *)member(c, whole[i].offset) = (int)value;
+        *(int *)memory_config_member(c, whole[i].offset) = (int)value;
         *seen |= 1u << i;
         return STATUS_OK;
     }

@@ -103,9 +103,6 @@ struct gca_pool chunk_cache_pool(const struct chunk_cache *c) {
                              .off_by_one = c->off_by_one};
 }
 
-int64_t chunk_cache_slots(const struct chunk_cache *c) {
-    return c->slots;
-}
 struct chunk_cache_stats chunk_cache_stats(const struct chunk_cache *c) {
     return c->stats;
 }

@@ -18,7 +18,6 @@ enum status chunk_cache_create(struct chunk_cache **out, struct device *dev, con
                                struct encoder *encoder, int64_t slots);
 void chunk_cache_free(struct chunk_cache *c);             /* NULL is fine */
 struct gca_pool chunk_cache_pool(const struct chunk_cache *c);
-int64_t chunk_cache_slots(const struct chunk_cache *c);
 
 /* Sets slot[i] to the slot of keys[i] (id < 0: -1) and pins it once more. Missing chunks are read and encoded in one
  * batch; a repeated key is encoded once. On failure nothing is pinned. */

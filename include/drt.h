@@ -484,7 +484,7 @@ struct drt_session_config {
     int64_t exclude_document;
     /* Token memory (docs/token-memory.md); only without self and corpus. */
     enum drt_memory memory;
-    const char *memory_config; /* a memory.json; NULL: that of the model, on a CPU its memory-cpu.json if it has one */
+    const char *memory_config; /* a memory.json; NULL: the model's, on a CPU without stored keys its memory-cpu.json */
     const char *lexical;                 /* reserved, must be NULL: CORPUS and BOTH read the store's lexical index */
     int64_t memory_past;                 /* ids of the text's own past; 0: 2048 */
     /* Options of sampling, as in drt-generate. */

@@ -273,10 +273,6 @@ enum status overlap_find(struct overlap *o, struct store_view *view, const struc
 /* ---- results ------------------------------------------------------------------------------------------------------
  */
 
-int64_t overlap_texts(const struct overlap *o) {
-    return o->texts;
-}
-
 int64_t overlap_tokens(const struct overlap *o) {
     return o->n;
 }

@@ -22,7 +22,6 @@ enum status overlap_exclude(struct overlap *o, int64_t document);
  * requested a stop. */
 enum status overlap_find(struct overlap *o, struct store_view *view, const struct progress *progress);
 
-int64_t overlap_texts(const struct overlap *o);
 /* Number of tokens of all texts so far. The first token of the next text has this number. */
 int64_t overlap_tokens(const struct overlap *o);
 int32_t overlap_ending(const struct overlap *o, int64_t token); /* length of the longest shared run that ends here */

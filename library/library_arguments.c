@@ -46,7 +46,7 @@ enum drt_status drt_version(struct drt_version_info *out) {
 static enum status library_size(size_t *out, const void *given, const char *name) {
     memcpy(out, given, sizeof *out);
     if (*out < sizeof *out || *out > 1 << 16)
-        return fail(STATUS_INVALID, "%s: its size is %zu, not sizeof: set it", name, *out);
+        return fail(STATUS_INVALID, "%s: its member size is %zu: set it to the sizeof of the struct", name, *out);
     return STATUS_OK;
 }
 

@@ -71,8 +71,6 @@ struct drt_model *library_model_use(struct drt_model *m); /* adds a user; NULL i
 void library_model_release(struct drt_model *m);          /* removes a user; NULL is fine */
 /* STATUS_UNSUPPORTED: a Base LM, or a model of the decoder variant, whose chunks need the text before them. */
 enum status library_model_encodes(const struct drt_model *m);
-/* Call it with the model's lock. */
-enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n);
 
 /* Converts a document for drt.h. Its strings are borrowed. */
 struct drt_document library_document_of(const struct store_document *d);

@@ -132,8 +132,8 @@ static enum status library_encoder(struct encoder **out, struct drt_model *m, in
     return STATUS_OK;
 }
 
-/* Encodes as many chunks at a time as the device can use. */
-enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n) {
+/* Encodes as many chunks at a time as the device can use. Call it with the model's lock. */
+static enum status library_encode(struct drt_model *m, float *rows, const int32_t *ids, int64_t n) {
     struct device *dev = m->engine.device;
     struct encoder *encoder;
     void *buffer = NULL;

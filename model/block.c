@@ -75,13 +75,6 @@ static struct mat no_rstd(int64_t rows) {
     return mat_f32(NULL, rows, 1);
 }
 
-void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps,
-               struct block_scratch s) {
-    struct mat norm = mat_rows(s.norm, 0, x.rows);
-    dev->ops->norm->forward(dev, norm, no_rstd(x.rows), x, w->input_norm, eps);
-    dev->ops->matmul->forward(dev, qkv, norm, w->qkv, false);
-}
-
 void block_output(struct device *dev, struct mat x, struct mat o, const struct block_weights *w) {
     dev->ops->matmul->forward(dev, x, o, w->o, true);
 }

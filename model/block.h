@@ -2,8 +2,7 @@
  * pre-norm layer around its attention (model.md §2.2, §3.2, §5.1). It has no CUDA twin, because everything runs through
  * dev->ops.
  *
- *   block_qkv     qkv = [Wq; Wk; Wv] RMS(x)           one product: the three matrices are adjacent in params
- *   (attention, which the tower computes on the columns 0.., d.., 2d.. of qkv: mat_cols)
+ *   (qkv = [Wq; Wk; Wv] RMS(x), one product, and attention on its columns 0.., d.., 2d..: each tower computes its own)
  *   block_output  x += Wo o                           the residual
  *   block_mlp     x += Wdown (silu(Wgate z) * Wup z), z = RMS(h); h is x in plain layers, x + GCA(x) in upper ones */
 #pragma once
@@ -32,9 +31,6 @@ struct mat block_concatenated(struct mat first, struct mat second);
  * do not depend on the other rows (matmul.forward_each), for rows of different texts. */
 struct block_scratch { struct mat norm, gate_up; bool each; };
 
-/* Computes qkv [n, 3d] from x [n, d]. */
-void block_qkv(struct device *dev, struct mat qkv, struct mat x, const struct block_weights *w, float eps,
-               struct block_scratch s);
 /* Computes x += o Wo^T. */
 void block_output(struct device *dev, struct mat x, struct mat o, const struct block_weights *w);
 /* Computes x += MLP(RMS(h)); h may be x. */

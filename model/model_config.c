@@ -276,7 +276,7 @@ static int32_t or_default(int32_t value, int32_t otherwise) {
     return value == UNSET ? otherwise : value;
 }
 
-static void take(struct model_config *c, const struct raw *r) {
+static void model_config_take(struct model_config *c, const struct raw *r) {
     *c = (struct model_config){
         .vocab_size = r->vocab_size,
         .hidden = r->hidden,
@@ -337,7 +337,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     TRY(check_id(name, "pad_id", r.pad_id, r.vocab_size, retrieval));
     TRY(check_id(name, "mask_id", r.mask_id, r.vocab_size, false));
     TRY(check_id(name, "eos_id", r.eos_id, r.vocab_size, false));
-    take(out, &r);
+    model_config_take(out, &r);
     TRY(check_recurrent(name, out));
     TRY(check_landmarks(name, out));
     return check_memory(name, out);

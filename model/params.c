@@ -146,7 +146,7 @@ void params_free(struct params *p) {
 }
 
 /* Describes every tensor and sets its offset in one block. */
-static enum status prepare(struct params **out, const struct model_config *config) {
+static enum status params_prepare(struct params **out, const struct model_config *config) {
     struct params *p;
     TRY(params_describe(&p, config));
     void *block = NULL;
@@ -165,7 +165,7 @@ static enum status prepare(struct params **out, const struct model_config *confi
     return STATUS_OK;
 }
 
-static const struct param *find(const struct params *p, const char *name) {
+static const struct param *params_find(const struct params *p, const char *name) {
     for (int i = 0; i < p->count; i++)
         if (strcmp(p->table[i].name, name) == 0) return &p->table[i];
     return NULL;
@@ -182,7 +182,7 @@ static bool ends_with(const char *text, const char *end) {
 
 /* Whether a file may have this tensor although the table lacks it: sections of golden files, ALiBi slopes (which this
  * code computes), the tied head. */
-static bool ignored(const char *name) {
+static bool params_ignored(const char *name) {
     return starts_with(name, "in.") || starts_with(name, "out.") || starts_with(name, "grad.") ||
            starts_with(name, "alt.") || ends_with(name, ".self_attn.m") || strcmp(name, "lm_head.weight") == 0 ||
            strcmp(name, "language_model.lm_head.weight") == 0;
@@ -191,7 +191,7 @@ static bool ignored(const char *name) {
 static enum status check_unknown(const struct params *p, const struct safetensors *file) {
     for (int i = 0; i < safetensors_count(file); i++) {
         const char *name = safetensors_at(file, i)->name;
-        if (!find(p, name) && !ignored(name))
+        if (!params_find(p, name) && !params_ignored(name))
             return fail(STATUS_MISMATCH, "%s: tensor %s is not part of a model with this config: check config.json",
                         safetensors_path(file), name);
     }
@@ -233,7 +233,7 @@ static enum status load_tensor(const struct param *t, const char *name, const st
 
 enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file) {
     struct params *p;
-    TRY(prepare(&p, config));
+    TRY(params_prepare(&p, config));
     enum status s = STATUS_OK;
     for (int i = 0; i < p->count; i++)
         TRY_GOTO(s, load_tensor(&p->table[i], p->table[i].name, file), out);
@@ -250,7 +250,7 @@ struct drawing {
     struct rng rng;
     bool ones;
 };
-static void draw(void *context, int64_t begin, int64_t end, int worker) {
+static void params_draw(void *context, int64_t begin, int64_t end, int worker) {
     struct drawing d = *(const struct drawing *)context;
     (void)worker;
     d.rng.counter = 2 * (uint64_t)begin; /* a normal number takes two steps of the counter */
@@ -278,7 +278,7 @@ static void init_special(const struct params *p, const struct param *t, float *d
 enum status params_init(struct params **out, const struct model_config *config, uint64_t seed) {
     struct params *p;
     struct threads *pool;
-    TRY(prepare(&p, config));
+    TRY(params_prepare(&p, config));
     enum status status = threads_create(&pool, 0);
     if (status != STATUS_OK) {
         params_free(p);
@@ -288,7 +288,7 @@ enum status params_init(struct params **out, const struct model_config *config, 
         const struct param *t = &p->table[i];
         float *data = (float *)t->data;
         struct drawing d = {data, rng_make(seed, (uint64_t)i), t->rows == 1};
-        threads_for(pool, t->rows * t->cols, 1 << 14, draw, &d);
+        threads_for(pool, t->rows * t->cols, 1 << 14, params_draw, &d);
         init_special(p, t, data);
     }
     threads_free(pool);
@@ -377,7 +377,7 @@ static enum status graft_check_unused(struct graft *g) {
             g->left++;
             continue;
         }
-        if (!g->used[i] && !ignored(name))
+        if (!g->used[i] && !params_ignored(name))
             return fail(STATUS_MISMATCH,
                         "%s: tensor %s has no counterpart in a model with this config: its layers must be those of the "
                         "folder, whatever their split (decoder_layers)",
@@ -460,13 +460,13 @@ const struct param *params_at(const struct params *p, int index) {
 }
 
 const float *params_get(const struct params *p, const char *name) {
-    const struct param *t = find(p, name);
+    const struct param *t = params_find(p, name);
     assert(t && t->data);
     return t->data;
 }
 
 void params_set(struct params *p, const char *name, const float *values) {
-    const struct param *t = find(p, name);
+    const struct param *t = params_find(p, name);
     assert(t && t->data);
     memcpy((float *)t->data, values, (size_t)(t->rows * t->cols) * sizeof *values);
 }
@@ -476,7 +476,7 @@ int64_t params_elements(const struct params *p) {
 }
 
 /* Hashes the tensors that `counts` selects; NULL: all. */
-static void fingerprint(const struct params *p, bool (*counts)(const char *name), uint8_t out[16]) {
+static void params_fingerprint_of(const struct params *p, bool (*counts)(const char *name), uint8_t out[16]) {
     XXH3_state_t state;
     XXH3_128bits_reset(&state);
     for (int i = 0; i < p->count; i++) {
@@ -498,8 +498,8 @@ static bool makes_landmarks(const char *name) {
 }
 
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {
-    fingerprint(p, makes_landmarks, out);
+    params_fingerprint_of(p, makes_landmarks, out);
 }
 void params_fingerprint(const struct params *p, uint8_t out[16]) {
-    fingerprint(p, NULL, out);
+    params_fingerprint_of(p, NULL, out);
 }

@@ -44,7 +44,7 @@ enum status weights_open(struct weights *out, struct device *dev, const struct p
 }
 
 /* Whether bf16 represents these numbers exactly. */
-static bool fits(const float *x, int64_t n) {
+static bool weights_fits(const float *x, int64_t n) {
     uint32_t lower = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -63,7 +63,7 @@ enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)
     for (int i = 0; i < params_count(w->table); i++) {
         const struct param *t = params_at(w->table, i);
         int64_t all = t->rows * t->cols, n = t->rows > 1 && wanted(t->name) ? all : 0;
-        if (!fits(from, n)) {
+        if (!weights_fits(from, n)) {
             device_release(dev, w->narrow);
             w->narrow = NULL;
             return STATUS_OK;

@@ -19,7 +19,7 @@ typedef float v8u __attribute__((vector_size(32), aligned(4)));
 enum { LINE = 64, AHEAD = 8192 }; /* bytes */
 enum { LANES = 8, BLOCK_ROWS = 128, FEW_QUERIES = 4, BLOCK_FEW = 16, QUERY_BATCH = 64, GRAIN = 1024 };
 
-static inline v8 load(const float *p) {
+static inline v8 exact_load(const float *p) {
     return *(const v8u *)p;
 }
 
@@ -47,14 +47,14 @@ static inline v8 multiply_add(v8 a, v8 b, v8 c) {
 
 /* Multiplies a tile. `padded` is a multiple of LANES: rows and queries are zero-filled up to it. The sequence of
  * multiply-adds is the same at every position in the tile. */
-static inline void tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded, int nq,
-                        int nr) {
+static inline void exact_tile(float *scores, size_t score_stride, const float *queries, const float *rows, int padded,
+                              int nq, int nr) {
     v8 acc[4][2] = {0};
     for (int i = 0; i < padded; i += LANES)
         for (int q = 0; q < nq; q++) {
-            v8 a = load(queries + (size_t)q * (size_t)padded + i);
+            v8 a = exact_load(queries + (size_t)q * (size_t)padded + i);
             for (int r = 0; r < nr; r++)
-                acc[q][r] = multiply_add(a, load(rows + (size_t)r * (size_t)padded + i), acc[q][r]);
+                acc[q][r] = multiply_add(a, exact_load(rows + (size_t)r * (size_t)padded + i), acc[q][r]);
         }
     for (int q = 0; q < nq; q++)
         for (int r = 0; r < nr; r++)
@@ -69,15 +69,15 @@ static void block_scores(float *scores, const float *queries, int n_queries, con
         const float *row = rows + (size_t)r * (size_t)padded;
         int q = 0;
         for (; q + 4 <= n_queries && nr == 2; q += 4)
-            tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
-                 padded, 4, 2);
+            exact_tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded,
+                       row, padded, 4, 2);
         for (; q < n_queries; q++) {
             if (nr == 2)
-                tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
-                     padded, 1, 2);
+                exact_tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows,
+                           queries + (size_t)q * (size_t)padded, row, padded, 1, 2);
             else
-                tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows, queries + (size_t)q * (size_t)padded, row,
-                     padded, 1, 1);
+                exact_tile(scores + (size_t)q * (size_t)n_rows + r, (size_t)n_rows,
+                           queries + (size_t)q * (size_t)padded, row, padded, 1, 1);
         }
     }
 }
@@ -85,8 +85,8 @@ static void block_scores(float *scores, const float *queries, int n_queries, con
 void exact_dots(float *out, const float *rows, int64_t n, const float *query, int dim) {
     assert(dim % LANES == 0);
     for (int64_t r = 0; r + 2 <= n; r += 2)
-        tile(out + r, 1, query, rows + (size_t)r * (size_t)dim, dim, 1, 2);
-    if (n % 2) tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
+        exact_tile(out + r, 1, query, rows + (size_t)r * (size_t)dim, dim, 1, 2);
+    if (n % 2) exact_tile(out + n - 1, 1, query, rows + (size_t)(n - 1) * (size_t)dim, dim, 1, 1);
 }
 
 /* Writes the hits of a list, best first, after all rows were offered. A list never takes a NaN score, so a damaged row
@@ -97,7 +97,7 @@ static void list_hits(struct store_hit *hits, struct top_list list) {
         hits[i] = (struct store_hit){list.id[i], list.score[i]};
 }
 
-static bool excluded(const struct store_range *r, int64_t chunk) {
+static bool exact_excluded(const struct store_range *r, int64_t chunk) {
     return r && chunk >= r->begin && chunk < r->end;
 }
 
@@ -154,7 +154,7 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
 static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
-        v8 a = load(query + i);
+        v8 a = exact_load(query + i);
         for (int b = 0; b < n * LANES * 2; b += LINE)
             __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
@@ -169,7 +169,7 @@ static inline void stored_codes(float *out, const int8_t *codes, const float *sc
                                 int n) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
-        v8 a = load(query + i);
+        v8 a = exact_load(query + i);
         for (int b = 0; b < n * LANES; b += LINE)
             __builtin_prefetch((const char *)codes + (size_t)i * (size_t)n + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
@@ -233,7 +233,7 @@ static void scan_body(void *context, int64_t begin, int64_t end, int worker) {
             const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
             for (int r = 0; r < n; r++) {
                 float score = scores[(size_t)q * (size_t)n + (size_t)r] * s->scale;
-                if (top_list_admits(list, score, at + r) && !excluded(range, at + r) &&
+                if (top_list_admits(list, score, at + r) && !exact_excluded(range, at + r) &&
                     store_dropped_live(landmarks_dropped(s->l), at + r))
                     top_list_offer(list, score, at + r);
             }
@@ -321,12 +321,12 @@ static void rescore_body(void *context, int64_t begin, int64_t end, int worker) 
         if (at >= s->begin) top_list_clear(list);
         for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
             int64_t chunk = s->candidates.ids[i];
-            if (chunk < 0 || chunk >= s->l->chunks || excluded(range, chunk)) continue;
+            if (chunk < 0 || chunk >= s->l->chunks || exact_excluded(range, chunk)) continue;
             if (!store_dropped_live(landmarks_dropped(s->l), chunk)) continue;
             const struct store_rows stored = landmarks_rows(s->l, chunk);
             convert_row(row, &stored, 0, s->padded);
             float dot;
-            tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
+            exact_tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
             if (stored.scales) dot *= stored.scales[0];
             top_list_offer(list, dot * s->scale, chunk);
         }

@@ -270,7 +270,7 @@ static enum status commit_generation(const struct build *b, const struct generat
     return catalog_commit(t);
 }
 
-static enum status plan(struct build *b, const struct generation_record *target) {
+static enum status publish_plan(struct build *b, const struct generation_record *target) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, b->w->catalog, false));
     enum status s = record_get_index(t, b->w->catalog, &b->index);
@@ -298,7 +298,7 @@ static enum status publish_listed(struct store_writer *w, struct shard_record **
                                   const struct publish_change *change) {
     static const struct publish_change none = {0};
     struct build b = {.w = w, .how = how, .change = change ? change : &none};
-    TRY(plan(&b, target));
+    TRY(publish_plan(&b, target));
     bool same = w->published.number > 0 && target->shards == w->published.shards && !b.change->rebuild &&
                 b.change->n_shards == 0 && how->n_replaced == 0 && !b.plan.rebuild &&
                 strcmp(b.plan.factory, b.index.factory) == 0 && b.plan.chosen == b.index.chosen;

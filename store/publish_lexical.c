@@ -86,7 +86,7 @@ enum status lexical_add_chunk(struct lexical_builder *b, const struct store_writ
                 (long long)(first + bad));
 }
 
-static enum status step(struct lexical_make *m) {
+static enum status publish_lexical_step(struct lexical_make *m) {
     if (m->done++ % STEP > 0) return STATUS_OK;
     progress_step(m->how->progress, "read tokens for the lexical index", "chunks", m->done - 1, m->total);
     if (!progress_stop_requested(m->how->progress)) return STATUS_OK;
@@ -103,7 +103,7 @@ static enum status add_chunks(struct lexical_make *m, struct lexical_builder *b,
         if (run.shard >= m->n_shards || shard_is_dropped(&m->shards[run.shard])) return bad_run(m->w, &run);
         TRY(map_tokens(m, run.shard));
         for (; begin < end && begin < first + run.chunks; begin++) {
-            TRY(step(m));
+            TRY(publish_lexical_step(m));
             const struct lexical_chunk chunk = {&m->shards[run.shard], &m->map, &run, begin - first};
             TRY(lexical_add_chunk(b, m->w, &chunk, m->ids));
         }

@@ -28,7 +28,7 @@ struct repair {
 
 static const char *const remedy_shards_first = "mend the damaged shards first, then run drt-index repair";
 
-static void note(const struct repair *r, const char *text) {
+static void repair_note(const struct repair *r, const char *text) {
     progress_note(r->how->progress, "%s: %s", r->w->dir, text);
 }
 
@@ -90,7 +90,7 @@ static enum status repair_shards(struct repair *r) {
         progress_step(r->how->progress, "check shards", "shards", file.last_file_shard + 1, w->sealed.shards);
     }
     if (s == STATUS_OK && !r->journal_good) {
-        note(r, "damaged shards were not published yet and were dropped; build or add makes them again");
+        repair_note(r, "damaged shards were not published yet and were dropped; build or add makes them again");
         s = store_writer_drop_journal(w);
     }
     return s;
@@ -99,8 +99,8 @@ static enum status repair_shards(struct repair *r) {
 /* ---- runs and hashes ---- */
 
 /* Documents are numbered without gaps, as documents_verify checked. */
-static enum status refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table,
-                          const struct shard_record *shards) {
+static enum status repair_refill(const struct repair *r, struct catalog_txn *t, enum catalog_table table,
+                                 const struct shard_record *shards) {
     TRY(catalog_empty(t, table));
     for (int64_t i = 0; i < r->w->sealed.documents; i++) {
         struct document_record d;
@@ -121,7 +121,7 @@ static enum status refill(const struct repair *r, struct catalog_txn *t, enum ca
 static enum status rebuild_table(const struct repair *r, enum catalog_table table, const struct shard_record *shards) {
     struct catalog_txn *t;
     TRY(catalog_begin(&t, r->w->catalog, true));
-    enum status s = refill(r, t, table, shards);
+    enum status s = repair_refill(r, t, table, shards);
     if (s != STATUS_OK) {
         catalog_abort(t);
         return s;
@@ -303,7 +303,8 @@ static enum status repair_index(struct repair *r) {
         .rebuild = damaged || another, .shards = r->changed, .n_shards = (int64_t)r->n_changed};
     TRY(publish_generation(w, &w->published, r->how, &change));
     if (change.rebuild)
-        note(r, another ? "the index was made anew, of another kind" : "the index was rebuilt from the landmarks");
+        repair_note(r,
+                    another ? "the index was made anew, of another kind" : "the index was rebuilt from the landmarks");
     return STATUS_OK;
 }
 
@@ -359,7 +360,7 @@ static enum status repair_lexical(struct repair *r) {
     if (s == STATUS_OK) s = publish_lexical(w, &how, &record, damaged);
     lexical_record_free(&record);
     if (s == STATUS_CORRUPT) return finding(r->f, s, folder, remedy_shards_first);
-    if (s == STATUS_OK && w->published.number > before) note(r, "the lexical index was rebuilt from the tokens");
+    if (s == STATUS_OK && w->published.number > before) repair_note(r, "the lexical index was rebuilt from the tokens");
     return s;
 }
 
@@ -384,7 +385,7 @@ static enum status repair_keys(const struct repair *r) {
         catalog_abort(t);
         return s;
     }
-    note(r, "the record of its keys was damaged, and the keys were removed: run drt-index keys");
+    repair_note(r, "the record of its keys was damaged, and the keys were removed: run drt-index keys");
     return catalog_commit(t);
 }
 

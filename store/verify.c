@@ -57,7 +57,7 @@ enum status shard_file_verify(const char *dir, enum shard_kind kind, const struc
 
 /* ---- records ---- */
 
-static enum status wrong(const struct catalog *c, enum catalog_table table, int64_t number, const char *what) {
+static enum status verify_wrong(const struct catalog *c, enum catalog_table table, int64_t number, const char *what) {
     return fail(STATUS_CORRUPT, "%s: table %s, record %lld: %s", catalog_path(c), catalog_table_name(table),
                 (long long)number, what);
 }
@@ -81,10 +81,10 @@ static enum status check_document(struct document_walk *w, const struct catalog 
         w->shard++;
         w->token = 0;
     }
-    if (w->shard >= n_shards) return wrong(c, TABLE_DOCUMENTS, w->number, "belongs to no shard");
+    if (w->shard >= n_shards) return verify_wrong(c, TABLE_DOCUMENTS, w->number, "belongs to no shard");
     if (d->shard != w->shard || d->token_offset != w->token || d->first_chunk != w->chunk || d->tokens < 1 ||
         d->chunks != (d->tokens + chunk_tokens - 1) / chunk_tokens || w->token + d->tokens > shards[w->shard].tokens)
-        return wrong(c, TABLE_DOCUMENTS, w->number, "its position or size does not follow from its neighbours");
+        return verify_wrong(c, TABLE_DOCUMENTS, w->number, "its position or size does not follow from its neighbours");
     w->token += d->tokens;
     w->chunk += d->chunks;
     w->number++;
@@ -103,7 +103,7 @@ static enum status each_document(struct catalog_txn *t, const struct catalog *c,
         struct document_record d;
         s = catalog_walk_next(walk, &more, &key, &value);
         if (s != STATUS_OK || !more) break;
-        if (catalog_key_number(key) != (uint64_t)i) s = wrong(c, TABLE_DOCUMENTS, i, "is missing");
+        if (catalog_key_number(key) != (uint64_t)i) s = verify_wrong(c, TABLE_DOCUMENTS, i, "is missing");
         if (s == STATUS_OK) s = record_decode_document(value, c, &d);
         if (s == STATUS_OK) s = each(context, i, &d);
     }
@@ -135,7 +135,7 @@ enum status documents_verify(struct catalog_txn *t, const struct catalog *c, con
         .t = t, .c = c, .shards = shards, .n_shards = sealed->shards, .chunk_tokens = chunk_tokens};
     TRY(each_document(t, c, visit_document, &x));
     if (x.walk.chunk != sealed->chunks)
-        return wrong(c, TABLE_DOCUMENTS, x.walk.number - 1, "documents and shards disagree about the chunks");
+        return verify_wrong(c, TABLE_DOCUMENTS, x.walk.number - 1, "documents and shards disagree about the chunks");
     return STATUS_OK;
 }
 
@@ -145,12 +145,12 @@ static enum status visit_run(void *context, int64_t number, const struct documen
     struct bytes value;
     struct run_record r;
     enum status s = catalog_get(x->t, &value, TABLE_RUNS, key.bytes, sizeof key.bytes);
-    if (s == STATUS_NOT_FOUND) return wrong(x->c, TABLE_RUNS, d->first_chunk, "is missing");
+    if (s == STATUS_NOT_FOUND) return verify_wrong(x->c, TABLE_RUNS, d->first_chunk, "is missing");
     TRY(s);
     TRY(record_decode_run(value, x->c, &r));
     if (r.document != number || r.shard != d->shard || r.token_offset != d->token_offset || r.tokens != d->tokens ||
         r.chunks != d->chunks)
-        return wrong(x->c, TABLE_RUNS, d->first_chunk, "does not agree with its document");
+        return verify_wrong(x->c, TABLE_RUNS, d->first_chunk, "does not agree with its document");
     return STATUS_OK;
 }
 
@@ -169,11 +169,11 @@ static enum status visit_hash(void *context, int64_t number, const struct docume
     TRY(record_is_deleted(x->t, number, &deleted));
     TRY(record_find_hash(x->t, d->hash, &found, &document));
     if (deleted && document == number)
-        return wrong(x->c, TABLE_HASHES, number, "the document was deleted, and has a hash");
+        return verify_wrong(x->c, TABLE_HASHES, number, "the document was deleted, and has a hash");
     if (deleted) return STATUS_OK;
     bool waits = number >= x->published && (!found || document < x->published);
     if (!waits && (!found || document != number))
-        return wrong(x->c, TABLE_HASHES, number, "the hash of this document is missing or leads elsewhere");
+        return verify_wrong(x->c, TABLE_HASHES, number, "the hash of this document is missing or leads elsewhere");
     return STATUS_OK;
 }
 
@@ -197,8 +197,9 @@ enum status published_covered(bool *out, const struct segment_record *list, int6
     return has_index ? segments_cover(out, list, n, shards, published) : STATUS_OK;
 }
 
-enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
-                            const struct generation_record *published) {
+/* Whether the lexical segments contain all chunks that were not dropped. */
+static enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
+                                   const struct generation_record *published) {
     struct store_hole *ranges;
     struct store_dropped dropped = {0};
     TRY(record_dropped_holes(&ranges, &dropped.n, shards, published->shards));
@@ -441,7 +442,8 @@ static enum status verify_generations(struct verify *v) {
         if (g.number != before.number + 1 || g.chunks < before.chunks || g.documents < before.documents ||
             g.tokens < before.tokens || g.shards < before.shards || g.shards > v->sealed.shards ||
             g.chunks > v->sealed.chunks || g.documents > v->sealed.documents) {
-            s = wrong(v->c, TABLE_GENERATIONS, g.number, "does not follow from the one before, or from the shards");
+            s = verify_wrong(v->c, TABLE_GENERATIONS, g.number,
+                             "does not follow from the one before, or from the shards");
             break;
         }
         before = g;

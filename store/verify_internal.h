@@ -32,9 +32,6 @@ enum status published_covered(bool *out, const struct segment_record *list, int6
                               const struct shard_record *shards,
                               const struct generation_record *published, bool has_index);
 
-/* Whether the lexical segments contain all chunks that were not dropped. */
-enum status lexical_covered(bool *out, const struct lexical_record *record, const struct shard_record *shards,
-                            const struct generation_record *published);
 /* Checks that one file is as recorded, with `deep` also every byte and list. STATUS_CORRUPT. */
 enum status lexical_segment_verify(const char *path, const struct lexical_segment_record *r, int vocab_size, bool deep,
                                    const struct progress *progress);

@@ -204,7 +204,7 @@ static void close_catalog(struct store_writer *w) {
     catalog_close(w->catalog);
 }
 
-static void unlock(struct store_writer *w) {
+static void writer_unlock(struct store_writer *w) {
     if (w->lock >= 0) close(w->lock); /* releases the flock */
     memory_free(w);
 }
@@ -213,7 +213,7 @@ void store_writer_close(struct store_writer *w) {
     if (!w) return;
     close_shards(w);
     close_catalog(w);
-    unlock(w);
+    writer_unlock(w);
 }
 
 /* Whether this writer created the store and no shard is recorded. (w->sealed also counts shards whose sealing failed.)
@@ -233,7 +233,7 @@ void store_writer_abandon(struct store_writer *w) {
     const bool unused = is_unused(w);
     close_catalog(w);
     if (unused) writer_remove_made(w);
-    unlock(w);
+    writer_unlock(w);
 }
 
 /* ---- the journal ---- */
@@ -408,7 +408,7 @@ static enum status grow_slots(struct store_shard *s) {
 }
 
 /* The queue is searched first: a shard leaves it only after it is recorded, so one of the two always has it. */
-static enum status known(struct store_writer *w, const uint8_t hash[16], bool *found) {
+static enum status writer_known(struct store_writer *w, const uint8_t hash[16], bool *found) {
     *found = shard_has(w->shard, hash) || seal_queue_has(w->queue, hash);
     if (*found) return STATUS_OK;
     TRY(catalog_renew(w->lookup));
@@ -419,7 +419,7 @@ static enum status known(struct store_writer *w, const uint8_t hash[16], bool *f
 }
 
 /* All memory is allocated before the ids are written, so that a failure adds nothing. */
-static enum status reserve(struct store_shard *s, const struct store_new_document *d) {
+static enum status writer_reserve(struct store_shard *s, const struct store_new_document *d) {
     TRY(grow_slots(s));
     TRY(memory_grow(&s->documents, &s->documents_capacity, s->n_documents + 1));
     return memory_grow(&s->text, &s->text_capacity, s->text_used + strlen(d->source) + strlen(d->key));
@@ -431,12 +431,12 @@ enum status store_shard_document(struct store_writer *w, const struct store_new_
     *duplicate = false;
     if (d->n_ids == 0)
         return fail(STATUS_INVALID, "%s: %s: a document without tokens cannot be stored, skip it", d->source, d->key);
-    if (!d->unchecked) TRY(known(w, d->hash, duplicate));
+    if (!d->unchecked) TRY(writer_known(w, d->hash, duplicate));
     if (*duplicate) {
         s->duplicates++;
         return STATUS_OK;
     }
-    TRY(reserve(s, d));
+    TRY(writer_reserve(s, d));
     int64_t chunk_tokens = w->fingerprint.chunk_tokens;
     struct pending_document *p = &s->documents[s->n_documents];
     *p = (struct pending_document){

@@ -22,7 +22,7 @@ static void skip_space(struct json *j) {
         j->at++;
 }
 
-static enum json_event broken(struct json *j) {
+static enum json_event json_broken(struct json *j) {
     j->state = FAILED;
     return JSON_ERROR;
 }
@@ -101,7 +101,7 @@ static void value_done(struct json *j) {
 }
 
 static enum json_event open_level(struct json *j, bool object) {
-    if (j->depth == JSON_DEPTH_MAX) return broken(j);
+    if (j->depth == JSON_DEPTH_MAX) return json_broken(j);
     j->stack[j->depth++] = object;
     j->at++;
     j->state = object ? WANT_FIRST_KEY : WANT_FIRST_ITEM;
@@ -116,18 +116,18 @@ static enum json_event close_level(struct json *j) {
 }
 
 static enum json_event read_key(struct json *j) {
-    if (j->at == j->end || *j->at != '"') return broken(j);
+    if (j->at == j->end || *j->at != '"') return json_broken(j);
     j->at++;
-    if (!scan_string(j)) return broken(j);
+    if (!scan_string(j)) return json_broken(j);
     skip_space(j);
-    if (j->at == j->end || *j->at != ':') return broken(j);
+    if (j->at == j->end || *j->at != ':') return json_broken(j);
     j->at++;
     j->state = WANT_VALUE;
     return JSON_KEY;
 }
 
 static enum json_event read_value(struct json *j) {
-    if (j->at == j->end) return broken(j);
+    if (j->at == j->end) return json_broken(j);
     enum json_event event;
     bool good;
     switch (*j->at) {
@@ -156,7 +156,7 @@ static enum json_event read_value(struct json *j) {
         event = JSON_NUMBER;
         good = scan_number(j);
     }
-    if (!good) return broken(j);
+    if (!good) return json_broken(j);
     value_done(j);
     return event;
 }
@@ -165,10 +165,10 @@ enum json_event json_next(struct json *j) {
     if (j->state == FAILED) return JSON_ERROR;
     skip_space(j);
     if (j->state == WANT_COMMA) {
-        if (j->at == j->end) return broken(j);
+        if (j->at == j->end) return json_broken(j);
         bool object = j->stack[j->depth - 1];
         if (*j->at == (object ? '}' : ']')) return close_level(j);
-        if (*j->at != ',') return broken(j);
+        if (*j->at != ',') return json_broken(j);
         j->at++;
         skip_space(j);
         j->state = object ? WANT_KEY : WANT_VALUE;
@@ -183,7 +183,7 @@ enum json_event json_next(struct json *j) {
         if (j->at < j->end && *j->at == ']') return close_level(j);
         return read_value(j);
     case WANT_NOTHING:
-        return j->at == j->end ? JSON_END : broken(j);
+        return j->at == j->end ? JSON_END : json_broken(j);
     default:
         return read_value(j);
     }
@@ -226,7 +226,7 @@ enum status json_skip(struct json *j) {
     }
 }
 
-static uint32_t hex4(const char *p) {
+static uint32_t json_hex4(const char *p) {
     uint32_t v = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
@@ -288,10 +288,10 @@ static size_t unescape_one(char out[4], const char **p, const char *end) {
         out[0] = e;
         return 1;
     }
-    uint32_t c = hex4(*p);
+    uint32_t c = json_hex4(*p);
     *p += 4;
     if (c >= 0xd800 && c < 0xdc00 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u') {
-        uint32_t low = hex4(*p + 2);
+        uint32_t low = json_hex4(*p + 2);
         if (low >= 0xdc00 && low < 0xe000) {
             *p += 6;
             return put_utf8(out, 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00));

@@ -20,7 +20,7 @@ static void new_line(struct json_writer *w) {
 }
 
 /* Writes the comma and the line break before a key or an item. Between a key and its value it writes neither. */
-static void separate(struct json_writer *w) {
+static void json_write_separate(struct json_writer *w) {
     if (w->after_key) {
         w->after_key = false;
         return;
@@ -32,7 +32,7 @@ static void separate(struct json_writer *w) {
 }
 
 static void open_level(struct json_writer *w, char c) {
-    separate(w);
+    json_write_separate(w);
     fputc(c, w->file);
     w->depth++;
     assert(w->depth < JSON_DEPTH_MAX);
@@ -108,14 +108,14 @@ static void write_quoted(FILE *file, const unsigned char *p, size_t bytes) {
 }
 
 void json_write_key(struct json_writer *w, const char *key) {
-    separate(w);
+    json_write_separate(w);
     write_quoted(w->file, (const unsigned char *)key, strlen(key));
     fputs(w->indent ? ": " : ":", w->file);
     w->after_key = true;
 }
 
 void json_write_bytes(struct json_writer *w, const void *text, size_t bytes) {
-    separate(w);
+    json_write_separate(w);
     write_quoted(w->file, text, bytes);
 }
 
@@ -124,12 +124,12 @@ void json_write_string(struct json_writer *w, const char *text) {
 }
 
 void json_write_int(struct json_writer *w, int64_t value) {
-    separate(w);
+    json_write_separate(w);
     fprintf(w->file, "%" PRId64, value);
 }
 
 void json_write_double(struct json_writer *w, double value) {
-    separate(w);
+    json_write_separate(w);
     if (!isfinite(value)) {
         fputs("null", w->file);
         return;
@@ -143,11 +143,11 @@ void json_write_double(struct json_writer *w, double value) {
 }
 
 void json_write_bool(struct json_writer *w, bool value) {
-    separate(w);
+    json_write_separate(w);
     fputs(value ? "true" : "false", w->file);
 }
 
 void json_write_null(struct json_writer *w) {
-    separate(w);
+    json_write_separate(w);
     fputs("null", w->file);
 }

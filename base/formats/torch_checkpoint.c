@@ -41,7 +41,7 @@ bool torch_checkpoint_looks_like(const void *data, size_t bytes) {
     return bytes >= 4 && (memcmp(p, "PK\3\4", 4) == 0 || (p[0] == 0x80 && p[1] <= 5));
 }
 
-static void printable(char out[64], const char *text, size_t bytes) {
+static void torch_checkpoint_printable(char out[64], const char *text, size_t bytes) {
     size_t n = bytes < 63 ? bytes : 63;
     for (size_t i = 0; i < n; i++)
         out[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
@@ -100,7 +100,7 @@ static enum status open_archive(struct torch_checkpoint *c, const uint8_t *data)
 /* Returns the bytes of a storage. The CRC is checked once, also if several tensors share the storage. */
 static enum status storage_data(struct torch_checkpoint *c, const uint8_t **out, const struct pickle_storage *storage) {
     char path[300] = "data/", shown[64];
-    printable(shown, storage->key.bytes, storage->key.length);
+    torch_checkpoint_printable(shown, storage->key.bytes, storage->key.length);
     const struct zip_member *m = NULL;
     if (storage->key.length < sizeof path - 5) {
         memcpy(path + 5, storage->key.bytes, storage->key.length);
@@ -120,8 +120,8 @@ static enum status storage_data(struct torch_checkpoint *c, const uint8_t **out,
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
 /* Copies a tensor that is not contiguous, in row-major order. */
-static enum status gather(struct torch_checkpoint *c, struct tensor_view *view, const uint8_t *base,
-                          const struct pickle_tensor *t, size_t size) {
+static enum status torch_checkpoint_gather(struct torch_checkpoint *c, struct tensor_view *view, const uint8_t *base,
+                                           const struct pickle_tensor *t, size_t size) {
     uint64_t bytes = (uint64_t)view->count * size;
     if (bytes > c->bytes - c->copied)
         return fail(STATUS_UNSUPPORTED, "%s: tensor '%s' repeats its elements (expanded): save it with .contiguous()",
@@ -170,7 +170,7 @@ static enum status add_tensor(struct torch_checkpoint *c, const char *name, cons
     else if (contiguous)
         view.data = data + t->offset * (int64_t)size;
     else
-        TRY(gather(c, &view, data + t->offset * (int64_t)size, t, size));
+        TRY(torch_checkpoint_gather(c, &view, data + t->offset * (int64_t)size, t, size));
     if (c->n_tensors >= TENSORS_MAX) return fail(STATUS_UNSUPPORTED, "%s: more than %d tensors", c->name, TENSORS_MAX);
     TRY(memory_grow(&c->tensors, &c->tensors_capacity, c->n_tensors + 1));
     c->tensors[c->n_tensors++] = view;
@@ -196,8 +196,8 @@ static enum status join_name(struct torch_checkpoint *c, char **out, const char 
 }
 
 /* Walks dictionaries. They may be shared or contain themselves, so depth and steps are limited. */
-static enum status collect(struct torch_checkpoint *c, const struct pickle_object *dict, const char *prefix,
-                           int depth) {
+static enum status torch_checkpoint_collect(struct torch_checkpoint *c, const struct pickle_object *dict,
+                                            const char *prefix, int depth) {
     const struct pickle *p = &c->pickle;
     for (int32_t i = dict->dict.first; i >= 0; i = p->pairs[i].next) {
         if (++c->visits > VISITS_MAX)
@@ -210,7 +210,7 @@ static enum status collect(struct torch_checkpoint *c, const struct pickle_objec
         } else if (value->kind == PICKLE_DICT && key->kind == PICKLE_TEXT && depth < NESTING_MAX) {
             TRY(join_name(c, &name, prefix, key));
             memcpy(name + strlen(name), ".", 2); /* join_name allocated one byte more */
-            TRY(collect(c, value, name, depth + 1));
+            TRY(torch_checkpoint_collect(c, value, name, depth + 1));
         } else {
             c->left_out++;
         }
@@ -220,7 +220,7 @@ static enum status collect(struct torch_checkpoint *c, const struct pickle_objec
 
 /* ---- open and close ------------------------------------------------------------------------------------ */
 
-static enum status load(struct torch_checkpoint *c, const void *data) {
+static enum status torch_checkpoint_load(struct torch_checkpoint *c, const void *data) {
     TRY(arena_create(&c->arena, 1 << 16));
     TRY(open_archive(c, data));
     const struct pickle_object *result = &c->pickle.objects[c->pickle.result];
@@ -229,7 +229,7 @@ static enum status load(struct torch_checkpoint *c, const void *data) {
                     "%s: does not hold a dictionary of tensors: save it with "
                     "torch.save(model.state_dict(), ...)",
                     c->name);
-    TRY(collect(c, result, "", 1));
+    TRY(torch_checkpoint_collect(c, result, "", 1));
     if (c->n_tensors == 0) return fail(STATUS_INVALID, "%s: holds no tensors", c->name);
     return STATUS_OK;
 }
@@ -240,7 +240,7 @@ enum status torch_checkpoint_open_memory(struct torch_checkpoint **out, const ch
     TRY(memory_allocate_zero(&c, 1));
     c->name = name;
     c->bytes = bytes;
-    enum status status = load(c, data);
+    enum status status = torch_checkpoint_load(c, data);
     if (status != STATUS_OK) {
         torch_checkpoint_close(c);
         return status;

@@ -89,7 +89,7 @@ struct machine {
     size_t memo_size, memo_capacity; /* -1: not set */
 };
 
-static enum status broken(const struct machine *m, const char *what) {
+static enum status torch_pickle_broken(const struct machine *m, const char *what) {
     return fail(STATUS_INVALID, "%s: pickle byte %td: %s: damaged, or not written by torch.save", m->name,
                 m->at - m->begin, what);
 }
@@ -109,7 +109,7 @@ static enum status pickle_check_count(const struct machine *m, size_t count) {
         TRY(memory_grow(pointer, capacity, (count) + 1));                                                              \
     } while (0)
 
-static enum status push(struct machine *m, int32_t object) {
+static enum status torch_pickle_push(struct machine *m, int32_t object) {
     PICKLE_GROW(m, &m->stack, &m->stack_capacity, m->depth);
     m->stack[m->depth++] = object;
     return STATUS_OK;
@@ -119,7 +119,7 @@ static enum status push_new(struct machine *m, struct pickle_object object) {
     struct pickle *p = m->p;
     PICKLE_GROW(m, &p->objects, &p->objects_capacity, p->n_objects);
     p->objects[p->n_objects] = object;
-    return push(m, (int32_t)p->n_objects++);
+    return torch_pickle_push(m, (int32_t)p->n_objects++);
 }
 
 /* Returns the stack depth at the innermost mark. Items below it must not be popped. */
@@ -127,26 +127,26 @@ static size_t depth_at_mark(const struct machine *m) {
     return m->n_marks ? m->marks[m->n_marks - 1] : 0;
 }
 
-static enum status pop(struct machine *m, int32_t *object) {
-    if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
+static enum status torch_pickle_pop(struct machine *m, int32_t *object) {
+    if (m->depth <= depth_at_mark(m)) return torch_pickle_broken(m, "the stack is empty");
     *object = m->stack[--m->depth];
     return STATUS_OK;
 }
 static enum status pop_mark(struct machine *m, size_t *first) {
-    if (m->n_marks == 0) return broken(m, "there is no mark");
+    if (m->n_marks == 0) return torch_pickle_broken(m, "there is no mark");
     *first = m->marks[--m->n_marks];
     return STATUS_OK;
 }
 
-static enum status take(struct machine *m, const uint8_t **out, uint64_t bytes) {
-    if ((uint64_t)(m->end - m->at) < bytes) return broken(m, "it ends too early");
+static enum status torch_pickle_take(struct machine *m, const uint8_t **out, uint64_t bytes) {
+    if ((uint64_t)(m->end - m->at) < bytes) return torch_pickle_broken(m, "it ends too early");
     *out = m->at;
     m->at += bytes;
     return STATUS_OK;
 }
 static enum status take_number(struct machine *m, uint64_t *out, int bytes) {
     const uint8_t *p = NULL;
-    TRY(take(m, &p, (uint64_t)bytes));
+    TRY(torch_pickle_take(m, &p, (uint64_t)bytes));
     *out = 0;
     for (int i = bytes - 1; i >= 0; i--)
         *out = *out << 8 | p[i];
@@ -163,7 +163,7 @@ static enum status push_text(struct machine *m, int length_bytes) {
     uint64_t length = 0;
     const uint8_t *bytes = NULL;
     TRY(take_number(m, &length, length_bytes));
-    TRY(take(m, &bytes, length));
+    TRY(torch_pickle_take(m, &bytes, length));
     return push_new(m, (struct pickle_object){.kind = PICKLE_TEXT, .text = {(const char *)bytes, (uint32_t)length}});
 }
 
@@ -171,7 +171,7 @@ static enum status push_text(struct machine *m, int length_bytes) {
 static enum status push_long(struct machine *m) {
     uint64_t bytes = 0, value = 0;
     TRY(take_number(m, &bytes, 1));
-    if (bytes > 8) return broken(m, "a number of more than 64 bits");
+    if (bytes > 8) return torch_pickle_broken(m, "a number of more than 64 bits");
     TRY(take_number(m, &value, (int)bytes));
     if (bytes && bytes < 8 && value >> (8 * bytes - 1)) value |= ~UINT64_C(0) << (8 * bytes);
     return push_int(m, (int64_t)value);
@@ -189,7 +189,7 @@ static enum status push_tuple(struct machine *m, size_t first) {
 }
 
 static enum status push_small_tuple(struct machine *m, size_t count) {
-    if (m->depth < depth_at_mark(m) + count) return broken(m, "the stack is empty");
+    if (m->depth < depth_at_mark(m) + count) return torch_pickle_broken(m, "the stack is empty");
     return push_tuple(m, m->depth - count);
 }
 
@@ -201,10 +201,10 @@ static enum status push_dict(struct machine *m) {
 static enum status set_items(struct machine *m, size_t first) {
     struct pickle *p = m->p;
     if (first <= depth_at_mark(m) || (m->depth - first) % 2)
-        return broken(m, "dictionary entries without a dictionary");
+        return torch_pickle_broken(m, "dictionary entries without a dictionary");
     int32_t target = m->stack[first - 1];
     if (p->objects[target].kind != PICKLE_DICT)
-        return broken(m, "dictionary entries for something that is not a dictionary");
+        return torch_pickle_broken(m, "dictionary entries for something that is not a dictionary");
     for (size_t i = first; i < m->depth; i += 2) {
         PICKLE_GROW(m, &p->pairs, &p->pairs_capacity, p->n_pairs);
         int32_t pair = (int32_t)p->n_pairs++, last = p->objects[target].dict.last;
@@ -220,9 +220,9 @@ static enum status set_items(struct machine *m, size_t first) {
 }
 
 /* Drops the items of a list: lists only occur as arguments that are not read. */
-static enum status append(struct machine *m, size_t first) {
+static enum status torch_pickle_append(struct machine *m, size_t first) {
     if (first <= depth_at_mark(m) || m->p->objects[m->stack[first - 1]].kind != PICKLE_LIST)
-        return broken(m, "list items without a list");
+        return torch_pickle_broken(m, "list items without a list");
     m->depth = first;
     return STATUS_OK;
 }
@@ -232,7 +232,7 @@ static bool text_is(struct pickle_text text, const char *word) {
 }
 
 /* Makes a name of the file printable and not too long, for a message. */
-static void printable(char out[64], struct pickle_text text) {
+static void torch_pickle_printable(char out[64], struct pickle_text text) {
     size_t n = text.length < 63 ? text.length : 63;
     for (size_t i = 0; i < n; i++)
         out[i] = text.bytes[i] >= ' ' && text.bytes[i] <= '~' ? text.bytes[i] : '?';
@@ -244,8 +244,8 @@ static enum status push_global(struct machine *m, struct pickle_text module, str
         if (text_is(module, KNOWN[i].module) && text_is(name, KNOWN[i].name))
             return push_new(m, (struct pickle_object){.kind = PICKLE_GLOBAL, .index = (int32_t)i});
     char shown_module[64], shown_name[64];
-    printable(shown_module, module);
-    printable(shown_name, name);
+    torch_pickle_printable(shown_module, module);
+    torch_pickle_printable(shown_name, name);
     return fail(STATUS_UNSUPPORTED,
                 "%s: pickle byte %td: refuses to run pickle global '%s.%s': only plain tensors are "
                 "read; save the state_dict alone with torch.save(model.state_dict(), ...)",
@@ -254,7 +254,7 @@ static enum status push_global(struct machine *m, struct pickle_text module, str
 
 static enum status take_line(struct machine *m, struct pickle_text *out) {
     const uint8_t *end = memchr(m->at, '\n', (size_t)(m->end - m->at));
-    if (!end || end - m->at > UINT32_MAX) return broken(m, "it ends too early");
+    if (!end || end - m->at > UINT32_MAX) return torch_pickle_broken(m, "it ends too early");
     *out = (struct pickle_text){(const char *)m->at, (uint32_t)(end - m->at)};
     m->at = end + 1;
     return STATUS_OK;
@@ -262,16 +262,17 @@ static enum status take_line(struct machine *m, struct pickle_text *out) {
 
 static enum status stack_global(struct machine *m) {
     int32_t name = 0, module = 0;
-    TRY(pop(m, &name));
-    TRY(pop(m, &module));
+    TRY(torch_pickle_pop(m, &name));
+    TRY(torch_pickle_pop(m, &module));
     const struct pickle_object *objects = m->p->objects;
     if (objects[name].kind != PICKLE_TEXT || objects[module].kind != PICKLE_TEXT)
-        return broken(m, "a global without a name");
+        return torch_pickle_broken(m, "a global without a name");
     return push_global(m, objects[module].text, objects[name].text);
 }
 
 /* Returns item i of a tuple; NULL if it is not a tuple, has no such item, or the item is of another kind. */
-static const struct pickle_object *item(const struct machine *m, int32_t object, int i, enum pickle_kind kind) {
+static const struct pickle_object *torch_pickle_item(const struct machine *m, int32_t object, int i,
+                                                     enum pickle_kind kind) {
     const struct pickle *p = m->p;
     const struct pickle_object *o = &p->objects[object];
     if (o->kind != PICKLE_TUPLE || i >= o->tuple.count) return NULL;
@@ -283,12 +284,14 @@ static const struct pickle_object *item(const struct machine *m, int32_t object,
 static enum status push_storage(struct machine *m) {
     int32_t id = 0;
     struct pickle *p = m->p;
-    TRY(pop(m, &id));
-    const struct pickle_object *tag = item(m, id, 0, PICKLE_TEXT), *type = item(m, id, 1, PICKLE_GLOBAL),
-                               *key = item(m, id, 2, PICKLE_TEXT), *elements = item(m, id, 4, PICKLE_INT);
+    TRY(torch_pickle_pop(m, &id));
+    const struct pickle_object *tag = torch_pickle_item(m, id, 0, PICKLE_TEXT),
+                               *type = torch_pickle_item(m, id, 1, PICKLE_GLOBAL),
+                               *key = torch_pickle_item(m, id, 2, PICKLE_TEXT),
+                               *elements = torch_pickle_item(m, id, 4, PICKLE_INT);
     if (!tag || !text_is(tag->text, "storage") || !type || KNOWN[type->index].kind != GLOBAL_STORAGE || !key ||
         !elements || elements->integer < 0)
-        return broken(m, "a persistent id that is not a storage");
+        return torch_pickle_broken(m, "a persistent id that is not a storage");
     PICKLE_GROW(m, &p->storages, &p->storages_capacity, p->n_storages);
     p->storages[p->n_storages] = (struct pickle_storage){key->text, KNOWN[type->index].dtype, elements->integer};
     return push_new(m, (struct pickle_object){.kind = PICKLE_STORAGE, .index = (int32_t)p->n_storages++});
@@ -297,12 +300,12 @@ static enum status push_storage(struct machine *m) {
 /* Stores (storage, offset, shape, stride, requires_grad, hooks) without checks. torch_checkpoint checks the numbers. */
 static enum status push_tensor(struct machine *m, int32_t arguments) {
     struct pickle *p = m->p;
-    const struct pickle_object *storage = item(m, arguments, 0, PICKLE_STORAGE),
-                               *offset = item(m, arguments, 1, PICKLE_INT),
-                               *shape = item(m, arguments, 2, PICKLE_TUPLE),
-                               *stride = item(m, arguments, 3, PICKLE_TUPLE);
+    const struct pickle_object *storage = torch_pickle_item(m, arguments, 0, PICKLE_STORAGE),
+                               *offset = torch_pickle_item(m, arguments, 1, PICKLE_INT),
+                               *shape = torch_pickle_item(m, arguments, 2, PICKLE_TUPLE),
+                               *stride = torch_pickle_item(m, arguments, 3, PICKLE_TUPLE);
     if (!storage || !offset || !shape || !stride || shape->tuple.count != stride->tuple.count)
-        return broken(m, "a tensor with wrong arguments");
+        return torch_pickle_broken(m, "a tensor with wrong arguments");
     if (shape->tuple.count > SAFETENSORS_DIMS_MAX)
         return fail(STATUS_UNSUPPORTED, "%s: pickle byte %td: a tensor of %d dimensions, and at most %d are read",
                     m->name, m->at - m->begin, shape->tuple.count, SAFETENSORS_DIMS_MAX);
@@ -310,43 +313,45 @@ static enum status push_tensor(struct machine *m, int32_t arguments) {
     for (int i = 0; i < tensor.dims; i++) {
         const struct pickle_object *size = &p->objects[p->items[shape->tuple.first + i]],
                                    *step = &p->objects[p->items[stride->tuple.first + i]];
-        if (size->kind != PICKLE_INT || step->kind != PICKLE_INT) return broken(m, "a tensor with wrong arguments");
+        if (size->kind != PICKLE_INT || step->kind != PICKLE_INT)
+            return torch_pickle_broken(m, "a tensor with wrong arguments");
         tensor.shape[i] = size->integer;
         tensor.stride[i] = step->integer;
     }
-    if (p->n_tensors >= TENSORS_MAX) return broken(m, "too many tensors");
+    if (p->n_tensors >= TENSORS_MAX) return torch_pickle_broken(m, "too many tensors");
     PICKLE_GROW(m, &p->tensors, &p->tensors_capacity, p->n_tensors);
     p->tensors[p->n_tensors] = tensor;
     return push_new(m, (struct pickle_object){.kind = PICKLE_TENSOR, .index = (int32_t)p->n_tensors++});
 }
 
-static enum status reduce(struct machine *m) {
+static enum status torch_pickle_reduce(struct machine *m) {
     int32_t arguments = 0, function = 0;
-    TRY(pop(m, &arguments));
-    TRY(pop(m, &function));
+    TRY(torch_pickle_pop(m, &arguments));
+    TRY(torch_pickle_pop(m, &function));
     const struct pickle_object *f = &m->p->objects[function], *a = &m->p->objects[arguments];
     if (f->kind != PICKLE_GLOBAL || a->kind != PICKLE_TUPLE)
-        return broken(m, "a call of something that is not a function");
+        return torch_pickle_broken(m, "a call of something that is not a function");
     switch (KNOWN[f->index].kind) {
     case GLOBAL_ORDERED_DICT:
-        if (a->tuple.count) return broken(m, "an OrderedDict with arguments");
+        if (a->tuple.count) return torch_pickle_broken(m, "an OrderedDict with arguments");
         return push_dict(m);
     case GLOBAL_REBUILD_TENSOR:
         return push_tensor(m, arguments);
     case GLOBAL_REBUILD_PARAMETER:
-        if (!item(m, arguments, 0, PICKLE_TENSOR)) return broken(m, "a parameter without a tensor");
-        return push(m, m->p->items[a->tuple.first]);
+        if (!torch_pickle_item(m, arguments, 0, PICKLE_TENSOR))
+            return torch_pickle_broken(m, "a parameter without a tensor");
+        return torch_pickle_push(m, m->p->items[a->tuple.first]);
     case GLOBAL_STORAGE:
         break;
     }
-    return broken(m, "a call of a storage type");
+    return torch_pickle_broken(m, "a call of a storage type");
 }
 
 /* ---- the machine --------------------------------------------------------------------------------------- */
 
 static enum status memo_put(struct machine *m, uint64_t index) {
-    if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
-    if (index >= LIMIT) return broken(m, "a memo number out of range");
+    if (m->depth <= depth_at_mark(m)) return torch_pickle_broken(m, "the stack is empty");
+    if (index >= LIMIT) return torch_pickle_broken(m, "a memo number out of range");
     TRY(memory_grow(&m->memo, &m->memo_capacity, (size_t)index + 1));
     while (m->memo_size <= index)
         m->memo[m->memo_size++] = -1;
@@ -354,8 +359,8 @@ static enum status memo_put(struct machine *m, uint64_t index) {
     return STATUS_OK;
 }
 static enum status memo_get(struct machine *m, uint64_t index) {
-    if (index >= m->memo_size || m->memo[index] < 0) return broken(m, "a memo number that was never set");
-    return push(m, m->memo[index]);
+    if (index >= m->memo_size || m->memo[index] < 0) return torch_pickle_broken(m, "a memo number that was never set");
+    return torch_pickle_push(m, m->memo[index]);
 }
 
 /* Handles opcodes with a number, and those that work on everything above a mark. */
@@ -366,11 +371,11 @@ static enum status step_data(struct machine *m, uint8_t op) {
     switch (op) {
     case OP_PROTO:
         TRY(take_number(m, &number, 1));
-        return number <= 5 ? STATUS_OK : broken(m, "an unknown pickle protocol");
+        return number <= 5 ? STATUS_OK : torch_pickle_broken(m, "an unknown pickle protocol");
     case OP_FRAME:
-        return take(m, &skipped, 8);
+        return torch_pickle_take(m, &skipped, 8);
     case OP_BINFLOAT:
-        TRY(take(m, &skipped, 8));
+        TRY(torch_pickle_take(m, &skipped, 8));
         return push_new(m, (struct pickle_object){.kind = PICKLE_FLOAT});
     case OP_BININT:
         TRY(take_number(m, &number, 4));
@@ -395,7 +400,7 @@ static enum status step_data(struct machine *m, uint8_t op) {
         return set_items(m, first);
     case OP_APPENDS:
         TRY(pop_mark(m, &first));
-        return append(m, first);
+        return torch_pickle_append(m, first);
     case OP_POP_MARK:
         TRY(pop_mark(m, &m->depth));
         return STATUS_OK;
@@ -407,20 +412,20 @@ static enum status step_data(struct machine *m, uint8_t op) {
     }
 }
 
-static enum status step(struct machine *m, uint8_t op) {
+static enum status torch_pickle_step(struct machine *m, uint8_t op) {
     int32_t dropped = 0;
     struct pickle_text module = {0}, name = {0};
     switch (op) {
     case OP_MARK:
-        if (m->n_marks == MARKS_MAX) return broken(m, "too many marks");
+        if (m->n_marks == MARKS_MAX) return torch_pickle_broken(m, "too many marks");
         m->marks[m->n_marks++] = m->depth;
         return STATUS_OK;
     case OP_POP:
     case OP_BUILD: /* an object's attributes (a state_dict's _metadata), which are not needed */
-        return pop(m, &dropped);
+        return torch_pickle_pop(m, &dropped);
     case OP_DUP:
-        if (m->depth <= depth_at_mark(m)) return broken(m, "the stack is empty");
-        return push(m, m->stack[m->depth - 1]);
+        if (m->depth <= depth_at_mark(m)) return torch_pickle_broken(m, "the stack is empty");
+        return torch_pickle_push(m, m->stack[m->depth - 1]);
     case OP_NONE:
         return push_new(m, (struct pickle_object){.kind = PICKLE_NONE});
     case OP_NEWTRUE:
@@ -447,11 +452,11 @@ static enum status step(struct machine *m, uint8_t op) {
     case OP_TUPLE3:
         return push_small_tuple(m, (size_t)(op - OP_TUPLE1 + 1));
     case OP_SETITEM:
-        if (m->depth < depth_at_mark(m) + 3) return broken(m, "the stack is empty");
+        if (m->depth < depth_at_mark(m) + 3) return torch_pickle_broken(m, "the stack is empty");
         return set_items(m, m->depth - 2);
     case OP_APPEND:
-        if (m->depth < depth_at_mark(m) + 2) return broken(m, "the stack is empty");
-        return append(m, m->depth - 1);
+        if (m->depth < depth_at_mark(m) + 2) return torch_pickle_broken(m, "the stack is empty");
+        return torch_pickle_append(m, m->depth - 1);
     case OP_GLOBAL:
         TRY(take_line(m, &module));
         TRY(take_line(m, &name));
@@ -461,7 +466,7 @@ static enum status step(struct machine *m, uint8_t op) {
     case OP_BINPERSID:
         return push_storage(m);
     case OP_REDUCE:
-        return reduce(m);
+        return torch_pickle_reduce(m);
     case OP_MEMOIZE:
         return memo_put(m, m->memo_size);
     default:
@@ -474,11 +479,11 @@ enum status pickle_run(struct pickle *out, const char *name, const uint8_t *data
     enum status status = STATUS_OK;
     for (;;) {
         const uint8_t *op = NULL;
-        TRY_GOTO(status, take(&m, &op, 1), out);
+        TRY_GOTO(status, torch_pickle_take(&m, &op, 1), out);
         if (*op == OP_STOP) break;
-        TRY_GOTO(status, step(&m, *op), out);
+        TRY_GOTO(status, torch_pickle_step(&m, *op), out);
     }
-    status = m.n_marks ? broken(&m, "a mark is left open") : pop(&m, &out->result);
+    status = m.n_marks ? torch_pickle_broken(&m, "a mark is left open") : torch_pickle_pop(&m, &out->result);
 out:
     memory_free(m.stack);
     memory_free(m.memo);

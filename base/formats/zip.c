@@ -29,7 +29,7 @@ struct zip {
 };
 
 /* Whether [offset, offset + need) lies within the archive. */
-static bool inside(const struct zip *z, uint64_t offset, uint64_t need) {
+static bool zip_inside(const struct zip *z, uint64_t offset, uint64_t need) {
     return offset <= z->bytes && need <= z->bytes - offset;
 }
 
@@ -58,7 +58,7 @@ static enum status find_directory(const struct zip *z, struct directory *out) {
                                   little_endian_get(end + 10, 2)};
         if (at < LOCATOR64_BYTES || little_endian_get(end - LOCATOR64_BYTES, 4) != LOCATOR64_MAGIC) return STATUS_OK;
         uint64_t end64 = little_endian_get(end - LOCATOR64_BYTES + 8, 8);
-        if (!inside(z, end64, END64_BYTES) || little_endian_get(z->data + end64, 4) != END64_MAGIC)
+        if (!zip_inside(z, end64, END64_BYTES) || little_endian_get(z->data + end64, 4) != END64_MAGIC)
             return fail(STATUS_INVALID, "%s: byte %zu: the zip64 end record is not where the locator says", z->name,
                         at);
         const uint8_t *record = z->data + end64;
@@ -94,7 +94,7 @@ static bool read_zip64(struct zip_member *m, const uint8_t *extra, size_t bytes)
 static enum status read_directory(struct zip *z) {
     struct directory directory = {0};
     TRY(find_directory(z, &directory));
-    if (!inside(z, directory.offset, directory.bytes) || directory.count > directory.bytes / ENTRY_BYTES)
+    if (!zip_inside(z, directory.offset, directory.bytes) || directory.count > directory.bytes / ENTRY_BYTES)
         return fail(STATUS_INVALID, "%s: the zip directory does not fit into the file: cut short or damaged", z->name);
     TRY(memory_allocate(&z->members, directory.count));
     const uint8_t *at = z->data + directory.offset, *end = at + directory.bytes;
@@ -169,13 +169,13 @@ enum status zip_read(const uint8_t **out, const struct zip *z, const struct zip_
                     "%s: zip member '%.*s' is compressed (method %d), and only stored members are "
                     "read: unpack the archive and pack it again with zip -0",
                     z->name, length, m->name, m->method);
-    if (!inside(z, m->local_offset, LOCAL_BYTES) || little_endian_get(z->data + m->local_offset, 4) != LOCAL_MAGIC)
+    if (!zip_inside(z, m->local_offset, LOCAL_BYTES) || little_endian_get(z->data + m->local_offset, 4) != LOCAL_MAGIC)
         return fail(STATUS_INVALID, "%s: byte %llu: zip member '%.*s' has no local header there: damaged", z->name,
                     (unsigned long long)m->local_offset, length, m->name);
     const uint8_t *local = z->data + m->local_offset;
     uint64_t begin =
         m->local_offset + LOCAL_BYTES + little_endian_get(local + 26, 2) + little_endian_get(local + 28, 2);
-    if (m->bytes != m->stored_bytes || !inside(z, begin, m->bytes))
+    if (m->bytes != m->stored_bytes || !zip_inside(z, begin, m->bytes))
         return fail(STATUS_INVALID,
                     "%s: zip member '%.*s' (%llu bytes at %llu) does not fit into the file of %zu bytes: "
                     "cut short or damaged",

@@ -45,7 +45,7 @@ struct threads {
     _Alignas(LINE) struct worker workers[THREADS_MAX];
 };
 
-static inline void relax(void) {
+static inline void threads_relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -62,13 +62,13 @@ static void take_ranges(struct threads *p, int worker) {
     }
 }
 
-static void *work(void *argument) {
+static void *threads_work(void *argument) {
     struct worker *w = argument;
     struct threads *p = w->pool;
     unsigned long seen = 0;
     for (;;) {
         for (int i = 0; i < p->spins && atomic_load_explicit(&p->generation, memory_order_acquire) == seen; i++)
-            relax();
+            threads_relax();
         if (atomic_load_explicit(&p->generation, memory_order_acquire) == seen) {
             pthread_mutex_lock(&p->lock);
             atomic_fetch_add(&p->sleeping, 1); /* before `generation` is read: see raise_generation */
@@ -109,7 +109,7 @@ enum status threads_create(struct threads **out, int count) {
     p->spins = count <= processors ? SPINS : 0;
     for (int i = 1; i < count; i++) {
         p->workers[i] = (struct worker){.pool = p, .index = i};
-        if (!threads_start(&p->workers[i].thread, work, &p->workers[i])) {
+        if (!threads_start(&p->workers[i].thread, threads_work, &p->workers[i])) {
             threads_free(p);
             return fail(STATUS_NO_MEMORY, "could not start thread %d of %d: use fewer with --threads", i + 1, count);
         }
@@ -163,7 +163,7 @@ void threads_for(struct threads *p, int64_t n, int64_t grain, threads_body *body
     atomic_store(&p->open, false);
     for (int i = 0; atomic_load(&p->inside) != 0; i++) {
         if (i < p->spins)
-            relax();
+            threads_relax();
         else
             sched_yield();
     }

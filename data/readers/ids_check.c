@@ -72,7 +72,8 @@ void ids_check(const struct progress *progress, const struct reader_config *inpu
     tokenizer_scratch_free(c.again);
 }
 
-static enum status refuse(const struct ids_rules *rules, const char *source, uint64_t offset, size_t i, uint32_t id) {
+static enum status ids_check_refuse(const struct ids_rules *rules, const char *source, uint64_t offset, size_t i,
+                                    uint32_t id) {
     if (id >= (uint32_t)rules->vocab_size)
         return fail(STATUS_INVALID,
                     "%s: document at byte %llu: its token %zu is id %u, but the model's vocabulary has %d ids: these "
@@ -94,6 +95,6 @@ enum status ids_check_document(const struct ids_rules *rules, const char *source
                    b = (uint32_t)rules->reserved[1], c = (uint32_t)rules->reserved[2];
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= vocab || ids[i] == a || ids[i] == b || ids[i] == c)
-            return refuse(rules, source, offset, i, ids[i]);
+            return ids_check_refuse(rules, source, offset, i, ids[i]);
     return STATUS_OK;
 }

@@ -25,7 +25,7 @@ static enum status bad_json(const struct line *at, const struct json *j) {
                      : ": correct it, or leave it out (--skip-bad-lines)");
 }
 
-static enum status unescape(const struct json *j, struct reader_buffer *out) {
+static enum status jsonl_line_unescape(const struct json *j, struct reader_buffer *out) {
     TRY(memory_grow(&out->data, &out->capacity, j->length + 1));
     return json_string(j, out->data, out->capacity, &out->size);
 }
@@ -55,7 +55,7 @@ static enum status read_id(struct jsonl_parser *l, const struct line *at, struct
     enum json_event event = json_next(&value);
     TRY(no_key(l));
     if (event == JSON_STRING) {
-        TRY(unescape(&value, key));
+        TRY(jsonl_line_unescape(&value, key));
         TRY(reader_key_repair(key, &l->spare));
     } else if (event == JSON_NUMBER) {
         TRY(memory_grow(&key->data, &key->capacity, value.length + 1));
@@ -89,7 +89,7 @@ static enum status read_text(struct jsonl_parser *l, const struct line *at, stru
     *text = string ? TEXT_FOUND : TEXT_NO_STRING;
     if (!string) return json_skip(j) == STATUS_OK ? STATUS_OK : bad_json(at, j);
     *j = value;
-    return unescape(j, &l->text);
+    return jsonl_line_unescape(j, &l->text);
 }
 
 /* Makes a document from one line. If a name occurs twice, the last member is used, as in Python. */

@@ -172,14 +172,6 @@ struct reader_position reader_position(const struct reader *r) {
     return position;
 }
 
-size_t reader_files(const struct reader *r) {
-    return r->n_files;
-}
-const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes) {
-    *bytes = r->files[i].bytes;
-    return r->files[i].path;
-}
-
 int64_t reader_passed_over(const struct reader *r) {
     return r->passed_over.count;
 }

@@ -97,10 +97,6 @@ struct reader_mark { uint64_t file, files_hash; };
 enum status reader_seek(struct reader *r, struct reader_position position, const struct reader_mark *marks,
                         size_t n_marks);
 
-/* The files of the inputs, including those of folders, in reading order; i < reader_files. *bytes: size on
- * disk; < 0: unknown. */
-size_t reader_files(const struct reader *r);
-const char *reader_file_at(const struct reader *r, size_t i, int64_t *bytes);
 /* Hash of names, formats and sizes of all inputs, which is equal for all parts; 0 without parts. */
 uint64_t reader_list_hash(const struct reader *r);
 

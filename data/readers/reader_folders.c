@@ -80,7 +80,7 @@ static enum status seen_add(struct seen *s, bool *first, const struct stat *fold
 /* Whether a file of a folder is read: text, jsonl, parquet and arrow files for auto, otherwise files of the format.
  * Files cache-<hash>.arrow are skipped, because they are copies of a folder's rows that the Python package `datasets`
  * makes. */
-static bool wanted(enum reader_format format, enum reader_format of_name, const char *name) {
+static bool reader_folders_wanted(enum reader_format format, enum reader_format of_name, const char *name) {
     if (of_name == READER_AUTO || of_name == READER_U16 || of_name == READER_U32 || of_name == READER_MEGATRON)
         return false;
     if (of_name == READER_ARROW && strncmp(name, "cache-", 6) == 0) return false;
@@ -122,7 +122,7 @@ static enum status walk_entry(struct walk *w, size_t length, const char *name) {
     bool link = lstat(w->path, &itself) == 0 && S_ISLNK(itself.st_mode);
     bool folder = S_ISDIR(info.st_mode);
     enum reader_format of_name = reader_format_of_name(name);
-    if (!folder && (!S_ISREG(info.st_mode) || !wanted(w->format, of_name, name))) return STATUS_OK;
+    if (!folder && (!S_ISREG(info.st_mode) || !reader_folders_wanted(w->format, of_name, name))) return STATUS_OK;
     if (link && w->reader->no_follow) return STATUS_OK;
     if (link && leads_out(w)) w->reader->links_out++;
     if (folder) return link ? names_add(&w->links, w->path) : walk_folder(w, length, &info);

@@ -44,7 +44,7 @@ uint64_t reader_part_chain(uint64_t files_hash, uint64_t part_hash) {
 
 /* ---- reading again --------------------------------------------------------------------------------------- */
 
-static enum status step(const struct reader *r) {
+static enum status reader_seek_step(const struct reader *r) {
     int64_t done, total;
     reader_progress(r, &done, &total);
     progress_step(r->progress, "compare what was read", "bytes", done, total);
@@ -53,7 +53,7 @@ static enum status step(const struct reader *r) {
     return STATUS_OK;
 }
 
-static enum status changed(const char *first, const char *last, uint64_t files) {
+static enum status reader_seek_changed(const char *first, const char *last, uint64_t files) {
     const char *remedy = "restore it, or start again from the beginning (--restart)";
     if (files <= 1)
         return fail(STATUS_MISMATCH, "%s: the part of it that was read has changed since: %s", first, remedy);
@@ -68,14 +68,14 @@ static enum status pass_rows(struct reader *r, uint64_t offset) {
     r->passing = true;
     for (int more = 1; status == STATUS_OK && more && r->position.offset < offset;) {
         status = reader_next_in_file(r, &d, &more);
-        if (status == STATUS_OK && r->position.offset % STEP_ROWS == 0) status = step(r);
+        if (status == STATUS_OK && r->position.offset % STEP_ROWS == 0) status = reader_seek_step(r);
     }
     r->passing = false;
     return status;
 }
 
 /* Reads the open file again, up to `offset` in the units of its format (UINT64_MAX: to its end). */
-static enum status pass(struct reader *r, uint64_t offset) {
+static enum status reader_seek_pass(struct reader *r, uint64_t offset) {
     struct document d;
     int more = 1;
     if (r->source.next) return source_pass(r, offset);
@@ -90,7 +90,7 @@ static enum status pass(struct reader *r, uint64_t offset) {
         for (uint64_t got = BLOCK; got == BLOCK && r->position.offset < offset;) {
             uint64_t left = offset - r->position.offset;
             TRY(jsonl_pass(r, left < BLOCK ? left : BLOCK, &got));
-            TRY(step(r));
+            TRY(reader_seek_step(r));
         }
         return STATUS_OK;
     case READER_U16:
@@ -116,9 +116,9 @@ static enum status pass_files(struct reader *r, const struct reader_position *to
     uint64_t first = 0; /* the file after the last matching mark */
     for (size_t mark = 0; r->position.file < to->file;) {
         TRY(reader_open_file(r));
-        TRY(pass(r, UINT64_MAX));
+        TRY(reader_seek_pass(r, UINT64_MAX));
         reader_end_file(r);
-        TRY(step(r));
+        TRY(reader_seek_step(r));
         uint64_t file = r->position.file, wanted = to->files_hash;
         while (mark < n_marks && marks[mark].file < file)
             mark++;
@@ -127,7 +127,7 @@ static enum status pass_files(struct reader *r, const struct reader_position *to
         else if (file != to->file)
             continue;
         if (r->position.files_hash != wanted)
-            return changed(r->files[first].path, r->files[file - 1].path, file - first);
+            return reader_seek_changed(r->files[first].path, r->files[file - 1].path, file - first);
         first = file;
     }
     return STATUS_OK;
@@ -139,18 +139,19 @@ static enum status pass_all(struct reader *r, const struct reader_position *to, 
     if (to->offset == 0) return STATUS_OK;
     const char *path = reader_file(r)->path;
     TRY(reader_open_file(r));
-    TRY(pass(r, to->offset));
-    if (r->position.offset != to->offset || reader_part_hash(r) != to->part_hash) return changed(path, path, 1);
+    TRY(reader_seek_pass(r, to->offset));
+    if (r->position.offset != to->offset || reader_part_hash(r) != to->part_hash)
+        return reader_seek_changed(path, path, 1);
     return STATUS_OK;
 }
 
-static void restart(struct reader *r) {
+static void reader_seek_restart(struct reader *r) {
     reader_close_file(r);
     r->position = (struct reader_position){0};
     r->done_bytes = 0;
 }
 
-static void forget(struct left_out *l) {
+static void reader_seek_forget(struct left_out *l) {
     for (int i = 0; i < READER_NAMED; i++)
         memory_free(l->named[i]);
     *l = (struct left_out){0};
@@ -171,13 +172,13 @@ enum status reader_seek(struct reader *r, struct reader_position position, const
         if (touched && r->source.next)
             return fail(STATUS_UNSUPPORTED, "documents in memory cannot be read twice; give them from the first");
     }
-    restart(r);
+    reader_seek_restart(r);
     enum status status = pass_all(r, &position, marks, n_marks);
     if (status != STATUS_OK) {
-        restart(r);
+        reader_seek_restart(r);
         return status;
     }
-    forget(&r->passed_over); /* the run that first read these files has named them */
+    reader_seek_forget(&r->passed_over); /* the run that first read these files has named them */
     r->position = position;
     return STATUS_OK;
 }

@@ -39,7 +39,7 @@ static bool has_suffix(const char *name, const char *suffix) {
 }
 
 /* Refills the input when all of it is used. */
-static enum status refill(struct stream *s) {
+static enum status reader_stream_refill(struct stream *s) {
     if (s->at < s->size || s->input_ended) return STATUS_OK;
     s->at = s->size = 0;
     for (;;) {
@@ -81,7 +81,7 @@ static enum status start_decoder(struct stream *s) {
 }
 
 /* Determines the kind by the first bytes, which a pipe may return one at a time. */
-static enum status detect(struct stream *s) {
+static enum status reader_stream_detect(struct stream *s) {
     while (s->size < 6 && !s->input_ended) {
         ssize_t got = read(s->fd, s->input + s->size, INPUT_BYTES - s->size);
         if (got < 0 && errno == EINTR) continue;
@@ -111,7 +111,7 @@ enum status stream_open(struct stream **out, const char *path) {
         status = fail_errno("%s: cannot open", path);
         goto out;
     }
-    TRY_GOTO(status, detect(s), out);
+    TRY_GOTO(status, reader_stream_detect(s), out);
     *out = s;
 out:
     if (status != STATUS_OK) stream_close(s);
@@ -134,13 +134,13 @@ static enum status cut_short(const struct stream *s) {
                 kind_names[s->kind], (unsigned long long)s->consumed);
 }
 
-static enum status damaged(const struct stream *s, const char *what) {
+static enum status reader_stream_damaged(const struct stream *s, const char *what) {
     return fail(STATUS_INVALID, "%s: damaged %s data before byte %llu: %s", s->path, kind_names[s->kind],
                 (unsigned long long)s->consumed, what);
 }
 
 /* Called after a complete member. Fails for bytes that are neither another member nor padding that the tools allow. */
-static enum status trailing(const struct stream *s) {
+static enum status reader_stream_trailing(const struct stream *s) {
     uint64_t end = stream_consumed(s);
     return fail(STATUS_INVALID,
                 "%s: bytes that are not %s data follow its end at byte %llu: cut them off (truncate -s %llu)", s->path,
@@ -153,8 +153,8 @@ static enum status step_gzip(struct stream *s, uint8_t *data, size_t bytes, size
         while (s->at < s->size && s->input[s->at] == 0)
             s->at++;
         if (s->at == s->size) return STATUS_OK;
-        if (s->input[s->at] != 0x1F) return trailing(s);
-        if (inflateReset(&s->gzip) != Z_OK) return damaged(s, "cannot start again");
+        if (s->input[s->at] != 0x1F) return reader_stream_trailing(s);
+        if (inflateReset(&s->gzip) != Z_OK) return reader_stream_damaged(s, "cannot start again");
         s->inside = true;
     }
     size_t limit = bytes < UINT32_MAX ? bytes : UINT32_MAX;
@@ -168,7 +168,7 @@ static enum status step_gzip(struct stream *s, uint8_t *data, size_t bytes, size
     if (result == Z_STREAM_END)
         s->inside = false;
     else if (result != Z_OK && result != Z_BUF_ERROR)
-        return damaged(s, s->gzip.msg ? s->gzip.msg : "unreadable");
+        return reader_stream_damaged(s, s->gzip.msg ? s->gzip.msg : "unreadable");
     return STATUS_OK;
 }
 
@@ -178,8 +178,8 @@ static enum status step_zstd(struct stream *s, uint8_t *data, size_t bytes, size
     if (!s->inside && s->at == s->size) return STATUS_OK;
     size_t result = ZSTD_decompressStream(s->zstd, &to, &in);
     if (ZSTD_isError(result) && !s->inside && s->begun && ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown)
-        return trailing(s);
-    if (ZSTD_isError(result)) return damaged(s, ZSTD_getErrorName(result));
+        return reader_stream_trailing(s);
+    if (ZSTD_isError(result)) return reader_stream_damaged(s, ZSTD_getErrorName(result));
     s->begun = true;
     s->at = in.pos;
     *got = to.pos;
@@ -192,8 +192,9 @@ static enum status step_xz(struct stream *s, uint8_t *data, size_t bytes, size_t
         while (s->begun && s->at < s->size && s->input[s->at] == 0)
             s->at++;
         if (s->at == s->size) return STATUS_OK;
-        if (s->input[s->at] != 0xFD) return trailing(s);
-        if (lzma_stream_decoder(&s->xz, UINT64_MAX, 0) != LZMA_OK) return damaged(s, "cannot start again");
+        if (s->input[s->at] != 0xFD) return reader_stream_trailing(s);
+        if (lzma_stream_decoder(&s->xz, UINT64_MAX, 0) != LZMA_OK)
+            return reader_stream_damaged(s, "cannot start again");
         s->inside = s->begun = true;
     }
     s->xz.next_in = s->input + s->at;
@@ -207,7 +208,7 @@ static enum status step_xz(struct stream *s, uint8_t *data, size_t bytes, size_t
     if (result == LZMA_BUF_ERROR && s->input_ended) return cut_short(s);
     if (result == LZMA_MEM_ERROR) return fail(STATUS_NO_MEMORY, "%s: out of memory for decompression", s->path);
     if (result != LZMA_OK && result != LZMA_STREAM_END && result != LZMA_BUF_ERROR)
-        return damaged(s, "xz reports an error");
+        return reader_stream_damaged(s, "xz reports an error");
     return STATUS_OK;
 }
 
@@ -221,7 +222,7 @@ static enum status step_plain(struct stream *s, uint8_t *data, size_t bytes, siz
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got) {
     *got = 0;
     while (*got < bytes) {
-        TRY(refill(s));
+        TRY(reader_stream_refill(s));
         size_t made = 0, before = s->at;
         uint8_t *to = (uint8_t *)data + *got;
         switch (s->kind) {

@@ -76,16 +76,16 @@ void tokenizer_fingerprint(const struct tokenizer *t, uint8_t out[16]) {
     memcpy(out, t->fingerprint, 16);
 }
 
-static bool known(const struct tokenizer *t, int32_t id) {
+static bool tokenizer_known(const struct tokenizer *t, int32_t id) {
     return id >= 0 && (size_t)id < t->n_tokens && (t->tokens[id].flags & TOKEN_KNOWN);
 }
 
 const char *tokenizer_token(const struct tokenizer *t, int32_t id) {
-    return known(t, id) ? t->spellings.data + t->tokens[id].at : NULL;
+    return tokenizer_known(t, id) ? t->spellings.data + t->tokens[id].at : NULL;
 }
 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
-    return known(t, id) && (t->tokens[id].flags & TOKEN_SPECIAL);
+    return tokenizer_known(t, id) && (t->tokens[id].flags & TOKEN_SPECIAL);
 }
 
 enum status tokenizer_scratch_create(struct tokenizer_scratch **out, const struct tokenizer *t) {

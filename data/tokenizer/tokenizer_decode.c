@@ -111,8 +111,8 @@ enum status decode_prepare(struct tokenizer *t) {
 }
 
 /* Returns complete text. The first text of a sequence decoder may lose a space. */
-static enum status emit(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out, const char *text,
-                        size_t bytes) {
+static enum status tokenizer_decode_emit(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
+                                         const char *text, size_t bytes) {
     if (bytes == 0) return STATUS_OK;
     if (t->strip_space) {
         if (!st->started && text[0] == ' ') {
@@ -128,16 +128,16 @@ static enum status emit(const struct tokenizer *t, struct tokenizer_stream *st, 
 static enum status emit_invalid(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
                                 size_t bytes) {
     for (size_t i = 0; i < (t->decode_bytes ? bytes : 1); i++)
-        TRY(emit(t, st, out, replacement, 3));
+        TRY(tokenizer_decode_emit(t, st, out, replacement, 3));
     return STATUS_OK;
 }
 
-static enum status feed(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out, const char *text,
-                        size_t bytes) {
+static enum status tokenizer_decode_feed(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
+                                         const char *text, size_t bytes) {
     while (bytes > 0) {
         if (st->n_pending == 0) {
             size_t good = utf8_valid_prefix(text, bytes);
-            TRY(emit(t, st, out, text, good));
+            TRY(tokenizer_decode_emit(t, st, out, text, good));
             text += good;
             bytes -= good;
             if (bytes == 0) break;
@@ -152,7 +152,7 @@ static enum status feed(const struct tokenizer *t, struct tokenizer_stream *st, 
             int length = utf8_check(pending, (size_t)st->n_pending, &code, &cut);
             if (cut) break;
             int used = length ? length : (int)code;
-            TRY(length ? emit(t, st, out, pending, (size_t)length) : emit_invalid(t, st, out, code));
+            TRY(length ? tokenizer_decode_emit(t, st, out, pending, (size_t)length) : emit_invalid(t, st, out, code));
             st->n_pending -= used;
             memmove(st->pending, st->pending + used, (size_t)st->n_pending);
         }
@@ -160,7 +160,7 @@ static enum status feed(const struct tokenizer *t, struct tokenizer_stream *st, 
     return STATUS_OK;
 }
 
-static enum status flush(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out) {
+static enum status tokenizer_decode_flush(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out) {
     if (st->n_pending > 0) TRY(emit_invalid(t, st, out, (size_t)st->n_pending));
     st->n_pending = 0;
     return bytes_append(out, "", 0);
@@ -176,24 +176,25 @@ static enum status push_metaspace_first(const struct tokenizer *t, struct tokeni
             i += mark;
             continue;
         }
-        TRY(feed(t, st, out, text + i, 1));
+        TRY(tokenizer_decode_feed(t, st, out, text + i, 1));
         i++;
     }
     return STATUS_OK;
 }
 
-static enum status push(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out, int32_t id) {
+static enum status tokenizer_decode_push(const struct tokenizer *t, struct tokenizer_stream *st, struct bytes *out,
+                                         int32_t id) {
     if (id < 0 || (size_t)id >= t->n_tokens || !(t->tokens[id].flags & TOKEN_KNOWN)) {
-        TRY(flush(t, st, out));
-        return emit(t, st, out, replacement, 3);
+        TRY(tokenizer_decode_flush(t, st, out));
+        return tokenizer_decode_emit(t, st, out, replacement, 3);
     }
     const struct token *token = &t->tokens[id];
     if (st->skip_special && (token->flags & TOKEN_SPECIAL)) return STATUS_OK;
     bool first = !st->started;
     if (!t->strip_space) st->started = true;
-    if (t->decoder == DECODER_JOIN && !first) TRY(feed(t, st, out, " ", 1));
+    if (t->decoder == DECODER_JOIN && !first) TRY(tokenizer_decode_feed(t, st, out, " ", 1));
     if (t->decoder == DECODER_METASPACE && first && t->metaspace_drop) return push_metaspace_first(t, st, out, token);
-    return feed(t, st, out, t->decoded.data + token->decoded_at, token->decoded_bytes);
+    return tokenizer_decode_feed(t, st, out, t->decoded.data + token->decoded_at, token->decoded_bytes);
 }
 
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *bytes) {
@@ -206,7 +207,7 @@ void tokenizer_stream_start(struct tokenizer_stream *st, bool skip_special) {
     *st = (struct tokenizer_stream){.skip_special = skip_special};
 }
 
-static void give(struct tokenizer_scratch *s, const char **text, size_t *bytes) {
+static void tokenizer_decode_give(struct tokenizer_scratch *s, const char **text, size_t *bytes) {
     *text = s->out.data;
     *bytes = s->out.size;
 }
@@ -215,17 +216,17 @@ enum status tokenizer_stream_push(const struct tokenizer *t, struct tokenizer_st
                                   int32_t id, const char **text, size_t *bytes) {
     assert(s->tokenizer == t);
     s->out.size = 0;
-    TRY(push(t, st, &s->out, id));
+    TRY(tokenizer_decode_push(t, st, &s->out, id));
     TRY(bytes_append(&s->out, "", 0));
-    give(s, text, bytes);
+    tokenizer_decode_give(s, text, bytes);
     return STATUS_OK;
 }
 
 enum status tokenizer_stream_flush(struct tokenizer_stream *st, struct tokenizer_scratch *s, const char **text,
                                    size_t *bytes) {
     s->out.size = 0;
-    TRY(flush(s->tokenizer, st, &s->out));
-    give(s, text, bytes);
+    TRY(tokenizer_decode_flush(s->tokenizer, st, &s->out));
+    tokenizer_decode_give(s, text, bytes);
     return STATUS_OK;
 }
 
@@ -236,8 +237,8 @@ enum status tokenizer_decode(const struct tokenizer *t, struct tokenizer_scratch
     tokenizer_stream_start(&st, skip_special);
     s->out.size = 0;
     for (size_t i = 0; i < n_ids; i++)
-        TRY(push(t, &st, &s->out, ids[i]));
-    TRY(flush(t, &st, &s->out));
-    give(s, text, bytes);
+        TRY(tokenizer_decode_push(t, &st, &s->out, ids[i]));
+    TRY(tokenizer_decode_flush(t, &st, &s->out));
+    tokenizer_decode_give(s, text, bytes);
     return STATUS_OK;
 }

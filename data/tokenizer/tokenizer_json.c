@@ -2,13 +2,13 @@
 #include "data/tokenizer/tokenizer_json.h"
 #include <string.h>
 
-static enum json_event peek(const struct json *j) {
+static enum json_event tokenizer_json_peek(const struct json *j) {
     struct json copy = *j;
     return json_next(&copy);
 }
 
 bool json_at_array_end(const struct json *j) {
-    enum json_event event = peek(j);
+    enum json_event event = tokenizer_json_peek(j);
     return event == JSON_ARRAY_END;
 }
 
@@ -38,7 +38,7 @@ static enum status read_members(struct fields *f, struct json j, bool only_type)
         if (found < 0 && !only_type) return unknown_member(f, &j);
         if (found >= 0) {
             f->value[found] = j;
-            f->present[found] = peek(&j) != JSON_NULL;
+            f->present[found] = tokenizer_json_peek(&j) != JSON_NULL;
         }
         TRY(json_skip(&j));
     }

@@ -21,7 +21,7 @@ static size_t hash_spelling(const char *text, size_t bytes) {
     return (size_t)(h ^ h >> 32);
 }
 
-static bool spelled(const struct tokenizer *t, int32_t id, const char *text, size_t bytes) {
+static bool tokenizer_load_spelled(const struct tokenizer *t, int32_t id, const char *text, size_t bytes) {
     const struct token *token = &t->tokens[id];
     return token->bytes == bytes && memcmp(t->spellings.data + token->at, text, bytes) == 0;
 }
@@ -29,7 +29,7 @@ static bool spelled(const struct tokenizer *t, int32_t id, const char *text, siz
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t bytes) {
     for (size_t i = hash_spelling(text, bytes);; i++) {
         int32_t id = t->by_spelling[i & t->spelling_mask];
-        if (id < 0 || spelled(t, id, text, bytes)) return id;
+        if (id < 0 || tokenizer_load_spelled(t, id, text, bytes)) return id;
     }
 }
 

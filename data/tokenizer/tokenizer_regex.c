@@ -35,23 +35,23 @@ enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 8 << 20, PATTERN_MAX = 64 << 
     "\\x{1f170}-\\x{1f189}"
 #define WORDS_ALONE WORDS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
-static void *allocate(size_t bytes, void *context) {
+static void *tokenizer_regex_allocate(size_t bytes, void *context) {
     (void)context;
     void *p;
     return memory_allocate(&p, bytes) == STATUS_OK ? p : NULL;
 }
 
-static void release(void *p, void *context) {
+static void tokenizer_regex_release(void *p, void *context) {
     (void)context;
     memory_free(p);
 }
 
-static enum status refuse(const char *name, const char *what) {
+static enum status tokenizer_regex_refuse(const char *name, const char *what) {
     return fail(STATUS_UNSUPPORTED, "%s: the pattern uses %s, which is not supported", name, what);
 }
 
 /* Returns the replacement for an escape, or NULL to keep it. */
-static const char *escape(char letter, bool in_class) {
+static const char *tokenizer_regex_escape(char letter, bool in_class) {
     switch (letter) {
     case 's':
         return in_class ? SPACES : "[" SPACES "]";
@@ -82,7 +82,7 @@ static bool is_script(const char *name, size_t bytes) {
  * characters of that script, and in PCRE2 also those that it shares with others. */
 static enum status copy_braces(struct bytes *out, const char *name, const char **at) {
     const char *p = *at, *inside = p + 3 + (p[3] == '^'), *end = strchr(inside, '}');
-    if (!end) return refuse(name, "{ without }");
+    if (!end) return tokenizer_regex_refuse(name, "{ without }");
     TRY(bytes_append(out, p, (size_t)(inside - p)));
     if (p[1] != 'x' && is_script(inside, (size_t)(end - inside))) TRY(bytes_append(out, "sc:", 3));
     *at = end;
@@ -95,25 +95,25 @@ static enum status check_interval(const char *name, const char *p) {
     const size_t second = comma ? strspn(p + 2 + first, "0123456789") : 0;
     const char *end = p + 1 + first + comma + second;
     if (*end != '}' || first + second == 0) return STATUS_OK;
-    if (first == 0) return refuse(name, "{,n}");
-    if (end[1] == '+') return refuse(name, "+ after {n,m}");
-    return end[1] == '?' && !comma ? refuse(name, "{n}?") : STATUS_OK;
+    if (first == 0) return tokenizer_regex_refuse(name, "{,n}");
+    if (end[1] == '+') return tokenizer_regex_refuse(name, "+ after {n,m}");
+    return end[1] == '?' && !comma ? tokenizer_regex_refuse(name, "{n}?") : STATUS_OK;
 }
 
-static enum status translate(struct bytes *out, const char *name, const char *p) {
+static enum status tokenizer_regex_translate(struct bytes *out, const char *name, const char *p) {
     bool in_class = false;
     for (; *p; p++) {
         const char *replacement = NULL;
         if (*p == '\\' && p[1]) {
             if (strchr("hHbBRXKGAZzyYOWC0123456789gk", p[1]) && !(p[1] == 'W' && !in_class)) {
                 char what[] = {'\\', p[1], '\0'};
-                return refuse(name, what);
+                return tokenizer_regex_refuse(name, what);
             }
             if (strchr("pPx", p[1]) && p[2] == '{') {
                 TRY(copy_braces(out, name, &p));
                 continue;
             }
-            replacement = escape(p[1], in_class);
+            replacement = tokenizer_regex_escape(p[1], in_class);
             if (replacement)
                 TRY(bytes_append(out, replacement, strlen(replacement)));
             else
@@ -125,17 +125,17 @@ static enum status translate(struct bytes *out, const char *name, const char *p)
             /* Groups and inline options. In Oniguruma (?m) means "dot matches newline". */
             const char *end = p + 2;
             while (*end == '-' || *end == 'i' || *end == 'x' || *end == 'm')
-                if (*end++ == 'm') return refuse(name, "(?m)");
-            if (!strchr(":=!<>)", *end) || *end == '\0') return refuse(name, "a special group");
+                if (*end++ == 'm') return tokenizer_regex_refuse(name, "(?m)");
+            if (!strchr(":=!<>)", *end) || *end == '\0') return tokenizer_regex_refuse(name, "a special group");
         }
         if (!in_class && *p == '{') TRY(check_interval(name, p));
-        if (in_class && *p == '[') return refuse(name, "a class inside a class");
-        if (in_class && *p == '&' && p[1] == '&') return refuse(name, "an intersection of classes");
+        if (in_class && *p == '[') return tokenizer_regex_refuse(name, "a class inside a class");
+        if (in_class && *p == '&' && p[1] == '&') return tokenizer_regex_refuse(name, "an intersection of classes");
         TRY(bytes_append(out, p, 1));
         if (!in_class && *p == '[') {
             in_class = true;
             if (p[1] == '^') TRY(bytes_append(out, ++p, 1));
-            if (p[1] == ']') return refuse(name, "] as the first of a class");
+            if (p[1] == ']') return tokenizer_regex_refuse(name, "] as the first of a class");
         } else if (in_class && *p == ']') {
             in_class = false;
         }
@@ -143,8 +143,9 @@ static enum status translate(struct bytes *out, const char *name, const char *p)
     return bytes_append(out, "", 1);
 }
 
-static enum status compile(struct regex *r, const char *pattern) {
-    pcre2_general_context *general = pcre2_general_context_create(allocate, release, NULL);
+static enum status tokenizer_regex_compile(struct regex *r, const char *pattern) {
+    pcre2_general_context *general =
+        pcre2_general_context_create(tokenizer_regex_allocate, tokenizer_regex_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
     enum status status = STATUS_OK;
     if (!context) {
@@ -171,14 +172,14 @@ static enum status compile(struct regex *r, const char *pattern) {
 }
 
 enum status regex_create(struct regex **out, const char *name, const char *pattern) {
-    if (strlen(pattern) > PATTERN_MAX) return refuse(name, "more than 64 KiB");
+    if (strlen(pattern) > PATTERN_MAX) return tokenizer_regex_refuse(name, "more than 64 KiB");
     struct regex *r;
     TRY(memory_allocate_zero(&r, 1));
     struct bytes translated = {0};
     enum status status;
     TRY_GOTO(status, memory_copy_string(&r->name, name), out);
-    TRY_GOTO(status, translate(&translated, name, pattern), out);
-    TRY_GOTO(status, compile(r, translated.data), out);
+    TRY_GOTO(status, tokenizer_regex_translate(&translated, name, pattern), out);
+    TRY_GOTO(status, tokenizer_regex_compile(r, translated.data), out);
     *out = r;
 out:
     bytes_free(&translated);
@@ -201,7 +202,8 @@ void regex_free(struct regex *r) {
 enum status regex_scratch_create(struct regex_scratch **out) {
     struct regex_scratch *s;
     TRY(memory_allocate_zero(&s, 1));
-    pcre2_general_context *general = pcre2_general_context_create(allocate, release, NULL);
+    pcre2_general_context *general =
+        pcre2_general_context_create(tokenizer_regex_allocate, tokenizer_regex_release, NULL);
     if (general) {
         s->match = pcre2_match_data_create(1, general);
         s->context = pcre2_match_context_create(general);

@@ -112,7 +112,7 @@ static inline size_t run_of(const struct scan *s, size_t at, int class) {
 
 /* Matches 's 't 're 've 'm 'll 'd at text[at] == '\'' and returns the end, or 0. `fold`: ignores case;
  * U+017F is then an s. */
-static size_t contraction(const struct scan *s, size_t at, bool fold) {
+static size_t tokenizer_scan_contraction(const struct scan *s, size_t at, bool fold) {
     size_t left = s->bytes - at;
     if (left < 2) return 0;
     char a = s->text[at + 1], b = left > 2 ? s->text[at + 2] : '\0';
@@ -128,7 +128,7 @@ static size_t contraction(const struct scan *s, size_t at, bool fold) {
 
 /* Matches \s+(?!\S)|\s+ : the whole run at the end of the text, otherwise all but its last character (a single
  * one is matched). */
-static size_t spaces(const struct scan *s, size_t at) {
+static size_t tokenizer_scan_spaces(const struct scan *s, size_t at) {
     size_t end = at, last = at;
     int length;
     while (end < s->bytes && class_at(s, end, &length) == CLASS_SPACE) {
@@ -141,7 +141,7 @@ static size_t spaces(const struct scan *s, size_t at) {
 static size_t next_gpt2(const struct scan *s, size_t at) {
     char c = s->text[at];
     if (c == '\'') {
-        size_t end = contraction(s, at, false);
+        size_t end = tokenizer_scan_contraction(s, at, false);
         if (end) return end;
     }
     int length, class = class_at(s, at, &length);
@@ -150,7 +150,7 @@ static size_t next_gpt2(const struct scan *s, size_t at) {
         class = class_at(s, at + 1, &length);
         if (class != CLASS_SPACE) return run_of(s, at + 1 + (size_t)length, class);
     }
-    return spaces(s, at);
+    return tokenizer_scan_spaces(s, at);
 }
 
 static inline bool is_newline(char c) {
@@ -166,7 +166,7 @@ static size_t symbols_and_newlines(const struct scan *s, size_t at) {
 }
 
 /* Matches \s*[\r\n]+ : up to the last newline of the run of spaces; 0 if the run has none. */
-static size_t newlines(const struct scan *s, size_t at) {
+static size_t tokenizer_scan_newlines(const struct scan *s, size_t at) {
     size_t found = 0;
     int length;
     while (at < s->bytes && class_at(s, at, &length) == CLASS_SPACE) {
@@ -179,7 +179,7 @@ static size_t newlines(const struct scan *s, size_t at) {
 static size_t next_cl100k(const struct scan *s, size_t at, int digits) {
     char c = s->text[at];
     if (c == '\'') {
-        size_t end = contraction(s, at, true);
+        size_t end = tokenizer_scan_contraction(s, at, true);
         if (end) return end;
     }
     int length, class = class_at(s, at, &length);
@@ -194,8 +194,8 @@ static size_t next_cl100k(const struct scan *s, size_t at, int digits) {
     if (after == CLASS_LETTER && !is_newline(c)) return run_of(s, next, CLASS_LETTER);
     if (class == CLASS_OTHER) return symbols_and_newlines(s, at);
     if (c == ' ' && after == CLASS_OTHER) return symbols_and_newlines(s, next);
-    size_t end = newlines(s, at);
-    return end ? end : spaces(s, at);
+    size_t end = tokenizer_scan_newlines(s, at);
+    return end ? end : tokenizer_scan_spaces(s, at);
 }
 
 size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at) {

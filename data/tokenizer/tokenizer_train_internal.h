@@ -10,8 +10,6 @@ struct word_table {
     uint64_t *slots; size_t mask;            /* high half of the hash, number of the item + 1; 0: free */
     struct bytes text;
 };
-enum status word_table_add(struct word_table *w, const char *text, size_t bytes, uint64_t hash, uint64_t count);
-void word_table_clear(struct word_table *w);               /* keeps its memory */
 void word_table_free(struct word_table *w);
 
 /* Texts wait in a batch, which all threads count at once: each counts its part, then takes its share of the words. */

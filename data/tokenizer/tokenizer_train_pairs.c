@@ -64,7 +64,7 @@ enum status queue_push(struct queue *q, const struct candidate *c) {
 }
 
 /* Moves `c` down from the free slot at the top. */
-static void sink(struct queue *q, struct candidate c) {
+static void tokenizer_train_pairs_sink(struct queue *q, struct candidate c) {
     size_t i = 0;
     for (;;) {
         size_t first = WAYS * i + 1, best = first;
@@ -81,14 +81,14 @@ static void sink(struct queue *q, struct candidate c) {
 
 void queue_pop(struct queue *q) {
     struct candidate last = q->items[--q->count];
-    if (q->count > 0) sink(q, last);
+    if (q->count > 0) tokenizer_train_pairs_sink(q, last);
 }
 
 /* Also correct if the count increases; the candidate then stays first. */
 void queue_lower(struct queue *q, uint64_t count) {
     struct candidate c = q->items[0];
     c.count = count;
-    sink(q, c);
+    tokenizer_train_pairs_sink(q, c);
 }
 
 void queue_free(struct queue *q) {

@@ -19,7 +19,7 @@ static int32_t *find_slot(const struct vocabulary *v, const char *text, size_t b
 
 /* Returns the token whose spelling is at the end of v->text, from `at` on. A spelling that exists already
  * is removed again. */
-static enum status settle(struct vocabulary *v, size_t at, int32_t *id) {
+static enum status tokenizer_train_vocabulary_settle(struct vocabulary *v, size_t at, int32_t *id) {
     size_t bytes = v->text.size - at;
     if (bytes > UINT32_MAX) return fail(STATUS_UNSUPPORTED, "a token of more than 4 GiB");
     int32_t *slot = find_slot(v, v->text.data + at, bytes);
@@ -42,7 +42,7 @@ enum status vocabulary_join(struct vocabulary *v, int32_t left, int32_t right, i
     TRY(memory_grow(&v->text.data, &v->text.capacity, at + bytes + 1));
     TRY(bytes_append(&v->text, v->text.data + parts[0].at, parts[0].bytes));
     TRY(bytes_append(&v->text, v->text.data + parts[1].at, parts[1].bytes));
-    return settle(v, at, id);
+    return tokenizer_train_vocabulary_settle(v, at, id);
 }
 
 /* Adds the 256 bytes in the order of the characters that represent them. */
@@ -53,7 +53,7 @@ static enum status add_bytes(struct vocabulary *v) {
         char spelling[4];
         size_t at = v->text.size;
         TRY(bytes_append(&v->text, spelling, (size_t)utf8_encode(spelling, code)));
-        TRY(settle(v, at, &v->byte_id[byte]));
+        TRY(tokenizer_train_vocabulary_settle(v, at, &v->byte_id[byte]));
     }
     return STATUS_OK;
 }
@@ -72,7 +72,7 @@ enum status vocabulary_create(struct vocabulary *v, const char *const *specials,
             return fail(STATUS_INVALID, "the special token \"%s\" is not valid UTF-8", specials[i]);
         int32_t id;
         TRY(bytes_append(&v->text, specials[i], bytes));
-        TRY(settle(v, at, &id));
+        TRY(tokenizer_train_vocabulary_settle(v, at, &id));
         if (id != i) return fail(STATUS_INVALID, "the special token \"%s\" is given twice", specials[i]);
     }
     v->n_specials = n_specials;

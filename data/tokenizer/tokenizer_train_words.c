@@ -33,7 +33,7 @@ static enum status grow_slots(struct word_table *w) {
     return STATUS_OK;
 }
 
-enum status word_table_add(struct word_table *w, const char *text, size_t bytes, uint64_t hash, uint64_t count) {
+static enum status word_table_add(struct word_table *w, const char *text, size_t bytes, uint64_t hash, uint64_t count) {
     if (!w->slots || 2 * w->count > w->mask) TRY(grow_slots(w));
     size_t i = hash & w->mask;
     for (; w->slots[i] != 0; i = (i + 1) & w->mask) {
@@ -53,7 +53,8 @@ enum status word_table_add(struct word_table *w, const char *text, size_t bytes,
     return STATUS_OK;
 }
 
-void word_table_clear(struct word_table *w) {
+/* Keeps its memory. */
+static void word_table_clear(struct word_table *w) {
     if (w->slots) memset(w->slots, 0, (w->mask + 1) * sizeof *w->slots);
     w->count = w->text.size = 0;
 }
@@ -114,7 +115,7 @@ static void take_shares(void *context, int64_t begin, int64_t end, int worker) {
         if (take_share(c, share) != STATUS_OK) c->failed[worker] = true;
 }
 
-static enum status check(const struct counter *c) {
+static enum status tokenizer_train_words_check(const struct counter *c) {
     for (int i = 0; i < c->n_tables; i++)
         if (c->failed[i])
             return fail(STATUS_NO_MEMORY, "out of memory while counting words: give less text, or text with fewer "
@@ -124,9 +125,9 @@ static enum status check(const struct counter *c) {
 
 enum status counter_flush(struct counter *c) {
     threads_for(c->pool, (int64_t)c->n_slices, 1, count_slices, c);
-    TRY(check(c));
+    TRY(tokenizer_train_words_check(c));
     threads_for(c->pool, c->n_tables, 1, take_shares, c);
-    TRY(check(c));
+    TRY(tokenizer_train_words_check(c));
     for (int i = 0; i < c->n_tables; i++)
         word_table_clear(&c->parts[i]);
     c->n_slices = c->batch.size = 0;

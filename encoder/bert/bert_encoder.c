@@ -131,10 +131,6 @@ void bert_fingerprint(const struct bert *b, uint8_t out[16]) {
     memcpy(out, b->weights.fingerprint, 16);
 }
 
-int64_t bert_batch(const struct bert *b) {
-    return b->rows * b->threads;
-}
-
 /* ---- layers ------------------------------------------------------------------------------------------------- */
 
 struct bert_job {

@@ -19,7 +19,6 @@ const struct bert_config *bert_config_of(const struct bert *b);
 size_t bert_bytes(const struct bert *b);                  /* device memory of weights and activations */
 /* Computes XXH3-128 of all weights that are used, and of the config. */
 void bert_fingerprint(const struct bert *b, uint8_t out[16]);
-int64_t bert_batch(const struct bert *b);                 /* ids that fill the device: a good size for one call */
 
 /* Writes rows [n, hidden], on the host. Text i has the ids begin[i] .. begin[i+1]-1: at least 1 and at most the
  * config's max_tokens ids, each from 0 to vocab_size-1. unit: scales the vectors to length 1. */

@@ -196,7 +196,7 @@ static enum status open_file(struct bert_loader *l, const char *folder) {
     return fail(STATUS_NOT_FOUND, "%s: has neither model.safetensors nor pytorch_model.bin", folder);
 }
 
-static enum status load(struct bert_loader *l, const char *folder) {
+static enum status bert_weights_load_folder(struct bert_loader *l, const char *folder) {
     int64_t d = l->config->hidden, f = l->config->ffn, widest = f > 3 * d ? f : 3 * d;
     int64_t longest = l->config->vocab_size > l->config->positions ? l->config->vocab_size : l->config->positions;
     size_t most = (size_t)(longest > widest ? longest : widest) * (size_t)d;
@@ -218,7 +218,7 @@ enum status bert_weights_load(struct bert_weights *out, const char *folder, cons
     l->config = config;
     l->dev = dev;
     l->type = type;
-    enum status s = load(l, folder);
+    enum status s = bert_weights_load_folder(l, folder);
     device_release(dev, l->stage);
     memory_free(l->narrow);
     memory_free(l->values);

@@ -85,7 +85,7 @@ static enum status store_landmarks(void *shard, const float *rows, int64_t n) {
 }
 
 /* Gives the pending chunks to the devices, as one batch. */
-static void flush(struct build *b) {
+static void indexer_flush(struct build *b) {
     if (b->pending > 0) encode_pool_submit(b->pool, b->pending, store_shard_open(b->writer));
     b->pending = 0;
 }
@@ -109,7 +109,7 @@ static enum status encode_document(struct build *b, const struct feed_item *item
         for (int64_t j = have; j < size; j++)
             out[j] = -1;
         if (++b->pending < b->batch) continue;
-        flush(b);
+        indexer_flush(b);
         report_step(b, item, i + 1, chunks);
         if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
     }
@@ -129,8 +129,8 @@ static void drop_shard(struct build *b) {
 
 /* Seals the open shard. `regular`: at a boundary that every run of this build has. Otherwise a stop request ended the
  * shard early; the next run's first shard is shorter by as many chunks, so that later boundaries stay the same. */
-static enum status seal(struct build *b, bool regular) {
-    flush(b);
+static enum status indexer_seal(struct build *b, bool regular) {
+    indexer_flush(b);
     struct store_shard *shard = store_shard_open(b->writer);
     int64_t chunks = store_shard_chunks(b->writer);
     struct cursor cursor = b->cursor;
@@ -147,7 +147,7 @@ static enum status seal(struct build *b, bool regular) {
 /* Seals the shard if it has chunks. A shard that has only duplicates is discarded. */
 static enum status close_shard(struct build *b, bool regular) {
     if (!b->shard_open) return STATUS_OK;
-    if (store_shard_chunks(b->writer) > 0) return seal(b, regular);
+    if (store_shard_chunks(b->writer) > 0) return indexer_seal(b, regular);
     store_shard_discard_duplicates(b->writer);
     b->shard_open = false;
     return STATUS_OK;
@@ -203,18 +203,18 @@ static enum status take_document(struct build *b, struct feed_item *item) {
     report_step(b, item, 1, 1);
     b->read_before = item->read_done;
     if (b->shard_open && store_shard_chunks(b->writer) + b->cursor.since_boundary >= b->shard_chunks)
-        return seal(b, true);
+        return indexer_seal(b, true);
     return STATUS_OK;
 }
 
 /* Waits until all shards that were ended are sealed. */
-static enum status settle(struct build *b) {
+static enum status indexer_settle(struct build *b) {
     TRY(encode_pool_drain(b->pool));
     return b->writer ? store_writer_wait(b->writer) : STATUS_OK;
 }
 
-static enum status interrupted(struct build *b) {
-    TRY(settle(b));
+static enum status indexer_interrupted(struct build *b) {
+    TRY(indexer_settle(b));
     if (b->sealed_chunks == 0)
         return fail(STATUS_INTERRUPTED, "stopped before a shard was done: run the same command again");
     return fail(STATUS_INTERRUPTED,
@@ -226,14 +226,14 @@ static enum status take_all(struct build *b) {
     for (;;) {
         if (progress_stop_requested(b->config->progress)) {
             TRY(close_shard(b, false));
-            return interrupted(b);
+            return indexer_interrupted(b);
         }
         struct feed_item item;
         bool more;
         enum status status = feed_next(b->feed, &item, &more);
         if (status == STATUS_INTERRUPTED) { /* the source of the caller's own documents was interrupted */
             TRY(close_shard(b, false));
-            return interrupted(b);
+            return indexer_interrupted(b);
         }
         TRY(status);
         if (!more) break;
@@ -241,7 +241,7 @@ static enum status take_all(struct build *b) {
         feed_release(b->feed, &item);
         if (status == STATUS_INTERRUPTED) { /* interrupted within a very long document */
             drop_shard(b);
-            return interrupted(b);
+            return indexer_interrupted(b);
         }
         if (status != STATUS_OK) return status;
     }
@@ -270,8 +270,8 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
 
 /* Reads what is published. STATUS_NOT_FOUND is not a failure: there is no store yet, or nothing in it is published.
  * With a request, the published store must equal the one that the request would make. */
-static enum status published(int64_t *chunks, uint64_t *generation, const char *dir,
-                             const struct built_request *request) {
+static enum status indexer_published(int64_t *chunks, uint64_t *generation, const char *dir,
+                                     const struct built_request *request) {
     struct store *store = NULL;
     struct store_view *view = NULL;
     *chunks = 0;
@@ -324,7 +324,7 @@ static enum status open_store(struct build *b) {
                                           .part = b->part.parts ? &b->part : NULL};
     int64_t chunks;
     uint64_t generation;
-    enum status built = published(&chunks, &generation, c->store, c->append ? NULL : &request);
+    enum status built = indexer_published(&chunks, &generation, c->store, c->append ? NULL : &request);
     if (built == STATUS_INTERRUPTED || (built != STATUS_OK && chunks == 0)) return built;
     if (chunks > 0 && !c->append && built != STATUS_OK) {
         char why[600];
@@ -374,7 +374,7 @@ static enum status drop_outdated(struct build *b, struct store_journal *journal)
 }
 
 /* Resumes after the last sealed shard that was not published, if there is one. */
-static enum status resume(struct build *b) {
+static enum status indexer_resume(struct build *b) {
     struct store_journal journal = {0};
     if (b->writer) TRY(store_writer_journal(b->writer, &journal));
     if (journal.shards > 0) TRY(drop_outdated(b, &journal));
@@ -404,7 +404,7 @@ static enum status open_input(struct build *b) {
     TRY(reader_open(&b->reader, &reader));
     cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
     if (b->plan) cursor_describe_update(&b->cursor, update_plan_generation(b->plan), c->source);
-    TRY(resume(b));
+    TRY(indexer_resume(b));
     if (b->writer) TRY(follow_words(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
     int threads = threads_count(c->device->threads);
@@ -459,7 +459,7 @@ static enum status group_devices(struct device_group *out, const struct indexer_
     return STATUS_OK;
 }
 
-static enum status publish(struct build *b) {
+static enum status indexer_publish(struct build *b) {
     const struct indexer_config *c = b->config;
     if (b->sealed_chunks == 0 && b->part.parts > 0) return store_writer_part_empty(b->writer);
     if (b->sealed_chunks == 0 && !c->append)
@@ -490,7 +490,7 @@ static enum status publish(struct build *b) {
         enum status status = store_writer_publish(b->writer, &how);
         memory_free(group.devices);
         b->report->publish_seconds = clock_seconds() - start;
-        if (status == STATUS_INTERRUPTED) return interrupted(b);
+        if (status == STATUS_INTERRUPTED) return indexer_interrupted(b);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
@@ -538,7 +538,7 @@ enum status indexer_store_without_landmarks(bool *out, const char *store) {
 }
 
 /* Determines what makes the landmarks, and how much memory is left beside it. */
-static enum status describe(struct build *b) {
+static enum status indexer_describe(struct build *b) {
     const struct indexer_config *c = b->config;
     const struct indexer_landmarks *l = c->landmarks;
     if (!l) TRY(indexer_fingerprint(&b->fingerprint, c->model, c->params, c->tokenizer));
@@ -566,7 +566,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     int64_t chunks;
     b.shard_chunks = config->shard_chunks > 0 ? config->shard_chunks : SHARD_CHUNKS;
     enum status s;
-    TRY_GOTO(s, describe(&b), out);
+    TRY_GOTO(s, indexer_describe(&b), out);
     TRY_GOTO(s, open_pool(&b), out);
     TRY_GOTO(s, describe_part(&b), out);
     TRY_GOTO(s, make_plan(&b), out);
@@ -575,7 +575,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
-    if (s == STATUS_OK) s = settle(&b);
+    if (s == STATUS_OK) s = indexer_settle(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
     report->encode_seconds = encode_pool_seconds(b.pool);
     feed_close(b.feed); /* its memory is now free for the index */
@@ -585,7 +585,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     reader_note_left_out(b.reader, config->progress);
     if (s == STATUS_OK && config->landmarks && config->landmarks->finish)
         s = config->landmarks->finish(config->landmarks->encoder.context);
-    if (s == STATUS_OK) s = publish(&b);
+    if (s == STATUS_OK) s = indexer_publish(&b);
 out:
     feed_close(b.feed);
     drop_shard(&b);
@@ -593,7 +593,7 @@ out:
     reader_close(b.reader);
     if (s == STATUS_OK) store_writer_close(b.writer); /* before reading, as LMDB allows one environment a process */
     if (s != STATUS_OK) store_writer_abandon(b.writer);
-    if (s == STATUS_OK) s = published(&chunks, &report->generation, config->store, NULL);
+    if (s == STATUS_OK) s = indexer_published(&chunks, &report->generation, config->store, NULL);
     update_plan_free(b.plan);
     report->seconds = clock_seconds() - start;
     return s;

@@ -76,11 +76,11 @@ void cursor_advance(struct cursor *c, const struct reader_position *after) {
     c->marks[c->n_marks++] = (struct reader_mark){after->file, after->files_hash};
 }
 
-static uint8_t *put(uint8_t *at, uint64_t value) {
+static uint8_t *indexer_cursor_put(uint8_t *at, uint64_t value) {
     little_endian_put(at, value, 8);
     return at + 8;
 }
-static const uint8_t *get(uint64_t *value, const uint8_t *at) {
+static const uint8_t *indexer_cursor_get(uint64_t *value, const uint8_t *at) {
     *value = little_endian_get(at, 8);
     return at + 8;
 }
@@ -90,20 +90,20 @@ size_t cursor_pack(uint8_t out[CURSOR_BYTES_MAX], const struct cursor *c) {
     memcpy(out, magic, 8);
     memcpy(out + 8, c->options, 16);
     uint8_t *at = out + 24;
-    at = put(at, p->documents);
-    at = put(at, p->file);
-    at = put(at, p->offset);
-    at = put(at, p->line);
-    at = put(at, p->skipped);
-    at = put(at, p->files_hash);
-    at = put(at, p->part_hash);
-    at = put(at, (uint64_t)c->since_boundary);
-    at = put(at, (uint64_t)c->empty);
-    at = put(at, (uint64_t)c->replaced);
-    at = put(at, c->files_a_mark);
+    at = indexer_cursor_put(at, p->documents);
+    at = indexer_cursor_put(at, p->file);
+    at = indexer_cursor_put(at, p->offset);
+    at = indexer_cursor_put(at, p->line);
+    at = indexer_cursor_put(at, p->skipped);
+    at = indexer_cursor_put(at, p->files_hash);
+    at = indexer_cursor_put(at, p->part_hash);
+    at = indexer_cursor_put(at, (uint64_t)c->since_boundary);
+    at = indexer_cursor_put(at, (uint64_t)c->empty);
+    at = indexer_cursor_put(at, (uint64_t)c->replaced);
+    at = indexer_cursor_put(at, c->files_a_mark);
     for (uint64_t i = 0; i < c->n_marks; i++) {
-        at = put(at, c->marks[i].file);
-        at = put(at, c->marks[i].files_hash);
+        at = indexer_cursor_put(at, c->marks[i].file);
+        at = indexer_cursor_put(at, c->marks[i].files_hash);
     }
     return (size_t)(at - out);
 }
@@ -125,7 +125,7 @@ enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, co
     uint64_t v[11];
     const uint8_t *at = bytes + 24;
     for (size_t i = 0; i < ARRAY_LEN(v); i++)
-        at = get(&v[i], at);
+        at = indexer_cursor_get(&v[i], at);
     out->position = (struct reader_position){v[0], v[1], v[2], v[3], v[4], v[5], v[6]};
     out->since_boundary = (int64_t)v[7];
     out->documents = (int64_t)v[0];
@@ -134,8 +134,8 @@ enum status cursor_unpack(struct cursor *out, const uint8_t *bytes, size_t n, co
     out->files_a_mark = v[10];
     out->n_marks = (n - CURSOR_FIXED) / 16;
     for (uint64_t i = 0; i < out->n_marks; i++) {
-        at = get(&out->marks[i].file, at);
-        at = get(&out->marks[i].files_hash, at);
+        at = indexer_cursor_get(&out->marks[i].file, at);
+        at = indexer_cursor_get(&out->marks[i].files_hash, at);
     }
     return STATUS_OK;
 }

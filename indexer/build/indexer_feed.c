@@ -139,7 +139,7 @@ static enum status finish_document(const struct feed *f, const struct tools *too
 
 /* Claims the next slot; returns NULL if there is nothing more to do, or if there is no free one and `wait` is false.
  * charge: of the slot that was claimed before, in the same turn. The caller holds `reading`. */
-static struct slot *claim(struct feed *f, bool wait, uint64_t charge) {
+static struct slot *indexer_feed_claim(struct feed *f, bool wait, uint64_t charge) {
     pthread_mutex_lock(&f->lock);
     f->bytes += charge;
     bool full;
@@ -173,7 +173,7 @@ static enum status read_document(struct feed *f, struct slot *slot, struct raw *
 
 /* Whether this worker is one too many for documents of ids: they need no tokenizing, and more threads would only wait
  * for each other at the reader. */
-static bool leaves(struct feed *f, const struct raw *raw) {
+static bool indexer_feed_leaves(struct feed *f, const struct raw *raw) {
     pthread_mutex_lock(&f->lock);
     const bool leave = raw->ids && f->config.id_workers > 0 && f->live > f->config.id_workers;
     f->live -= leave;
@@ -206,7 +206,7 @@ static int read_turn(struct feed *f, struct turn turns[TURN], enum status status
     pthread_mutex_lock(&f->reading);
     while (more && n < TURN && bytes < TURN_BYTES) {
         struct turn *t = &turns[n];
-        t->slot = claim(f, n == 0, charge);
+        t->slot = indexer_feed_claim(f, n == 0, charge);
         charge = 0;
         if (!t->slot) break;
         more = read_slot(f, t, status);
@@ -234,7 +234,7 @@ static void finish_turn(struct feed *f, const struct tools *tools, struct turn *
     slot->item.memory = NULL;
 }
 
-static void settle(struct feed *f, struct turn *turns, int n, double seconds) {
+static void indexer_feed_settle(struct feed *f, struct turn *turns, int n, double seconds) {
     bool first = false;
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < n; i++) {
@@ -258,7 +258,7 @@ static enum status make_tools(struct tools *tools, const struct feed *f) {
     return f->config.tokenizer ? tokenizer_scratch_create(&tools->scratch, f->config.tokenizer) : STATUS_OK;
 }
 
-static void *work(void *context) {
+static void *indexer_feed_work(void *context) {
     struct feed *f = context;
     struct turn turns[TURN];
     struct tools tools = {0};
@@ -266,10 +266,10 @@ static void *work(void *context) {
     bool leave = false;
     for (int n; !leave && (n = read_turn(f, turns, made)) > 0;) {
         const double start = clock_seconds();
-        leave = leaves(f, &turns[0].raw);
+        leave = indexer_feed_leaves(f, &turns[0].raw);
         for (int i = 0; i < n; i++)
             finish_turn(f, &tools, &turns[i]);
-        settle(f, turns, n, clock_seconds() - start);
+        indexer_feed_settle(f, turns, n, clock_seconds() - start);
     }
     tokenizer_scratch_free(tools.scratch);
     document_parser_free(tools.parser);
@@ -296,7 +296,7 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     int wanted = config->workers < 1 ? 1 : config->workers;
     if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
     for (; f->n_threads < wanted; f->n_threads++)
-        if (!threads_start(&f->threads[f->n_threads], work, f)) break;
+        if (!threads_start(&f->threads[f->n_threads], indexer_feed_work, f)) break;
     pthread_mutex_lock(&f->lock);
     f->live = f->n_threads; /* before, it was 0, so that none left while others might fail to start */
     pthread_mutex_unlock(&f->lock);

@@ -98,7 +98,7 @@ static void rows_products(const struct projection *p, float *c, float *rows, int
 }
 
 /* Makes `out` whole from the lower half of c, divided by `by`. */
-static void spread(double *out, const float *c, int64_t d, double by) {
+static void key_projection_spread(double *out, const float *c, int64_t d, double by) {
     for (int64_t i = 0; i < d; i++)
         for (int64_t j = 0; j <= i; j++)
             out[i * d + j] = out[j * d + i] = (double)c[i * d + j] / by;
@@ -118,7 +118,7 @@ static enum status projection_covariances(struct projection *p) {
     qsort(p->order, (size_t)p->n, sizeof *p->order, compare_tokens);
     rows_mean(p, p->mean, 0, p->n);
     rows_products(p, sum, rows, 0, p->n, p->mean, 1);
-    spread(p->total, sum, p->d, (double)p->n);
+    key_projection_spread(p->total, sum, p->d, (double)p->n);
     memset(sum, 0, d * d * sizeof *sum);
     for (int64_t i = 0, n; i < p->n; i += n) {
         for (n = 1; i + n < p->n && p->order[i + n].token == p->order[i].token;)
@@ -128,7 +128,7 @@ static enum status projection_covariances(struct projection *p) {
         rows_products(p, sum, rows, i, n, mean, (float)n / (float)(n - 1));
         counted += n;
     }
-    spread(p->within, sum, p->d, (double)max_i64(counted, 1));
+    key_projection_spread(p->within, sum, p->d, (double)max_i64(counted, 1));
 out:
     memory_free(sum);
     memory_free(rows);
@@ -138,7 +138,7 @@ out:
 
 /* ---- matrices [d, d] ---- */
 
-static double trace(const double *a, int64_t d) {
+static double key_projection_trace(const double *a, int64_t d) {
     double t = 0;
     for (int64_t i = 0; i < d; i++)
         t += a[i * d + i];
@@ -146,7 +146,7 @@ static double trace(const double *a, int64_t d) {
 }
 
 /* c [rows, d] = a [rows, d] b, for a symmetric b [d, d]. */
-static void multiply(double *c, const double *a, const double *b, int64_t rows, int64_t d) {
+static void key_projection_multiply(double *c, const double *a, const double *b, int64_t rows, int64_t d) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < d; j++) {
             double sum = 0;
@@ -173,7 +173,7 @@ static void without_mean(const struct projection *p, double *rows, int64_t n) {
 /* Makes p->metric B M: rows of B, each without the direction of the mean. */
 static enum status projection_metric(struct projection *p) {
     const int64_t d = p->d;
-    const double least = ridge * trace(p->within, d) / (double)d;
+    const double least = ridge * key_projection_trace(p->within, d) / (double)d;
     TRY(symmetric_eigen(p->values, p->vectors, p->within, (int)d));
     for (int64_t i = 0; i < d; i++)
         for (int64_t j = 0; j < d; j++)
@@ -184,7 +184,7 @@ static enum status projection_metric(struct projection *p) {
             p->vectors[i * d + j] = p->vectors[j * d + i];
             p->vectors[j * d + i] = swap;
         }
-    multiply(p->metric, p->work, p->vectors, d, d);
+    key_projection_multiply(p->metric, p->work, p->vectors, d, d);
     without_mean(p, p->metric, d);
     return STATUS_OK;
 }
@@ -202,13 +202,13 @@ static enum status principal_variance(struct projection *p, int size, double *ou
 static enum status projection_solve(struct projection *p, float *out, int size, struct key_projection_report *report) {
     const int64_t d = p->d;
     double wanted, variance = 0;
-    if (!(trace(p->within, d) > 0))
+    if (!(key_projection_trace(p->within, d) > 0))
         return fail(STATUS_INVALID, "%s: has too little text to fit a projection: no token follows two states",
                     store_view_path(p->config->view));
     TRY(principal_variance(p, size, &wanted));
     TRY(projection_metric(p));
-    multiply(p->work, p->metric, p->total, d, d); /* B M S, then M B from the right */
-    multiply(p->vectors, p->work, p->metric, d, d);
+    key_projection_multiply(p->work, p->metric, p->total, d, d); /* B M S, then M B from the right */
+    key_projection_multiply(p->vectors, p->work, p->metric, d, d);
     memcpy(p->work, p->vectors, (size_t)(d * d) * sizeof *p->work);
     TRY(symmetric_eigen(p->values, p->vectors, p->work, (int)d));
     for (int64_t i = d - size; i < d; i++)
@@ -221,7 +221,7 @@ static enum status projection_solve(struct projection *p, float *out, int size, 
             out[r * d + j] = (float)(sum * sqrt(wanted / variance));
         }
     report->states = p->n;
-    report->kept = wanted / trace(p->total, d);
+    report->kept = wanted / key_projection_trace(p->total, d);
     return STATUS_OK;
 }
 

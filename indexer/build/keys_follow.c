@@ -48,8 +48,8 @@ void keys_follow_decide(struct keys_follow *out, const char *store, const struct
     if (!out->make && out->lacking > 0) note_lacking(store, have, maker, progress);
 }
 
-static enum status refused(const char *store, const struct store_keys_state *have, enum store_keys_rounding rounding,
-                           enum relation relation) {
+static enum status keys_follow_refused(const char *store, const struct store_keys_state *have,
+                                       enum store_keys_rounding rounding, enum relation relation) {
     if (relation == OTHER_ROUNDING)
         return fail(STATUS_MISMATCH,
                     "%s: its keys were computed with %s products, and this run computes %s: take %s, or run drt-index "
@@ -64,7 +64,7 @@ static enum status refused(const char *store, const struct store_keys_state *hav
 
 enum status keys_follow_check(const char *store, const struct store_keys_state *have, const struct keys_maker *maker) {
     const enum relation relation = have->chunks > 0 ? relation_of(have, maker) : SAME;
-    return relation == SAME ? STATUS_OK : refused(store, have, maker->rounding, relation);
+    return relation == SAME ? STATUS_OK : keys_follow_refused(store, have, maker->rounding, relation);
 }
 
 enum status keys_spec_check(const char *store, const struct store_keys_state *have,
@@ -73,7 +73,8 @@ enum status keys_spec_check(const char *store, const struct store_keys_state *ha
     if (have->chunks == 0 || memcmp(&other, spec, sizeof other) == 0) return STATUS_OK;
     other.rounding = spec->rounding;
     const bool rounding = memcmp(&other, spec, sizeof other) == 0;
-    return refused(store, have, (enum store_keys_rounding)spec->rounding, rounding ? OTHER_ROUNDING : OTHER_MODEL);
+    return keys_follow_refused(store, have, (enum store_keys_rounding)spec->rounding,
+                               rounding ? OTHER_ROUNDING : OTHER_MODEL);
 }
 
 enum status keys_follow_make(struct stored_keys_report *out, const char *store, const struct stored_keys_job *job) {

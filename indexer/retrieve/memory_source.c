@@ -159,9 +159,6 @@ void memory_source_free(struct memory_source *m) {
     memory_free(m);
 }
 
-bool memory_source_stored(const struct memory_source *m) {
-    return m->stored != NULL;
-}
 int64_t memory_source_slots(const struct memory_source *m) {
     return m->slots;
 }

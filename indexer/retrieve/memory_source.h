@@ -45,7 +45,6 @@ struct memory_source;
  * of stored_keys_find (indexer/build/stored_keys.h). */
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
-bool memory_source_stored(const struct memory_source *m);            /* whether keys come from the store */
 int64_t memory_source_slots(const struct memory_source *m);
 int64_t memory_source_chunks(const struct memory_source *m);        /* number of chunks of the store */
 

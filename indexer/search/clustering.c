@@ -8,7 +8,7 @@
 enum { SEED = 1234, BLOCK_FLOATS = 1 << 20 };
 
 /* Copies rows to a device that does not share memory: as fp16, block by block. */
-static enum status upload(struct device *dev, struct mat to, const float *rows) {
+static enum status clustering_upload(struct device *dev, struct mat to, const float *rows) {
     uint16_t *block;
     int64_t count = to.rows * to.cols;
     TRY(memory_allocate(&block, BLOCK_FLOATS));
@@ -39,14 +39,14 @@ static bool watch_stop(void *context) {
 
 static enum status fit_apart(struct device *dev, float *centroids, struct mat centroids_device, struct mat points,
                              const float *rows, const struct kmeans_config *how) {
-    TRY(upload(dev, points, rows));
+    TRY(clustering_upload(dev, points, rows));
     TRY(kmeans_fit(dev, centroids_device, points, how));
     device_download(dev, centroids, centroids_device.data, mat_bytes(centroids_device));
     return device_sync(dev);
 }
 
-static enum status fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                       const struct progress *progress) {
+static enum status clustering_fit(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
+                                  const struct progress *progress) {
     struct device *dev = context;
     struct watch watch = {progress};
     const struct kmeans_config how = {.seed = SEED, .stop = watch_stop, .report = watch_report, .context = &watch};
@@ -63,5 +63,5 @@ out:
 }
 
 struct store_clustering clustering_on(struct device *dev) {
-    return (struct store_clustering){.fit = fit, .context = dev};
+    return (struct store_clustering){.fit = clustering_fit, .context = dev};
 }

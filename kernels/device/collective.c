@@ -63,7 +63,7 @@ static enum status still_there(const struct collective *c, double since, int pat
                 c->world, patience, what);
 }
 
-static enum status barrier(struct collective *c, const char *what) {
+static enum status collective_barrier(struct collective *c, const char *what) {
     struct meeting *m = c->meeting;
     int next = c->round + 1;
     if (atomic_fetch_add(&m->arrived, 1) + 1 == c->world) {
@@ -121,7 +121,7 @@ static enum status find_file(struct collective *c, const char *path) {
     return s;
 }
 
-static enum status meet(struct collective *c, const char *path) {
+static enum status collective_meet(struct collective *c, const char *path) {
     c->bytes = (sizeof(struct meeting) + 63) / 64 * 64 + (size_t)c->world * PIECE * sizeof(float);
     TRY(c->rank == 0 ? make_file(c, path) : find_file(c, path));
     struct meeting *m = c->meeting;
@@ -136,7 +136,7 @@ static enum status meet(struct collective *c, const char *path) {
         if (turn % 256 == 255) TRY(still_there(c, since, START_SECONDS, "for all ranks to come"));
         pause_briefly(turn);
     }
-    TRY(barrier(c, "at the start"));
+    TRY(collective_barrier(c, "at the start"));
     if (c->rank == 0) (void)unlink(path); /* the mapping stays valid */
     return how ? how->join(&c->peers, c->dev, m->identity, c->rank, c->world) : STATUS_OK;
 }
@@ -147,7 +147,7 @@ enum status collective_open(struct collective **out, struct device *dev, int ran
     struct collective *c;
     TRY(memory_allocate_zero(&c, 1));
     *c = (struct collective){.dev = dev, .rank = rank, .world = world};
-    enum status s = meet(c, rendezvous);
+    enum status s = collective_meet(c, rendezvous);
     if (s == STATUS_OK)
         *out = c;
     else
@@ -172,14 +172,14 @@ int collective_world(const struct collective *c) {
 
 static enum status sum_piece(struct collective *c, float *x, int64_t n) {
     memcpy(c->pieces + (int64_t)c->rank * PIECE, x, (size_t)n * sizeof *x);
-    TRY(barrier(c, "in a sum"));
+    TRY(collective_barrier(c, "in a sum"));
     memcpy(x, c->pieces, (size_t)n * sizeof *x);
     for (int r = 1; r < c->world; r++) {
         const float *piece = c->pieces + (int64_t)r * PIECE;
         for (int64_t i = 0; i < n; i++)
             x[i] += piece[i];
     }
-    return barrier(c, "in a sum"); /* all must have read the pieces before the next ones overwrite them */
+    return collective_barrier(c, "in a sum"); /* all must have read the pieces before the next ones overwrite them */
 }
 
 enum status collective_sum(struct collective *c, float *x, int64_t n) {
@@ -193,11 +193,11 @@ enum status collective_sum_host(struct collective *c, double *values, int n) {
     assert(n >= 0 && n <= HOST_VALUES);
     struct meeting *m = c->meeting;
     memcpy(m->host[c->rank], values, (size_t)n * sizeof *values);
-    TRY(barrier(c, "in a sum"));
+    TRY(collective_barrier(c, "in a sum"));
     for (int i = 0; i < n; i++) {
         values[i] = m->host[0][i];
         for (int r = 1; r < c->world; r++)
             values[i] += m->host[r][i];
     }
-    return barrier(c, "in a sum");
+    return collective_barrier(c, "in a sum");
 }

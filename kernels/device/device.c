@@ -12,20 +12,20 @@ struct mat mat_f32(const float *data, int64_t rows, int64_t cols) {
     return mat_dense((float *)data, DTYPE_F32, rows, cols);
 }
 
-static void *moved(struct mat m, int64_t elements) {
+static void *device_moved(struct mat m, int64_t elements) {
     return m.data ? (unsigned char *)m.data + elements * dtype_bytes(m.type) : NULL;
 }
 
 struct mat mat_rows(struct mat m, int64_t first, int64_t rows) {
     assert(first >= 0 && rows >= 0 && first + rows <= m.rows);
-    m.data = moved(m, first * m.stride);
+    m.data = device_moved(m, first * m.stride);
     m.rows = rows;
     return m;
 }
 
 struct mat mat_cols(struct mat m, int64_t first, int64_t cols) {
     assert(first >= 0 && cols >= 0 && first + cols <= m.cols);
-    m.data = moved(m, first);
+    m.data = device_moved(m, first);
     m.cols = cols;
     return m;
 }

@@ -61,7 +61,7 @@ struct device_cuda {
     unsigned *counters;
     struct blas_cuda *blas;
     struct device_rope rope;
-    int gpu, processors, shared_bytes, checked;
+    int gpu, processors, shared_bytes;
     struct code_kind code;
     struct idle_blocks idle, idle_host;
     bool host_used; /* ops may still use an idle block of pinned memory */
@@ -120,10 +120,6 @@ struct device_rope *device_cuda_rope(struct device *dev) {
     return &state_of(dev)->rope;
 }
 
-void device_cuda_set_checked(struct device *dev, int checked) {
-    state_of(dev)->checked = checked;
-}
-
 static void keep_fault(struct device *dev, enum status status, const char *op, const char *what) {
     struct device_cuda *s = state_of(dev);
     if (s->fault[0]) return;
@@ -141,9 +137,7 @@ static void keep_error(struct device *dev, const char *op, cudaError_t error) {
 }
 
 void device_cuda_check(struct device *dev, const char *op) {
-    cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess && state_of(dev)->checked) error = cudaStreamSynchronize(state_of(dev)->stream);
-    keep_error(dev, op, error);
+    keep_error(dev, op, cudaGetLastError());
 }
 
 void device_cuda_fault(struct device *dev, const char *op, const char *what) {
@@ -166,7 +160,7 @@ static enum status out_of_memory(size_t bytes, cudaError_t error) {
     (void)cudaGetLastError();
     if (error != cudaErrorMemoryAllocation || cudaMemGetInfo(&available, &all) != cudaSuccess)
         return fail(STATUS_IO, "GPU: allocation of %zu bytes: %s", bytes, cudaGetErrorString(error));
-    return fail(STATUS_NO_MEMORY, "GPU: %.2f GiB are wanted, %.2f of %.2f GiB are free: take a smaller batch or model",
+    return fail(STATUS_NO_MEMORY, "GPU: %.2f GiB are needed, %.2f of %.2f GiB are free: take a smaller batch or model",
                 (double)bytes / (1 << 30), (double)available / (1 << 30), (double)all / (1 << 30));
 }
 
@@ -311,7 +305,7 @@ static void cuda_replay(struct device *dev, struct device_replay **replay, devic
     struct device_cuda *s = state_of(dev);
     struct device_replay *r = *replay;
     if (!r && memory_allocate_zero(&r, 1) == STATUS_OK) *replay = r;
-    bool plain = !r || r->plain || !r->ran || s->checked || s->fault[0] || (r->graph && !same_rope(&r->rope, &s->rope));
+    bool plain = !r || r->plain || !r->ran || s->fault[0] || (r->graph && !same_rope(&r->rope, &s->rope));
     if (!plain && !r->graph && record(dev, r, body, context) != cudaSuccess) {
         (void)cudaGetLastError();
         r->graph = NULL;
@@ -396,7 +390,7 @@ static enum status find_gpu(struct device_cuda *s) {
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU %d: %s", gpu, cudaGetErrorString(error));
     s->gpu = gpu;
     if (major < 8)
-        return fail(STATUS_UNSUPPORTED, "no GPU that serves: compute capability %d.%d, 8.0 or newer is needed: use "
+        return fail(STATUS_UNSUPPORTED, "no usable GPU: its compute capability is %d.%d, 8.0 or newer is needed: use "
                                         "--device cpu", major, minor);
     return STATUS_OK;
 }

@@ -18,11 +18,10 @@ int device_cuda_architecture(struct device *dev);         /* 80, 90, ...: what t
 bool device_cuda_hopper(struct device *dev);              /* ... and whether it is sm_90a's, where HOPPER is 1 */
 int device_cuda_shared_bytes(struct device *dev);         /* shared memory that a block may ask for */
 
-/* After each launch: keeps the device's first fault with the op's name ("norm.forward"). When the device is checked, it
- * also waits for the kernel, so that a fault inside it is reported with the right op: for tests. */
+/* After each launch: keeps the device's first fault with the op's name ("norm.forward"). A fault inside a kernel is
+ * found by a later call, and has its name; CUDA_LAUNCH_BLOCKING=1 gives the right one. */
 void device_cuda_check(struct device *dev, const char *op);
 void device_cuda_fault(struct device *dev, const char *op, const char *what);      /* status of a library call */
-void device_cuda_set_checked(struct device *dev, int checked);
 
 /* The state of blas_cuda.cu: opened and closed with the device. */
 struct blas_cuda;

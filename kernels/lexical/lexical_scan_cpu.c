@@ -157,12 +157,12 @@ static void scan_query(const struct lexical_scan_task *t, int64_t q, int worker)
         t->index[q * t->k + i] = -1;
         t->score[q * t->k + i] = -INFINITY;
     }
-    int64_t segment = 0;
     for (int n = m->n; n > 0; n--) { /* the worst first */
         uint64_t key = m->keys[0];
         uint32_t position = ~(uint32_t)key;
         scan_sink(m->keys, n - 1, m->keys[n - 1]);
-        for (segment = s->n_segments - 1; s->segments[segment].first_window > (int64_t)(position / WINDOW);)
+        int64_t segment = s->n_segments - 1;
+        while (s->segments[segment].first_window > (int64_t)(position / WINDOW))
             segment--;
         const struct lexical_scan_segment *in = &s->segments[segment];
         t->index[q * t->k + n - 1] = in->first_chunk + position - (int64_t)in->first_window * WINDOW;

@@ -44,8 +44,8 @@ SIMD void transpose_square(float *to, int64_t to_stride, const float *from, int6
 }
 
 /* to[c][r] = from[r][c] for all rows and columns. */
-static void transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows,
-                      int64_t cols) {
+static void blas_transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows,
+                           int64_t cols) {
     const int64_t whole_rows = rows / LANES * LANES, whole_cols = cols / LANES * LANES;
     for (int64_t r = 0; r < whole_rows; r += LANES)
         for (int64_t c = 0; c < whole_cols; c += LANES)
@@ -110,7 +110,7 @@ static void blas_pack(float *panel, const struct blas_product *p, int64_t first,
     const int64_t stride = p->b.stride, cols = p->y.cols - col < PANEL ? p->y.cols - col : PANEL;
     if (cols < PANEL) memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel);
     if (p->b_transposed) {
-        transpose(panel, PANEL, b + col * stride + first, stride, cols, depth);
+        blas_transpose(panel, PANEL, b + col * stride + first, stride, cols, depth);
         return;
     }
     for (int64_t i = 0; i < depth; i++) {

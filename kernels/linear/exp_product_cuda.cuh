@@ -13,13 +13,13 @@
 
 struct exp_rows {
     const float *shift;    /* [n]; infinite: the row's exponentials are 0 */
-    const int32_t *target; /* [n]; not a word: none */
+    const int32_t *target; /* [n]; not an id: none */
     float *own, *part;     /* [n], [n, parts] */
 };
 struct exp_parameters {
     CUtensorMap e;
     exp_rows rows;
-    int n, words, parts;
+    int n, vocab, parts;
 };
 
 template <bool STORE> struct exp_epilogue {
@@ -60,7 +60,7 @@ template <bool STORE> struct exp_epilogue {
     }
     __device__ __forceinline__ void finish(float (&d)[128]) {
         take_targets(d);
-        int lane = threadIdx.x % 32, live = p.words - tile * WIDE_COLUMNS;
+        int lane = threadIdx.x % 32, live = p.vocab - tile * WIDE_COLUMNS;
         if (live < WIDE_COLUMNS) { /* the last tile */
             asm volatile("" ::: "memory");
 #pragma unroll
@@ -94,11 +94,11 @@ template <bool STORE> struct exp_epilogue {
 };
 
 /* Parts of a row: how many sums it has. */
-static int64_t exp_product_parts(int64_t words) {
-    return blocks_for(words, WIDE_COLUMNS);
+static int64_t exp_product_parts(int64_t vocab) {
+    return blocks_for(vocab, WIDE_COLUMNS);
 }
 
-/* x [n, d], table [words, d]; e [n, at least words] (columns up to its width are written; data NULL: not stored).
+/* x [n, d], table [vocab, d]; e [n, at least vocab] (columns up to its width are written; data NULL: not stored).
  * False: this GPU or these matrices are not taken. */
 static bool exp_product(struct device *dev, const char *op, struct mat e, const exp_rows &rows, struct mat x,
                         struct mat table) {

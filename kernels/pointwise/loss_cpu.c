@@ -1,8 +1,8 @@
 /* loss_cpu.c -- log-likelihood in blocks of the vocabulary.
  *
- * A task multiplies a block of 128 rows with 512 words (ids of the vocabulary) in its scratch, and keeps the maximum
- * and the sum of exponentials of each row. The blocks are then joined in order, so the result does not depend on the
- * number of threads. Bound by arithmetic: one product of 2 n V d (gradients: four). */
+ * A task multiplies a block of 128 rows with 512 rows of the table (ids of the vocabulary) in its scratch, and keeps
+ * the maximum and the sum of exponentials of each row. The blocks are then joined in order, so the result does not
+ * depend on the number of threads. Bound by arithmetic: one product of 2 n V d (gradients: four). */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul_i8.h"
@@ -12,11 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 128, WORDS = 512, BLOCKS_MAX = 8192 }; /* vocabularies up to 4 million words */
+enum { ROWS = 128, COLUMNS = 512, BLOCKS_MAX = 8192 }; /* vocabularies up to 4 million ids */
 
-/* Logits of a block: rows of WORDS, also if the vocabulary ends earlier. */
-static struct mat loss_block(float *logits, int64_t rows, int64_t words) {
-    return mat_cols(mat_f32(logits, rows, WORDS), 0, words);
+/* Logits of a block: rows of COLUMNS, also if the vocabulary ends earlier. */
+static struct mat loss_block(float *logits, int64_t rows, int64_t columns) {
+    return mat_cols(mat_f32(logits, rows, COLUMNS), 0, columns);
 }
 
 struct loss_part {
@@ -30,17 +30,17 @@ struct loss_task {
     float *target_logit;
 };
 
-/* logits [rows of x, words] = scale x words^T. */
-static void loss_logits(struct mat logits, struct mat x, struct mat words, float scale) {
-    blas_cpu_product((struct blas_product){.y = logits, .a = x, .b = words, .b_transposed = true, .scale = scale});
+/* logits [rows of x, rows of table] = scale x table^T. */
+static void loss_logits(struct mat logits, struct mat x, struct mat table, float scale) {
+    blas_cpu_product((struct blas_product){.y = logits, .a = x, .b = table, .b_transposed = true, .scale = scale});
 }
-/* From the logits' gradients: dx = keep dx + logits words, and dwords += logits^T x. */
-static void loss_backward_inputs(struct mat dx, float keep, struct mat logits, struct mat words) {
-    blas_cpu_product((struct blas_product){.y = dx, .a = logits, .b = words, .scale = 1.0f, .keep = keep});
+/* From the logits' gradients: dx = keep dx + logits table, and dtable += logits^T x. */
+static void loss_backward_inputs(struct mat dx, float keep, struct mat logits, struct mat table) {
+    blas_cpu_product((struct blas_product){.y = dx, .a = logits, .b = table, .scale = 1.0f, .keep = keep});
 }
-static void loss_backward_words(struct mat dwords, struct mat logits, struct mat x) {
+static void loss_backward_table(struct mat dtable, struct mat logits, struct mat x) {
     blas_cpu_product(
-        (struct blas_product){.y = dwords, .a = logits, .b = x, .a_transposed = true, .scale = 1.0f, .keep = 1.0f});
+        (struct blas_product){.y = dtable, .a = logits, .b = x, .a_transposed = true, .scale = 1.0f, .keep = 1.0f});
 }
 
 static struct loss_part loss_row_part(const float *logits, int64_t n) {
@@ -59,10 +59,10 @@ static struct loss_part loss_row_part(const float *logits, int64_t n) {
 }
 
 /* The logits of a block of the vocabulary. A table of 8 bits needs scratch memory of its own, at the end. */
-static void loss_block_logits(const struct loss_task *t, float *logits, int worker, int64_t first, int64_t words) {
-    const struct mat to = loss_block(logits, t->x.rows, words);
+static void loss_block_logits(const struct loss_task *t, float *logits, int worker, int64_t first, int64_t columns) {
+    const struct mat to = loss_block(logits, t->x.rows, columns);
     if (t->table.type != DTYPE_I8) {
-        loss_logits(to, t->x, mat_rows(t->table, first, words), 1.0f);
+        loss_logits(to, t->x, mat_rows(t->table, first, columns), 1.0f);
         return;
     }
     unsigned char *scratch = device_scratch(t->dev, worker);
@@ -74,12 +74,12 @@ static void loss_blocks(void *context, int64_t begin, int64_t end, int worker) {
     const struct loss_task *t = context;
     float *logits = (float *)device_scratch(t->dev, worker);
     for (int64_t block = begin; block < end; block++) {
-        int64_t first = block * WORDS, words = t->table.rows - first < WORDS ? t->table.rows - first : WORDS;
-        loss_block_logits(t, logits, worker, first, words);
+        int64_t first = block * COLUMNS, columns = t->table.rows - first < COLUMNS ? t->table.rows - first : COLUMNS;
+        loss_block_logits(t, logits, worker, first, columns);
         for (int64_t r = 0; r < t->x.rows; r++) {
-            t->parts[block * t->x.rows + r] = loss_row_part(logits + r * WORDS, words);
+            t->parts[block * t->x.rows + r] = loss_row_part(logits + r * COLUMNS, columns);
             int64_t target = t->targets[r] - first;
-            if (target >= 0 && target < words) t->target_logit[r] = logits[r * WORDS + target];
+            if (target >= 0 && target < columns) t->target_logit[r] = logits[r * COLUMNS + target];
         }
     }
 }
@@ -97,12 +97,12 @@ static float loss_join(const struct loss_task *t, int64_t blocks, int64_t row) {
 }
 
 static void loss_forward(struct device *dev, float *nll, struct mat x, struct mat table, const int32_t *targets) {
-    int64_t blocks = (table.rows + WORDS - 1) / WORDS;
+    int64_t blocks = (table.rows + COLUMNS - 1) / COLUMNS;
     assert(x.cols == table.cols && blocks >= 1 && blocks <= BLOCKS_MAX);
     for (int64_t i = 0; i < x.rows; i++)
         assert(targets[i] < table.rows);
     /* Logits of a task are at the front of a worker's scratch; the parts are at the back of the first worker's. */
-    size_t logits_bytes = (size_t)ROWS * WORDS * sizeof(float);
+    size_t logits_bytes = (size_t)ROWS * COLUMNS * sizeof(float);
     const size_t rounded_bytes = table.type == DTYPE_I8 ? (size_t)matmul_i8.scratch_bytes(1, x.cols) : 0;
     const size_t bytes_a_row = (size_t)blocks * sizeof(struct loss_part) + rounded_bytes;
     int64_t rows = (int64_t)((DEVICE_SCRATCH_BYTES - logits_bytes - ROWS * sizeof(float)) / bytes_a_row);
@@ -125,8 +125,8 @@ static void loss_forward(struct device *dev, float *nll, struct mat x, struct ma
 
 /* Gradients. Logits are computed twice. In the first pass a task is a block of rows. It reads the vocabulary with a
  * running maximum, like attention its keys, and computes the row's maximum and sum, and dx. In the second pass a task
- * is a block of words. It reads the rows in order, and only this task adds to its rows of dtable. PART_ROWS rows at a
- * time, whose maxima and sums follow the logits in the first worker's scratch. */
+ * is a block of table rows. It reads the rows in order, and only this task adds to its rows of dtable. PART_ROWS rows
+ * at a time, whose maxima and sums follow the logits in the first worker's scratch. */
 enum { PART_ROWS = 1 << 16 };
 
 struct loss_backward_task {
@@ -186,24 +186,24 @@ struct loss_running {
     double sum[ROWS];
 };
 
-/* Logits of one block of words become exponents below the running maximum; earlier sums are rescaled to a new
+/* Logits of one block of table rows become exponents below the running maximum; earlier sums are rescaled to a new
  * maximum. */
 static void loss_running_exponents(const struct loss_backward_task *t, struct loss_running *now, float *logits,
-                                   int64_t row, int64_t n, int64_t word, int64_t words) {
+                                   int64_t row, int64_t n, int64_t first_column, int64_t columns) {
     for (int64_t r = 0; r < n; r++) {
-        float *own = logits + r * WORDS;
-        int64_t target = t->targets[row + r] - word;
-        if (target >= 0 && target < words) now->target[r] = own[target];
+        float *own = logits + r * COLUMNS;
+        int64_t target = t->targets[row + r] - first_column;
+        if (target >= 0 && target < columns) now->target[r] = own[target];
         float top = now->top[r];
-        for (int64_t i = 0; i < words; i++)
+        for (int64_t i = 0; i < columns; i++)
             top = own[i] > top ? own[i] : top;
         if (top > now->top[r]) {
-            float shrink = word == 0 ? 0.0f : expf(now->top[r] - top);
-            if (word > 0) loss_scale_row(mat_row(t->dx, row + r), t->dx.cols, shrink);
+            float shrink = first_column == 0 ? 0.0f : expf(now->top[r] - top);
+            if (first_column > 0) loss_scale_row(mat_row(t->dx, row + r), t->dx.cols, shrink);
             now->sum[r] *= (double)shrink;
             now->top[r] = top;
         }
-        now->sum[r] += (double)loss_exponents(own, words, top, 1.0f);
+        now->sum[r] += (double)loss_exponents(own, columns, top, 1.0f);
     }
 }
 
@@ -214,12 +214,12 @@ static void loss_input_block(const struct loss_backward_task *t, float *logits, 
         now.target[r] = 0.0f;
         now.sum[r] = 0.0;
     }
-    for (int64_t word = 0; word < t->table.rows; word += WORDS) {
-        int64_t words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
-        struct mat table = mat_rows(t->table, word, words), block = loss_block(logits, n, words);
+    for (int64_t first_column = 0; first_column < t->table.rows; first_column += COLUMNS) {
+        int64_t columns = t->table.rows - first_column < COLUMNS ? t->table.rows - first_column : COLUMNS;
+        struct mat table = mat_rows(t->table, first_column, columns), block = loss_block(logits, n, columns);
         loss_logits(block, mat_rows(t->x, row, n), table, 1.0f);
-        loss_running_exponents(t, &now, logits, row, n, word, words);
-        loss_backward_inputs(mat_rows(t->dx, row, n), word == 0 ? 0.0f : 1.0f, block, table);
+        loss_running_exponents(t, &now, logits, row, n, first_column, columns);
+        loss_backward_inputs(mat_rows(t->dx, row, n), first_column == 0 ? 0.0f : 1.0f, block, table);
     }
     for (int64_t r = 0; r < n; r++) {
         int32_t target = t->targets[row + r];
@@ -249,25 +249,26 @@ static void loss_table_blocks(void *context, int64_t begin, int64_t end, int wor
     const struct loss_backward_task *t = context;
     float *logits = device_scratch(t->dev, worker);
     for (int64_t i = begin; i < end; i++) {
-        int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
+        int64_t first_column = i * COLUMNS,
+                columns = t->table.rows - first_column < COLUMNS ? t->table.rows - first_column : COLUMNS;
         for (int64_t begin_row = 0; begin_row < t->x.rows; begin_row += ROWS) {
             int64_t row = begin_row, n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
             n = loss_live_rows(t, &row, n);
             if (n == 0) continue;
-            struct mat block = loss_block(logits, n, words), x = mat_rows(t->x, row, n);
-            loss_logits(block, x, mat_rows(t->table, word, words), 1.0f);
+            struct mat block = loss_block(logits, n, columns), x = mat_rows(t->x, row, n);
+            loss_logits(block, x, mat_rows(t->table, first_column, columns), 1.0f);
             for (int64_t r = 0; r < n; r++) {
-                int64_t target = t->targets[row + r], target_column = target - word;
+                int64_t target = t->targets[row + r], target_column = target - first_column;
                 if (target < 0) {
-                    memset(logits + r * WORDS, 0, (size_t)words * sizeof(float));
+                    memset(logits + r * COLUMNS, 0, (size_t)columns * sizeof(float));
                     continue;
                 }
                 struct loss_part p = t->parts[row + r];
                 float scale = loss_row_scale(t, row + r);
-                loss_exponents(logits + r * WORDS, words, p.top, scale / p.sum);
-                if (target_column >= 0 && target_column < words) logits[r * WORDS + target_column] -= scale;
+                loss_exponents(logits + r * COLUMNS, columns, p.top, scale / p.sum);
+                if (target_column >= 0 && target_column < columns) logits[r * COLUMNS + target_column] -= scale;
             }
-            loss_backward_words(mat_rows(t->dtable, word, words), block, x);
+            loss_backward_table(mat_rows(t->dtable, first_column, columns), block, x);
         }
     }
 }
@@ -278,7 +279,7 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
     assert(dtable.rows == table.rows && dtable.cols == table.cols);
     for (int64_t i = 0; i < x.rows; i++)
         assert(rows.targets[i] < table.rows);
-    struct loss_part *parts = (struct loss_part *)(void *)((float *)device_scratch(dev, 0) + ROWS * WORDS);
+    struct loss_part *parts = (struct loss_part *)(void *)((float *)device_scratch(dev, 0) + ROWS * COLUMNS);
     for (int64_t first = 0; first < x.rows; first += PART_ROWS) {
         int64_t n = x.rows - first < PART_ROWS ? x.rows - first : PART_ROWS;
         struct loss_backward_task t = {.dev = dev,
@@ -292,7 +293,7 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
                                        .nll = nll + first,
                                        .scale = rows.scale};
         threads_for(dev->threads, (n + ROWS - 1) / ROWS, 1, loss_input_blocks, &t);
-        threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, loss_table_blocks, &t);
+        threads_for(dev->threads, (table.rows + COLUMNS - 1) / COLUMNS, 1, loss_table_blocks, &t);
     }
 }
 
@@ -310,61 +311,66 @@ struct contrastive_task {
     int64_t rows; /* of a block */
 };
 
-static void contrastive_logits(const struct contrastive_task *t, float *logits, int64_t row, int64_t n, int64_t word,
-                               int64_t words) {
-    loss_logits(mat_f32(logits, n, words), mat_rows(t->x, row, n), mat_rows(t->table, word, words), t->scale);
+static void contrastive_logits(const struct contrastive_task *t, float *logits, int64_t row, int64_t n,
+                               int64_t first_column, int64_t columns) {
+    loss_logits(mat_f32(logits, n, columns), mat_rows(t->x, row, n), mat_rows(t->table, first_column, columns),
+                t->scale);
     for (int64_t r = 0; r < n; r++) {
-        int64_t out = t->excluded[row + r] - word;
-        if (t->excluded[row + r] >= 0 && out >= 0 && out < words) logits[r * words + out] = -INFINITY;
-        for (int64_t v = 0; t->alone && v < words; v++)
-            if (t->alone[word + v] != 0.0f && word + v != t->targets[row + r]) logits[r * words + v] = -INFINITY;
+        int64_t out = t->excluded[row + r] - first_column;
+        if (t->excluded[row + r] >= 0 && out >= 0 && out < columns) logits[r * columns + out] = -INFINITY;
+        for (int64_t c = 0; t->alone && c < columns; c++)
+            if (t->alone[first_column + c] != 0.0f && first_column + c != t->targets[row + r])
+                logits[r * columns + c] = -INFINITY;
     }
 }
 
-/* Logits of candidates word .. word+words-1 become d nll / d(x.table[v]), times the caller's weight. */
-static void contrastive_gradient(const struct contrastive_task *t, float *logits, int64_t row, int64_t word,
-                                 int64_t words) {
-    int64_t target = t->targets[row] - word;
+/* Logits of candidates first_column .. first_column+columns-1 become d nll / d(x.table[v]), times the caller's weight.
+ */
+static void contrastive_gradient(const struct contrastive_task *t, float *logits, int64_t row, int64_t first_column,
+                                 int64_t columns) {
+    int64_t target = t->targets[row] - first_column;
     struct loss_part p = t->parts[row];
     if (t->targets[row] < 0) {
-        memset(logits, 0, (size_t)words * sizeof *logits);
+        memset(logits, 0, (size_t)columns * sizeof *logits);
         return;
     }
-    loss_exponents(logits, words, p.top, t->factor / p.sum);
-    if (target >= 0 && target < words) logits[target] -= t->factor;
+    loss_exponents(logits, columns, p.top, t->factor / p.sum);
+    if (target >= 0 && target < columns) logits[target] -= t->factor;
 }
 
 static void contrastive_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct contrastive_task *t = context;
     float *logits = device_scratch(t->dev, worker);
-    int64_t words = t->table.rows;
+    int64_t columns = t->table.rows;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = i * t->rows, n = t->x.rows - row < t->rows ? t->x.rows - row : t->rows;
-        contrastive_logits(t, logits, row, n, 0, words);
+        contrastive_logits(t, logits, row, n, 0, columns);
         for (int64_t r = 0; r < n; r++) {
             int32_t target = t->targets[row + r];
-            struct loss_part p = loss_row_part(logits + r * words, words);
-            float chosen = target < 0 ? 0.0f : logits[r * words + target];
+            struct loss_part p = loss_row_part(logits + r * columns, columns);
+            float chosen = target < 0 ? 0.0f : logits[r * columns + target];
             t->parts[row + r] = p;
             t->hit[row + r] = target >= 0 && chosen >= p.top ? 1.0f : 0.0f;
             t->nll[row + r] = target < 0 ? 0.0f : (float)((double)p.top - (double)chosen + log((double)p.sum));
-            contrastive_gradient(t, logits + r * words, row + r, 0, words);
+            contrastive_gradient(t, logits + r * columns, row + r, 0, columns);
         }
-        loss_backward_inputs(mat_rows(t->dx, row, n), 1.0f, mat_f32(logits, n, words), t->table);
+        loss_backward_inputs(mat_rows(t->dx, row, n), 1.0f, mat_f32(logits, n, columns), t->table);
     }
 }
 
-static void contrastive_words(void *context, int64_t begin, int64_t end, int worker) {
+static void contrastive_landmarks(void *context, int64_t begin, int64_t end, int worker) {
     const struct contrastive_task *t = context;
     float *logits = device_scratch(t->dev, worker);
     for (int64_t i = begin; i < end; i++) {
-        int64_t word = i * WORDS, words = t->table.rows - word < WORDS ? t->table.rows - word : WORDS;
+        int64_t first_column = i * COLUMNS,
+                columns = t->table.rows - first_column < COLUMNS ? t->table.rows - first_column : COLUMNS;
         for (int64_t row = 0; row < t->x.rows; row += ROWS) {
             int64_t n = t->x.rows - row < ROWS ? t->x.rows - row : ROWS;
-            contrastive_logits(t, logits, row, n, word, words);
+            contrastive_logits(t, logits, row, n, first_column, columns);
             for (int64_t r = 0; r < n; r++)
-                contrastive_gradient(t, logits + r * words, row + r, word, words);
-            loss_backward_words(mat_rows(t->dtable, word, words), mat_f32(logits, n, words), mat_rows(t->x, row, n));
+                contrastive_gradient(t, logits + r * columns, row + r, first_column, columns);
+            loss_backward_table(mat_rows(t->dtable, first_column, columns), mat_f32(logits, n, columns),
+                                mat_rows(t->x, row, n));
         }
     }
 }
@@ -393,7 +399,7 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
         .factor = how.scale * how.weight,
         .rows = fits < CONTRAST_ROWS ? fits : CONTRAST_ROWS};
     threads_for(dev->threads, (x.rows + t.rows - 1) / t.rows, 1, contrastive_rows, &t);
-    threads_for(dev->threads, (table.rows + WORDS - 1) / WORDS, 1, contrastive_words, &t);
+    threads_for(dev->threads, (table.rows + COLUMNS - 1) / COLUMNS, 1, contrastive_landmarks, &t);
 }
 
 const struct loss_ops loss_cpu = {

@@ -1,12 +1,12 @@
 /* loss_cuda.cu -- log-likelihood under the tied head, and its gradients, over slices of rows.
  *
  *   slice of rows   logits [rows, V] float32 in the scratch      cuBLASLt
- *   a row: 1 block  softmax; logits become gradients in place    the row in registers up to 51,200 words
+ *   a row: 1 block  softmax; logits become gradients in place    the row in registers up to 51,200 ids
  *   slice           dx, dtable +=                                cuBLASLt, two products
  *
- * Slices of rows, not of words: softmax is complete within a slice, so nothing is computed twice, and dtable is added
- * to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6 bytes a logit
- * (bf16) besides the 4 that the product writes.
+ * Slices of rows, not of the vocabulary: softmax is complete within a slice, so nothing is computed twice, and dtable
+ * is added to once a slice. Bound by arithmetic: 3 products of 2 n V d. The softmax kernels are bound by memory: 6
+ * bytes a logit (bf16) besides the 4 that the product writes.
  *
  * bf16 on Hopper takes the path of exponentials, which stores neither logits nor gradients:
  *
@@ -61,9 +61,9 @@ static __device__ loss_running loss_join_block(loss_running mine, loss_running *
 }
 
 /* Maximum and sum of a row by the whole block; logits are 16-byte aligned. */
-static __device__ loss_running loss_row_sum(const float *logits, int words, loss_running *shared) {
+static __device__ loss_running loss_row_sum(const float *logits, int vocab, loss_running *shared) {
     loss_running mine = {-INFINITY, 0.0f};
-    int whole = words / 4;
+    int whole = vocab / 4;
     for (int i = threadIdx.x; i < whole; i += THREADS) {
         float4 x = ((const float4 *)logits)[i];
         float top = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
@@ -73,7 +73,7 @@ static __device__ loss_running loss_row_sum(const float *logits, int words, loss
         }
         mine.sum += expf(x.x - mine.top) + expf(x.y - mine.top) + expf(x.z - mine.top) + expf(x.w - mine.top);
     }
-    if (whole * 4 + (int)threadIdx.x < words) mine = loss_join(mine, {logits[whole * 4 + threadIdx.x], 1.0f});
+    if (whole * 4 + (int)threadIdx.x < vocab) mine = loss_join(mine, {logits[whole * 4 + threadIdx.x], 1.0f});
     return loss_join_block(mine, shared);
 }
 
@@ -85,38 +85,38 @@ static __device__ float loss_row_scale(loss_rows rows) {
 /* Writes in place: number i of type G lies at or before float i, so a tile is read completely before it is written, and
  * earlier tiles are not needed any more. */
 template <typename G>
-static __device__ void loss_row_gradient(float *logits, int words, loss_running all, int target, float scale) {
+static __device__ void loss_row_gradient(float *logits, int vocab, loss_running all, int target, float scale) {
     G *out = (G *)(void *)logits;
     float inverse = 1.0f / all.sum;
-    for (int base = 0; base < words; base += THREADS * 8) {
+    for (int base = 0; base < vocab; base += THREADS * 8) {
         int at = base + (int)threadIdx.x * 8;
         vec8 x;
-        if (at + 8 <= words) x = load8(logits + at);
+        if (at + 8 <= vocab) x = load8(logits + at);
         else
             for (int i = 0; i < 8; i++)
-                x.v[i] = at + i < words ? logits[at + i] : 0.0f;
+                x.v[i] = at + i < vocab ? logits[at + i] : 0.0f;
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 8; i++)
             x.v[i] = target < 0 ? 0.0f : scale * (expf(x.v[i] - all.top) * inverse - (at + i == target ? 1.0f : 0.0f));
-        if (at + 8 <= words) store8(out + at, x);
+        if (at + 8 <= vocab) store8(out + at, x);
         else
-            for (int i = 0; i < 8 && at + i < words; i++)
+            for (int i = 0; i < 8 && at + i < vocab; i++)
                 out[at + i] = from_float<G>(x.v[i]);
     }
 }
 
 template <typename G, bool GRADIENT>
 static __global__ void __launch_bounds__(THREADS)
-    loss_softmax(float *nll, float *logits, int64_t stride, loss_rows rows, int words) {
+    loss_softmax(float *nll, float *logits, int64_t stride, loss_rows rows, int vocab) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = rows.targets[blockIdx.x];
-    loss_running all = loss_row_sum(row, words, shared);
+    loss_running all = loss_row_sum(row, vocab, shared);
     if (threadIdx.x == 0)
-        nll[blockIdx.x] = target < 0 ? 0.0f : target < words ? all.top - row[target] + logf(all.sum) : NAN;
+        nll[blockIdx.x] = target < 0 ? 0.0f : target < vocab ? all.top - row[target] + logf(all.sum) : NAN;
     __syncthreads();
-    if (GRADIENT) loss_row_gradient<G>(row, words, all, target, loss_row_scale(rows));
+    if (GRADIENT) loss_row_gradient<G>(row, vocab, all, target, loss_row_scale(rows));
 }
 
 /* The same with the row in registers: V float4 a thread, all loads issued before the first is used. Writes in place:
@@ -125,22 +125,22 @@ enum { ROW_THREADS = 512 };
 
 template <typename G, int V>
 static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
-    loss_softmax_registers(float *nll, float *logits, int64_t stride, loss_rows rows, int words) {
+    loss_softmax_registers(float *nll, float *logits, int64_t stride, loss_rows rows, int vocab) {
     __shared__ float shared[ROW_THREADS / 32];
     float *row = logits + blockIdx.x * stride, scale = loss_row_scale(rows);
     int target = rows.targets[blockIdx.x];
     float4 x[V];
     float top = -INFINITY, sum = 0.0f, own = 0.0f;
-#pragma unroll
-    for (int v = 0; v < V;
-         v++) { /* rows are at least 16 floats apart: floats past the words belong to the row, and are not counted */
-        int at = (v * ROW_THREADS + (int)threadIdx.x) * 4;
-        if (at < words) x[v] = *(const float4 *)(row + at);
-    }
-    if (threadIdx.x == 0 && target >= 0) own = target < words ? row[target] : NAN;
+    /* Rows are at least 16 floats apart: floats past the vocabulary belong to the row, and are not counted. */
 #pragma unroll
     for (int v = 0; v < V; v++) {
-        int left = words - (v * ROW_THREADS + (int)threadIdx.x) * 4;
+        int at = (v * ROW_THREADS + (int)threadIdx.x) * 4;
+        if (at < vocab) x[v] = *(const float4 *)(row + at);
+    }
+    if (threadIdx.x == 0 && target >= 0) own = target < vocab ? row[target] : NAN;
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        int left = vocab - (v * ROW_THREADS + (int)threadIdx.x) * 4;
         if (left < 4) {
             if (left < 1) x[v].x = -INFINITY;
             if (left < 2) x[v].y = -INFINITY;
@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, V > 13 ? 1 : 2)
 #pragma unroll
     for (int v = 0; v < V; v++) {
         int at = (v * ROW_THREADS + (int)threadIdx.x) * 4, hot = target - at;
-        if (at >= words) continue;
+        if (at >= vocab) continue;
         float4 g = make_float4(factor * x[v].x, factor * x[v].y, factor * x[v].z, factor * x[v].w);
         if (hot == 0) g.x -= scale;
         if (hot == 1) g.y -= scale;
@@ -175,8 +175,8 @@ struct loss_slices {
     int64_t rows, stride; /* of a slice; floats from row to row */
 };
 
-static loss_slices loss_cut_slices(struct device *dev, int64_t n, int64_t words) {
-    int64_t stride = (words + 15) / 16 * 16,
+static loss_slices loss_cut_slices(struct device *dev, int64_t n, int64_t vocab) {
+    int64_t stride = (vocab + 15) / 16 * 16,
             most = (int64_t)device_cuda_scratch_bytes(dev) / (stride * (int64_t)sizeof(float));
     if (most >= SLICE_STEP) most = most / SLICE_STEP * SLICE_STEP;
     assert(most >= 1);
@@ -185,12 +185,12 @@ static loss_slices loss_cut_slices(struct device *dev, int64_t n, int64_t words)
     return {each < most ? each : most, stride};
 }
 
-/* cuBLASLt's fast kernels need widths that are multiples of eight numbers (50265 words take three times as long as
- * 50304): so the words are two parts, a wide one of whole WIDTHs, and the few that remain. */
+/* cuBLASLt's fast kernels need widths that are multiples of eight numbers (50265 ids take three times as long as
+ * 50304): so the vocabulary is two parts, a wide one of whole WIDTHs, and the few that remain. */
 enum { WIDTH = 64 };
 
-static int64_t loss_wide_part(int64_t words) {
-    return words < 2 * WIDTH ? words : words / WIDTH * WIDTH;
+static int64_t loss_wide_part(int64_t vocab) {
+    return vocab < 2 * WIDTH ? vocab : vocab / WIDTH * WIDTH;
 }
 
 static struct mat loss_slice_logits(struct device *dev, const char *op, loss_slices s, struct mat x, struct mat table) {
@@ -207,7 +207,7 @@ static struct mat loss_slice_logits(struct device *dev, const char *op, loss_sli
     return logits;
 }
 
-/* dx = gradient table, dtable += gradient^T x; the remaining words first, so that dx is rounded once at its full
+/* dx = gradient table, dtable += gradient^T x; the remaining ids first, so that dx is rounded once at its full
  * size. */
 static void loss_backward_products(struct device *dev, const char *op, struct mat dx, struct mat dtable,
                                    struct mat gradient, struct mat x, struct mat table) {
@@ -249,21 +249,21 @@ static __device__ __forceinline__ float loss_row_product(const bf16 *a, const bf
 
 static __global__ void __launch_bounds__(ROW_WARPS * 32)
     loss_exponentials_shift(float *shift, rows<const bf16> x, rows<const bf16> table, const int32_t *targets, int64_t n,
-                            int words, int d) {
+                            int vocab, int d) {
     int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32;
     if (row >= n) return;
     int target = targets[row];
-    float own = target >= 0 && target < words ? loss_row_product(x[row], table[target], d) : INFINITY;
+    float own = target >= 0 && target < vocab ? loss_row_product(x[row], table[target], d) : INFINITY;
     if (threadIdx.x % 32 == 0) shift[row] = own * 1.44269504f;
 }
 
 /* A row whose exponentials overflowed, by a warp: maximum and sum, and exponentials relative to the maximum. e NULL:
  * not stored. */
-static __device__ loss_running loss_row_again(bf16 *e, const bf16 *x, rows<const bf16> table, int words, int d) {
+static __device__ loss_running loss_row_again(bf16 *e, const bf16 *x, rows<const bf16> table, int vocab, int d) {
     loss_running all = {-INFINITY, 0.0f};
-    for (int v = 0; v < words; v++)
+    for (int v = 0; v < vocab; v++)
         all = loss_join(all, {loss_row_product(x, table[v], d), 1.0f});
-    for (int v = 0; e && v < words; v++) {
+    for (int v = 0; e && v < vocab; v++) {
         float own = expf(loss_row_product(x, table[v], d) - all.top);
         if (threadIdx.x % 32 == 0) e[v] = from_float<bf16>(own);
     }
@@ -274,7 +274,7 @@ struct loss_exponentials_task {
     float *nll, *factor;
     const float *part, *own;
     int64_t n;
-    int words, parts, d;
+    int vocab, parts, d;
     loss_rows rows;
 };
 
@@ -285,14 +285,14 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32)
     int64_t row = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32;
     if (row >= t.n) return;
     int lane = threadIdx.x % 32, target = t.rows.targets[row];
-    bool counts = target >= 0 && target < t.words;
+    bool counts = target >= 0 && target < t.vocab;
     float others = 0.0f, own = counts ? t.own[row] : 1.0f, nll; /* sums of e: without the target, of the target */
     for (int i = lane; i < t.parts; i += 32)
         others += t.part[row * t.parts + i];
     others = warp_sum(others);
     nll = log1pf(others / own);
     if (counts && others >= EXPONENTIALS_MAX) {
-        loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.words, t.d);
+        loss_running all = loss_row_again(e.data ? e[row] : NULL, x[row], table, t.vocab, t.d);
         float less = loss_row_product(x[row], table[target], t.d) - all.top;
         own = expf(less), others = all.sum - own, nll = logf(all.sum) - less;
     }
@@ -366,18 +366,18 @@ struct loss_call {
 static bool loss_exponentials_slice(struct device *dev, const char *op, const loss_call &c, loss_exponentials s,
                                     int64_t first, int64_t n) {
     struct mat x = mat_rows(c.x, first, n), table = c.table, e = s.e, raw = s.raw, scaled = s.scaled;
-    const rows<const bf16> xs = {(const bf16 *)x.data, x.stride}, words = {(const bf16 *)table.data, table.stride};
+    const rows<const bf16> xs = {(const bf16 *)x.data, x.stride}, table_rows = {(const bf16 *)table.data, table.stride};
     loss_rows slice = {c.rows.targets + first, c.rows.weight ? c.rows.weight + first : nullptr, c.rows.scale};
     unsigned blocks = (unsigned)blocks_for(n, ROW_WARPS);
     int d = (int)x.cols;
     if (e.data) e.rows = raw.rows = scaled.rows = n;
-    launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, words, slice.targets, n,
+    launch(dev, op, loss_exponentials_shift, blocks, ROW_WARPS * 32, 0, s.shift, xs, table_rows, slice.targets, n,
            (int)table.rows, d);
     if (!exp_product(dev, op, e, {s.shift, slice.targets, s.own, s.part}, x, table)) return false;
     loss_exponentials_task t = {c.nll + first,   s.factor, s.part, s.own, n, (int)table.rows,
                                 (int)exp_product_parts(table.rows), d, slice};
     launch(dev, op, loss_exponentials_finish, blocks, ROW_WARPS * 32, 0, t, rows<bf16>{(bf16 *)e.data, e.stride},
-           rows<bf16>{(bf16 *)scaled.data, scaled.stride}, xs, words);
+           rows<bf16>{(bf16 *)scaled.data, scaled.stride}, xs, table_rows);
     if (!e.data) return true;
     loss_backward_products(dev, op, raw, c.dtable, mat_cols(e, 0, table.rows), scaled, table);
     launch(dev, op, loss_exponentials_scale, (unsigned)blocks_for(n * (d / 8), 256), 256, 0,
@@ -452,22 +452,22 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
     loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
-                         const int32_t *excluded, const float *alone, int words, float factor) {
+                         const int32_t *excluded, const float *alone, int columns, float factor) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
     int target = targets[blockIdx.x];
     if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
-    for (int v = threadIdx.x; alone && v < words; v += THREADS)
+    for (int v = threadIdx.x; alone && v < columns; v += THREADS)
         if (alone[v] != 0.0f && v != target) row[v] = -INFINITY;
     __syncthreads();
-    loss_running all = loss_row_sum(row, words, shared);
+    loss_running all = loss_row_sum(row, columns, shared);
     if (threadIdx.x == 0) {
-        float own = target < 0 ? 0.0f : target < words ? row[target] : NAN;
+        float own = target < 0 ? 0.0f : target < columns ? row[target] : NAN;
         nll[blockIdx.x] = target < 0 ? 0.0f : all.top - own + logf(all.sum);
         hit[blockIdx.x] = target >= 0 && own >= all.top ? 1.0f : 0.0f;
     }
     __syncthreads();
-    loss_row_gradient<G>(row, words, all, target, factor);
+    loss_row_gradient<G>(row, columns, all, target, factor);
 }
 
 static void loss_contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,

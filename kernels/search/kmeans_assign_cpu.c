@@ -14,7 +14,7 @@ struct kmeans_sums_task {
     const int64_t *list;
 };
 
-static void add(float *to, const float *from, int64_t n) {
+static void kmeans_assign_add(float *to, const float *from, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         v_store(to + i, v_load(to + i) + v_load(from + i));
@@ -29,7 +29,8 @@ static void kmeans_sums_columns(void *context, int64_t begin, int64_t end, int w
     for (int64_t l = 0; l < t->sums.rows; l++)
         memset(mat_row(t->sums, l) + first, 0, (size_t)(last - first) * sizeof(float));
     for (int64_t i = 0; i < t->points.rows; i++)
-        if (t->list[i] >= 0) add(mat_row(t->sums, t->list[i]) + first, mat_row(t->points, i) + first, last - first);
+        if (t->list[i] >= 0)
+            kmeans_assign_add(mat_row(t->sums, t->list[i]) + first, mat_row(t->points, i) + first, last - first);
 }
 
 static void kmeans_sums(struct device *dev, struct mat sums, int32_t *counts, struct mat points, const int64_t *list) {

@@ -96,7 +96,7 @@ static bool is_at_limit(const struct catalog *c) {
 }
 
 /* Translates LMDB's codes; no other function uses them. */
-static enum status translate(const struct catalog *c, int rc, const char *what) {
+static enum status catalog_translate(const struct catalog *c, int rc, const char *what) {
     if ((rc == EIO || rc == ENOSPC) && is_at_limit(c)) rc = EFBIG;
     if (rc == EIO && disk_is_full(c)) rc = ENOSPC;
     switch (rc) {
@@ -183,7 +183,7 @@ static void enlarge_narrow_map(struct catalog *c) {
 }
 
 /* *txn NULL: begins a transaction; otherwise renews one that was reset. */
-static int begin(struct catalog *c, MDB_txn **txn, bool write) {
+static int catalog_mdb_begin(struct catalog *c, MDB_txn **txn, bool write) {
     pthread_mutex_lock(&c->lock);
     if (write) enlarge_narrow_map(c);
     int rc = MDB_MAP_RESIZED;
@@ -197,7 +197,7 @@ static int begin(struct catalog *c, MDB_txn **txn, bool write) {
     return rc;
 }
 
-static void ended(struct catalog *c) {
+static void catalog_ended(struct catalog *c) {
     pthread_mutex_lock(&c->lock);
     c->active--;
     pthread_mutex_unlock(&c->lock);
@@ -205,18 +205,18 @@ static void ended(struct catalog *c) {
 
 static void abort_txn(struct catalog *c, MDB_txn *txn) {
     mdb_txn_abort(txn);
-    ended(c);
+    catalog_ended(c);
 }
 
 static int commit_txn(struct catalog *c, MDB_txn *txn) {
     int rc = mdb_txn_commit(txn);
-    ended(c);
+    catalog_ended(c);
     return rc;
 }
 
 static enum status open_tables(struct catalog *c) {
     MDB_txn *txn = NULL;
-    TRY(translate(c, begin(c, &txn, c->write), "begin"));
+    TRY(catalog_translate(c, catalog_mdb_begin(c, &txn, c->write), "begin"));
     for (int i = 0; i < TABLE_COUNT; i++) {
         int rc = mdb_dbi_open(txn, catalog_table_name((enum catalog_table)i), c->write ? MDB_CREATE : 0, &c->tables[i]);
         c->absent[i] = rc == MDB_NOTFOUND && i >= TABLE_DELETED;
@@ -224,10 +224,10 @@ static enum status open_tables(struct catalog *c) {
             abort_txn(c, txn);
             if (rc == MDB_NOTFOUND)
                 return fail(STATUS_NOT_FOUND, "%s: the store has no contents yet, build it first", c->path);
-            return translate(c, rc, catalog_table_name((enum catalog_table)i));
+            return catalog_translate(c, rc, catalog_table_name((enum catalog_table)i));
         }
     }
-    return translate(c, commit_txn(c, txn), "commit");
+    return catalog_translate(c, commit_txn(c, txn), "commit");
 }
 
 /* LMDB writes its table of readers through a map. On a full disk, writing a page without a disk block raises SIGBUS. So
@@ -255,7 +255,7 @@ static bool mutexes_destroyed(MDB_env *env) {
 static enum status open_environment(struct catalog *c, const char *folder, uint64_t size) {
     unsigned flags = MDB_NOTLS | (c->write ? 0 : MDB_RDONLY) | (c->frozen ? MDB_NOLOCK : 0);
     for (int tries = 1;; tries++) {
-        TRY(translate(c, mdb_env_create(&c->env), "create"));
+        TRY(catalog_translate(c, mdb_env_create(&c->env), "create"));
         mdb_env_set_maxdbs(c->env, TABLE_COUNT);
         mdb_env_set_maxreaders(c->env, READERS_MAX);
         uint64_t bytes = map_bytes(c, size);
@@ -276,7 +276,7 @@ static enum status open_environment(struct catalog *c, const char *folder, uint6
          * the next commit does not change the snapshot's pages. */
         bool no_lock_file = !c->write && !(flags & MDB_NOLOCK) &&
                             (rc == EACCES || rc == EROFS || rc == ENOENT || rc == ENOSPC || rc == EFBIG);
-        if (!no_lock_file) return translate(c, rc, "open");
+        if (!no_lock_file) return catalog_translate(c, rc, "open");
         flags |= MDB_NOLOCK;
     }
 }
@@ -297,7 +297,7 @@ static enum status check_structure(struct catalog *c, uint64_t pages_max) {
     enum status s = STATUS_OK;
     for (int i = 0; i < SNAPSHOT_TRIES; i++) {
         MDB_txn *txn = NULL;
-        TRY(translate(c, begin(c, &txn, false), "begin"));
+        TRY(catalog_translate(c, catalog_mdb_begin(c, &txn, false), "begin"));
         s = catalog_check_pages(c->path, mdb_txn_id(txn), pages_max);
         abort_txn(c, txn);
         if (s != STATUS_NOT_FOUND) return s;
@@ -377,7 +377,7 @@ enum status catalog_copy(struct catalog *c, const char *folder) {
     char path[FILE_PATH_MAX];
     const char *what;
     TRY(file_join(path, folder, "data.mdb"));
-    TRY(translate(c, mdb_env_copy2(c->env, folder, MDB_CP_COMPACT), "copy"));
+    TRY(catalog_translate(c, mdb_env_copy2(c->env, folder, MDB_CP_COMPACT), "copy"));
     TRY(file_sync(path));
     TRY(file_sync_directory(folder));
     return commit_record_restore(&what, folder);
@@ -415,7 +415,7 @@ enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool writ
     if (write) TRY(catalog_renew_record(c));
     TRY(memory_allocate_zero(&t, 1));
     t->c = c;
-    enum status s = translate(c, begin(c, &t->txn, write), "begin");
+    enum status s = catalog_translate(c, catalog_mdb_begin(c, &t->txn, write), "begin");
     if (s != STATUS_OK) {
         memory_free(t);
         return s;
@@ -427,7 +427,7 @@ enum status catalog_begin(struct catalog_txn **out, struct catalog *c, bool writ
 
 enum status catalog_commit(struct catalog_txn *t) {
     struct catalog *c = t->c;
-    enum status s = translate(c, commit_txn(c, t->txn), "commit");
+    enum status s = catalog_translate(c, commit_txn(c, t->txn), "commit");
     memory_free(t);
     TRY(s);
     s = fault_point("catalog:commit:before-record");
@@ -439,7 +439,7 @@ enum status catalog_commit(struct catalog_txn *t) {
 void catalog_abort(struct catalog_txn *t) {
     if (!t) return;
     mdb_txn_abort(t->txn);
-    if (t->active) ended(t->c);
+    if (t->active) catalog_ended(t->c);
     memory_free(t);
 }
 
@@ -447,13 +447,13 @@ void catalog_pause(struct catalog_txn *t) {
     if (!t->active) return;
     mdb_txn_reset(t->txn);
     t->active = false;
-    ended(t->c);
+    catalog_ended(t->c);
 }
 
 enum status catalog_renew(struct catalog_txn *t) {
-    int rc = begin(t->c, &t->txn, false);
+    int rc = catalog_mdb_begin(t->c, &t->txn, false);
     t->active = rc == MDB_SUCCESS;
-    return translate(t->c, rc, "renew");
+    return catalog_translate(t->c, rc, "renew");
 }
 
 static struct bytes to_bytes(MDB_val v) {
@@ -466,16 +466,16 @@ enum status catalog_get(struct catalog_txn *t, struct bytes *value, enum catalog
     MDB_val k = {key_bytes, (void *)key}, v;
     int rc = mdb_get(t->txn, t->c->tables[table], &k, &v);
     if (rc == MDB_SUCCESS) *value = to_bytes(v);
-    return translate(t->c, rc, catalog_table_name(table));
+    return catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 /* Positions a cursor by `op`. With `step_back`, the cursor moves to the previous record if it is at a larger
  * key or at the end. */
-static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
-                        const struct catalog_key *key, bool step_back) {
+static enum status catalog_seek(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
+                                const struct catalog_key *key, bool step_back) {
     if (t->c->absent[table]) return STATUS_NOT_FOUND;
     MDB_cursor *cursor;
-    TRY(translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &cursor), catalog_table_name(table)));
+    TRY(catalog_translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &cursor), catalog_table_name(table)));
     MDB_val k = {0, NULL}, v = {0, NULL};
     int rc;
     if (step_back) {
@@ -493,23 +493,23 @@ static enum status seek(struct catalog_txn *t, uint64_t *found, struct bytes *va
         *found = catalog_key_number(to_bytes(k));
         *value = to_bytes(v);
     }
-    return translate(t->c, rc, catalog_table_name(table));
+    return catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_get_floor(struct catalog_txn *t, uint64_t *found, struct bytes *value, enum catalog_table table,
                               uint64_t key) {
     struct catalog_key k = catalog_key(key);
-    return seek(t, found, value, table, &k, true);
+    return catalog_seek(t, found, value, table, &k, true);
 }
 
 enum status catalog_get_last(struct catalog_txn *t, uint64_t *key, struct bytes *value, enum catalog_table table) {
-    return seek(t, key, value, table, NULL, false);
+    return catalog_seek(t, key, value, table, NULL, false);
 }
 
 enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                         const void *value, size_t bytes) {
     MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
-    return translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, 0), catalog_table_name(table));
+    return catalog_translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, 0), catalog_table_name(table));
 }
 
 enum status catalog_append(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
@@ -518,17 +518,17 @@ enum status catalog_append(struct catalog_txn *t, enum catalog_table table, cons
     MDB_cursor **end = &t->ends[table];
     int rc = *end ? MDB_SUCCESS : mdb_cursor_open(t->txn, t->c->tables[table], end);
     if (rc == MDB_SUCCESS) rc = mdb_cursor_put(*end, &k, &v, MDB_APPEND);
-    return translate(t->c, rc, catalog_table_name(table));
+    return catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes) {
     MDB_val k = {key_bytes, (void *)key};
     int rc = mdb_del(t->txn, t->c->tables[table], &k, NULL);
-    return rc == MDB_NOTFOUND ? STATUS_OK : translate(t->c, rc, catalog_table_name(table));
+    return rc == MDB_NOTFOUND ? STATUS_OK : catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_empty(struct catalog_txn *t, enum catalog_table table) {
-    return translate(t->c, mdb_drop(t->txn, t->c->tables[table], 0), catalog_table_name(table));
+    return catalog_translate(t->c, mdb_drop(t->txn, t->c->tables[table], 0), catalog_table_name(table));
 }
 
 uint64_t catalog_count(struct catalog_txn *t, enum catalog_table table) {
@@ -548,7 +548,7 @@ enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t,
     *out = w;
     if (t->c->absent[table]) return STATUS_OK;
     enum status s =
-        translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor), catalog_table_name(table));
+        catalog_translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor), catalog_table_name(table));
     if (s != STATUS_OK) {
         memory_free(w);
         return s;
@@ -564,7 +564,7 @@ enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *
     w->next = MDB_NEXT;
     *more = rc == MDB_SUCCESS;
     if (rc == MDB_NOTFOUND) return STATUS_OK;
-    TRY(translate(w->t->c, rc, catalog_table_name(w->table)));
+    TRY(catalog_translate(w->t->c, rc, catalog_table_name(w->table)));
     *key = to_bytes(k);
     *value = to_bytes(v);
     return STATUS_OK;

@@ -52,7 +52,7 @@ struct check {
     uint64_t freed_by; /* highest key of the free table: the last transaction that freed pages */
 };
 
-static enum status damaged(const struct check *c, uint64_t page, const char *what) {
+static enum status catalog_pages_damaged(const struct check *c, uint64_t page, const char *what) {
     return fail(
         STATUS_CORRUPT,
         "%s: page %llu: %s: the catalog is damaged, restore it from a copy or build the store again in a new folder",
@@ -65,10 +65,10 @@ static struct table table_of(const uint8_t *at) {
 }
 
 static enum status read_meta(const struct check *c, uint64_t page, uint64_t offset, struct meta *out) {
-    if (c->map.size < offset + CATALOG_META_BYTES) return damaged(c, page, "the file ends in it");
+    if (c->map.size < offset + CATALOG_META_BYTES) return catalog_pages_damaged(c, page, "the file ends in it");
     const uint8_t *p = c->metas ? c->metas[page] : c->map.data + offset, *m = p + PAGE_HEADER;
     if (!(little_endian_get(p + 10, 2) & PAGE_META) || little_endian_get(m, 4) != lmdb_magic)
-        return damaged(c, page, "not a meta page");
+        return catalog_pages_damaged(c, page, "not a meta page");
     if (little_endian_get(m + 4, 4) != 1)
         return fail(STATUS_VERSION, "%s: LMDB data format %llu, this program reads 1", c->path,
                     (unsigned long long)little_endian_get(m + 4, 4));
@@ -79,10 +79,11 @@ static enum status read_meta(const struct check *c, uint64_t page, uint64_t offs
     out->last_page = little_endian_get(m + 24 + 2 * TABLE_BYTES, 8);
     out->txn = little_endian_get(m + 32 + 2 * TABLE_BYTES, 8);
     uint32_t size = out->page_bytes;
-    if (size < 512 || size > 32768 || (size & (size - 1))) return damaged(c, page, "page size");
-    if (out->free.flags != TABLE_INTEGER_KEY || out->main.flags != 0) return damaged(c, page, "table flags");
+    if (size < 512 || size > 32768 || (size & (size - 1))) return catalog_pages_damaged(c, page, "page size");
+    if (out->free.flags != TABLE_INTEGER_KEY || out->main.flags != 0)
+        return catalog_pages_damaged(c, page, "table flags");
     if (out->map_bytes >> 47 || out->last_page >= out->map_bytes / size)
-        return damaged(c, page, "map size or last page");
+        return catalog_pages_damaged(c, page, "map size or last page");
     return STATUS_OK;
 }
 
@@ -92,7 +93,7 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     struct meta a, b;
     TRY(read_meta(c, 0, 0, &a));
     TRY(read_meta(c, 1, a.page_bytes, &b));
-    if (b.page_bytes != a.page_bytes) return damaged(c, 1, "page size");
+    if (b.page_bytes != a.page_bytes) return catalog_pages_damaged(c, 1, "page size");
     c->meta = b.txn > a.txn ? b : a;
     if (txn && a.txn == txn) c->meta = a;
     if (txn && b.txn == txn) c->meta = b;
@@ -100,16 +101,16 @@ static enum status read_metas(struct check *c, uint64_t txn) {
     /* The file may end before the last page, because LMDB does not write a page that one transaction takes and
      * frees. */
     if (c->meta.last_page >= 2 * c->pages + UNWRITTEN_PAGES)
-        return damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
+        return catalog_pages_damaged(c, c->meta.txn & 1, "the last page is far beyond the end of the file");
     return txn && c->meta.txn != txn ? STATUS_NOT_FOUND : STATUS_OK;
 }
 
 /* Marks a page as visited. A second visit means a cycle, or a page with two owners. */
-static enum status visit(struct check *c, uint64_t page) {
+static enum status catalog_pages_visit(struct check *c, uint64_t page) {
     if (page < 2 || page >= c->pages || page > c->meta.last_page)
-        return damaged(c, page, "a link points outside the file");
+        return catalog_pages_damaged(c, page, "a link points outside the file");
     uint8_t bit = (uint8_t)(1u << (page & 7));
-    if (c->seen[page >> 3] & bit) return damaged(c, page, "reached twice");
+    if (c->seen[page >> 3] & bit) return catalog_pages_damaged(c, page, "reached twice");
     c->seen[page >> 3] |= bit;
     return STATUS_OK;
 }
@@ -119,29 +120,29 @@ static const uint8_t *page_at(const struct check *c, uint64_t page) {
 }
 
 static enum status check_overflow(struct check *c, uint64_t page, uint64_t bytes) {
-    TRY(visit(c, page));
+    TRY(catalog_pages_visit(c, page));
     const uint8_t *p = page_at(c, page);
     uint64_t count = little_endian_get(p + 12, 4),
              needed = (bytes + PAGE_HEADER + c->meta.page_bytes - 1) / c->meta.page_bytes;
     if (little_endian_get(p, 8) != page || little_endian_get(p + 10, 2) != PAGE_OVERFLOW || count < needed ||
         count > c->pages - page)
-        return damaged(c, page, "overflow header");
+        return catalog_pages_damaged(c, page, "overflow header");
     for (uint64_t i = 1; i < count; i++)
-        TRY(visit(c, page + i));
+        TRY(catalog_pages_visit(c, page + i));
     return STATUS_OK;
 }
 
 /* Checks a record of the free table: the length of a list, then its pages in descending order. */
 static enum status check_free_list(struct check *c, uint64_t page, const uint8_t *list, uint64_t bytes) {
     uint64_t count = bytes >= 8 ? little_endian_get(list, 8) : no_page, before = no_page;
-    if (bytes < 8 || count > bytes / 8 - 1) return damaged(c, page, "length of a free list");
+    if (bytes < 8 || count > bytes / 8 - 1) return catalog_pages_damaged(c, page, "length of a free list");
     for (uint64_t i = 1; i <= count; i++) {
         uint64_t free_page = little_endian_get(list + 8 * i, 8);
         if (free_page < 2 || free_page > c->meta.last_page || free_page >= before)
-            return damaged(c, page, "a free list");
+            return catalog_pages_damaged(c, page, "a free list");
         before = free_page;
         if (free_page >= c->pages) continue; /* allocated and freed before it was ever written */
-        TRY(visit(c, free_page));
+        TRY(catalog_pages_visit(c, free_page));
     }
     return STATUS_OK;
 }
@@ -153,19 +154,19 @@ static enum status check_leaf_node(struct check *c, uint64_t page, const uint8_t
              bytes = little_endian_get(node, 2) | little_endian_get(node + 2, 2) << 16,
              flags = little_endian_get(node + 4, 2);
     bool big = flags & NODE_BIG;
-    if (NODE_HEADER + key_bytes + (big ? 8 : bytes) > limit) return damaged(c, page, "size of a record");
+    if (NODE_HEADER + key_bytes + (big ? 8 : bytes) > limit) return catalog_pages_damaged(c, page, "size of a record");
     const uint8_t *data = node + NODE_HEADER + key_bytes;
     if (flags & ~(uint64_t)(NODE_BIG | (role == ROLE_MAIN ? NODE_TABLE : 0)))
-        return damaged(c, page, "flags of a record");
+        return catalog_pages_damaged(c, page, "flags of a record");
     if (key_bytes == 0 || key_bytes > KEY_MAX || (role == ROLE_FREE && key_bytes != 8))
-        return damaged(c, page, "size of a key");
+        return catalog_pages_damaged(c, page, "size of a key");
     c->entries++;
     if (role == ROLE_FREE && little_endian_get(node + NODE_HEADER, 8) > c->freed_by)
         c->freed_by = little_endian_get(node + NODE_HEADER, 8);
     if (role == ROLE_MAIN) {
-        if (flags != NODE_TABLE || bytes != TABLE_BYTES) return damaged(c, page, "the record of a table");
+        if (flags != NODE_TABLE || bytes != TABLE_BYTES) return catalog_pages_damaged(c, page, "the record of a table");
         struct table t = table_of(data);
-        if (t.flags != 0) return damaged(c, page, "flags of a table");
+        if (t.flags != 0) return catalog_pages_damaged(c, page, "flags of a table");
         uint64_t entries = c->entries;
         TRY(check_tree(c, &t, ROLE_RECORDS));
         c->entries = entries;
@@ -192,7 +193,7 @@ static bool keys_rise(const uint8_t *a, const uint8_t *b, enum role role) {
 
 /* Checks the order of keys over the whole tree: a branch's key must be greater than all keys left of it, and at most
  * the first key right of it. Otherwise LMDB would search for a key in the wrong page. */
-static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
+static bool catalog_pages_follows(struct check *c, const uint8_t *node, bool leaf, enum role role) {
     const uint8_t *before = c->before;
     bool good =
         !before || (leaf && c->before_is_branch ? !keys_rise(node, before, role) : keys_rise(before, node, role));
@@ -202,22 +203,26 @@ static bool follows(struct check *c, const uint8_t *node, bool leaf, enum role r
 }
 
 static enum status check_page(struct check *c, uint64_t page, unsigned level, unsigned depth, enum role role) {
-    TRY(visit(c, page));
+    TRY(catalog_pages_visit(c, page));
     const uint8_t *p = page_at(c, page);
     size_t size = c->meta.page_bytes, lower = little_endian_get(p + 12, 2), upper = little_endian_get(p + 14, 2);
     uint64_t flags = little_endian_get(p + 10, 2) & ~(uint64_t)PAGE_DIRTY;
     bool leaf = level == depth;
     if (little_endian_get(p, 8) != page || flags != (leaf ? PAGE_LEAF : PAGE_BRANCH))
-        return damaged(c, page, "page header");
-    if (lower < PAGE_HEADER || lower % 2 || lower > upper || upper > size) return damaged(c, page, "bounds of a page");
+        return catalog_pages_damaged(c, page, "page header");
+    if (lower < PAGE_HEADER || lower % 2 || lower > upper || upper > size)
+        return catalog_pages_damaged(c, page, "bounds of a page");
     size_t count = (lower - PAGE_HEADER) / 2;
-    if (count < (leaf ? 1u : 2u)) return damaged(c, page, "too few records in a page");
+    if (count < (leaf ? 1u : 2u)) return catalog_pages_damaged(c, page, "too few records in a page");
     for (size_t i = 0; i < count; i++) {
         size_t at = little_endian_get(p + PAGE_HEADER + 2 * i, 2);
-        if (at < upper || at % 2 || at + NODE_HEADER > size) return damaged(c, page, "offset of a record");
+        if (at < upper || at % 2 || at + NODE_HEADER > size)
+            return catalog_pages_damaged(c, page, "offset of a record");
         const uint8_t *node = p + at;
-        if (at + NODE_HEADER + little_endian_get(node + 6, 2) > size) return damaged(c, page, "size of a key");
-        if ((leaf || i > 0) && !follows(c, node, leaf, role)) return damaged(c, page, "order of keys");
+        if (at + NODE_HEADER + little_endian_get(node + 6, 2) > size)
+            return catalog_pages_damaged(c, page, "size of a key");
+        if ((leaf || i > 0) && !catalog_pages_follows(c, node, leaf, role))
+            return catalog_pages_damaged(c, page, "order of keys");
         if (leaf)
             TRY(check_leaf_node(c, page, node, size - at, role));
         else
@@ -233,10 +238,11 @@ static enum status check_tree(struct check *c, const struct table *t, enum role 
     c->entries = 0;
     c->before = NULL;
     if (t->root == no_page)
-        return t->depth == 0 && t->entries == 0 ? STATUS_OK : damaged(c, 0, "an empty table with records");
-    if (t->depth < 1 || t->depth > DEPTH_MAX) return damaged(c, t->root, "depth of a table");
+        return t->depth == 0 && t->entries == 0 ? STATUS_OK
+                                                : catalog_pages_damaged(c, 0, "an empty table with records");
+    if (t->depth < 1 || t->depth > DEPTH_MAX) return catalog_pages_damaged(c, t->root, "depth of a table");
     TRY(check_page(c, t->root, 1, t->depth, role));
-    return c->entries == t->entries ? STATUS_OK : damaged(c, t->root, "number of records of a table");
+    return c->entries == t->entries ? STATUS_OK : catalog_pages_damaged(c, t->root, "number of records of a table");
 }
 
 static enum status check_all(struct check *c) {

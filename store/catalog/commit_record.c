@@ -160,7 +160,7 @@ static enum relation relation_of(const struct record *r, const struct metas *m) 
     return next ? RELATION_NEXT : RELATION_DIFFERENT;
 }
 
-static enum status different(const struct record *r, const struct metas *m, const char *folder) {
+static enum status commit_record_different(const struct record *r, const struct metas *m, const char *folder) {
     int page = newer_page(&r->metas), at = 0;
     if (memcmp(m->page[page], r->metas.page[page], CATALOG_META_BYTES) == 0) page = !page;
     while (m->page[page][at] == r->metas.page[page][at])
@@ -187,7 +187,7 @@ enum status commit_record_check(bool *found, const char *folder) {
         TRY(read_metas(&m, &r.metas, folder));
         if (relation_of(&r, &m) != RELATION_DIFFERENT) return STATUS_OK;
     }
-    return different(&r, &m, folder);
+    return commit_record_different(&r, &m, folder);
 }
 
 enum status commit_record_renew(const char *folder, uint64_t generation) {
@@ -236,7 +236,7 @@ static enum status check_state(const struct metas *m, const struct record *r, co
 }
 
 /* The states that the record and the data file allow, the newest first. Returns the index of the first possible one. */
-static int states(struct metas out[3], const struct record *r, const struct metas *m) {
+static int commit_record_states(struct metas out[3], const struct record *r, const struct metas *m) {
     int newer = newer_page(&r->metas);
     /* the data file's own state: a program that writes no record may have committed it */
     out[0] = *m;
@@ -277,7 +277,7 @@ enum status commit_record_restore(const char **what, const char *folder) {
         return accept_metas(&m, folder, path);
     }
     if (relation_of(&r, &m) != RELATION_DIFFERENT) return STATUS_OK;
-    for (int i = states(list, &r, &m); i < 3; i++) {
+    for (int i = commit_record_states(list, &r, &m); i < 3; i++) {
         s = check_state(&list[i], &r, folder, path);
         if (s != STATUS_OK && s != STATUS_CORRUPT) return s;
         if (s == STATUS_CORRUPT) continue;

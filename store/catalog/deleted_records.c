@@ -25,8 +25,8 @@ enum status record_is_deleted(struct catalog_txn *t, int64_t document, bool *yes
     return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }
 
-enum status record_decode_deleted(struct bytes key, struct bytes value, const struct catalog *c,
-                                  struct deleted_record *out) {
+static enum status record_decode_deleted(struct bytes key, struct bytes value, const struct catalog *c,
+                                         struct deleted_record *out) {
     uint64_t document = catalog_key_number(key), fields[FIELDS] = {0};
     bool good = document < INT64_MAX && value.size == VALUE_BYTES &&
                 little_endian_get(value.data + FIELD_BYTES, 4) == crc32c(0, value.data, FIELD_BYTES);

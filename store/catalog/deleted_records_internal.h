@@ -11,8 +11,6 @@ struct deleted_record { int64_t document, first_chunk, chunks, tokens; };
 
 enum status record_put_deleted(struct catalog_txn *t, const struct deleted_record *r);
 enum status record_is_deleted(struct catalog_txn *t, int64_t document, bool *yes);
-enum status record_decode_deleted(struct bytes key, struct bytes value, const struct catalog *c,
-                                  struct deleted_record *out);
 
 /* The documents and chunks that were deleted from a generation. */
 struct deleted_list {

@@ -10,7 +10,7 @@
 enum { HEAD_BYTES = 17, SEGMENT_BYTES = 36, CRC_BYTES = 4 };
 static const char key[] = "lexical";
 
-static enum status damaged(const struct catalog *c) {
+static enum status record_lexical_damaged(const struct catalog *c) {
     return fail(STATUS_CORRUPT, "%s: record of the lexical index is damaged, run drt-index repair", catalog_path(c));
 }
 
@@ -23,7 +23,7 @@ static bool segment_follows(const struct lexical_record *r, int64_t i) {
            s->chunks >= 1 && s->chunks <= LEXICAL_CHUNKS_MAX;
 }
 
-static bool decode(struct lexical_record *out, const uint8_t *at) {
+static bool record_lexical_decode(struct lexical_record *out, const uint8_t *at) {
     out->wanted = at[0] != 0;
     out->next_number = (int64_t)little_endian_get(at + 1, 8);
     at += HEAD_BYTES;
@@ -45,17 +45,17 @@ enum status record_get_lexical(struct catalog_txn *t, const struct catalog *c, s
     enum status s = catalog_get(t, &value, TABLE_META, key, sizeof key - 1);
     if (s == STATUS_NOT_FOUND) return STATUS_OK;
     TRY(s);
-    if (value.size < HEAD_BYTES + CRC_BYTES) return damaged(c);
+    if (value.size < HEAD_BYTES + CRC_BYTES) return record_lexical_damaged(c);
     size_t body = value.size - CRC_BYTES;
     uint64_t n = little_endian_get(value.data + 9, 8);
     if (little_endian_get(value.data + body, CRC_BYTES) != crc32c(0, value.data, body) ||
         n != (body - HEAD_BYTES) / SEGMENT_BYTES || (body - HEAD_BYTES) % SEGMENT_BYTES != 0)
-        return damaged(c);
+        return record_lexical_damaged(c);
     TRY(memory_allocate(&out->list, (size_t)n + 1));
     out->n = (int64_t)n;
-    if (decode(out, value.data)) return STATUS_OK;
+    if (record_lexical_decode(out, value.data)) return STATUS_OK;
     lexical_record_free(out);
-    return damaged(c);
+    return record_lexical_damaged(c);
 }
 
 enum status record_put_lexical(struct catalog_txn *t, const struct lexical_record *r) {
@@ -101,13 +101,6 @@ uint64_t lexical_record_bytes(const struct lexical_record *r) {
     for (int64_t i = 0; i < r->n; i++)
         bytes += r->list[i].file.bytes;
     return bytes;
-}
-
-int64_t lexical_record_chunks(const struct lexical_record *r) {
-    int64_t chunks = 0;
-    for (int64_t i = 0; i < r->n; i++)
-        chunks += r->list[i].chunks;
-    return chunks;
 }
 
 enum status lexical_path(char out[FILE_PATH_MAX], const char *store, int64_t number) {

@@ -21,7 +21,6 @@ void lexical_record_free(struct lexical_record *r);       /* a zeroed one is fin
 /* Whether each of the first `chunks` ids is in exactly one segment, except dropped ids, which must be in none. */
 bool lexical_record_covers(const struct lexical_record *r, struct store_dropped d, int64_t chunks);
 uint64_t lexical_record_bytes(const struct lexical_record *r);
-int64_t lexical_record_chunks(const struct lexical_record *r);
 
 /* Writes the path "lexical/00007.lex" of a store. */
 enum status lexical_path(char out[FILE_PATH_MAX], const char *store, int64_t number);

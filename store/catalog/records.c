@@ -315,8 +315,8 @@ out:
 
 /* ---- segments ---- */
 
-enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
-                                  struct segment_record *out) {
+static enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
+                                         struct segment_record *out) {
     uint64_t number = catalog_key_number(key);
     struct value_reader r = value_reader_of(value);
     *out = (struct segment_record){.number = (int64_t)number};

@@ -64,8 +64,6 @@ enum status record_decode_shard(struct bytes key, struct bytes value, const stru
 /* STATUS_NOT_FOUND, without a message: there is no such record. */
 enum status record_get_shard(struct catalog_txn *t, const struct catalog *c, struct shard_record *out, int64_t number);
 enum status record_put_shard(struct catalog_txn *t, const struct shard_record *r);
-enum status record_decode_segment(struct bytes key, struct bytes value, const struct catalog *c,
-                                  struct segment_record *out);
 enum status record_put_segment(struct catalog_txn *t, const struct segment_record *r);
 
 /* Describes the file of list[i] as one shard, whose number and ranges are those of all shards in the file, dropped ones

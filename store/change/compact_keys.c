@@ -108,7 +108,7 @@ static enum status copy_all(struct compact_keys *c) {
 }
 
 /* A store without its keys is complete, so damage of keys is only a note. */
-static enum status conclude(enum status s, const char *to, const struct progress *progress) {
+static enum status compact_keys_conclude(enum status s, const char *to, const struct progress *progress) {
     char why[600];
     int64_t removed;
     if (s != STATUS_CORRUPT) return s;
@@ -148,5 +148,5 @@ enum status compact_keys(int64_t *chunks, const char *to, struct store_view *fro
     keys_layout_free(&c.layout);
     store_view_close(view);
     store_close(store);
-    return conclude(s, to, progress);
+    return compact_keys_conclude(s, to, progress);
 }

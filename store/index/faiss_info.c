@@ -23,7 +23,7 @@ static double own_rate(float *scores, const float *rows) {
 }
 
 /* Measures FAISS's rate, and its ratio to this program's rate. */
-static enum status measure(double *mb_s, double *share) {
+static enum status faiss_info_measure(double *mb_s, double *share) {
     float *rows, *scores;
     TRY(memory_allocate_aligned(&rows, (size_t)ROWS * (DIM + 1)));
     scores = rows + (size_t)ROWS * DIM;
@@ -44,7 +44,7 @@ static bool share_is_wide(double share) {
 
 enum status faiss_is_wide(bool *out) {
     double mb_s, share;
-    TRY(measure(&mb_s, &share));
+    TRY(faiss_info_measure(&mb_s, &share));
     *out = share_is_wide(share);
     return STATUS_OK;
 }
@@ -55,7 +55,7 @@ const char *store_faiss_version(void) {
 
 enum status store_faiss_info(struct store_faiss_info *out) {
     double mb_s, share;
-    TRY(measure(&mb_s, &share));
+    TRY(faiss_info_measure(&mb_s, &share));
     *out = (struct store_faiss_info){.scan_mb_s = mb_s};
     snprintf(out->version, sizeof out->version, "%s", vectors_version());
     snprintf(out->simd, sizeof out->simd, "%s: 8-bit scan is %.2f of our loop's rate",

@@ -52,7 +52,7 @@ static void set_factory(struct index_plan *p, const char *factory, int dim) {
 
 /* 8-bit scalars lose almost no accuracy. Product codes are used if scalars would need too many segments under the
  * limit. */
-static enum status choose(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
+static enum status index_plan_choose(struct index_plan *p, int64_t chunks, int dim, uint64_t max_ram) {
     int64_t lists = lists_for(chunks);
     while (lists > LISTS_MIN && train_bytes(lists * TRAIN_PER_LIST_MIN, lists, dim) > max_ram)
         lists /= 2;
@@ -132,8 +132,8 @@ static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const 
 
 /* Applies "auto" to a store with an index. An index that the user chose stays. One that "auto" chose stays until the
  * store has outgrown it. */
-static enum status decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
-                          uint64_t max_ram, const struct index_rates *rates) {
+static enum status index_plan_decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
+                                     uint64_t max_ram, const struct index_rates *rates) {
     p->chosen = old->chosen;
     if (old->chosen) {
         set_factory(p, old->factory, dim);
@@ -146,7 +146,7 @@ static enum status decide(struct index_plan *p, const struct index_record *old, 
         set_factory(p, "exact", dim);
         return STATUS_OK;
     }
-    return choose(p, chunks, dim, max_ram);
+    return index_plan_choose(p, chunks, dim, max_ram);
 }
 
 static enum status enough_rows(const struct index_plan *p, int64_t rows, uint64_t max_ram) {
@@ -181,7 +181,7 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
     if (dim == 0) {
         set_factory(&p, "exact", dim);
     } else if (index_plan_decides(wanted)) {
-        TRY(decide(&p, old, chunks, dim, max_ram, rates));
+        TRY(index_plan_decide(&p, old, chunks, dim, max_ram, rates));
     } else {
         p.chosen = true;
         set_factory(&p, wanted, dim);

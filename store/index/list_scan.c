@@ -170,7 +170,7 @@ static void scan_list(const struct list_scan *x, const struct list_scan_list *li
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8u __attribute__((vector_size(32), aligned(4)));
 
-static float dot(const float *a, const float *b, int dim) {
+static float list_scan_dot(const float *a, const float *b, int dim) {
     v8 x = {0}, y = {0};
     int i = 0;
     for (; i + 16 <= dim; i += 16) {
@@ -218,7 +218,7 @@ static void order_lists(const struct list_scan *x, struct top_list lists, int32_
     top_list_clear(lists);
     for (int64_t i = 0; i < n; i++) {
         int64_t list = some ? sums[i] : i;
-        top_list_offer(lists, dot(query, x->centroids + (size_t)list * (size_t)x->dim, x->dim), list);
+        top_list_offer(lists, list_scan_dot(query, x->centroids + (size_t)list * (size_t)x->dim, x->dim), list);
     }
     top_list_sort(lists);
 }

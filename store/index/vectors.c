@@ -98,7 +98,7 @@ static bool read_number(const char **at, int64_t *out) {
     return true;
 }
 
-static bool starts(const char **at, const char *word) {
+static bool vectors_starts(const char **at, const char *word) {
     size_t n = strlen(word);
     if (strncmp(*at, word, n) != 0) return false;
     *at += n;
@@ -113,9 +113,9 @@ static int64_t code_bytes(const char *codec, int64_t dim) {
     if (strcmp(codec, "SQ6") == 0) return (dim * 6 + 7) / 8;
     if (strcmp(codec, "SQ4") == 0) return (dim + 1) / 2;
     if (strcmp(codec, "SQfp16") == 0 || strcmp(codec, "SQbf16") == 0) return dim * 2;
-    if (!starts(&codec, "PQ") || !read_number(&codec, &m)) return 0;
-    if (starts(&codec, "x") && !read_number(&codec, &bits)) return 0;
-    starts(&codec, "np");
+    if (!vectors_starts(&codec, "PQ") || !read_number(&codec, &m)) return 0;
+    if (vectors_starts(&codec, "x") && !read_number(&codec, &bits)) return 0;
+    vectors_starts(&codec, "np");
     return *codec == 0 ? (m * bits + 7) / 8 : 0;
 }
 
@@ -130,19 +130,19 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
         memcpy(word, part, length);
         word[length] = 0;
         p = word;
-        if (starts(&p, "OPQ") && read_number(&p, &ignored)) {
+        if (vectors_starts(&p, "OPQ") && read_number(&p, &ignored)) {
             plan.rotated = true;
-            if (starts(&p, "_") && !read_number(&p, &width)) return (struct vectors_plan){0};
-        } else if (p = word, (starts(&p, "PCAWR") || starts(&p, "PCAW") || starts(&p, "PCAR") || starts(&p, "PCA") ||
-                              starts(&p, "RR")) &&
+            if (vectors_starts(&p, "_") && !read_number(&p, &width)) return (struct vectors_plan){0};
+        } else if (p = word, (vectors_starts(&p, "PCAWR") || vectors_starts(&p, "PCAW") || vectors_starts(&p, "PCAR") ||
+                              vectors_starts(&p, "PCA") || vectors_starts(&p, "RR")) &&
                                  read_number(&p, &width)) {
             /* this branch sets width */
-        } else if (p = word, starts(&p, "IVF") && read_number(&p, &plan.lists)) {
+        } else if (p = word, vectors_starts(&p, "IVF") && read_number(&p, &plan.lists)) {
             /* the rest of this part is the coarse quantizer */
         } else if (!comma) {
             plan.code_bytes = code_bytes(word, width);
             plan.width = width;
-            if (starts(&p, "PQ") && !read_number(&p, &plan.parts)) plan.parts = 0;
+            if (vectors_starts(&p, "PQ") && !read_number(&p, &plan.parts)) plan.parts = 0;
         } else if (strcmp(word, "RR") != 0 && strcmp(word, "ITQ") != 0) {
             return (struct vectors_plan){.lists = plan.lists};
         }
@@ -156,9 +156,9 @@ struct vectors_plan vectors_plan(const char *factory, int dim) {
 /* Parses "OPQ64_256,", a rotation with a number of parts and of dimensions. *rest points after it. */
 static bool starts_with_rotation(const char **rest, const char *factory, int64_t *parts, int64_t *width, int dim) {
     *width = dim;
-    if (!starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
-    if (starts(&factory, "_") && !read_number(&factory, width)) return false;
-    if (!starts(&factory, ",") || *parts < 1 || *width < 1 || *width > dim) return false;
+    if (!vectors_starts(&factory, "OPQ") || !read_number(&factory, parts)) return false;
+    if (vectors_starts(&factory, "_") && !read_number(&factory, width)) return false;
+    if (!vectors_starts(&factory, ",") || *parts < 1 || *width < 1 || *width > dim) return false;
     *rest = factory;
     return true;
 }
@@ -183,7 +183,7 @@ static int make_rotated(FaissIndex **out, FaissVectorTransform **rotation, const
     return 0;
 }
 
-static enum status wrap(struct vectors **out, FaissIndex *index, int64_t first_id, bool mapped) {
+static enum status vectors_wrap(struct vectors **out, FaissIndex *index, int64_t first_id, bool mapped) {
     struct vectors *v;
     enum status s = memory_allocate_zero(&v, 1);
     if (s != STATUS_OK) {
@@ -220,7 +220,7 @@ enum status vectors_make(struct vectors **out, const char *factory, int dim) {
                  ? make_rotated(&index, &rotation, rest, parts, width, dim)
                  : faiss_index_factory(&index, dim, factory, METRIC_INNER_PRODUCT);
     if (rc != 0) return fail_faiss(STATUS_INVALID, what);
-    TRY(wrap(out, index, 0, false));
+    TRY(vectors_wrap(out, index, 0, false));
     (*out)->rotation = rotation;
     return STATUS_OK;
 }
@@ -294,7 +294,7 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
     return rc == 0 ? STATUS_OK : fail_faiss(STATUS_INVALID, "training the index");
 }
 
-bool vectors_trained(const struct vectors *v) {
+static bool vectors_trained(const struct vectors *v) {
     return faiss_Index_is_trained(v->index) != 0;
 }
 bool vectors_adds_apart(const struct vectors *v) {
@@ -313,7 +313,7 @@ enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float 
     return fail_faiss_text(STATUS_INVALID, "coding rows of the index", error);
 }
 
-int64_t vectors_count(const struct vectors *v) {
+static int64_t vectors_count(const struct vectors *v) {
     return faiss_Index_ntotal(v->index);
 }
 int64_t vectors_lists(const struct vectors *v) {
@@ -429,7 +429,7 @@ enum status vectors_open(struct vectors **out, const char *path, int dim, int64_
         return fail(STATUS_CORRUPT, "%s: not the index that is recorded, run drt-index repair", path);
     }
     struct vectors *v;
-    TRY(wrap(&v, index, first_id, mapped));
+    TRY(vectors_wrap(&v, index, first_id, mapped));
     if (v->ivf && mapped) vectors_no_prefetch(v->ivf);
     enum status s = mapped ? scan_open(v) : STATUS_OK;
     if (s != STATUS_OK) {

@@ -32,7 +32,6 @@ enum status vectors_train(struct vectors *v, const float *rows, int64_t n, int t
  * another transform comes before them. */
 enum status vectors_give_centroids(struct vectors *v, const struct store_clustering *clustering, const float *rows,
                                    int64_t n, int64_t all, struct threads *threads, const struct progress *progress);
-bool vectors_trained(const struct vectors *v);
 /* Adds rows with the ids first_id, first_id + 1, ...; each call must continue where the last one ended. The list and
  * the code of a row do not depend on `threads`. They can depend on the other rows of the call, except for the types of
  * vectors_adds_apart. */
@@ -45,7 +44,6 @@ const float *vectors_centroids(const struct vectors *v);
 /* Codes of rows [n, dim], n up to 1000, of the given lists: those that vectors_add would write. For any number of
  * threads at a time. */
 enum status vectors_encode(const struct vectors *v, uint8_t *codes, const float *rows, const int64_t *list, int64_t n);
-int64_t vectors_count(const struct vectors *v);
 int64_t vectors_lists(const struct vectors *v);           /* 0: not an inverted file */
 int64_t vectors_visited(const struct vectors *v, int nprobe);                 /* number of lists that a query visits */
 

@@ -20,7 +20,7 @@ enum status keys_path(char out[FILE_PATH_MAX], const char *store, int64_t number
     snprintf(name, sizeof name, "keys/%05lld.keys", (long long)number);
     return file_join(out, store, name);
 }
-uint64_t keys_scales_at(const struct store_keys_spec *s, int64_t chunks) {
+static uint64_t keys_scales_at(const struct store_keys_spec *s, int64_t chunks) {
     const uint64_t end = KEYS_HEADER_BYTES + (uint64_t)chunks * (uint64_t)s->chunk_tokens * (uint64_t)s->size;
     return (end + KEYS_ALIGN - 1) / KEYS_ALIGN * KEYS_ALIGN;
 }

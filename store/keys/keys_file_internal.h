@@ -18,8 +18,7 @@ struct keys_file {
 
 /* Path of file `number` of a store, "keys/00007.keys". */
 enum status keys_path(char out[FILE_PATH_MAX], const char *store, int64_t number);
-/* Offset of the scales, and size, of a file of so many chunks. */
-uint64_t keys_scales_at(const struct store_keys_spec *spec, int64_t chunks);
+/* Size of a file of so many chunks. */
 uint64_t keys_file_bytes(const struct store_keys_spec *spec, int64_t chunks);
 void keys_header_make(uint8_t out[KEYS_HEADER_BYTES], const struct keys_head *head);
 void keys_footer_make(uint8_t out[KEYS_FOOTER_BYTES], uint32_t crc);

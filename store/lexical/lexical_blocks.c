@@ -181,7 +181,7 @@ size_t lexical_block_encode(uint8_t *out, unsigned *form, const uint32_t *chunks
     return bytes + (twice ? encode_planes(out + bytes, &planes, n, thrice) : 0);
 }
 
-static int popcount128(const uint64_t bits[2]) {
+static int lexical_blocks_popcount128(const uint64_t bits[2]) {
     return __builtin_popcountll(bits[0]) + __builtin_popcountll(bits[1]);
 }
 
@@ -218,7 +218,7 @@ static uint64_t deposit_half(uint64_t dense, uint64_t selected) {
 #endif
 }
 
-static void deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t selected[2]) {
+static void lexical_blocks_deposit(uint64_t out[2], const uint64_t dense[2], const uint64_t selected[2]) {
     const int first = __builtin_popcountll(selected[0]);
     const uint64_t rest = first == 64 ? dense[1] : first == 0 ? dense[0] : dense[0] >> first | dense[1] << (64 - first);
     out[0] = deposit_half(dense[0], selected[0]);
@@ -243,13 +243,13 @@ bool lexical_block_decode(struct lexical_block *out, const uint8_t *in, size_t b
         if (!read_plane(out->twice, in + used, used, n)) return false;
     }
     if (greatest > 1) {
-        int some = popcount128(out->twice);
+        int some = lexical_blocks_popcount128(out->twice);
         size_t plane = ((size_t)some + 7) / 8;
         uint64_t dense[2];
         if (plane > bytes - used) return false;
         used += plane;
         if (!read_plane(dense, in + used, used, some)) return false;
-        deposit(out->thrice, dense, out->twice);
+        lexical_blocks_deposit(out->thrice, dense, out->twice);
     }
     return used == bytes && base < LEXICAL_CHUNKS_MAX && out->chunks[n - 1] < limit;
 }

@@ -70,7 +70,7 @@ static enum status add_shard(struct lexical_follower *f, int64_t number) {
     return s;
 }
 
-static void *follow(void *context) {
+static void *lexical_follow_run(void *context) {
     struct lexical_follower *f = context;
     pthread_mutex_lock(&f->lock);
     for (;;) {
@@ -102,7 +102,7 @@ static enum status create_builder(struct lexical_follower *f, int64_t number, ui
     TRY(memory_allocate(&f->ids, (size_t)fingerprint->chunk_tokens));
     TRY(lexical_path(path, f->w->dir, number));
     TRY(lexical_builder_create(&f->builder, path, &how));
-    f->started = threads_start(&f->thread, follow, f);
+    f->started = threads_start(&f->thread, lexical_follow_run, f);
     return f->started ? STATUS_OK : fail(STATUS_NO_MEMORY, "cannot start a thread that makes the lexical index");
 }
 

@@ -67,9 +67,6 @@ static inline uint64_t lexical_get_varint(struct lexical_bytes *r) {
     return 0;
 }
 
-static inline int lexical_code(int64_t frequency) {
-    return frequency < LEXICAL_CODES ? (int)frequency - 1 : LEXICAL_CODES - 1;
-}
 /* The frequency that a code stands for. The last code stands for all frequencies from three on, most of which are three
  * or four. */
 static inline double lexical_frequency(int code) { return code == LEXICAL_CODES - 1 ? 4.0 : code + 1.0; }

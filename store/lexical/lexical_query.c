@@ -89,7 +89,7 @@ static int query_keys(struct key *out, int64_t vocab, const struct lexical_query
     return kept;
 }
 
-static double saturated(double frequency) {
+static double lexical_query_saturated(double frequency) {
     static const double k1 = 1.2;
     return frequency * (k1 + 1) / (frequency + k1);
 }
@@ -116,7 +116,7 @@ static void plan_weights(struct lexical_plan *p, struct key *keys, int n, int64_
     for (int i = 0; i < n; i++) {
         double have = (double)keys[i].chunks;
         keys[i].weight *= log(1 + ((double)all - have + 0.5) / (have + 0.5));
-        most += keys[i].weight * saturated(lexical_frequency(LEXICAL_CODES - 1));
+        most += keys[i].weight * lexical_query_saturated(lexical_frequency(LEXICAL_CODES - 1));
     }
     int exponent = 0;
     if (most > 0) frexp(most, &exponent);
@@ -131,7 +131,8 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
         struct lexical_weighted w = at[i];
         if (w.list.kind == LEXICAL_ABSENT) continue;
         for (int code = 0; code < LEXICAL_CODES; code++)
-            w.weight[code + 1] = (int32_t)lround(keys[i].weight * saturated(lexical_frequency(code)) / (double)p->unit);
+            w.weight[code + 1] =
+                (int32_t)lround(keys[i].weight * lexical_query_saturated(lexical_frequency(code)) / (double)p->unit);
         if (w.list.kind == LEXICAL_DENSE)
             p->lists[dense++] = w;
         else

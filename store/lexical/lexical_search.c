@@ -262,7 +262,7 @@ static int by_score(const void *a, const void *b) {
 }
 
 /* The heaps of all workers are contiguous: [workers * k]. */
-static void collect(struct store_hit *hits, struct search *s, int workers) {
+static void lexical_search_collect(struct store_hit *hits, struct search *s, int workers) {
     struct found *all = s->workers[0].heap;
     int64_t n = s->workers[0].n;
     for (int i = 1; i < workers; i++) {
@@ -281,7 +281,7 @@ static void collect(struct store_hit *hits, struct search *s, int workers) {
 static void search_windows(struct search *s, struct store_hit *hits, struct threads *threads, int64_t n,
                            threads_body *body) {
     threads_for(threads, n, n / ((int64_t)threads_count(threads) * RANGES_A_WORKER) + 1, body, s);
-    collect(hits, s, threads_count(threads));
+    lexical_search_collect(hits, s, threads_count(threads));
 }
 
 /* After search_windows: the hits become those of the first thread, in ascending order, which is a heap. */

@@ -6,7 +6,7 @@
 
 enum { CHECK_STEP = 1 << 14, SKIP_CHUNK_BITS = 24 };
 
-static enum status damaged(const struct lexical_segment *s, const char *what) {
+static enum status lexical_segment_damaged(const struct lexical_segment *s, const char *what) {
     return fail(STATUS_CORRUPT, "%s: %s: run drt-index repair", s->path, what);
 }
 
@@ -15,7 +15,7 @@ enum status lexical_segment_open(struct lexical_segment *out, const char *path) 
     snprintf(s.path, sizeof s.path, "%s", path);
     TRY(file_map(&s.map, path));
     enum status status = s.map.size < LEXICAL_HEADER_BYTES + LEXICAL_FOOTER_BYTES
-                             ? damaged(&s, "is shorter than header and footer")
+                             ? lexical_segment_damaged(&s, "is shorter than header and footer")
                              : lexical_frame_read(&s.frame, s.map.data, s.map.size, path);
     if (status != STATUS_OK) {
         file_unmap(&s.map);
@@ -39,6 +39,13 @@ void lexical_segment_close(struct lexical_segment *s) {
 int64_t lexical_segment_entries(const struct lexical_segment *s) {
     return (int64_t)(s->frame.bytes[LEXICAL_INDEX] / LEXICAL_INDEX_BYTES);
 }
+
+/* Walks over all keys in ascending order, from the first key of an index entry. */
+struct lexical_keys {
+    struct lexical_bytes at;
+    uint64_t key, offset;
+    int64_t done;
+};
 
 /* Sets k to the entry of the index. Its offsets are checked when they are used. */
 static void keys_seek(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
@@ -85,7 +92,7 @@ static bool read_entry(const struct lexical_segment *s, struct lexical_keys *k, 
     return true;
 }
 
-void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
+static void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry) {
     keys_seek(s, k, entry);
     if (entry > 0) k->key--; /* a stand-in for the previous key, which is smaller */
 }
@@ -94,16 +101,17 @@ static bool keys_at_one_entry(const struct lexical_keys *a, const struct lexical
     return a->at.at == b->at.at && a->offset == b->offset;
 }
 
-enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out) {
+static enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k,
+                                     struct lexical_list *out) {
     struct lexical_keys named = *k;
     uint64_t before = k->key;
     bool first = k->done % LEXICAL_KEYS == 0;
     if (first) keys_seek(s, &named, k->done / LEXICAL_KEYS);
     if (!keys_at_one_entry(&named, k) || (first && k->done > 0 && named.key <= before))
-        return damaged(s, "the index of the dictionary does not fit it");
+        return lexical_segment_damaged(s, "the index of the dictionary does not fit it");
     k->key = named.key;
     if (!read_entry(s, k, out) || (first ? k->key != named.key : k->key <= before))
-        return damaged(s, "the dictionary is damaged");
+        return lexical_segment_damaged(s, "the dictionary is damaged");
     return STATUS_OK;
 }
 
@@ -122,7 +130,7 @@ enum status lexical_segment_find(const struct lexical_segment *s, struct lexical
     keys_seek(s, &k, low - 1);
     for (int i = 0; i < LEXICAL_KEYS && k.done < s->frame.keys; i++) {
         struct lexical_list list;
-        if (!read_entry(s, &k, &list)) return damaged(s, "the dictionary is damaged");
+        if (!read_entry(s, &k, &list)) return lexical_segment_damaged(s, "the dictionary is damaged");
         if (k.key > key) break;
         if (k.key == key) {
             *out = list;
@@ -156,12 +164,6 @@ uint32_t lexical_list_next(const struct lexical_list *list, uint32_t from, uint3
     while (from < list->blocks && skip_last(list, from) < chunk)
         from++;
     return from;
-}
-
-int lexical_list_code(const struct lexical_list *list, uint32_t block) {
-    if (list->kind == LEXICAL_SHORT) return lexical_form_code(list->form);
-    if (list->kind != LEXICAL_BLOCKS) return LEXICAL_CODES - 1;
-    return lexical_form_code(list->skips[(size_t)block * LEXICAL_SKIP_BYTES + 3]);
 }
 
 bool lexical_list_block(const struct lexical_list *list, struct lexical_block *out, uint32_t block) {
@@ -207,7 +209,7 @@ enum status lexical_segment_check(const struct lexical_segment *s, int64_t *post
     while (k.done < last) {
         TRY(lexical_keys_next(s, &k, &list));
         if (!(list.kind == LEXICAL_DENSE ? dense_fits(&list) : blocks_fit(&list)))
-            return damaged(s, "a list of postings is damaged");
+            return lexical_segment_damaged(s, "a list of postings is damaged");
         *postings += list.n;
         if (k.done % CHECK_STEP == 0 && progress_stop_requested(progress))
             return fail(STATUS_INTERRUPTED, "%s: verify was stopped", s->path);
@@ -216,17 +218,18 @@ enum status lexical_segment_check(const struct lexical_segment *s, int64_t *post
         keys_seek(s, &next, end);
         return keys_at_one_entry(&k, &next) && next.key > k.key
                    ? STATUS_OK
-                   : damaged(s, "the index of the dictionary does not fit it");
+                   : lexical_segment_damaged(s, "the index of the dictionary does not fit it");
     }
     return k.at.at == k.at.end && k.offset == s->frame.bytes[LEXICAL_POSTINGS]
                ? STATUS_OK
-               : damaged(s, "the lists are not those that the footer counts");
+               : lexical_segment_damaged(s, "the lists are not those that the footer counts");
 }
 
 enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings) {
     bool fits = s->frame.keys > 0 || (s->frame.bytes[LEXICAL_DICTIONARY] == 0 && s->frame.bytes[LEXICAL_POSTINGS] == 0);
-    return fits && postings == s->frame.postings ? STATUS_OK
-                                                 : damaged(s, "the lists are not those that the footer counts");
+    return fits && postings == s->frame.postings
+               ? STATUS_OK
+               : lexical_segment_damaged(s, "the lists are not those that the footer counts");
 }
 
 static enum status verify_lists(const struct lexical_segment *s, const struct progress *progress) {

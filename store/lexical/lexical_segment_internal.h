@@ -38,8 +38,6 @@ static inline int lexical_dense_code(const uint8_t *data, int64_t chunk) {
 uint32_t lexical_list_seek(const struct lexical_list *list, uint32_t from, uint32_t chunk);
 /* The same, block by block from `from` on: faster if the block is near. */
 uint32_t lexical_list_next(const struct lexical_list *list, uint32_t from, uint32_t chunk);
-/* Returns the greatest code in a block, from its form only. */
-int lexical_list_code(const struct lexical_list *list, uint32_t block);
 /* Decodes a block. Its chunks ascend, and are between those of the adjacent blocks. Returns false if the block is
  * damaged. */
 bool lexical_list_block(const struct lexical_list *list, struct lexical_block *out, uint32_t block);
@@ -52,8 +50,3 @@ int64_t lexical_segment_entries(const struct lexical_segment *s);
 enum status lexical_segment_check(const struct lexical_segment *s, int64_t *postings, int64_t from, int64_t end,
                                   const struct progress *progress);
 enum status lexical_segment_check_count(const struct lexical_segment *s, int64_t postings);
-
-/* Walks over all keys in ascending order, from the first key of an index entry. */
-struct lexical_keys { struct lexical_bytes at; uint64_t key, offset; int64_t done; };
-void lexical_keys_begin(const struct lexical_segment *s, struct lexical_keys *k, int64_t entry);
-enum status lexical_keys_next(const struct lexical_segment *s, struct lexical_keys *k, struct lexical_list *out);

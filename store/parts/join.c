@@ -189,7 +189,7 @@ static enum status check_with_first(const struct joined_part *first, const struc
     return STATUS_OK;
 }
 
-static enum status missing(const struct join *j, int part, int parts) {
+static enum status join_missing(const struct join *j, int part, int parts) {
     return fail(STATUS_MISMATCH, "%s: part %d of %d is missing (%d are given): build it, or name its folder", j->dir,
                 part, parts, j->how->n_parts);
 }
@@ -201,8 +201,8 @@ static enum status check_numbers(const struct join *j) {
             return fail(STATUS_MISMATCH, "%s and %s: are both part %d of %d", j->parts[i - 1].dir, j->parts[i].dir,
                         j->parts[i].record.part.part, parts);
     for (int i = 0; i < n; i++)
-        if (j->parts[i].record.part.part != i + 1) return missing(j, i + 1, parts);
-    if (n < parts) return missing(j, n + 1, parts);
+        if (j->parts[i].record.part.part != i + 1) return join_missing(j, i + 1, parts);
+    if (n < parts) return join_missing(j, n + 1, parts);
     return STATUS_OK;
 }
 
@@ -224,7 +224,7 @@ static enum status read_parts(struct join *j) {
     return check_numbers(j);
 }
 
-static struct joined_record describe(const struct join *j) {
+static struct joined_record join_describe(const struct join *j) {
     struct joined_record r = {.parts = j->how->n_parts};
     memcpy(r.corpus, j->parts[0].record.part.corpus, sizeof r.corpus);
     for (int i = 0; i < j->how->n_parts; i++) {
@@ -401,10 +401,10 @@ static enum status count_copies(struct join *j) {
 }
 
 /* Makes the store, or opens what an earlier call left of it. */
-static enum status begin(struct join *j) {
+static enum status join_begin(struct join *j) {
     const struct store_writer_config config = {.fingerprint = j->parts[0].fingerprint,
                                                .landmarks = j->parts[0].landmarks};
-    const struct joined_record now = describe(j);
+    const struct joined_record now = join_describe(j);
     struct joined_record before;
     struct catalog_txn *t;
     TRY(store_writer_open(&j->w, j->dir, &config, true));
@@ -455,7 +455,7 @@ static enum status take_keys(struct join *j) {
     return s;
 }
 
-static enum status publish(struct join *j) {
+static enum status join_publish(struct join *j) {
     struct store_publish how = j->how->publish;
     j->w->sealed = j->base;
     j->w->sealed.number = j->base.shards;
@@ -477,14 +477,14 @@ static enum status join_all(struct join *j) {
         .shards = all.shards, .documents = all.documents, .chunks = all.chunks, .tokens = all.tokens};
     if (all.chunks == 0) return fail(STATUS_INVALID, "%s: no part has a document: nothing was joined", j->dir);
     TRY(store_index_check(j->how->publish.index, j->parts[0].fingerprint.dim));
-    TRY(begin(j));
+    TRY(join_begin(j));
     if (j->report->already_joined) return count_copies(j);
     TRY(begin_hashes(j));
     for (int i = 0; i < j->how->n_parts; i++) {
         TRY(open_and_take(j, &j->parts[i]));
         add_counts(&j->base, &j->parts[i].generation);
     }
-    return publish(j);
+    return join_publish(j);
 }
 
 enum status store_join(struct store_join_report *out, const char *dir, const struct store_join *how) {

@@ -48,14 +48,14 @@ static int element_bytes(enum shard_kind kind, const struct store_fingerprint *f
 }
 
 /* Returns the number of zeros between this many bytes of codes and the scales. */
-static size_t padding(uint64_t bytes) {
+static size_t shard_files_padding(uint64_t bytes) {
     return (size_t)(-bytes % ALIGN);
 }
 
 /* Bytes between the header and the footer. */
 static uint64_t body_bytes(enum shard_kind kind, int64_t rows, int dim, int element) {
     uint64_t bytes = (uint64_t)rows * (uint64_t)dim * (uint64_t)element;
-    return kind == SHARD_LANDMARKS_I8 ? bytes + padding(bytes) + (uint64_t)rows * sizeof(float) : bytes;
+    return kind == SHARD_LANDMARKS_I8 ? bytes + shard_files_padding(bytes) + (uint64_t)rows * sizeof(float) : bytes;
 }
 
 static void make_header(uint8_t out[SHARD_HEADER_BYTES], enum shard_kind kind, int element_bytes, int row_elements,
@@ -194,7 +194,7 @@ enum status shard_write_stored(struct shard_writer *w, const struct shard_map *f
 static enum status write_scales(struct shard_writer *w) {
     static const uint8_t zeros[ALIGN];
     if (w->n_scales == 0) return STATUS_OK;
-    TRY(file_write(w->file, zeros, padding((uint64_t)w->rows * (uint64_t)w->dim)));
+    TRY(file_write(w->file, zeros, shard_files_padding((uint64_t)w->rows * (uint64_t)w->dim)));
     return file_write(w->file, w->scales, w->n_scales * sizeof *w->scales);
 }
 
@@ -292,7 +292,7 @@ enum status shard_open(struct shard_map *out, const char *store, enum shard_kind
     m.count = kind == SHARD_TOKENS ? r->tokens : r->chunks;
     if (kind == SHARD_LANDMARKS_I8) {
         const uint64_t bytes = (uint64_t)m.count * (uint64_t)f->dim;
-        m.scales = (const float *)(const void *)(m.rows + bytes + padding(bytes));
+        m.scales = (const float *)(const void *)(m.rows + bytes + shard_files_padding(bytes));
     }
     *out = m;
     return STATUS_OK;

@@ -18,6 +18,8 @@ forbid '\bgetenv\(' "no behaviour from environment variables" $(git ls-files 'to
 forbid '\bTODO\b|\bFIXME\b|\bXXX\b' "a TODO names an issue, and there is none open" base $libraries tools
 forbid '^(\[\[[a-z_]*\]\] *|template *<[^>]*> *)?static [^=;]*[ *](run|body|forward|backward|open|close|init)\(' \
     "stack traces and profiles need the unit's name, as in topk_forward" base $libraries tools tests
+if grep -nE '^static [^=;(]*[ *][a-z0-9]+\(' $(git ls-files '*.c' | grep -vE '^(tests|docs|kernels/memory)/') |
+    sed "s|\$|    <- a static function of one word: begin with the unit's name, as in topk_forward|" | grep .; then bad=1; fi
 # Mutable data of static lifetime: only the thread's last message (base/status.c) and the tools' signal flag. Read from the
 # libraries themselves; builds with sanitizers, and objects of nvcc, have data of their own and are skipped.
 if ls "$DRT_BIN"/../libdrt_base.a >/dev/null 2>&1 && ! nm "$DRT_BIN"/../libdrt_base.a 2>/dev/null | grep -qE '__(a|t|ub)san'; then

@@ -30,7 +30,7 @@ static const char page_head[] =
     "th,td{padding:3px 12px 3px 0;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line);"
     "font-variant-numeric:tabular-nums}th:first-child,td:first-child,th:nth-child(2),td:nth-child(2){text-align:left}"
     "tr.part td{font-weight:600;padding-top:10px}\n"
-    ".key{display:inline-block;width:12px;height:12px;margin:0 5px -1px 14px}"
+    ".one{white-space:nowrap}.key{display:inline-block;width:12px;height:12px;margin:0 5px -1px 14px}"
     ".key.less{background:var(--less)}.key.more{background:var(--more)}.key.even{background:var(--even)}\n"
     "</style>\n";
 
@@ -197,8 +197,9 @@ static void page_overlap(FILE *f, const struct ablation_table *t, const struct a
     if (!o) return;
     struct ablation_overlap_sum s = ablation_overlap_sum(t, o, -1);
     fprintf(f,
-            "<p class=\"soft\">%s: %lld of %lld documents share 13 tokens in a row with it; runs of 13 and more cover "
-            "%.2f %% of the tokens; the longest has %lld.</p>\n",
+            "<p class=\"soft\">%s: %lld of %lld documents share 13 tokens in a row with it; runs of 13 tokens and more "
+            "cover "
+            "%.2f %% of all; the longest run has %lld tokens.</p>\n",
             what, (long long)s.touched, (long long)s.documents, 100 * s.covered, (long long)s.longest);
 }
 
@@ -215,18 +216,20 @@ static void page_intro(FILE *f, const struct ablation_table *t) {
     if (t->n_rows < t->n_selected)
         fprintf(f, "<p class=\"note\">Not finished: %d of %d rows. The same command continues.</p>\n", t->n_rows,
                 t->n_selected);
-    fprintf(
-        f,
-        "<p>Each bar is the change of perplexity against the Base LM (the line at zero, perplexity %.2f), the line on "
-        "it the 95 %% interval. <b>Left is better.</b>",
-        t->rows[0].all.perplexity.value);
-    fputs("<span class=\"key less\"></span>better<span class=\"key even\"></span>zero lies in the interval"
-          "<span class=\"key more\"></span>worse</p>\n",
+    fprintf(f,
+            "<p>Each bar is the change of perplexity against the Base LM (the line at zero, perplexity %.2f); the line "
+            "on a "
+            "bar is the 95 %% interval. <b>Left is better.</b>",
+            t->rows[0].all.perplexity.value);
+    fputs(" <span class=\"one\"><span class=\"key less\"></span>better</span> <span class=\"one\"><span class=\"key "
+          "even\"></span>zero lies in the "
+          "interval</span> <span class=\"one\"><span class=\"key more\"></span>worse</span></p>\n",
           f);
     fprintf(
         f,
         "<p class=\"soft\">%lld tokens of %zu documents, the same in every row; windows of %lld tokens, the first %lld "
-        "of each read only. A change is the mean over texts, each counted once; intervals are a bootstrap over "
+        "of each are read and not scored. A change is the mean over texts, each counted once; intervals are a "
+        "bootstrap over "
         "documents, paired.</p>\n",
         (long long)tokens, t->n_documents, (long long)t->plan->config->context, (long long)t->plan->config->skip);
     page_overlap(f, t, t->overlap, "The store");

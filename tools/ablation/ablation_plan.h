@@ -78,4 +78,3 @@ void ablation_build_work(struct ablation_part *p, const struct ablation_plan *pl
                          bool lexical);
 void ablation_score_work(struct ablation_part *p, const struct ablation_plan *plan, const struct ablation_score *s,
                          bool overlap);
-double ablation_scored_tokens(const struct ablation_plan *plan);

@@ -6,18 +6,18 @@
 #define RETRIEVAL "Retrieval by GCA"
 #define FIXED "Fixed retrievers"
 #define SOURCES "GCA and token memory"
-#define LOSSES "Training without"
-#define OWN "Training on the own past"
-#define CHUNKS "Chunks that are read"
+#define LOSSES "DRT trained without one part"
+#define OWN "DRT trained on its own past"
+#define CHUNKS "Chunks that are read (K)"
 #define SEARCHES "Tokens between searches"
-#define GROUPS "Retrievals a token"
+#define GROUPS "Groups of upper layers"
 
 #define K_ROW(k)                                                                                                       \
     { "k-" #k, "DRT, K " #k, CHUNKS, .model = ABLATION_K, .value = k, .store = ABLATION_STORE }
 #define EVERY_ROW(n)                                                                                                   \
     {                                                                                                                  \
-        "every-" #n, "Base LM + memory, a search every " #n, SEARCHES, .how = ABLATION_FIT, .store = ABLATION_STORE,   \
-                                                                       .mode = "memory-both", .every = n               \
+        "every-" #n, "Base LM, memory of both, every " #n, SEARCHES, .how = ABLATION_FIT, .store = ABLATION_STORE,     \
+                                                                     .mode = "memory-both", .every = n                 \
     }
 #define GROUPS_ROW(n, text)                                                                                            \
     { "groups-" #n, "DRT, " text, GROUPS, .model = ABLATION_GROUPS, .value = n, .store = ABLATION_STORE }
@@ -30,43 +30,47 @@ const struct ablation_row ablation_rows[ABLATION_ROWS] = {
     {"landmark-attention", "Landmark Attention", BASES, .model = ABLATION_LANDMARK, .mode = "none"},
 
     {"drt-none", "DRT without retrieval", RETRIEVAL, .model = ABLATION_DRT, .mode = "none"},
-    {"random", "DRT w/ random retrieval", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "random",
+    {"random", "DRT, random chunks", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "random",
      .always = true},
     {"drt-other", "DRT, store of other text", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE_OTHER,
      .mode = "corpus", .always = true},
-    {"drt-corpus", "DRT, corpus", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "corpus"},
-    {"drt-self", "DRT, self", RETRIEVAL, .model = ABLATION_DRT, .mode = "self"},
-    {"drt-both", "DRT, corpus and self", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "both"},
+    {"drt-corpus", "DRT, store", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "corpus"},
+    {"drt-self", "DRT, own past", RETRIEVAL, .model = ABLATION_DRT, .mode = "self"},
+    {"drt-both", "DRT, store and own past", RETRIEVAL, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "both"},
 
-    {"external-corpus", "DRT w/ external encoder, corpus", FIXED, .model = ABLATION_DRT,
+    {"external-corpus", "DRT, store by external encoder", FIXED, .model = ABLATION_DRT,
      .store = ABLATION_STORE_EXTERNAL, .mode = "corpus"},
-    {"external-both", "DRT w/ external encoder, corpus and self", FIXED, .model = ABLATION_DRT,
+    {"external-both", "DRT, store by external encoder, own past", FIXED, .model = ABLATION_DRT,
      .store = ABLATION_STORE_EXTERNAL, .mode = "both"},
-    {"bm25-corpus", "DRT w/ BM25, corpus", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
+    {"bm25-corpus", "DRT, store by BM25", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
      .how = ABLATION_LEXICAL, .mode = "corpus"},
-    {"bm25-both", "DRT w/ BM25, corpus and self", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
+    {"bm25-both", "DRT, store by BM25, own past", FIXED, .model = ABLATION_DRT, .store = ABLATION_STORE,
      .how = ABLATION_LEXICAL, .mode = "both"},
 
-    {"gca", "GCA alone", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE, .mode = "both"},
-    {"memory", "memory alone (Base LM)", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT, .mode = "memory-both"},
-    {"memory-self", "memory alone, self", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT, .mode = "memory-own"},
-    {"memory-corpus", "memory alone, corpus", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
-     .mode = "memory-corpus"},
-    {"memory-random", "memory alone, random chunks", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
-     .mode = "memory-random"},
-    {"memory-other", "memory alone, store of other text", SOURCES, .store = ABLATION_STORE_OTHER, .how = ABLATION_FIT,
-     .mode = "memory-corpus"},
-    {"drt-memory", "memory alone (DRT without GCA)", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE,
-     .how = ABLATION_FIT, .mode = "memory-both"},
-    {"gca-memory", "GCA + memory", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE, .how = ABLATION_FIT_GCA,
+    {"gca", "DRT, GCA alone (store and own past)", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .mode = "both"},
+    {"memory", "Base LM, memory of store and own past", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
      .mode = "memory-both"},
+    {"memory-self", "Base LM, memory of own past", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
+     .mode = "memory-own"},
+    {"memory-corpus", "Base LM, memory of store", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
+     .mode = "memory-corpus"},
+    {"memory-random", "Base LM, memory of random chunks", SOURCES, .store = ABLATION_STORE, .how = ABLATION_FIT,
+     .mode = "memory-random"},
+    {"memory-other", "Base LM, memory of other text", SOURCES, .store = ABLATION_STORE_OTHER, .how = ABLATION_FIT,
+     .mode = "memory-corpus"},
+    {"drt-memory", "DRT without GCA, memory of both", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .how = ABLATION_FIT, .mode = "memory-both"},
+    {"gca-memory", "DRT, GCA and memory of both", SOURCES, .model = ABLATION_DRT, .store = ABLATION_STORE,
+     .how = ABLATION_FIT_GCA, .mode = "memory-both"},
 
-    {"no-gumbel", "DRT w/o Gumbel noise", LOSSES, .model = ABLATION_NO_GUMBEL, .store = ABLATION_STORE},
-    {"no-mlm", "DRT w/o masked-token loss", LOSSES, .model = ABLATION_NO_MLM, .store = ABLATION_STORE},
-    {"no-contrastive", "DRT w/o contrastive loss", LOSSES, .model = ABLATION_NO_CONTRASTIVE, .store = ABLATION_STORE},
+    {"no-gumbel", "DRT without Gumbel noise", LOSSES, .model = ABLATION_NO_GUMBEL, .store = ABLATION_STORE},
+    {"no-mlm", "DRT without masked-token loss", LOSSES, .model = ABLATION_NO_MLM, .store = ABLATION_STORE},
+    {"no-contrastive", "DRT without contrastive loss", LOSSES, .model = ABLATION_NO_CONTRASTIVE,
+     .store = ABLATION_STORE},
 
     {"own", "DRT, trained on its own past", OWN, .model = ABLATION_OWN_PAST, .mode = "self"},
-    {"own-taught", "the same, taught by a reader", OWN, .model = ABLATION_OWN_PAST_TAUGHT, .mode = "self"},
+    {"own-taught", "DRT, own past, taught by a reader", OWN, .model = ABLATION_OWN_PAST_TAUGHT, .mode = "self"},
 
     K_ROW(1),
     K_ROW(2),

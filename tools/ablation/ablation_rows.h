@@ -1,4 +1,4 @@
-/* ablation_rows.h -- the rows that a table of drt-eval ablation may have, with the names of the papers' ablation.
+/* ablation_rows.h -- the rows that a table of drt-eval ablation may have: their names in a config, and their titles.
  *
  * A row is one figure, of a model, a store and a mode of an evaluation. Rows that need the same model, store or
  * evaluation share it (ablation_plan.h). */

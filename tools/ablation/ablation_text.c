@@ -30,8 +30,8 @@ static void text_head(FILE *f, const struct ablation_table *t) {
         fprintf(f, "NOT FINISHED: %d of %d rows; the same command continues\n", t->n_rows, t->n_selected);
     fprintf(f, "scored     %lld tokens (%lld bytes of text) in %zu documents of %zu texts, the same in every row\n",
             (long long)tokens, (long long)bytes, t->n_documents, c->valid.count);
-    fprintf(f, "windows    %lld tokens within a document, the first %lld of each read only\n", (long long)c->context,
-            (long long)c->skip);
+    fprintf(f, "windows    %lld tokens within a document, the first %lld of each are read and not scored\n",
+            (long long)c->context, (long long)c->skip);
 }
 
 static void text_overlap(FILE *f, const struct ablation_table *t) {

@@ -29,7 +29,7 @@ static double cores_of(const struct ablation_config *c) {
     return c->threads > 0 ? (double)c->threads : (double)processors_available();
 }
 
-double ablation_scored_tokens(const struct ablation_plan *plan) {
+static double ablation_scored_tokens(const struct ablation_plan *plan) {
     const struct ablation_config *c = plan->config;
     double all = (double)plan->valid_bytes / 4;
     if (c->max_tokens > 0 && all > (double)c->max_tokens * (double)c->valid.count)

@@ -17,7 +17,7 @@ struct ablation_options {
     bool estimate, list_rows;
 };
 
-static int parse(struct ablation_options *o, const char **operands, int argc, char **argv) {
+static int eval_ablation_parse(struct ablation_options *o, const char **operands, int argc, char **argv) {
     const struct arg_option options[] = {
         {"out", ARG_PATH, &o->out, "RUN", "the run's folder; made if it is missing (required)", 0, 0},
         {"corpus", ARG_PATH, &o->corpus, "DIR",
@@ -82,7 +82,8 @@ static void note_long_parts(const struct ablation_plan *plan, double rate, doubl
 
 /* Prints the parts that are missing and their estimated time. Before a training starts, refuses a budget of seconds
  * that is too small. */
-static enum status estimate(double *rate, const struct ablation_plan *plan, const struct ablation_options *o) {
+static enum status eval_ablation_estimate(double *rate, const struct ablation_plan *plan,
+                                          const struct ablation_options *o) {
     const struct ablation_config *c = plan->config;
     double by_kind[ABLATION_KINDS], spent = 0;
     char all[32], train[32], build[32], score[32];
@@ -133,7 +134,7 @@ static enum status make_run(bool *finished, struct ablation_plan *plan, const st
     int lock;
     TRY(programs_folder(programs));
     TRY(ablation_run_open(&lock, plan, o->out));
-    enum status s = estimate(&run.rate, plan, o);
+    enum status s = eval_ablation_estimate(&run.rate, plan, o);
     if (s == STATUS_OK && !o->estimate) s = ablation_run_parts(finished, plan, &run);
     if (s == STATUS_OK && !o->estimate) s = make_table(plan, o->out);
     close(lock);
@@ -145,7 +146,7 @@ int eval_ablation(int argc, char **argv, const char **operands) {
     struct ablation_config config = {0};
     struct ablation_plan *plan = NULL;
     bool finished = false;
-    int code = parse(&o, operands, argc, argv);
+    int code = eval_ablation_parse(&o, operands, argc, argv);
     if (code >= 0) return code;
     if (o.list_rows) {
         list_rows();

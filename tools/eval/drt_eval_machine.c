@@ -19,7 +19,7 @@ static enum status check_base(const struct engine *model, const struct engine *b
 
 /* Whether a search is needed. Random chunks need one, too, because their gate reads the scores that a search
  * would give them. */
-static bool searches(const struct eval_options *o) {
+static bool eval_machine_searches(const struct eval_options *o) {
     static const char *const modes[] = {"corpus", "both", "random"};
     bool reads = o->oracle && strcmp(o->oracle, "none") != 0;
     for (size_t i = 0; i < ARRAY_LEN(modes); i++)
@@ -44,7 +44,7 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
     if (!config->memory) return STATUS_OK;
     TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model, memory_folder_small(&m->model)));
     const struct memory_search_config search = {.engine = &m->model, .kind = e->memory.searcher, .store = o->store};
-    return o->store && searches(o) ? memory_search_open(&e->search, &search) : STATUS_OK;
+    return o->store && eval_machine_searches(o) ? memory_search_open(&e->search, &search) : STATUS_OK;
 }
 
 enum status eval_machine_open(struct eval_machine **out, const struct engine_config *config,

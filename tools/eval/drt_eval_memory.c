@@ -37,14 +37,14 @@ static int read_index(const struct memory_read *read, float tau) {
 }
 
 /* Whether this run only adds queries to kNN-LM, and scores no tokens. */
-static bool collects(const struct eval_run *r) {
+static bool eval_memory_collects(const struct eval_run *r) {
     return r->engines->knn && !memory_knn_searched(r->engines->knn);
 }
 
 static enum status memory_wants(struct eval_run *r, int mode) {
     enum memory_kind kind = eval_kind_of(mode);
     const struct memory_mixture *mixture = &r->engines->memory.mixture[kind];
-    const bool all = r->samples || collects(r);
+    const bool all = r->samples || eval_memory_collects(r);
     if (!all) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
     for (int side = 0; side < MEMORY_SIDES; side++) {
         int read = eval_read_of(mode, side);
@@ -115,7 +115,7 @@ enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const
     if (r->samples) TRY(memory_samples_lm(r->samples, &lm, n - first, (int32_t)r->result->n_documents));
     for (int what = 0; what < MEMORY_READS && r->samples; what++)
         if (r->samples->has[what]) memory_samples_read(r->samples, &r->reads[r->read_at[what]]);
-    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && !r->samples && !collects(r); mode++)
+    for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && !r->samples && !eval_memory_collects(r); mode++)
         if (r->result->mode[mode]) mode_score(r, d, &lm, mode, n - first, token);
     return STATUS_OK;
 }

@@ -31,7 +31,7 @@ static struct overlap_sum overlap_sum(const struct eval_result *r, int file) {
     return sum;
 }
 
-static double share(int64_t part, int64_t all) {
+static double eval_overlap_share(int64_t part, int64_t all) {
     return all > 0 ? (double)part / (double)all : 0.0;
 }
 
@@ -40,13 +40,13 @@ void eval_print_overlap(const struct eval_result *r) {
     const struct overlap_sum all = overlap_sum(r, -1);
     printf("overlap    %lld of %lld documents share %d tokens in a row with the store; of all %d-grams %.2f %%\n",
            (long long)all.touched, (long long)all.documents, OVERLAP_GRAM, OVERLAP_GRAM,
-           100 * share(all.shared, all.grams));
+           100 * eval_overlap_share(all.shared, all.grams));
     for (int i = 0; i < r->n_files; i++) {
         const struct overlap_sum f = overlap_sum(r, i);
         if (f.longest_document < 0) continue;
         printf("           ");
         streams_printf(stdout, "%s: %.2f %%, longest shared run %lld tokens (document %lld)\n", r->files[i].path,
-                       100 * share(f.shared, f.grams), (long long)f.longest,
+                       100 * eval_overlap_share(f.shared, f.grams), (long long)f.longest,
                        (long long)r->documents[f.longest_document].number);
     }
 }
@@ -57,8 +57,8 @@ static void put_int(struct json_writer *w, const char *key, int64_t value) {
 }
 
 static void write_shares(struct json_writer *w, int64_t shared, int64_t grams, int64_t covered, int64_t tokens) {
-    json_write_key(w, "shared_13_grams"), json_write_double(w, share(shared, grams));
-    json_write_key(w, "covered_tokens"), json_write_double(w, share(covered, tokens));
+    json_write_key(w, "shared_13_grams"), json_write_double(w, eval_overlap_share(shared, grams));
+    json_write_key(w, "covered_tokens"), json_write_double(w, eval_overlap_share(covered, tokens));
 }
 
 void eval_write_overlap(struct json_writer *w, const struct eval_result *r) {

@@ -7,7 +7,7 @@
 #include "tools/shared/search_options.h"
 #include <math.h>
 
-static int parse(struct eval_options *o, int argc, char **argv, const char **operands) {
+static int eval_ppl_parse(struct eval_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "What to measure", 0, 0},
         OPTION_MODEL(o->model),
@@ -76,7 +76,7 @@ static int parse(struct eval_options *o, int argc, char **argv, const char **ope
 int eval_ppl(int argc, char **argv, const char **operands) {
     struct eval_options o = {EVAL_OPTIONS_DEFAULT, .context = 4032};
     struct eval_result result = {0};
-    int code = parse(&o, argc, argv, operands);
+    int code = eval_ppl_parse(&o, argc, argv, operands);
     if (code < 0) code = eval_modes("ppl", result.mode, &o);
     if (code < 0) code = eval_check("ppl", &o, result.mode);
     if (code >= 0) return code;

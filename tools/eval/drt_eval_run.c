@@ -132,7 +132,7 @@ static enum status prepare_retriever(struct retriever **out, const struct eval_r
     return engine_retriever(out, r->engine, &how);
 }
 
-static enum status prepare(struct eval_run *r) {
+static enum status eval_run_prepare(struct eval_run *r) {
     const struct eval_options *o = r->options;
     for (int mode = 0; mode < EVAL_GCA_MODES; mode++)
         if (r->result->mode[mode]) TRY(prepare_retriever(&r->retriever[mode], r, mode));
@@ -170,7 +170,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
                          .progress = progress};
     enum reader_format format = READER_AUTO;
     enum status status = reader_format_parse(&format, o->format);
-    if (status == STATUS_OK) status = prepare(&r);
+    if (status == STATUS_OK) status = eval_run_prepare(&r);
     for (int i = 0; i < o->data.count && status == STATUS_OK && !result->partial; i++) {
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
         status = run_file(&r, i, format);

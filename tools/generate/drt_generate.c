@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int failed(void) {
+static int generate_failed(void) {
     fprintf(stderr, "drt-generate: %s\n", status_message());
     return 1;
 }
@@ -41,7 +41,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     return status;
 }
 
-static int generate(int argc, char **argv, const char **operands) {
+static int generate_main(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
                                  .searcher = "landmark",
                                  .memory = "none",
@@ -55,16 +55,16 @@ static int generate(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     bool interrupted = false;
-    if (progress_line_start(&line, "drt-generate") != STATUS_OK) return failed();
+    if (progress_line_start(&line, "drt-generate") != STATUS_OK) return generate_failed();
     enum status status = o.interactive ? progress_line_converse(line) : STATUS_OK;
     if (status == STATUS_OK) status = generate_open_and_run(&o, progress_line_progress(line), &interrupted);
     progress_line_end(line);
-    if (status != STATUS_OK) return failed();
+    if (status != STATUS_OK) return generate_failed();
     if (!interrupted) return 0;
     fprintf(stderr, "drt-generate: stopped by a signal\n");
     return 1;
 }
 
 int main(int argc, char **argv) {
-    return commands_run("drt-generate", generate, argc, argv);
+    return commands_run("drt-generate", generate_main, argc, argv);
 }

@@ -72,7 +72,7 @@ static enum status close_answer(struct dialogue *d) {
     return printer_end(&d->r->printer);
 }
 
-static enum status answer(struct dialogue *d) {
+static enum status generate_interactive_answer(struct dialogue *d) {
     struct generate_state *r = d->r;
     struct generation_token token = {0};
     d->open = true;
@@ -106,11 +106,11 @@ static enum status add_text(struct dialogue *d, const char *text, size_t bytes) 
 out:
     memory_free(joined);
     d->last = -1;
-    if (s == STATUS_OK) s = answer(d);
+    if (s == STATUS_OK) s = generate_interactive_answer(d);
     return s;
 }
 
-static enum status reset(struct dialogue *d) {
+static enum status generate_interactive_reset(struct dialogue *d) {
     d->open = d->ended = false;
     if (d->r->trace) {
         fputs("drt-generate: /reset: a trace shows one text: start without --trace and --show-retrieved\n", stderr);
@@ -120,32 +120,33 @@ static enum status reset(struct dialogue *d) {
 }
 
 static enum status take_line(struct dialogue *d, const char *line, size_t bytes) {
-    if (bytes == 0 && d->open && !d->ended) return answer(d);
+    if (bytes == 0 && d->open && !d->ended) return generate_interactive_answer(d);
     if (bytes == 0) {
         if (d->terminal) fputs("(nothing to continue: type some text; /help lists the commands)\n", stderr);
         return STATUS_OK;
     }
     if (line[0] != '/') return add_text(d, line, bytes);
     if (bytes > 1 && line[1] == '/') return add_text(d, line + 1, bytes - 1);
-    if (bytes == 6 && memcmp(line, "/reset", 6) == 0) return reset(d);
+    if (bytes == 6 && memcmp(line, "/reset", 6) == 0) return generate_interactive_reset(d);
     if (bytes != 5 || memcmp(line, "/help", 5) != 0)
         streams_printf(stderr, "drt-generate: there is no command %.*s\n", bytes < 40 ? (int)bytes : 40, line);
     fputs(help, stderr);
     return STATUS_OK;
 }
 
-static enum status handle(struct dialogue *d, enum status s) {
+static enum status generate_interactive_handle(struct dialogue *d, enum status s) {
     bool interrupted = progress_line_take_interrupt();
     if (s != STATUS_INTERRUPTED || !interrupted || d->r->trace) return s;
     fputs("(stopped while reading: another text begins)\n", stderr);
-    return reset(d);
+    return generate_interactive_reset(d);
 }
 
-static enum status converse(struct dialogue *d, bool *interrupted, const char *prompt, size_t bytes) {
+static enum status generate_interactive_converse(struct dialogue *d, bool *interrupted, const char *prompt,
+                                                 size_t bytes) {
     if (d->terminal) fputs("Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.\n", stderr);
     if (bytes > 0) {
         if (d->r->options->echo) TRY(printer_put(&d->r->printer, prompt, bytes));
-        TRY(handle(d, add_text(d, prompt, bytes)));
+        TRY(generate_interactive_handle(d, add_text(d, prompt, bytes)));
     }
     for (;;) {
         enum line kind = LINE_END;
@@ -155,7 +156,7 @@ static enum status converse(struct dialogue *d, bool *interrupted, const char *p
         if (d->terminal) fputs("> ", stderr);
         TRY(read_line(d, &kind, &line_bytes, &used));
         if (kind == LINE_END) break;
-        if (kind == LINE_TEXT) TRY(handle(d, take_line(d, d->line, line_bytes)));
+        if (kind == LINE_TEXT) TRY(generate_interactive_handle(d, take_line(d, d->line, line_bytes)));
         if (kind == LINE_INTERRUPTED) {
             if (progress_line_take_interrupt() && d->terminal) fputs("\n(Ctrl-D ends)\n", stderr);
         }
@@ -168,7 +169,7 @@ static enum status converse(struct dialogue *d, bool *interrupted, const char *p
 
 enum status generate_interactive(struct generate_state *r, bool *interrupted, const char *prompt, size_t bytes) {
     struct dialogue d = {.r = r, .last = -1, .terminal = isatty(STDIN_FILENO) == 1};
-    enum status s = converse(&d, interrupted, prompt, bytes);
+    enum status s = generate_interactive_converse(&d, interrupted, prompt, bytes);
     memory_free(d.line);
     struct trace *trace = r->trace;
     if (s != STATUS_OK || !trace) return s;

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static int usage(const char *what) {
+static int generate_options_usage(const char *what) {
     fprintf(stderr, "drt-generate: %s; see drt-generate --help\n", what);
     return 2;
 }
@@ -22,7 +22,7 @@ static const char about[] =
     "With --interactive it reads lines from a terminal or a pipe and continues the text after each. Ctrl-C stops an "
     "answer, Ctrl-D ends; /help lists the commands.";
 
-static int parse(struct generate_options *o, int argc, char **argv, const char **operands) {
+static int generate_options_read(struct generate_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
         OPTION_MODEL(o->model),
@@ -64,7 +64,8 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
         {NULL, ARG_FLAG, NULL, NULL, "Inspection", 0, 0},
         {"show-retrieved", ARG_INT, &o->show_retrieved, "N",
          "print to standard error the N best neighbours of each chunk: document, weight, score, offset, text", 0, 64},
-        {"trace", ARG_PATH, &o->trace, "FILE", "write all neighbours to FILE, .jsonl or .html", 0, 0},
+        {"trace", ARG_PATH, &o->trace, "FILE", "write what each token could read to FILE: .jsonl, or .html, a page", 0,
+         0},
         {"stats", ARG_FLAG, &o->stats, NULL, "print to standard error how long each part took", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTION_DEVICE(o->where.device, "where to compute"),
@@ -94,45 +95,48 @@ static int parse(struct generate_options *o, int argc, char **argv, const char *
     int code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code >= 0) return code;
     if (n_operands && strcmp(operands[0], "-") != 0)
-        return usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
+        return generate_options_usage("the prompt is given with --prompt TEXT or --prompt-file FILE");
     o->prompt_stdin = n_operands == 1;
     return -1;
 }
 
-static int check(const struct generate_options *o) {
+static int generate_options_check(const struct generate_options *o) {
     if ((o->prompt != NULL) + (o->prompt_file != NULL) + o->prompt_stdin > 1)
-        return usage("only one of --prompt, --prompt-file and - can be given");
-    if (o->interactive && o->prompt_stdin) return usage("--interactive reads standard input: leave out -");
-    if (o->interactive && o->stats) return usage("--stats measures one text: leave out --interactive");
-    if (o->corpus && !o->store) return usage("--corpus-retrieval needs --store DIR");
-    if (o->encoder && !o->corpus) return usage("--encoder needs --corpus-retrieval");
+        return generate_options_usage("only one of --prompt, --prompt-file and - can be given");
+    if (o->interactive && o->prompt_stdin)
+        return generate_options_usage("--interactive reads standard input: leave out -");
+    if (o->interactive && o->stats) return generate_options_usage("--stats measures one text: leave out --interactive");
+    if (o->corpus && !o->store) return generate_options_usage("--corpus-retrieval needs --store DIR");
+    if (o->encoder && !o->corpus) return generate_options_usage("--encoder needs --corpus-retrieval");
     bool memory = strcmp(o->memory, "none") != 0, found = memory && strcmp(o->memory, "own") != 0;
     if (memory && (o->corpus || o->own_past))
-        return usage("--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
-    if (found && !o->store) return usage("--memory corpus and both need --store DIR");
+        return generate_options_usage(
+            "--memory is read without GCA: leave out --corpus-retrieval and --self-retrieval");
+    if (found && !o->store) return generate_options_usage("--memory corpus and both need --store DIR");
     if (!memory && memory_options_given(&o->memory_options))
-        return usage("--memory-... options need --memory own, corpus or both");
+        return generate_options_usage("--memory-... options need --memory own, corpus or both");
     if (o->store && !o->corpus && !found)
-        return usage("--store needs --corpus-retrieval (without it the store is not used)");
+        return generate_options_usage("--store needs --corpus-retrieval (without it the store is not used)");
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
-        return usage(
+        return generate_options_usage(
             "--searcher, --exact, --exact-fallback, --nprobe, --continuation, --overlap and --query-tokens need "
             "--store DIR --corpus-retrieval");
-    if (SEARCH_OPTIONS_WRONG(*o)) return usage(SEARCH_OPTIONS_WRONG(*o));
+    if (SEARCH_OPTIONS_WRONG(*o)) return generate_options_usage(SEARCH_OPTIONS_WRONG(*o));
     if (o->devices && (!o->corpus || o->workers.addresses))
-        return usage("--devices share the landmarks of a store: give --store DIR --corpus-retrieval, and no workers");
-    if (o->workers.addresses && !o->store) return usage("--workers search a store: give --store DIR");
+        return generate_options_usage(
+            "--devices share the landmarks of a store: give --store DIR --corpus-retrieval, and no workers");
+    if (o->workers.addresses && !o->store) return generate_options_usage("--workers search a store: give --store DIR");
     if (o->workers.addresses && corpus_search_kind(o->searcher) == SEARCHER_LEXICAL)
-        return usage("--searcher lexical searches in this process: leave out the workers");
-    if (worker_options_wrong(&o->workers)) return usage(worker_options_wrong(&o->workers));
+        return generate_options_usage("--searcher lexical searches in this process: leave out the workers");
+    if (worker_options_wrong(&o->workers)) return generate_options_usage(worker_options_wrong(&o->workers));
     for (int i = 0; i < o->stops.count; i++)
-        if (!o->stops.items[i][0]) return usage("--stop '': the string is empty");
+        if (!o->stops.items[i][0]) return generate_options_usage("--stop '': the string is empty");
     return -1;
 }
 
 int generate_options_parse(struct generate_options *o, int argc, char **argv, const char **operands) {
-    int code = parse(o, argc, argv, operands);
-    if (code < 0) code = check(o);
-    if (code < 0 && devices_choose(&o->where, o->devices) != STATUS_OK) return usage(status_message());
+    int code = generate_options_read(o, argc, argv, operands);
+    if (code < 0) code = generate_options_check(o);
+    if (code < 0 && devices_choose(&o->where, o->devices) != STATUS_OK) return generate_options_usage(status_message());
     return code;
 }

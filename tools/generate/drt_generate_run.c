@@ -26,7 +26,8 @@ static struct generate_times take_times(struct generate_state *r, double start, 
     return generate_times_take(r->generation, &r->last, clock_seconds() - start, tokens);
 }
 
-static enum status work(struct generate_state *r, bool *interrupted, const char *prompt, size_t prompt_bytes) {
+static enum status generate_run_work(struct generate_state *r, bool *interrupted, const char *prompt,
+                                     size_t prompt_bytes) {
     const int32_t *ids = NULL;
     int64_t n = 0, tokens = 0;
     TRY(generate_prepare(r));
@@ -53,7 +54,7 @@ static enum status work(struct generate_state *r, bool *interrupted, const char 
 enum status generate_run(bool *interrupted, struct engine *e, const struct generate_options *o, const char *prompt,
                          size_t prompt_bytes, const struct progress *progress) {
     struct generate_state r = {.engine = e, .options = o, .progress = progress};
-    enum status status = work(&r, interrupted, prompt, prompt_bytes);
+    enum status status = generate_run_work(&r, interrupted, prompt, prompt_bytes);
     generate_release(&r);
     return status;
 }

@@ -21,9 +21,10 @@ static enum status make_trace(struct generate_state *r) {
     if (o->trace) {
         char title[2 * FILE_PATH_MAX + 64];
         const char *slash = strrchr(r->engine->model.path, '/');
+        bool own_past = o->own_past || strcmp(o->memory, "own") == 0 || strcmp(o->memory, "both") == 0;
         snprintf(title, sizeof title, "%s%s%s%s", slash && slash[1] ? slash + 1 : r->engine->model.path,
                  o->store ? " with the store " : "", o->store ? o->store : "",
-                 o->own_past ? o->store ? " and its own past" : " with its own past" : "");
+                 own_past ? o->store ? " and its own past" : " with its own past" : "");
         TRY(trace_sink_for(&trace.sinks[trace.n_sinks], o->trace, title));
         trace.n_sinks++;
     }

@@ -31,14 +31,14 @@ struct generate_times generate_times_take(struct generation *g, struct generate_
     return t;
 }
 
-static void row(FILE *file, const char *name, double prompt, double generated, int64_t prompt_tokens,
-                int64_t generated_tokens) {
+static void generate_stats_row(FILE *file, const char *name, double prompt, double generated, int64_t prompt_tokens,
+                               int64_t generated_tokens) {
     fprintf(file, "  %-26s %9.3f s %9.3f ms   %9.3f s %9.3f ms\n", name, prompt,
             prompt_tokens ? 1e3 * prompt / (double)prompt_tokens : 0, generated,
             generated_tokens ? 1e3 * generated / (double)generated_tokens : 0);
 }
 
-static double rate(const struct generate_times *t) {
+static double generate_stats_rate(const struct generate_times *t) {
     return t->total > 0 ? (double)t->tokens / t->total : 0;
 }
 
@@ -52,20 +52,20 @@ void generate_times_print(FILE *file, const char *searched_by, const struct gene
         other[i] = t->total - t->layers - t->query - t->search - t->read - t->encode - t->fuse - t->head - t->mix;
     }
     fprintf(file, "\n  %-26s %11s %12s   %11s %12s\n", "time", "prompt", "a token", "generated", "a token");
-    row(file, "decode (layers)", prompt->layers, generated->layers, n, m);
-    row(file, "query", prompt->query, generated->query, n, m);
-    row(file, "search", prompt->search, generated->search, n, m);
-    row(file, "read chunks", prompt->read, generated->read, n, m);
-    row(file, "re-encode chunks", prompt->encode, generated->encode, n, m);
-    row(file, "fuse (cross-attention)", prompt->fuse, generated->fuse, n, m);
-    row(file, "head", prompt->head, generated->head, n, m);
-    row(file, "read and mix token memory", prompt->mix, generated->mix, n, m);
-    row(file, "sample, print, the rest", other[0], other[1], n, m);
-    row(file, "total", prompt->total, generated->total, n, m);
+    generate_stats_row(file, "decode (layers)", prompt->layers, generated->layers, n, m);
+    generate_stats_row(file, "query", prompt->query, generated->query, n, m);
+    generate_stats_row(file, "search", prompt->search, generated->search, n, m);
+    generate_stats_row(file, "read chunks", prompt->read, generated->read, n, m);
+    generate_stats_row(file, "re-encode chunks", prompt->encode, generated->encode, n, m);
+    generate_stats_row(file, "fuse (cross-attention)", prompt->fuse, generated->fuse, n, m);
+    generate_stats_row(file, "head", prompt->head, generated->head, n, m);
+    generate_stats_row(file, "read and mix token memory", prompt->mix, generated->mix, n, m);
+    generate_stats_row(file, "sample, print, the rest", other[0], other[1], n, m);
+    generate_stats_row(file, "total", prompt->total, generated->total, n, m);
     char memory[32];
     if (searched_by[0]) fprintf(file, "  corpus searched by %s\n", searched_by);
-    fprintf(file, "  prompt %lld tokens (%.1f/s), generated %lld tokens (%.1f/s)\n", (long long)n, rate(prompt),
-            (long long)m, rate(generated));
+    fprintf(file, "  prompt %lld tokens (%.1f/s), generated %lld tokens (%.1f/s)\n", (long long)n,
+            generate_stats_rate(prompt), (long long)m, generate_stats_rate(generated));
     fprintf(file, "  queries %lld, encoded chunks found in the cache %lld, encoded anew %lld, ",
             (long long)(prompt->queries + generated->queries), (long long)(prompt->cache_hits + generated->cache_hits),
             (long long)(prompt->cache_misses + generated->cache_misses));

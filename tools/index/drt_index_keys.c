@@ -66,7 +66,7 @@ static enum status keys_remove(const struct options *o) {
     return STATUS_OK;
 }
 
-static enum status keys(const struct options *o, const struct progress *progress) {
+static enum status index_keys(const struct options *o, const struct progress *progress) {
     struct stored_keys_report report;
     const struct keys_job job = {.store = o->store,
                                  .model = o->model,
@@ -135,7 +135,7 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-index");
-    if (s == STATUS_OK) s = keys(&o, progress_line_progress(line));
+    if (s == STATUS_OK) s = index_keys(&o, progress_line_progress(line));
     progress_line_end(line);
     return drt_index_exit(s);
 }

@@ -35,7 +35,8 @@ struct landmark_maker {
      ".npy (float32 or float16) or .fbin",                                                                             \
      0, 0},                                                                                                            \
     {"vectors-name", ARG_STRING, &(o).name, "NAME",                                                                    \
-     "name of their encoder; a store accepts more vectors only under the same name (default: only this file)", 0, 0}
+     "name of their encoder; a store accepts more vectors only under the same name (default: a name made from this "   \
+     "file)", 0, 0}
 
 bool landmark_options_none(const struct landmark_options *o);     /* whether --landmarks none was given */
 enum external_kind landmark_kind(const char *name);       /* NULL: AUTO */

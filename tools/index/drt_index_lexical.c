@@ -37,7 +37,7 @@ static enum status print_result(const char *dir) {
     return status;
 }
 
-static enum status lexical(const struct options *o, const struct progress *progress) {
+static enum status index_lexical(const struct options *o, const struct progress *progress) {
     const struct store_publish how = {.lexical = o->remove ? STORE_LEXICAL_OFF : STORE_LEXICAL_ON,
                                       .max_ram = o->max_ram,
                                       .seed = 1,
@@ -76,7 +76,7 @@ int drt_index_lexical(int argc, char **argv, const char **operands) {
     if (code >= 0) return code;
     struct progress_line *line = NULL;
     enum status s = progress_line_start(&line, "drt-index");
-    if (s == STATUS_OK) s = lexical(&o, progress_line_progress(line));
+    if (s == STATUS_OK) s = index_lexical(&o, progress_line_progress(line));
     progress_line_end(line);
     if (s == STATUS_OK) s = print_result(o.store);
     return drt_index_exit(s);

@@ -52,8 +52,8 @@ static void print_row(const struct recall *r, bool json, const struct searcher *
 }
 
 /* Prints a line of figures for each number of lists. */
-static enum status sweep(struct recall *r, const struct options *o, struct searcher *searcher,
-                         struct recall_times exact_ms) {
+static enum status index_recall_sweep(struct recall *r, const struct options *o, struct searcher *searcher,
+                                      struct recall_times exact_ms) {
     if (!o->json)
         printf("recall@%-3lld %18s %12s %12s %12s  %s\n", (long long)o->k, "softmax-mass", "score gap", "ms/query",
                "exact ms", "searched by");
@@ -84,12 +84,12 @@ static enum status search_exact(struct recall *r, struct recall_times *ms) {
 }
 
 /* Measures one kind. If it is not available, that is printed; the store's own kind was measured before. */
-static enum status measure(struct recall *r, const struct options *o, enum searcher_kind kind,
-                           struct recall_times exact_ms) {
+static enum status index_recall_measure(struct recall *r, const struct options *o, enum searcher_kind kind,
+                                        struct recall_times exact_ms) {
     struct searcher *searcher;
     TRY(corpus_search_open(
         &searcher, &(struct searcher_config){.kind = kind, .device = r->device, .view = r->store.view}, report_stderr));
-    enum status status = searcher_fallback(searcher) ? STATUS_OK : sweep(r, o, searcher, exact_ms);
+    enum status status = searcher_fallback(searcher) ? STATUS_OK : index_recall_sweep(r, o, searcher, exact_ms);
     searcher_close(searcher);
     return status;
 }
@@ -109,8 +109,8 @@ static enum status recall_run(struct recall *r, const struct options *o) {
     TRY(recall_prepare(r, (uint64_t)o->seed, o->rule));
     struct recall_times exact_ms;
     TRY(search_exact(r, &exact_ms));
-    TRY(measure(r, o, SEARCHER_STORE, exact_ms));
-    return r->device->shares_memory ? STATUS_OK : measure(r, o, SEARCHER_LISTS, exact_ms);
+    TRY(index_recall_measure(r, o, SEARCHER_STORE, exact_ms));
+    return r->device->shares_memory ? STATUS_OK : index_recall_measure(r, o, SEARCHER_LISTS, exact_ms);
 }
 
 /* Parses "1,4,16". */

@@ -73,7 +73,8 @@ enum status recall_search(struct recall *r, struct store_hit *hits, struct searc
 
 /* Computes for one query the number of exact hits that were found, their share of the softmax over the exact scores,
  * and the mean score lost at each rank. */
-static void compare(struct recall_figures *f, const struct store_hit *exact, const struct store_hit *found, int64_t k) {
+static void index_recall_measure_compare(struct recall_figures *f, const struct store_hit *exact,
+                                         const struct store_hit *found, int64_t k) {
     double total = 0, kept = 0, gap = 0;
     int64_t wanted = 0, hit = 0, both = 0;
     for (int64_t i = 0; i < k && exact[i].chunk >= 0; i++) {
@@ -97,7 +98,7 @@ static void compare(struct recall_figures *f, const struct store_hit *exact, con
 struct recall_figures recall_compare(const struct recall *r) {
     struct recall_figures f = {0};
     for (int64_t i = 0; i < r->n; i++)
-        compare(&f, r->exact + i * r->k, r->found + i * r->k, r->k);
+        index_recall_measure_compare(&f, r->exact + i * r->k, r->found + i * r->k, r->k);
     f.recall /= (double)r->n;
     f.mass /= (double)r->n;
     f.gap /= (double)r->n;

@@ -36,7 +36,7 @@ static enum status open_encoder(struct repair *r, uint64_t *max_ram) {
     return reencode_create(&r->reencode, device, r->tower.encoder, r->tower.states, &fingerprint);
 }
 
-static enum status repair(struct repair *r, const struct progress *progress, int64_t *problems) {
+static enum status index_repair(struct repair *r, const struct progress *progress, int64_t *problems) {
     struct threads *pool = NULL;
     struct store_encoder encoder;
     struct store_publish how = {.index = r->index, .max_ram = r->max_ram, .seed = 1, .progress = progress};
@@ -107,7 +107,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
     int64_t problems = 0;
-    status = repair(&r, progress_line_progress(line), &problems);
+    status = index_repair(&r, progress_line_progress(line), &problems);
     progress_line_end(line);
     close_all(&r);
     return drt_index_conclude(status, r.dir, problems, "nothing is left to repair", r.json);

@@ -16,7 +16,7 @@
 static const char device_default[] = "cpu";
 
 /* Returns the exit code of contradicting options; -1: they are valid. */
-static int check(struct search_options *o) {
+static int index_search_check(struct search_options *o) {
     bool own = o->from_document >= 0 || o->from_chunk >= 0;
     if (!o->store) return drt_index_usage("search", "--store STORE is missing");
     if (o->kind && !o->encoder) return drt_index_usage("search", "--encoder-kind needs --encoder DIR");
@@ -130,7 +130,7 @@ int drt_index_search(int argc, char **argv, const char **operands) {
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     o.text = n > 0 ? operands[0] : NULL;
-    code = check(&o);
+    code = index_search_check(&o);
     if (code >= 0) return code;
     if (!o.queries) return drt_index_exit(drt_index_search_run(&o));
     struct progress_line *line = NULL;

@@ -29,8 +29,8 @@ static enum memory_searcher parse_searcher(const char *name) {
 }
 
 /* Checks that no option changes the setting of a fitted gate. */
-static enum status agree(const struct memory_options *o, const struct memory_config *fitted,
-                         const struct memory_config *wanted) {
+static enum status memory_options_agree(const struct memory_options *o, const struct memory_config *fitted,
+                                        const struct memory_config *wanted) {
     const struct {
         const char *name;
         int fitted, wanted;
@@ -71,7 +71,7 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     for (int i = 0; o->keys && i < MEMORY_KEYS; i++)
         if (strcmp(o->keys, memory_keys_names[i]) == 0) out->keys = (enum memory_keys)i;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
-    if (fitted) TRY(agree(o, &c, out));
+    if (fitted) TRY(memory_options_agree(o, &c, out));
     if (out->key_layer > layers)
         return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;

@@ -33,8 +33,8 @@ struct memory_options {
      0, 1024}
 #define MEMORY_MIX_OPTIONS(o)                                                                                       \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
-     "configuration written by drt-eval fit-memory (default: in the model's folder memory-cpu.json on a CPU, else "    \
-     "memory.json)",                                                                                                   \
+     "configuration written by drt-eval fit-memory (default: memory.json in the model's folder; on a CPU "             \
+     "memory-cpu.json, if the store has no keys of the model)",                                                        \
      0, 0},                                                                                                            \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}

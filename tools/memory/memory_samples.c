@@ -53,7 +53,7 @@ enum status memory_samples_reserve(struct memory_samples *s, int64_t n) {
 }
 
 /* Copies values for the tokens that were added last. */
-static void put(float *to, const struct memory_samples *s, const float *from) {
+static void memory_samples_put(float *to, const struct memory_samples *s, const float *from) {
     memcpy(to + s->first, from, (size_t)(s->n - s->first) * sizeof *to);
 }
 
@@ -63,19 +63,19 @@ enum status memory_samples_lm(struct memory_samples *s, const struct memory_lm *
     s->n += n;
     for (int64_t i = s->first; i < s->n; i++)
         s->document[i] = document;
-    put(s->log_lm, s, lm->log_p);
-    put(s->entropy, s, lm->entropy);
-    put(s->largest, s, lm->largest);
+    memory_samples_put(s->log_lm, s, lm->log_p);
+    memory_samples_put(s->entropy, s, lm->entropy);
+    memory_samples_put(s->largest, s, lm->largest);
     return STATUS_OK;
 }
 
 void memory_samples_read(struct memory_samples *s, const struct memory_read *read) {
     struct memory_sample_columns *of = &s->of[read->what];
     for (int i = 0; i < MEMORY_MARKS; i++)
-        put(of->mark[i], s, read->mark[i]);
+        memory_samples_put(of->mark[i], s, read->mark[i]);
     for (int t = 0; t < MEMORY_TAUS; t++)
         for (int i = 0; i < MEMORY_COLUMNS; i++)
-            put(of->column[t][i], s, read->column[t][i]);
+            memory_samples_put(of->column[t][i], s, read->column[t][i]);
 }
 
 struct memory_evidence memory_samples_evidence(const struct memory_samples *s, enum memory_reads what, int t,
@@ -98,7 +98,8 @@ enum status memory_samples_other(struct memory_samples *to, struct memory_sample
 }
 
 /* Adds n tokens, the values of which are those of `from` from token `first` on. */
-static enum status append(struct memory_samples *to, struct memory_samples *from, int64_t first, int64_t n) {
+static enum status memory_samples_add(struct memory_samples *to, struct memory_samples *from, int64_t first,
+                                      int64_t n) {
     float **out[MEMORY_SAMPLE_ARRAYS], **in[MEMORY_SAMPLE_ARRAYS];
     if (to->n == 0) memcpy(to->has, from->has, sizeof to->has);
     TRY(memory_samples_reserve(to, to->n + n));
@@ -107,12 +108,12 @@ static enum status append(struct memory_samples *to, struct memory_samples *from
     to->first = to->n;
     to->n += n;
     for (int i = 0; i < arrays; i++)
-        put(*out[i], to, *in[i] + first);
+        memory_samples_put(*out[i], to, *in[i] + first);
     return STATUS_OK;
 }
 
 enum status memory_samples_append(struct memory_samples *to, struct memory_samples *from, int32_t first_document) {
-    TRY(append(to, from, 0, from->n));
+    TRY(memory_samples_add(to, from, 0, from->n));
     for (int64_t i = 0; i < from->n; i++)
         to->document[to->first + i] = from->document[i] + first_document;
     return STATUS_OK;
@@ -120,7 +121,7 @@ enum status memory_samples_append(struct memory_samples *to, struct memory_sampl
 
 enum status memory_samples_copy(struct memory_samples *to, struct memory_samples *from, int64_t first, int64_t n,
                                 int32_t document) {
-    TRY(append(to, from, first, n));
+    TRY(memory_samples_add(to, from, first, n));
     for (int64_t i = to->first; i < to->n; i++)
         to->document[i] = document;
     return STATUS_OK;

@@ -102,10 +102,6 @@ void memory_window_free(struct memory_window *w) {
     memory_free(w);
 }
 
-struct memory_source_stats memory_window_stats(const struct memory_window *w) {
-    return w->source ? memory_source_stats(w->source) : (struct memory_source_stats){0};
-}
-
 /* ---- the trunk ---- */
 
 struct lm_rows {

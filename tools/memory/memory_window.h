@@ -63,4 +63,3 @@ struct memory_lm { const float *log_p, *entropy, *largest; };
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first,
                               int64_t document);
-struct memory_source_stats memory_window_stats(const struct memory_window *w);

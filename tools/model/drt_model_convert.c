@@ -66,7 +66,7 @@ static enum status write_weights(const struct new_folder *folder, const struct o
     return file_remove(passing);
 }
 
-static enum status convert(struct new_folder *folder, const struct options *o) {
+static enum status model_convert_folder(struct new_folder *folder, const struct options *o) {
     struct model_source s = {0};
     struct model_config config;
     int64_t elements = 0;
@@ -148,7 +148,7 @@ int model_convert(int argc, char **argv, const char **operands) {
     struct folder_input in;
     struct new_folder folder = {0};
     if (file_is_directory(o.input) && use_folder(&in, &o) != STATUS_OK) return model_failed();
-    if (convert(&folder, &o) == STATUS_OK) return 0;
+    if (model_convert_folder(&folder, &o) == STATUS_OK) return 0;
     code = model_failed();
     if (folder.temporary[0]) new_folder_discard(&folder);
     return code;

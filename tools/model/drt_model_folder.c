@@ -25,7 +25,7 @@ static bool is_model_file(const char *name) {
 }
 
 /* Checks that every entry is a file of a model; `removing` also removes them. */
-static enum status sweep(const char *path, bool removing) {
+static enum status model_folder_sweep(const char *path, bool removing) {
     DIR *folder = opendir(path);
     if (!folder) return fail_errno("%s: cannot be read", path);
     enum status status = STATUS_OK;
@@ -43,7 +43,7 @@ static enum status sweep(const char *path, bool removing) {
 }
 
 static enum status remove_folder(const char *path) {
-    TRY(sweep(path, true));
+    TRY(model_folder_sweep(path, true));
     return rmdir(path) == 0 ? STATUS_OK : fail_errno("%s: cannot be removed", path);
 }
 
@@ -57,7 +57,7 @@ static enum status take_temporary(struct new_folder *f) {
         return fail(STATUS_BUSY, "%s: another process is making this model", f->path);
     }
     f->lock = fd;
-    return sweep(f->temporary, true);
+    return model_folder_sweep(f->temporary, true);
 }
 
 enum status new_folder_begin(struct new_folder *f, const char *path, bool force) {
@@ -70,7 +70,7 @@ enum status new_folder_begin(struct new_folder *f, const char *path, bool force)
     f->replace = file_exists(f->path) || file_is_directory(f->path);
     if (f->replace && !force)
         return fail(STATUS_INVALID, "%s: exists already: name another folder, or replace it with --force", f->path);
-    if (f->replace) TRY(sweep(f->path, false));
+    if (f->replace) TRY(model_folder_sweep(f->path, false));
     return take_temporary(f);
 }
 

@@ -18,30 +18,30 @@ struct shapes {
     const char *path;
 };
 
-static const struct tensor_view *find(const struct shapes *s, const char *name) {
+static const struct tensor_view *model_guess_find(const struct shapes *s, const char *name) {
     for (int i = 0; i < s->count; i++)
         if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
     return NULL;
 }
 
 /* Counts the layers: "<stem>.<n>.input_layernorm.weight" for n = 0, 1, ... */
-static int layers(const struct shapes *s, const char *stem) {
+static int model_guess_layers(const struct shapes *s, const char *stem) {
     char name[128];
     for (int n = 0;; n++) {
         snprintf(name, sizeof name, "%s.%d.input_layernorm.weight", stem, n);
-        if (!find(s, name)) return n;
+        if (!model_guess_find(s, name)) return n;
     }
 }
 
-static enum status matrix(const struct shapes *s, const struct tensor_view **out, const char *name) {
-    *out = find(s, name);
+static enum status model_guess_matrix(const struct shapes *s, const struct tensor_view **out, const char *name) {
+    *out = model_guess_find(s, name);
     if (!*out) return fail(STATUS_NOT_FOUND, "%s: tensor %s is missing", s->path, name);
     if ((*out)->dims != 2)
         return fail(STATUS_INVALID, "%s: tensor %s has %d dimensions, not 2", s->path, name, (*out)->dims);
     return STATUS_OK;
 }
 
-static void put(struct json_writer *w, const char *key, int64_t value) {
+static void model_guess_put(struct json_writer *w, const char *key, int64_t value) {
     json_write_key(w, key);
     json_write_int(w, value);
 }
@@ -50,47 +50,48 @@ static void write_drt(struct json_writer *w, const struct shapes *s) {
     char stem[64];
     json_write_key(w, "decoder_layers");
     json_write_array(w);
-    json_write_int(w, layers(s, "model.lower_layers"));
+    json_write_int(w, model_guess_layers(s, "model.lower_layers"));
     for (int g = 0;; g++) {
         snprintf(stem, sizeof stem, "model.upper_layers.%d", g);
-        if (layers(s, stem) == 0) break;
-        json_write_int(w, layers(s, stem));
+        if (model_guess_layers(s, stem) == 0) break;
+        json_write_int(w, model_guess_layers(s, stem));
     }
     json_write_array_end(w);
-    put(w, "encoder_layers", layers(s, "model.encoder.layers"));
-    put(w, "enc_chunk_size", 63);
-    put(w, "chunk_topk", 8);
-    put(w, "slide_window", 512);
-    put(w, "chunk_id", 50264);
-    put(w, "mask_id", 50263);
-    put(w, "pad_id", 50257);
-    put(w, "eos_id", 50256);
+    model_guess_put(w, "encoder_layers", model_guess_layers(s, "model.encoder.layers"));
+    model_guess_put(w, "enc_chunk_size", 63);
+    model_guess_put(w, "chunk_topk", 8);
+    model_guess_put(w, "slide_window", 512);
+    model_guess_put(w, "chunk_id", 50264);
+    model_guess_put(w, "mask_id", 50263);
+    model_guess_put(w, "pad_id", 50257);
+    model_guess_put(w, "eos_id", 50256);
     json_write_key(w, "encoder_input");
     json_write_string(w, "hidden");
     json_write_key(w, "retrieval_proj");
-    json_write_bool(w, find(s, "model.lmk_k_proj.weight") != NULL);
+    json_write_bool(w, model_guess_find(s, "model.lmk_k_proj.weight") != NULL);
 }
 
 static void write_base_lm(struct json_writer *w, const struct shapes *s) {
     json_write_key(w, "decoder_layers");
     json_write_array(w);
-    json_write_int(w, layers(s, "language_model.model.layers"));
+    json_write_int(w, model_guess_layers(s, "language_model.model.layers"));
     json_write_array_end(w);
-    put(w, "encoder_layers", 0);
-    put(w, "slide_window", 512);
-    put(w, "pad_id", 50257);
-    put(w, "eos_id", 50256);
+    model_guess_put(w, "encoder_layers", 0);
+    model_guess_put(w, "slide_window", 512);
+    model_guess_put(w, "pad_id", 50257);
+    model_guess_put(w, "eos_id", 50256);
 }
 
 enum status model_guess_config(char **json, size_t *bytes, const struct tensor_view *tensors, int count,
                                const char *path, FILE *notes) {
     const struct shapes s = {tensors, count, path};
     const struct tensor_view *embedding = NULL, *gate = NULL;
-    bool base_lm = find(&s, "language_model.model.embed_tokens.weight") != NULL;
-    TRY(matrix(&s, &embedding, base_lm ? "language_model.model.embed_tokens.weight" : "model.embed_tokens.weight"));
-    TRY(matrix(&s, &gate,
-               base_lm ? "language_model.model.layers.0.mlp.gate_proj.weight"
-                       : "model.lower_layers.0.mlp.gate_proj.weight"));
+    bool base_lm = model_guess_find(&s, "language_model.model.embed_tokens.weight") != NULL;
+    TRY(model_guess_matrix(&s, &embedding,
+                           base_lm ? "language_model.model.embed_tokens.weight" : "model.embed_tokens.weight"));
+    TRY(model_guess_matrix(&s, &gate,
+                           base_lm ? "language_model.model.layers.0.mlp.gate_proj.weight"
+                                   : "model.lower_layers.0.mlp.gate_proj.weight"));
     int64_t vocabulary = embedding->shape[0], hidden = embedding->shape[1];
     if (vocabulary != RELEASED_VOCAB)
         return fail(STATUS_UNSUPPORTED,
@@ -102,7 +103,7 @@ enum status model_guess_config(char **json, size_t *bytes, const struct tensor_v
                     "%s: has hidden size %lld, which heads of %d do not divide: give its config.json with "
                     "--config",
                     path, (long long)hidden, RELEASED_HEAD_DIM);
-    if (!base_lm && !find(&s, "model.lmk_norms.0.weight"))
+    if (!base_lm && !model_guess_find(&s, "model.lmk_norms.0.weight"))
         return fail(STATUS_UNSUPPORTED,
                     "%s: has no model.lmk_norms: a checkpoint from before June 2025, whose network was "
                     "another one",
@@ -112,10 +113,10 @@ enum status model_guess_config(char **json, size_t *bytes, const struct tensor_v
     struct json_writer w;
     json_write_open(&w, file, 2);
     json_write_object(&w);
-    put(&w, "vocab_size", vocabulary);
-    put(&w, "hidden_size", hidden);
-    put(&w, "intermediate_size", gate->shape[0]);
-    put(&w, "num_attention_heads", hidden / RELEASED_HEAD_DIM);
+    model_guess_put(&w, "vocab_size", vocabulary);
+    model_guess_put(&w, "hidden_size", hidden);
+    model_guess_put(&w, "intermediate_size", gate->shape[0]);
+    model_guess_put(&w, "num_attention_heads", hidden / RELEASED_HEAD_DIM);
     if (base_lm)
         write_base_lm(&w, &s);
     else

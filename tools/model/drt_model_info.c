@@ -58,7 +58,7 @@ static void facts_close(struct facts *f) {
     tokenizer_free(f->tokenizer);
 }
 
-static const char *variant(const struct model_config *c) {
+static const char *model_info_variant(const struct model_config *c) {
     if (c->recurrent_layer) return "Block-Recurrent Transformer: sliding window and a recurrent state, no retrieval";
     if (c->landmark_block) return "Landmark Attention: blocks read by their landmarks' scores, no retrieval";
     if (c->base_lm) return "Base LM: sliding window only, no retrieval";
@@ -73,7 +73,7 @@ const char *facts_hex(char out[33], const uint8_t bytes[16]) {
 }
 
 /* Writes 25477632 as 25,477,632. */
-static const char *grouped(char out[32], int64_t value) {
+static const char *model_info_grouped(char out[32], int64_t value) {
     char digits[24];
     int n = snprintf(digits, sizeof digits, "%lld", (long long)value), at = 0;
     for (int i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static void print_id(const struct facts *f, const char *what, int32_t id) {
 static void print_config(const struct facts *f) {
     const struct model_config *c = &f->config;
     streams_printf(stdout, "model        %s\n", f->path);
-    printf("variant      %s\n", variant(c));
+    printf("variant      %s\n", model_info_variant(c));
     printf("sizes        hidden %d, %d heads of %d, ffn %d, vocabulary %d\n", c->hidden, c->heads, c->head_dim, c->ffn,
            c->vocab_size);
     printf("layers       %d lower", c->lower_layers);
@@ -121,11 +121,13 @@ static void print_config(const struct facts *f) {
 static void print_text(const struct facts *f) {
     char text[64], line[33];
     print_config(f);
-    printf("weights      %s bytes, %s\n", grouped(text, (int64_t)f->bytes),
+    printf("weights      %s bytes, %s\n", model_info_grouped(text, (int64_t)f->bytes),
            safetensors_dtype_name(safetensors_at(f->file, 0)->dtype));
-    printf("parameters   %s in %d tensors\n", grouped(text, params_elements(f->params)), params_count(f->params));
+    printf("parameters   %s in %d tensors\n", model_info_grouped(text, params_elements(f->params)),
+           params_count(f->params));
     for (int i = 0; i < PARTS; i++)
-        if (f->parts[i]) printf("  %-10s %14s  %s\n", part_names[i], grouped(text, f->parts[i]), PART_HELP[i]);
+        if (f->parts[i])
+            printf("  %-10s %14s  %s\n", part_names[i], model_info_grouped(text, f->parts[i]), PART_HELP[i]);
     if (f->tokenizer)
         printf("tokenizer    %d ids, fingerprint %s\n", tokenizer_vocab_size(f->tokenizer),
                facts_hex(line, f->tokenizer_hash));

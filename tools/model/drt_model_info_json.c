@@ -9,7 +9,7 @@ static const char *variant_key(const struct model_config *c) {
     return c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
 }
 
-static void put(struct json_writer *w, const char *key, int64_t value) {
+static void model_info_json_put(struct json_writer *w, const char *key, int64_t value) {
     json_write_key(w, key);
     json_write_int(w, value);
 }
@@ -21,26 +21,26 @@ static void put_text(struct json_writer *w, const char *key, const char *value) 
 static void write_config(struct json_writer *w, const struct model_config *c) {
     json_write_key(w, "config");
     json_write_object(w);
-    put(w, "vocab_size", c->vocab_size);
-    put(w, "hidden_size", c->hidden);
-    put(w, "intermediate_size", c->ffn);
-    put(w, "num_attention_heads", c->heads);
+    model_info_json_put(w, "vocab_size", c->vocab_size);
+    model_info_json_put(w, "hidden_size", c->hidden);
+    model_info_json_put(w, "intermediate_size", c->ffn);
+    model_info_json_put(w, "num_attention_heads", c->heads);
     json_write_key(w, "decoder_layers");
     json_write_array(w);
     json_write_int(w, c->lower_layers);
     for (int g = 0; g < c->groups; g++)
         json_write_int(w, c->group_layers[g]);
     json_write_array_end(w);
-    put(w, "encoder_layers", c->encoder_layers);
-    put(w, "enc_chunk_size", c->chunk);
-    put(w, "chunk_topk", c->topk);
-    put(w, "slide_window", c->window);
-    put(w, "chunk_id", c->landmark_id);
-    put(w, "pad_id", c->pad_id);
-    put(w, "mask_id", c->mask_id);
-    put(w, "eos_id", c->eos_id);
-    put(w, "memory_layer", c->memory_layer);
-    put(w, "memory_size", c->memory_size);
+    model_info_json_put(w, "encoder_layers", c->encoder_layers);
+    model_info_json_put(w, "enc_chunk_size", c->chunk);
+    model_info_json_put(w, "chunk_topk", c->topk);
+    model_info_json_put(w, "slide_window", c->window);
+    model_info_json_put(w, "chunk_id", c->landmark_id);
+    model_info_json_put(w, "pad_id", c->pad_id);
+    model_info_json_put(w, "mask_id", c->mask_id);
+    model_info_json_put(w, "eos_id", c->eos_id);
+    model_info_json_put(w, "memory_layer", c->memory_layer);
+    model_info_json_put(w, "memory_size", c->memory_size);
     put_text(w, "encoder_input", c->encoder_input == ENCODER_INPUT_TOKENS ? "tokens" : "hidden");
     json_write_key(w, "retrieval_proj");
     json_write_bool(w, c->retrieval_proj);
@@ -77,12 +77,12 @@ void facts_print_json(const struct facts *f) {
     put_text(&w, "model", f->path);
     put_text(&w, "variant", variant_key(&f->config));
     write_config(&w, &f->config);
-    put(&w, "bytes", (int64_t)f->bytes);
+    model_info_json_put(&w, "bytes", (int64_t)f->bytes);
     json_write_key(&w, "parameters");
     json_write_object(&w);
-    put(&w, "total", params_elements(f->params));
+    model_info_json_put(&w, "total", params_elements(f->params));
     for (int i = 0; i < PARTS; i++)
-        put(&w, part_names[i], f->parts[i]);
+        model_info_json_put(&w, part_names[i], f->parts[i]);
     json_write_object_end(&w);
     json_write_key(&w, "fingerprint");
     if (f->config.base_lm)
@@ -92,7 +92,7 @@ void facts_print_json(const struct facts *f) {
     json_write_key(&w, "tokenizer");
     if (f->tokenizer) {
         json_write_object(&w);
-        put(&w, "ids", tokenizer_vocab_size(f->tokenizer));
+        model_info_json_put(&w, "ids", tokenizer_vocab_size(f->tokenizer));
         put_text(&w, "fingerprint", facts_hex(line, f->tokenizer_hash));
         json_write_object_end(&w);
     } else {

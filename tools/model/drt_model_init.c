@@ -14,13 +14,14 @@ struct options {
     bool force;
 };
 
-static enum status save(const struct new_folder *folder, const struct params *params, enum safetensors_dtype dtype) {
+static enum status model_init_save(const struct new_folder *folder, const struct params *params,
+                                   enum safetensors_dtype dtype) {
     char path[FILE_PATH_MAX];
     TRY(file_join(path, folder->temporary, "model.safetensors"));
     return params_save(params, path, dtype, "{\"format\":\"pt\"}");
 }
 
-static enum status make(struct new_folder *folder, const struct options *o, const struct file_map *json) {
+static enum status model_init_make(struct new_folder *folder, const struct options *o, const struct file_map *json) {
     struct model_config config;
     struct params *params = NULL;
     TRY(model_config_parse(&config, o->config, json->data, json->size));
@@ -30,7 +31,7 @@ static enum status make(struct new_folder *folder, const struct options *o, cons
     TRY(new_folder_tokenizer(folder, o->tokenizer, &config));
     TRY(new_folder_write(folder, "config.json", json->data, json->size));
     TRY(params_init(&params, &config, (uint64_t)o->seed));
-    enum status status = save(folder, params, model_dtype(o->dtype));
+    enum status status = model_init_save(folder, params, model_dtype(o->dtype));
     int64_t elements = params_elements(params);
     params_free(params);
     TRY(status);
@@ -47,7 +48,7 @@ int model_init(int argc, char **argv, const char **operands) {
         {"out", ARG_PATH, &o.out, "DIR", "the model folder to make (required)", 0, 0},
         {"tokenizer", ARG_PATH, &o.tokenizer, "FILE", "a tokenizer.json to put into the folder", 0, 0},
         {"dtype", ARG_CHOICE, &o.dtype, "f32|bf16|f16", "type of the stored weights", 0, 0},
-        {"seed", ARG_INT, &o.seed, "N", "of the random weights; the same seed gives the same model", 0, INFINITY},
+        {"seed", ARG_INT, &o.seed, "N", "seed of the random weights; the same seed gives the same model", 0, INFINITY},
         OPTION_FORCE(o.force),
     };
     const struct arg_program program = {
@@ -67,7 +68,7 @@ int model_init(int argc, char **argv, const char **operands) {
     struct file_map json = {0};
     struct new_folder folder = {0};
     if (file_map(&json, o.config) != STATUS_OK) return model_failed();
-    enum status status = make(&folder, &o, &json);
+    enum status status = model_init_make(&folder, &o, &json);
     file_unmap(&json);
     if (status == STATUS_OK) return 0;
     code = model_failed();

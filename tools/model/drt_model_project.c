@@ -60,8 +60,8 @@ static enum status write_folder(struct new_folder *folder, const struct engine *
     return new_folder_publish(folder);
 }
 
-static enum status project(struct new_folder *folder, const struct engine *e, const struct options *o,
-                           const struct progress *progress) {
+static enum status model_project_folder(struct new_folder *folder, const struct engine *e, const struct options *o,
+                                        const struct progress *progress) {
     const struct model_config *model = &e->model.config;
     const int layers = model_config_layers(model), layer = o->layer ? (int)o->layer : layers;
     struct key_projection_report report;
@@ -106,7 +106,7 @@ static enum status project_run(const struct options *o) {
         .model = o->model, .store = o->store, .where = o->where, .threads = (int)o->threads, .memory = true};
     enum status s = progress_line_start(&line, "drt-model");
     if (s == STATUS_OK) s = engine_open(&e, &config);
-    if (s == STATUS_OK) s = project(&folder, &e, o, progress_line_progress(line));
+    if (s == STATUS_OK) s = model_project_folder(&folder, &e, o, progress_line_progress(line));
     progress_line_end(line);
     if (s != STATUS_OK && folder.temporary[0]) {
         char why[1024];

@@ -47,7 +47,7 @@ static int64_t wrapper_length(const struct model_source *s) {
 
 /* Keeps the tensors of the input under their cleaned names, without ALiBi slopes (they follow from the number of heads)
  * and without tensors outside of the wrapper (optimiser state). */
-static enum status clean(struct model_source *s, const char *path) {
+static enum status model_source_clean(struct model_source *s, const char *path) {
     TRY(memory_allocate_zero(&s->tensors, (size_t)input_count(s)));
     for (int i = 0; i < input_count(s); i++) {
         char *name = NULL;
@@ -91,7 +91,7 @@ void model_source_close(struct model_source *s) {
     safetensors_close(s->safetensors);
 }
 
-static struct tensor_view *find(const struct model_source *s, const char *name) {
+static struct tensor_view *model_source_find(const struct model_source *s, const char *name) {
     for (int i = 0; i < s->count; i++)
         if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
     return NULL;
@@ -103,7 +103,7 @@ static enum status drop_head(struct model_source *s, const char *path) {
         {"lm_head.weight", "model.embed_tokens.weight"},
         {"language_model.lm_head.weight", "language_model.model.embed_tokens.weight"}};
     for (size_t i = 0; i < ARRAY_LEN(PAIRS); i++) {
-        struct tensor_view *head = find(s, PAIRS[i][0]), *embedding = find(s, PAIRS[i][1]);
+        struct tensor_view *head = model_source_find(s, PAIRS[i][0]), *embedding = model_source_find(s, PAIRS[i][1]);
         if (!head || !embedding) continue;
         if (head->dtype != embedding->dtype || head->count != embedding->count ||
             memcmp(head->data, embedding->data, (size_t)head->count * safetensors_dtype_bytes(head->dtype)) != 0)
@@ -118,7 +118,7 @@ static enum status drop_head(struct model_source *s, const char *path) {
 enum status model_source_open(struct model_source *s, const char *path) {
     enum status status;
     TRY_GOTO(status, open_input(s, path), out);
-    TRY_GOTO(status, clean(s, path), out);
+    TRY_GOTO(status, model_source_clean(s, path), out);
     status = drop_head(s, path);
 out:
     if (status != STATUS_OK) model_source_close(s);

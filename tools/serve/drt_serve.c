@@ -15,12 +15,12 @@
 
 enum { LARGE_BLOCK = 256 * 1024 };
 
-static int failed(enum status status) {
+static int serve_failed(enum status status) {
     log_failure("drt-serve", status);
     return 1;
 }
 
-static int parse(struct serve_options *o, int argc, char **argv, const char **operands) {
+static int serve_parse(struct serve_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Model and store", 0, 0},
         OPTION_MODEL(o->model),
@@ -72,8 +72,9 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
         {"max-prompts", ARG_INT, &o->max_prompts, "N",
          "most prompts of a request, and most choices of its answer (prompts times n)", 1, 4096},
         {"request-seconds", ARG_INT, &o->request_seconds, "N", "time of a request, its wait included", 1, 86400},
-        {"receive-seconds", ARG_INT, &o->receive_seconds, "N", "time for a request to arrive, and of silence", 1, 3600},
-        {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that are read in one turn", 1, 256},
+        {"receive-seconds", ARG_INT, &o->receive_seconds, "N",
+         "seconds in which a request must arrive; a longer silence closes a connection", 1, 3600},
+        {"prefill-chunks", ARG_INT, &o->prefill_chunks, "N", "chunks of a prompt that a round reads", 1, 256},
         {NULL, ARG_FLAG, NULL, NULL, "Machine", 0, 0},
         OPTIONS_OF_MACHINE(*o, o->threads),
         OPTION_DEVICES(o->devices, DEVICES_SEARCH),
@@ -95,12 +96,12 @@ static int parse(struct serve_options *o, int argc, char **argv, const char **op
     return args_parse(&program, argc, argv, operands, &n_operands);
 }
 
-static bool loopback(const char *address) {
+static bool serve_loopback(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static int usage(const char *format, ...) PRINTF_LIKE(1, 2);
-static int usage(const char *format, ...) {
+static int serve_usage(const char *format, ...) PRINTF_LIKE(1, 2);
+static int serve_usage(const char *format, ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
@@ -111,18 +112,19 @@ static int usage(const char *format, ...) {
 }
 
 /* Returns -1, or the exit status after an error. */
-static int check(const struct serve_options *o) {
+static int serve_check(const struct serve_options *o) {
     if (!network_is_address(o->address))
-        return usage("--address '%s' is not an IP address: give a numeric one, such as 127.0.0.1 or ::1", o->address);
-    if (!loopback(o->address) && !o->key_file)
-        return usage("--address %s is open to other machines: give --api-key-file FILE", o->address);
-    if (o->model_name && !o->model_name[0]) return usage("--model-name '': the name is empty");
+        return serve_usage("--address '%s' is not an IP address: give a numeric one, such as 127.0.0.1 or ::1",
+                           o->address);
+    if (!serve_loopback(o->address) && !o->key_file)
+        return serve_usage("--address %s is open to other machines: give --api-key-file FILE", o->address);
+    if (o->model_name && !o->model_name[0]) return serve_usage("--model-name '': the name is empty");
     if (!o->store && (strcmp(o->retrieval, "corpus") == 0 || strcmp(o->retrieval, "both") == 0))
-        return usage("--retrieval %s needs --store DIR", o->retrieval);
-    if (o->workers.addresses && !o->store) return usage("--workers search a store: give --store DIR");
-    if (worker_options_wrong(&o->workers)) return usage("%s", worker_options_wrong(&o->workers));
+        return serve_usage("--retrieval %s needs --store DIR", o->retrieval);
+    if (o->workers.addresses && !o->store) return serve_usage("--workers search a store: give --store DIR");
+    if (worker_options_wrong(&o->workers)) return serve_usage("%s", worker_options_wrong(&o->workers));
     if (o->devices && (!o->store || o->workers.addresses))
-        return usage("--devices share the landmarks of a store: give --store DIR, and no workers");
+        return serve_usage("--devices share the landmarks of a store: give --store DIR, and no workers");
     return -1;
 }
 
@@ -133,7 +135,7 @@ static enum retrieval_source source_named(const char *name) {
     return source;
 }
 
-static int serve(int argc, char **argv, const char **operands) {
+static int serve_listen(int argc, char **argv, const char **operands) {
     struct serve serve = {.options = {.device = "auto",
                                       .dtype = "auto",
                                       .retrieval = "none",
@@ -152,14 +154,14 @@ static int serve(int argc, char **argv, const char **operands) {
                           .started = clock_seconds()};
     struct serve_options *o = &serve.options;
     sigset_t set;
-    int code = parse(o, argc, argv, operands);
+    int code = serve_parse(o, argc, argv, operands);
     if (code >= 0) return code;
-    code = check(o);
+    code = serve_check(o);
     if (code >= 0) return code;
     struct device_choice where = {.device = o->device};
-    if (devices_choose(&where, o->devices) != STATUS_OK) return usage("%s", status_message());
+    if (devices_choose(&where, o->devices) != STATUS_OK) return serve_usage("%s", status_message());
     enum status status = o->key_file ? network_key_read(serve.key, o->key_file) : STATUS_OK;
-    if (status != STATUS_OK) return failed(status);
+    if (status != STATUS_OK) return serve_failed(status);
     o->device = where.device;
     o->n_devices = where.devices;
     serve.limits = (struct request_limits){.max_tokens = o->max_tokens,
@@ -174,9 +176,9 @@ static int serve(int argc, char **argv, const char **operands) {
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
     network_signals_block(&set);
     status = serve_run(&serve, &set);
-    return status == STATUS_OK ? 0 : failed(status);
+    return status == STATUS_OK ? 0 : serve_failed(status);
 }
 
 int main(int argc, char **argv) {
-    return commands_run("drt-serve", serve, argc, argv);
+    return commands_run("drt-serve", serve_listen, argc, argv);
 }

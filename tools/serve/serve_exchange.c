@@ -13,7 +13,7 @@ static const char no_path[] =
     "there is nothing at this path: the endpoints are /v1/completions, /v1/models, /tokenize, "
     "/detokenize, /tokenizer_info, /search, /documents/ID, /health, /metrics and /";
 
-void exchange_refuse(struct exchange *e, int status, const char *why) {
+static void exchange_refuse(struct exchange *e, int status, const char *why) {
     e->status = status;
     e->refusal = why;
 }

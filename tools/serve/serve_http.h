@@ -36,7 +36,6 @@ struct exchange_head {
 enum status exchange_create(struct exchange **out, struct serve *serve, const struct exchange_head *head);
 /* Writes the log and counts the metrics. complete: the whole answer was sent. */
 void exchange_free(struct exchange *e, const char *peer, bool complete);
-void exchange_refuse(struct exchange *e, int status, const char *why);
 /* Adds a part of the body. Returns false to end the connection. */
 bool exchange_body(struct exchange *e, const char *data, size_t bytes);
 /* Call it when the request is complete. It writes the answer into `reply`, or makes a job. */

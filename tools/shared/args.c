@@ -207,15 +207,15 @@ static int value_missing(const struct arg_program *program, const struct arg_opt
     return usage_error(program, "--%s needs a value (%s)", o->name, what);
 }
 
-static bool wants(const char *argument, const char *name, const char *letter) {
+static bool args_wants(const char *argument, const char *name, const char *letter) {
     return strcmp(argument, name) == 0 || strcmp(argument, letter) == 0;
 }
 
 enum walk { WALK_CONTINUE = -1, WALK_HELP = -2, WALK_VERSION = -3 };
 
 /* Reads argv once. Returns WALK_... or an exit code. `look_only`: neither stores nor refuses anything. */
-static int walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
-                bool look_only) {
+static int args_walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
+                     bool look_only) {
     bool only_operands = false;
     *n_operands = 0;
     for (int i = 1; i < argc; i++) {
@@ -232,8 +232,8 @@ static int walk(const struct arg_program *program, int argc, char **argv, const 
             only_operands = true;
             continue;
         }
-        if (wants(argument, "--help", "-h")) return WALK_HELP;
-        if (wants(argument, "--version", "-V")) return WALK_VERSION;
+        if (args_wants(argument, "--help", "-h")) return WALK_HELP;
+        if (args_wants(argument, "--version", "-V")) return WALK_VERSION;
         const struct arg_option *o = option_of(program, argument, &value);
         if (!o) {
             if (look_only) continue;
@@ -264,12 +264,12 @@ static void look_for_log(const struct arg_program *program, int argc, char **arg
 }
 
 int args_parse(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands) {
-    int code = walk(program, argc, argv, operands, n_operands, true);
+    int code = args_walk(program, argc, argv, operands, n_operands, true);
     if (code == WALK_HELP) args_help(program, stdout);
     if (code == WALK_VERSION) build_version_print(stdout, program->name);
     if (code != WALK_CONTINUE) return 0;
     look_for_log(program, argc, argv);
-    code = walk(program, argc, argv, operands, n_operands, false);
+    code = args_walk(program, argc, argv, operands, n_operands, false);
     if (code >= 0) return code;
     if (*n_operands < program->min_operands)
         return usage_error(program, "an argument is missing; usage: %s %s", program->name, program->synopsis);

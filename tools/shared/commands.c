@@ -23,7 +23,7 @@ static void print_help(FILE *out, const struct command_program *p) {
 /* Returns the exit code: a failure if standard output could not be written. A command that failed has already printed
  * its error. Under `ulimit -v` idle threads of OpenBLAS may repeat an allocation for ever, and OpenBLAS' exit handler
  * waits for them. So with such a limit the program exits without exit handlers. */
-static int end(const char *program, int code) {
+static int commands_end(const char *program, int code) {
     struct rlimit space;
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         log_line(LOG_ERROR, "error", program,
@@ -40,11 +40,11 @@ int commands_run(const char *program, int (*run)(int argc, char **argv, const ch
     streams_reserve();
     if (memory_allocate(&operands, (size_t)argc) != STATUS_OK) {
         fprintf(stderr, "%s: %s\n", program, status_message());
-        return end(program, 1);
+        return commands_end(program, 1);
     }
     int code = run(argc, argv, operands);
     memory_free(operands);
-    return end(program, code);
+    return commands_end(program, code);
 }
 
 int commands_main(const struct command_program *p, int argc, char **argv) {
@@ -55,11 +55,11 @@ int commands_main(const struct command_program *p, int argc, char **argv) {
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_help(stdout, p);
-        return end(p->name, 0);
+        return commands_end(p->name, 0);
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         build_version_print(stdout, p->name);
-        return end(p->name, 0);
+        return commands_end(p->name, 0);
     }
     for (size_t i = 0; i < p->n_commands; i++)
         if (strcmp(argv[1], p->commands[i].name) == 0)

@@ -67,7 +67,7 @@ const char *progress_time_text(char out[32], double seconds) {
 }
 
 /* Writes "1.2 MB" if the unit is bytes, otherwise "3.2 chunks" (a rate) or "12345 chunks". */
-static void quantity(char out[64], const char *unit, double value) {
+static void progress_line_quantity(char out[64], const char *unit, double value) {
     char bytes[32];
     if (strcmp(unit, "bytes") == 0)
         snprintf(out, 64, "%s", progress_bytes_text(bytes, value > 0 ? (uint64_t)value : 0));
@@ -92,7 +92,7 @@ static void draw_json(const struct progress_line *line, double seconds) {
     log_end();
 }
 
-static void draw(struct progress_line *line, double now) {
+static void progress_line_draw(struct progress_line *line, double now) {
     char done[64], total[64], rate[64], left[32], text[400];
     double seconds = now - line->stage_start;
     line->drawn = now;
@@ -105,15 +105,15 @@ static void draw(struct progress_line *line, double now) {
     if (line->total > 0 && strcmp(line->unit, "bytes") != 0)
         snprintf(done, sizeof done, "%lld", (long long)line->last); /* "3 of 60 steps" */
     else
-        quantity(done, line->unit, (double)line->last);
+        progress_line_quantity(done, line->unit, (double)line->last);
     int n = snprintf(text, sizeof text, "%s%s%s: %s", line->stage, line->detail[0] ? ", " : "", line->detail, done);
     if (line->total > 0) {
-        quantity(total, line->unit, (double)line->total);
+        progress_line_quantity(total, line->unit, (double)line->total);
         n += snprintf(text + n, sizeof text - (size_t)n, " of %s (%.1f %%)", total,
                       100.0 * (double)line->last / (double)line->total);
     }
     if (per_second > 0 && strcmp(line->unit, "seconds") != 0) {
-        quantity(rate, line->unit, per_second);
+        progress_line_quantity(rate, line->unit, per_second);
         n += snprintf(text + n, sizeof text - (size_t)n, ", %s/s", rate);
         if (line->total > line->last)
             snprintf(text + n, sizeof text - (size_t)n, ", %s left",
@@ -127,7 +127,7 @@ static void draw(struct progress_line *line, double now) {
 
 static void close_line(struct progress_line *line) {
     /* A log gets the last count of every stage. On a terminal a very short stage is not printed. */
-    if (line->dirty && (*log_json() || line->drawn > line->stage_start)) draw(line, clock_seconds());
+    if (line->dirty && (*log_json() || line->drawn > line->stage_start)) progress_line_draw(line, clock_seconds());
     if (line->open_line) fputc('\n', stderr);
     line->open_line = false;
 }
@@ -141,7 +141,7 @@ static void start_stage(struct progress_line *line, const struct progress_event 
     line->drawn = now;
 }
 
-static void report(void *context, const struct progress_event *e) {
+static void progress_line_report(void *context, const struct progress_event *e) {
     struct progress_line *line = context;
     double now = clock_seconds();
     if (e->note) {
@@ -156,7 +156,7 @@ static void report(void *context, const struct progress_event *e) {
     line->last = e->done;
     line->total = e->total;
     line->dirty = true;
-    if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) draw(line, now);
+    if (now - line->drawn >= (line->terminal ? 0.2 : 5.0)) progress_line_draw(line, now);
 }
 
 /* signals that end the program; signals that stop the running work */
@@ -241,7 +241,8 @@ enum status progress_line_start(struct progress_line **out, const char *program)
     TRY(memory_allocate_zero(&line, 1));
     line->program = program;
     line->terminal = isatty(STDERR_FILENO) == 1 && !*log_json();
-    line->progress = (struct progress){.report = report, .stop_requested = stop_requested, .context = line};
+    line->progress =
+        (struct progress){.report = progress_line_report, .stop_requested = stop_requested, .context = line};
     /* SA_RESTART: interrupted reads continue, because the work checks for a stop request at safe points only. */
     struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
     sigset_t asking;

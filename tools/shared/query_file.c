@@ -36,7 +36,7 @@ static enum query_format format_of(const char *path) {
     return QUERY_TXT;
 }
 
-static enum status take(struct query_file *q, void *out, size_t bytes, const char *what) {
+static enum status query_file_take(struct query_file *q, void *out, size_t bytes, const char *what) {
     errno = 0;
     if (fread(out, 1, bytes, q->file) == bytes) return STATUS_OK;
     if (ferror(q->file)) return fail_errno("%s", q->name);
@@ -58,7 +58,7 @@ static enum status check_shape(struct query_file *q, int64_t rows, int64_t dim) 
 
 static enum status open_fbin(struct query_file *q) {
     unsigned char head[8];
-    TRY(take(q, head, sizeof head, "its header (int32 rows, int32 dimensions)"));
+    TRY(query_file_take(q, head, sizeof head, "its header (int32 rows, int32 dimensions)"));
     return check_shape(q, (int32_t)(uint32_t)little_endian_get(head, 4),
                        (int32_t)(uint32_t)little_endian_get(head + 4, 4));
 }
@@ -111,25 +111,25 @@ static enum status npy_header(struct query_file *q, const char *header) {
 static enum status open_npy(struct query_file *q) {
     unsigned char head[12];
     char *header;
-    TRY(take(q, head, 10, "its NumPy header"));
+    TRY(query_file_take(q, head, 10, "its NumPy header"));
     if (memcmp(head, "\x93NUMPY", 6) != 0)
         return fail(STATUS_INVALID, "%s: does not begin as a NumPy file does", q->name);
     size_t bytes = (size_t)little_endian_get(head + 8, 2);
     if (head[6] >= 2) {
-        TRY(take(q, head + 10, 2, "its NumPy header"));
+        TRY(query_file_take(q, head + 10, 2, "its NumPy header"));
         bytes = (size_t)little_endian_get(head + 8, 4);
     }
     if (head[6] < 1 || head[6] > 3 || bytes > HEADER_MAX)
         return fail(STATUS_UNSUPPORTED, "%s: NumPy format %d with a header of %zu bytes", q->name, head[6], bytes);
     TRY(memory_allocate(&header, bytes + 1));
-    enum status s = take(q, header, bytes, "its NumPy header");
+    enum status s = query_file_take(q, header, bytes, "its NumPy header");
     header[bytes] = 0;
     if (s == STATUS_OK) s = npy_header(q, header);
     memory_free(header);
     return s;
 }
 
-static enum status prepare(struct query_file *q, const char *path) {
+static enum status query_file_prepare(struct query_file *q, const char *path) {
     q->file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rbe");
     if (!q->file) return fail_errno("%s", path);
     if (!query_file_has_vectors(q)) return STATUS_OK;
@@ -143,7 +143,7 @@ enum status query_file_open(struct query_file **out, const char *path, enum quer
     *q = (struct query_file){.name = strcmp(path, "-") == 0 ? "standard input" : path,
                              .format = format == QUERY_AUTO ? format_of(path) : format,
                              .dim = dim};
-    enum status s = prepare(q, path);
+    enum status s = query_file_prepare(q, path);
     if (s != STATUS_OK) {
         query_file_close(q);
         return s;
@@ -236,7 +236,7 @@ static enum status read_some(struct query_file *q, float *rows, int64_t n) {
     char what[64];
     snprintf(what, sizeof what, "rows %lld to %lld of %lld", (long long)q->read, (long long)(q->read + n - 1),
              (long long)q->rows);
-    TRY(take(q, q->raw, values * (q->half ? 2 : 4), what));
+    TRY(query_file_take(q, q->raw, values * (q->half ? 2 : 4), what));
     for (size_t i = 0; i < values; i++) {
         if (q->half) {
             rows[i] = half_from_f16((uint16_t)little_endian_get(q->raw + 2 * i, 2));

@@ -8,7 +8,7 @@
 
 /* Computes Student's 97.5 % quantile by Cornish and Fisher's expansion. It is exact to 1 % from 3 degrees of freedom
  * on; the first two come from a table. */
-static double student(size_t degrees) {
+static double ratio_student(size_t degrees) {
     static const double FEW[] = {12.706, 4.303};
     if (degrees <= 2) return FEW[degrees - 1];
     const double z = 1.959964, v = (double)degrees, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
@@ -28,7 +28,7 @@ struct ratio ratio_of(const double *numerator, const double *denominator, size_t
         double residual = numerator[i] - value * denominator[i];
         squares += residual * residual;
     }
-    double half = student(n - 1) * sqrt(squares * (double)n / (double)(n - 1)) / below;
+    double half = ratio_student(n - 1) * sqrt(squares * (double)n / (double)(n - 1)) / below;
     return (struct ratio){value, value - half, value + half};
 }
 

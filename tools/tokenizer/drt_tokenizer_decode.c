@@ -15,8 +15,9 @@ struct counts {
     int64_t documents, tokens, bytes, longest;
 };
 
-static enum status visit(const struct options *o, const struct tokenizer *t, struct tokenizer_scratch *scratch,
-                         const struct document *d, struct counts *counts) {
+static enum status tokenizer_decode_visit(const struct options *o, const struct tokenizer *t,
+                                          struct tokenizer_scratch *scratch, const struct document *d,
+                                          struct counts *counts) {
     const char *text;
     size_t bytes;
     for (size_t i = 0; i < d->n_ids; i++)
@@ -37,8 +38,8 @@ static enum status visit(const struct options *o, const struct tokenizer *t, str
     return STATUS_OK;
 }
 
-static enum status walk(const struct options *o, const struct tokenizer *t, const char *const *inputs, int n,
-                        struct counts *counts) {
+static enum status tokenizer_decode_walk(const struct options *o, const struct tokenizer *t, const char *const *inputs,
+                                         int n, struct counts *counts) {
     int32_t end;
     struct reader *reader = NULL;
     struct tokenizer_scratch *scratch = NULL;
@@ -52,7 +53,7 @@ static enum status walk(const struct options *o, const struct tokenizer *t, cons
     for (int more = 1; more && (o->documents == 0 || counts->documents < o->documents);) {
         struct document d;
         TRY_GOTO(s, reader_next(reader, &d, &more), out);
-        if (more) TRY_GOTO(s, visit(o, t, scratch, &d, counts), out);
+        if (more) TRY_GOTO(s, tokenizer_decode_visit(o, t, scratch, &d, counts), out);
     }
 out:
     reader_close(reader);
@@ -105,7 +106,7 @@ static int decode_or_count(bool print, int argc, char **argv, const char **opera
     struct counts counts = {0};
     enum status s = tokenizer_open(&t, o.tokenizer);
     if (s == STATUS_OK) {
-        s = walk(&o, t, operands, n, &counts);
+        s = tokenizer_decode_walk(&o, t, operands, n, &counts);
         tokenizer_free(t);
     }
     if (s == STATUS_OK && !print) print_counts(&counts, o.json);

@@ -84,7 +84,7 @@ static enum status flush_batch(struct work *w, struct file_writer *out) {
     return STATUS_OK;
 }
 
-static enum status take(struct work *w, const struct document *d) {
+static enum status tokenizer_encode_take(struct work *w, const struct document *d) {
     if (d->ids) return fail(STATUS_INVALID, "%s: holds token ids already: encode takes text (see --format)", d->source);
     TRY(memory_grow(&w->text, &w->capacity, w->bytes + d->bytes + 1));
     if (d->bytes) memcpy(w->text + w->bytes, d->text, d->bytes);
@@ -101,7 +101,7 @@ static enum status encode_all(struct work *w, struct reader *reader, struct file
     struct document d;
     for (int more = 1; more;) {
         TRY(reader_next(reader, &d, &more));
-        if (more) TRY(take(w, &d));
+        if (more) TRY(tokenizer_encode_take(w, &d));
         if (more && w->bytes < BATCH_BYTES && w->n_items < BATCH_DOCUMENTS) continue;
         TRY(flush_batch(w, out));
         int64_t done, total;

@@ -108,8 +108,6 @@ static enum status keep_text(struct trace *t, const char **out, const char *text
 
 static enum status keep_decoded(struct trace *t, struct trace_hit *hit, const int32_t *ids, int n) {
     const char *text = NULL;
-    while (n > 0 && ids[n - 1] < 0)
-        n--; /* without the tail of a short chunk */
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)n, false, &text, &hit->text_bytes));
     return keep_text(t, &hit->text, text, hit->text_bytes);
 }
@@ -118,7 +116,8 @@ static enum status corpus_hit(struct trace *t, struct trace_hit *hit, int offset
     struct store_chunk chunk;
     struct store_document document;
     TRY(store_view_ids(t->config.view, &chunk, t->chunk_ids, hit->chunk, offset));
-    TRY(keep_decoded(t, hit, t->chunk_ids, t->config.chunk));
+    /* A Base LM has no chunks of its own, so those of the store may be shorter than the trace's. */
+    TRY(keep_decoded(t, hit, t->chunk_ids, chunk.n_tokens));
     TRY(store_view_document(t->config.view, &document, chunk.document));
     hit->document_id = document.id;
     hit->byte_offset = document.offset;
@@ -144,7 +143,7 @@ static enum status make_hit(struct trace *t, struct trace_hit *hit, const struct
 
 /* ---- token memory --------------------------------------------------------------------------------------- */
 
-static int64_t characters(const char *text, size_t bytes) {
+static int64_t trace_characters(const char *text, size_t bytes) {
     int64_t count = 0;
     for (size_t i = 0; i < bytes; i++)
         count += ((unsigned char)text[i] & 0xc0) != 0x80;
@@ -187,9 +186,9 @@ static enum status find_token(struct trace *t, struct trace_part *part, const st
         ids = t->chunk_ids;
     }
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at, false, &text, &bytes));
-    part->begin = characters(text, bytes);
+    part->begin = trace_characters(text, bytes);
     TRY(tokenizer_decode(t->config.tokenizer, t->scratch, ids, (size_t)at + 1, false, &text, &bytes));
-    part->end = characters(text, bytes);
+    part->end = trace_characters(text, bytes);
     return STATUS_OK;
 }
 
@@ -289,9 +288,9 @@ enum status trace_tokens(struct trace *t, const int32_t *ids, int64_t n, bool pr
         size_t bytes = 0;
         TRY(tokenizer_stream_push(t->config.tokenizer, &t->stream, t->scratch, ids[i], &text, &bytes));
         struct given *given = t->awaited ? &t->given[t->n_given - 1] : NULL;
-        if (given) given->begin = characters(t->text, t->text_bytes);
+        if (given) given->begin = trace_characters(t->text, t->text_bytes);
         TRY(add_text(t, text, bytes));
-        if (given) given->end = characters(t->text, t->text_bytes);
+        if (given) given->end = trace_characters(t->text, t->text_bytes);
         t->awaited = false;
         if (prompt) t->prompt_text_bytes = t->text_bytes;
         t->n_ids++;

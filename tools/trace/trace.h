@@ -52,12 +52,11 @@ struct trace_sink {
     enum status (*chunk)(struct trace_sink *sink, const struct trace_chunk *chunk);
     enum status (*end)(struct trace_sink *sink, bool keep);
 };
-/* Make a sink: JSON lines, one object per chunk; one HTML page with `title` that needs no other file; lines of text on
- * `file`, with the `most` best chunks of each list. */
-enum status trace_jsonl(struct trace_sink **out, const char *path);
+/* Make a sink: one HTML page with `title` that needs no other file; lines of text on `file`, with the `most` best
+ * chunks of each list. */
 enum status trace_html(struct trace_sink **out, const char *path, const char *title);
 enum status trace_lines(struct trace_sink **out, FILE *file, int most);
-/* Selects the kind by the path's suffix: .jsonl or .html. */
+/* By the path's suffix: .html; .jsonl, one object per chunk. */
 enum status trace_sink_for(struct trace_sink **out, const char *path, const char *title);
 
 struct json_writer;

@@ -20,7 +20,7 @@ static void put_text(struct json_writer *w, const char *key, const char *text, s
     json_write_bytes(w, text, bytes);
 }
 
-static int64_t characters(const char *text, size_t bytes) {
+static int64_t trace_json_characters(const char *text, size_t bytes) {
     int64_t count = 0;
     for (size_t i = 0; i < bytes; i++)
         count += ((unsigned char)text[i] & 0xc0) != 0x80;
@@ -99,7 +99,7 @@ void trace_write_json(struct json_writer *w, const struct trace_chunk *chunk) {
     put_int(w, "first_token", chunk->first_token);
     put_int(w, "n_tokens", chunk->n_ids);
     put_int(w, "prompt_tokens", chunk->n_prompt);
-    put_int(w, "prompt_characters", characters(chunk->text, chunk->prompt_text_bytes));
+    put_int(w, "prompt_characters", trace_json_characters(chunk->text, chunk->prompt_text_bytes));
     put_text(w, "text", chunk->text, chunk->text_bytes);
     json_write_key(w, "tokens");
     json_write_array(w);
@@ -155,7 +155,7 @@ static enum status lines_end(struct trace_sink *sink, bool keep) {
     return status;
 }
 
-enum status trace_jsonl(struct trace_sink **out, const char *path) {
+static enum status trace_jsonl(struct trace_sink **out, const char *path) {
     struct lines *l = NULL;
     TRY(memory_allocate_zero(&l, 1));
     enum status status = file_create(&l->file, path);

@@ -5,7 +5,8 @@
 #include "train/plot/plot.h"
 #include <string.h>
 
-static enum status plot(const char *const *runs, int n_runs, const char *out, const char *title, const char *along) {
+static enum status train_plot(const char *const *runs, int n_runs, const char *out, const char *title,
+                              const char *along) {
     struct plot_config config = {.title = title};
     if (strcmp(along, "steps") == 0) config.along = PLOT_STEPS;
     return plot_write(out, runs, n_runs, &config);
@@ -16,7 +17,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {"out", ARG_STRING, &out, "FILE.html|FILE.svg", "the page or picture to write", 0, 0},
         {"title", ARG_STRING, &title, "TEXT", "its heading, instead of the run's name", 0, 0},
-        {"along", ARG_CHOICE, &along, "tokens|steps", "what runs along the bottom (a page offers both)", 0, 0},
+        {"along", ARG_CHOICE, &along, "tokens|steps", "unit of the horizontal axis (a page offers both)", 0, 0},
     };
     const struct arg_program program = {
         .name = "drt-train plot",
@@ -33,7 +34,7 @@ static int drt_train_plot(int argc, char **argv, const char **operands) {
         .max_operands = -1,
     };
     int n_runs = 0, code = args_parse(&program, argc, argv, operands, &n_runs);
-    return code >= 0 ? code : drt_train_exit(plot(operands, n_runs, out, title, along));
+    return code >= 0 ? code : drt_train_exit(train_plot(operands, n_runs, out, title, along));
 }
 
 /* With any other first argument, drt-train trains. */

@@ -57,7 +57,8 @@ static int threads_of(const struct options *o, const struct train_rank *rank) {
     return each > 0 ? each : 1;
 }
 
-static enum status train(const struct options *o, const struct train_rank *rank, const struct progress *progress) {
+static enum status train_run_train(const struct options *o, const struct train_rank *rank,
+                                   const struct progress *progress) {
     struct train_config config;
     struct device *device = NULL;
     struct collective *group = NULL;
@@ -155,7 +156,7 @@ int drt_train_run(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     if (s == STATUS_OK) s = progress_line_start(&line, "drt-train");
     if (s != STATUS_OK) return drt_train_exit(s);
-    s = train(&o, &rank, progress_line_progress(line));
+    s = train_run_train(&o, &rank, progress_line_progress(line));
     progress_line_end(line);
     return drt_train_exit(s);
 }

@@ -5,7 +5,7 @@
 static const double GATE_SCALE = 10.0; /* makes w learn at the rate of the embeddings */
 static const double LARGEST = 30.0;    /* lse and nearest / tau are clamped to this, then divided by 10 */
 
-static double clamped(double x, double lowest, double highest) {
+static double memory_mixture_clamped(double x, double lowest, double highest) {
     return x < lowest ? lowest : x > highest ? highest : x;
 }
 
@@ -29,9 +29,9 @@ struct memory_mixture_result memory_mixture_row(struct memory_loss_mixture *m, c
         m->nll += out.nll;
         return out;
     }
-    const double features[MEMORY_MIXTURE_FEATURES] = {1.0, clamped(row->lse, -LARGEST, LARGEST) / 10.0,
-                                                      clamped(row->nearest / m->tau, 0.0, LARGEST) / 10.0, row->squares,
-                                                      row->largest};
+    const double features[MEMORY_MIXTURE_FEATURES] = {
+        1.0, memory_mixture_clamped(row->lse, -LARGEST, LARGEST) / 10.0,
+        memory_mixture_clamped(row->nearest / m->tau, 0.0, LARGEST) / 10.0, row->squares, row->largest};
     double gate = 0.0;
     for (int i = 0; i < MEMORY_MIXTURE_FEATURES; i++)
         gate += GATE_SCALE * m->gate[i] * features[i];

@@ -113,7 +113,7 @@ static const struct config_key keys[] = {
     {"teach", "coming", WHOLE, AT(teach_coming), 0, 64, "2",
      "passages that BM25 finds with the chunk to come: candidates of the teacher, never read"},
     {"teach", "temperature", NUMBER, AT(schedule.teach_temperature), 0.001, 1000, "2",
-     "of the teacher's softmax over gains, in nats of a chunk"},
+     "temperature of the teacher's softmax over gains, in nats of a chunk"},
     {"teach", "gradient", TEACH, AT(teach_gradient), 0, 0, "projections",
      "how far its gradient goes: projections (lmk_q_proj, lmk_k_proj), encoder, all"},
     {"", "save_every", WHOLE, AT(save_every), 1, 1e12, "1000", "steps between checkpoints"},

@@ -26,7 +26,7 @@ struct event_file {
     char *path;
 };
 
-static uint32_t masked(const uint8_t *data, size_t bytes) {
+static uint32_t event_file_masked(const uint8_t *data, size_t bytes) {
     uint32_t crc = crc32c(0, data, bytes);
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
@@ -75,8 +75,8 @@ static size_t put_value(uint8_t *at, const struct event_value *v) {
 static enum status write_record(struct event_file *e, const uint8_t *data, size_t bytes) {
     uint8_t head[HEADER], tail[TRAILER];
     little_endian_put(head, bytes, 8);
-    little_endian_put(head + 8, masked(head, 8), 4);
-    little_endian_put(tail, masked(data, bytes), 4);
+    little_endian_put(head + 8, event_file_masked(head, 8), 4);
+    little_endian_put(tail, event_file_masked(data, bytes), 4);
     fwrite(head, 1, HEADER, e->file);
     fwrite(data, 1, bytes, e->file);
     fwrite(tail, 1, TRAILER, e->file);
@@ -88,10 +88,10 @@ static enum status write_record(struct event_file *e, const uint8_t *data, size_
 static size_t record_bytes(const struct file_map *map, size_t at) {
     const uint8_t *head = map->data + at;
     size_t left = map->size - at;
-    if (left < HEADER + TRAILER || little_endian_get(head + 8, 4) != masked(head, 8)) return 0;
+    if (left < HEADER + TRAILER || little_endian_get(head + 8, 4) != event_file_masked(head, 8)) return 0;
     uint64_t bytes = little_endian_get(head, 8);
     if (bytes > left - HEADER - TRAILER) return 0;
-    if (little_endian_get(head + HEADER + bytes, 4) != masked(head + HEADER, (size_t)bytes)) return 0;
+    if (little_endian_get(head + HEADER + bytes, 4) != event_file_masked(head + HEADER, (size_t)bytes)) return 0;
     return HEADER + (size_t)bytes + TRAILER;
 }
 

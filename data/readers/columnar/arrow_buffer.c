@@ -19,7 +19,7 @@ static enum status too_large(const struct arrow_body *body, uint64_t bytes) {
                 (unsigned long long)bytes, (unsigned long long)body->block_max);
 }
 
-static enum status decompress(struct arrow_buffer *b, const struct arrow_body *body, uint64_t plain) {
+static enum status arrow_buffer_decompress(struct arrow_buffer *b, const struct arrow_body *body, uint64_t plain) {
     uint8_t *raw;
     if (plain > body->block_max || b->size > body->block_max) return too_large(body, plain > b->size ? plain : b->size);
     TRY(memory_grow(&b->bytes.data, &b->bytes.capacity, (size_t)plain + 1));
@@ -48,7 +48,7 @@ enum status arrow_buffer_open(struct arrow_buffer *b, const struct arrow_body *b
     b->at += sizeof head;
     b->size -= sizeof head;
     uint64_t plain = little_endian_get(head, 8);
-    return plain == UINT64_MAX ? STATUS_OK : decompress(b, body, plain);
+    return plain == UINT64_MAX ? STATUS_OK : arrow_buffer_decompress(b, body, plain);
 }
 
 enum status arrow_buffer_get(struct arrow_buffer *b, const uint8_t **out, const struct arrow_body *body, uint64_t at,

@@ -6,7 +6,7 @@
 enum { PER_MINIBLOCK_MAX = 1 << 20 };
 
 /* Returns bits [bit, bit + width) of a little-endian stream, width 0 to 64. All of their bytes must exist. */
-static uint64_t unpack(const uint8_t *bytes, uint64_t bit, int width) {
+static uint64_t parquet_encodings_unpack(const uint8_t *bytes, uint64_t bit, int width) {
     uint64_t value = 0;
     const uint8_t *at = bytes + bit / 8;
     int skip = (int)(bit % 8), have = 0;
@@ -19,7 +19,7 @@ static uint64_t unpack(const uint8_t *bytes, uint64_t bit, int width) {
 }
 
 /* Thrift's varint has the same encoding. */
-static bool varint(const uint8_t **at, const uint8_t *end, uint64_t *value) {
+static bool parquet_encodings_varint(const uint8_t **at, const uint8_t *end, uint64_t *value) {
     struct thrift t = {*at, end, false};
     *value = thrift_varint(&t);
     *at = t.at;
@@ -35,7 +35,7 @@ struct parquet_runs parquet_runs_begin(const uint8_t *at, const uint8_t *end, in
 static bool runs_open(struct parquet_runs *r) {
     uint64_t head;
     size_t value_bytes = (size_t)(r->width + 7) / 8;
-    if (!varint(&r->at, r->end, &head)) return false;
+    if (!parquet_encodings_varint(&r->at, r->end, &head)) return false;
     size_t bytes = (size_t)(r->end - r->at);
     r->left = head >> 1;
     r->packed = NULL;
@@ -60,7 +60,7 @@ bool parquet_runs_next(struct parquet_runs *r, uint32_t *value) {
     }
     r->left--;
     if (r->packed) {
-        *value = (uint32_t)unpack(r->packed, r->bit, r->width);
+        *value = (uint32_t)parquet_encodings_unpack(r->packed, r->bit, r->width);
         r->bit += (unsigned)r->width;
     } else {
         *value = r->value;
@@ -70,27 +70,27 @@ bool parquet_runs_next(struct parquet_runs *r, uint32_t *value) {
 
 /* ---- differences ------------------------------------------------------------------------------------------------ */
 
-static uint64_t zigzag(uint64_t value) {
+static uint64_t parquet_encodings_zigzag(uint64_t value) {
     return value >> 1 ^ (0 - (value & 1));
 }
 
 bool parquet_deltas_begin(struct parquet_deltas *d, const uint8_t *at, const uint8_t *end, uint64_t most) {
     uint64_t block, first;
     *d = (struct parquet_deltas){.at = at, .end = end, .first = true};
-    if (!varint(&d->at, end, &block) || !varint(&d->at, end, &d->miniblocks) || !varint(&d->at, end, &d->left) ||
-        !varint(&d->at, end, &first))
+    if (!parquet_encodings_varint(&d->at, end, &block) || !parquet_encodings_varint(&d->at, end, &d->miniblocks) ||
+        !parquet_encodings_varint(&d->at, end, &d->left) || !parquet_encodings_varint(&d->at, end, &first))
         return false;
     if (d->miniblocks == 0 || block % d->miniblocks != 0 || d->left > most) return false;
     d->per_miniblock = block / d->miniblocks;
     d->miniblock = d->miniblocks; /* the next value is the first of a block */
-    d->value = zigzag(first);
+    d->value = parquet_encodings_zigzag(first);
     return d->per_miniblock % 8 == 0 && d->per_miniblock > 0 && d->per_miniblock <= PER_MINIBLOCK_MAX;
 }
 
 static bool deltas_open(struct parquet_deltas *d) {
     if (d->miniblock == d->miniblocks) {
-        if (!varint(&d->at, d->end, &d->min_delta)) return false;
-        d->min_delta = zigzag(d->min_delta);
+        if (!parquet_encodings_varint(&d->at, d->end, &d->min_delta)) return false;
+        d->min_delta = parquet_encodings_zigzag(d->min_delta);
         if (d->miniblocks > (uint64_t)(d->end - d->at)) return false;
         d->widths = d->at;
         d->at += d->miniblocks;
@@ -112,7 +112,7 @@ bool parquet_deltas_next(struct parquet_deltas *d, int64_t *value) {
             return false;
         }
         int width = d->widths[d->miniblock - 1];
-        d->value += d->min_delta + unpack(d->packed, d->in_miniblock++ * (unsigned)width, width);
+        d->value += d->min_delta + parquet_encodings_unpack(d->packed, d->in_miniblock++ * (unsigned)width, width);
     }
     d->first = false;
     d->left--;

@@ -37,7 +37,7 @@ struct footer_read {
     struct columnar_choice choice;
 };
 
-static enum status damaged(const struct columnar_file *file, const char *what) {
+static enum status parquet_footer_damaged(const struct columnar_file *file, const char *what) {
     return fail(STATUS_INVALID, "%s: damaged parquet file: %s: write or fetch it again", file->path, what);
 }
 
@@ -279,7 +279,7 @@ static enum status parse_footer(struct footer_read *r, const uint8_t *data, size
     r->walk.choice = &r->choice;
     while (thrift_next(&t, &f)) {
         if (f.id == 2 && !schema) {
-            if (!read_schema(&t, f, &r->walk)) return damaged(r->file, "its schema is malformed");
+            if (!read_schema(&t, f, &r->walk)) return parquet_footer_damaged(r->file, "its schema is malformed");
             TRY(columnar_choice_check(&r->choice, r->file->path));
             for (int i = 0; i < COLUMNAR_COLUMNS; i++) {
                 r->out->leaves[i] = r->walk.leaves[i];
@@ -295,24 +295,25 @@ static enum status parse_footer(struct footer_read *r, const uint8_t *data, size
             thrift_skip(&t, f.type);
         }
     }
-    if (t.bad || !schema || !r->out->groups) return damaged(r->file, "its footer is malformed");
+    if (t.bad || !schema || !r->out->groups) return parquet_footer_damaged(r->file, "its footer is malformed");
     if (rows < 0 || (uint64_t)rows != r->out->rows)
-        return damaged(r->file, "its row groups hold another number of rows than its footer states");
+        return parquet_footer_damaged(r->file, "its row groups hold another number of rows than its footer states");
     return STATUS_OK;
 }
 
 static enum status read_footer(struct footer_read *r, uint64_t block_max) {
     const struct columnar_file *file = r->file;
     uint8_t head[MAGIC], tail[TAIL];
-    if (file->size < 2 * MAGIC + TAIL - MAGIC) return damaged(file, "it is too short");
+    if (file->size < 2 * MAGIC + TAIL - MAGIC) return parquet_footer_damaged(file, "it is too short");
     TRY(columnar_file_read(file, head, 0, MAGIC));
     TRY(columnar_file_read(file, tail, file->size - TAIL, TAIL));
     if (memcmp(tail + 4, encrypted_magic, MAGIC) == 0)
         return fail(STATUS_UNSUPPORTED, "%s: is encrypted (its footer is PARE): decrypt it first", file->path);
-    if (memcmp(head, magic, MAGIC) != 0) return damaged(file, "PAR1 is missing at its start");
-    if (memcmp(tail + 4, magic, MAGIC) != 0) return damaged(file, "PAR1 is missing at its end, so it may be cut short");
+    if (memcmp(head, magic, MAGIC) != 0) return parquet_footer_damaged(file, "PAR1 is missing at its start");
+    if (memcmp(tail + 4, magic, MAGIC) != 0)
+        return parquet_footer_damaged(file, "PAR1 is missing at its end, so it may be cut short");
     uint64_t bytes = little_endian_get(tail, 4);
-    if (bytes > file->size - MAGIC - TAIL) return damaged(file, "its footer is longer than the file");
+    if (bytes > file->size - MAGIC - TAIL) return parquet_footer_damaged(file, "its footer is longer than the file");
     if (bytes > block_max)
         return fail(STATUS_UNSUPPORTED,
                     "%s: its footer takes %llu bytes, more than the limit of %llu: allow drt-index more memory "

@@ -27,7 +27,7 @@ struct arrow_message {
     uint64_t body, body_bytes;
 };
 
-static enum status damaged(const struct arrow *a, const char *what) {
+static enum status reader_arrow_damaged(const struct arrow *a, const char *what) {
     return fail(STATUS_INVALID, "%s: damaged arrow file: at byte %llu: %s: write or fetch it again", a->file.path,
                 (unsigned long long)a->at, what);
 }
@@ -39,17 +39,17 @@ static enum status next_length(struct arrow *a, uint64_t *bytes) {
     uint8_t head[4];
     *bytes = 0;
     if (a->at == a->end && a->footer) return STATUS_OK;
-    if (a->end - a->at < 4) return damaged(a, "it ends without the mark of its end, so it is cut short");
+    if (a->end - a->at < 4) return reader_arrow_damaged(a, "it ends without the mark of its end, so it is cut short");
     TRY(columnar_file_read(&a->file, head, a->at, sizeof head));
     *bytes = little_endian_get(head, 4);
     if (*bytes == UINT32_MAX) { /* marks a message; files before arrow 0.15 lack it */
-        if (a->end - a->at < 8) return damaged(a, "it ends within a message");
+        if (a->end - a->at < 8) return reader_arrow_damaged(a, "it ends within a message");
         TRY(columnar_file_read(&a->file, head, a->at + 4, sizeof head));
         *bytes = little_endian_get(head, 4);
         a->at += 4;
     }
     a->at += 4;
-    if (*bytes > a->end - a->at) return damaged(a, "a message is longer than the file");
+    if (*bytes > a->end - a->at) return reader_arrow_damaged(a, "a message is longer than the file");
     return STATUS_OK;
 }
 
@@ -58,7 +58,7 @@ static enum status next_message(struct arrow *a, struct arrow_message *m, uint64
     TRY(next_length(a, &bytes));
     *more = bytes > 0;
     if (!*more) return STATUS_OK;
-    if (bytes > block_max) return damaged(a, "the metadata of a message is longer than any is");
+    if (bytes > block_max) return reader_arrow_damaged(a, "the metadata of a message is longer than any is");
     TRY(memory_grow(&a->metadata.data, &a->metadata.capacity, (size_t)bytes));
     TRY(columnar_file_read(&a->file, a->metadata.data, a->at, (size_t)bytes));
     *m = (struct arrow_message){.flat = {(const uint8_t *)a->metadata.data, (size_t)bytes, false}};
@@ -68,9 +68,9 @@ static enum status next_message(struct arrow *a, struct arrow_message *m, uint64
     m->head = flat_child(&m->flat, root, 2);
     m->body_bytes = flat_number(&m->flat, root, 3, 8);
     m->body = a->at + bytes;
-    if (m->flat.bad || m->head.fields_size == 0) return damaged(a, "a message is malformed");
+    if (m->flat.bad || m->head.fields_size == 0) return reader_arrow_damaged(a, "a message is malformed");
     if (m->body_bytes > a->end - m->body)
-        return damaged(a, "the data of a message is longer than the file: it is cut short");
+        return reader_arrow_damaged(a, "the data of a message is longer than the file: it is cut short");
     a->at = m->body + m->body_bytes;
     return STATUS_OK;
 }
@@ -86,22 +86,24 @@ static enum status read_footer(struct arrow *a, uint64_t bytes, uint64_t block_m
     TRY(columnar_file_read(&a->file, a->metadata.data, a->end, (size_t)bytes));
     struct flat f = {(const uint8_t *)a->metadata.data, (size_t)bytes, false};
     a->batches_promised = flat_vector(&f, flat_root(&f), 3, BLOCK).count;
-    return f.bad ? damaged(a, "its footer is malformed") : STATUS_OK;
+    return f.bad ? reader_arrow_damaged(a, "its footer is malformed") : STATUS_OK;
 }
 
 /* A stream has no magic, but its first message can be recognized. */
 static enum status find_messages(struct arrow *a, uint64_t block_max) {
     uint8_t head[FILE_HEAD], tail[FILE_TAIL];
     a->end = a->file.size;
-    if (a->file.size < FILE_HEAD) return damaged(a, "it is too short");
+    if (a->file.size < FILE_HEAD) return reader_arrow_damaged(a, "it is too short");
     TRY(columnar_file_read(&a->file, head, 0, FILE_HEAD));
     a->footer = memcmp(head, magic, MAGIC) == 0;
     if (!a->footer) return STATUS_OK;
-    if (a->file.size < FILE_HEAD + FILE_TAIL) return damaged(a, "it is too short");
+    if (a->file.size < FILE_HEAD + FILE_TAIL) return reader_arrow_damaged(a, "it is too short");
     TRY(columnar_file_read(&a->file, tail, a->file.size - FILE_TAIL, FILE_TAIL));
     uint64_t footer = little_endian_get(tail, 4);
-    if (memcmp(tail + 4, magic, MAGIC) != 0) return damaged(a, "ARROW1 is missing at its end, so it is cut short");
-    if (footer > a->file.size - FILE_HEAD - FILE_TAIL) return damaged(a, "its footer is longer than the file");
+    if (memcmp(tail + 4, magic, MAGIC) != 0)
+        return reader_arrow_damaged(a, "ARROW1 is missing at its end, so it is cut short");
+    if (footer > a->file.size - FILE_HEAD - FILE_TAIL)
+        return reader_arrow_damaged(a, "its footer is longer than the file");
     a->at = FILE_HEAD;
     a->end = a->file.size - FILE_TAIL - footer;
     return read_footer(a, footer, block_max);
@@ -116,7 +118,8 @@ enum status arrow_open(struct reader *r) {
     TRY(columnar_file_open(&a->file, reader_file(r)->path));
     TRY(find_messages(a, columnar_block_max(r)));
     TRY(next_message(a, &m, columnar_block_max(r), &more));
-    if (!more || m.kind != MESSAGE_SCHEMA) return damaged(a, "there is no schema at its start; is it arrow IPC?");
+    if (!more || m.kind != MESSAGE_SCHEMA)
+        return reader_arrow_damaged(a, "there is no schema at its start; is it arrow IPC?");
     return arrow_schema_read(&a->schema, &m.flat, m.head, m.version, a->file.path, r->text_field);
 }
 
@@ -262,7 +265,7 @@ static enum status next_batch(struct reader *r, bool *more) {
     TRY(next_message(a, &m, columnar_block_max(r), more));
     if (!*more) return check_end(a);
     if (m.kind == MESSAGE_DICTIONARY && a->schema.has_dictionaries) return STATUS_OK;
-    if (m.kind != MESSAGE_BATCH) return damaged(a, "a message of a kind that does not fit the schema");
+    if (m.kind != MESSAGE_BATCH) return reader_arrow_damaged(a, "a message of a kind that does not fit the schema");
     return open_batch(a, &m, columnar_block_max(r));
 }
 

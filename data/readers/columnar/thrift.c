@@ -7,7 +7,7 @@ static uint64_t thrift_bad(struct thrift *t) {
     return 0;
 }
 
-static size_t left(const struct thrift *t) {
+static size_t thrift_left(const struct thrift *t) {
     return (size_t)(t->end - t->at);
 }
 
@@ -27,7 +27,7 @@ uint64_t thrift_varint(struct thrift *t) {
     return thrift_bad(t);
 }
 
-static int64_t zigzag(uint64_t value) {
+static int64_t thrift_zigzag(uint64_t value) {
     return (int64_t)(value >> 1 ^ (0 - (value & 1)));
 }
 
@@ -39,14 +39,14 @@ bool thrift_next(struct thrift *t, struct thrift_field *f) {
         return false;
     }
     if (f->type > THRIFT_STRUCT) return thrift_bad(t);
-    int64_t id = head >> 4 ? f->id + (head >> 4) : zigzag(thrift_varint(t));
+    int64_t id = head >> 4 ? f->id + (head >> 4) : thrift_zigzag(thrift_varint(t));
     if (id < INT16_MIN || id > INT16_MAX) return thrift_bad(t);
     f->id = (int)id;
     return !t->bad;
 }
 
 static void skip_bytes(struct thrift *t, uint64_t bytes) {
-    if (bytes > left(t))
+    if (bytes > thrift_left(t))
         thrift_bad(t);
     else
         t->at += bytes;
@@ -117,7 +117,7 @@ void thrift_skip(struct thrift *t, enum thrift_type type) {
 int64_t thrift_int(struct thrift *t, struct thrift_field f) {
     if (f.type == THRIFT_BYTE) return (int8_t)next_byte(t);
     if (f.type != THRIFT_I16 && f.type != THRIFT_I32 && f.type != THRIFT_I64) return (int64_t)thrift_bad(t);
-    return zigzag(thrift_varint(t));
+    return thrift_zigzag(thrift_varint(t));
 }
 
 bool thrift_bool(struct thrift *t, struct thrift_field f) {
@@ -127,7 +127,7 @@ bool thrift_bool(struct thrift *t, struct thrift_field f) {
 
 struct thrift_bytes thrift_binary(struct thrift *t, struct thrift_field f) {
     uint64_t size = f.type == THRIFT_BINARY ? thrift_varint(t) : thrift_bad(t);
-    if (f.type != THRIFT_BINARY || size > left(t)) thrift_bad(t);
+    if (f.type != THRIFT_BINARY || size > thrift_left(t)) thrift_bad(t);
     struct thrift_bytes bytes = {t->at, t->bad ? 0 : (size_t)size};
     t->at += bytes.size;
     return bytes;
@@ -142,6 +142,6 @@ size_t thrift_list(struct thrift *t, struct thrift_field f, enum thrift_type of)
     if (f.type != THRIFT_LIST) return (size_t)thrift_bad(t);
     uint8_t head = next_byte(t);
     uint64_t count = head >> 4 == 15 ? thrift_varint(t) : head >> 4;
-    if ((count > 0 && (enum thrift_type)(head & 15) != of) || count > left(t)) return (size_t)thrift_bad(t);
+    if ((count > 0 && (enum thrift_type)(head & 15) != of) || count > thrift_left(t)) return (size_t)thrift_bad(t);
     return (size_t)count;
 }

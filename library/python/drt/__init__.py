@@ -7,7 +7,7 @@
     for token in drt.Model.load().generate("Once", store=store):
         print(token.text, end="")
 
-Arrays are numpy arrays; shapes and types stand in each function's documentation. Long calls release the GIL.
+Arrays are numpy arrays. The docstring of each function has their shapes and types. Long calls release the GIL.
 """
 
 import ctypes as _c

@@ -229,7 +229,7 @@ class NotFound(DrtError, LookupError):
 
 
 class Invalid(DrtError, ValueError):
-    """An argument or an input that is never accepted."""
+    """An argument or an input that no version accepts."""
 
 
 class Corrupt(DrtError):
@@ -237,7 +237,7 @@ class Corrupt(DrtError):
 
 
 class Mismatch(DrtError, ValueError):
-    """Valid by itself and wrong with the rest, such as a store that another model made."""
+    """Valid, but does not fit the other arguments, such as a store of another model."""
 
 
 class VersionError(DrtError):
@@ -245,11 +245,11 @@ class VersionError(DrtError):
 
 
 class Busy(DrtError):
-    """Another writer holds the store, or this process has it open already."""
+    """Another writer has the lock of the store, or this process has it open already."""
 
 
 class Unsupported(DrtError):
-    """This model, build or machine cannot do it."""
+    """Valid, but this model, build or machine does not support it."""
 
 
 class Interrupted(DrtError):
@@ -257,7 +257,7 @@ class Interrupted(DrtError):
 
 
 class ReadOnly(DrtError, PermissionError):
-    """The store lies where nothing can be written."""
+    """The store cannot be written: a snapshot, a read-only medium, or no permission."""
 
 
 class InputOutput(DrtError, OSError):

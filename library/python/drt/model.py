@@ -287,9 +287,9 @@ class Session:
     def prepare(sessions: "Sequence[Session]") -> int:
         """Computes what the next `next` of each of several sessions of one model needs, in one pass over its weights.
 
-        Call it before each round of `next`: several texts then cost little more than one. On a CPU tokens are the same, bit
-        for bit, with and without it; on a GPU with whatever other sessions, or none. Returns for how many sessions it did; the
-        others (with a token memory, ended, on a CPU at the end of a chunk) are left to `next`.
+        Call it before each round of `next`: several texts then cost little more than one. On a CPU tokens have the same bits
+        with and without it, on a GPU for any set of sessions. Returns the number of sessions that it computed. The others
+        (ended; on a GPU with a token memory; on a CPU at the end of a chunk) are left to `next`.
         """
         given = [check.instance(s, f"sessions[{i}]", Session) for i, s in enumerate(sessions)]
         with ExitStack() as turns:
@@ -352,7 +352,7 @@ class Model:
         return c.byref(lib.new(lib.model_config, device=device, dtype=dtype, threads=threads))
 
     def share(self, *, device: str = "auto", dtype: str = "auto", threads: int = 0) -> "Model":
-        """The same weights with a device and threads of its own, so that two threads compute at the same time."""
+        """A second model with the same weights, for another thread, so that both compute at the same time."""
         handle = lib.opened("drt_model_share", "drt_model_close", self._handle(), self._config(device, dtype, threads),
                             keeps=(self._handle(),))
         return Model(handle, None)
@@ -440,13 +440,22 @@ class Model:
         return found
 
     def generate(self, prompt: str | Sequence[int] | Array, *, max_tokens: int = 128, **options: Any) -> Iterator[Token]:
-        """Generates a continuation, token by token.
+        """Generates a continuation of a prompt (a text, or ids int32 [n]), token by token.
 
-        Retrieval: `store`; `corpus_retrieval` (default: on when a store is given without a memory), `self_retrieval`;
-        `searcher` "auto", "lexical" or "hybrid"; `memory` "own", "corpus" or "both" with `memory_config` and
-        `memory_past`; `exclude_document`; `continuation` with `overlap`; `query_tokens`.
-        Sampling: `temperature` (0: greedy), `top_k`, `top_p`, `min_p`, `repeat_penalty`, `repeat_last`, `seed`, `stop`
-        (a string or several), `ignore_eos`, `top` (alternatives of each token).
+        max_tokens: 0: no limit.
+        store: where to retrieve from.
+        corpus_retrieval, self_retrieval: GCA reads chunks of the store (default: if a store is given without a memory), of
+            the text's own past.
+        searcher: "auto", "lexical" or "hybrid".
+        memory: "own", "corpus" or "both": a token memory, with `memory_config` (a file; None: the model's) and
+            `memory_past` (ids; 0: 2048).
+        exclude_document: id of a document whose chunks are not retrieved.
+        continuation, overlap: chunks that are retrieved after each found one, and the ids before its end where they begin.
+        query_tokens: last ids of the text that a search by words reads; 0: 128.
+        temperature (0: greedy), top_k, top_p, min_p, repeat_penalty, repeat_last, seed: sampling, as in drt-generate.
+        stop: a string, or several, before which the text ends.
+        ignore_eos: continues after an end-of-document token.
+        top: alternatives of each token.
         """
         if not isinstance(prompt, str):          # an error of this call, and not of the first token
             prompt = as_array(prompt, np.int32, (None,), "prompt")

@@ -29,7 +29,7 @@ _QUERIES, _TEXTS = 1024, 256                     # of one call into C, between t
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What a store holds. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string.
+    """Counts and types of a store. Counts include dropped documents: all ids are below them. `index`: "exact" or a FAISS string.
 
     `landmarks`: how they are stored, "f16" or "i8"; "none": there are none, and words find the chunks. `keys_chunks`:
     chunks that have stored keys of a token memory; it reads them if these are all `chunks`.
@@ -276,14 +276,21 @@ class Store:
               progress: Report | bool | None = None) -> "Store":
         """Builds a store at `path` and opens it.
 
-        `documents`: a path of a file or folder (or a list of pathlib paths) in any `format` of drt-index build; or an
-        iterable of texts, or of dicts with `text_field` and optionally `key_field` and "source". A build that was stopped
-        continues when it is called again with the same documents. `progress`: True for a tqdm bar, or a function (stage,
-        unit, done, total). Ctrl-C stops at the next safe point. `index`: "auto" (None), "exact" or a FAISS factory string.
-        `max_ram`: bytes; 0: 4 GiB. `shard_chunks`: chunks of a file; 0: 16384. `model`: None: the bundled one.
-        `part`: (i, n): of files the i-th of n parts alone, i from 1, which `join` makes one store of. `landmarks`: "f16"
-        (None), "i8": half the bytes, rounded to 8 bits, or "none": no chunk is encoded, and words find the chunks, which is
-        what a token memory needs. `keys`: then makes the keys of all tokens for a token memory, too.
+        A build that was stopped (Ctrl-C, a kill) continues when it is called again with the same documents.
+
+        documents: a path of a file or folder, or a list of pathlib paths, in any `format` of drt-index build; or an iterable
+            of texts, or of dicts with `text_field` and optionally `key_field` and "source".
+        model: makes the landmarks; None: the bundled one.
+        index: "auto" (None), "exact" or a FAISS factory string.
+        max_ram: bytes; 0: 4 GiB.
+        shard_chunks: chunks of a file of the store; 0: 16384.
+        restart: drops an unfinished build.
+        skip_bad_lines: skips lines and rows without a document; otherwise the build stops at the first.
+        part: (i, n): builds only part i of n, i from 1, of a corpus of files; `join` makes one store of all parts.
+        landmarks: "f16" (None); "i8": half the bytes, rounded to 8 bits; "none": no chunk is encoded, and words find the
+            chunks, which is what a token memory needs.
+        keys: also makes the keys of all tokens for a token memory.
+        progress: True for a tqdm bar, or a function (stage, unit, done, total).
         """
         model = _model_of(model)
         if part is not None and (not isinstance(part, (tuple, list)) or len(part) != 2):
@@ -300,11 +307,11 @@ class Store:
     def add(self, documents: Any, *, model: Model | None = None, text_field: str = "text", key_field: str = "id",
             format: str | None = None, max_ram: int = 0, shard_chunks: int = 0, skip_bad_lines: bool = False,
             keys: bool = False, progress: Report | bool | None = None) -> dict[str, Any]:
-        """Adds documents (as in `build`); documents that the store holds already are left out. Returns the report.
+        """Adds documents (as in `build`); documents that the store has already are left out. Returns the report.
 
         This object then shows the newest generation. Chunks and documents keep their ids. It is closed meanwhile; other
-        objects and sessions of the store must be closed before (drt.Busy). A store with stored keys of this model gets
-        those of the new chunks, with `keys` any store. "keys_lacking" of the report: chunks that the store's keys do not
+        objects and sessions of the store must be closed before (drt.Busy). If the store has
+        keys of this model, or with `keys`, those of the new chunks are made. "keys_lacking" of the report: chunks that the store's keys do not
         have, because they are of another model or rounding; the log "drt" has the remedy.
         """
         model = _model_of(self._model if model is None else model)
@@ -325,7 +332,7 @@ class Store:
     def verify(path: str | os.PathLike[str], *, deep: bool = False, progress: Report | bool | None = None) -> list[Finding]:
         """What is damaged or missing in the store at `path`; an empty list: nothing. Changes nothing.
 
-        `deep`: every byte against its checksum; else names, sizes and records. It takes a path since a damaged store may
+        `deep` compares every byte with its checksum; otherwise only names, sizes and records are checked. It takes a path since a damaged store may
         not open. The store must not be open in this process (drt.Busy).
         """
         found: list[Finding] = []
@@ -474,7 +481,7 @@ class Store:
     # ---- what it holds
 
     def chunk(self, chunk: int) -> Chunk:
-        """Where a chunk lies."""
+        """A chunk's document, its number there, and its first token."""
         return self._chunk_list([check.integer(chunk, "chunk")])[0]
 
     def _chunk_list(self, chunks: Sequence[int] | Array) -> list[Chunk]:

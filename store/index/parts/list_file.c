@@ -49,14 +49,15 @@ static void put_header(uint8_t out[HEADER_BYTES], const struct list_file_head *h
     little_endian_put(out + CRC_AT, crc32c(0, out, CRC_AT), 4);
 }
 
-static enum status damaged(const char *path, const char *what) {
+static enum status list_file_damaged(const char *path, const char *what) {
     return fail(STATUS_CORRUPT, "%s: %s", path, what);
 }
 
 static enum status get_header(struct list_file_head *h, const uint8_t in[HEADER_BYTES], const char *path) {
-    if (memcmp(in, magic, 8) != 0) return damaged(path, "is not a file of lists");
+    if (memcmp(in, magic, 8) != 0) return list_file_damaged(path, "is not a file of lists");
     uint64_t version = little_endian_get(in + 8, 4);
-    if (little_endian_get(in + CRC_AT, 4) != crc32c(0, in, CRC_AT)) return damaged(path, "its header is damaged");
+    if (little_endian_get(in + CRC_AT, 4) != crc32c(0, in, CRC_AT))
+        return list_file_damaged(path, "its header is damaged");
     if (version != VERSION)
         return fail(STATUS_VERSION, "%s: has version %llu of files of lists, this program reads %d: use that program",
                     path, (unsigned long long)version, VERSION);
@@ -71,7 +72,7 @@ static enum status get_header(struct list_file_head *h, const uint8_t in[HEADER_
     bool good = h->lists >= 1 && h->lists <= lists_max && h->rows >= 1 && h->rows <= rows_max && h->code_bytes >= 1 &&
                 h->code_bytes <= code_bytes_max && h->part >= 1 && h->part <= h->parts && h->first_chunk >= 0 &&
                 h->first_chunk <= rows_max;
-    return good ? STATUS_OK : damaged(path, "its header has impossible numbers");
+    return good ? STATUS_OK : list_file_damaged(path, "its header has impossible numbers");
 }
 
 static uint64_t section_bytes(const struct list_file_head *h, enum list_section section) {
@@ -169,7 +170,7 @@ static enum status read_at(const char *path, void *out, size_t bytes, uint64_t a
         ssize_t n = pread(fd, (uint8_t *)out + done, bytes - done, (off_t)(at + done));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) s = fail_errno("%s: cannot read", path);
-        if (n == 0) s = damaged(path, "is shorter than its header states");
+        if (n == 0) s = list_file_damaged(path, "is shorter than its header states");
         if (n > 0) done += (size_t)n;
     }
     close(fd);
@@ -180,13 +181,14 @@ enum status list_file_open(struct list_file *out, const char *path) {
     uint8_t header[HEADER_BYTES], footer[FOOTER_BYTES];
     uint64_t size;
     TRY(file_size(&size, path));
-    if (size < HEADER_BYTES + FOOTER_BYTES) return damaged(path, "is cut short");
+    if (size < HEADER_BYTES + FOOTER_BYTES) return list_file_damaged(path, "is cut short");
     TRY(read_at(path, header, sizeof header, 0));
     TRY(get_header(&out->head, header, path));
     if (size != section_at(&out->head, LIST_SECTIONS) + FOOTER_BYTES)
-        return damaged(path, "has another size than its header states");
+        return list_file_damaged(path, "has another size than its header states");
     TRY(read_at(path, footer, sizeof footer, size - FOOTER_BYTES));
-    if (little_endian_get(footer + 12, 4) != crc32c(0, footer, 12)) return damaged(path, "its footer is damaged");
+    if (little_endian_get(footer + 12, 4) != crc32c(0, footer, 12))
+        return list_file_damaged(path, "its footer is damaged");
     for (int i = 0; i < LIST_SECTIONS; i++)
         out->crc[i] = (uint32_t)little_endian_get(footer + 4 * i, 4);
     return STATUS_OK;
@@ -202,7 +204,7 @@ void list_stream_begin(struct list_stream *s, const struct list_file *f, enum li
 enum status list_stream_read(struct list_stream *s, const uint8_t **bytes, size_t *n, size_t wanted, const char *path) {
     if (s->used == s->filled) {
         size_t some = s->end - s->at < s->capacity ? (size_t)(s->end - s->at) : s->capacity;
-        if (some == 0) return damaged(path, "its lists are longer than they should be together");
+        if (some == 0) return list_file_damaged(path, "its lists are longer than they should be together");
         TRY(read_at(path, s->buffer, some, s->at));
         s->crc = crc32c(s->crc, s->buffer, some);
         s->at += some;
@@ -224,7 +226,8 @@ enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes
             s->used += some;
         } else {
             some = bytes < VERIFY_BUFFER ? (size_t)bytes : VERIFY_BUFFER; /* its checksum is computed in the cache */
-            if (some > s->end - s->at) return damaged(path, "its lists are longer than they should be together");
+            if (some > s->end - s->at)
+                return list_file_damaged(path, "its lists are longer than they should be together");
             TRY(read_at(path, out, some, s->at));
             s->crc = crc32c(s->crc, out, some);
             s->at += some;
@@ -238,7 +241,7 @@ enum status list_stream_take(struct list_stream *s, uint8_t *out, uint64_t bytes
 enum status list_stream_end(const struct list_stream *s, const struct list_file *f, enum list_section section,
                             const char *path) {
     static const char *const names[LIST_SECTIONS] = {"sizes", "codes", "ids"};
-    if (s->used != s->filled || s->at != s->end) return damaged(path, "its lists are shorter than the rest");
+    if (s->used != s->filled || s->at != s->end) return list_file_damaged(path, "its lists are shorter than the rest");
     if (s->crc == f->crc[section]) return STATUS_OK;
     return fail(STATUS_CORRUPT, "%s: its %s changed: CRC32C %08x, recorded %08x", path, names[section], s->crc,
                 f->crc[section]);

@@ -431,7 +431,7 @@ static enum status read_store(struct merging *m, bool *already) {
                           w->published.chunks, (struct store_ranges){0});
 }
 
-static enum status publish(struct merging *m) {
+static enum status merge_parts_publish(struct merging *m) {
     struct store_publish how = *m->how;
     how.index = m->plan.factory;
     m->made.end = m->plan.chunks;
@@ -461,7 +461,7 @@ static void remove_files(const struct merging *m, int64_t first) {
 }
 
 /* m->direct: without files of parts; false afterwards, and nothing is done: that is impossible. */
-static enum status merge(struct merging *m, const char *dir) {
+static enum status merge_parts_merge(struct merging *m, const char *dir) {
     const bool wanted = m->direct;
     TRY(index_parts_plan_read(&m->plan, m->work));
     TRY(writer_open(&m->w, dir, NULL, false));
@@ -481,7 +481,7 @@ static enum status merge(struct merging *m, const char *dir) {
     enum status s = write_files(m, &of);
     if (s != STATUS_OK) remove_files(m, first);
     TRY(s);
-    return publish(m);
+    return merge_parts_publish(m);
 }
 
 enum status store_index_check_writable(const char *dir) {
@@ -492,7 +492,7 @@ static enum status merge_or_make(struct store_index_parts_report *out, const cha
                                  const struct store_publish *how, bool *direct) {
     struct merging m = {.work = work, .how = how, .report = out, .direct = *direct};
     *out = (struct store_index_parts_report){0};
-    enum status s = merge(&m, dir);
+    enum status s = merge_parts_merge(&m, dir);
     if (s == STATUS_OK) {
         snprintf(out->index, sizeof out->index, "%s", m.plan.factory);
         out->chunks = m.plan.chunks;

@@ -92,8 +92,8 @@ static enum status check_folder(const char *work) {
     return s;
 }
 
-static enum status train(struct index_parts_plan *p, struct index_parts_store *s, const char *work,
-                         const struct store_publish *how) {
+static enum status train_template(struct index_parts_plan *p, struct index_parts_store *s, const char *work,
+                                  const struct store_publish *how) {
     struct index_plan plan;
     TRY(make_plan(&plan, s, how));
     TRY(check_folder(work));
@@ -117,7 +117,7 @@ enum status store_index_train(struct store_index_parts_report *out, const char *
     *out = (struct store_index_parts_report){0};
     TRY(index_parts_store_open(&s, dir));
     enum status status = train_existing(&p, &s, work, how, &out->already);
-    if (status == STATUS_OK && !out->already) status = train(&p, &s, work, how);
+    if (status == STATUS_OK && !out->already) status = train_template(&p, &s, work, how);
     if (status == STATUS_OK) {
         snprintf(out->index, sizeof out->index, "%s", p.factory);
         out->chunks = p.chunks;

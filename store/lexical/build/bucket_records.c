@@ -354,7 +354,7 @@ void record_reader_begin(struct record_reader *reader, int bucket) {
 }
 
 /* Fills the buffer with whole records of the run. */
-static enum status fill(struct record_reader *reader, int64_t run, size_t bytes) {
+static enum status bucket_records_fill(struct record_reader *reader, int64_t run, size_t bytes) {
     struct records *r = reader->records;
     if (run != reader->run) {
         reader->run = run;
@@ -391,7 +391,7 @@ enum status record_reader_next(struct record_reader *reader, struct record_block
         reader->left = 0;
         return STATUS_OK;
     }
-    TRY(fill(reader, d->run, bytes));
+    TRY(bucket_records_fill(reader, d->run, bytes));
     const size_t have = reader->filled - reader->used, some = reader->left < have ? (size_t)reader->left : have;
     block->bytes = reader->buffer + reader->used;
     block->n = some / bytes;

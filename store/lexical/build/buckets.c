@@ -41,7 +41,7 @@ static void set_quantiles(struct buckets *b, const uint32_t *counts, uint64_t al
     b->quantile[b->vocab] = 255;
 }
 
-static void divide(struct buckets *b, const uint32_t *counts, uint64_t all, int wanted) {
+static void buckets_divide(struct buckets *b, const uint32_t *counts, uint64_t all, int wanted) {
     const uint64_t each = all / (uint64_t)wanted + 1;
     int64_t begin = 0;
     uint64_t seen = 0;
@@ -76,7 +76,7 @@ enum status buckets_create(struct buckets **out, int64_t vocab, const int32_t *i
     for (size_t i = 0; i < n_ids; i++)
         counts[ids[i]]++;
     set_quantiles(b, counts, n_ids);
-    divide(b, counts, n_ids, wanted);
+    buckets_divide(b, counts, n_ids, wanted);
     *out = b;
 out:
     memory_free(counts);

@@ -121,7 +121,7 @@ static inline void load_block(uint64_t *out, const struct record_block *block, s
 }
 
 /* Reads the n records of the range into s->sorted. */
-static enum status load(struct sorter *s, const struct range *x, bool whole, size_t n) {
+static enum status sort_load(struct sorter *s, const struct range *x, bool whole, size_t n) {
     const struct bucket *bucket = &s->config.buckets->list[x->bucket];
     const uint64_t mask = record_mask(bucket), low = x->begin << BUCKETS_CHUNK_BITS,
                    span = (x->end - x->begin) << BUCKETS_CHUNK_BITS;
@@ -350,7 +350,7 @@ static enum status make_range(struct sorter *s, struct range x) {
     if (!whole && n > 0) TRY(count_range(s, &x, &n));
     if (n == 0) return STATUS_OK;
     if ((uint64_t)n <= s->most) {
-        TRY(load(s, &x, whole, (size_t)n));
+        TRY(sort_load(s, &x, whole, (size_t)n));
         return make_loaded(s, &x, (size_t)n);
     }
     const int32_t first = bucket_id(b, bucket->begin + x.begin), last = bucket_id(b, bucket->begin + x.end - 1);

@@ -43,7 +43,7 @@ expect 0 "$EVAL" ablation config.json --out estimated --estimate
 out_has "parts are left: about"
 [ -z "$(find estimated -type f ! -name lock)" ] || die "an estimate made something"
 expect 0 "$EVAL" ablation config.json --out run
-out_has "DRT w/ random retrieval"
+out_has "DRT, random chunks"
 for file in txt json html; do [ -s "run/table.$file" ] || die "no table.$file"; done
 cp run/table.json first.json
 cmp -s "$OUT" run/table.txt || die "table.txt is not what was printed"
@@ -83,6 +83,8 @@ for seconds in 0.1 0.3 0.5 0.2 0.7 0.4 0.6 0.3; do
     sleep $seconds
     kill -KILL $pid 2>/dev/null
     wait $pid 2>/dev/null
+    # On a fast machine the kills would leave nothing for the run without time.
+    [ "$(ls killed/parts 2>/dev/null | wc -l)" -le $(($(ls run/parts | wc -l) / 2)) ] || break
 done
 # A part that was just started needs a moment to notice its parent's end, and keeps the run's lock until then.
 part_left() { for p in /proc/[0-9]*; do [ "$(readlink "$p/cwd" 2>/dev/null)" != "$TMP/killed" ] || return 0; done; return 1; }
@@ -90,7 +92,7 @@ for _ in $(seq 100); do part_left || break; sleep 0.1; done
 ! part_left || die "a part outlives its killed parent: $(tr '\0' ' ' <"$p/cmdline")"
 for _ in $(seq 100); do
     code=0
-    "$EVAL" ablation config.json --out killed --max-minutes 0.005 >"$OUT" 2>"$ERR" || code=$?
+    "$EVAL" ablation config.json --out killed --max-minutes 0.001 >"$OUT" 2>"$ERR" || code=$?
     grep -q "another drt-eval ablation works on this run" "$ERR" || break
     sleep 0.1
 done

@@ -79,7 +79,7 @@ niah() { "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" "$@"; }
 expect_usage "--data FILE is missing" "$EVAL" niah
 expect_usage "--tasks takes" niah --tasks hay
 expect_usage "--context takes" niah --context 4Q
-expect_usage "--context must rise" niah --context 4K,1K
+expect_usage "--context: each number must be greater" niah --context 4K,1K
 expect_usage "as many as --context" niah --context 1K,4K,8K --trials 3,2
 expect_usage "--trials takes" niah --trials 3x
 expect_usage "--plot FILE ends in .svg" niah --plot p.png

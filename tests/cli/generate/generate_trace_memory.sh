@@ -66,6 +66,20 @@ for row in rows:
                 assert passage["text"][part["begin"]:part["end"]] == row["text"][m["begin"]:m["end"]], (m, part)
 assert seen == len(ids) - prompt and corpus > 20 and own > 0, (seen, corpus, own)
 P
+# A Base LM: its trace has chunks of another length than the store. The text of a passage is that of its document, and nothing follows it.
+tiny_base "$TMP/base"
+corpus "$TMP/plain.jsonl" 3 400
+tiny_store "$TMP/words" "$TMP/m" "$TMP/plain.jsonl"
+expect 0 "$GENERATE" --model "$TMP/base" --greedy -n 30 -p "$(words 20)" --memory corpus --store "$TMP/words" --memory-k 4 --memory-weight 0.9 \
+    --memory-tau 1 --trace "$TMP/base.jsonl"
+python3 - "$TMP" <<'P' || die "the passages of a Base LM"
+import json, sys
+documents = [json.loads(line)["text"] for line in open(sys.argv[1] + "/plain.jsonl")]
+passages = [p for line in open(sys.argv[1] + "/base.jsonl") for p in json.loads(line).get("passages", [])]
+assert len(passages) > 3, passages
+for p in passages:
+    assert p["text"] and p["text"] in documents[p["document_id"]], p["text"]
+P
 # Without a memory the page has no such member and shows no share.
 expect 0 "$GENERATE" --model "$TMP/m" --greedy -n 40 -p "$prompt" --trace "$TMP/none.jsonl"
 ! grep -q '"memory"' "$TMP/none.jsonl" || die "a memory that was not there"

@@ -27,7 +27,7 @@ static struct memory_fit_config fit_of(const struct memory_samples *s, int mode)
 }
 
 /* Computes the losses with a mixture, for the tokens of documents that are in use, or of the other documents. */
-static void score(const struct fit_modes *f, const struct memory_mixture *m, int mode, bool in_use) {
+static void eval_fit_score(const struct fit_modes *f, const struct memory_mixture *m, int mode, bool in_use) {
     const struct memory_fit_config c = fit_of(f->samples, mode);
     for (int64_t i = 0; i < f->samples->n; i++) {
         int32_t document = f->samples->document[i];
@@ -83,7 +83,7 @@ static enum status fit_mode(struct fit_modes *f, int mode) {
     for (enum part which = PART_EVEN; which <= PART_ODD; which++) {
         TRY(fit_part(f, &m, mode, which));
         for (int scored = 0; scored < EVAL_MODES; scored++)
-            if (f->result->mode[scored] && fitted_as(scored) == mode) score(f, &m, scored, false);
+            if (f->result->mode[scored] && fitted_as(scored) == mode) eval_fit_score(f, &m, scored, false);
     }
     if (mode >= EVAL_MEMORY_ORACLE) return STATUS_OK; /* it is only reported, and no program reads it */
     return fit_part(f, &f->config->mixture[eval_kind_of(mode)], mode, PART_ALL);
@@ -129,7 +129,7 @@ enum status eval_fit_apply(struct eval_result *result, const struct memory_confi
     for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && s == STATUS_OK; mode++) {
         if (!result->mode[mode]) continue;
         s = memory_options_fitted(config, &from, eval_kind_of(mode));
-        if (s == STATUS_OK) score(&f, &config->mixture[eval_kind_of(mode)], mode, false);
+        if (s == STATUS_OK) eval_fit_score(&f, &config->mixture[eval_kind_of(mode)], mode, false);
     }
     modes_close(&f);
     return s;

@@ -14,7 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-static int parse(struct eval_options *o, const char **out, int argc, char **argv, const char **operands) {
+static int eval_fit_memory_parse(struct eval_options *o, const char **out, int argc, char **argv,
+                                 const char **operands) {
     const struct arg_option options[] = {
         OPTION_MODEL(o->model),
         {"data", ARG_STRINGS, &o->data, "FILE",
@@ -96,8 +97,9 @@ static enum status search_knn(struct eval_machine *m, const struct eval_options 
 }
 
 /* Gets the samples from texts or from files, and sets *config to their setting. */
-static enum status collect(struct eval_result *result, struct memory_samples *samples, struct memory_config *config,
-                           struct eval_machine *m, const struct eval_options *o, const struct progress *progress) {
+static enum status eval_fit_memory_collect(struct eval_result *result, struct memory_samples *samples,
+                                           struct memory_config *config, struct eval_machine *m,
+                                           const struct eval_options *o, const struct progress *progress) {
     *config = m->engines.memory;
     if (o->samples.count > 0) return eval_samples_load(result, samples, config, &m->model.model, &o->samples);
     if (result->mode[EVAL_MEMORY_KNN]) TRY(search_knn(m, o, progress));
@@ -113,7 +115,7 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     struct memory_samples samples = {0};
     struct memory_config config;
     struct threads *own = NULL, *threads = m->model.device->threads;
-    enum status s = collect(result, &samples, &config, m, o, progress);
+    enum status s = eval_fit_memory_collect(result, &samples, &config, m, o, progress);
     if (s == STATUS_OK && o->processes) s = threads_create(&own, (int)o->threads * eval_processes_count(o->processes));
     if (own) threads = own;
     if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
@@ -157,7 +159,7 @@ static enum status processes_start(struct eval_options *o) {
     return STATUS_OK;
 }
 
-static int check(struct eval_options *o, const struct eval_result *result, const char *out) {
+static int eval_fit_memory_check(struct eval_options *o, const struct eval_result *result, const char *out) {
     const bool *mode = result->mode;
     if (o->samples.count > 0 && (o->data.count > 0 || o->store || o->base.count > 0 || o->workers.addresses ||
                                  memory_options_given(&o->memory_options)))
@@ -187,12 +189,12 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
                              .context = 2048};
     struct eval_result result = {0};
     const char *out = NULL;
-    int code = parse(&o, &out, argc, argv, operands);
+    int code = eval_fit_memory_parse(&o, &out, argc, argv, operands);
     if (code < 0) code = eval_modes("fit-memory", result.mode, &o);
     result.mode[EVAL_NONE] = false; /* the samples contain its losses */
     result.mode[EVAL_MEMORY_OTHER] = o.other && result.mode[EVAL_MEMORY_CORPUS];
     result.mode[EVAL_MEMORY_OTHER_BOTH] = o.other && result.mode[EVAL_MEMORY_BOTH];
-    if (code < 0) code = check(&o, &result, out);
+    if (code < 0) code = eval_fit_memory_check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
     if (processes_start(&o) != STATUS_OK) return eval_failed();

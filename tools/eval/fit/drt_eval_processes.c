@@ -223,7 +223,7 @@ struct process_result {
     int64_t token;
 };
 
-static bool before(const struct eval_document *a, const struct eval_document *b) {
+static bool eval_processes_before(const struct eval_document *a, const struct eval_document *b) {
     return a->file != b->file ? a->file < b->file : a->number < b->number;
 }
 
@@ -233,7 +233,8 @@ static int process_next(const struct process_result *all, int n) {
     for (int i = 0; i < n; i++) {
         const struct process_result *a = &all[i];
         if (a->document == a->result.n_documents) continue;
-        if (best < 0 || before(&a->result.documents[a->document], &all[best].result.documents[all[best].document]))
+        if (best < 0 ||
+            eval_processes_before(&a->result.documents[a->document], &all[best].result.documents[all[best].document]))
             best = i;
     }
     return best;

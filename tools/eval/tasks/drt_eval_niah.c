@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int parse(struct niah_options *o, int argc, char **argv, const char **operands) {
+static int eval_niah_parse(struct niah_options *o, int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Samples", 0, 0},
         {"data", ARG_STRINGS, &o->data, "FILE",
@@ -40,17 +40,18 @@ static int parse(struct niah_options *o, int argc, char **argv, const char **ope
         {"answers", ARG_PATH, &o->answers, "FILE",
          "write one object per line for each sample: positions of its values, chunks read, its answer", 0, 0},
         {"heat-map", ARG_PATH, &o->heat_map, "FILE", "draw the shares by context and depth (.svg)", 0, 0},
-        {"plot", ARG_PATH, &o->plot, "FILE", "draw seconds and bytes per token against the context (.svg)", 0, 0},
+        {"plot", ARG_PATH, &o->plot, "FILE", "draw microseconds and bytes per token against the context (.svg)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Model and machine", 0, 0},
         OPTIONS_OF_TASK_RUN(o->run),
     };
     const struct arg_program program = {
         .name = "drt-eval niah",
         .synopsis = "--data FILE [--model DIR] --self-retrieval | --store DIR --corpus-retrieval [options]",
-        .about = "Inserts statements into a long text and asks for one of them (needle in a haystack). An answer is "
-                 "found if each of its ids is the most probable one after the text and the ids before it. With "
-                 "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
-                 "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
+        .about =
+            "Inserts statements into a long text and asks a question about them (needle in a haystack). An answer is "
+            "found if each of its ids is the most probable one after the text and the ids before it. With "
+            "--corpus-retrieval the statements are in documents of the store (see --write-documents), not in the "
+            "text. The task single has no keys, so with several passkeys in a store no answer is correct.",
         .examples =
             "  drt-eval niah --data books.jsonl.xz --self-retrieval --context 4K,16K,64K --trials 50 --heat-map n.svg\n"
             "  drt-eval niah --data books.jsonl.xz --tasks multi-key --write-documents needles.u32 --trials 100\n"
@@ -91,7 +92,8 @@ static const char *niah_contexts(struct niah_options *o) {
         if (*end && *end != ',') return "--context takes numbers of tokens: 4K,16K,1M";
         if (!(value >= 256 && value <= 1 << 28)) return "--context: from 256 tokens to 256M";
         if (o->n_contexts == NIAH_CONTEXTS) return "--context takes at most 16 numbers";
-        if (o->n_contexts && value <= (double)o->context[o->n_contexts - 1]) return "--context must rise";
+        if (o->n_contexts && value <= (double)o->context[o->n_contexts - 1])
+            return "--context: each number must be greater than the one before";
         o->context[o->n_contexts++] = (int64_t)value;
         p = end + (*end == ',');
     }
@@ -153,7 +155,7 @@ int eval_niah(int argc, char **argv, const char **operands) {
                              .keys = NEEDLE_KEYS};
     struct niah_result result = {0};
     struct progress_line *line = NULL;
-    int code = parse(&o, argc, argv, operands);
+    int code = eval_niah_parse(&o, argc, argv, operands);
     const char *wrong = code < 0 ? niah_usage(&o) : NULL;
     if (wrong) return eval_usage("niah", wrong);
     if (code >= 0) return code;

@@ -23,7 +23,7 @@ struct tasks_state {
     const struct progress *progress;
 };
 
-static int parse(struct tasks_options *o, int argc, char **argv, const char **operands, int *n_operands) {
+static int eval_tasks_parse(struct tasks_options *o, int argc, char **argv, const char **operands, int *n_operands) {
     const struct arg_option options[] = {
         {NULL, ARG_FLAG, NULL, NULL, "Task", 0, 0},
         {"metric", ARG_CHOICE, &o->metric, "auto|ruler|ruler-part|rouge",
@@ -175,7 +175,7 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     struct tasks_file_result results[64] = {0};
     struct progress_line *line = NULL;
     int n = 0;
-    int code = parse(&o, argc, argv, operands, &n);
+    int code = eval_tasks_parse(&o, argc, argv, operands, &n);
     const char *wrong = code < 0 ? task_run_usage(&o.run) : NULL;
     if (wrong) return eval_usage("tasks", wrong);
     if (code >= 0) return code;

@@ -204,7 +204,7 @@ static int build_with_progress(struct options *o, const char **operands, int n_o
     "half the bytes and lose some precision (docs/store-format.md); none: no chunk is encoded, and chunks are found "  \
     "only by words, as a token memory does (default: f16)"
 #define KEYS_HELP                                                                                                      \
-    "then make the keys of all tokens for a token memory, too, by the model (drt-index keys, with its defaults)"
+    "also compute the keys of all tokens for a token memory with the model, as drt-index keys does by default"
 #define ADD_KEYS_HELP                                                                                                  \
     "make the keys of all tokens for a token memory, as in build; a store that has those of this model always gets "   \
     "those of its new chunks"

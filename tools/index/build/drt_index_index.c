@@ -102,13 +102,13 @@ static enum status open_devices(struct options *o, struct store_publish *how) {
     return STATUS_OK;
 }
 
-static enum status train(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+static enum status index_index_train(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
     TRY(open_devices(o, &how));
     return store_index_train(r, o->store, o->work, &how);
 }
 
 /* A GPU is opened only if the training chose that GPUs assign. */
-static enum status fill(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
+static enum status index_index_fill(struct options *o, struct store_index_parts_report *r, struct store_publish how) {
     enum store_assign_method method;
     TRY(store_index_assigned(&method, o->work));
     if (method != STORE_ASSIGN_FAISS) TRY(open_devices(o, &how));
@@ -147,8 +147,8 @@ static enum status index_run(struct options *o, const struct progress *progress)
     TRY(threads_create(&pool, (int)o->threads));
     const struct store_publish how = {
         .index = o->index, .max_ram = o->max_ram, .seed = 1, .threads = pool, .progress = progress};
-    enum status s = o->step == STEP_TRAIN   ? train(o, &report, how)
-                    : o->step == STEP_FILL  ? fill(o, &report, how)
+    enum status s = o->step == STEP_TRAIN   ? index_index_train(o, &report, how)
+                    : o->step == STEP_FILL  ? index_index_fill(o, &report, how)
                     : o->step == STEP_MERGE ? store_index_merge(&report, o->store, o->work, &how)
                                             : all_steps(o, &report, how);
     if (s == STATUS_OK) print_report(o, &report);
@@ -160,7 +160,7 @@ static enum status index_run(struct options *o, const struct progress *progress)
 /* ---- options ---- */
 
 /* Returns -1, or the exit code of a usage error. */
-static int check(struct options *o, const char *const *operands, int n) {
+static int index_index_check(struct options *o, const char *const *operands, int n) {
     o->step = STEP_ALL;
     for (int i = 0; n == 1 && i < STEP_ALL; i++)
         if (strcmp(operands[0], step_names[i]) == 0) o->step = (enum step)i;
@@ -232,7 +232,7 @@ int drt_index_index(int argc, char **argv, const char **operands) {
         .max_operands = 1,
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
-    if (code < 0) code = check(&o, operands, n);
+    if (code < 0) code = index_index_check(&o, operands, n);
     if (code >= 0) return code;
     char ram[32];
     log_line(LOG_INFO, "start", "drt-index index", "%s, store %s, work %s%s%s, max-ram %s, threads %lld",

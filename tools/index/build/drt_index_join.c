@@ -142,7 +142,7 @@ static int check_parts(const char *const *parts, int n) {
     return -1;
 }
 
-static enum status join(struct options *o, const char *const *parts, int n, const struct progress *progress) {
+static enum status index_join(struct options *o, const char *const *parts, int n, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
     struct store_join how = {
@@ -213,7 +213,7 @@ int drt_index_join(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
-    status = join(&o, operands, n, progress_line_progress(line));
+    status = index_join(&o, operands, n, progress_line_progress(line));
     progress_line_end(line);
     return drt_index_exit(status);
 }

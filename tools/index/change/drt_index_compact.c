@@ -17,7 +17,7 @@ struct options {
     struct index_devices on;
 };
 
-static enum status compact(struct options *o, const struct progress *progress) {
+static enum status index_compact(struct options *o, const struct progress *progress) {
     struct threads *pool;
     struct store_compact_report r;
     TRY(threads_create(&pool, (int)o->threads));
@@ -74,7 +74,7 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
-    status = compact(&o, progress_line_progress(line));
+    status = index_compact(&o, progress_line_progress(line));
     progress_line_end(line);
     return drt_index_exit(status);
 }

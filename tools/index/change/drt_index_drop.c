@@ -32,7 +32,7 @@ static void print_report(const struct options *o, const struct store_drop_report
     drt_index_listing_report(&o->listing, text);
 }
 
-static enum status drop(struct options *o, const struct progress *progress) {
+static enum status index_drop(struct options *o, const struct progress *progress) {
     struct threads *pool;
     TRY(threads_create(&pool, (int)o->threads));
     struct store_drop how = {
@@ -119,7 +119,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     struct progress_line *line;
     enum status status = progress_line_start(&line, "drt-index");
     if (status != STATUS_OK) return drt_index_exit(status);
-    status = drop(&o, progress_line_progress(line));
+    status = index_drop(&o, progress_line_progress(line));
     progress_line_end(line);
     return drt_index_exit(status);
 }

@@ -1,4 +1,5 @@
 # embed.cmake -- writes a C file that holds the files of this folder: cmake -DOUT=page_files.c -P embed.cmake
+include(${CMAKE_CURRENT_LIST_DIR}/../../../cmake/embed_bytes.cmake)
 set(text "/* Generated from tools/serve/page/. */\n#include \"tools/serve/serve_http.h\"\n")
 set(table "")
 set(count 0)
@@ -9,8 +10,7 @@ foreach(entry "index.html|text/html; charset=utf-8" "page.js|text/javascript; ch
   list(JOIN parts "; " type)
   string(REPLACE ";  " "; " type "${type}")
   file(READ ${CMAKE_CURRENT_LIST_DIR}/${name} hex HEX)
-  string(REGEX REPLACE "(..)" "0x\\1," bytes "${hex}")
-  string(REGEX REPLACE "((0x..,){24})" "\\1\n" bytes "${bytes}")
+  embed_bytes(bytes "${hex}")
   string(APPEND text "static const unsigned char file_${count}[] = {\n${bytes}\n};\n")
   string(APPEND table "    {\"${name}\", \"${type}\", file_${count}, sizeof file_${count}},\n")
   math(EXPR count "${count} + 1")

@@ -394,13 +394,14 @@ static void test_formats(void) {
     struct document d;
     int more, count = 0;
     struct reader *r = open_rows(test_folder(), (struct reader_config){0});
-    CHECK_EQ(reader_files(r), 3);
     for (more = 1; more; count += more)
         CHECK_OK(reader_next(r, &d, &more));
     CHECK_EQ(count, 2 * DOCUMENTS + 1);
     reader_close(r);
     r = open_rows(test_folder(), (struct reader_config){.format = READER_PARQUET});
-    CHECK_EQ(reader_files(r), 1);
+    for (more = 1, count = 0; more; count += more)
+        CHECK_OK(reader_next(r, &d, &more));
+    CHECK_EQ(count, DOCUMENTS);
     reader_close(r);
     char path[FILE_PATH_MAX];
     CHECK_OK(file_join(path, test_folder(), "no_suffix"));
