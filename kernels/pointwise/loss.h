@@ -7,7 +7,7 @@
 
 struct loss_contrast {
     const int32_t *targets, *excluded;   /* [n]; < 0: none */
-    const float *alone;                  /* [V]; not 0: a candidate only of rows whose target it is; NULL: all are of all */
+    const float *alone;                  /* [V]; not 0: a candidate only of rows whose target it is; NULL: 0 */
     float scale, weight;
 };
 

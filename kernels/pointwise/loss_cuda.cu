@@ -451,14 +451,13 @@ static void loss_forward_backward(struct device *dev, float *nll, struct mat dx,
 /* A row of the contrastive loss: as softmax, with one candidate left out, and whether the target is the best. */
 template <typename G>
 static __global__ void __launch_bounds__(THREADS)
-    loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, const int32_t *targets,
-                         const int32_t *excluded, const float *alone, int columns, float factor) {
+    loss_contrastive_row(float *nll, float *hit, float *logits, int64_t stride, loss_contrast how, int columns) {
     __shared__ loss_running shared[THREADS / 32];
     float *row = logits + blockIdx.x * stride;
-    int target = targets[blockIdx.x];
-    if (threadIdx.x == 0 && excluded[blockIdx.x] >= 0) row[excluded[blockIdx.x]] = -INFINITY;
-    for (int v = threadIdx.x; alone && v < columns; v += THREADS)
-        if (alone[v] != 0.0f && v != target) row[v] = -INFINITY;
+    int target = how.targets[blockIdx.x], excluded = how.excluded[blockIdx.x];
+    if (threadIdx.x == 0 && excluded >= 0) row[excluded] = -INFINITY;
+    for (int v = threadIdx.x; how.alone && v < columns; v += THREADS)
+        if (how.alone[v] != 0.0f && v != target) row[v] = -INFINITY;
     __syncthreads();
     loss_running all = loss_row_sum(row, columns, shared);
     if (threadIdx.x == 0) {
@@ -467,7 +466,7 @@ static __global__ void __launch_bounds__(THREADS)
         hit[blockIdx.x] = target >= 0 && own >= all.top ? 1.0f : 0.0f;
     }
     __syncthreads();
-    loss_row_gradient<G>(row, columns, all, target, factor);
+    loss_row_gradient<G>(row, columns, all, target, how.scale * how.weight);
 }
 
 static void loss_contrastive(struct device *dev, float *nll, float *hit, struct mat dx, struct mat dtable, struct mat x,
@@ -484,8 +483,9 @@ static void loss_contrastive(struct device *dev, float *nll, float *hit, struct 
                    gradient = logits;
         blas_cuda_product(dev, op, {.y = logits, .a = part, .b = table, .b_transposed = true, .scale = how.scale});
         launch(dev, op, x.type == DTYPE_F32 ? loss_contrastive_row<float> : loss_contrastive_row<bf16>, (unsigned)n,
-               THREADS, 0, nll + first, hit + first, scratch, s.stride, how.targets + first, how.excluded + first,
-               how.alone, (int)table.rows, how.scale * how.weight);
+               THREADS, 0, nll + first, hit + first, scratch, s.stride,
+               loss_contrast{how.targets + first, how.excluded + first, how.alone, how.scale, how.weight},
+               (int)table.rows);
         gradient.type = x.type;
         if (x.type == DTYPE_BF16) gradient.stride = 2 * s.stride;
         blas_cuda_product(dev, op,

@@ -19,7 +19,7 @@ struct ref_adamw { float lr, beta1, beta2, eps, decay, clip; int64_t step; };
     void prefix##_loss_backward(real *dx, real *dtable, const float *x, const float *table, const int32_t *targets, \
                                 int64_t n, \
                                 int64_t d, int64_t words, float scale, float (*store)(float)); \
-    /* excluded < 0: none; alone [words]: as in kernels/pointwise/loss.h; `store`: of the logits' gradients. dx, dtable are added to. */ \
+    /* As kernels/pointwise/loss.h; `store`: of the logits' gradients. dx, dtable are added to. */ \
     void prefix##_contrastive(real *nll, real *dx, real *dtable, const float *x, const float *table, \
                               const int32_t *targets, const int32_t *excluded, const float *alone, \
                               int64_t n, int64_t d, int64_t words, float scale, float weight, \

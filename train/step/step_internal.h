@@ -54,16 +54,15 @@ struct step {
     struct memory_loss *mixture;         /* NULL: no token memory */
     struct step_teach *teach;            /* NULL: not taught */
     int64_t rows, queries, positions, max_chunks;         /* n, Q = N*C, S, the encoder's */
-    void *memory;                        /* of all members below, on the device */
-    size_t bytes;
+    void *memory; size_t bytes;          /* of all members below, on the device */
     int32_t *ids, *targets, *encoder_ids;
     float *nll;
     int64_t *row_begin;                  /* [Q+1] */
     struct step_visible visible;
     struct step_neighbours neighbours[MODEL_GROUPS_MAX];
     int32_t *inverse_begin, *inverse_entry;
-    int32_t *contrast_targets, *contrast_excluded;
-    float *contrast_alone;               /* [queries of all processes] 1: the positive of a sample */
+    int32_t *contrast_targets, *contrast_excluded;        /* [Q] */
+    float *contrast_alone;               /* [Q of all processes] 1: the positive of a sample */
     struct step_masked masked;
     struct step_gathered gathered;
     int32_t *ids_host;                   /* [4n]: buffer for uploads */

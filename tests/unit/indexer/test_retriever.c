@@ -419,7 +419,7 @@ static void test_reset(struct world *w) {
     r->free(r);
 }
 
-/* More own chunks than two blocks of landmarks have, of 2,048 and 4,096 rows: queries on both sides of a block's end. */
+/* More own chunks than two blocks of landmarks have, of 2,048 and 4,096 rows; queries at the blocks' ends. */
 static void test_long_past(struct world *w) {
     enum { SECOND = 2048, THIRD = SECOND + 4096, OWN = THIRD + 100 };
     struct chunk_retriever_config config = config_of(w, true, false);
