@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "store/store.h"
+#include "tools/shared/streams.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -190,6 +191,11 @@ static enum status next_line(struct query_file *q, int64_t *bytes) {
     if (c == EOF && ferror(q->file)) return fail_errno("%s", q->name);
     bool end = c == EOF && n == 0;
     if (n > 0 && q->line[n - 1] == '\r') n--;
+    if (q->read == 0) {
+        const size_t mark = streams_mark(q->line, n);
+        n -= mark;
+        if (mark > 0) memmove(q->line, q->line + mark, n);
+    }
     *bytes = end ? -1 : (int64_t)n;
     q->read += !end;
     return STATUS_OK;

@@ -66,6 +66,11 @@ for i, row in enumerate(rows):
 P
 expect 0 search --queries "$TMP/q.jsonl" --json --k 3
 cmp -s "$OUT" "$TMP/batch" || die ".jsonl gives other hits than .txt"
+for format in txt jsonl; do # a byte order mark, which some editors write, is no part of a query
+    { printf '\357\273\277'; cat "$TMP/q.$format"; } >"$TMP/marked.$format"
+    expect 0 search --queries "$TMP/marked.$format" --json --k 3
+    cmp -s "$OUT" "$TMP/batch" || die "a byte order mark changes the hits of .$format"
+done
 expect_in 0 "$TMP/q.jsonl" search --queries - --queries-format jsonl --json --k 3
 cmp -s "$OUT" "$TMP/batch" || die "standard input gives other hits"
 expect 0 search --queries "$TMP/q.txt" --k 2
