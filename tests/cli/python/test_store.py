@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -458,6 +459,21 @@ for t in threads: t.start()
 for t in threads: t.join()
 print(failed)
 """
+
+
+def test_relative_path(tmp_path, model, monkeypatch):
+    """What an object changes is the store that it opened, also if another folder has one of this name."""
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        drt.Store.build([f"the river {folder}"], "store", model=model).close()
+    with drt.Store("store", model=model) as store:
+        monkeypatch.chdir(tmp_path / "here")
+        assert store.add(["stone"])["documents"] == 1 and store.delete([0])["ids"] == [0]
+        assert store.document_text(1) == "stone"
+        assert pickle.loads(pickle.dumps(store)).document_text(1, model) == "stone"
+    with drt.Store("store", model=model) as other:
+        assert other.info.documents == 1 and other.document_text(0) == "the river here"
 
 
 def test_threads_open_and_close_one_store(store_path):
