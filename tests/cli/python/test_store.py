@@ -469,6 +469,7 @@ def test_relative_path(tmp_path, model, monkeypatch):
         drt.Store.build([f"the river {folder}"], "store", model=model).close()
     with drt.Store("store", model=model) as store:
         monkeypatch.chdir(tmp_path / "here")
+        assert store.document_text(0) == "the river there" and store.search("the river", k=1)[0].text == "the river there"
         assert store.add(["stone"])["documents"] == 1 and store.delete([0])["ids"] == [0]
         assert store.document_text(1) == "stone"
         assert pickle.loads(pickle.dumps(store)).document_text(1, model) == "stone"
