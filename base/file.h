@@ -57,3 +57,5 @@ enum status file_checksum(uint32_t *out, const char *path);
 /* Writes "<a>/<b>" into out. STATUS_INVALID: it does not fit. */
 enum { FILE_PATH_MAX = 4096 };
 enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b);
+/* Writes the path that names the same file after a change of the working directory. STATUS_INVALID: it does not fit. */
+enum status file_absolute(char out[FILE_PATH_MAX], const char *path);

@@ -1,4 +1,5 @@
 /* library_model.c -- models: their properties, landmarks of chunks, query vectors. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "library/library_internal.h"
 #include "session/text_query.h"
@@ -43,7 +44,12 @@ static enum status library_model_create(struct drt_model **out, struct drt_model
     struct drt_model_config c;
     struct engine_config engine = {.model = folder, .decoding = true};
     struct drt_model *m = NULL;
+    char absolute[FILE_PATH_MAX]; /* memory.json is opened by a session */
     TRY(library_where(&engine.where, &c, config));
+    if (folder) {
+        TRY(file_absolute(absolute, folder));
+        engine.model = absolute;
+    }
     engine.threads = c.threads;
     TRY(memory_allocate_zero(&m, 1));
     m->users = 1;

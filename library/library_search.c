@@ -199,8 +199,9 @@ static enum status library_search_vectors(struct drt_searcher *s, struct drt_hit
     if (searcher_tokens(s->searcher) > 0)
         return fail(STATUS_INVALID, "a lexical or hybrid search takes texts or ids, not vectors");
     for (int64_t i = 0; i < n * dim; i++)
-        if (!isfinite(vectors[i]))
-            return fail(STATUS_INVALID, "vector %lld has a component that is no finite number", (long long)(i / dim));
+        if (!(fabsf(vectors[i]) <= STORE_QUERY_MAX))
+            return fail(STATUS_INVALID, "vector %lld has a component that is no finite number of at most %g",
+                        (long long)(i / dim), (double)STORE_QUERY_MAX);
     enum status status = library_queries_begin(&q, s, n, how);
     q.vectors = vectors;
     if (status == STATUS_OK) status = library_queries_run(&q, s, hits);

@@ -1,4 +1,5 @@
 /* library_store.c -- views of a store: documents, chunks, texts, samples, mapped landmarks. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
@@ -31,10 +32,12 @@ void library_store_release(struct drt_store *s) {
 
 static enum status library_directory_open(struct library_directory **out, const char *path) {
     struct library_directory *d = NULL;
-    TRY(catalog_not_open(path));
+    char absolute[FILE_PATH_MAX]; /* files are opened when they are needed */
+    TRY(file_absolute(absolute, path));
+    TRY(catalog_not_open(absolute));
     TRY(memory_allocate_zero(&d, 1));
     d->users = 1;
-    enum status status = store_open(&d->store, path);
+    enum status status = store_open(&d->store, absolute);
     if (status != STATUS_OK) {
         memory_free(d);
         return status;

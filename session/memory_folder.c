@@ -36,11 +36,12 @@ void memory_folder_sign(struct memory_config *out, const struct model_folder *mo
 }
 
 static enum status folder_check(const struct memory_config *c, const struct model_folder *model, const char *path) {
-    struct memory_config own;
+    uint8_t tokenizer[sizeof c->tokenizer], weights[sizeof c->weights];
     const char *other = NULL;
-    memory_folder_sign(&own, model);
-    if (memcmp(own.tokenizer, c->tokenizer, sizeof own.tokenizer) != 0) other = "another tokenizer";
-    if (!other && memcmp(own.weights, c->weights, sizeof own.weights) != 0) other = "other weights";
+    tokenizer_fingerprint(model->tokenizer, tokenizer);
+    params_fingerprint(model->params, weights);
+    if (memcmp(tokenizer, c->tokenizer, sizeof tokenizer) != 0) other = "another tokenizer";
+    if (!other && memcmp(weights, c->weights, sizeof weights) != 0) other = "other weights";
     if (other)
         return fail(STATUS_MISMATCH,
                     "%s: was fitted for a model with %s than %s: fit it again with drt-eval "

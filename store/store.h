@@ -177,6 +177,8 @@ struct store_search {
      * scores of their codes (store_passes) */
     int segment;
 };
+/* Queries have no larger components: a product with landmarks of any type is then a finite number. */
+#define STORE_QUERY_MAX 1e28F
 /* Writes hits[n_queries * k], best first; ties by smaller id. Scores are always computed from the stored rows in
  * float32. So an index can miss a chunk, but it cannot change a score. */
 enum status store_view_search(struct store_view *v, struct store_hit *hits, const float *queries, int64_t n_queries,

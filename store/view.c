@@ -182,6 +182,7 @@ static enum status open_shards(struct store_view *v, struct shard_record *shards
     v->n_shards = n;
     v->landmarks = landmarks;
     v->tokens = tokens;
+    v->landmarks.maps.catalog = v->tokens.catalog = store->catalog;
     if (v->map_budget) v->landmarks.maps.budget = v->tokens.budget = v->map_budget;
     return STATUS_OK;
 }
@@ -288,6 +289,7 @@ static enum status open_generation(struct store_view *v) {
         catalog_pause(v->txn);
         bool again = s == STATUS_OK && v->generation.number != failed && i < OPEN_RETRIES;
         failed = v->generation.number;
+        if (s == STATUS_OK) s = catalog_check_folder(v->store->catalog);
         if (s == STATUS_OK) s = open_files(v, segments, n);
         memory_free(segments);
         if (s == STATUS_OK) view_open_lexical(v);

@@ -179,6 +179,11 @@ static enum status step_zstd(struct stream *s, uint8_t *data, size_t bytes, size
     size_t result = ZSTD_decompressStream(s->zstd, &to, &in);
     if (ZSTD_isError(result) && !s->inside && s->begun && ZSTD_getErrorCode(result) == ZSTD_error_prefix_unknown)
         return reader_stream_trailing(s);
+    if (ZSTD_isError(result) && ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: zstd data with a window of more than 128 MiB (zstd --long): compress it again without "
+                    "--long (zstd -dc --long=31 OLD | zstd -o NEW)",
+                    s->path);
     if (ZSTD_isError(result)) return reader_stream_damaged(s, ZSTD_getErrorName(result));
     s->begun = true;
     s->at = in.pos;

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -363,6 +364,14 @@ void catalog_close(struct catalog *c) {
     if (c->env) mdb_env_close(c->env);
     pthread_mutex_destroy(&c->lock);
     memory_free(c);
+}
+
+enum status catalog_check_folder(const struct catalog *c) {
+    struct stat opened, there;
+    int fd;
+    if (mdb_env_get_fd(c->env, &fd) != MDB_SUCCESS || fstat(fd, &opened) != 0) return STATUS_OK;
+    if (stat(c->path, &there) == 0 && there.st_ino == opened.st_ino && there.st_dev == opened.st_dev) return STATUS_OK;
+    return fail(STATUS_NOT_FOUND, "%s: was moved or replaced while the store was open: open the store again", c->path);
 }
 
 const char *catalog_path(const struct catalog *c) {

@@ -35,6 +35,9 @@ enum status catalog_check(struct catalog *c);             /* checks every page, 
  * opened. */
 enum status catalog_check_record(const struct catalog *c, int format);
 void catalog_close(struct catalog *c);                    /* call after the end of its transactions; NULL is fine */
+/* STATUS_NOT_FOUND: the store's folder was moved, replaced or removed after the catalog was opened, so that its path
+ * does not lead to the files of this catalog. Call it before opening one. */
+enum status catalog_check_folder(const struct catalog *c);
 const char *catalog_path(const struct catalog *c);        /* path of the data file, for messages */
 uint64_t catalog_bytes(const struct catalog *c);          /* number of bytes of the data file that are in use */
 bool catalog_is_frozen(const struct catalog *c);          /* whether the store is a snapshot (frozen_internal.h) */

@@ -59,6 +59,7 @@ static enum status keys_map(struct keys_file *out, struct store_view *view, cons
 static enum status keys_touch(struct store_keys *k, int64_t file) {
     struct keys_file *f = &k->files[file];
     if (f->map.data) return STATUS_OK;
+    TRY(catalog_check_folder(k->view->store->catalog));
     TRY(keys_map(f, k->view, &k->layout, file, &k->spec, k->model));
     const struct keys_range range = keys_layout_range(&k->layout, file);
     const int64_t have = range.begin + f->head.chunks;

@@ -372,11 +372,13 @@ static enum status take_from(struct join *j, struct catalog *c, int64_t done) {
 static enum status open_and_take(struct join *j, struct joined_part *p) {
     /* shards of this part that an earlier call recorded */
     const int64_t done = j->w->sealed.shards - j->base.shards;
-    if (done >= p->generation.shards) return STATUS_OK;
+    enum status s = STATUS_OK;
     j->from = p;
-    if (!p->catalog) TRY(catalog_open(&p->catalog, p->dir, false, 0));
-    enum status s = take_from(j, p->catalog, done > 0 ? done : 0);
-    part_close(p);
+    if (done < p->generation.shards) {
+        if (!p->catalog) TRY(catalog_open(&p->catalog, p->dir, false, 0));
+        s = take_from(j, p->catalog, done > 0 ? done : 0);
+    }
+    part_close(p); /* its keys are read through a view */
     return s;
 }
 

@@ -27,6 +27,7 @@ static enum status landmark_file_map(struct landmark_file *f, struct store_view 
         /* if shards were merged or dropped, this call reads their newest list */
         TRY(store_view_landmark_rows(v, &there, first));
         struct shard_record file = record_of_shard_file(v->shards, landmark_file_shard(v, first));
+        TRY(catalog_check_folder(v->store->catalog));
         s = shard_open(&f->map, v->store->dir, shard_landmark_kind(v->store->landmarks), &file, fingerprint);
     } while (view_follow_shards(v, &s)); /* a writer has removed the file meanwhile */
     TRY(s);

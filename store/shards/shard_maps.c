@@ -107,6 +107,7 @@ enum status shard_maps_touch(struct shard_maps *m, bool *full, int64_t shard) {
             *full = true;
             return STATUS_OK;
         }
+    if (m->catalog) TRY(catalog_check_folder(m->catalog));
     TRY(shard_maps_reserve(m));
     struct shard_slot *s = &m->slots[m->unused];
     struct shard_record file = record_of_shard_file(m->shards, first);

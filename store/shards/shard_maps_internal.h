@@ -18,6 +18,7 @@ struct shard_slot {
 };
 struct shard_maps {
     const char *store;
+    const struct catalog *catalog;       /* whose files are mapped; NULL: `store` is not moved meanwhile */
     enum shard_kind kind;
     struct store_fingerprint fingerprint;
     const struct shard_record *shards;   /* borrowed until shard_maps_close */

@@ -120,11 +120,13 @@ static enum status programs_folder(char out[FILE_PATH_MAX]) {
 }
 
 static enum status make_table(const struct ablation_plan *plan, const char *folder) {
-    struct ablation_table table;
-    enum status s = ablation_table_make(&table, plan, folder);
-    if (s == STATUS_OK && table.n_rows > 0) s = ablation_table_write(&table, folder);
-    if (s == STATUS_OK && table.n_rows > 0) ablation_text_write(stdout, &table);
-    ablation_table_free(&table);
+    struct ablation_table *table; /* too large for a small stack */
+    TRY(memory_allocate_zero(&table, 1));
+    enum status s = ablation_table_make(table, plan, folder);
+    if (s == STATUS_OK && table->n_rows > 0) s = ablation_table_write(table, folder);
+    if (s == STATUS_OK && table->n_rows > 0) ablation_text_write(stdout, table);
+    ablation_table_free(table);
+    memory_free(table);
     return s;
 }
 

@@ -162,30 +162,29 @@ static enum status find_overlap(struct eval_run *r) {
 
 enum status eval_run(struct eval_result *result, const struct eval_engines *engines, const struct eval_options *o,
                      struct memory_samples *samples, const struct progress *progress) {
-    struct eval_run r = {.result = result,
-                         .engine = engines->model,
-                         .engines = engines,
-                         .options = o,
-                         .samples = samples,
-                         .progress = progress};
+    struct eval_run *r; /* too large for a small stack */
+    TRY(memory_allocate_zero(&r, 1));
+    r->result = result, r->engine = engines->model, r->engines = engines;
+    r->options = o, r->samples = samples, r->progress = progress;
     enum reader_format format = READER_AUTO;
     enum status status = reader_format_parse(&format, o->format);
-    if (status == STATUS_OK) status = eval_run_prepare(&r);
+    if (status == STATUS_OK) status = eval_run_prepare(r);
     for (int i = 0; i < o->data.count && status == STATUS_OK && !result->partial; i++) {
         result->files[result->n_files++] = (struct eval_file){.path = o->data.items[i]};
-        status = run_file(&r, i, format);
+        status = run_file(r, i, format);
     }
-    if (status == STATUS_OK) status = find_overlap(&r);
+    if (status == STATUS_OK) status = find_overlap(r);
     if (eval_processes_number(o->processes) == 0) report_missing("drt-eval", engines->model, o->exact_fallback);
     for (int mode = 0; mode < EVAL_MODES; mode++)
-        engine_retriever_free(r.retriever[mode]);
-    memory_window_free(r.memory);
-    engine_retriever_free(r.memory_gca);
-    tokenizer_scratch_free(r.scratch);
-    tokenizer_scratch_free(r.decoding);
-    memory_free(r.targets);
-    memory_free(r.nll);
-    memory_free(r.ids);
+        engine_retriever_free(r->retriever[mode]);
+    memory_window_free(r->memory);
+    engine_retriever_free(r->memory_gca);
+    tokenizer_scratch_free(r->scratch);
+    tokenizer_scratch_free(r->decoding);
+    memory_free(r->targets);
+    memory_free(r->nll);
+    memory_free(r->ids);
+    memory_free(r);
     if (status != STATUS_OK || result->n_documents > 0) return status;
     if (result->partial) return fail(STATUS_INTERRUPTED, "stopped by a signal before anything was scored");
     return o->processes ? STATUS_OK : eval_nothing_scored(o);

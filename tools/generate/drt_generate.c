@@ -35,6 +35,10 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     if (status == STATUS_OK && o->prompt_stdin) status = streams_read(&text, &bytes, STDIN_FILENO, "standard input");
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
+    if (text) {
+        const size_t mark = streams_mark(text, bytes);
+        prompt += mark, bytes -= mark;
+    }
     if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);
     engine_close(&engine);
     memory_free(text);

@@ -28,8 +28,14 @@ static enum memory_searcher parse_searcher(const char *name) {
     return (enum memory_searcher)at;
 }
 
+/* What a gate was fitted for. (A whole configuration has many KB, too many for a small stack.) */
+struct setting {
+    int key_layer, before, after;
+    enum memory_searcher searcher;
+};
+
 /* Checks that no option changes the setting of a fitted gate. */
-static enum status memory_options_agree(const struct memory_options *o, const struct memory_config *fitted,
+static enum status memory_options_agree(const struct memory_options *o, const struct setting *fitted,
                                         const struct memory_config *wanted) {
     const struct {
         const char *name;
@@ -52,18 +58,19 @@ enum status memory_options_config(struct memory_config *out, const struct memory
                                   const struct model_folder *model, bool small) {
     int layers = model_config_layers(&model->config);
     const int layer = model_config_key_layer(&model->config);
-    struct memory_config c = {.key_layer = layer, .k = K, .every = EVERY, .after = AFTER};
     const bool mixed = o->tau > 0 || o->weight > 0;
     const double tau = o->tau > 0 ? o->tau : tau_default, weight = o->weight > 0 ? o->weight : weight_default;
     const bool fitted = o->config || (!o->unfitted && !mixed && memory_folder_has(model));
+    memset(out, 0, sizeof *out);
+    out->key_layer = layer, out->k = K, out->every = EVERY, out->after = AFTER;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
-        c.mixture[kind] = (struct memory_mixture){
+        out->mixture[kind] = (struct memory_mixture){
             .given = true, .tau = {tau, tau}, .gate = memory_gate_fixed((enum memory_kind)kind, weight)};
     if (o->config && mixed)
         return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
-    if (fitted) TRY(memory_folder_load(&c, model, o->config, small));
-    memory_folder_sign(&c, model);
-    *out = c;
+    if (fitted) TRY(memory_folder_load(out, model, o->config, small));
+    memory_folder_sign(out, model);
+    const struct setting of_gate = {out->key_layer, out->before, out->after, out->searcher};
     if (o->k) out->k = (int)o->k;
     if (o->every) out->every = (int)o->every;
     if (o->layer) out->key_layer = (int)o->layer;
@@ -71,7 +78,7 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     for (int i = 0; o->keys && i < MEMORY_KEYS; i++)
         if (strcmp(o->keys, memory_keys_names[i]) == 0) out->keys = (enum memory_keys)i;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
-    if (fitted) TRY(memory_options_agree(o, &c, out));
+    if (fitted) TRY(memory_options_agree(o, &of_gate, out));
     if (out->key_layer > layers)
         return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;

@@ -13,6 +13,7 @@
 
 enum {
     HEAD_BYTES = 32 * 1024, /* of a connection's buffer: request line and headers */
+    STACK_BYTES = 2 << 20,  /* of its thread, which has that of ulimit -s otherwise */
     STREAM_BLOCK = 16 * 1024,
     ANSWER_GRACE = 60, /* seconds to send an answer after the longest time of a request */
     DISCARD_MAX = 64 * 1024,
@@ -259,7 +260,8 @@ static enum status http_start(struct serve_http *h, int *port) {
         MHD_OPTION_EXTERNAL_LOGGER, http_quiet, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED,
         http_completed, h, MHD_OPTION_NOTIFY_CONNECTION, http_connected, h, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)o->connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)o->receive_seconds, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        (unsigned)o->receive_seconds, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_THREAD_STACK_SIZE,
+        (size_t)STACK_BYTES, MHD_OPTION_END);
     if (h->daemon) return STATUS_OK;
     close(fd);
     return fail(STATUS_NO_MEMORY, "the HTTP server cannot be started: check ulimit -n and ulimit -u");

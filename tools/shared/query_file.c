@@ -4,6 +4,9 @@
 #include "base/half.h"
 #include "base/little_endian.h"
 #include "base/memory.h"
+#include "base/minmax.h"
+#include "store/store.h"
+#include "tools/shared/streams.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -89,8 +92,8 @@ static enum status npy_shape(struct query_file *q, const char *shape) {
         at = end;
     }
     if (*shape != '(' || n < 1 || n > 2)
-        return fail(STATUS_INVALID, "%s: shape %.40s: queries are an array of [n, dim] or one of [dim]", q->name,
-                    shape);
+        return fail(STATUS_INVALID, "%s: shape %.*s: queries are an array of [n, dim] or one of [dim]", q->name,
+                    (int)min_i64((int64_t)strcspn(shape, ")") + 1, 40), shape);
     return n == 2 ? check_shape(q, number[0], number[1]) : check_shape(q, 1, number[0]);
 }
 
@@ -101,8 +104,8 @@ static enum status npy_header(struct query_file *q, const char *header) {
         return fail(STATUS_INVALID, "%s: its NumPy header has no descr, fortran_order or shape", q->name);
     q->half = strncmp(type, "'<f2'", 5) == 0;
     if (!q->half && strncmp(type, "'<f4'", 5) != 0)
-        return fail(STATUS_UNSUPPORTED, "%s: type %.8s: save it as little-endian float32 or float16 (<f4, <f2)",
-                    q->name, type);
+        return fail(STATUS_UNSUPPORTED, "%s: type %.*s: save it as little-endian float32 or float16 (<f4, <f2)",
+                    q->name, (int)min_i64((int64_t)strcspn(type, ",}"), 40), type);
     if (strncmp(order, "False", 5) != 0)
         return fail(STATUS_UNSUPPORTED, "%s: is in Fortran order: save numpy.ascontiguousarray(a)", q->name);
     return npy_shape(q, shape);
@@ -188,6 +191,11 @@ static enum status next_line(struct query_file *q, int64_t *bytes) {
     if (c == EOF && ferror(q->file)) return fail_errno("%s", q->name);
     bool end = c == EOF && n == 0;
     if (n > 0 && q->line[n - 1] == '\r') n--;
+    if (q->read == 0) {
+        const size_t mark = streams_mark(q->line, n);
+        n -= mark;
+        if (mark > 0) memmove(q->line, q->line + mark, n);
+    }
     *bytes = end ? -1 : (int64_t)n;
     q->read += !end;
     return STATUS_OK;
@@ -244,9 +252,9 @@ static enum status read_some(struct query_file *q, float *rows, int64_t n) {
             uint32_t bits = (uint32_t)little_endian_get(q->raw + 4 * i, 4);
             memcpy(&rows[i], &bits, sizeof bits);
         }
-        if (!isfinite(rows[i]))
-            return fail(STATUS_INVALID, "%s: row %lld, column %lld is not a finite number", q->name,
-                        (long long)(q->read + (int64_t)i / q->dim), (long long)i % q->dim);
+        if (!(fabsf(rows[i]) <= STORE_QUERY_MAX))
+            return fail(STATUS_INVALID, "%s: row %lld, column %lld is not a finite number of at most %g", q->name,
+                        (long long)(q->read + (int64_t)i / q->dim), (long long)i % q->dim, (double)STORE_QUERY_MAX);
     }
     q->read += n;
     return STATUS_OK;

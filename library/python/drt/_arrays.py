@@ -50,7 +50,7 @@ def as_array(value: Any, dtype: Any, shape: tuple[int | None, ...], name: str) -
         array = array.astype(wanted)
     if array.dtype.kind != wanted.kind and not (wanted.kind == "i" and array.dtype.kind == "u"):
         raise TypeError(f"{name}: {array.dtype} where {wanted} is needed")
-    if wanted.kind == "i" and array.dtype != wanted and array.size and (array.max() > np.iinfo(wanted).max or array.min() < np.iinfo(wanted).min):
+    if wanted.kind == "i" and array.dtype != wanted and array.size and (int(array.max()) > np.iinfo(wanted).max or int(array.min()) < np.iinfo(wanted).min):
         raise ValueError(f"{name}: a number that {wanted} cannot hold")
     if array.ndim != len(shape) or any(want is not None and have != want for have, want in zip(array.shape, shape)):
         raise ValueError(f"{name}: shape {array.shape} where {tuple('n' if s is None else s for s in shape)} is needed")

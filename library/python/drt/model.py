@@ -345,7 +345,7 @@ class Model:
         "i8": a CPU with the decoder's weights rounded to 8 bits. `threads`: of the CPU; 0: one for each processor.
         """
         return cls(lib.opened("drt_model_open", "drt_model_close", None if path is None else check.path(path, "path"), cls._config(device, dtype, threads)),
-                   (path, device, dtype, threads))
+                   (None if path is None else os.path.abspath(path), device, dtype, threads))
 
     @staticmethod
     def _config(device: str, dtype: str, threads: int) -> Any:

@@ -261,7 +261,7 @@ class Store:
         check.path(path, "path")
         if model is not None:
             check.instance(model, "model", Model)
-        self._path, self._model = os.fspath(path), model
+        self._path, self._model = os.path.abspath(path), model           # for calls after a change of the working directory
         self._searchers: dict[Any, lib.Handle] = {}
         #: What `build` did: documents, chunks, tokens, duplicates, seconds, ...; empty where the store was only opened.
         self.report: dict[str, Any] = {}

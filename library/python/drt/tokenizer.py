@@ -28,7 +28,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
         """Opens `path`: a tokenizer.json, or a folder with one."""
-        return cls(lib.opened("drt_tokenizer_open", "drt_tokenizer_close", check.path(path, "path")), os.fspath(path))
+        return cls(lib.opened("drt_tokenizer_open", "drt_tokenizer_close", check.path(path, "path")), os.path.abspath(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._path is None:

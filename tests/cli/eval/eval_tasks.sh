@@ -16,6 +16,9 @@ out_has "ruler "
 [ "$(wc -l <"$TMP/answers.jsonl")" = 2 ] || die "an answer a sample"
 grep -q '"line":3,' "$TMP/answers.jsonl" || die "lines of the file"
 cp "$TMP/answers.jsonl" "$TMP/first"
+{ printf '\357\273\277'; cat "$TMP/ruler.jsonl"; } >"$TMP/marked.jsonl"
+expect 0 "$EVAL" tasks "$TMP/marked.jsonl" --model "$TMP/model" --max-tokens 9 --answers "$TMP/marked.answers.jsonl"
+cmp -s <(sed 's/"file":"[^"]*"//' "$TMP/first") <(sed 's/"file":"[^"]*"//' "$TMP/marked.answers.jsonl") || die "a byte order mark changes the answers"
 expect 0 "$EVAL" tasks "$TMP/ruler.jsonl" --model "$TMP/model" --max-tokens 9 --answers "$TMP/answers.jsonl" --json
 cmp -s "$TMP/first" "$TMP/answers.jsonl" || die "another answer to the same prompt"
 out_has '"samples": 2'

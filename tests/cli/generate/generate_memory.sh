@@ -1,6 +1,6 @@
 # drt-generate with token memories: it repeats the text's repetitions, it finds the store's text, threads, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-generate drt-index
+needs drt-generate drt-index drt-eval
 tiny_model "$TMP/m"
 # Each letter has one successor, so that one token is enough to predict the next.
 round=abcdefghijklmnopqrstuvwxyz0123456789
@@ -25,6 +25,17 @@ both --threads 1
 cp "$OUT" "$TMP/one"
 both --threads 3
 cmp -s "$OUT" "$TMP/one" || die "another text with three threads"
+# A small stack (a sanitizer's frames are larger).
+if (ulimit -v 4000000 && "$GENERATE" --help) >/dev/null 2>&1; then
+    (
+        ulimit -s 64
+        both --threads 2
+        expect 0 "$BIN/drt-eval" fit-memory --model "$TMP/m" --store "$TMP/s" --data "$TMP/train.jsonl" --memory both --memory-k 2 --context 128 \
+            --skip 8 --out "$TMP/m/memory.json" --device cpu --threads 2
+        run --prompt "$half" --memory both --store "$TMP/s" --trace "$TMP/trace.html"
+    ) || exit 1
+    rm -f "$TMP/m/memory.json"
+fi
 # Without a memory nothing changes.
 run --prompt "$half"
 cp "$OUT" "$TMP/plain"

@@ -32,6 +32,8 @@ done
 
 # A prompt from a file and from standard input is the same prompt; a prompt that begins with - is not an option.
 printf 'the river' >"$TMP/prompt"
+{ printf '\357\273\277'; cat "$TMP/prompt"; } >"$TMP/marked"
+gen --prompt-file "$TMP/marked" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "a byte order mark is read as text"
 gen --prompt-file "$TMP/prompt" --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file differs"
 gen --prompt-file <(cat "$TMP/prompt") --max-tokens 60 --seed 4 && cmp -s "$OUT" "$TMP/first" || die "--prompt-file of a pipe differs"
 expect_error "$TMP/nothing: No such file" "$GENERATE" --model "$TMP/m" --prompt-file "$TMP/nothing"

@@ -66,6 +66,11 @@ for i, row in enumerate(rows):
 P
 expect 0 search --queries "$TMP/q.jsonl" --json --k 3
 cmp -s "$OUT" "$TMP/batch" || die ".jsonl gives other hits than .txt"
+for format in txt jsonl; do # a byte order mark, which some editors write, is no part of a query
+    { printf '\357\273\277'; cat "$TMP/q.$format"; } >"$TMP/marked.$format"
+    expect 0 search --queries "$TMP/marked.$format" --json --k 3
+    cmp -s "$OUT" "$TMP/batch" || die "a byte order mark changes the hits of .$format"
+done
 expect_in 0 "$TMP/q.jsonl" search --queries - --queries-format jsonl --json --k 3
 cmp -s "$OUT" "$TMP/batch" || die "standard input gives other hits"
 expect 0 search --queries "$TMP/q.txt" --k 2
@@ -97,6 +102,7 @@ npy("long", "f", "<f4", shape=f"({n - 1}, {dim})")
 npy("narrow", "f", "<f4", shape=f"({n}, {dim - 1})")
 npy("cube", "f", "<f4", shape=f"(1, {n}, {dim})")
 npy("nan", "f", "<f4", rows[:2] + [[float("nan")] * dim])
+npy("large", "f", "<f4", rows[:1] + [[3e38] * dim])             # scores would be infinite
 open(tmp + "/v.fbin", "wb").write(struct.pack("<ii", n, dim) + b"".join(struct.pack(f"<{dim}f", *r) for r in rows))
 P
 for file in f4.npy f2.npy v.fbin; do
@@ -118,13 +124,14 @@ P
 expect 0 search --queries "$TMP/one.npy" --json
 same "$(wc -l <"$OUT")" 1 "one vector"
 bad() { expect_error "$1" "$INDEX" search --store "$TMP/store" --model "$TMP/model" --json --queries "$TMP/$2"; }
-bad "type '<f8'" f8.npy
+bad "type '<f8': save it" f8.npy
 bad "Fortran order" fortran.npy
 bad "ends within rows" short.npy
 bad "more bytes than its header's" long.npy
 bad "dimensions, the store's landmarks" narrow.npy
-bad "queries are an array of [n, dim]" cube.npy
+bad "): queries are an array of [n, dim]" cube.npy
 bad "row 2, column 0 is not a finite number" nan.npy
+bad "row 1, column 0 is not a finite number of at most 1e+28" large.npy
 printf 'no numbers' >"$TMP/text.npy"
 bad "does not begin as a NumPy file" text.npy
 printf '\001' >"$TMP/tiny.fbin"

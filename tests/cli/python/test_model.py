@@ -308,6 +308,16 @@ def test_threads_with_shared_weights(model):
         np.testing.assert_array_equal(rows, wanted)
 
 
+def test_relative_path(model_folder, monkeypatch):
+    """A session opens files of the model's folder, also after a change of the working directory."""
+    monkeypatch.chdir(model_folder.parent)
+    with drt.Model.load(model_folder.name, device="cpu", threads=1) as model:
+        monkeypatch.chdir("/")
+        assert model.info.path == str(model_folder)
+        with pytest.raises(drt.NotFound, match=f"{model_folder}/memory.json: the model has no configuration"):
+            model.session(memory="own")
+
+
 def test_pickle(model):
     copy = pickle.loads(pickle.dumps(model))
     ids = chunks_of(model, 2)

@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -458,6 +459,41 @@ for t in threads: t.start()
 for t in threads: t.join()
 print(failed)
 """
+
+
+def test_relative_path(tmp_path, model, monkeypatch):
+    """What an object changes is the store that it opened, also if another folder has one of this name."""
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        drt.Store.build([f"the river {folder}"], "store", model=model).close()
+    with drt.Store("store", model=model) as store:
+        monkeypatch.chdir(tmp_path / "here")
+        assert store.document_text(0) == "the river there" and store.search("the river", k=1)[0].text == "the river there"
+        assert store.add(["stone"])["documents"] == 1 and store.delete([0])["ids"] == [0]
+        assert store.document_text(1) == "stone"
+        assert pickle.loads(pickle.dumps(store)).document_text(1, model) == "stone"
+    with drt.Store("store", model=model) as other:
+        assert other.info.documents == 1 and other.document_text(0) == "the river here"
+
+
+def test_replaced_folder(tmp_path, model):
+    """Files of another store that gets the path of an open one are not read, although their headers are the same."""
+    folder, words_of = tmp_path / "store", ("river", "stone")
+    for word in words_of:
+        drt.Store.build([f"the {word} number {i:03}" for i in range(40)], tmp_path / word, model=model, shard_chunks=8).close()
+    (tmp_path / "river").rename(folder)
+    with drt.Store(folder, model=model) as store:
+        assert store.text(0) == "the river number 000"
+        folder.rename(tmp_path / "river")
+        (tmp_path / "stone").rename(folder)
+        for call in (lambda: store.text(39), lambda: store.search("the river", k=1), lambda: list(store.landmark_shards()), store.refresh):
+            with pytest.raises(drt.NotFound, match="was moved or replaced while the store was open"):
+                call()
+        assert store.text(0) == "the river number 000"
+        folder.rename(tmp_path / "stone")
+        (tmp_path / "river").rename(folder)
+        assert store.text(39) == "the river number 039" and len(store.search("the river", k=40)) == 40
 
 
 def test_threads_open_and_close_one_store(store_path):

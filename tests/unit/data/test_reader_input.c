@@ -142,6 +142,16 @@ static void test_trailing(void) {
     }
 }
 
+/* A file of zstd --long=31 is not damaged: the message says what helps. */
+static void test_wide_window(void) {
+    static const uint8_t data[] = {0x28, 0xB5, 0x2F, 0xFD, 0, 21 << 3, 2 << 3 | 1, 0, 0, 'a', '\n'};
+    struct document d;
+    int more;
+    struct reader *r = open_one(put("wide.txt.zst", data, sizeof data), (struct reader_config){0});
+    CHECK_FAILS(reader_next(r, &d, &more), STATUS_UNSUPPORTED, "wide.txt.zst: zstd data with a window of more than");
+    reader_close(r);
+}
+
 static void test_links(void) {
     mkdir(put("in", NULL, 0), 0777);
     mkdir(put("in/deep", NULL, 0), 0777);
@@ -181,6 +191,7 @@ int main(int argc, char **argv) {
     test_bad_lines();
     test_utf16();
     test_trailing();
+    test_wide_window();
     test_links();
     return test_done();
 }

@@ -113,26 +113,29 @@ static enum status eval_fit_memory_collect(struct eval_result *result, struct me
 static enum status fit_memory(struct eval_result *result, struct eval_machine *m, const struct eval_options *o,
                               const char *out, const struct progress *progress) {
     struct memory_samples samples = {0};
-    struct memory_config config;
+    struct memory_config *config; /* too large for a small stack */
     struct threads *own = NULL, *threads = m->model.device->threads;
-    enum status s = eval_fit_memory_collect(result, &samples, &config, m, o, progress);
+    TRY(memory_allocate(&config, 1));
+    enum status s = eval_fit_memory_collect(result, &samples, config, m, o, progress);
     if (s == STATUS_OK && o->processes) s = threads_create(&own, (int)o->threads * eval_processes_count(o->processes));
     if (own) threads = own;
-    if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, &config, o->other);
+    if (s == STATUS_OK && o->other) s = eval_samples_other(&samples, config, o->other);
     if (s == STATUS_OK && o->apply) {
-        struct memory_config setting = config;
-        s = memory_folder_load(&config, &m->model.model, o->apply, false);
-        if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config.searcher, setting.searcher);
-        if (s == STATUS_OK && (config.k != setting.k || config.every != setting.every))
+        const int k = config->k, every = config->every;
+        const enum memory_searcher searcher = config->searcher;
+        s = memory_folder_load(config, &m->model.model, o->apply, false);
+        if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config->searcher, searcher);
+        if (s == STATUS_OK && (config->k != k || config->every != every))
             fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
-                    config.k, config.every, setting.k, setting.every);
-        if (s == STATUS_OK) s = eval_fit_apply(result, &config, &samples, o);
+                    config->k, config->every, k, every);
+        if (s == STATUS_OK) s = eval_fit_apply(result, config, &samples, o);
     } else if (s == STATUS_OK) {
-        s = eval_fit_crossed(&config, result, &samples, threads);
-        if (s == STATUS_OK) s = memory_config_save(&config, out);
+        s = eval_fit_crossed(config, result, &samples, threads);
+        if (s == STATUS_OK) s = memory_config_save(config, out);
     }
     threads_free(own);
     memory_samples_free(&samples);
+    memory_free(config);
     return s;
 }
 
