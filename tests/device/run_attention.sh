@@ -18,10 +18,10 @@ if [ ! -x "$out/bench_attention" ]; then
     done
     # result.c, which writes the figures of --json, needs files, JSON and memory of base/ alone.
     for source in tests/ref/ref_double tests/bench/result base/{crc32c,file,memory,printable,status} \
-        base/formats/{json,json_write} base/system/{control_groups,fault,processors}; do
+        base/formats/{json,json_write} base/system/{control_groups,fault,processors,threads}; do
         gcc -std=gnu2x -O2 -I. -D_GNU_SOURCE -c $source.c -o "$out/$(basename $source).o"
     done
-    results=$(printf "$out/%s.o " result crc32c file memory printable status json json_write control_groups fault processors)
+    results=$(printf "$out/%s.o " result crc32c file memory printable status json json_write control_groups fault processors threads)
     wait
     objects() { printf "$out/%s$1.o " $twins; }
     nvcc $here "$out/test_attention_device.o" $(objects "") "$out/ref_double.o" -o "$out/test_attention" -lm || exit 1
