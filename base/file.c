@@ -25,11 +25,11 @@ enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b) {
 
 enum status file_absolute(char out[FILE_PATH_MAX], const char *path) {
     char folder[FILE_PATH_MAX];
+    if (strlen(path) >= FILE_PATH_MAX) return fail(STATUS_INVALID, "%.100s...: path is too long", path);
     if (path[0] && path[0] != '/') {
         if (!getcwd(folder, sizeof folder)) return fail_errno("the working directory, for %s", path);
         return file_join(out, strcmp(folder, "/") == 0 ? "" : folder, path);
     }
-    if (strlen(path) >= FILE_PATH_MAX) return fail(STATUS_INVALID, "%.100s...: path is too long", path);
     memcpy(out, path, strlen(path) + 1);
     return STATUS_OK;
 }

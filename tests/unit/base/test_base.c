@@ -214,6 +214,32 @@ static void test_file(void) {
     CHECK_FAILS(file_create(&w, link), STATUS_INVALID, "not a plain file");
 }
 
+/* A relative path gets the working directory, which may be the root. */
+static void test_file_absolute(void) {
+    char path[FILE_PATH_MAX], wanted[FILE_PATH_MAX], before[FILE_PATH_MAX], *long_path = NULL;
+    CHECK(getcwd(before, sizeof before));
+    CHECK_EQ(chdir(test_folder()), 0);
+    char here[FILE_PATH_MAX];
+    CHECK(getcwd(here, sizeof here));
+    CHECK_OK(file_join(wanted, here, "a/b"));
+    CHECK_OK(file_absolute(path, "a/b"));
+    CHECK_STR(path, wanted);
+    CHECK_EQ(chdir("/"), 0);
+    CHECK_OK(file_absolute(path, "a"));
+    CHECK_STR(path, "/a");
+    CHECK_OK(file_absolute(path, "/a/b"));
+    CHECK_STR(path, "/a/b");
+    CHECK_OK(file_absolute(path, ""));
+    CHECK_STR(path, "");
+    CHECK_OK(memory_allocate_zero(&long_path, FILE_PATH_MAX + 1));
+    memset(long_path, 'a', FILE_PATH_MAX);
+    CHECK_FAILS(file_absolute(path, long_path), STATUS_INVALID, "too long");
+    long_path[0] = '/';
+    CHECK_FAILS(file_absolute(path, long_path), STATUS_INVALID, "too long");
+    memory_free(long_path);
+    CHECK_EQ(chdir(before), 0);
+}
+
 static int temporaries(void) {
     int n = 0;
     DIR *folder = opendir(test_folder());
@@ -376,6 +402,7 @@ int main(int argc, char **argv) {
     test_printable();
     test_memory();
     test_arena();
+    test_file_absolute();
     test_file_reserve();
     test_file();
     test_file_blocks(1);
