@@ -11,7 +11,7 @@ import os
 import pathlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from . import _arguments as check
@@ -382,6 +382,38 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class ClosingLock:
+    """A lock of handles that weak references find until they are closed.
+
+    Closing never waits for it: the garbage collector closes in the middle of any code, also in a thread that has a lock which the
+    owner of this one waits for. What is closed while another thread has the lock is closed by that thread, once it has released it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._waiting: collections.deque[Opened] = collections.deque()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._close_waiting()
+
+    def close(self, opened: Opened) -> None:
+        self._waiting.append(opened)
+        self._close_waiting()
+
+    def _close_waiting(self) -> None:
+        while self._waiting and self._lock.acquire(blocking=False):
+            try:
+                self._waiting.popleft().close()
+            except IndexError:                   # another thread took it
+                pass
+            finally:
+                self._lock.release()
+
+
 class Opened:
     """What a handle of the library refers to. It is closed when nobody has it any more, neither an object nor a call.
 
@@ -389,7 +421,7 @@ class Opened:
     """
 
     def __init__(self, value: int | None, close: str | None, keeps: tuple[object, ...], turns: tuple[Opened, ...],
-                 lock: AbstractContextManager[Any] | None = None) -> None:
+                 lock: ClosingLock | None = None) -> None:
         self.value, self.process, self._lock = value, os.getpid(), lock
         self._as_parameter_ = c.c_void_p(value)
         self._close: Callable[[int], None] | None = getattr(library, close) if close else None
@@ -405,12 +437,15 @@ class Opened:
         if _long_calls and self.turns:
             _unclosed.append((self._close, self.value, self.process))
         elif self._lock is None:
-            self._close(self.value)
+            self.close()
         else:
             # Weak references still give this object to other threads, which must have the lock and see that it is closed.
-            with self._lock:
-                value, self.value = self.value, None
-                self._close(value)
+            self._lock.close(self)
+
+    def close(self) -> None:
+        value, self.value = self.value, None
+        if self._close is not None and value is not None:
+            self._close(value)
 
 
 class Handle:
@@ -421,7 +456,7 @@ class Handle:
     """
 
     def __init__(self, value: int | None, close: str | None, *keeps: object, turns: tuple[Opened, ...] = (),
-                 lock: AbstractContextManager[Any] | None = None) -> None:
+                 lock: ClosingLock | None = None) -> None:
         self._opened: Opened | None = Opened(value, close, keeps, turns, lock)
 
     def __call__(self) -> Opened:
@@ -449,7 +484,7 @@ class Handle:
 
 
 def opened(call: str, close: str, *arguments: object, keeps: tuple[object, ...] = (), turns: tuple[Opened, ...] = (),
-           lock: AbstractContextManager[Any] | None = None) -> Handle:
+           lock: ClosingLock | None = None) -> Handle:
     """The handle that a function makes through its first argument. `lock`: held while it is closed."""
     value = c.c_void_p()
     getattr(library, call)(c.byref(value), *arguments)

@@ -6,7 +6,6 @@ import builtins
 import ctypes as c
 import gc
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -192,16 +191,16 @@ def _build(path: str | os.PathLike[str], documents: Any, model: Model, *, progre
 
 
 # A directory is open once in a process (LMDB's rule), so further objects get views of it: handles by process, device and inode
-# of the catalog, which stays open with them. A handle that is about to be closed is still found here; it waits for the lock,
-# under which its value becomes None.
+# of the catalog, which stays open with them. A handle that is about to be closed is still found here; its value becomes None
+# under the lock.
 _directories: dict[tuple[int, int, int], weakref.WeakSet[lib.Opened]] = {}
-_directories_lock = threading.RLock()
+_directories_lock = lib.ClosingLock()
 
 
 def _after_fork() -> None:
     """In the child: another thread of the parent may have had the lock."""
     global _directories_lock
-    _directories_lock = threading.RLock()
+    _directories_lock = lib.ClosingLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -213,6 +212,8 @@ def _closed(call: Callable[[], Any]) -> Any:
         return call()
     except lib.Busy:
         gc.collect()
+        with _directories_lock:                  # what waits for the lock's owner is closed then
+            pass
         return call()
 
 

@@ -496,6 +496,30 @@ def test_replaced_folder(tmp_path, model):
         assert store.text(39) == "the river number 039" and len(store.search("the river", k=40)) == 40
 
 
+def test_closing_does_not_wait(tmp_path, model):
+    """The garbage collector may close a store in a thread that has a lock, such as the one of long calls, which the owner of the
+    directories' lock waits for."""
+    store = drt.Store.build(["the river and the stone"], tmp_path / "store", model=model)
+    held, done = threading.Event(), threading.Event()
+
+    def holder():
+        with drt.store._directories_lock:
+            held.set()
+            done.wait(60)
+
+    other = threading.Thread(target=holder)
+    other.start()
+    assert held.wait(60)
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    waited = closing.is_alive()
+    done.set()
+    other.join()
+    assert not waited
+    assert drt.Store.verify(tmp_path / "store") == []        # which needs the directory closed
+
+
 def test_threads_open_and_close_one_store(store_path):
     """A thread could get a view of the open directory while another one closed it: in a process of its own, for it crashed."""
     run = subprocess.run([sys.executable, "-c", OPENERS, store_path], capture_output=True, text=True, timeout=60)
