@@ -471,7 +471,7 @@ class Store:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store, (self._path,)
+        return _reopen, (self._path, self._model)
 
     def __len__(self) -> int:
         return self.info.chunks - self.info.dropped_chunks
@@ -697,6 +697,10 @@ def _strings(values: Any, name: str) -> list[bytes]:
     if isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
         raise TypeError(f"{name}: {type(values).__name__} where a list of str or paths is needed")
     return [check.path(value, f"{name}[{i}]") for i, value in enumerate(values)]
+
+
+def _reopen(path: str, model: Model | None) -> Store:
+    return Store(path, model=model)
 
 
 _bundled: Model | None = None
