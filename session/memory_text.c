@@ -180,14 +180,19 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
 
 /* ---- the mixture ---- */
 
+/* The corpus side reads the chunks of the last search. */
+static enum status text_load(struct memory_text *t) {
+    static const int64_t row_begin[2] = {0, 1};
+    return memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1);
+}
+
 /* Searches if a search is due. The corpus side then reads the chunks that were found. */
 static enum status text_search(struct memory_text *t, bool *searched) {
-    static const int64_t row_begin[2] = {0, 1};
     *searched = t->searched < 0 || t->n - t->searched >= t->config.memory->every;
     if (!*searched) return STATUS_OK;
     TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
     t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
-    TRY(memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1));
+    TRY(text_load(t));
     t->searched = t->n;
     return STATUS_OK;
 }
@@ -338,12 +343,11 @@ enum status memory_text_mark(struct memory_text *t) {
 
 /* The corpus side reads the chunks of the marked search, whose passages may have left the pool. */
 static enum status memory_text_rewind_search(struct memory_text *t) {
-    static const int64_t row_begin[2] = {0, 1};
     if (!t->side[MEMORY_CORPUS].read) return STATUS_OK;
     assert(t->marked_searched >= 0);
     memcpy(t->chunks, t->marked_chunks, (size_t)t->config.memory->k * sizeof *t->chunks);
     t->searched = t->marked_searched, t->marks = t->marked_marks;
-    return memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1);
+    return text_load(t);
 }
 
 enum status memory_text_rewind(struct memory_text *t, float *logits) {

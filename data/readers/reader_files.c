@@ -2,6 +2,7 @@
  * paths. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
+#include "data/tokenizer/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -117,7 +118,7 @@ static size_t past_blanks(const char *text, size_t bytes, size_t at) {
 static enum status format_of_bytes(enum reader_format *out, const char *path) {
     struct stream *s;
     char head[1024];
-    size_t got = 0, at = 0;
+    size_t got = 0;
     TRY(stream_open(&s, path));
     enum status status = stream_read(s, head, sizeof head, &got);
     stream_close(s);
@@ -129,8 +130,7 @@ static enum status format_of_bytes(enum reader_format *out, const char *path) {
                     "%s: the format is not known from name or content; give it with --format "
                     "(jsonl, txt, u16, u32, megatron, parquet or arrow)",
                     path);
-    if (got >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0) at = 3;
-    at = past_blanks(head, got, at);
+    size_t at = past_blanks(head, got, utf8_mark(head, got));
     size_t second = past_blanks(head, got, at + 1);
     if (second < got && head[at] == '[' && head[second] == '{')
         return fail(STATUS_UNSUPPORTED,

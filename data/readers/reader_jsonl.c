@@ -2,6 +2,7 @@
  * are to be skipped, they are counted and the first ones are named. */
 #include "base/memory.h"
 #include "data/readers/reader_internal.h"
+#include "data/tokenizer/utf8.h"
 #include <string.h>
 
 enum { BLOCK = STREAM_AHEAD_BLOCK };
@@ -133,9 +134,10 @@ enum status jsonl_next(struct reader *r, struct document *d, int *more) {
         r->position.offset += all;
         r->position.line++;
         r->jsonl.at += all;
-        if (start == 0 && bytes >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) {
-            line += 3;
-            bytes -= 3;
+        if (start == 0) {
+            const size_t mark = utf8_mark(line, bytes);
+            line += mark;
+            bytes -= mark;
         }
         if (is_blank(line, bytes)) continue;
         d->offset = start;

@@ -49,10 +49,9 @@ enum status text_next(struct reader *r, struct document *d, int *more) {
     if (binary) return fail(STATUS_INVALID, "%s: is not text: a NUL byte in the first KB", reader_file(r)->path);
     const char *text = r->text.data;
     size_t bytes = r->text.size;
-    if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-        text += 3;
-        bytes -= 3;
-    }
+    const size_t mark = utf8_mark(text, bytes);
+    text += mark;
+    bytes -= mark;
     struct reader_buffer *to = &r->repaired;
     if (text == r->text.data && is_utf16(text, bytes)) {
         TRY(utf8_from_utf16(&to->data, &to->capacity, &to->size, &d->replaced, text, bytes));

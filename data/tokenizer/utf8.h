@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Returns the length of the character at text[0] (bytes > 0), and its code point. Returns 0 if the sequence there is
  * invalid; *code is then its length. *cut: it is invalid only because the text ends there. */
@@ -19,6 +20,11 @@ size_t utf8_valid_prefix(const char *text, size_t bytes);
  * by their number. */
 enum status utf8_repair(char **buffer, size_t *capacity, size_t *out_bytes, uint64_t *replaced, const char *text,
                         size_t bytes);
+
+/* Returns the length of UTF-8's byte order mark if the text begins with one, else 0. It is no part of the text. */
+static inline size_t utf8_mark(const char *text, size_t bytes) {
+    return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+}
 
 /* Converts UTF-16 that begins with a byte order mark, which is dropped. Unpaired surrogates and an odd last byte are
  * replaced by U+FFFD and counted. Buffers as in utf8_repair. */

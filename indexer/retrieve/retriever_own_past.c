@@ -5,14 +5,11 @@
  * context, so they are computed once from the lower layers' output and stored. Everything except the ids is in device
  * memory. */
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "indexer/retrieve/retriever_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <string.h>
-
-static int64_t own_past_min(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* Reserves twice what is needed, because the text continues. */
 static enum status own_past_reserve_found(struct own_past *p, int64_t blocks) {
@@ -26,7 +23,7 @@ static enum status own_past_make_counts(struct own_past *p, struct own_past_land
     int64_t n = 2 * p->max_queries + block->rows, *host;
     TRY(memory_allocate(&host, (size_t)n));
     for (int64_t i = 0; i < n; i++)
-        host[i] = own_past_min(i < p->max_queries ? 0 : i - p->max_queries, block->rows);
+        host[i] = min_i64(i < p->max_queries ? 0 : i - p->max_queries, block->rows);
     enum status status = device_allocate(p->dev, &block->counts, n);
     if (status == STATUS_OK) device_upload(p->dev, block->counts, host, (size_t)n * sizeof *host);
     memory_free(host);
@@ -81,10 +78,14 @@ static enum status own_past_add_ids(struct own_past *p) {
     return STATUS_OK;
 }
 
+/* The rows of n blocks, and so where the next one begins. */
+static int64_t own_past_rows(int64_t n) {
+    return OWN_PAST_BLOCK * (((int64_t)1 << n) - 1);
+}
+
 static enum status own_past_add_block(struct own_past *p) {
-    struct own_past_landmarks last = p->n_blocks ? p->blocks[p->n_blocks - 1] : (struct own_past_landmarks){0};
-    struct own_past_landmarks block = {.base = last.base + last.rows,
-                                       .rows = last.rows ? 2 * last.rows : OWN_PAST_BLOCK};
+    struct own_past_landmarks block = {.base = own_past_rows(p->n_blocks),
+                                       .rows = (int64_t)OWN_PAST_BLOCK << p->n_blocks};
     TRY(memory_grow(&p->blocks, &p->block_capacity, (size_t)p->n_blocks + 1));
     TRY(device_allocate(p->dev, &block.landmarks, (size_t)block.rows * (size_t)p->dim));
     enum status status = own_past_make_counts(p, &block);
@@ -171,7 +172,7 @@ static void own_past_encode_part(struct own_past *p, int64_t chunk, const int32_
 static enum status own_past_reserve(struct own_past *p, int64_t end) {
     while (p->id_blocks * OWN_PAST_BLOCK < end)
         TRY(own_past_add_ids(p));
-    while (p->n_blocks == 0 || p->blocks[p->n_blocks - 1].base + p->blocks[p->n_blocks - 1].rows < end)
+    while (own_past_rows(p->n_blocks) < end)
         TRY(own_past_add_block(p));
     while (p->hidden && p->state_blocks * OWN_PAST_STATES < end)
         TRY(own_past_add_states(p));
@@ -202,8 +203,8 @@ enum status own_past_append(struct own_past *p, int64_t first, const int32_t *id
     TRY(own_past_reserve(p, first + n));
     for (int64_t done = 0, part; done < n; done += part) {
         const struct own_past_landmarks *block = own_past_block_of(p, first + done);
-        part = own_past_min(n - done, block->base + block->rows - (first + done));
-        if (p->hidden) part = own_past_min(part, OWN_PAST_STATES - (first + done) % OWN_PAST_STATES);
+        part = min_i64(n - done, block->base + block->rows - (first + done));
+        if (p->hidden) part = min_i64(part, OWN_PAST_STATES - (first + done) % OWN_PAST_STATES);
         struct mat rows = p->hidden ? mat_rows(hidden, done * positions, part * positions) : hidden;
         own_past_encode_part(p, first + done, ids + done * p->chunk, rows, part);
     }
@@ -220,8 +221,8 @@ int64_t own_past_candidates_max(const struct own_past *p, int k) {
 /* Starts the search for the best k of the landmarks of one block for each query. */
 static void own_past_search_block(struct own_past *p, struct hit_list to, const struct own_past_landmarks *block,
                                   int64_t first, struct mat queries, int k) {
-    int64_t held = own_past_min(p->count - block->base, block->rows);
-    int64_t seen = own_past_min(first - block->base, block->rows); /* a query sees only chunks before its own */
+    int64_t held = min_i64(p->count - block->base, block->rows);
+    int64_t seen = min_i64(first - block->base, block->rows); /* a query sees only chunks before its own */
     assert(seen >= -p->max_queries && queries.rows <= p->max_queries);
     struct mat landmarks = mat_f32(block->landmarks, held, p->dim);
     p->dev->ops->topk->forward(p->dev, to.index, to.score, queries, landmarks, block->counts + p->max_queries + seen,

@@ -5,6 +5,7 @@
  * in its list. So the device has all rows once, and one block of them twice. */
 #include "indexer/search/list_index.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "indexer/search/device_search.h"
 #include "kernels/ops.h"
 #include "kernels/search/kmeans.h"
@@ -103,16 +104,12 @@ static enum status list_check_stop(const struct making *m) {
     return stop ? fail(STATUS_INTERRUPTED, "the index on the device was stopped while it was made") : STATUS_OK;
 }
 
-static int64_t list_min(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Reads the rows in the order of chunks, and computes the centroids. */
 static enum status list_find_centroids(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
     for (int64_t at = 0; at < from->rows; at += BLOCK) {
-        TRY(landmark_source_rows(from, f->dev, mat_rows(f->rows, at, list_min(from->rows - at, BLOCK)), at));
+        TRY(landmark_source_rows(from, f->dev, mat_rows(f->rows, at, min_i64(from->rows - at, BLOCK)), at));
         TRY(list_check_stop(m));
     }
     int64_t wanted = f->centroids.rows * SAMPLE, step = from->rows > wanted ? from->rows / wanted : 1;
@@ -133,7 +130,7 @@ static enum status list_assign_rows(struct making *m) {
         m->wide[i] = lists;
     device_upload(f->dev, m->visible_device, m->wide, BLOCK * sizeof *m->wide);
     for (int64_t at = 0; at < rows; at += BLOCK) {
-        int64_t n = list_min(rows - at, BLOCK);
+        int64_t n = min_i64(rows - at, BLOCK);
         kmeans_assign(f->dev, m->list_device, m->score_device, mat_rows(f->rows, at, n), f->centroids,
                       m->visible_device);
         device_download(f->dev, m->wide, m->list_device, (size_t)n * sizeof *m->wide);
@@ -158,7 +155,7 @@ static enum status list_write_rows(struct making *m) {
     struct list_index *f = m->f;
     const struct landmark_source *from = &m->config->source;
     for (int64_t at = 0; at < from->rows; at += BLOCK) {
-        int64_t n = list_min(from->rows - at, BLOCK);
+        int64_t n = min_i64(from->rows - at, BLOCK);
         for (int64_t i = 0; i < n; i++) {
             m->wide[i] = m->next[m->list[at + i]]++;
             m->id[m->wide[i]] = (int32_t)store_dropped_nth(from->dropped, from->first + at + i);
@@ -257,10 +254,10 @@ static bool list_hits_missing(const struct list_index *f, const struct store_hit
                               const struct store_range *exclude) {
     int64_t there = f->rows.rows;
     if (exclude) {
-        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = list_min(exclude->end, there);
+        int64_t begin = exclude->begin > 0 ? exclude->begin : 0, end = min_i64(exclude->end, there);
         if (end > begin) there -= end - begin;
     }
-    int64_t wanted = list_min(there, k);
+    int64_t wanted = min_i64(there, k);
     return wanted > 0 && hits[wanted - 1].chunk < 0;
 }
 
@@ -280,9 +277,9 @@ static enum status list_search_wider(struct list_index *f, struct store_hit *hit
 enum status list_index_search(struct list_index *f, struct store_hit *hits, struct mat queries, int k, int nprobe,
                               const struct store_range *exclude) {
     assert(k > 0 && queries.type == DTYPE_F32 && queries.cols == f->rows.cols);
-    TRY(hit_buffer_reserve(&f->found, f->dev, list_min(queries.rows, BATCH) * k));
+    TRY(hit_buffer_reserve(&f->found, f->dev, min_i64(queries.rows, BATCH) * k));
     for (int64_t i = 0; i < queries.rows; i += BATCH)
-        TRY(list_search_batch(f, hits + i * k, mat_rows(queries, i, list_min(queries.rows - i, BATCH)), k, nprobe,
+        TRY(list_search_batch(f, hits + i * k, mat_rows(queries, i, min_i64(queries.rows - i, BATCH)), k, nprobe,
                               exclude ? exclude + i : NULL));
     return list_search_wider(f, hits, queries, k, nprobe, exclude);
 }
@@ -291,7 +288,7 @@ enum status list_index_search_host(struct list_index *f, struct store_hit *hits,
                                    int nprobe, const struct store_range *exclude) {
     int64_t dim = f->rows.cols;
     for (int64_t i = 0; i < n; i += BATCH) {
-        int64_t batch = list_min(n - i, BATCH);
+        int64_t batch = min_i64(n - i, BATCH);
         const float *from = queries + i * dim;
         float *to = f->queries_device;
         if (to) device_upload(f->dev, to, from, (size_t)(batch * dim) * sizeof *to);

@@ -20,6 +20,7 @@
  * AMX instructions, and the vectors that prepare for them, are compiled under a target attribute: the rest of the
  * program runs on any processor, and calls this file only after amx_open returned true. */
 #include "kernels/linear/matmul_amx.h"
+#include "base/minmax.h"
 #include "kernels/device/device_internal.h"
 #include <assert.h>
 #include <cpuid.h>
@@ -398,14 +399,10 @@ static void amx_product(struct amx_task *t) {
     threads_for(t->dev->threads, (t->y.rows + t->rows - 1) / t->rows * t->across, 1, amx_blocks, t);
 }
 
-static int64_t amx_min(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* As many rows as fit, because each task packs w again; then enough tasks for the threads. */
 static void amx_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
     enum { TASKS_A_THREAD = 4, COLS_LEAST = 96 };
-    int64_t fit = ROWS_BYTES / (amx_steps(amx_min(x.cols, DEPTH_MAX)) * PARTS * STEP * 2) / PANEL * PANEL;
+    int64_t fit = ROWS_BYTES / (amx_steps(min_i64(x.cols, DEPTH_MAX)) * PARTS * STEP * 2) / PANEL * PANEL;
     int64_t wanted = threads_count(dev->threads) > 1 ? (int64_t)TASKS_A_THREAD * threads_count(dev->threads) : 1;
     struct amx_task t = {.dev = dev, .y = y, .x = x, .w = w, .x_parts = PARTS, .accumulate = accumulate, .rows = fit};
     int64_t down = (y.rows + fit - 1) / fit, across = (wanted + down - 1) / down;
@@ -423,7 +420,7 @@ static void amx_pack_parts(float *packed, struct mat w, bool round) {
     uint16_t *to = (uint16_t *)(void *)(packed + HEADER);
     for (int64_t o = 0; o < w.rows; o += PANEL)
         if (!pack_panel(to + o / PANEL * amx_packed_panel(w.cols, (int)parts), mat_row(w, o), w.stride,
-                        amx_min(PANEL, w.rows - o), w.cols, (int)parts, round)) {
+                        min_i64(PANEL, w.rows - o), w.cols, (int)parts, round)) {
             assert(parts == 1);
             parts = PARTS; /* start again */
             o = -PANEL;

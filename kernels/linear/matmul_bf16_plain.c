@@ -6,6 +6,7 @@
  * no effect. (Intel's manual; an AMD Zen 5 gave these bits for 16 million random pairs.) Weights are packed and sums
  * are divided as there. A task is a range of rows of y. Bound by arithmetic: docs/kernels/linear.md. */
 #include "base/half.h"
+#include "base/minmax.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/matmul_bf16.h"
 #include <string.h>
@@ -15,10 +16,6 @@ _Static_assert(DEPTH_MAX * sizeof(float) <= DEVICE_SCRATCH_BYTES, "a row's scrat
 
 static bool plain_open(void) {
     return true;
-}
-
-static int64_t plain_min(int64_t a, int64_t b) {
-    return a < b ? a : b;
 }
 
 static int64_t plain_pairs(int64_t in) {
@@ -93,13 +90,13 @@ static void plain_row(const struct plain_task *t, float *x, int64_t row) {
     float *y = mat_row(t->y, row), sums[PANEL];
     const float *from = mat_row(t->x, row);
     for (int64_t at = 0; at < in; at += DEPTH_MAX) {
-        const int64_t depth = plain_min(DEPTH_MAX, in - at);
+        const int64_t depth = min_i64(DEPTH_MAX, in - at);
         for (int64_t i = 0; i < depth; i++)
             x[i] = plain_float(plain_round(from[at + i]) << 16);
         if (depth % 2) x[depth] = 0;
         for (int64_t p = 0; p < plain_panels(t->y.cols); p++) {
             plain_panel(sums, x, t->packed + (p * pairs + at / 2) * PANEL, plain_pairs(depth));
-            for (int64_t o = 0; o < plain_min(PANEL, t->y.cols - p * PANEL); o++)
+            for (int64_t o = 0; o < min_i64(PANEL, t->y.cols - p * PANEL); o++)
                 y[p * PANEL + o] = t->accumulate || at > 0 ? y[p * PANEL + o] + sums[o] : sums[o];
         }
     }

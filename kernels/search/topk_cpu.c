@@ -10,6 +10,7 @@
  *
  * Bound by arithmetic (2 n E d) for many queries, by reading the landmarks once (4 E d bytes) for few. Measured rates:
  * docs/kernels/search.md. */
+#include "base/minmax.h"
 #include "base/top_list.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu.h"
@@ -38,10 +39,6 @@ static struct top_list list_at(int64_t *index, float *score, int64_t i, int k) {
     return (struct top_list){index + i * k, score + i * k, k};
 }
 
-static int64_t topk_smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* [queries, LANDMARKS] */
 static void score_tile(float *scores, struct mat queries, struct mat landmarks, float scale) {
     struct mat tile = mat_cols(mat_f32(scores, queries.rows, LANDMARKS), 0, landmarks.rows);
@@ -56,11 +53,11 @@ static void topk_block(const struct topk_task *t, float *scores, int64_t first, 
     for (int64_t q = first; q < first + n; q++)
         top_list_clear(list_at(t->index, t->score, q, t->k));
     for (int64_t base = 0; base < seen; base += LANDMARKS) {
-        int64_t m = topk_smaller(seen - base, LANDMARKS);
+        int64_t m = min_i64(seen - base, LANDMARKS);
         score_tile(scores, mat_rows(t->queries, first, n), mat_rows(t->landmarks, base, m), t->scale);
         for (int64_t q = 0; q < n; q++) {
             struct top_list l = list_at(t->index, t->score, first + q, t->k);
-            int64_t live = topk_smaller(t->visible[first + q] - base, m);
+            int64_t live = min_i64(t->visible[first + q] - base, m);
             for (int64_t i = 0; i < live; i++)
                 top_list_offer(l, scores[q * LANDMARKS + i], base + i);
         }
@@ -72,8 +69,7 @@ static void topk_block(const struct topk_task *t, float *scores, int64_t first, 
 static void topk_blocks(void *context, int64_t begin, int64_t end, int worker) {
     const struct topk_task *t = context;
     for (int64_t i = begin; i < end; i++)
-        topk_block(t, device_scratch(t->dev, worker), i * QUERIES,
-                   topk_smaller(t->queries.rows - i * QUERIES, QUERIES));
+        topk_block(t, device_scratch(t->dev, worker), i * QUERIES, min_i64(t->queries.rows - i * QUERIES, QUERIES));
 }
 
 /* A worker's own list of query q, in its scratch. */
@@ -153,12 +149,12 @@ static void sample_range(const struct sample_task *t, int64_t first, int64_t n, 
     *end = 0;
     for (int64_t r = first; r < first + n; r++) {
         if (rows->own_begin[r] < rows->own_end[r]) {
-            *begin = topk_smaller(*begin, rows->own_begin[r]);
-            *end = -topk_smaller(-*end, -rows->own_end[r]);
+            *begin = min_i64(*begin, rows->own_begin[r]);
+            *end = -min_i64(-*end, -rows->own_end[r]);
         }
         if (rows->other_begin && rows->other_begin[r] < rows->other_end[r]) {
-            *begin = topk_smaller(*begin, rows->other_begin[r]);
-            *end = -topk_smaller(-*end, -rows->other_end[r]);
+            *begin = min_i64(*begin, rows->other_begin[r]);
+            *end = -min_i64(-*end, -rows->other_end[r]);
         }
     }
     assert(*begin >= 0 && *end <= t->in.landmarks.rows);
@@ -182,7 +178,7 @@ static void sample_block(const struct sample_task *t, float *scores, int64_t fir
     for (int64_t q = 0; q < n; q++)
         top_list_clear(list_at(index, keys, q, k));
     for (int64_t base = begin; base < end; base += LANDMARKS) {
-        int64_t m = topk_smaller(end - base, LANDMARKS);
+        int64_t m = min_i64(end - base, LANDMARKS);
         score_tile(scores, mat_rows(t->in.queries, first, n), mat_rows(t->in.landmarks, base, m), t->scale);
         for (int64_t q = 0; q < n; q++)
             sample_tile(t, list_at(index, keys, q, k), scores + q * LANDMARKS, first + q, base, m);
@@ -202,7 +198,7 @@ static void sample_blocks(void *context, int64_t begin, int64_t end, int worker)
     const struct sample_task *t = context;
     int64_t rows = t->in.queries.rows;
     for (int64_t i = begin; i < end; i++)
-        sample_block(t, device_scratch(t->dev, worker), i * QUERIES, topk_smaller(rows - i * QUERIES, QUERIES));
+        sample_block(t, device_scratch(t->dev, worker), i * QUERIES, min_i64(rows - i * QUERIES, QUERIES));
 }
 
 static void topk_sample(struct device *dev, int64_t *index, int32_t *slot, float *score,
@@ -290,7 +286,7 @@ struct backward_task {
 static void backward_columns(void *context, int64_t begin, int64_t end, int worker) {
     const struct backward_task *t = context;
     (void)worker;
-    int64_t first = begin * COLUMNS, last = topk_smaller(end * COLUMNS, t->queries.cols);
+    int64_t first = begin * COLUMNS, last = min_i64(end * COLUMNS, t->queries.cols);
     int k = t->found.k;
     for (int64_t row = 0; row < t->queries.rows; row++) {
         const float *weight = t->found.weight + row * k, *dweight = t->dweight + row * k;

@@ -2,6 +2,7 @@
  * or from neither. */
 #include "tools/generate/drt_generate.h"
 #include "base/memory.h"
+#include "data/tokenizer/utf8.h"
 #include "tools/shared/commands.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -36,7 +37,7 @@ static enum status generate_open_and_run(const struct generate_options *o, const
     const char *prompt = text ? text : o->prompt ? o->prompt : "";
     if (!text) bytes = strlen(prompt);
     if (text) {
-        const size_t mark = streams_mark(text, bytes);
+        const size_t mark = utf8_mark(text, bytes);
         prompt += mark, bytes -= mark;
     }
     if (status == STATUS_OK) status = generate_run(interrupted, &engine, o, prompt, bytes, progress);

@@ -5,8 +5,8 @@
 #include "base/little_endian.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "data/tokenizer/utf8.h"
 #include "store/store.h"
-#include "tools/shared/streams.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -192,7 +192,7 @@ static enum status next_line(struct query_file *q, int64_t *bytes) {
     bool end = c == EOF && n == 0;
     if (n > 0 && q->line[n - 1] == '\r') n--;
     if (q->read == 0) {
-        const size_t mark = streams_mark(q->line, n);
+        const size_t mark = utf8_mark(q->line, n);
         n -= mark;
         if (mark > 0) memmove(q->line, q->line + mark, n);
     }

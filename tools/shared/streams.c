@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 void streams_reserve(void) {
@@ -67,10 +66,6 @@ enum status streams_read(char **text, size_t *bytes, int fd, const char *name) {
 }
 
 /* The file is read and not mapped, because a shell may pass a pipe as a file. */
-size_t streams_mark(const char *text, size_t bytes) {
-    return bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-}
-
 enum status streams_read_file(char **text, size_t *bytes, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return fail_errno("%s", path);

@@ -21,5 +21,3 @@ void streams_print_line(FILE *file, const char *text, size_t bytes, int characte
  * a failure. `name` is for the message. */
 enum status streams_read(char **text, size_t *bytes, int fd, const char *name);
 enum status streams_read_file(char **text, size_t *bytes, const char *path);
-/* The length of UTF-8's byte order mark, if the text begins with one: it is no part of the text. */
-size_t streams_mark(const char *text, size_t bytes);

@@ -4,7 +4,7 @@
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "data/readers/reader_stream.h"
-#include "tools/shared/streams.h"
+#include "data/tokenizer/utf8.h"
 #include <string.h>
 
 enum { READ_BYTES = 256 << 10 };
@@ -181,7 +181,7 @@ enum status task_file_next(struct task_file *f, struct task_sample *out, bool *m
         size_t bytes = 0;
         TRY(task_line(f, &line, &bytes, more));
         if (*more && f->line == 1) {
-            const size_t mark = streams_mark(line, bytes);
+            const size_t mark = utf8_mark(line, bytes);
             line += mark, bytes -= mark;
         }
         if (!*more) return STATUS_OK;

@@ -369,7 +369,7 @@ class _Callback(threading.local):
 _callback = _Callback()
 _long_calls = 0                                  # that run now
 _long_calls_lock = threading.Lock()
-_unclosed: collections.deque[tuple[Callable[[int], None], int, int]] = collections.deque()
+_unclosed: collections.deque[Opened] = collections.deque()
 
 
 def _after_fork() -> None:
@@ -435,7 +435,7 @@ class Opened:
         # A session waits for its model's turn: not in the callback of a build with that model, and better not in a
         # thread that watches one, for it could be stopped no longer.
         if _long_calls and self.turns:
-            _unclosed.append((self._close, self.value, self.process))
+            _unclosed.append(self)
         elif self._lock is None:
             self.close()
         else:
@@ -504,11 +504,11 @@ def long_call() -> Iterator[None]:
             _long_calls -= 1
         while not _long_calls and _unclosed:
             try:
-                close, value, process = _unclosed.popleft()
+                waiting = _unclosed.popleft()
             except IndexError:                   # another thread took it
                 break
-            if process == os.getpid():
-                close(value)
+            if waiting.process == os.getpid():
+                waiting.close()
 
 
 @contextmanager
