@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
-#include "store/catalog/open_once.h"
 #include "store/keys/store_keys.h"
 #include "store/shards/landmark_file.h"
 #include <stdio.h>
@@ -34,7 +33,6 @@ static enum status library_directory_open(struct library_directory **out, const 
     struct library_directory *d = NULL;
     char absolute[FILE_PATH_MAX]; /* files are opened when they are needed */
     TRY(file_absolute(absolute, path));
-    TRY(catalog_not_open(absolute));
     TRY(memory_allocate_zero(&d, 1));
     d->users = 1;
     enum status status = store_open(&d->store, absolute);
