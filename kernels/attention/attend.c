@@ -14,8 +14,86 @@ enum {
     PREFETCH_KEYS = 6,
     PREFETCH_WINDOW = 16,
     AT_ONCE = LANES == 16 ? 4 : 2,
+    AT_ONCE_ODD = AT_ONCE > 3 ? 3 * LANES : 0, /* rows of three vectors, which one block holds */
     VECTORS_MAX = ATTEND_ROWS / LANES
 };
+
+/* ---- tiles of LANES rows become columns ---- */
+
+#if defined(__AVX512F__)
+SIMD vf low_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+SIMD vf high_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX__)
+SIMD vf low_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+SIMD vf high_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+#else
+SIMD vf low_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+SIMD vf high_halves(vf a, vf b) {
+    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+#endif
+
+/* Each round interleaves row i with row i + LANES / 2; log2(LANES) rounds exchange rows and columns. */
+SIMD void transpose_tile(vf row[LANES]) {
+    for (int round = 1; round < LANES; round *= 2) {
+        vf next[LANES];
+        for (int i = 0; i < LANES / 2; i++) {
+            next[2 * i] = low_halves(row[i], row[i + LANES / 2]);
+            next[2 * i + 1] = high_halves(row[i], row[i + LANES / 2]);
+        }
+        memcpy(row, next, sizeof next);
+    }
+}
+
+/* columns[t][r] = q[r][t] for all rows, and 0 up to the width. */
+static void attend_load_columns(float *columns, const struct attend *a) {
+    for (int r = 0; r < a->width; r += LANES) {
+        const int rows = a->rows - r < LANES ? a->rows - r : LANES;
+        const float *q = a->q + r * a->q_stride;
+        int t = 0;
+        for (; t + LANES <= a->dim; t += LANES) {
+            vf tile[LANES];
+            for (int i = 0; i < LANES; i++)
+                tile[i] = i < rows ? v_load(q + i * a->q_stride + t) : (vf){0};
+            transpose_tile(tile);
+            for (int i = 0; i < LANES; i++)
+                v_store(columns + (int64_t)(t + i) * a->width + r, tile[i]);
+        }
+        for (; t < a->dim; t++)
+            for (int i = 0; i < LANES; i++)
+                columns[(int64_t)t * a->width + r + i] = i < rows ? q[i * a->q_stride + t] : 0.0f;
+    }
+}
+
+static void attend_store_columns(float *o, int64_t stride, const struct attend *a) {
+    for (int r = 0; r < a->rows; r += LANES) {
+        const int rows = a->rows - r < LANES ? a->rows - r : LANES;
+        int t = 0;
+        for (; t + LANES <= a->dim; t += LANES) {
+            vf tile[LANES];
+            for (int i = 0; i < LANES; i++)
+                tile[i] = v_load(a->total + (int64_t)(t + i) * a->width + r);
+            transpose_tile(tile);
+            for (int i = 0; i < rows; i++)
+                v_store(o + (r + i) * stride + t, tile[i]);
+        }
+        for (; t < a->dim; t++)
+            for (int i = 0; i < rows; i++)
+                o[(r + i) * stride + t] = a->total[(int64_t)t * a->width + r + i];
+    }
+}
+
+/* ---- a tile of queries ---- */
 
 void attend_begin(struct attend *a, void *scratch, const float *q, int64_t stride, int rows, int dim) {
     assert(rows >= 1 && rows <= ATTEND_ROWS && dim >= 1 && dim <= ATTEND_DIM_MAX);
@@ -24,6 +102,7 @@ void attend_begin(struct attend *a, void *scratch, const float *q, int64_t strid
     int vectors = rows <= ATTEND_SINGLE_ROWS ? 0
                   : rows <= LANES            ? 1
                   : rows <= 2 * LANES        ? 2
+                  : rows <= AT_ONCE_ODD      ? 3
                   : rows <= 4 * LANES        ? 4
                                              : VECTORS_MAX;
     *a = (struct attend){.rows = rows,
@@ -40,11 +119,7 @@ void attend_begin(struct attend *a, void *scratch, const float *q, int64_t strid
     a->total = a->out + plane;
     int64_t live = a->width ? (int64_t)dim * a->width : (int64_t)rows * dim;
     memset(a->total, 0, (size_t)live * sizeof(float));
-    for (int t = 0; t < dim && a->width; t++) {
-        float *column = a->queries + (int64_t)t * a->width;
-        for (int r = 0; r < a->width; r++)
-            column[r] = r < rows ? q[r * stride + t] : 0.0f;
-    }
+    if (a->width) attend_load_columns(a->queries, a);
 }
 
 void attend_softmax(struct attend *a, bool null_key) {
@@ -200,7 +275,8 @@ SIMD void attend_softmax_lanes(struct attend *a, int n, const struct attend_bias
         vf shrink = v_exp(old - base);
         v_store(a->sum + v * LANES, v_load(a->sum + v * LANES) * shrink + sum);
         v_store(a->top + v * LANES, top);
-        for (int t = 0; t < a->dim; t++) {
+        /* before the first key the outputs are 0 */
+        for (int t = 0; t < a->dim && v_largest(old) > -INFINITY; t++) {
             float *at = a->out + ((int64_t)t * vectors + v) * LANES;
             v_store(at, v_load(at) * shrink);
         }
@@ -351,6 +427,9 @@ void attend_keys(struct attend *a, const float *keys, int64_t key_stride, const 
     case 2:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 2);
         break;
+    case 3:
+        attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, AT_ONCE_ODD > 0 ? 3 : VECTORS_MAX);
+        break;
     case 4:
         attend_keys_lanes(a, keys, key_stride, values, value_stride, n, bias, 4);
         break;
@@ -407,7 +486,10 @@ void attend_keep(const struct attend *a, struct mat lse, int64_t row, int64_t he
 }
 
 void attend_store(const struct attend *a, float *o, int64_t stride) {
+    if (a->width) {
+        attend_store_columns(o, stride, a);
+        return;
+    }
     for (int r = 0; r < a->rows; r++)
-        for (int t = 0; t < a->dim; t++)
-            o[r * stride + t] = a->width ? a->total[(int64_t)t * a->width + r] : a->total[(int64_t)r * a->dim + t];
+        memcpy(o + r * stride, a->total + (int64_t)r * a->dim, (size_t)a->dim * sizeof *o);
 }
