@@ -44,14 +44,23 @@ enum status device_open_cpu(struct device **out, int threads) {
 
     blas_cpu_open();
     unsigned char *tables = scratch + workers * DEVICE_SCRATCH_BYTES;
-    bool amx = matmul_amx.open(), bf16 = matmul_bf16.open();
+    bool amx = matmul_amx.open(), bf16 = matmul_bf16.open(), fused = matmul_bf16_fused.open();
     const int i8 = matmul_i8.open();
-    m->state = (struct device_cpu){
-        .workers = (int)workers, .amx = amx, .bf16 = bf16, .i8 = i8, .scratch = scratch, .serial = serial};
+    m->state = (struct device_cpu){.workers = (int)workers,
+                                   .amx = amx,
+                                   .bf16 = bf16,
+                                   .bf16_fused = fused,
+                                   .i8 = i8,
+                                   .scratch = scratch,
+                                   .serial = serial};
     rope_tables(&m->state.rope, (float *)(void *)tables);
     for (size_t w = 0; w < workers; w++) {
-        m->worker[w] = (struct device_cpu){
-            .workers = 1, .amx = amx, .bf16 = bf16, .i8 = i8, .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
+        m->worker[w] = (struct device_cpu){.workers = 1,
+                                           .amx = amx,
+                                           .bf16 = bf16,
+                                           .bf16_fused = fused,
+                                           .i8 = i8,
+                                           .scratch = scratch + w * DEVICE_SCRATCH_BYTES};
         rope_tables(&m->worker[w].rope, (float *)(void *)(tables + (w + 1) * table_bytes));
         serial[w] = (struct device){
             .ops = &ops_cpu, .runtime = &runtime, .state = &m->worker[w], .name = "cpu", .shares_memory = true};

@@ -54,7 +54,7 @@ struct device_cpu {
     int workers;                         /* of this device: 1 for a worker's own */
     bool amx;                            /* products of many rows on tiles (matmul_amx.h) */
     bool bf16;                           /* rounded products are rounded (matmul_bf16.h) */
-    bool bf16_plain;                     /* with bf16: by plain C */
+    bool bf16_plain, bf16_fused;         /* with bf16: by plain C, by fused multiply-adds */
     int i8;                              /* the path of 8-bit products (enum matmul_i8_path) */
     unsigned char *scratch;              /* worker w's begins at w * DEVICE_SCRATCH_BYTES; 64-byte aligned */
     struct device_rope rope;
@@ -75,6 +75,11 @@ static inline void device_cpu_use_bf16(struct device *dev, bool bf16, bool plain
         device_cpu_use_bf16(&device_cpu(dev)->serial[w], bf16, plain);
 }
 static inline void device_cpu_without_bf16(struct device *dev) { device_cpu_use_bf16(dev, false, false); }
+static inline void device_cpu_use_fused(struct device *dev, bool fused) {
+    device_cpu(dev)->bf16_fused = fused;
+    for (int w = 0; w < device_cpu(dev)->workers && device_cpu(dev)->serial; w++)
+        device_cpu(&device_cpu(dev)->serial[w])->bf16_fused = fused;
+}
 /* Takes another path for 8-bit products, which the processor has. */
 static inline void device_cpu_use_i8(struct device *dev, int path) {
     device_cpu(dev)->i8 = path;

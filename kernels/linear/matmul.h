@@ -56,8 +56,10 @@ struct matmul_ops {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
-    void (*pack_i8)(struct device *dev, void *packed, struct mat w);           /* NULL: not a CPU */
-    void (*forward_bytes)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate); /* the same */
+    /* So many rows, and multiples, are divided among threads without loss: a packed product computes them together. */
+    int64_t (*rows_together)(struct device *dev);         /* NULL, and so the next two: not a CPU */
+    void (*pack_i8)(struct device *dev, void *packed, struct mat w);
+    void (*forward_bytes)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     bool (*bytes)(struct device *dev);
     bool (*rounds)(struct device *dev);
     void (*pack_rounded)(struct device *dev, float *packed, struct mat w);

@@ -16,5 +16,7 @@ struct matmul_bf16 {
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
 };
 extern const struct matmul_bf16 matmul_bf16;
+/* The same bits from the same packed weights by fused multiply-adds. open: whether that is faster on this processor. */
+extern const struct matmul_bf16 matmul_bf16_fused;
 /* The same bits in plain C, on any processor: many times slower (matmul_bf16_plain.c). */
 extern const struct matmul_bf16 matmul_bf16_plain;

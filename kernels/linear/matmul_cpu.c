@@ -386,6 +386,11 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
+/* A tile of AMX; half of the rows of the vectors' blocks. */
+static int64_t matmul_rows_together(struct device *dev) {
+    return device_cpu(dev)->amx ? 16 : 3;
+}
+
 static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {
     matmul_i8.pack(dev, packed, w);
 }
@@ -428,7 +433,7 @@ static void matmul_forward_rounded(struct device *dev, struct mat y, struct mat 
     else if (device_cpu(dev)->amx)
         matmul_amx.forward_rounded(dev, y, x, packed, accumulate);
     else
-        matmul_bf16.forward_packed(dev, y, x, packed, accumulate);
+        (device_cpu(dev)->bf16_fused ? matmul_bf16_fused : matmul_bf16).forward_packed(dev, y, x, packed, accumulate);
 }
 
 /* The copy takes little time compared with the product. */
@@ -465,6 +470,7 @@ const struct matmul_ops matmul_cpu = {
     .packed_elements = matmul_packed_elements,
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
+    .rows_together = matmul_rows_together,
     .pack_i8 = matmul_pack_i8,
     .forward_bytes = matmul_forward_bytes,
     .bytes = matmul_bytes,

@@ -11,3 +11,4 @@ static int64_t matmul_nobf16_nothing(int64_t out, int64_t in) {
 }
 
 const struct matmul_bf16 matmul_bf16 = {.open = matmul_nobf16_never, .packed_elements = matmul_nobf16_nothing};
+const struct matmul_bf16 matmul_bf16_fused = {.open = matmul_nobf16_never, .packed_elements = matmul_nobf16_nothing};

@@ -142,17 +142,17 @@ struct bytes_block {
     const struct matmul_i8_rows *p;
     float *total;                   /* [rows][BYTE_PANELS][I8_PANEL] */
     const unsigned char *w, *ahead; /* ahead: to be prefetched, `lines` */
-    int64_t b, panel_bytes, lines;
+    int64_t b, panel, panel_bytes, lines;
 };
+_Alignas(LINE) static const float bytes_zero[BYTE_ROWS * BYTE_PANELS * I8_PANEL]; /* the totals before a block */
 
-/* Of the rows' block: -128 times the sum of its integers, and its scale. */
-struct bytes_rows {
-    int32_t offset[BYTE_ROWS];
-    float scale[BYTE_ROWS];
+/* A block of a row: its integers, -128 times their sum, and its scale. The next row's are row_bytes later. */
+struct bytes_row {
+    const unsigned char *x, *offset, *scale;
 };
 
 #define BYTES_BEGIN(row, s0, s1, s2, s3)                                                                               \
-    "vpbroadcastd " row "(%[offset]), %%zmm" s0 "\n\t"                                                                 \
+    "vpbroadcastd (%[offset]" row "), %%zmm" s0 "\n\t"                                                                 \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s1 "\n\t"                                                                           \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s2 "\n\t"                                                                           \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s3 "\n\t"
@@ -165,25 +165,26 @@ struct bytes_rows {
 #define BYTES_SUM(at, scale, product, sum)                                                                             \
     "vcvtdq2ps %%zmm" sum ", %%zmm" sum "\n\t"                                                                         \
     "vmulps %%zmm4, %%zmm" scale ", %%zmm" product "\n\t"                                                              \
-    "vfmadd213ps " at "(%[total]), %%zmm" product ", %%zmm" sum "\n\t"                                                 \
+    "vfmadd213ps " at "(%[from]), %%zmm" product ", %%zmm" sum "\n\t"                                                  \
     "vmovaps %%zmm" sum ", " at "(%[total])\n\t"
 #define BYTES_END(row, at, s0, s1, s2, s3)                                                                             \
-    "vbroadcastss " row "(%[scale]), %%zmm4\n\t" BYTES_SUM(at, "0", "5", s0) BYTES_SUM(at "+64", "1", "6", s1)         \
+    "vbroadcastss (%[scale]" row "), %%zmm4\n\t" BYTES_SUM(at, "0", "5", s0) BYTES_SUM(at "+64", "1", "6", s1)         \
         BYTES_SUM(at "+128", "2", "7", s2) BYTES_SUM(at "+192", "3", "5", s3)
 
-/* total[6 rows][4 panels][16] += scale[row] and that of the output, times offset[row] and the products of a block. The
- * registers are named, because GCC 12 keeps most of the 24 sums in memory. */
-WIDE_INLINE void bytes_sums(float *total, const struct bytes_rows *of, const unsigned char *w, int64_t panel_bytes,
-                            const unsigned char *x, int64_t row_bytes) {
+/* total[6 rows][4 panels][16] = from + the scales of row and output times the row's offset and the products of a block
+ * of t. The registers are named, because GCC 12 keeps most of the 24 sums in memory. */
+WIDE_INLINE void bytes_sums(const struct bytes_block *t, float *total, const float *from, struct bytes_row of) {
+    const int64_t panel_bytes = t->panel_bytes, row_bytes = t->p->row_bytes;
+    const unsigned char *w = t->w, *x = of.x;
     int64_t steps = I8_STEPS;
     /* clang-format off */
     __asm__ volatile(
-        BYTES_BEGIN("0", "8", "9", "10", "11")
-        BYTES_BEGIN("4", "12", "13", "14", "15")
-        BYTES_BEGIN("8", "16", "17", "18", "19")
-        BYTES_BEGIN("12", "20", "21", "22", "23")
-        BYTES_BEGIN("16", "24", "25", "26", "27")
-        BYTES_BEGIN("20", "28", "29", "30", "31")
+        BYTES_BEGIN("", "8", "9", "10", "11")
+        BYTES_BEGIN(",%[row]", "12", "13", "14", "15")
+        BYTES_BEGIN(",%[row],2", "16", "17", "18", "19")
+        BYTES_BEGIN(",%[row3]", "20", "21", "22", "23")
+        BYTES_BEGIN(",%[row],4", "24", "25", "26", "27")
+        BYTES_BEGIN(",%[row5]", "28", "29", "30", "31")
         "1:\n\t"
         "vmovdqu64 (%[w]), %%zmm0\n\t"
         "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"
@@ -203,14 +204,15 @@ WIDE_INLINE void bytes_sums(float *total, const struct bytes_rows *of, const uns
         "vmovups (%[w],%[panel]), %%zmm1\n\t"
         "vmovups (%[w],%[panel],2), %%zmm2\n\t"
         "vmovups (%[w],%[panel3]), %%zmm3\n\t"
-        BYTES_END("0", "0", "8", "9", "10", "11")
-        BYTES_END("4", "256", "12", "13", "14", "15")
-        BYTES_END("8", "512", "16", "17", "18", "19")
-        BYTES_END("12", "768", "20", "21", "22", "23")
-        BYTES_END("16", "1024", "24", "25", "26", "27")
-        BYTES_END("20", "1280", "28", "29", "30", "31")
+        BYTES_END("", "0", "8", "9", "10", "11")
+        BYTES_END(",%[row]", "256", "12", "13", "14", "15")
+        BYTES_END(",%[row],2", "512", "16", "17", "18", "19")
+        BYTES_END(",%[row3]", "768", "20", "21", "22", "23")
+        BYTES_END(",%[row],4", "1024", "24", "25", "26", "27")
+        BYTES_END(",%[row5]", "1280", "28", "29", "30", "31")
         : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps)
-        : [total] "r"(total), [offset] "r"(of->offset), [scale] "r"(of->scale), [panel] "r"(panel_bytes),
+        : [total] "r"(total), [from] "r"(from),
+          [offset] "r"(of.offset), [scale] "r"(of.scale), [panel] "r"(panel_bytes),
           [panel3] "r"(3 * panel_bytes), [row] "r"(row_bytes), [row3] "r"(3 * row_bytes), [row5] "r"(5 * row_bytes)
         : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
           "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
@@ -219,43 +221,59 @@ WIDE_INLINE void bytes_sums(float *total, const struct bytes_rows *of, const uns
 }
 
 /* The same of `rows` rows and `panels` panels, which are constants wherever this is inlined. */
-WIDE_INLINE void bytes_few_sums(float *total, const struct bytes_rows *of, const unsigned char *w, int64_t panel_bytes,
-                                const unsigned char *x, int64_t row_bytes, int rows, int panels) {
+WIDE_INLINE void bytes_few_sums(const struct bytes_block *t, float *total, const float *from, struct bytes_row of,
+                                int rows, int panels) {
+    const int64_t panel_bytes = t->panel_bytes, row_bytes = t->p->row_bytes;
+    const unsigned char *w = t->w;
     __m512i sum[BYTE_ROWS / 2][BYTE_PANELS];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < panels; v++)
-            sum[r][v] = _mm512_set1_epi32(of->offset[r]);
+            sum[r][v] = _mm512_set1_epi32(four_at(of.offset + r * row_bytes));
     for (int s = 0; s < I8_STEPS; s++)
         for (int r = 0; r < rows; r++) {
-            const __m512i four = _mm512_set1_epi32(four_at(x + r * row_bytes + 4 * s));
+            const __m512i four = _mm512_set1_epi32(four_at(of.x + r * row_bytes + 4 * s));
             for (int v = 0; v < panels; v++)
                 wide_add(&sum[r][v], _mm512_loadu_si512(w + v * panel_bytes + s * I8_STEP), four);
         }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < panels; v++) {
-            float *to = total + (r * BYTE_PANELS + v) * I8_PANEL;
+            const int at = (r * BYTE_PANELS + v) * I8_PANEL;
             const __m512 scale = _mm512_loadu_ps(w + v * panel_bytes + I8_STEPS * I8_STEP);
-            _mm512_store_ps(to,
-                            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]),
-                                            _mm512_mul_ps(scale, _mm512_set1_ps(of->scale[r])), _mm512_load_ps(to)));
+            const __m512 of_x = _mm512_castsi512_ps(_mm512_set1_epi32(four_at(of.scale + r * row_bytes)));
+            _mm512_store_ps(total + at, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), _mm512_mul_ps(scale, of_x),
+                                                        _mm512_load_ps(from + at)));
         }
+}
+
+/* Each block of BYTE_ROWS rows prefetches its part of the next panels. */
+WIDE_INLINE void bytes_prefetch(const struct bytes_block *t, int64_t row) {
+    const unsigned char *from = t->ahead + row / BYTE_ROWS * I8_STEPS * LINE;
+    const int64_t lines = t->lines - row / BYTE_ROWS * I8_STEPS;
+    if (lines >= I8_STEPS)
+#pragma GCC unroll 16
+        for (int line = 0; line < I8_STEPS; line++)
+            __builtin_prefetch(from + line * LINE, 0, 2);
+    else
+        for (int64_t line = 0; line < lines; line++)
+            __builtin_prefetch(from + line * LINE, 0, 2);
 }
 
 WIDE_INLINE void bytes_add(const struct bytes_block *t, int64_t row, int rows, int panels) {
     const struct matmul_i8_rows *p = t->p;
-    const unsigned char *at = p->x + row * p->row_bytes, *x = at + (p->blocks + t->b) * I8_BLOCK;
+    const unsigned char *at = p->x + row * p->row_bytes;
+    const struct bytes_row of = {at + (p->blocks + t->b) * I8_BLOCK,
+                                 (const unsigned char *)(matmul_i8_offsets(p, at) + t->b),
+                                 (const unsigned char *)(matmul_i8_scales(p, at) + t->b)};
     float *total = t->total + row * BYTE_PANELS * I8_PANEL;
-    struct bytes_rows of;
-    for (int64_t line = row / BYTE_ROWS * I8_STEPS, last = line + I8_STEPS; line < last && line < t->lines; line++)
-        __builtin_prefetch(t->ahead + line * LINE, 0, 2);
-    for (int r = 0; r < rows; r++) {
-        of.offset[r] = matmul_i8_offsets(p, at + r * p->row_bytes)[t->b];
-        of.scale[r] = matmul_i8_scales(p, at + r * p->row_bytes)[t->b];
-    }
+    const float *from = t->b == 0 ? bytes_zero : total;
+    bytes_prefetch(t, row);
+    for (int r = 0; r < rows && t->b + 1 == p->blocks; r++)
+        for (int v = 0; v < panels; v++)
+            __builtin_prefetch(mat_row(p->y, row + r) + (t->panel + v) * I8_PANEL, 1, 3);
     if (rows == BYTE_ROWS)
-        bytes_sums(total, &of, t->w, t->panel_bytes, x, p->row_bytes);
+        bytes_sums(t, total, from, of);
     else
-        bytes_few_sums(total, &of, t->w, t->panel_bytes, x, p->row_bytes, rows, panels);
+        bytes_few_sums(t, total, from, of, rows, panels);
 }
 
 WIDE_INLINE void bytes_rows_of(const struct bytes_block *t, int panels) {
@@ -280,11 +298,12 @@ WIDE void bytes_one(const struct bytes_block *t) {
 WIDE void bytes_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end) {
     _Alignas(LINE) float total[BYTE_ALL * BYTE_PANELS * I8_PANEL];
     const int64_t panel_bytes = p->blocks * I8_BLOCK_BYTES;
+    /* Of one thread: the weights that follow these in memory are, in a model's layer, those of the next product. */
+    const bool whole = begin == 0 && end * I8_PANEL >= p->y.cols;
     for (int64_t panel = begin, n; panel < end; panel += n) {
         n = end - panel >= BYTE_PANELS ? BYTE_PANELS : 1;
-        struct bytes_block t = {.p = p, .total = total, .panel_bytes = panel_bytes};
-        if (panel + n < end) t.lines = n * I8_BLOCK_BYTES / LINE;
-        memset(total, 0, (size_t)(p->y.rows * BYTE_PANELS * I8_PANEL) * sizeof *total);
+        struct bytes_block t = {.p = p, .total = total, .panel = panel, .panel_bytes = panel_bytes};
+        if (panel + n < end || whole) t.lines = n * I8_BLOCK_BYTES / LINE;
         for (t.b = 0; t.b < p->blocks; t.b++) {
             t.w = p->w + panel * panel_bytes + t.b * I8_BLOCK_BYTES;
             t.ahead = p->w + (panel + n) * panel_bytes + t.b * t.lines * LINE;

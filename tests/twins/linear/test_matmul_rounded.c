@@ -1,6 +1,6 @@
-/* test_matmul_rounded.c -- packed products rounded to bf16 (matmul.h), on AMX tiles, on vectors of AVX512_BF16, in
- * plain C and without all: against the oracle with inputs that were rounded first; a row's bits depend on the row
- * alone. */
+/* test_matmul_rounded.c -- packed products rounded to bf16 (matmul.h), on AMX tiles, on vectors of AVX512_BF16, by
+ * fused multiply-adds, in plain C and without all: against the oracle with inputs that were rounded first; a row's bits
+ * depend on the row alone. */
 #include "base/half.h"
 #include "kernels/device/device_internal.h"
 #include "tests/twins/twins.h"
@@ -102,6 +102,13 @@ static void no_numbers(float odd, bool in_w) {
     free(x), free(w), free(before), free(y);
 }
 
+/* Rows that one thread computes with others: of a worker's device as of its own. */
+static void rows_together(void) {
+    struct device *dev = twin_device[1], *worker = device_worker(dev, 1);
+    const int64_t rows = dev->ops->matmul->rows_together(dev);
+    CHECK(rows == (device_cpu(dev)->amx ? 16 : 3) && rows == worker->ops->matmul->rows_together(worker));
+}
+
 static void all_shapes(void) {
     static const int64_t rows[] = {1, 2, 5, 6, 7, 16, 63, 126, 129, 500};
     static const int64_t shapes[][2] = {{1, 1},   {3, 2},    {64, 64}, {65, 31},   {63, 33},  {31, 257},
@@ -115,13 +122,15 @@ static void all_shapes(void) {
     row_among_others(23, 32, 64);
     row_among_others(40, 65, 4200);
     nearest_even();
+    rows_together();
     for (int in_w = 0; in_w < 2; in_w++) {
         no_numbers(INFINITY, in_w);
         no_numbers(NAN, in_w);
     }
 }
 
-/* On a processor with AVX512_BF16 plain C has its bits: of any numbers, subnormal ones and infinities among them. */
+/* On a processor with AVX512_BF16 plain C and fused multiply-adds have its bits: of any numbers, subnormal ones and
+ * infinities among them. */
 static float any_float(int range) {
     const uint32_t sign = (uint32_t)rng_below(&twin_rng, 2) << 31, fraction = (uint32_t)rng_below(&twin_rng, 1 << 23);
     const uint32_t exponent = range == 0   ? (uint32_t)rng_below(&twin_rng, 256)
@@ -139,9 +148,9 @@ static void check_same_bits(const float *a, const float *b, int64_t n) {
         CHECK((isnan(a[i]) && isnan(b[i])) || memcmp(&a[i], &b[i], sizeof *a) == 0);
 }
 
-static void plain_has_its_bits(int64_t n, int64_t outs, int64_t in, int range_x, int range_w) {
+static void others_have_its_bits(int64_t n, int64_t outs, int64_t in, int range_x, int range_w) {
     float *x = zero_array(n * in), *w = zero_array(outs * in), *old = random_array(n * outs, 1.0f);
-    float *vector = zero_array(n * outs), *plain = zero_array(n * outs);
+    float *vector = zero_array(n * outs), *plain = zero_array(n * outs), *fused = zero_array(n * outs);
     for (int64_t i = 0; i < n * in; i++)
         x[i] = any_float(range_x);
     for (int64_t i = 0; i < outs * in; i++)
@@ -149,29 +158,37 @@ static void plain_has_its_bits(int64_t n, int64_t outs, int64_t in, int range_x,
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         const struct product p = {x, w, accumulate ? old : NULL, n, outs, in};
         device_cpu_use_bf16(twin_device[0], true, false);
+        device_cpu_use_fused(twin_device[0], false);
         multiply(vector, twin_device[0], true, p);
+        device_cpu_use_fused(twin_device[0], true);
+        multiply(fused, twin_device[0], true, p);
         device_cpu_use_bf16(twin_device[0], true, true);
         multiply(plain, twin_device[0], true, p);
         check_same_bits(vector, plain, n * outs);
+        check_same_bits(vector, fused, n * outs);
     }
-    free(x), free(w), free(old), free(vector), free(plain);
+    free(x), free(w), free(old), free(vector), free(plain), free(fused);
 }
 
-static void plain_has_all_bits(void) {
+static void others_have_all_bits(void) {
     static const int64_t shapes[][3] = {{1, 1, 1}, {3, 2, 5}, {7, 65, 64}, {9, 130, 33}, {2, 70, 4101}, {2, 3, 8192}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (int x = 0; x < 4; x++)
             for (int w = 0; w < 4; w++)
-                plain_has_its_bits(shapes[i][0], shapes[i][1], shapes[i][2], x, w);
+                others_have_its_bits(shapes[i][0], shapes[i][1], shapes[i][2], x, w);
 }
 
 int main(int argc, char **argv) {
     twins_open(argc, argv);
-    const bool amx = device_cpu(twin_device[0])->amx, bf16 = twin_device[0]->ops->matmul->rounds(twin_device[0]);
+    const bool bf16 = twin_device[0]->ops->matmul->rounds(twin_device[0]);
     all_shapes();
     for (int d = 0; d < DEVICES; d++)
         device_cpu_without_amx(twin_device[d]);
-    if (amx) all_shapes();
+    for (int fused = 0; fused < 2 && bf16; fused++) {
+        for (int d = 0; d < DEVICES; d++)
+            device_cpu_use_fused(twin_device[d], fused);
+        all_shapes();
+    }
     for (int d = 0; d < DEVICES; d++)
         device_cpu_without_bf16(twin_device[d]);
     if (bf16) all_shapes();
@@ -179,6 +196,6 @@ int main(int argc, char **argv) {
         matmul_round_plainly(twin_device[d]);
     CHECK(twin_device[0]->ops->matmul->rounds(twin_device[0]));
     all_shapes();
-    if (bf16) plain_has_all_bits();
+    if (bf16) others_have_all_bits();
     return twins_close();
 }
