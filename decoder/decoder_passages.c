@@ -9,7 +9,7 @@
 #include <assert.h>
 
 /* Rows that are computed together: of one thread's batch on a CPU, and on a GPU. */
-enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384 };
+enum { BATCH_ROWS = 512, BATCH_ROWS_GPU = 16384, PAD = 16 };
 /* A GPU replays the ops of so few passages at once: to launch them one by one takes longer than to run them. */
 enum { REPLAY_PASSAGES = 8 };
 
@@ -119,13 +119,15 @@ static void passages_lay(void *of, struct carve *c) {
     struct decoder_passages *p = of;
     const struct model_config *config = &p->decoder->config;
     const enum dtype type = p->decoder->type;
-    int64_t rows = p->batch * p->positions;
+    const int64_t rows = p->batch * p->positions, ffn = config->ffn;
+    /* so that rows of 2^n bytes do not share the sets of a processor's cache */
+    const int64_t pad = p->decoder->dev->shares_memory ? PAD : 0;
     for (int i = 0; i < p->threads; i++)
         p->workspaces[i] = (struct passages_workspace){
             .x = carve_mat(c, type, rows, config->hidden),
             .norm = carve_mat(c, type, rows, config->hidden),
             .qkv = carve_mat(c, type, rows, 3 * (int64_t)config->hidden),
-            .gate_up = carve_mat(c, type, rows, 2 * (int64_t)config->ffn),
+            .gate_up = mat_cols(carve_mat(c, type, rows, 2 * ffn + pad), 0, 2 * ffn),
             .lse = carve_mat(c, DTYPE_F32, rows, config->heads),
         };
 }
@@ -241,11 +243,13 @@ void decoder_passages_drop(struct decoder *d) {
 
 /* ---- a batch ---- */
 
-/* The current batch; on a CPU, that of one thread, which has its own device. */
+/* The current batch; on a CPU, that of one thread, which has its own device, or its rows of one passage. */
 struct passages_job {
     struct decoder_passages *p;
     struct device *dev;
     const struct passages_workspace *w;
+    const struct mat *passage; /* of rows: the queries, keys and values of their passage; NULL: whole passages */
+    int64_t first;             /* row of the passage */
 };
 
 /* Returns the row of a passage's id. Each chunk that ended before it has added one landmark row. */
@@ -288,22 +292,32 @@ static void passages_norm(struct device *dev, struct mat y, struct mat x, struct
     dev->ops->norm->forward(dev, y, decoder_no_rstd(x.rows), x, w, eps);
 }
 
-static void passages_attend(const struct passages_job *b, struct mat x, int layer) {
+static void passages_qkv(const struct passages_job *b, struct mat x, int layer) {
     const struct decoder *d = b->p->decoder;
     const struct block_weights *w = &d->weights.layers[layer];
-    const struct packed_layer packed = passages_packed(b->p, layer);
-    int64_t cols = d->config.hidden;
-    struct mat qkv = mat_rows(b->w->qkv, 0, x.rows), q = mat_cols(qkv, 0, cols), norm = mat_rows(b->w->norm, 0, x.rows);
+    struct mat qkv = mat_rows(b->w->qkv, 0, x.rows), norm = mat_rows(b->w->norm, 0, x.rows);
     passages_norm(b->dev, norm, x, w->input_norm, d->config.rms_eps);
-    passages_product(b, qkv, norm, w->qkv, packed.qkv, false);
-    const struct attention_sequences in = {.q = q,
+    passages_product(b, qkv, norm, w->qkv, passages_packed(b->p, layer).qkv, false);
+}
+
+/* After passages_qkv, of all rows that these rows read. */
+static void passages_attend(const struct passages_job *b, struct mat x, int layer) {
+    const struct decoder *d = b->p->decoder;
+    const struct attention_ops *ops = b->dev->ops->attention;
+    const struct mat qkv = b->passage ? *b->passage : mat_rows(b->w->qkv, 0, x.rows);
+    const int64_t cols = d->config.hidden;
+    struct mat norm = mat_rows(b->w->norm, 0, x.rows);
+    const struct attention_sequences in = {.q = mat_cols(qkv, 0, cols),
                                            .k = mat_cols(qkv, cols, cols),
                                            .v = mat_cols(qkv, 2 * cols, cols),
                                            .length = b->p->positions,
                                            .heads = d->config.heads,
                                            .window = d->config.window};
-    b->dev->ops->attention->forward_sequences(b->dev, norm, mat_rows(b->w->lse, 0, x.rows), &in);
-    passages_product(b, x, norm, w->o, packed.o, true);
+    if (b->passage)
+        ops->forward(b->dev, norm, mat_rows(in.q, b->first, x.rows), in.k, in.v, b->first, in.heads, in.window);
+    else
+        ops->forward_sequences(b->dev, norm, mat_rows(b->w->lse, 0, x.rows), &in);
+    passages_product(b, x, norm, d->weights.layers[layer].o, passages_packed(b->p, layer).o, true);
 }
 
 static void passages_mlp(const struct passages_job *b, struct mat x, int layer) {
@@ -329,23 +343,35 @@ static void passages_keys(const struct passages_job *b, struct mat keys, struct 
         passages_product(b, keys, state, d->weights.key_proj, b->p->packed ? b->p->packed->key_proj : NULL, false);
 }
 
-static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
-    const struct decoder_passages *p = b->p;
-    const struct decoder *d = p->decoder;
-    struct mat x = mat_rows(b->w->x, 0, n * p->positions);
+static void passages_embed(const struct passages_job *b, struct mat x) {
+    const struct decoder *d = b->p->decoder;
     b->dev->ops->embed->forward(b->dev, x, d->weights.embed, b->w->ids_device,
                                 d->config.base_lm ? 0 : d->config.pad_id);
-    for (int i = 0; i + 1 < key_layer; i++) {
-        passages_attend(b, x, i);
-        passages_mlp(b, x, i);
-    }
-    passages_attend(b, x, key_layer - 1);
+}
+
+/* The keys of n passages whose rows from b->first on are in x. */
+static void passages_keys_rows(const struct passages_job *b, struct mat keys, struct mat x, int key_layer, int64_t n) {
+    const struct decoder_passages *p = b->p;
     /* number of ids in adjacent rows */
-    int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk;
+    const int64_t run = p->positions == p->length ? n * p->length : p->decoder->config.chunk;
+    const int64_t begin = b->first, end = begin + x.rows;
     for (int64_t id = 0; id < n * p->length; id += run) {
-        int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
-        passages_keys(b, mat_rows(keys, id, run), mat_rows(x, row, run), key_layer);
+        const int64_t row = id / p->length * p->positions + passages_row(p, id % p->length);
+        const int64_t from = row > begin ? row : begin, rows = min_i64(row + run, end) - from;
+        if (rows > 0)
+            passages_keys(b, mat_rows(keys, id + from - row, rows), mat_rows(x, from - begin, rows), key_layer);
     }
+}
+
+static void passages_compute(const struct passages_job *b, struct mat keys, int key_layer, int64_t n) {
+    struct mat x = mat_rows(b->w->x, 0, n * b->p->positions);
+    passages_embed(b, x);
+    for (int i = 0; i < key_layer; i++) {
+        if (i > 0) passages_mlp(b, x, i - 1);
+        passages_qkv(b, x, i);
+        passages_attend(b, x, i);
+    }
+    passages_keys_rows(b, keys, x, key_layer, n);
 }
 
 /* Where a replay leaves the keys of n passages. */
@@ -405,7 +431,8 @@ static void passages_some(const struct passages_task *t, const struct passages_j
 
 static void passages_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct passages_task *t = context;
-    const struct passages_job b = {t->p, device_worker(t->p->decoder->dev, worker), &t->p->workspaces[worker]};
+    const struct passages_job b = {
+        .p = t->p, .dev = device_worker(t->p->decoder->dev, worker), .w = &t->p->workspaces[worker]};
     passages_some(t, &b, begin, end);
 }
 
@@ -413,7 +440,7 @@ void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     enum { TIMES = 3 }; /* op by op, recorded, launched */
     struct device *dev = p->decoder->dev;
     if (!p->staged) return;
-    const struct passages_job job = {p, dev, &p->workspaces[0]};
+    const struct passages_job job = {.p = p, .dev = dev, .w = &p->workspaces[0]};
     passages_replay_for(p, key_layer, model_config_key_size(&p->decoder->config, key_layer));
     if (p->prepared) return;
     for (int64_t i = 0; i < REPLAY_PASSAGES * p->positions; i++)
@@ -425,8 +452,95 @@ void decoder_passages_prepare(struct decoder_passages *p, int key_layer) {
     p->prepared = true;
 }
 
+/* ---- passages whose rows are divided ---- */
+
+/* One or a few passages for more threads. A thread computes its rows of a passage through all ops, and waits for the
+ * others once a layer, when their keys and values are needed. If all threads computed each op together, they would wait
+ * for each other in every op, and read most numbers from another processor's cache. But each thread reads all weights:
+ * with fewer rows that would take longer than the products. */
+enum { PART_ROWS_MIN = 15, PART_PASSAGE_MAX = 64 };
+
+struct passages_parts {
+    const struct passages_task *task;
+    int64_t passage, each, unit; /* first passage; parts of a passage; parts begin at multiples of unit */
+    int layer;                   /* 0: only queries, keys and values of the first layer */
+};
+
+/* Number of parts of each of n passages; 1: the rows are not divided. A passage of one tile of attention, within the
+ * window, gets the same bits in parts: all rows read the keys in the same blocks, and no part has so few rows that they
+ * are computed one by one. */
+static int64_t parts_of(const struct decoder_passages *p, int64_t n) {
+    const int64_t each = n > 0 ? p->threads / n : 1;
+    const bool divides = p->decoder->dev->shares_memory && p->positions <= PART_PASSAGE_MAX &&
+                         p->positions <= p->decoder->config.window + 1 && n <= p->batch;
+    return divides && each * PART_ROWS_MIN <= p->positions ? each : 1;
+}
+
+static int64_t part_begin(const struct passages_parts *t, int64_t part) {
+    const int64_t rows = t->task->p->positions, at = (rows * part + t->each - 1) / t->each;
+    return min_i64((at + t->unit - 1) / t->unit * t->unit, rows);
+}
+
+/* Rows of a part are a multiple of those that a product computes together, unless that leaves a part too few rows. */
+static void parts_unit(struct passages_parts *t) {
+    t->unit = t->task->p->decoder->dev->ops->matmul->rows_together(t->task->p->decoder->dev);
+    for (int64_t i = 0; i < t->each; i++)
+        if (part_begin(t, i + 1) - part_begin(t, i) < PART_ROWS_MIN / 2) t->unit = 1;
+}
+
+/* The memory of a part: rows of the first workspace, and queries, keys and values of every other layer in the second
+ * one, because other threads may still read those of the layer before. */
+static struct passages_workspace part_workspace(const struct decoder_passages *p, int layer, int64_t row, int64_t n) {
+    const struct passages_workspace *w = &p->workspaces[0];
+    return (struct passages_workspace){.x = mat_rows(w->x, row, n),
+                                       .norm = mat_rows(w->norm, row, n),
+                                       .qkv = mat_rows(p->workspaces[layer % 2].qkv, row, n),
+                                       .gate_up = mat_rows(w->gate_up, row, n),
+                                       .ids_device = w->ids_device + row};
+}
+
+/* The layer t->layer - 1 after its keys and values, and the next layer's keys and values. */
+static void passages_part(const struct passages_parts *t, struct device *dev, int64_t part) {
+    struct decoder_passages *p = t->task->p;
+    const int64_t passage = part / t->each, begin = part_begin(t, part % t->each), row = passage * p->positions;
+    const int64_t rows = part_begin(t, part % t->each + 1) - begin; /* at least PART_ROWS_MIN / 2 */
+    const int before = t->layer - 1;
+    const struct mat qkv = mat_rows(p->workspaces[(t->layer + 1) % 2].qkv, row, p->positions);
+    const struct passages_workspace w = part_workspace(p, t->layer, row + begin, rows);
+    const struct passages_job b = {p, dev, &w, &qkv, begin};
+    if (before < 0) {
+        passages_embed(&b, w.x);
+    } else {
+        passages_attend(&b, w.x, before);
+        if (t->layer == t->task->key_layer) {
+            struct mat keys = mat_rows(t->task->keys, (t->passage + passage) * p->length, p->length);
+            passages_keys_rows(&b, keys, w.x, t->layer, 1);
+            return;
+        }
+        passages_mlp(&b, w.x, before);
+    }
+    passages_qkv(&b, w.x, t->layer);
+}
+
+static void passages_parts_range(void *context, int64_t begin, int64_t end, int worker) {
+    const struct passages_parts *t = context;
+    for (; begin < end; begin++)
+        passages_part(t, device_worker(t->task->p->decoder->dev, worker), begin);
+}
+
+static void passages_divided(const struct passages_task *task, int64_t begin, int64_t n, int64_t each) {
+    struct decoder_passages *p = task->p;
+    struct device *dev = p->decoder->dev;
+    struct passages_parts t = {.task = task, .passage = begin, .each = each};
+    parts_unit(&t);
+    passages_stage(&(struct passages_job){.p = p, .dev = dev, .w = &p->workspaces[0]}, task->ids + begin * p->length,
+                   n);
+    for (; t.layer <= task->key_layer; t.layer++)
+        threads_for(dev->threads, n * each, 1, passages_parts_range, &t);
+}
+
 /* On a CPU, threads compute their own passages, so that they wait for each other only at the end, and not in each op. A
- * remainder of at most half a passage per thread is computed by all threads together. */
+ * remainder of at most half a passage per thread is divided by rows, or else computed by all threads together. */
 void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int key_layer, const int32_t *ids,
                              int64_t n) {
     struct device *dev = p->decoder->dev;
@@ -440,7 +554,10 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
     int64_t grain = (even + p->threads - 1) / p->threads;
     if (grain > p->batch) grain = p->batch;
     if (even > 0) threads_for(dev->threads, even, grain, passages_range, &t);
-    passages_some(&t, &(struct passages_job){p, dev, &p->workspaces[0]}, even, n);
+    if (parts_of(p, n - even) > 1)
+        passages_divided(&t, even, n - even, parts_of(p, n - even));
+    else
+        passages_some(&t, &(struct passages_job){.p = p, .dev = dev, .w = &p->workspaces[0]}, even, n);
 }
 
 /* ---- of a pass ---- */
