@@ -149,13 +149,13 @@ static struct top_list worker_list(const struct scan *s, int worker, int query) 
     return (struct top_list){s->list_ids + at, s->list_scores + at, s->k};
 }
 
-/* Computes what the tile computes, from stored fp16 rows. They are read once from main memory, so they are prefetched
- * into the second-level cache, which supports more outstanding lines than the first. */
-static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n) {
+/* Computes what the tile computes, from stored fp16 rows. They are read once from main memory, so those that follow are
+ * prefetched (`ahead`) into the second-level cache, which supports more outstanding lines than the first. */
+static inline void stored_rows(float *out, const uint16_t *rows, const float *query, int dim, int n, bool ahead) {
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
         v8 a = exact_load(query + i);
-        for (int b = 0; b < n * LANES * 2; b += LINE)
+        for (int b = 0; b < n * LANES * 2 && ahead; b += LINE)
             __builtin_prefetch((const char *)(rows + (size_t)i * (size_t)n) + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
             acc[r] = multiply_add(a, half_lanes_from_f16(rows + (size_t)r * (size_t)dim + i), acc[r]);
@@ -165,18 +165,20 @@ static inline void stored_rows(float *out, const uint16_t *rows, const float *qu
 }
 
 /* The same for 8-bit codes. */
-static inline void stored_codes(float *out, const int8_t *codes, const float *scales, const float *query, int dim,
-                                int n) {
+static inline void stored_codes(float *out, const struct store_rows *rows, int64_t at, const float *query, int n,
+                                bool ahead) {
+    const int dim = rows->dim;
+    const int8_t *codes = rows->codes + (size_t)at * (size_t)dim;
     v8 acc[8] = {0};
     for (int i = 0; i < dim; i += LANES) {
         v8 a = exact_load(query + i);
-        for (int b = 0; b < n * LANES; b += LINE)
+        for (int b = 0; b < n * LANES && ahead; b += LINE)
             __builtin_prefetch((const char *)codes + (size_t)i * (size_t)n + AHEAD + b, 0, 2);
         for (int r = 0; r < n; r++)
             acc[r] = multiply_add(a, half_lanes_from_i8(codes + (size_t)r * (size_t)dim + i), acc[r]);
     }
     for (int r = 0; r < n; r++)
-        out[r] = sum_lanes(acc[r]) * scales[r];
+        out[r] = sum_lanes(acc[r]) * rows->scales[at + r];
 }
 
 static void scores_of_one(float *scores, const struct scan *s, int64_t first, int n) {
@@ -186,13 +188,13 @@ static void scores_of_one(float *scores, const struct scan *s, int64_t first, in
         const int64_t here = rows.n < n - r ? rows.n : n - r;
         int64_t at = 0;
         for (; rows.half && at + 8 <= here; at += 8)
-            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 8);
+            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 8, true);
         for (; rows.half && at < here; at++)
-            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 1);
+            stored_rows(scores + r + at, rows.half + (size_t)at * dim, s->queries, s->l->dim, 1, true);
         for (; at + 8 <= here; at += 8)
-            stored_codes(scores + r + at, rows.codes + (size_t)at * dim, rows.scales + at, s->queries, s->l->dim, 8);
+            stored_codes(scores + r + at, &rows, at, s->queries, 8, true);
         for (; at < here; at++)
-            stored_codes(scores + r + at, rows.codes + (size_t)at * dim, rows.scales + at, s->queries, s->l->dim, 1);
+            stored_codes(scores + r + at, &rows, at, s->queries, 1, true);
         r += (int)here;
     }
 }
@@ -295,6 +297,9 @@ enum status exact_scan(struct landmarks *l, struct store_hit *hits, const float 
 
 /* ---- scoring candidates ---- */
 
+/* The threads divide the candidates of all queries. Their rows are anywhere in main memory. */
+enum { RESCORE_GRAIN = 32, ROWS_AHEAD = 4 };
+
 struct rescore {
     const struct landmarks *l;
     struct store_hit *hits;
@@ -304,33 +309,65 @@ struct rescore {
     const struct store_range *exclude;
     int k, padded;
     float scale;
+    float *scores;     /* of all candidates; NaN: it is not in the view, or excluded */
     float *rows;       /* [worker][padded] */
     int64_t *list_ids; /* [query][k] */
     float *list_scores;
 };
 
+static bool candidate_counts(const struct rescore *s, int64_t i) {
+    const int64_t chunk = s->candidates.ids[i];
+    const struct store_range *range = s->exclude ? &s->exclude[i / s->candidates.n] : NULL;
+    return chunk >= 0 && chunk < s->l->chunks && !exact_excluded(range, chunk) &&
+           store_dropped_live(landmarks_dropped(s->l), chunk);
+}
+
+static void candidate_prefetch(const struct rescore *s, int64_t i) {
+    if (!candidate_counts(s, i)) return;
+    const struct store_rows row = landmarks_rows(s->l, s->candidates.ids[i]);
+    const char *at = row.half ? (const char *)row.half : (const char *)row.codes;
+    for (int byte = 0; byte < row.dim * (row.half ? 2 : 1); byte += LINE)
+        __builtin_prefetch(at + byte);
+}
+
+static float candidate_score(const struct rescore *s, int64_t i, float *wide) {
+    const struct store_rows row = landmarks_rows(s->l, s->candidates.ids[i]);
+    const float *query = s->queries + (size_t)(i / s->candidates.n) * (size_t)s->padded;
+    float dot;
+    if (s->padded > row.dim) {
+        convert_row(wide, &row, 0, s->padded);
+        exact_tile(&dot, 1, query, wide, s->padded, 1, 1);
+        if (row.scales) dot *= row.scales[0];
+    } else if (row.half) {
+        stored_rows(&dot, row.half, query, row.dim, 1, false);
+    } else {
+        stored_codes(&dot, &row, 0, query, 1, false);
+    }
+    return dot * s->scale;
+}
+
 static void rescore_body(void *context, int64_t begin, int64_t end, int worker) {
     struct rescore *s = context;
-    float *row = s->rows + (size_t)worker * (size_t)s->padded;
-    int64_t first = s->begin / s->candidates.n;
-    for (int64_t q = first + begin; q < first + end; q++) {
-        size_t list_at = (size_t)q * (size_t)s->k;
+    float *wide = s->rows + (size_t)worker * (size_t)s->padded;
+    begin += s->begin, end += s->begin;
+    for (int64_t i = begin; i < begin + ROWS_AHEAD && i < end; i++)
+        candidate_prefetch(s, i);
+    for (int64_t i = begin; i < end; i++) {
+        if (i + ROWS_AHEAD < end) candidate_prefetch(s, i + ROWS_AHEAD);
+        s->scores[i] = candidate_counts(s, i) ? candidate_score(s, i, wide) : NAN;
+    }
+}
+
+static void rescore_lists(void *context, int64_t begin, int64_t end, int worker) {
+    struct rescore *s = context;
+    (void)worker;
+    for (int64_t q = begin; q < end; q++) {
+        const size_t list_at = (size_t)q * (size_t)s->k;
         struct top_list list = {s->list_ids + list_at, s->list_scores + list_at, s->k};
-        const struct store_range *range = s->exclude ? &s->exclude[q] : NULL;
-        int64_t at = q * s->candidates.n, last = at + s->candidates.n;
-        if (at >= s->begin) top_list_clear(list);
-        for (int64_t i = at < s->begin ? s->begin : at; i < last && i < s->end; i++) {
-            int64_t chunk = s->candidates.ids[i];
-            if (chunk < 0 || chunk >= s->l->chunks || exact_excluded(range, chunk)) continue;
-            if (!store_dropped_live(landmarks_dropped(s->l), chunk)) continue;
-            const struct store_rows stored = landmarks_rows(s->l, chunk);
-            convert_row(row, &stored, 0, s->padded);
-            float dot;
-            exact_tile(&dot, 1, s->queries + (size_t)q * (size_t)s->padded, row, s->padded, 1, 1);
-            if (stored.scales) dot *= stored.scales[0];
-            top_list_offer(list, dot * s->scale, chunk);
-        }
-        if (last <= s->end) list_hits(s->hits + list_at, list);
+        top_list_clear(list);
+        for (int64_t i = q * s->candidates.n; i < (q + 1) * s->candidates.n; i++)
+            top_list_offer(list, s->scores[i], s->candidates.ids[i]);
+        list_hits(s->hits + list_at, list);
     }
 }
 
@@ -339,9 +376,9 @@ static enum status rescore_all(struct rescore *s, struct landmarks *l, int64_t n
     for (int64_t all = n * s->candidates.n, some; s->begin < all; s->begin = s->end) {
         TRY(landmarks_map_some(l, &some, s->candidates.ids + s->begin, all - s->begin));
         s->end = s->begin + some;
-        int64_t first = s->begin / s->candidates.n, end = (s->end + s->candidates.n - 1) / s->candidates.n;
-        threads_for(threads, end - first, 1, rescore_body, s);
+        threads_for(threads, some, RESCORE_GRAIN, rescore_body, s);
     }
+    threads_for(threads, n, 1, rescore_lists, s);
     return STATUS_OK;
 }
 
@@ -361,12 +398,14 @@ enum status exact_rescore(struct landmarks *l, struct store_hit *hits, const flo
     s.queries = all;
     if (status == STATUS_OK) status = memory_allocate(&s.list_ids, (size_t)n * (size_t)k);
     if (status == STATUS_OK) status = memory_allocate(&s.list_scores, (size_t)n * (size_t)k);
+    if (status == STATUS_OK) status = memory_allocate(&s.scores, (size_t)(n * candidates.n));
     if (status == STATUS_OK)
         status = memory_allocate_aligned(&s.rows, (size_t)threads_count(threads) * (size_t)s.padded);
     if (status == STATUS_OK) status = rescore_all(&s, l, n, threads);
     memory_free(all);
     memory_free(s.list_ids);
     memory_free(s.list_scores);
+    memory_free(s.scores);
     memory_free(s.rows);
     return status;
 }

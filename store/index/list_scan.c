@@ -23,6 +23,9 @@ enum {
     VISITS = 1 << 20,    /* visits of a block, approximately */
     FIRST_VISITS = 4,    /* visits of a query in the first round */
     BUCKETS = 1024,
+    CENTROIDS_AHEAD = 3,  /* rows of centroids that are prefetched */
+    CENTROIDS_GRAIN = 32, /* of them that a thread takes at a time */
+    LINE = 64,
     BYTES_ALONE = 1 << 19 /* with fewer bytes of codes a second thread makes the search slower */
 };
 
@@ -209,17 +212,35 @@ static int64_t greatest_sums(int32_t *sums, int64_t n, int64_t wanted) {
     return kept;
 }
 
-/* Selects lists[nprobe], best first, and their centroids' products. sums [lists] is overwritten, with the sums of the
- * coded centroids if these are used. */
-static void order_lists(const struct list_scan *x, struct top_list lists, int32_t *sums, const float *query) {
-    int64_t n = x->lists;
-    bool some = visits_by_codes(x, lists.k);
-    if (some) n = greatest_sums(sums, x->lists, 2 * (int64_t)lists.k + 16);
-    top_list_clear(lists);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t list = some ? sums[i] : i;
-        top_list_offer(lists, list_scan_dot(query, x->centroids + (size_t)list * (size_t)x->dim, x->dim), list);
+/* Sets numbers [lists], which are the sums of the coded centroids if these are used, to the lists whose centroids'
+ * products are computed. Returns how many these are. */
+static int64_t near_lists(const struct list_scan *x, int32_t *numbers, int nprobe) {
+    if (visits_by_codes(x, nprobe)) return greatest_sums(numbers, x->lists, 2 * (int64_t)nprobe + 16);
+    for (int64_t i = 0; i < x->lists; i++)
+        numbers[i] = (int32_t)i;
+    return x->lists;
+}
+
+static const float *centroid_of(const struct list_scan *x, int64_t list) {
+    return x->centroids + (size_t)list * (size_t)x->dim;
+}
+
+/* products[i] of the lists numbers[i], begin .. end-1. Their centroids are anywhere in main memory. */
+static void list_products(const struct list_scan *x, float *products, const int32_t *numbers, const float *query,
+                          int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        for (int64_t next = i == begin ? i + 1 : i + CENTROIDS_AHEAD; next <= i + CENTROIDS_AHEAD && next < end; next++)
+            for (int at = 0; at < x->dim; at += LINE / (int)sizeof(float))
+                __builtin_prefetch(centroid_of(x, numbers[next]) + at, 0, 2);
+        products[i] = list_scan_dot(query, centroid_of(x, numbers[i]), x->dim);
     }
+}
+
+/* Selects lists[nprobe], best first, of those with products. */
+static void order_lists(struct top_list lists, const int32_t *numbers, const float *products, int64_t n) {
+    top_list_clear(lists);
+    for (int64_t i = 0; i < n; i++)
+        top_list_offer(lists, products[i], numbers[i]);
     top_list_sort(lists);
 }
 
@@ -257,6 +278,7 @@ struct worker {
     struct code_query *queries;
     struct target *targets; /* [block] */
     int32_t *sums;          /* [TOGETHER][lists] */
+    float *products;        /* [lists] */
     int64_t *list_ids;      /* [nprobe] */
     float *list_scores;
     struct visit *visits, *ordered; /* [block * nprobe] */
@@ -315,7 +337,10 @@ static void block_lists(const struct search *s, struct worker *w, int64_t first,
                 x->sums(w->sums + i * x->lists + at, x->coded + (size_t)at * (size_t)x->dim,
                         x->lists - at < ROWS ? x->lists - at : ROWS, &coarse[i], x->dim);
         for (int i = 0; i < some; i++) {
-            order_lists(x, lists, w->sums + i * x->lists, query_of(s, first + q + i));
+            int32_t *numbers = w->sums + i * x->lists;
+            const int64_t near = near_lists(x, numbers, nprobe);
+            list_products(x, w->products, numbers, query_of(s, first + q + i), 0, near);
+            order_lists(lists, numbers, w->products, near);
             skip_lists(s->how, lists);
             for (int j = 0; j < nprobe; j++)
                 w->visits[(int64_t)(q + i) * nprobe + j] = (struct visit){(int32_t)lists.id[j], q + i, lists.score[j]};
@@ -387,6 +412,13 @@ static void coarse_body(void *context, int64_t begin, int64_t end, int worker) {
                s->x->dim);
 }
 
+static void products_body(void *context, int64_t begin, int64_t end, int worker) {
+    struct search *s = context;
+    struct worker *w = &s->workers[0];
+    (void)worker;
+    list_products(s->x, w->products, w->sums, query_of(s, s->query), begin, end);
+}
+
 static void visits_body(void *context, int64_t begin, int64_t end, int worker) {
     struct search *s = context;
     const struct worker *w = &s->workers[0];
@@ -413,15 +445,18 @@ static void search_by_lists(struct search *s, int64_t query) {
     code_query_make(&w->queries[1], weights_at(s, w, 1), query_of(s, query), x->coarse, x->dim);
     w->queries[0].alone = w->queries[1].alone = true;
     if (visits_by_codes(x, nprobe)) threads_for(threads, x->lists, x->lists / workers + 1, coarse_body, s);
-    order_lists(x, lists, w->sums, query_of(s, query));
+    const int64_t near = near_lists(x, w->sums, nprobe);
+    threads_for(threads, near, CENTROIDS_GRAIN, products_body, s);
+    order_lists(lists, w->sums, w->products, near);
     skip_lists(s->how, lists);
     for (int i = 0; i < nprobe; i++)
         rows += lists.id[i] >= 0 ? x->list[lists.id[i]].n : 0;
     for (int i = 0; i < workers; i++)
         top_list_clear(own_list(s, i));
     threads_for(rows * x->dim > BYTES_ALONE ? threads : NULL, nprobe, 1, visits_body, s);
-    top_list_clear(best);
-    for (int i = 0; i < workers; i++) {
+    memcpy(best.id, s->own_ids, (size_t)best.k * sizeof *best.id); /* those of the first thread */
+    memcpy(best.score, s->own_scores, (size_t)best.k * sizeof *best.score);
+    for (int i = 1; i < workers; i++) {
         struct top_list found = own_list(s, i);
         for (int j = 0; j < s->how->k; j++)
             if (found.id[j] >= 0) top_list_offer(best, found.score[j], found.id[j]);
@@ -437,6 +472,7 @@ static void workers_free(struct worker *workers, int n) {
         memory_free(workers[i].queries);
         memory_free(workers[i].targets);
         memory_free(workers[i].sums);
+        memory_free(workers[i].products);
         memory_free(workers[i].list_ids);
         memory_free(workers[i].list_scores);
         memory_free(workers[i].visits);
@@ -453,6 +489,7 @@ static enum status worker_make(struct worker *w, const struct search *s, bool fe
     TRY(memory_allocate(&w->list_ids, nprobe));
     TRY(memory_allocate(&w->list_scores, nprobe));
     TRY(memory_allocate(&w->sums, few ? lists : TOGETHER * lists));
+    TRY(memory_allocate(&w->products, lists));
     if (few) return STATUS_OK;
     TRY(memory_allocate(&w->targets, block));
     TRY(memory_allocate(&w->visits, block * nprobe));
