@@ -133,6 +133,14 @@ struct lexical_cache {
     struct lexical_changes *changes;
     size_t sums_capacity, kept_capacity, wanted_capacity, change_capacity, changes_capacity;
     int n_kept;
+    /* the last search, if it succeeded */
+    const struct lexical *searched; /* NULL: none */
+    struct lexical_plan searched_plan;
+    int32_t *searched_ids;
+    size_t searched_capacity;
+    int searched_n;
+    float searched_weight;
+    bool searched_counted, searched_sums; /* sums: the kept sums are of its plan */
 };
 
 enum status lexical_cache_create(struct lexical_cache **out) {
@@ -146,11 +154,14 @@ void lexical_cache_free(struct lexical_cache *c) {
     memory_free(c->wanted);
     memory_free(c->change_lists);
     memory_free(c->changes);
+    lexical_plan_free(&c->searched_plan);
+    memory_free(c->searched_ids);
     memory_free(c);
 }
 
 void lexical_cache_begin(struct lexical_cache *c) {
     if (!c) return;
+    c->searched = NULL;
     c->plan++;
     c->keys = c->shared = 0;
 }
@@ -298,9 +309,36 @@ void lexical_changes_begin(struct lexical_cache *c, struct lexical_changes **out
     *out = NULL;
     *fresh = false;
     if (!c || x->n == 0) return;
+    c->searched_sums = false;
     if (changes_make(c, &use, fresh, x, plan) == STATUS_OK && use) *out = c->changes;
 }
 
 void lexical_changes_end(struct lexical_cache *c) {
-    c->whole = true;
+    c->whole = c->searched_sums = true;
+}
+
+/* ---- the last search ---- */
+
+void lexical_cache_keep_plan(struct lexical_cache *c, struct lexical_plan *plan, const struct lexical *x,
+                             const struct lexical_query *q, const struct lexical_search *how) {
+    if (!c || memory_grow(&c->searched_ids, &c->searched_capacity, (size_t)q->n + 1) != STATUS_OK) return;
+    lexical_plan_free(&c->searched_plan);
+    c->searched_plan = *plan;
+    *plan = (struct lexical_plan){.unit = 1};
+    memcpy(c->searched_ids, q->ids, (size_t)q->n * sizeof *q->ids);
+    c->searched_n = q->n;
+    c->searched_weight = how->pair_weight;
+    c->searched_counted = how->counted;
+    c->searched = x;
+}
+
+const struct lexical_plan *lexical_cache_plan(struct lexical_cache *c, const struct lexical_changes **changes,
+                                              const struct lexical *x, const struct lexical_query *q,
+                                              const struct lexical_search *how) {
+    *changes = NULL;
+    if (!c || c->searched != x || c->searched_n != q->n || c->searched_weight != how->pair_weight ||
+        c->searched_counted != how->counted || memcmp(c->searched_ids, q->ids, (size_t)q->n * sizeof *q->ids) != 0)
+        return NULL;
+    if (c->searched_sums) *changes = c->changes;
+    return &c->searched_plan;
 }

@@ -58,3 +58,13 @@ struct lexical_changes {
 void lexical_changes_begin(struct lexical_cache *cache, struct lexical_changes **out, bool *fresh,
                            const struct lexical *x, const struct lexical_plan *plan);
 void lexical_changes_end(struct lexical_cache *cache);
+
+/* Keeps the plan of a search that has ended, and frees the one before. *plan is the caller's again if there is no
+ * cache. */
+void lexical_cache_keep_plan(struct lexical_cache *cache, struct lexical_plan *plan, const struct lexical *x,
+                             const struct lexical_query *q, const struct lexical_search *how);
+/* The kept plan, if it is that of this query. *changes [segments]: has the sums of its sparse lists; NULL: they are not
+ * kept. Valid until the next search. NULL: another plan, or none, is kept. */
+const struct lexical_plan *lexical_cache_plan(struct lexical_cache *cache, const struct lexical_changes **changes,
+                                              const struct lexical *x, const struct lexical_query *q,
+                                              const struct lexical_search *how);

@@ -1,4 +1,5 @@
-/* lexical_score.c -- lexical scores of given chunks. Of each list, the blocks that contain the chunks are read once. */
+/* lexical_score.c -- lexical scores of given chunks. After a search of the same query by the same cache the sums of the
+ * sparse lists may be there already. Else, of each list, the blocks that contain the chunks are read once. */
 #include "base/memory.h"
 #include "store/lexical/lexical_query_internal.h"
 #include <stdlib.h>
@@ -42,8 +43,9 @@ static bool score_list(struct candidate *chunks, int64_t n, int64_t first, const
     return true;
 }
 
+/* kept [segments]: the sums of the plan's sparse lists; NULL: they are added up here. */
 static enum status score_sorted(const struct lexical *x, struct candidate *chunks, int64_t n,
-                                const struct lexical_plan *p) {
+                                const struct lexical_plan *p, const struct lexical_changes *kept) {
     for (int64_t s = 0, at = 0; s < x->n; s++) {
         const struct lexical_frame *f = &x->segments[s].frame;
         const struct lexical_lists *l = &p->segments[s];
@@ -53,7 +55,9 @@ static enum status score_sorted(const struct lexical *x, struct candidate *chunk
         while (end < n && chunks[end].chunk < f->first_chunk + f->chunks)
             end++;
         bool good = true;
-        for (int i = 0; i < l->n_sparse && good && end > at; i++)
+        for (int64_t i = at; i < end && kept; i++)
+            chunks[i].sum = kept[s].sums[chunks[i].chunk - f->first_chunk];
+        for (int i = 0; i < l->n_sparse && good && end > at && !kept; i++)
             good = score_list(chunks + at, end - at, f->first_chunk, &l->sparse[i]);
         for (int i = 0; i < l->n_dense && good && end > at; i++)
             good = score_list(chunks + at, end - at, f->first_chunk, &l->dense[i]);
@@ -64,22 +68,29 @@ static enum status score_sorted(const struct lexical *x, struct candidate *chunk
     return STATUS_OK;
 }
 
+static enum status score_planned(const struct lexical *x, float *scores, const int64_t *chunks, int64_t n,
+                                 const struct lexical_plan *plan, const struct lexical_changes *kept) {
+    struct candidate *candidates;
+    TRY(memory_allocate(&candidates, (size_t)n));
+    for (int64_t i = 0; i < n; i++)
+        candidates[i] = (struct candidate){chunks[i], i, 0};
+    qsort(candidates, (size_t)n, sizeof *candidates, by_chunk);
+    enum status s = score_sorted(x, candidates, n, plan, kept);
+    for (int64_t i = 0; i < n && s == STATUS_OK; i++)
+        scores[candidates[i].position] = (float)candidates[i].sum * plan->unit;
+    memory_free(candidates);
+    return s;
+}
+
 enum status lexical_score(const struct lexical *x, float *scores, const int64_t *chunks, int64_t n,
                           const struct lexical_query *query, const struct lexical_search *how) {
-    struct lexical_plan plan;
-    struct candidate *candidates = NULL;
+    const struct lexical_changes *kept_sums;
     if (n == 0) return STATUS_OK;
+    const struct lexical_plan *kept = lexical_cache_plan(how->cache, &kept_sums, x, query, how);
+    if (kept) return score_planned(x, scores, chunks, n, kept, kept_sums);
+    struct lexical_plan plan;
     TRY(lexical_plan_make(&plan, x, query, how, how->cache));
-    enum status s = memory_allocate(&candidates, (size_t)n);
-    if (s == STATUS_OK) {
-        for (int64_t i = 0; i < n; i++)
-            candidates[i] = (struct candidate){chunks[i], i, 0};
-        qsort(candidates, (size_t)n, sizeof *candidates, by_chunk);
-        s = score_sorted(x, candidates, n, &plan);
-    }
-    for (int64_t i = 0; i < n && s == STATUS_OK; i++)
-        scores[candidates[i].position] = (float)candidates[i].sum * plan.unit;
-    memory_free(candidates);
+    enum status s = score_planned(x, scores, chunks, n, &plan, NULL);
     lexical_plan_free(&plan);
     return s;
 }

@@ -382,9 +382,10 @@ static enum status search_one(const struct lexical *x, struct store_hit *hits, c
                        .reach = expected > 1 && expected < INT_MAX ? (int)expected : 1};
     lexical_changes_begin(cache, &s.changes, &s.fresh, x, &plan);
     enum status status = search_planned(&s, hits, threads);
+    if (s.changes && !s.damaged && status == STATUS_OK) lexical_changes_end(cache);
+    if (!s.damaged && status == STATUS_OK) lexical_cache_keep_plan(cache, &plan, x, query, how);
     lexical_plan_free(&plan);
     TRY(status);
-    if (s.changes && !s.damaged) lexical_changes_end(cache);
     if (s.damaged)
         return fail(STATUS_CORRUPT, "%s: a list of postings is damaged: run drt-index repair",
                     x->segments[s.damaged - 1].path);

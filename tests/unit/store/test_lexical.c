@@ -128,6 +128,25 @@ static void test_random(void) {
     }
 }
 
+/* Scores of any chunks, also excluded ones and those that do not exist, are the same with what a search left in the
+ * cache: of its query, and of another one. */
+static void check_kept_scores(const struct lexical *x, int64_t chunks_of_all, const struct lexical_query *q,
+                              const struct lexical_search *with_cache, struct rng *r) {
+    enum { CHUNKS = 50 };
+    int64_t chunks[CHUNKS];
+    float scores[CHUNKS], want[CHUNKS];
+    struct lexical_search without = *with_cache;
+    const struct lexical_query others[] = {*q, {q->ids, q->n - 1}, *q};
+    without.cache = NULL;
+    for (int i = 0; i < CHUNKS; i++)
+        chunks[i] = (int64_t)rng_below(r, (uint64_t)chunks_of_all + 100);
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        CHECK_OK(lexical_score(x, scores, chunks, CHUNKS, &others[i], with_cache));
+        CHECK_OK(lexical_score(x, want, chunks, CHUNKS, &others[i], &without));
+        CHECK(memcmp(scores, want, sizeof scores) == 0);
+    }
+}
+
 /* A running text: each query has most tokens of the one before. With a cache, whose sums are then kept, the hits are
  * the same as without one, whatever is excluded, and after a jump to another text. */
 static void check_running(const struct lexical *x, const struct lexical_corpus *c, struct threads *threads) {
@@ -154,6 +173,7 @@ static void check_running(const struct lexical *x, const struct lexical_corpus *
         how.cache = cache;
         CHECK_OK(lexical_search(x, hits, &q, 1, &how));
         CHECK(memcmp(hits, want, (size_t)how.k * sizeof *hits) == 0);
+        if (step % 5 != 4) check_kept_scores(x, c->n, &q, &how, &r);
         for (int i = 0; i < how.k && how.absent.n > 0; i++)
             CHECK(hits[i].chunk != 1000 && !(hits[i].chunk >= 100 && hits[i].chunk < 300));
     }
