@@ -20,6 +20,17 @@ static void check_crc32c(void) {
                  crc32c(0, bytes, sizeof bytes));
 }
 
+/* Long enough for parts that are computed at the same time. */
+static void check_crc32c_parts(void) {
+    static uint8_t bytes[40000];
+    static const size_t sizes[] = {12287, 12288, 12289, 12300, 24576, 36864, 39990};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * i * 7 + (i >> 9));
+    for (size_t from = 0; from < 9; from += 4)
+        for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+            CHECK_EQ(crc32c(77, bytes + from, sizes[i]), crc32c_table(77, bytes + from, sizes[i]));
+}
+
 /* Every fp16 number, in rows that do not fill a vector; and float32 numbers near each. */
 static void check_half_rows(void) {
     enum { ROW = 13 };
@@ -42,6 +53,7 @@ static void check_half_rows(void) {
 
 int main(void) {
     check_crc32c();
+    check_crc32c_parts();
     check_half_rows();
     return test_done();
 }
