@@ -93,7 +93,10 @@ enum status ids_check_document(const struct ids_rules *rules, const char *source
                                size_t n) {
     const uint32_t vocab = (uint32_t)rules->vocab_size, a = (uint32_t)rules->reserved[0],
                    b = (uint32_t)rules->reserved[1], c = (uint32_t)rules->reserved[2];
+    uint32_t bad = 0; /* without an early exit, which would keep the loop from being vector code */
     for (size_t i = 0; i < n; i++)
+        bad |= (ids[i] >= vocab) | (ids[i] == a) | (ids[i] == b) | (ids[i] == c);
+    for (size_t i = 0; i < n && bad; i++)
         if (ids[i] >= vocab || ids[i] == a || ids[i] == b || ids[i] == c)
             return ids_check_refuse(rules, source, offset, i, ids[i]);
     return STATUS_OK;

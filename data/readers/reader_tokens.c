@@ -9,6 +9,34 @@ static uint32_t id_at(const struct tokens *t, size_t i) {
     return t->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+static void tokens_copy(uint32_t *restrict ids, const struct tokens *t, size_t begin, size_t n) {
+    const uint8_t *from = t->map.data + begin * (size_t)t->width;
+    for (size_t i = 0; i < n && t->width == 2; i++) {
+        uint16_t id;
+        memcpy(&id, from + 2 * i, sizeof id); /* numbers are little-endian here, too */
+        ids[i] = id;
+    }
+    if (t->width != 2) memcpy(ids, from, n * sizeof *ids);
+}
+
+/* The number of ids from `begin` until the first end-of-document id, at most n. Ids are compared in blocks without a
+ * branch for each, so that it can be vector code. */
+static size_t tokens_until_end(const struct tokens *t, size_t begin, size_t n, int64_t end) {
+    enum { BLOCK = 64 };
+    size_t i = 0;
+    if (end < 0) return n;
+    for (unsigned found = 0; i + BLOCK <= n; i += BLOCK) {
+        uint32_t ids[BLOCK];
+        tokens_copy(ids, t, begin + i, BLOCK);
+        for (int k = 0; k < BLOCK; k++)
+            found |= ids[k] == (uint32_t)end;
+        if (found) break;
+    }
+    while (i < n && (int64_t)id_at(t, begin + i) != end)
+        i++;
+    return i;
+}
+
 /* Moves to the first document that begins at or after this byte. */
 static enum status tokens_skip_to(struct reader *r, uint64_t begin) {
     const struct tokens *t = &r->tokens;
@@ -48,26 +76,23 @@ void tokens_close(struct reader *r) {
 
 enum status tokens_next(struct reader *r, struct document *d, int *more) {
     struct tokens *t = &r->tokens;
-    size_t width = (size_t)t->width, begin = r->position.offset / width, count = t->map.size / width, end = begin;
+    size_t width = (size_t)t->width, begin = r->position.offset / width, count = t->map.size / width;
     *more = begin < count && r->position.offset < reader_file(r)->end;
     if (!*more) return STATUS_OK;
-    while (end < count && (int64_t)id_at(t, end) != r->eod_id) {
-        if ((end - begin) * width >= r->max_bytes)
-            return fail(
-                STATUS_UNSUPPORTED,
-                "%s: the document at byte %llu is longer than the limit of %llu bytes; is %lld the end-of-document id?",
-                reader_file(r)->path, (unsigned long long)r->position.offset, (unsigned long long)r->max_bytes,
-                (long long)r->eod_id);
-        end++;
-    }
-    size_t n = end - begin;
+    const size_t most = (size_t)(r->max_bytes / width) + (r->max_bytes % width > 0), left = count - begin;
+    const size_t n = tokens_until_end(t, begin, left <= most ? left : most + 1, r->eod_id);
+    if (n > most)
+        return fail(
+            STATUS_UNSUPPORTED,
+            "%s: the document at byte %llu is longer than the limit of %llu bytes; is %lld the end-of-document id?",
+            reader_file(r)->path, (unsigned long long)r->position.offset, (unsigned long long)r->max_bytes,
+            (long long)r->eod_id);
     TRY(memory_grow(&t->ids, &t->ids_capacity, n + 1));
-    for (size_t i = 0; i < n; i++)
-        t->ids[i] = id_at(t, begin + i);
+    tokens_copy(t->ids, t, begin, n);
     d->ids = t->ids;
     d->n_ids = n;
     d->offset = begin * width;
-    size_t next = (end + (end < count)) * width;
+    size_t next = (begin + n + (n < left)) * width;
     reader_part_add(r, t->map.data + d->offset, next - d->offset);
     r->position.offset = next;
     return STATUS_OK;

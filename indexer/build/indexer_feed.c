@@ -17,6 +17,9 @@
 
 /* A worker reads up to TURN documents of together about TURN_BYTES at a time. */
 enum { RING = 1024, MESSAGE_MAX = 1024, TURN = 32, TURN_BYTES = 1 << 17 };
+/* A worker that waited for space continues when so much of the ring and of the lookahead is free. With less, the two
+ * threads would wake each other for each document. */
+enum { SPACE_SHARE = 4 };
 
 enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
 struct slot {
@@ -35,6 +38,7 @@ struct feed {
     pthread_cond_t space, ready;
     int64_t head, tail;     /* next slot to return, next slot to claim */
     uint64_t bytes;         /* bytes of all documents that are not yet released */
+    bool wants_space;       /* a worker waits for it */
     bool finished, closing; /* finished: the input has ended or failed; closing: feed_close waits */
     double seconds;
     int live; /* workers that did not end */
@@ -103,7 +107,8 @@ static enum status parse_document(const struct tools *tools, struct feed_item *i
     return STATUS_OK;
 }
 
-/* Tokenizes the text, puts all that the store needs into one piece of memory, and frees the copy of the text. */
+/* Tokenizes the text, puts all that the store needs into one piece of memory, and frees the copy of the text. Ids stay
+ * in their copy. */
 static enum status finish_document(const struct feed *f, const struct tools *tools, struct feed_item *item,
                                    struct raw *raw) {
     TRY(parse_document(tools, item, raw));
@@ -121,6 +126,13 @@ static enum status finish_document(const struct feed *f, const struct tools *too
                             (unsigned long long)item->document.offset);
     const struct document content = {.text = raw->text, .bytes = raw->bytes, .ids = raw->ids, .n_ids = raw->n_ids};
     indexer_document_hash(item->document.hash, &content);
+    if (raw->ids && n_ids == raw->n_ids && !f->config.source) { /* the copy has all that the store needs */
+        item->document.ids = ids;
+        item->document.n_ids = n_ids;
+        item->document.source = raw->source;
+        item->document.key = raw->key;
+        return STATUS_OK;
+    }
 
     const char *name = f->config.source ? f->config.source : raw->source;
     size_t source = strlen(name) + 1, key = strlen(raw->key) + 1, body = n_ids * sizeof(int32_t);
@@ -137,6 +149,15 @@ static enum status finish_document(const struct feed *f, const struct tools *too
     return STATUS_OK;
 }
 
+/* Wakes the worker that waits for space, if there is enough. The caller holds the lock. */
+static void indexer_feed_space(struct feed *f) {
+    if (!f->wants_space || f->tail - f->head > RING - RING / SPACE_SHARE ||
+        f->bytes > f->config.lookahead_bytes - f->config.lookahead_bytes / SPACE_SHARE)
+        return;
+    f->wants_space = false;
+    pthread_cond_broadcast(&f->space);
+}
+
 /* Claims the next slot; returns NULL if there is nothing more to do, or if there is no free one and `wait` is false.
  * charge: of the slot that was claimed before, in the same turn. The caller holds `reading`. */
 static struct slot *indexer_feed_claim(struct feed *f, bool wait, uint64_t charge) {
@@ -144,8 +165,10 @@ static struct slot *indexer_feed_claim(struct feed *f, bool wait, uint64_t charg
     f->bytes += charge;
     bool full;
     while ((full = f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes) && wait && !f->closing &&
-           !f->finished)
+           !f->finished) {
+        f->wants_space = true;
         pthread_cond_wait(&f->space, &f->lock);
+    }
     struct slot *slot = NULL;
     if (!full && !f->closing && !f->finished) {
         slot = &f->slots[f->tail % RING];
@@ -249,7 +272,7 @@ static void indexer_feed_settle(struct feed *f, struct turn *turns, int n, doubl
     }
     f->seconds += seconds;
     if (first) pthread_cond_broadcast(&f->ready);
-    pthread_cond_broadcast(&f->space);
+    indexer_feed_space(f);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -320,7 +343,7 @@ enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
         memset(&slot->item, 0, sizeof slot->item);
         slot->state = SLOT_FREE;
         f->head++;
-        pthread_cond_broadcast(&f->space);
+        indexer_feed_space(f);
     }
     pthread_mutex_unlock(&f->lock);
     return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
@@ -330,7 +353,7 @@ void feed_release(struct feed *f, struct feed_item *item) {
     memory_free(item->memory);
     pthread_mutex_lock(&f->lock);
     f->bytes -= item->charge;
-    pthread_cond_broadcast(&f->space);
+    indexer_feed_space(f);
     pthread_mutex_unlock(&f->lock);
     memset(item, 0, sizeof *item);
 }
