@@ -36,6 +36,10 @@ enum status device_open(struct device **out, const char *kind, int threads) {
     return fail(STATUS_UNSUPPORTED, "device \"%s\" is unknown: use cpu or cuda", kind);
 }
 
+void device_warm(const char *kind) {
+    if (strcmp(kind, "cpu") != 0) device_warm_cuda();
+}
+
 bool device_built(const char *kind) {
     return strcmp(kind, "cpu") == 0 || (strcmp(kind, "cuda") == 0 && device_built_cuda());
 }

@@ -45,6 +45,9 @@ struct device {
  * work themselves. "cuda" is the current GPU of this process. STATUS_UNSUPPORTED, with the reason: there is no GPU, or
  * the program was built without CUDA; the caller may continue with "cpu". */
 enum status device_open(struct device **out, const char *kind, int threads);
+/* Starts the driver of a GPU, as device_open does otherwise: for another thread, while this one loads a model. kind as
+ * in device_open, or "auto". Failures are found by device_open. */
+void device_warm(const char *kind);
 bool device_built(const char *kind);                      /* whether this program has support for it */
 void device_close(struct device *dev);                    /* NULL is fine */
 enum status device_sync(struct device *dev);

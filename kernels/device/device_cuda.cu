@@ -445,6 +445,11 @@ enum status device_open_cuda(struct device **out, int threads) {
     return STATUS_OK;
 }
 
+void device_warm_cuda(void) {
+    (void)cudaFree(NULL); /* makes the context */
+    (void)cudaGetLastError();
+}
+
 bool device_built_cuda(void) {
     return true;
 }

@@ -39,6 +39,7 @@ struct device_runtime {
 enum status device_open_cpu(struct device **out, int threads);
 enum status device_open_cuda(struct device **out, int threads);    /* device_cuda.cu, or device_nocuda.c's refusal */
 bool device_built_cuda(void);
+void device_warm_cuda(void);
 enum status device_open_cuda_number(struct device **out, int number, int threads); /* the current GPU stays */
 int device_count_cuda(void);
 

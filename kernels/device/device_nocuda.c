@@ -8,6 +8,8 @@ enum status device_open_cuda(struct device **out, int threads) {
                                     "configure with -DDRT_CUDA=ON, or use --device cpu)");
 }
 
+void device_warm_cuda(void) {}
+
 bool device_built_cuda(void) {
     return false;
 }

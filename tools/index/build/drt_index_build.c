@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/system/processors.h"
+#include "base/system/threads.h"
 #include "decoder/decoder_passages.h"
 #include "session/device_choice.h"
 #include "tools/index/build/drt_index_models.h"
@@ -89,6 +90,20 @@ static void print_configuration(const struct options *o, const struct model_fold
     if (o->keys) fprintf(stderr, "  keys of a token memory\n");
 }
 
+static void *warm_device(void *context) {
+    device_warm(context);
+    return NULL;
+}
+
+/* Opens the model while another thread starts the device. */
+static enum status open_model(struct model_folder *model, const struct options *o) {
+    pthread_t thread;
+    const bool started = threads_start(&thread, warm_device, (void *)(uintptr_t)o->where.device);
+    const enum status s = model_folder_open(model, o->model);
+    if (started) pthread_join(thread, NULL);
+    return s;
+}
+
 static enum status build_store(struct indexer_report *report, const struct options *o, const char *const *inputs,
                                int n_inputs, const struct progress *progress) {
     struct model_folder model;
@@ -121,7 +136,7 @@ static enum status build_store(struct indexer_report *report, const struct optio
     };
     TRY(reader_format_parse(&config.reader.format, o->format));
     TRY(store_landmarks_parse(&config.type, o->landmarks.type));
-    TRY(model_folder_open(&model, o->model));
+    TRY(open_model(&model, o));
     print_configuration(o, &model, inputs, n_inputs);
     enum status s = STATUS_OK;
     if (o->keys) TRY_GOTO(s, decoder_passages_check(&model.config), out);
