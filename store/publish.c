@@ -340,7 +340,7 @@ static enum status finish_follower(struct store_writer *w, const struct store_pu
     w->followed = (struct lexical_segment_record){0};
     struct lexical_segment_record made;
     enum status s = STATUS_OK;
-    if (how->lexical == STORE_LEXICAL_ON) s = lexical_follower_finish(f, &made, &done, how);
+    if (how->lexical == STORE_LEXICAL_ON) s = lexical_follower_finish(f, &made, &done, how->progress);
     if (done) w->followed = made;
     lexical_follower_free(f);
     if (s == STATUS_NO_SPACE)

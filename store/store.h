@@ -221,6 +221,8 @@ struct store_writer_config {
     struct store_fingerprint fingerprint;                 /* of a new store; an existing store's must match */
     uint64_t max_catalog_bytes;          /* LMDB map: address space, not disk; 0: 64 GiB, or what ulimit -v allows */
     enum store_landmarks landmarks;      /* of a new store; an existing store's must match; KEEP: the existing type */
+    /* bytes of memory for ids and landmarks until their shard is sealed. The threads that seal then write them. */
+    uint64_t held_bytes;
 };
 /* Opens the store for writing (`create`: makes the directory if it is missing): takes the lock and removes orphan
  * files. STATUS_BUSY: another process writes. */
@@ -321,10 +323,13 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
 /* STATUS_INVALID: no store with `dim` dimensions can have the index `wanted` (NULL: "auto"), whatever its size. Call it
  * before work that a wrong name would waste. */
 enum status store_index_check(const char *wanted, int dim);
-/* Makes the lexical index while shards are sealed, by `threads` threads of its own: for a store in which nothing is
+/* Makes the lexical index while documents are added, by `threads` threads of its own: for a store in which nothing is
  * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has
  * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */
 enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads);
+/* No more documents are added before store_writer_publish: that index is completed while the last landmarks are made.
+ * Returns at once. Without store_writer_follow it does nothing. */
+void store_writer_follow_end(struct store_writer *w);
 /* Makes (how->lexical STORE_LEXICAL_ON) or removes (OFF) the lexical index of the published generation, in one
  * transaction that makes a new generation. Does nothing if it exists, or is absent, before the call. Memory as in
  * store_writer_publish. STATUS_INTERRUPTED: stopped; the store is unchanged. STATUS_UNSUPPORTED: the vocabulary is too

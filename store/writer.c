@@ -8,6 +8,7 @@
 #include "store/catalog/frozen_internal.h"
 #include "store/catalog/record_format_internal.h"
 #include "store/lexical/lexical_follow_internal.h"
+#include "store/shards/known_hashes_internal.h"
 #include "store/writer_internal.h"
 #include <assert.h>
 #include <dirent.h>
@@ -159,6 +160,8 @@ static enum status open_writer(struct store_writer *w, const struct store_writer
     TRY(catalog_open(&w->catalog, w->dir, true, config ? config->max_catalog_bytes : 0));
     TRY(read_state(w, config));
     TRY(orphan_files_each(w->dir, w->catalog, remove_orphan_file, NULL));
+    if (w->sealed.documents == 0) TRY(known_hashes_create(&w->known));
+    if (config && config->held_bytes > 0) TRY(held_pool_create(&w->held, config->held_bytes));
     TRY(catalog_begin(&w->lookup, w->catalog, false));
     catalog_pause(w->lookup);
     return STATUS_OK;
@@ -196,7 +199,10 @@ enum status store_writer_open(struct store_writer **out, const char *dir, const 
 static void close_shards(struct store_writer *w) {
     seal_queue_free(w->queue);
     lexical_follower_free(w->follower);
+    w->follower = NULL;
     store_shard_discard(w);
+    known_hashes_free(w->known);
+    held_pool_free(w->held);
 }
 
 static void close_catalog(struct store_writer *w) {
@@ -351,6 +357,7 @@ enum status store_shard_begin(struct store_writer *w) {
     enum status s = shard_create(&shard->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
     const enum shard_kind kind = shard_landmark_kind(w->landmark_type);
     if (s == STATUS_OK) s = shard_create(&shard->landmarks, w->dir, kind, &r, &w->fingerprint);
+    if (s == STATUS_OK) shard_hold(shard->landmarks, w->held);
     if (s == STATUS_OK) s = fault_point("store:shard:begun");
     if (s == STATUS_OK)
         w->shard = shard;
@@ -409,6 +416,8 @@ static enum status grow_slots(struct store_shard *s) {
 
 /* The queue is searched first: a shard leaves it only after it is recorded, so one of the two always has it. */
 static enum status writer_known(struct store_writer *w, const uint8_t hash[16], bool *found) {
+    *found = false;
+    if (!known_hashes_may_have(w->known, hash)) return STATUS_OK;
     *found = shard_has(w->shard, hash) || seal_queue_has(w->queue, hash);
     if (*found) return STATUS_OK;
     TRY(catalog_renew(w->lookup));
@@ -460,6 +469,8 @@ enum status store_shard_document(struct store_writer *w, const struct store_new_
     s->text_used += p->record.source_bytes + p->record.key_bytes;
     s->slots[slot_of(s, d->hash)] = (int64_t)s->n_documents++;
     s->chunks += p->record.chunks;
+    known_hashes_add(w->known, d->hash);
+    lexical_follower_add(w->follower, d->ids, d->n_ids);
     return STATUS_OK;
 }
 
@@ -556,7 +567,6 @@ enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t 
     end_record(w, cursor, cursor_bytes);
     enum status s = shard_seal(w->shard, NULL, NULL);
     if (s == STATUS_OK) count_shard(w, &w->shard->record);
-    if (s == STATUS_OK) lexical_follower_sealed(w->follower);
     store_shard_discard(w);
     return s == STATUS_OK ? fault_point("store:seal:committed") : s;
 }
@@ -574,6 +584,10 @@ enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int th
     assert(!w->follower && !w->shard);
     TRY(store_writer_wait(w));
     return lexical_follower_create(&w->follower, w, max_ram, threads);
+}
+
+void store_writer_follow_end(struct store_writer *w) {
+    lexical_follower_end(w->follower);
 }
 
 enum status store_writer_wait(struct store_writer *w) {

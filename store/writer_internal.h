@@ -43,6 +43,8 @@ struct store_writer {
 
     struct store_shard *shard;           /* the open shard; NULL: none is open */
     struct seal_queue *queue;            /* shards that were ended; NULL: none was */
+    struct known_hashes *known;          /* has all documents of the store; NULL: it may lack some */
+    struct held_pool *held;              /* of shards that are not sealed; NULL: none */
 
     struct lexical_follower *follower;   /* makes the lexical index of recorded shards; NULL: none */
     /* the segment that it made, whose file no record names yet; chunks 0: none */

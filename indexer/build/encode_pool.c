@@ -2,7 +2,9 @@
  *
  * Batch number b is in slot b % n_slots. Three numbers rise: `filled` (batches that were submitted), `taken` (by
  * threads) and `stored`. The thread of a GPU issues its next batch before it waits for the one before, whose landmarks
- * are fetched meanwhile, so that the GPU does not wait for the host. */
+ * are fetched meanwhile, so that the GPU does not wait for the host.
+ *
+ * Marks that are not stored are limited, because their shards have open files. */
 #include "indexer/build/encode_pool.h"
 #include "base/clock.h"
 #include "base/memory.h"
@@ -13,12 +15,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 4 };
+enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 4, MARKS = 128 };
 
 struct slot {
-    int32_t *ids;
-    float *rows; /* host memory of the first device, which all others can write */
-    int64_t n;   /* 0: a mark */
+    int32_t *ids; /* NULL: none yet */
+    float *rows;  /* host memory of the first device, which all others can write; set when a device takes the batch */
+    int64_t n;    /* 0: a mark */
     void *target;
     bool encoded;       /* or failed */
     enum status status; /* of encoding */
@@ -35,11 +37,17 @@ struct encode_thread {
 struct encode_pool {
     struct encode_pool_config config;
     struct encode_thread *threads;
-    struct slot *slots;
-    int n_slots, n_threads;
+    struct slot *slots; /* [n_slots] */
+    int64_t n_slots;
+    float **rows; /* [n_rows] */
+    int n_rows, n_threads;
+    int32_t **free_ids; /* [n_slots]: memory of no batch, the last used one last; of the caller's thread and `lock` */
+    int64_t n_free_ids;
+    double begun;         /* when the first batch was submitted */
     pthread_mutex_t lock; /* of all below, and of the slots' states */
     pthread_cond_t submitted, encoded, freed;
     int64_t filled, taken, stored;
+    int64_t marks; /* that are not stored */
     bool closing;
     int64_t failed;                   /* the lowest batch whose encoding failed; -1: none */
     char failed_message[MESSAGE_MAX]; /* of it */
@@ -65,14 +73,22 @@ static bool pool_ended(const struct encode_pool *p) {
 
 /* ---- the threads that encode ---- */
 
+/* Whether a batch waits, and there is memory for its landmarks. The caller holds the lock. */
+static bool can_take(const struct encode_pool *p) {
+    return p->taken < p->filled && p->taken - p->stored < p->n_rows;
+}
+
 /* NULL: there is none now, or, if `wait`, there will be none. */
 static struct slot *encode_thread_take(struct encode_thread *t, bool wait) {
     struct encode_pool *p = t->pool;
     struct slot *slot = NULL;
     pthread_mutex_lock(&p->lock);
-    while (wait && !pool_ended(p) && p->failed < 0 && p->taken == p->filled)
+    while (wait && !pool_ended(p) && p->failed < 0 && !can_take(p))
         pthread_cond_wait(&p->submitted, &p->lock);
-    if (!pool_ended(p) && p->failed < 0 && p->taken < p->filled) slot = &p->slots[p->taken++ % p->n_slots];
+    if (!pool_ended(p) && p->failed < 0 && can_take(p)) {
+        slot = &p->slots[p->taken % p->n_slots];
+        slot->rows = p->rows[p->taken++ % p->n_rows];
+    }
     pthread_mutex_unlock(&p->lock);
     return slot;
 }
@@ -164,8 +180,14 @@ static void *writer_body(void *context) {
         p->storing = false;
         if (status != STATUS_OK) pool_fail(p, status, status_message());
         slot->encoded = false;
+        if (slot->n > 0) {
+            p->free_ids[p->n_free_ids++] = slot->ids;
+            slot->ids = NULL;
+        }
+        p->marks -= slot->n == 0;
         p->stored += status == STATUS_OK;
         pthread_cond_signal(&p->freed);
+        pthread_cond_broadcast(&p->submitted);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -173,10 +195,13 @@ static void *writer_body(void *context) {
 
 /* ---- calls ---- */
 
+static uint64_t ids_bytes(const struct encode_pool_config *c) {
+    return (uint64_t)c->batch * (uint64_t)c->chunk * sizeof(int32_t);
+}
+
 uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
-    const uint64_t slots = 2 * (uint64_t)c->n_devices + SPARE, chunk = (uint64_t)c->chunk * sizeof(int32_t),
-                   row = (uint64_t)c->dim * sizeof(float);
-    return slots * (uint64_t)c->batch * (chunk + row);
+    const uint64_t slots = 2 * (uint64_t)c->n_devices + SPARE, rows = (uint64_t)c->batch * (uint64_t)c->dim;
+    return slots * (ids_bytes(c) + rows * sizeof(float));
 }
 
 static enum status pool_allocate(struct encode_pool *p) {
@@ -184,10 +209,10 @@ static enum status pool_allocate(struct encode_pool *p) {
     const size_t rows = (size_t)c->batch * (size_t)(c->dim > 0 ? c->dim : 1);
     TRY(memory_allocate_zero(&p->threads, (size_t)c->n_devices));
     TRY(memory_allocate_zero(&p->slots, (size_t)p->n_slots));
-    for (int i = 0; i < p->n_slots; i++) {
-        TRY(memory_allocate(&p->slots[i].ids, (size_t)c->batch * (size_t)c->chunk));
-        TRY(device_allocate_host(c->devices[0].device, &p->slots[i].rows, rows));
-    }
+    TRY(memory_allocate(&p->free_ids, (size_t)p->n_slots));
+    TRY(memory_allocate_zero(&p->rows, (size_t)p->n_rows));
+    for (int i = 0; i < p->n_rows; i++)
+        TRY(device_allocate_host(c->devices[0].device, &p->rows[i], rows));
     for (int i = 0; i < c->n_devices; i++) {
         struct encode_thread *t = &p->threads[i];
         t->pool = p;
@@ -208,7 +233,8 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     assert(config->n_devices > 0 && config->batch > 0);
     TRY(memory_allocate_zero(&p, 1));
     p->config = *config;
-    p->n_slots = 2 * config->n_devices + SPARE;
+    p->n_rows = 2 * config->n_devices + SPARE;
+    p->n_slots = p->n_rows + (int64_t)(config->ahead_bytes / ids_bytes(config));
     p->failed = -1;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->submitted, NULL);
@@ -226,6 +252,12 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     else
         encode_pool_close(p);
     return status;
+}
+
+/* Frees the memory that no batch uses. */
+static void free_ids(struct encode_pool *p) {
+    for (; p->n_free_ids > 0; p->n_free_ids--)
+        memory_free(p->free_ids[p->n_free_ids - 1]);
 }
 
 void encode_pool_close(struct encode_pool *p) {
@@ -247,41 +279,62 @@ void encode_pool_close(struct encode_pool *p) {
     }
     struct device *first = p->threads ? p->threads[0].is.device : NULL;
     if (first) device_enter(first);
-    for (int i = 0; p->slots && i < p->n_slots; i++) {
+    free_ids(p);
+    for (int64_t i = 0; p->slots && i < p->n_slots; i++)
         memory_free(p->slots[i].ids);
-        if (first) device_release_host(first, p->slots[i].rows);
-    }
+    for (int i = 0; p->rows && i < p->n_rows; i++)
+        if (first) device_release_host(first, p->rows[i]);
     pthread_cond_destroy(&p->freed);
     pthread_cond_destroy(&p->encoded);
     pthread_cond_destroy(&p->submitted);
     pthread_mutex_destroy(&p->lock);
     memory_free(p->slots);
+    memory_free(p->free_ids);
+    memory_free(p->rows);
     memory_free(p->threads);
     memory_free(p);
 }
 
-/* Waits until at most `most` batches are not stored. */
-static enum status pool_wait(struct encode_pool *p, int64_t most) {
+/* Whether one more batch, and `more` marks, may wait. The caller holds the lock. */
+static bool has_space(const struct encode_pool *p, int more) {
+    const int64_t waiting = p->filled - p->stored;
+    if (waiting >= p->n_slots || p->marks + more > MARKS) return false;
+    return waiting < p->n_rows || (double)(waiting - p->n_rows) * (clock_seconds() - p->begun) < (double)p->stored;
+}
+
+static enum status pool_status(struct encode_pool *p) {
+    return p->status == STATUS_OK ? STATUS_OK : fail(p->status, "%s", p->message);
+}
+
+/* Waits until there is space for a batch or a mark, and sets *ids to unused memory for a batch, if there is some. */
+static enum status pool_space(struct encode_pool *p, int marks, int32_t **ids) {
+    *ids = NULL;
     pthread_mutex_lock(&p->lock);
-    while (p->status == STATUS_OK && p->filled - p->stored > most)
+    while (p->status == STATUS_OK && !has_space(p, marks))
         pthread_cond_wait(&p->freed, &p->lock);
-    const enum status status = p->status;
+    if (p->status == STATUS_OK && marks == 0 && p->n_free_ids > 0) *ids = p->free_ids[--p->n_free_ids];
+    const enum status status = pool_status(p);
     pthread_mutex_unlock(&p->lock);
-    return status == STATUS_OK ? STATUS_OK : fail(status, "%s", p->message);
+    return status;
 }
 
 enum status encode_pool_ids(struct encode_pool *p, int32_t **ids) {
-    TRY(pool_wait(p, p->n_slots - 1));
-    *ids = p->slots[p->filled % p->n_slots].ids;
+    struct slot *slot = &p->slots[p->filled % p->n_slots];
+    int32_t *memory;
+    TRY(pool_space(p, 0, &memory));
+    if (!memory) TRY(memory_allocate(&memory, (size_t)p->config.batch * (size_t)p->config.chunk));
+    *ids = slot->ids = memory;
     return STATUS_OK;
 }
 
 static void pool_add(struct encode_pool *p, int64_t n, void *target) {
     pthread_mutex_lock(&p->lock);
+    if (p->filled == 0) p->begun = clock_seconds();
     struct slot *slot = &p->slots[p->filled++ % p->n_slots];
     slot->n = n;
     slot->target = target;
-    pthread_cond_signal(&p->submitted);
+    p->marks += n == 0;
+    pthread_cond_broadcast(&p->submitted);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -291,16 +344,18 @@ void encode_pool_submit(struct encode_pool *p, int64_t n, void *target) {
 }
 
 enum status encode_pool_mark(struct encode_pool *p, void *target) {
-    TRY(pool_wait(p, p->n_slots - 1));
+    int32_t *none;
+    TRY(pool_space(p, 1, &none));
     pool_add(p, 0, target);
     return STATUS_OK;
 }
 
 enum status encode_pool_drain(struct encode_pool *p) {
-    const enum status status = pool_wait(p, 0);
     pthread_mutex_lock(&p->lock);
-    while (p->storing)
+    while ((p->status == STATUS_OK && p->filled > p->stored) || p->storing)
         pthread_cond_wait(&p->freed, &p->lock);
+    free_ids(p);
+    const enum status status = pool_status(p);
     pthread_mutex_unlock(&p->lock);
     return status;
 }

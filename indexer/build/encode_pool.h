@@ -3,7 +3,9 @@
  *
  * Each device has a thread, which takes the batch with the lowest number that no thread has. One more thread gives the
  * landmarks to `store`, batch after batch. A batch is encoded whole by one device. So the number of devices changes no
- * result if they are of one kind. Memory: 2 * devices + 4 batches of ids and landmarks (encode_pool_bytes).
+ * result if they are of one kind. Memory: 2 * devices + 4 batches of ids and landmarks (encode_pool_bytes), and up to
+ * `ahead_bytes` of ids of more batches that wait for a device. These are no more than are encoded in a second, so that
+ * a build can be stopped soon.
  *
  * The failure of the first batch that fails, on a device or in `store`, is returned by each later call. All batches
  * before it are stored, and none after it. One thread makes the calls. */
@@ -24,6 +26,7 @@ struct encode_pool_config {
     const struct encode_device *devices; int n_devices;   /* copied */
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
+    uint64_t ahead_bytes;
     /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one
      * thread. */
     enum status (*store)(void *target, const float *rows, int64_t n);
@@ -34,13 +37,15 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
 void encode_pool_close(struct encode_pool *p);
 uint64_t encode_pool_bytes(const struct encode_pool_config *config);
 
-/* Memory for the ids of the next batch [batch, chunk]; waits until a batch is stored, if all of it is used. */
+/* Memory for the ids of the next batch [batch, chunk]; waits until a batch is stored, if all of it is used. It is the
+ * caller's until the batch is submitted. */
 enum status encode_pool_ids(struct encode_pool *p, int32_t **ids);
 /* The first n chunks of these ids are the next batch. */
 void encode_pool_submit(struct encode_pool *p, int64_t n, void *target);
 /* `store` is called with this target, and no rows, after the batches so far. */
 enum status encode_pool_mark(struct encode_pool *p, void *target);
-/* Waits until every batch is stored, or `store` has failed or a device has; `store` does not run then. */
+/* Waits until every batch is stored, or `store` has failed or a device has; `store` does not run then. Memory of ids is
+ * freed. */
 enum status encode_pool_drain(struct encode_pool *p);
 /* Seconds during which a device encoded, the mean over devices. */
 double encode_pool_seconds(struct encode_pool *p);

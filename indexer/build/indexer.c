@@ -19,6 +19,8 @@
 enum {
     BATCH_CHUNKS = 256,
     SHARD_CHUNKS = 16384,
+    HELD_BYTES = 128 << 20,  /* most landmarks of shards that are not sealed: of ten shards with 384 dimensions */
+    AHEAD_BYTES = 512 << 20, /* most ids that wait for a GPU: of 128 shards */
     STOP_CHUNKS = 1024, /* after a stop request a document is finished if no more chunks than this are left of it */
 };
 static const uint64_t MIB = 1024 * 1024;
@@ -154,7 +156,8 @@ static enum status close_shard(struct build *b, bool regular) {
 }
 
 static enum status open_writer(struct build *b, bool create) {
-    const struct store_writer_config config = {.fingerprint = b->fingerprint, .landmarks = b->type};
+    struct store_writer_config config = {.fingerprint = b->fingerprint, .landmarks = b->type};
+    config.held_bytes = (uint64_t)min_i64((int64_t)(b->free_ram / 16), HELD_BYTES);
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
@@ -163,7 +166,7 @@ static enum status follow_words(struct build *b) {
     const struct indexer_config *c = b->config;
     const int threads = threads_count(c->device->threads);
     if (c->append || b->part.parts > 0 || b->lexical == STORE_LEXICAL_OFF || threads < 2) return STATUS_OK;
-    return store_writer_follow(b->writer, b->free_ram / 4, threads / 2);
+    return store_writer_follow(b->writer, b->free_ram / 4, c->device->shares_memory ? threads / 2 : threads);
 }
 
 /* In an update, *taken is false if the document needs no change. */
@@ -416,7 +419,7 @@ static enum status open_input(struct build *b) {
         .source = b->plan ? c->source : NULL,
         /* one feeds many encoder threads; a GPU encodes faster than all threads tokenize, and none is fastest */
         .workers = c->device->shares_memory && b->fingerprint.dim > 0 ? 1 + threads / 16 : threads,
-        .id_workers = 1 + threads / 16,
+        .id_workers = 1 + threads / 8,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
     return feed_open(&b->feed, &feed);
@@ -435,11 +438,15 @@ static enum status open_pool(struct build *b) {
     b->batch = c->landmarks                              ? c->landmarks->batch
                : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
                                                          : encoder_batch(c->encoder);
+    /* the lexical index is then completed while a GPU encodes */
+    const uint64_t ahead =
+        c->device->shares_memory || !c->encoder ? 0 : (uint64_t)min_i64((int64_t)(b->free_ram / 8), AHEAD_BYTES);
     const struct encode_pool_config config = {.devices = devices,
                                               .n_devices = n,
                                               .batch = b->batch,
                                               .chunk = c->model->chunk,
                                               .dim = b->fingerprint.dim,
+                                              .ahead_bytes = ahead,
                                               .store = store_landmarks};
     const uint64_t bytes = encode_pool_bytes(&config);
     if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one device: within OVERHEAD_BYTES */
@@ -519,24 +526,6 @@ struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, 
     return out;
 }
 
-enum status indexer_store_without_landmarks(bool *out, const char *store) {
-    struct store *opened;
-    struct store_view *view;
-    struct store_info info;
-    *out = false;
-    enum status s = store_open(&opened, store);
-    if (s == STATUS_NOT_FOUND) return STATUS_OK;
-    TRY(s);
-    s = store_view_open(&view, opened);
-    if (s == STATUS_OK) {
-        store_view_info(view, &info);
-        *out = info.landmarks == STORE_LANDMARKS_NONE;
-        store_view_close(view);
-    }
-    store_close(opened);
-    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
-}
-
 /* Determines what makes the landmarks, and how much memory is left beside it. */
 static enum status indexer_describe(struct build *b) {
     const struct indexer_config *c = b->config;
@@ -575,6 +564,7 @@ enum status indexer_run(struct indexer_report *report, const struct indexer_conf
     if (report->already_built) goto out;
     TRY_GOTO(s, open_input(&b), out);
     s = take_all(&b);
+    if (s == STATUS_OK && b.writer) store_writer_follow_end(b.writer);
     if (s == STATUS_OK) s = indexer_settle(&b);
     report->tokenize_seconds = feed_seconds(b.feed);
     report->encode_seconds = encode_pool_seconds(b.pool);

@@ -1,4 +1,5 @@
-/* indexer_built.c -- decides whether a published store holds what a build would put into it. */
+/* indexer_built.c -- what a store has before a build: whether a published one holds what the build would put into it,
+ * and whether it has landmarks. */
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
 #include "indexer/build/indexer_internal.h"
@@ -64,4 +65,22 @@ enum status built_check(struct store_view *view, const struct built_request *req
     if (status == STATUS_OK) status = check_inputs(view, request, bytes, n);
     memory_free(bytes);
     return status;
+}
+
+enum status indexer_store_without_landmarks(bool *out, const char *store) {
+    struct store *opened;
+    struct store_view *view;
+    struct store_info info;
+    *out = false;
+    enum status s = store_open(&opened, store);
+    if (s == STATUS_NOT_FOUND) return STATUS_OK;
+    TRY(s);
+    s = store_view_open(&view, opened);
+    if (s == STATUS_OK) {
+        store_view_info(view, &info);
+        *out = info.landmarks == STORE_LANDMARKS_NONE;
+        store_view_close(view);
+    }
+    store_close(opened);
+    return s == STATUS_NOT_FOUND ? STATUS_OK : s;
 }

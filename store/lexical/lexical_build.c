@@ -88,11 +88,6 @@ void lexical_builder_discard(struct lexical_builder *b) {
     memory_free(b);
 }
 
-void lexical_builder_continue(struct lexical_builder *b, struct threads *threads, const struct progress *progress) {
-    b->threads = threads;
-    b->progress = progress;
-}
-
 int64_t lexical_builder_chunks(const struct lexical_builder *b) {
     return b->frame.chunks;
 }

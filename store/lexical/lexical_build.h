@@ -20,8 +20,6 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
 /* Adds the next chunk, with n >= 1 ids. STATUS_INVALID: an id is outside the vocabulary, or there are more than
  * LEXICAL_CHUNKS_MAX chunks. */
 enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n);
-/* Replaces the threads and the progress: for a builder that one thread fills and another one publishes. */
-void lexical_builder_continue(struct lexical_builder *b, struct threads *threads, const struct progress *progress);
 int64_t lexical_builder_chunks(const struct lexical_builder *b);
 /* Merges the occurrences, writes and syncs the file, and renames it. Frees b, also on failure. STATUS_INTERRUPTED: a
  * stop was requested. */

@@ -4,25 +4,37 @@
 #include "store/lexical/lexical_build.h"
 #include "store/lexical/lexical_follow_internal.h"
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
-enum { MESSAGE_MAX = 1024 };
+enum { MESSAGE_MAX = 1024, BLOCK_IDS = 1 << 20, BLOCK_PIECES = BLOCK_IDS / 8, BLOCKS = 2, POLL_NANOSECONDS = 50000000 };
 
+/* Documents in order. One that does not fit is in pieces of whole chunks. */
+struct follow_block {
+    int32_t *ids;    /* [BLOCK_IDS] */
+    int32_t *pieces; /* [BLOCK_PIECES]: their numbers of ids */
+    size_t n_ids, n_pieces;
+};
 struct lexical_follower {
     struct store_writer *w;
     struct threads *threads;
     struct lexical_builder *builder;
     struct lexical_segment_record segment;
-    struct run_record *runs; /* of the current shard */
+    struct progress progress; /* of the builder */
+    struct run_record *runs;  /* of the current shard */
     size_t runs_capacity;
-    int64_t n_runs;
-    int32_t *ids; /* of one chunk */
+    int64_t n_runs, recorded; /* shards that were recorded before */
+    int32_t *ids;             /* of one chunk */
     pthread_t thread;
     bool started;
+    struct follow_block blocks[BLOCKS];
 
     pthread_mutex_t lock; /* protects what follows */
     pthread_cond_t changed;
-    int64_t sealed, taken; /* shards */
-    bool closing;
+    int64_t filled, taken; /* blocks: given to the thread, added by it; the caller fills block filled % BLOCKS */
+    bool ended, closing;
+    bool made;          /* the thread has ended */
+    int64_t keys;       /* that are written, for progress */
     enum status status; /* the first failure */
     char message[MESSAGE_MAX];
 };
@@ -54,6 +66,11 @@ static enum status add_tokens(struct lexical_follower *f, const struct shard_rec
     return STATUS_OK;
 }
 
+static enum status check_chunks(const struct lexical_follower *f, int64_t more) {
+    if (lexical_builder_chunks(f->builder) + more <= LEXICAL_CHUNKS_MAX) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED, "more chunks than a lexical segment has");
+}
+
 static enum status add_shard(struct lexical_follower *f, int64_t number) {
     struct catalog_txn *t;
     struct shard_record shard;
@@ -62,33 +79,80 @@ static enum status add_shard(struct lexical_follower *f, int64_t number) {
     enum status s = read_runs(f, t, &shard, number);
     catalog_abort(t);
     TRY(s);
-    if (lexical_builder_chunks(f->builder) + shard.chunks > LEXICAL_CHUNKS_MAX)
-        return fail(STATUS_UNSUPPORTED, "more chunks than a lexical segment has");
+    TRY(check_chunks(f, shard.chunks));
     TRY(shard_open(&map, f->w->dir, SHARD_TOKENS, &shard, &f->w->fingerprint));
     s = add_tokens(f, &shard, &map);
     shard_close(&map);
     return s;
 }
 
-static void *lexical_follow_run(void *context) {
+static enum status add_block(struct lexical_follower *f, const struct follow_block *b) {
+    const int64_t chunk_tokens = f->w->fingerprint.chunk_tokens;
+    const int32_t *ids = b->ids;
+    for (size_t i = 0; i < b->n_pieces; i++) {
+        const int64_t chunks = (b->pieces[i] + chunk_tokens - 1) / chunk_tokens;
+        TRY(check_chunks(f, chunks));
+        for (int64_t left = b->pieces[i]; left > 0; left -= chunk_tokens) {
+            const int64_t n = left < chunk_tokens ? left : chunk_tokens;
+            TRY(lexical_builder_add(f->builder, ids, (int)n));
+            ids += n;
+        }
+    }
+    return STATUS_OK;
+}
+
+static bool is_closing(void *context) {
     struct lexical_follower *f = context;
     pthread_mutex_lock(&f->lock);
-    for (;;) {
-        while (f->taken == f->sealed && !f->closing)
-            pthread_cond_wait(&f->changed, &f->lock);
-        if (f->closing) break;
-        const int64_t number = f->taken;
-        pthread_mutex_unlock(&f->lock);
-        const enum status s = add_shard(f, number);
+    const bool closing = f->closing;
+    pthread_mutex_unlock(&f->lock);
+    return closing;
+}
+
+static void note_keys(void *context, const struct progress_event *event) {
+    struct lexical_follower *f = context;
+    pthread_mutex_lock(&f->lock);
+    f->keys = event->done;
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Waits for a block. Returns NULL after the last one, or when the follower is freed. */
+static const struct follow_block *lexical_follow_take(struct lexical_follower *f) {
+    pthread_mutex_lock(&f->lock);
+    while (f->taken == f->filled && !f->ended && !f->closing)
+        pthread_cond_wait(&f->changed, &f->lock);
+    const struct follow_block *b = f->taken < f->filled && !f->closing ? &f->blocks[f->taken % BLOCKS] : NULL;
+    pthread_mutex_unlock(&f->lock);
+    return b;
+}
+
+static enum status lexical_follow_all(struct lexical_follower *f) {
+    for (int64_t number = 0; number < f->recorded && !is_closing(f); number++)
+        TRY(add_shard(f, number));
+    for (const struct follow_block *b; (b = lexical_follow_take(f));) {
+        TRY(add_block(f, b));
         pthread_mutex_lock(&f->lock);
         f->taken++;
-        if (s != STATUS_OK) {
-            f->status = s;
-            snprintf(f->message, sizeof f->message, "%s", status_message());
-        }
         pthread_cond_broadcast(&f->changed);
-        if (s != STATUS_OK) break;
+        pthread_mutex_unlock(&f->lock);
     }
+    f->segment.chunks = lexical_builder_chunks(f->builder);
+    if (is_closing(f) || f->segment.chunks == 0) return STATUS_OK;
+    struct lexical_builder *b = f->builder;
+    f->builder = NULL; /* lexical_builder_publish frees it */
+    return lexical_builder_publish(b, &f->segment.file.bytes, &f->segment.file.crc);
+}
+
+static void *lexical_follow_run(void *context) {
+    struct lexical_follower *f = context;
+    const enum status s = lexical_follow_all(f);
+    pthread_mutex_lock(&f->lock);
+    f->made = true;
+    if (s != STATUS_OK && f->status == STATUS_OK) {
+        f->status = s;
+        snprintf(f->message, sizeof f->message, "%s", status_message());
+    }
+    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return NULL;
 }
@@ -96,9 +160,16 @@ static void *lexical_follow_run(void *context) {
 static enum status create_builder(struct lexical_follower *f, int64_t number, uint64_t max_ram) {
     char path[FILE_PATH_MAX];
     const struct store_fingerprint *fingerprint = &f->w->fingerprint;
-    const struct lexical_build how = {
-        .vocab_size = fingerprint->vocab_size, .max_ram = max_ram, .reserve = true, .threads = f->threads};
+    const struct lexical_build how = {.vocab_size = fingerprint->vocab_size,
+                                      .max_ram = max_ram,
+                                      .progress = &f->progress,
+                                      .reserve = true,
+                                      .threads = f->threads};
     f->segment.number = number;
+    for (int i = 0; i < BLOCKS; i++) {
+        TRY(memory_allocate(&f->blocks[i].ids, BLOCK_IDS));
+        TRY(memory_allocate(&f->blocks[i].pieces, BLOCK_PIECES));
+    }
     TRY(memory_allocate(&f->ids, (size_t)fingerprint->chunk_tokens));
     TRY(lexical_path(path, f->w->dir, number));
     TRY(lexical_builder_create(&f->builder, path, &how));
@@ -121,7 +192,8 @@ enum status lexical_follower_create(struct lexical_follower **out, struct store_
     lexical_record_free(&record);
     TRY(memory_allocate_zero(&f, 1));
     f->w = w;
-    f->sealed = w->sealed.shards;
+    f->recorded = w->sealed.shards;
+    f->progress = (struct progress){.report = note_keys, .stop_requested = is_closing, .context = f};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     s = threads_create(&f->threads, threads);
@@ -133,10 +205,40 @@ enum status lexical_follower_create(struct lexical_follower **out, struct store_
     return s;
 }
 
-void lexical_follower_sealed(struct lexical_follower *f) {
-    if (!f) return;
+/* Gives the block to the thread. The other block is free afterwards, unless the thread has failed. */
+static void lexical_follow_give(struct lexical_follower *f) {
     pthread_mutex_lock(&f->lock);
-    f->sealed++;
+    while (f->taken < f->filled && !f->made)
+        pthread_cond_wait(&f->changed, &f->lock);
+    f->filled++;
+    struct follow_block *next = &f->blocks[f->filled % BLOCKS];
+    next->n_ids = next->n_pieces = 0;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void lexical_follower_add(struct lexical_follower *f, const int32_t *ids, size_t n) {
+    while (f && n > 0) {
+        struct follow_block *b = &f->blocks[f->filled % BLOCKS];
+        const size_t chunk = (size_t)f->w->fingerprint.chunk_tokens, space = BLOCK_IDS - b->n_ids,
+                     some = n <= space ? n : space / chunk * chunk;
+        if (some == 0 || b->n_pieces == BLOCK_PIECES) {
+            lexical_follow_give(f);
+            continue;
+        }
+        memcpy(b->ids + b->n_ids, ids, some * sizeof *ids);
+        b->pieces[b->n_pieces++] = (int32_t)some;
+        b->n_ids += some;
+        ids += some;
+        n -= some;
+    }
+}
+
+void lexical_follower_end(struct lexical_follower *f) {
+    if (!f || f->ended) return;
+    lexical_follow_give(f);
+    pthread_mutex_lock(&f->lock);
+    f->ended = true;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
@@ -151,24 +253,39 @@ static void stop_thread(struct lexical_follower *f) {
     f->started = false;
 }
 
-enum status lexical_follower_finish(struct lexical_follower *f, struct lexical_segment_record *out, bool *done,
-                                    const struct store_publish *how) {
-    *done = false;
+/* Waits until the thread ends, which a request to stop makes it do early. */
+static enum status lexical_follow_wait(struct lexical_follower *f, const struct progress *progress) {
+    bool stopped = false;
     pthread_mutex_lock(&f->lock);
-    while (f->taken < f->sealed && f->status == STATUS_OK)
-        pthread_cond_wait(&f->changed, &f->lock);
+    while (!f->made) {
+        const int64_t keys = f->keys;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += POLL_NANOSECONDS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_unlock(&f->lock);
+        progress_step(progress, "write lexical index", "keys", keys, -1);
+        stopped = stopped || progress_stop_requested(progress);
+        pthread_mutex_lock(&f->lock);
+        f->closing = f->closing || stopped;
+        pthread_cond_broadcast(&f->changed);
+        if (!f->made) pthread_cond_timedwait(&f->changed, &f->lock, &until);
+    }
     pthread_mutex_unlock(&f->lock);
-    stop_thread(f);
+    if (!stopped) return STATUS_OK;
+    return fail(STATUS_INTERRUPTED, "%s: stopped while the lexical index was written", f->w->dir);
+}
+
+enum status lexical_follower_finish(struct lexical_follower *f, struct lexical_segment_record *out, bool *done,
+                                    const struct progress *progress) {
+    *done = false;
+    lexical_follower_end(f);
+    TRY(lexical_follow_wait(f, progress));
     if (f->status == STATUS_CORRUPT || f->status == STATUS_UNSUPPORTED) return STATUS_OK;
     if (f->status != STATUS_OK) return fail(f->status, "%s", f->message);
     *out = f->segment;
-    out->chunks = lexical_builder_chunks(f->builder);
-    if (out->chunks == 0) return STATUS_OK;
-    struct lexical_builder *b = f->builder;
-    f->builder = NULL; /* lexical_builder_publish frees it */
-    lexical_builder_continue(b, how->threads, how->progress);
-    TRY(lexical_builder_publish(b, &out->file.bytes, &out->file.crc));
-    *done = true;
+    *done = out->chunks > 0;
     return STATUS_OK;
 }
 
@@ -177,6 +294,10 @@ void lexical_follower_free(struct lexical_follower *f) {
     stop_thread(f);
     lexical_builder_discard(f->builder);
     threads_free(f->threads);
+    for (int i = 0; i < BLOCKS; i++) {
+        memory_free(f->blocks[i].ids);
+        memory_free(f->blocks[i].pieces);
+    }
     memory_free(f->runs);
     memory_free(f->ids);
     pthread_cond_destroy(&f->changed);

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "base/system/threads.h"
-#include "store/lexical/lexical_follow_internal.h"
+#include "store/writer_internal.h"
 #include <stdio.h>
 
 enum { SEAL_THREADS = 4, MESSAGE_MAX = 1024 };
@@ -78,7 +78,6 @@ static void *seal_queue_body(void *context) {
         if (recorded) { /* shard_seal waited until this shard was the first */
             q->first = s->next;
             if (!q->first) q->last = NULL;
-            lexical_follower_sealed(s->writer->follower);
             shard_free(s);
         }
         pthread_cond_broadcast(&q->changed);

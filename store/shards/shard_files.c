@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FILE_VERSION = 1, BLOCK = 4096, ALIGN = 64 };
+enum { FILE_VERSION = 1, BLOCK_BYTES = 16384, ALIGN = 64 };
 /* the number of element bytes tells the types apart */
 static const char header_magic[][8] = {"DRTTOKEN", "DRTLANDM", "DRTLANDM"};
 static const char footer_magic[8] = "DRTSHEND";
@@ -21,7 +21,8 @@ struct shard_writer {
     int dim, vocab_size, element_bytes;
     uint32_t header_crc;
     char path[FILE_PATH_MAX];
-    uint8_t block[BLOCK * 4];
+    uint8_t block[BLOCK_BYTES];
+    struct held held; /* bytes that follow those in `file` */
     /* of 8-bit landmarks: the codes of one row, and the scales of all rows, which are written after all codes */
     int8_t *codes;
     float *scales;
@@ -111,6 +112,30 @@ out:
     return s;
 }
 
+void shard_hold(struct shard_writer *w, struct held_pool *pool) {
+    w->held.pool = pool;
+}
+
+/* Where up to `bytes` next bytes of the file are made. Returns their number, which is even; shard_add follows. */
+static size_t shard_space(struct shard_writer *w, size_t bytes, uint8_t **at) {
+    size_t n = held_space(&w->held, at);
+    if (n == 0) {
+        n = sizeof w->block;
+        *at = w->block;
+    }
+    return n < bytes ? n : bytes;
+}
+
+/* If no block is free, all that is held is written here, too. */
+static enum status shard_add(struct shard_writer *w, const uint8_t *at, size_t bytes) {
+    if (at != w->block) {
+        w->held.used += bytes;
+        return STATUS_OK;
+    }
+    TRY(held_write(&w->held, w->file));
+    return file_write(w->file, at, bytes);
+}
+
 /* A function of its own, so that compilers use vector instructions for the loop. */
 static void put_short_ids(uint8_t *out, const int32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -128,14 +153,16 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],
                         w->vocab_size);
+    const size_t bytes = (size_t)w->element_bytes;
     for (size_t done = 0; done < n;) {
-        size_t m = n - done < BLOCK ? n - done : BLOCK;
-        if (w->element_bytes == 2)
-            put_short_ids(w->block, ids + done, m);
+        uint8_t *at;
+        const size_t m = shard_space(w, (n - done) * bytes, &at) / bytes;
+        if (bytes == 2)
+            put_short_ids(at, ids + done, m);
         else
             for (size_t i = 0; i < m; i++)
-                little_endian_put(w->block + i * 4, (uint64_t)ids[done + i], 4);
-        TRY(file_write(w->file, w->block, m * (size_t)w->element_bytes));
+                little_endian_put(at + i * 4, (uint64_t)ids[done + i], 4);
+        TRY(shard_add(w, at, m * bytes));
         done += m;
     }
     w->rows += (int64_t)n;
@@ -154,11 +181,12 @@ static enum status check_row(const struct shard_writer *w, const float *row, int
 }
 
 static enum status write_half(struct shard_writer *w, const float *row) {
-    for (int done = 0; done < w->dim; done += BLOCK) {
-        int m = w->dim - done < BLOCK ? w->dim - done : BLOCK;
-        uint16_t *half = (uint16_t *)(void *)w->block;
-        half_to_f16_row(half, row + done, (size_t)m);
-        TRY(file_write(w->file, half, (size_t)m * 2));
+    for (size_t done = 0, n = (size_t)w->dim; done < n;) {
+        uint8_t *at;
+        const size_t m = shard_space(w, (n - done) * sizeof(uint16_t), &at) / sizeof(uint16_t);
+        half_to_f16_row((uint16_t *)(void *)at, row + done, m);
+        TRY(shard_add(w, at, m * sizeof(uint16_t)));
+        done += m;
     }
     return STATUS_OK;
 }
@@ -199,6 +227,7 @@ static enum status write_scales(struct shard_writer *w) {
 }
 
 static void free_writer(struct shard_writer *w) {
+    held_free(&w->held);
     memory_free(w->codes);
     memory_free(w->scales);
     memory_free(w);
@@ -211,7 +240,8 @@ int64_t shard_rows(const struct shard_writer *w) {
 enum status shard_publish(struct shard_writer *w, struct stored_file *out) {
     uint8_t footer[SHARD_FOOTER_BYTES];
     make_footer(footer, w->header_crc, w->rows);
-    enum status s = write_scales(w);
+    enum status s = held_write(&w->held, w->file);
+    if (s == STATUS_OK) s = write_scales(w);
     if (s == STATUS_OK) s = file_write(w->file, footer, sizeof footer);
     if (s != STATUS_OK) {
         shard_discard(w);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "store/catalog/records_internal.h"
+#include "store/shards/held_internal.h"
 
 enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS_F16, SHARD_LANDMARKS_I8 };
 /* The two files of a shard: shard_file_kind(type, 0) holds its tokens, shard_file_kind(type, 1) its landmarks. */
@@ -32,6 +33,8 @@ struct shard_writer;
 /* Begins a file. `r`: its shard numbers and first rows; its counts are not known yet. */
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
                          const struct shard_record *r, const struct store_fingerprint *f);
+/* Ids and fp16 rows stay in blocks of the pool, as far as it has some, and shard_publish writes them. */
+void shard_hold(struct shard_writer *w, struct held_pool *pool);
 /* Writes ids or rows. Ids must be in the vocabulary. Numbers of rows must be in the range of fp16, for either type of
  * landmarks. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);

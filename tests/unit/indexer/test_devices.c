@@ -47,8 +47,9 @@ static enum status store_rows(void *context, const float *rows, int64_t n) {
 }
 
 struct pool_case {
-    int devices, fail_device, fail_at;
-    int64_t store_fail_at, stored_batches; /* stored_batches: in spite of the failure; 0: any */
+    int devices, fail_device, fail_at, ahead; /* ahead: batches of which only ids are in memory */
+    int mark_each;                            /* after so many batches; 0: 20 */
+    int64_t store_fail_at, stored_batches;    /* stored_batches: in spite of the failure; 0: any */
     enum status wanted;
     const char *message;
 };
@@ -68,8 +69,14 @@ static void test_pool_case(const struct pool_case *c) {
         encoders[i] = (struct store_encoder){.encode = fake_encode, .context = &fakes[i]};
         devices[i] = (struct encode_device){.device = device, .external = &encoders[i]};
     }
-    const struct encode_pool_config config = {
-        .devices = devices, .n_devices = c->devices, .batch = BATCH, .chunk = CHUNK, .dim = DIM, .store = store_rows};
+    const struct encode_pool_config config = {.devices = devices,
+                                              .n_devices = c->devices,
+                                              .batch = BATCH,
+                                              .chunk = CHUNK,
+                                              .dim = DIM,
+                                              .ahead_bytes = (uint64_t)c->ahead * BATCH * CHUNK * sizeof(int32_t),
+                                              .store = store_rows};
+    const int mark_each = c->mark_each ? c->mark_each : 20;
     CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->devices + 4) * BATCH * (CHUNK * 4 + DIM * 4));
     CHECK_OK(encode_pool_open(&pool, &config));
     enum status status = STATUS_OK;
@@ -82,7 +89,7 @@ static void test_pool_case(const struct pool_case *c) {
         for (int64_t i = 0; i < n; i++)
             ids[i * CHUNK] = next++;
         encode_pool_submit(pool, n, &stored);
-        if (batch % 20 == 19) status = encode_pool_mark(pool, &stored);
+        if (batch % mark_each == mark_each - 1) status = encode_pool_mark(pool, &stored);
         if (status == STATUS_OK && batch % 50 == 49) status = encode_pool_drain(pool);
         if (status == STATUS_OK && batch % 50 == 49) CHECK_EQ(stored.next, next);
     }
@@ -94,7 +101,7 @@ static void test_pool_case(const struct pool_case *c) {
     for (int i = 0; i < DEVICES; i++)
         calls += atomic_load(&fakes[i].calls);
     if (c->wanted == STATUS_OK)
-        CHECK(calls == BATCHES && stored.marks == BATCHES / 20 && encode_pool_seconds(pool) > 0);
+        CHECK(calls == BATCHES && stored.marks == BATCHES / mark_each && encode_pool_seconds(pool) > 0);
     encode_pool_close(pool);
     encode_pool_close(NULL);
     device_close(device);
@@ -105,6 +112,19 @@ static void test_pool(void) {
         {.devices = 1},
         {.devices = 2},
         {.devices = DEVICES},
+        {.devices = 1, .ahead = 1},
+        {.devices = DEVICES, .ahead = 40, .mark_each = 1},
+        {.devices = 1,
+         .ahead = 1000,
+         .fail_at = 47,
+         .stored_batches = 46,
+         .wanted = STATUS_IO,
+         .message = "a test broke it"},
+        {.devices = DEVICES,
+         .ahead = 40,
+         .store_fail_at = 100,
+         .wanted = STATUS_NO_SPACE,
+         .message = "the disk is full"},
         {.devices = DEVICES, .fail_device = 1, .fail_at = 4, .wanted = STATUS_IO, .message = "GPU 1: a test broke it"},
         {.devices = 1, .fail_device = 0, .fail_at = 1, .wanted = STATUS_IO, .message = "a test broke it"},
         {.devices = 1, .fail_at = 47, .stored_batches = 46, .wanted = STATUS_IO, .message = "a test broke it"},

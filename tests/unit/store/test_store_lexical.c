@@ -80,9 +80,34 @@ static enum status follow(int64_t end, int64_t each, int64_t stop, int threads, 
     CHECK_OK(store_writer_follow(w, 1 << 20, threads));
     for (int64_t i = stop; i < end; i += each)
         CHECK_OK(fixture_shard(w, &config, i, i + each < end ? i + each : end));
+    if (threads > 1) store_writer_follow_end(w);
     const enum status s = store_writer_publish(w, how);
     store_writer_close(w);
     return s;
+}
+
+/* Documents of a shard that is discarded are not in the index. */
+static void test_followed_and_discarded(void) {
+    const struct store_writer_config config = fixture_config(8, STORE_LEXICAL_VOCAB);
+    const struct store_publish how = store_lexical_publish(STORE_LEXICAL_ON);
+    struct store_writer *w;
+    bool duplicate;
+    fresh("discarded");
+    CHECK_OK(store_writer_open(&w, dir, &config, true));
+    CHECK_OK(store_writer_follow(w, 1 << 20, 2));
+    CHECK_OK(store_shard_begin(w));
+    CHECK_OK(fixture_add(w, &config, 7, &duplicate));
+    store_shard_discard(w);
+    CHECK_OK(store_shard_begin(w));
+    CHECK_OK(fixture_add(w, &config, 7, &duplicate));
+    CHECK(!duplicate);
+    CHECK_OK(fixture_add(w, &config, 7, &duplicate));
+    CHECK(duplicate);
+    CHECK_OK(store_shard_seal(w, NULL, 0));
+    CHECK_OK(store_writer_publish(w, &how));
+    store_writer_close(w);
+    CHECK_EQ(check(), 1);
+    CHECK_EQ(store_lexical_problems(dir), 0);
 }
 
 /* The same file as afterwards, also by several threads and after a run that was stopped; none if it is not wanted;
@@ -387,6 +412,7 @@ int main(int argc, char **argv) {
     random_numbers = rng_make(test_seed(), 3);
     test_afterwards();
     test_followed();
+    test_followed_and_discarded();
     test_additions();
     test_dropped();
     test_damaged();

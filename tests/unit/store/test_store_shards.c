@@ -1,6 +1,7 @@
 /* test_store_shards.c -- shards are mapped within a budget, and small ones are merged; no read may depend on it.
  */
 #include "base/half.h"
+#include "store/shards/known_hashes_internal.h"
 #include "store/view_internal.h"
 #include "tests/store_fixture.h"
 #include <dirent.h>
@@ -339,6 +340,88 @@ static void damage_is_not_merged(void) {
     CHECK_EQ(verify_deep(), 1);
 }
 
+/* ---- what is held until a shard is sealed ---- */
+
+enum { HELD_FILES = 2, HELD_DIM = 1000, HELD_ROWS = 2500 };
+
+/* Two files of 5 MB that are made at the same time, with a pool of `blocks` MiB; the second one is smaller. */
+static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES]) {
+    static float rows[HELD_ROWS / 10 * HELD_DIM];
+    const struct store_fingerprint f = {.dim = HELD_DIM, .vocab_size = VOCAB, .chunk_tokens = FIXTURE_CHUNK};
+    struct held_pool *pool;
+    struct shard_writer *w[HELD_FILES];
+    char path[FILE_PATH_MAX];
+    CHECK_OK(file_make_directory(new_dir(name)));
+    CHECK_OK(file_join(path, dir, "landmarks"));
+    CHECK_OK(file_make_directory(path));
+    CHECK_OK(held_pool_create(&pool, blocks << 20));
+    for (int i = 0; i < HELD_FILES; i++) {
+        const struct shard_record r = {.number = i, .first_file_shard = i, .last_file_shard = i};
+        CHECK_OK(shard_create(&w[i], dir, SHARD_LANDMARKS_F16, &r, &f));
+        shard_hold(w[i], pool);
+    }
+    for (int part = 0; part < 10; part++) {
+        for (size_t k = 0; k < ARRAY_LEN(rows); k++)
+            rows[k] = (float)((k * 31 + (size_t)part) % 2003);
+        CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
+        CHECK_OK(shard_write_rows(w[1], rows, 1 + part * 20));
+    }
+    for (int i = 0; i < HELD_FILES; i++) {
+        struct stored_file stored;
+        uint32_t written;
+        char file[FILE_PATH_MAX];
+        CHECK_OK(shard_publish(w[i], &stored));
+        CHECK_OK(shard_path(file, dir, SHARD_LANDMARKS_F16, i, i));
+        CHECK_OK(file_checksum(&written, file));
+        CHECK_EQ(written, stored.crc);
+        crc[i] = written;
+    }
+    /* a file that is discarded returns its blocks */
+    const struct shard_record r = {.number = 7, .first_file_shard = 7, .last_file_shard = 7};
+    CHECK_OK(shard_create(&w[0], dir, SHARD_LANDMARKS_F16, &r, &f));
+    shard_hold(w[0], pool);
+    CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
+    shard_discard(w[0]);
+    held_pool_free(pool);
+    held_pool_free(NULL);
+}
+
+/* The bytes of files do not depend on how much is held: nothing, a part, all. */
+static void held_files_are_equal(void) {
+    static const uint64_t blocks[] = {0, 1, 2, 3, 7, 100};
+    uint32_t first[HELD_FILES], crc[HELD_FILES];
+    for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+        char name[40];
+        snprintf(name, sizeof name, "held-%d", (int)blocks[i]);
+        make_held(name, blocks[i], i == 0 ? first : crc);
+        if (i > 0) CHECK(memcmp(first, crc, sizeof crc) == 0);
+    }
+}
+
+/* All hashes that were added may be there; of others very few. */
+static void known_hashes(void) {
+    enum { HASHES = 200000 };
+    struct known_hashes *k;
+    struct rng rng = rng_make(test_seed(), 9), again = rng;
+    int64_t others = 0;
+    CHECK_OK(known_hashes_create(&k));
+    for (int i = 0; i < 2 * HASHES; i++) {
+        uint64_t hash[2] = {rng_u64(&rng), rng_u64(&rng)};
+        if (i < HASHES)
+            known_hashes_add(k, (uint8_t *)hash);
+        else
+            others += known_hashes_may_have(k, (uint8_t *)hash);
+    }
+    for (int i = 0; i < HASHES; i++) {
+        uint64_t hash[2] = {rng_u64(&again), rng_u64(&again)};
+        CHECK(known_hashes_may_have(k, (uint8_t *)hash));
+        CHECK(known_hashes_may_have(NULL, (uint8_t *)hash));
+    }
+    CHECK(others < HASHES / 1000);
+    known_hashes_add(NULL, (uint8_t[16]){0});
+    known_hashes_free(k);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     config = fixture_config(DIM, VOCAB);
@@ -356,6 +439,8 @@ int main(int argc, char **argv) {
     older_small_shards();
     damage_is_not_merged();
     view_beside_a_merge(threads);
+    held_files_are_equal();
+    known_hashes();
     threads_free(threads);
     return test_done();
 }
