@@ -75,10 +75,14 @@ enum status decoder_step_create(struct decoder_state *s) {
     return status;
 }
 
+/* Whether the decoder would have to project the key state. */
+static bool decoder_step_projects(const struct decoder_state *s, const struct decoder_output *out) {
+    return out->keys.data && !out->states && decoder_projection(s->decoder, out->key_layer).data;
+}
+
 static bool decoder_step_can_run(const struct decoder_state *s, const struct decoder_output *out,
                                  const struct decoder_pass *p) {
-    const bool projected = out->keys.data && !out->states && decoder_projection(s->decoder, out->key_layer).data;
-    if (!s->step || p->n != 1 || out->nll || projected || s->watch.rows) return false;
+    if (!s->step || p->n != 1 || out->nll || decoder_step_projects(s, out) || s->watch.rows) return false;
     for (int g = 0; g < s->decoder->config.groups; g++)
         if (s->current[g].k > DECODE_STEP_SLOTS_MAX) return false;
     return true;
@@ -182,16 +186,17 @@ bool decoder_ahead_takes(const struct decoder_state *s, bool alone) {
     return !model_config_landmarks(&d->config) || s->tokens % d->config.chunk + 1 < d->config.chunk;
 }
 
-enum status decoder_ahead_step(struct decoder_state *s, float *logits, const int32_t *id, device_ops *then,
-                               void *context) {
+enum status decoder_ahead_step(struct decoder_state *s, const struct decoder_output *out, const int32_t *id) {
     const struct decoder_pass p = decoder_make_pass(s, 1);
-    const struct decode_step_output out = {.logits = logits, .inputs = s->inputs.data};
+    const struct decode_step_output made = {
+        .logits = out->logits_device, .inputs = s->inputs.data, .keys = out->keys.data, .key_layer = out->key_layer};
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
     const double start = clock_seconds();
-    assert(decoder_ahead_takes(s, true));
+    assert(decoder_ahead_takes(s, true) && out->logits_device && !decoder_step_projects(s, out));
     TRY(decoder_step_fusions(fusions, s, &p));
-    decode_step_run_id(s->step, &out, (struct decode_step_id){.picked = id}, p.first, fusions);
-    then(context, s->decoder->dev);
+    decode_step_run_id(s->step, &made, (struct decode_step_id){.picked = id}, p.first, fusions);
+    s->stepped = out->keys.data != NULL;
+    out->then(out->context, s->decoder->dev);
     decoder_step_keep_hidden(s, p.in_chunk);
     s->tokens++;
     s->times.layers += clock_seconds() - start;

@@ -59,6 +59,7 @@ enum status generation_pass_on_device(struct generation *g, const int32_t *ids, 
 enum status generation_commit(struct generation *g) {
     const int32_t id = g->pending;
     if (!g->fed) return STATUS_OK;
+    if (g->memory) memory_text_ahead_joins(g->memory);
     g->fed = false;
     g->pending = -1;
     g->has_logits = true;
@@ -70,6 +71,7 @@ enum status generation_commit(struct generation *g) {
 /* The buffer that the pass ahead writes: the pick before it may still be wanted with its logits. */
 static float *generation_turn(struct generation *g) {
     g->now = (g->now + 1) % GENERATION_BUFFERS;
+    g->before = g->latest;
     g->latest = g->logits_device[g->now];
     return g->latest;
 }
@@ -77,8 +79,13 @@ static float *generation_turn(struct generation *g) {
 /* A pass whose id nobody has taken: the text may continue in another way. */
 void generation_undo_ahead(struct generation *g) {
     if (!g->picker || picker_queued(g->picker) < 2) return;
-    decoder_ahead_undo(g->state);
-    (void)generation_turn(g);
+    if (g->memory) {
+        memory_text_ahead_undo(g->memory, g->state);
+        g->latest = g->before;
+    } else {
+        decoder_ahead_undo(g->state);
+        (void)generation_turn(g);
+    }
     picker_drop(g->picker);
     g->has_logits = true;
 }
@@ -99,13 +106,25 @@ void generation_upload(struct generation *g) {
 /* ---- ahead ---- */
 
 static bool generation_may_run_ahead(const struct generation *g) {
-    return !g->memory && picker_queued(g->picker) == 1 && g->generated + 1 != g->config.max_tokens;
+    return picker_queued(g->picker) == 1 && g->generated + 1 != g->config.max_tokens;
+}
+
+/* Queues the pass of the id that the queued pick gives; or, if a search comes before that pass, prepares the search. */
+static enum status generation_run_ahead_with_memory(struct generation *g) {
+    const int32_t *id = picker_id(g->picker);
+    if (!memory_text_ahead_takes(g->memory, g->state)) return memory_text_prepare(g->memory);
+    g->before = g->latest;
+    return memory_text_ahead(g->memory, g->state, &g->latest, id, generation_queue_pick, g);
 }
 
 static enum status generation_run_ahead(struct generation *g) {
-    if (!g->alone || !generation_may_run_ahead(g) || !decoder_ahead_takes(g->state, true)) return STATUS_OK;
+    if (!g->alone || !generation_may_run_ahead(g)) return STATUS_OK;
+    if (g->memory) return generation_run_ahead_with_memory(g);
+    if (!decoder_ahead_takes(g->state, true)) return STATUS_OK;
     const int32_t *id = picker_id(g->picker);
-    return decoder_ahead_step(g->state, generation_turn(g), id, generation_queue_pick, g);
+    const struct decoder_output out = {
+        .logits_device = generation_turn(g), .then = generation_queue_pick, .context = g};
+    return decoder_ahead_step(g->state, &out, id);
 }
 
 /* Makes one pick queued, of the id that follows the text. */
@@ -154,7 +173,7 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
     const struct pick_result *r;
     TRY(generation_queue(g));
     const bool ahead = picker_queued(g->picker) > 1;
-    const float *logits = ahead ? g->logits_device[(g->now + 1) % GENERATION_BUFFERS] : g->latest;
+    const float *logits = ahead ? g->before : g->latest;
     *out = (struct generation_token){.position = generation_tokens(g), .alternatives = g->alternatives};
     enum status status = picker_wait(g->picker, &r);
     if (status != STATUS_OK) {
@@ -164,7 +183,10 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
     out->id = r->id;
     generation_take_scores(g, out, r, logits);
     sampler_picked(g->sampler, r->id);
-    if (ahead) decoder_ahead_known(g->state, r->id);
+    if (ahead && g->memory)
+        memory_text_ahead_known(g->memory, g->state, r->id);
+    else if (ahead)
+        decoder_ahead_known(g->state, r->id);
     g->fed = ahead;
     return STATUS_OK;
 }
@@ -180,8 +202,8 @@ static bool generation_batch_begins(const struct generation *g) {
  * on a GPU reads what the kernel of one text leaves there. */
 static bool generation_batch_takes(const struct generation *g) {
     if (g->broken || g->ended) return false;
-    if (g->fed) return true;
     if (g->memory && !g->config.engine->device->shares_memory) return false;
+    if (g->fed) return true;
     if (generation_later(g) > 0) return decoder_batch_takes(g->state);
     return generation_batch_begins(g) || (g->pending >= 0 && decoder_batch_takes(g->state));
 }

@@ -41,7 +41,8 @@ struct generation {
     int32_t *targets; float *nll;        /* [engine_pass] */
     /* Of a generation whose ids a GPU picks: logits stay on it, and `logits` has them after generation_download. */
     struct picker *picker;               /* NULL: this process picks */
-    float *logits_device[GENERATION_BUFFERS], *latest; int now;  /* latest: one of them, or of the token memory */
+    /* latest: one of them, or of the token memory; before: that of the pass before one that was queued ahead */
+    float *logits_device[GENERATION_BUFFERS], *latest, *before; int now;
     bool fed;                            /* the pending id is in the text already, and a pick follows it */
     int32_t *later; size_t later_capacity; int64_t later_at, later_end; /* of generation_feed_later: [later_at, _end) */
     bool alone;                          /* the last pass was of this text alone: it may run ahead */

@@ -4,19 +4,30 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "decoder/batch/decoder_ahead.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* One of the memories that are read. Pointers and matrices are device memory. */
-struct text_side {
-    bool read;
-    struct mat weights;         /* [1, columns] */
-    float *p, *tau;             /* [vocab_size]; [1] */
-    struct token_memory memory; /* of the last mixture */
+/* A mixture: what it reads and what it leaves. Pointers and matrices are device memory, except g. */
+struct text_mixture {
+    struct mat state; /* [1, d], with a projection */
+    /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
+    float *logits, *log_p;
+    double *g;          /* [1 + MEMORY_SIDES], allocated with device_allocate_host */
+    const float *mixed; /* the caller's array with log p; NULL: it is in log_p */
+    struct mat last;    /* [1]: the state, or its key if `last_is_key` */
+    bool last_is_key;
+    struct text_read {              /* of each memory that is read */
+        struct mat weights;         /* [1, columns] */
+        float *p;                   /* [vocab_size] */
+        struct token_memory memory; /* where it was */
+    } side[MEMORY_SIDES];
 };
+/* Two in turns, if passes may be queued ahead: the mixture before such a pass is kept. */
+enum { TEXT_MIXTURES = 2 };
 
 struct memory_text {
     struct memory_text_config config;
@@ -25,32 +36,32 @@ struct memory_text {
     int32_t *ids;
     size_t ids_capacity;
     struct mat projection;  /* [m, d]; data NULL: the state is the key, m is d */
-    struct mat state;       /* [1, d], with a projection */
     struct mat fresh, keys; /* fresh: [pass, m] of the current call; keys: [ring, m] */
     int32_t *value;         /* [ring] */
     float *square;
-    struct text_side side[MEMORY_SIDES];
+    bool read[MEMORY_SIDES], marked_is_key;
+    float *tau[MEMORY_SIDES]; /* [1] */
+    struct memory_slots slots;
+    struct text_mixture mixtures[TEXT_MIXTURES], *now;
+    bool ahead;       /* the last pass was queued ahead of its id, which has not joined the text */
     int64_t searched; /* number of ids at the last search; -1: there was none */
+    bool queued;      /* the search for the next mixture */
     int64_t *chunks;
     float *scores; /* of the found chunks */
-    struct memory_marks marks;
-    struct memory_gate *gate; /* these three are in device memory */
-    /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
-    float *logits, *log_p;
-    double *g;          /* [1 + MEMORY_SIDES], allocated with device_allocate_host */
-    const float *mixed; /* the caller's array with log p of the last mixture; NULL: it is in log_p */
-    double seconds;     /* from the end of the forward pass to the mixture */
+    struct memory_marks marks, marked_marks;
+    struct memory_gate *gate; /* device memory */
+    double seconds;           /* from the end of the forward pass to the mixture */
     int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
     float *column_weight;
-    struct mat last; /* [1]: the state of the last mixture, or its key if `last_is_key` */
-    bool last_is_key;
-    struct mat marked,
-        marked_logits; /* [1] copies of `last` and `logits` of memory_text_mark; data NULL: none so far */
+    /* [1] copies of `last` and `logits` of memory_text_mark; data NULL: none so far */
+    struct mat marked, marked_logits;
     int64_t marked_n, marked_searched;
     int64_t *marked_chunks; /* what the search at marked_searched found */
-    struct memory_marks marked_marks;
-    bool marked_is_key;
 };
+
+static int text_mixtures(const struct memory_text *t) {
+    return t->config.engine->device->shares_memory ? 1 : TEXT_MIXTURES;
+}
 
 static enum status memory_text_source(struct memory_text *t) {
     const struct memory_config *c = t->config.memory;
@@ -64,7 +75,6 @@ static enum status side_allocate(struct memory_text *t, int side) {
     struct device *dev = t->config.engine->device;
     const struct model_config *model = &t->config.engine->model.config;
     const struct memory_config *c = t->config.memory;
-    struct text_side *s = &t->side[side];
     const float tau = (float)c->mixture[t->config.kind].tau[side];
     int64_t columns =
         side == MEMORY_OWN_PAST ? t->config.past : (int64_t)c->k * (c->before + 1 + c->after) * model->chunk;
@@ -72,14 +82,26 @@ static enum status side_allocate(struct memory_text *t, int side) {
         return fail(STATUS_UNSUPPORTED,
                     "a token memory of %lld tokens: a GPU reads at most %d: take a smaller past or K",
                     (long long)columns, (int)NEXT_TOKEN_COLUMNS_MAX);
-    s->read = true;
-    s->weights = mat_f32(NULL, 1, columns);
-    TRY(device_allocate(dev, &s->weights.data, mat_bytes(s->weights)));
-    TRY(device_allocate(dev, &s->p, (size_t)model->vocab_size));
-    TRY(device_allocate(dev, &s->tau, 1));
-    device_upload(dev, s->tau, &tau, sizeof tau);
-    s->memory.tau = s->tau;
+    t->read[side] = true;
+    TRY(device_allocate(dev, &t->tau[side], 1));
+    device_upload(dev, t->tau[side], &tau, sizeof tau);
+    for (int i = 0; i < text_mixtures(t); i++) {
+        struct text_read *r = &t->mixtures[i].side[side];
+        r->weights = mat_f32(NULL, 1, columns);
+        TRY(device_allocate(dev, &r->weights.data, mat_bytes(r->weights)));
+        TRY(device_allocate(dev, &r->p, (size_t)model->vocab_size));
+    }
     return STATUS_OK;
+}
+
+static enum status mixture_allocate(struct text_mixture *m, struct engine *e) {
+    struct device *dev = e->device;
+    const size_t vocab = (size_t)e->model.config.vocab_size;
+    m->state = mat_dense(NULL, decoder_type(e->decoder), 1, e->model.config.hidden);
+    TRY(device_allocate(dev, &m->state.data, mat_bytes(m->state)));
+    TRY(device_allocate(dev, &m->logits, vocab));
+    TRY(device_allocate(dev, &m->log_p, vocab));
+    return device_allocate_host(dev, &m->g, 1 + MEMORY_SIDES);
 }
 
 static enum status memory_text_allocate(struct memory_text *t) {
@@ -87,28 +109,25 @@ static enum status memory_text_allocate(struct memory_text *t) {
     struct device *dev = e->device;
     const int key_layer = t->config.memory->key_layer;
     int64_t cols = model_config_key_size(&e->model.config, key_layer), pass = engine_pass(e);
-    size_t vocab = (size_t)e->model.config.vocab_size;
     t->searched = -1;
+    t->now = &t->mixtures[0];
     t->ring = t->config.past + pass;
     t->fresh = mat_dense(NULL, decoder_type(e->decoder), pass, cols);
     t->keys = mat_dense(NULL, decoder_type(e->decoder), t->ring, cols);
     t->projection = decoder_projection(e->decoder, key_layer);
-    t->state = mat_dense(NULL, decoder_type(e->decoder), 1, e->model.config.hidden);
-    TRY(device_allocate(dev, &t->state.data, mat_bytes(t->state)));
     TRY(device_allocate(dev, &t->fresh.data, mat_bytes(t->fresh)));
     TRY(device_allocate(dev, &t->keys.data, mat_bytes(t->keys)));
     TRY(device_allocate(dev, &t->value, (size_t)t->ring));
     TRY(device_allocate(dev, &t->square, (size_t)t->ring));
     TRY(device_allocate(dev, &t->gate, 1));
-    TRY(device_allocate(dev, &t->logits, vocab));
-    TRY(device_allocate(dev, &t->log_p, vocab));
-    TRY(device_allocate_host(dev, &t->g, 1 + MEMORY_SIDES));
     TRY(device_allocate(dev, &t->column, 1 + MEMORY_CONTRIBUTORS_MAX));
     TRY(device_allocate(dev, &t->column_weight, MEMORY_CONTRIBUTORS_MAX));
     device_upload(dev, t->gate, &t->config.memory->mixture[t->config.kind].gate, sizeof *t->gate);
+    for (int i = 0; i < text_mixtures(t); i++)
+        TRY(mixture_allocate(&t->mixtures[i], e));
     for (int side = 0; side < MEMORY_SIDES; side++)
         if (memory_kind_reads(t->config.kind, side)) TRY(side_allocate(t, side));
-    return t->side[MEMORY_CORPUS].read ? memory_text_source(t) : STATUS_OK;
+    return t->read[MEMORY_CORPUS] ? memory_text_source(t) : STATUS_OK;
 }
 
 enum status memory_text_create(struct memory_text **out, const struct memory_text_config *config) {
@@ -124,22 +143,26 @@ enum status memory_text_create(struct memory_text **out, const struct memory_tex
     return STATUS_OK;
 }
 
+static void mixture_free(struct text_mixture *m, struct device *dev) {
+    void *device_memory[] = {m->state.data,           m->logits,    m->log_p,    m->side[0].weights.data,
+                             m->side[1].weights.data, m->side[0].p, m->side[1].p};
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(dev, device_memory[i]);
+    device_release_host(dev, m->g);
+}
+
+/* A pass may still be queued: releases keep memory until the device no longer uses it (device.h). */
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *device_memory[] = {t->state.data, t->fresh.data,    t->keys.data,   t->value,
-                             t->square,     t->gate,          t->logits,      t->log_p,
-                             t->column,     t->column_weight, t->marked.data, t->marked_logits.data};
+    void *device_memory[] = {t->fresh.data, t->keys.data, t->value,         t->square,      t->gate,
+                             t->column,     t->tau[0],    t->column_weight, t->marked.data, t->marked_logits.data,
+                             t->tau[1]};
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
-    for (int side = 0; side < MEMORY_SIDES; side++) {
-        struct text_side *s = &t->side[side];
-        void *of_side[] = {s->weights.data, s->p, s->tau};
-        for (size_t i = 0; i < ARRAY_LEN(of_side); i++)
-            device_release(dev, of_side[i]);
-    }
-    device_release_host(dev, t->g);
+    for (int i = 0; i < TEXT_MIXTURES; i++)
+        mixture_free(&t->mixtures[i], dev);
     memory_free(t->ids);
     memory_free(t->chunks);
     memory_free(t->scores);
@@ -178,60 +201,88 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
                                       .key = t->projection.data ? mat_rows(t->keys, newest % t->ring, 1).data : NULL};
 }
 
-/* ---- the mixture ---- */
+/* ---- searching ---- */
 
 /* The corpus side reads the chunks of the last search. */
 static enum status text_load(struct memory_text *t) {
     static const int64_t row_begin[2] = {0, 1};
-    return memory_source_load(t->source, &t->side[MEMORY_CORPUS].memory.slots, t->chunks, row_begin, 1);
+    return memory_source_load(t->source, &t->slots, t->chunks, row_begin, 1);
 }
 
-/* Searches if a search is due. The corpus side then reads the chunks that were found. */
+/* Whether a mixture after n ids searches. */
+static bool text_searches(const struct memory_text *t, int64_t n) {
+    return t->read[MEMORY_CORPUS] && (t->searched < 0 || n - t->searched >= t->config.memory->every);
+}
+
+/* Makes the search that is due, or takes the one that is queued. The corpus side then reads the chunks that were
+ * found. */
 static enum status text_search(struct memory_text *t, bool *searched) {
-    *searched = t->searched < 0 || t->n - t->searched >= t->config.memory->every;
+    const bool queued = t->queued;
+    t->queued = false;
+    *searched = text_searches(t, t->n);
     if (!*searched) return STATUS_OK;
-    TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
+    if (queued)
+        TRY(memory_source_collect(t->source, t->chunks, t->scores));
+    else
+        TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
     t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(text_load(t));
     t->searched = t->n;
     return STATUS_OK;
 }
 
+enum status memory_text_prepare(struct memory_text *t) {
+    return !t->config.late && text_searches(t, t->n + 1) ? memory_source_prepare(t->source, t->ids, t->n) : STATUS_OK;
+}
+
+/* ---- the mixture ---- */
+
+/* What the mixture after t->n ids reads of a memory. */
 static struct next_token_side text_side_of(struct memory_text *t, int side) {
-    struct text_side *s = &t->side[side];
-    if (!s->read) return (struct next_token_side){0};
-    if (side == MEMORY_OWN_PAST)
-        s->memory.past = (struct memory_past){.keys = t->keys,
+    struct text_read *r = &t->now->side[side];
+    if (!t->read[side]) return (struct next_token_side){0};
+    r->memory = (struct token_memory){.tau = t->tau[side]};
+    struct next_token_side out = {.marks = t->marks, .weights = r->weights, .p = r->p};
+    if (side == MEMORY_OWN_PAST) {
+        r->memory.past = (struct memory_past){.keys = t->keys,
                                               .value = t->value,
                                               .square = t->square,
                                               .length = 1,
                                               .first = t->n - 1,
                                               .ring = t->ring,
                                               .limit = (int)t->config.past};
-    const float past = (float)min_i64(t->n - 1, t->config.past);
-    return (struct next_token_side){.memory = s->memory,
-                                    .marks =
-                                        side == MEMORY_OWN_PAST ? (struct memory_marks){.entries = past} : t->marks,
-                                    .weights = s->weights,
-                                    .p = s->p};
+        out.marks = (struct memory_marks){.entries = (float)min_i64(t->n - 1, t->config.past)};
+    } else {
+        r->memory.slots = t->slots;
+    }
+    out.memory = r->memory;
+    return out;
 }
 
-/* Writes log p of the next id into `logits`; NULL: into log_p, without a wait. task: the state, what is appended and
+/* Queues the mixture. out_device: [vocab_size], where log p of the next id goes. task: the state, what is appended and
  * the decode step. */
+static void memory_text_queue_mix(struct memory_text *t, float *out_device, struct next_token_task task) {
+    struct device *dev = t->config.engine->device;
+    task.gate = t->gate, task.logits = t->now->logits, task.vocab = t->config.engine->model.config.vocab_size;
+    if (t->config.serial) task.step.ready = NULL;
+    for (int side = 0; side < MEMORY_SIDES; side++)
+        task.side[side] = text_side_of(t, side);
+    dev->ops->next_token->mix(dev, out_device, device_reach(dev, t->now->g), &task);
+}
+
+/* Writes log p of the next id into `logits`; NULL: into log_p, without a wait. */
 static enum status memory_text_mix(struct memory_text *t, float *logits, struct next_token_task task) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
-    float *direct = logits ? device_reach(dev, logits) : NULL, *out_device = direct ? direct : t->log_p;
-    task.gate = t->gate, task.logits = t->logits, task.vocab = vocab;
-    bool searched = false;
-    if (t->side[MEMORY_CORPUS].read) TRY(text_search(t, &searched));
-    if (searched || t->config.serial) task.step.ready = NULL; /* the decode step is not the device's last op */
-    for (int side = 0; side < MEMORY_SIDES; side++)
-        task.side[side] = text_side_of(t, side);
-    dev->ops->next_token->mix(dev, out_device, device_reach(dev, t->g), &task);
-    t->mixed = logits;
+    float *direct = logits ? device_reach(dev, logits) : NULL, *out_device = direct ? direct : t->now->log_p;
+    bool searched;
+    TRY(text_search(t, &searched));
+    if (searched) task.step.ready = NULL; /* the decode step is not the device's last op */
+    memory_text_queue_mix(t, out_device, task);
+    t->now->mixed = logits;
     if (logits) {
         device_fetch(dev, logits, out_device, (size_t)vocab * sizeof *logits);
+        TRY(memory_text_prepare(t));
         device_fetch_wait(dev);
     }
     return device_fault(dev);
@@ -241,7 +292,7 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
  * the mixture projects its state. */
 static struct decoder_batch_keys memory_text_keys(const struct memory_text *t, bool mix, int64_t n) {
     const bool raw = n == 1 && mix && t->projection.data;
-    return (struct decoder_batch_keys){.keys = raw      ? t->state
+    return (struct decoder_batch_keys){.keys = raw      ? t->now->state
                                                : n == 1 ? mat_rows(t->keys, t->n % t->ring, 1)
                                                         : mat_rows(t->fresh, 0, n),
                                        .key_layer = t->config.memory->key_layer,
@@ -255,20 +306,27 @@ static enum status memory_text_ids(struct memory_text *t, const int32_t *ids, in
     return STATUS_OK;
 }
 
-/* What follows the pass that fed n ids. */
-static enum status memory_text_fed(struct memory_text *t, struct decoder_state *state,
-                                   const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
-    const bool own_past = t->side[MEMORY_OWN_PAST].read, one = n == 1;
-    t->n += n;
-    if (own_past && !(one && mix)) memory_text_remember(t, made->keys, n);
-    if (!mix) return STATUS_OK;
-    const double start = clock_seconds();
-    t->last = mat_rows(made->keys, n - 1, 1), t->last_is_key = !made->states;
-    struct next_token_task task = {.state = t->last, .step = decoder_state_step(state)};
+/* The task of the mixture after the pass that fed n ids, whose last key state is the mixture's. */
+static struct next_token_task memory_text_task(struct memory_text *t, const struct decoder_state *state,
+                                               const struct decoder_batch_keys *made, int64_t n) {
+    const bool own_past = t->read[MEMORY_OWN_PAST], one = n == 1;
+    t->now->last = mat_rows(made->keys, n - 1, 1), t->now->last_is_key = !made->states;
+    struct next_token_task task = {.state = t->now->last, .step = decoder_state_step(state)};
     if (made->states) task.projection = t->projection;
     if (own_past && one) task.append = memory_text_append(t);
     if (own_past && !one) task.step.ready = NULL; /* keys were squared after the decode step: it is not the last op */
-    enum status s = memory_text_mix(t, logits, task);
+    return task;
+}
+
+/* What follows the pass that fed n ids. */
+static enum status memory_text_fed(struct memory_text *t, struct decoder_state *state,
+                                   const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
+    t->n += n;
+    t->ahead = false;
+    if (t->read[MEMORY_OWN_PAST] && !(n == 1 && mix)) memory_text_remember(t, made->keys, n);
+    if (!mix) return STATUS_OK;
+    const double start = clock_seconds();
+    enum status s = memory_text_mix(t, logits, memory_text_task(t, state, made, n));
     t->seconds += clock_seconds() - start;
     return s;
 }
@@ -277,17 +335,24 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
 static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
                                     const int32_t *ids, int64_t n) {
     const struct decoder_batch_keys made = memory_text_keys(t, mix, n);
-    const struct decoder_output out = {
-        .logits_device = mix ? t->logits : NULL, .keys = made.keys, .key_layer = made.key_layer, .states = made.states};
+    const struct decoder_output out = {.logits_device = mix ? t->now->logits : NULL,
+                                       .keys = made.keys,
+                                       .key_layer = made.key_layer,
+                                       .states = made.states};
     assert(n <= t->fresh.rows);
     TRY(memory_text_ids(t, ids, n));
+    const double start = clock_seconds();
+    t->queued = false; /* the search that the mixture needs, before the pass */
+    if (mix && !t->config.late && text_searches(t, t->n + n))
+        TRY(memory_source_queue(t->source, &t->queued, t->ids, t->n + n));
+    t->seconds += clock_seconds() - start;
     TRY(decoder_forward(state, &out, ids, n));
     return memory_text_fed(t, state, &made, mix, logits, n);
 }
 
 enum status memory_text_begin(struct memory_text *t, struct decoder_batch_keys *keys, float **logits, int32_t id) {
     *keys = memory_text_keys(t, true, 1);
-    *logits = t->logits;
+    *logits = t->now->logits;
     return memory_text_ids(t, &id, 1);
 }
 
@@ -303,18 +368,85 @@ enum status memory_text_feed(struct memory_text *t, struct decoder_state *state,
 
 enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
                                        const int32_t *ids, int64_t n) {
-    *logits = t->log_p;
+    *logits = t->now->log_p;
     return memory_text_pass(t, state, true, NULL, ids, n);
 }
 
+/* ---- a pass ahead of its id ---- */
+
+bool memory_text_ahead_takes(const struct memory_text *t, const struct decoder_state *state) {
+    return decoder_ahead_takes(state, true) && !text_searches(t, t->n + 1);
+}
+
+/* What follows the decode step that memory_text_ahead queues. */
+struct text_ahead {
+    struct memory_text *t;
+    const struct decoder_state *state;
+    const struct decoder_batch_keys *made;
+    const int32_t *id;
+    device_ops *then;
+    void *context;
+};
+static void text_mix_ahead(void *context, struct device *dev) {
+    const struct text_ahead *a = context;
+    struct memory_text *t = a->t;
+    t->n++;
+    struct next_token_task task = memory_text_task(t, a->state, a->made, 1);
+    task.append.picked = a->id;
+    memory_text_queue_mix(t, t->now->log_p, task);
+    t->now->mixed = NULL;
+    a->then(a->context, dev);
+}
+
+static struct text_mixture *text_other(const struct memory_text *t) {
+    return t->now == t->mixtures ? t->now + 1 : t->now - 1;
+}
+
+enum status memory_text_ahead(struct memory_text *t, struct decoder_state *state, float **logits, const int32_t *id,
+                              device_ops *then, void *context) {
+    const int32_t unknown = -1;
+    assert(memory_text_ahead_takes(t, state) && !t->ahead);
+    TRY(memory_text_ids(t, &unknown, 1));
+    t->now = text_other(t);
+    t->ahead = true;
+    *logits = t->now->log_p;
+    const struct decoder_batch_keys made = memory_text_keys(t, true, 1);
+    struct text_ahead ahead = {t, state, &made, id, then, context};
+    const struct decoder_output out = {.logits_device = t->now->logits,
+                                       .keys = made.keys,
+                                       .key_layer = made.key_layer,
+                                       .states = made.states,
+                                       .then = text_mix_ahead,
+                                       .context = &ahead};
+    return decoder_ahead_step(state, &out, id);
+}
+
+void memory_text_ahead_known(struct memory_text *t, struct decoder_state *state, int32_t id) {
+    assert(t->ahead);
+    t->ids[t->n - 1] = id;
+    decoder_ahead_known(state, id);
+}
+
+void memory_text_ahead_joins(struct memory_text *t) {
+    t->ahead = false;
+}
+
+void memory_text_ahead_undo(struct memory_text *t, struct decoder_state *state) {
+    assert(t->ahead);
+    t->n--;
+    t->ahead = false;
+    t->now = text_other(t);
+    decoder_ahead_undo(state);
+}
+
 enum status memory_text_search_again(struct memory_text *t, float **logits) {
-    struct next_token_task task = {.state = t->last};
-    if (!t->side[MEMORY_CORPUS].read || t->searched == t->n) return STATUS_OK;
-    if (!t->last_is_key) task.projection = t->projection;
+    struct next_token_task task = {.state = t->now->last};
+    if (!t->read[MEMORY_CORPUS] || t->searched == t->n) return STATUS_OK;
+    if (!t->now->last_is_key) task.projection = t->projection;
     const double start = clock_seconds();
     t->searched = -1;
     enum status s = memory_text_mix(t, *logits, task);
-    if (!*logits) *logits = t->log_p;
+    if (!*logits) *logits = t->now->log_p;
     t->seconds += clock_seconds() - start;
     return s;
 }
@@ -323,17 +455,17 @@ enum status memory_text_mark(struct memory_text *t) {
     struct device *dev = t->config.engine->device;
     const int64_t vocab = t->config.engine->model.config.vocab_size;
     if (!t->marked.data) {
-        t->marked = mat_dense(NULL, t->last.type, 1, max_i64(t->fresh.cols, t->state.cols));
+        t->marked = mat_dense(NULL, t->now->last.type, 1, max_i64(t->fresh.cols, t->now->state.cols));
         TRY(device_allocate(dev, &t->marked.data, mat_bytes(t->marked)));
     }
     if (!t->marked_logits.data) {
         t->marked_logits = mat_f32(NULL, 1, vocab);
         TRY(device_allocate(dev, &t->marked_logits.data, mat_bytes(t->marked_logits)));
     }
-    device_copy_rows(dev, mat_cols(t->marked, 0, t->last.cols), t->last);
-    device_copy_rows(dev, t->marked_logits, mat_f32(t->logits, 1, vocab));
-    t->marked_n = t->n, t->marked_is_key = t->last_is_key;
-    if (!t->side[MEMORY_CORPUS].read) return STATUS_OK;
+    device_copy_rows(dev, mat_cols(t->marked, 0, t->now->last.cols), t->now->last);
+    device_copy_rows(dev, t->marked_logits, mat_f32(t->now->logits, 1, vocab));
+    t->marked_n = t->n, t->marked_is_key = t->now->last_is_key;
+    if (!t->read[MEMORY_CORPUS]) return STATUS_OK;
     const size_t k = (size_t)t->config.memory->k;
     if (!t->marked_chunks) TRY(memory_allocate(&t->marked_chunks, k));
     memcpy(t->marked_chunks, t->chunks, k * sizeof *t->chunks);
@@ -343,7 +475,7 @@ enum status memory_text_mark(struct memory_text *t) {
 
 /* The corpus side reads the chunks of the marked search, whose passages may have left the pool. */
 static enum status memory_text_rewind_search(struct memory_text *t) {
-    if (!t->side[MEMORY_CORPUS].read) return STATUS_OK;
+    if (!t->read[MEMORY_CORPUS]) return STATUS_OK;
     assert(t->marked_searched >= 0);
     memcpy(t->chunks, t->marked_chunks, (size_t)t->config.memory->k * sizeof *t->chunks);
     t->searched = t->marked_searched, t->marks = t->marked_marks;
@@ -352,14 +484,14 @@ static enum status memory_text_rewind_search(struct memory_text *t) {
 
 enum status memory_text_rewind(struct memory_text *t, float *logits) {
     struct device *dev = t->config.engine->device;
-    const int64_t cols = t->marked_is_key ? t->fresh.cols : t->state.cols;
+    const int64_t cols = t->marked_is_key ? t->fresh.cols : t->now->state.cols;
     assert(t->marked.data && t->n - t->marked_n <= t->ring - t->config.past);
-    t->n = t->marked_n, t->last_is_key = t->marked_is_key;
-    t->last = t->marked_is_key ? mat_rows(t->fresh, 0, 1) : t->state;
-    device_copy_rows(dev, t->last, mat_cols(t->marked, 0, cols));
-    device_copy_rows(dev, mat_f32(t->logits, 1, t->config.engine->model.config.vocab_size), t->marked_logits);
-    struct next_token_task task = {.state = t->last};
-    if (!t->last_is_key) task.projection = t->projection;
+    t->n = t->marked_n, t->now->last_is_key = t->marked_is_key;
+    t->now->last = t->marked_is_key ? mat_rows(t->fresh, 0, 1) : t->now->state;
+    device_copy_rows(dev, t->now->last, mat_cols(t->marked, 0, cols));
+    device_copy_rows(dev, mat_f32(t->now->logits, 1, t->config.engine->model.config.vocab_size), t->marked_logits);
+    struct next_token_task task = {.state = t->now->last};
+    if (!t->now->last_is_key) task.projection = t->projection;
     const double start = clock_seconds();
     TRY(memory_text_rewind_search(t));
     const enum status s = memory_text_mix(t, logits, task);
@@ -377,22 +509,27 @@ struct memory_text_times memory_text_times(const struct memory_text *t) {
                                       .copied = s.copied};
 }
 
+/* ---- what the memories gave ---- */
+
+/* The mixture that the text's last id was picked from, or will be. */
+static const struct text_mixture *text_shown(const struct memory_text *t) {
+    return t->ahead ? text_other(t) : t->now;
+}
+
 /* Returns the id's probability in one memory. */
 static float side_p(const struct memory_text *t, int side, int32_t id) {
     float p = 0;
-    if (t->side[side].read) device_download(t->config.engine->device, &p, t->side[side].p + id, sizeof p);
+    if (t->read[side]) device_download(t->config.engine->device, &p, text_shown(t)->side[side].p + id, sizeof p);
     return p;
 }
 
 /* Returns the part of the id's probability that one memory gave. */
 static double side_share(const struct memory_text *t, int side, int32_t id, float p) {
-    float mixed;
+    const struct text_mixture *m = text_shown(t);
     if (!(p > 0)) return 0;
-    if (t->mixed)
-        mixed = t->mixed[id];
-    else
-        device_download(t->config.engine->device, &mixed, t->log_p + id, sizeof mixed);
-    return t->g[1 + side] > 0 ? exp(log((double)p) + log(t->g[1 + side]) - (double)mixed) : 0;
+    float mixed = m->mixed ? m->mixed[id] : 0;
+    if (!m->mixed) device_download(t->config.engine->device, &mixed, m->log_p + id, sizeof mixed);
+    return m->g[1 + side] > 0 ? exp(log((double)p) + log(m->g[1 + side]) - (double)mixed) : 0;
 }
 
 double memory_text_share(const struct memory_text *t, int32_t id) {
@@ -407,10 +544,11 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 /* Finds the origin of a column. token_memory.h gives the order of columns: ids of the passages, or of the text's own
  * past with the newest first. */
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
-    const struct memory_slots *slots = &t->side[side].memory.slots;
+    const struct memory_slots *slots = &t->slots;
     struct memory_origin origin;
     if (side == MEMORY_OWN_PAST) {
-        *out = (struct memory_contributor){.own_past = true, .chunk = -1, .document = -1, .offset = t->n - 1 - column};
+        *out = (struct memory_contributor){
+            .own_past = true, .chunk = -1, .document = -1, .offset = t->n - t->ahead - 1 - column};
         return STATUS_OK;
     }
     TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));
@@ -423,7 +561,7 @@ static enum status side_origin(struct memory_text *t, int side, struct memory_co
 static enum status side_contributors(struct memory_text *t, int side, struct memory_contributor *out, int *count, int n,
                                      int32_t id) {
     struct device *dev = t->config.engine->device;
-    const struct text_side *s = &t->side[side];
+    const struct text_read *r = &text_shown(t)->side[side];
     int32_t column[MEMORY_CONTRIBUTORS_MAX];
     float weight[MEMORY_CONTRIBUTORS_MAX];
     const float p = side_p(t, side, id);
@@ -431,7 +569,7 @@ static enum status side_contributors(struct memory_text *t, int side, struct mem
     *count = 0;
     if (share <= 0) return STATUS_OK;
     device_upload(dev, t->column, &id, sizeof id);
-    dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, s->weights, &s->memory, t->column, n, 0);
+    dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, r->weights, &r->memory, t->column, n, 0);
     device_download(dev, column, t->column + 1, (size_t)n * sizeof *column);
     device_download(dev, weight, t->column_weight, (size_t)n * sizeof *weight);
     TRY(device_sync(dev));

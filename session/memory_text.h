@@ -15,7 +15,9 @@ struct memory_text_config {
     struct memory_finder finder;         /* for the corpus, or both sources (session/memory_search.h) */
     enum memory_kind kind;
     int64_t past;
-    bool serial;                         /* for measurements: a GPU reads the memories only after the decode step */
+    /* For tests and measurements. serial: a GPU reads the memories only after the decode step. late: a search begins
+     * after the pass of its last id. */
+    bool serial, late;
 };
 struct memory_text;
 /* Borrows everything that config names until memory_text_free. */
@@ -33,6 +35,21 @@ enum status memory_text_end(struct memory_text *t, struct decoder_state *state, 
 /* The same with the mixture left in memory of the device: *logits, until the next call. Does not wait for it. */
 enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_state *state, float **logits,
                                    const int32_t *ids, int64_t n);
+/* While the device computes, after the last pass: prepares the search that the next id makes, if it makes one. */
+enum status memory_text_prepare(struct memory_text *t);
+
+/* As memory_text_feed_on_device for one id that the device's memory will have when this pass runs: a pick that is
+ * queued before writes it. Queues only (decoder/batch/decoder_ahead.h). `then`: called when all is queued. *logits: of
+ * this pass; those of the pass before it stay as they are until the next call. After it one call of _known or _undo
+ * follows, before any other pass. From _known on the id is in the text; the functions below still tell of the mixture
+ * that it was picked from, until _joins. _undo: the text is as before, with the logits that it had. */
+bool memory_text_ahead_takes(const struct memory_text *t, const struct decoder_state *state);
+enum status memory_text_ahead(struct memory_text *t, struct decoder_state *state, float **logits, const int32_t *id,
+                              device_ops *then, void *context);
+void memory_text_ahead_known(struct memory_text *t, struct decoder_state *state, int32_t id);
+void memory_text_ahead_joins(struct memory_text *t);
+void memory_text_ahead_undo(struct memory_text *t, struct decoder_state *state);
+
 /* After a pass that mixed: searches at the end of the text, unless the last search was there, and mixes again. *logits:
  * [vocab_size], which are written; NULL: they are left in memory of the device, and *logits says where if they are new.
  */

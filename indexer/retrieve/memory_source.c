@@ -43,10 +43,12 @@ struct memory_source {
     struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
     int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;               /* [slots*length]: of the passages that are being encoded */
-    int32_t *values;            /* [slots*length]: the same as `value`, on the host */
-    struct device_stage blocks; /* what ops read of a call: row_begin, then slots */
-    const int32_t *slot_host;   /* slots of the last load, on the host */
+    int32_t *ids;              /* [slots*length]: of the passages that are being encoded */
+    int32_t *values;           /* [slots*length]: the same as `value`, on the host */
+    struct device_pair blocks; /* what ops read of a call: row_begin, then slots */
+    int32_t *sent;             /* values that the device still copies, of device_allocate_host */
+    size_t blocks_bytes, sent_capacity;
+    const int32_t *slot_host; /* slots of the last load, on the host */
     struct store_hit *hits;
     struct lexical_query *queries;
     float *vectors; /* of queries */
@@ -146,7 +148,8 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
-    device_stage_release(dev, &m->blocks);
+    device_pair_release(dev, &m->blocks);
+    device_release_host(dev, m->sent);
     memory_free(m->slot_chunk);
     memory_free(m->ranges);
     memory_free(m->table);
@@ -209,10 +212,29 @@ static struct source_scope source_scope(const struct memory_source *m, struct me
     return (struct source_scope){{min_i64(out.begin, rest.begin), rest.end}, {0}, m->config.k};
 }
 
+/* Takes the best k hits of each search. */
+static void source_keep(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
+                        const struct source_scope *scope) {
+    const int k = m->config.k;
+    for (int64_t i = 0; i < n; i++) {
+        int kept = 0;
+        for (int j = 0; j < scope->k && kept < k; j++) {
+            const struct store_hit hit = m->hits[i * scope->k + j];
+            if (hit.chunk < 0 || (hit.chunk >= scope->drop.begin && hit.chunk < scope->drop.end)) continue;
+            if (scores) scores[i * k + kept] = hit.score;
+            chunks[i * k + kept++] = hit.chunk;
+        }
+        for (; kept < k; kept++) {
+            if (scores) scores[i * k + kept] = 0;
+            chunks[i * k + kept] = -1;
+        }
+    }
+    m->stats.found += n;
+}
+
 /* Searches for m->queries [n]. */
 static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
                                  struct memory_scope wanted) {
-    const int k = m->config.k;
     const struct source_scope scope = source_scope(m, wanted);
     TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * scope.k)));
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
@@ -225,20 +247,7 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
                                .bm25 = m->lexical};
     TRY(source_vectors(m, &q.vectors, n));
     TRY(searcher_search(m->config.finder.searcher, m->hits, &q));
-    for (int64_t i = 0; i < n; i++) {
-        int kept = 0;
-        for (int j = 0; j < scope.k && kept < k; j++) {
-            const struct store_hit hit = m->hits[i * scope.k + j];
-            if (hit.chunk < 0 || (hit.chunk >= scope.drop.begin && hit.chunk < scope.drop.end)) continue;
-            if (scores) scores[i * k + kept] = hit.score;
-            chunks[i * k + kept++] = hit.chunk;
-        }
-        for (; kept < k; kept++) {
-            if (scores) scores[i * k + kept] = 0;
-            chunks[i * k + kept] = -1;
-        }
-    }
-    m->stats.found += n;
+    source_keep(m, chunks, scores, n, &scope);
     return STATUS_OK;
 }
 
@@ -259,6 +268,42 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
     TRY(source_texts(m, ids, at, n));
     TRY(source_search(m, chunks, scores, n, scope));
     m->stats.find_seconds += clock_seconds() - start;
+    return STATUS_OK;
+}
+
+/* The query of a text that ends before ids[at], by words alone. */
+static enum status source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
+    TRY(source_texts(m, ids, &at, 1));
+    *out = (struct searcher_query){.n = 1, .k = m->config.k, .tokens = m->queries, .bm25 = m->lexical};
+    return STATUS_OK;
+}
+
+enum status memory_source_queue(struct memory_source *m, bool *queued, const int32_t *ids, int64_t at) {
+    const double start = clock_seconds();
+    struct searcher_query q;
+    *queued = false;
+    if (!m->lexical) return STATUS_OK;
+    TRY(source_words(m, &q, ids, at));
+    TRY(searcher_queue(m->config.finder.searcher, queued, &q));
+    m->stats.find_seconds += clock_seconds() - start;
+    return STATUS_OK;
+}
+
+enum status memory_source_collect(struct memory_source *m, int64_t *chunks, float *scores) {
+    const double start = clock_seconds();
+    const struct source_scope all = {.k = m->config.k};
+    TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)all.k));
+    TRY(searcher_collect(m->config.finder.searcher, m->hits));
+    source_keep(m, chunks, scores, 1, &all);
+    m->stats.find_seconds += clock_seconds() - start;
+    return STATUS_OK;
+}
+
+enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at) {
+    struct searcher_query q;
+    if (!m->lexical) return STATUS_OK;
+    TRY(source_words(m, &q, ids, at));
+    searcher_prepare(m->config.finder.searcher, &q);
     return STATUS_OK;
 }
 
@@ -447,10 +492,25 @@ static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) 
         TRY(stored_rows_add(m, &chunks, first + i, m->ranges[i]));
     threads_for(dev->threads, chunks, STORED_SHARE, stored_rows_copy, m);
     const int64_t rows = chunks * m->config.model->chunk;
-    device_pair_upload(dev, &r->code, (size_t)(rows * m->keys.cols));
-    device_pair_upload(dev, &r->scale, (size_t)rows * sizeof(float));
-    device_pair_upload(dev, &r->to, (size_t)rows * sizeof(int32_t));
+    device_pair_send(dev, &r->code, (size_t)(rows * m->keys.cols));
+    device_pair_send(dev, &r->scale, (size_t)rows * sizeof(float));
+    device_pair_send(dev, &r->to, (size_t)rows * sizeof(int32_t));
     dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code.device, r->scale.device, r->to.device, rows);
+    return STATUS_OK;
+}
+
+/* Values of slots first .. first+n-1. This process does not wait for the decode step that may still run. */
+static enum status pool_send_values(struct memory_source *m, int64_t first, int64_t n) {
+    struct device *dev = m->config.device;
+    const size_t numbers = (size_t)(n * m->length), bytes = numbers * sizeof *m->sent;
+    if (m->sent_capacity < numbers) {
+        device_release_host(dev, m->sent);
+        m->sent = NULL, m->sent_capacity = 0;
+        TRY(device_allocate_host(dev, &m->sent, numbers));
+        m->sent_capacity = numbers;
+    }
+    memcpy(m->sent, m->values + first * m->length, bytes);
+    device_send(dev, m->value + first * m->length, m->sent, bytes);
     return STATUS_OK;
 }
 
@@ -470,8 +530,7 @@ static enum status pool_fill(struct memory_source *m, int64_t first) {
         decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
         dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
     }
-    device_upload(dev, m->value + first * m->length, m->values + first * m->length,
-                  (size_t)(n * m->length) * sizeof *m->values);
+    TRY(pool_send_values(m, first, n));
     *(m->stored ? &m->stats.copied : &m->stats.encoded) += n;
     m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
@@ -488,8 +547,14 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     int64_t n = (int64_t)blocks * k, rows = 0;
     assert(n <= m->slots);
     size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
-    TRY(device_stage_reserve(dev, &m->blocks, bytes));
-    unsigned char *host = m->blocks.host, *device = device_stage_device(dev, &m->blocks);
+    device_send_wait(dev); /* the copies of the call before have read what is written now */
+    if (m->blocks_bytes < bytes) {
+        device_pair_release(dev, &m->blocks);
+        m->blocks_bytes = 0;
+        TRY(device_pair_allocate(dev, &m->blocks, bytes));
+        m->blocks_bytes = bytes;
+    }
+    unsigned char *host = m->blocks.host, *device = m->blocks.device;
     int32_t *slot = (int32_t *)(void *)(host + begins);
     m->slot_host = slot;
     int64_t first = m->used;
@@ -505,7 +570,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         return s;
     }
     memcpy(host, row_begin, begins);
-    device_stage_upload(dev, &m->blocks, bytes);
+    device_pair_send(dev, &m->blocks, bytes);
     for (int b = 0; b < blocks; b++)
         rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
     *out = (struct memory_slots){.keys = m->keys,

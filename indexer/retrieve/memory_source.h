@@ -56,6 +56,13 @@ struct memory_scope { struct store_range exclude; int64_t end; };
  * only; 0 for -1. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                const int64_t *at, int64_t n, struct memory_scope scope);
+/* The same for one text, without a scope, in two parts, between which the caller may queue ops of the device, but no
+ * other search. _queue: *queued is false if the searcher has no parts (searcher_queue), and nothing was done. _collect:
+ * waits for what was found. */
+enum status memory_source_queue(struct memory_source *m, bool *queued, const int32_t *ids, int64_t at);
+enum status memory_source_collect(struct memory_source *m, int64_t *chunks, float *scores);
+/* While the device computes: prepares a search for a text that continues this one by a few ids (searcher_prepare). */
+enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at);
 /* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
  * from ids[at[i]] on. */
 enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,

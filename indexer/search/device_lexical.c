@@ -32,6 +32,7 @@ struct device_lexical {
     struct hit_buffer found;
     /* of a batch: memory of this process, and of the device (NULL if memory is shared) */
     struct device_stage plan;
+    int64_t queued; /* number of hits of the batch that was queued last */
 };
 
 static int64_t device_lexical_windows(const struct lexical *x) {
@@ -256,9 +257,8 @@ static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_s
 
 /* ---- searching ---- */
 
-static enum status lexical_search_batch(struct device_lexical *d, struct store_hit *hits,
-                                        const struct lexical_query *queries, int64_t n,
-                                        const struct lexical_search *how) {
+static enum status lexical_queue_batch(struct device_lexical *d, const struct lexical_query *queries, int64_t n,
+                                       const struct lexical_search *how) {
     struct lexical_batch b = {.d = d, .queries = queries, .how = how, .n = n, .status = STATUS_OK};
     struct lexical_scan scan;
     int64_t count = n * how->k;
@@ -267,25 +267,60 @@ static enum status lexical_search_batch(struct device_lexical *d, struct store_h
     struct hit_list hits_host = hit_buffer_host(&d->found, count), hits_device = hit_buffer_mapped(&d->found, count);
     d->dev->ops->lexical_scan->forward(d->dev, hits_device.index, hits_device.score, &scan, how->k);
     device_fetch(d->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
+    d->queued = count;
+    return STATUS_OK;
+}
+
+static enum status lexical_collect_batch(struct device_lexical *d, struct store_hit *hits) {
+    struct hit_list hits_host = hit_buffer_host(&d->found, d->queued);
     device_fetch_wait(d->dev);
     TRY(device_fault(d->dev));
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < d->queued; i++)
         hits[i] = (struct store_hit){.chunk = hits_host.index[i], .score = hits_host.score[i]};
     return STATUS_OK;
+}
+
+static bool lexical_takes(const struct device_lexical *d, int k) {
+    return k <= LEXICAL_SCAN_K_MAX && d->windows > 0;
 }
 
 enum status device_lexical_search(struct device_lexical *d, struct store_hit *hits, const struct lexical_query *queries,
                                   int64_t n_queries, const struct lexical_search *how) {
     struct lexical_search batch = *how;
     assert(how->k > 0);
-    if (how->k > LEXICAL_SCAN_K_MAX || d->windows == 0) {
+    if (!lexical_takes(d, how->k)) {
         batch.absent = d->absent;
         return lexical_search(d->index, hits, queries, n_queries, &batch);
     }
     for (int64_t q = 0; q < n_queries; q += BATCH) {
         int64_t n = n_queries - q < BATCH ? n_queries - q : BATCH;
         batch.exclude = how->exclude ? how->exclude + q : NULL;
-        TRY(lexical_search_batch(d, hits + q * how->k, queries + q, n, &batch));
+        TRY(lexical_queue_batch(d, queries + q, n, &batch));
+        TRY(lexical_collect_batch(d, hits + q * how->k));
     }
     return STATUS_OK;
+}
+
+enum status device_lexical_queue(struct device_lexical *d, bool *queued, const struct lexical_query *query,
+                                 const struct lexical_search *how) {
+    *queued = false;
+    if (!lexical_takes(d, how->k)) return STATUS_OK;
+    TRY(lexical_queue_batch(d, query, 1, how));
+    *queued = true;
+    return STATUS_OK;
+}
+
+enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits) {
+    assert(d->queued > 0);
+    return lexical_collect_batch(d, hits);
+}
+
+static void lexical_ignore(void *context, const struct lexical_query_list *list) {
+    (void)context, (void)list;
+}
+
+void device_lexical_prepare(struct device_lexical *d, const struct lexical_query *query,
+                            const struct lexical_search *how) {
+    float unit;
+    (void)lexical_query_lists(d->index, query, how, d->cache, &unit, lexical_ignore, NULL);
 }

@@ -25,3 +25,14 @@ void device_lexical_free(struct device_lexical *d);       /* call before device 
  * needs more than earlier calls. For one thread at a time. */
 enum status device_lexical_search(struct device_lexical *d, struct store_hit *hits, const struct lexical_query *queries,
                                   int64_t n_queries, const struct lexical_search *how);
+
+/* The search for one query in two parts. The caller may queue other ops of the device between them, but no other
+ * search. _queue: *queued is false if the CPU would search; then nothing was queued. _collect: waits for the hits [k].
+ */
+enum status device_lexical_queue(struct device_lexical *d, bool *queued, const struct lexical_query *query,
+                                 const struct lexical_search *how);
+enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits);
+/* Looks up a query's lists, so that the plan of the next search, if it has most of these ids, takes less time. A
+ * failure has no effect: that search reports it. */
+void device_lexical_prepare(struct device_lexical *d, const struct lexical_query *query,
+                            const struct lexical_search *how);

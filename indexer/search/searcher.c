@@ -130,6 +130,23 @@ enum status searcher_search(struct searcher *s, struct store_hit *hits, const st
     return searcher_scan_missing(s, hits, q);
 }
 
+enum status searcher_queue(struct searcher *s, bool *queued, const struct searcher_query *q) {
+    assert(q->n == 1 && q->k > 0 && q->tokens);
+    *queued = false;
+    return s->ops->queue ? s->ops->queue(s, queued, q) : STATUS_OK;
+}
+
+enum status searcher_collect(struct searcher *s, struct store_hit *hits) {
+    TRY(s->ops->collect(s, hits));
+    s->counts.queries++;
+    return STATUS_OK;
+}
+
+void searcher_prepare(struct searcher *s, const struct searcher_query *q) {
+    assert(q->n == 1 && q->k > 0 && q->tokens);
+    if (s->ops->prepare) s->ops->prepare(s, q);
+}
+
 struct searcher_description searcher_describe(const struct searcher *s, int k, int nprobe) {
     struct searcher_description d = {0};
     s->ops->describe(s, &d, k, nprobe > 0 ? nprobe : s->config.nprobe);

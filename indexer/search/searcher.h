@@ -74,6 +74,14 @@ struct searcher_query {
  * Chunk -1 fills the remaining slots. */
 enum status searcher_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
 
+/* A search for one query in two parts, between which the caller may queue ops of the device, but no other search.
+ * _queue: *queued is false for kinds without parts, and nothing was done: only LEXICAL on a GPU, with bm25, has parts.
+ * _collect: waits for the hits [k] of that query. They are those of searcher_search. */
+enum status searcher_queue(struct searcher *s, bool *queued, const struct searcher_query *q);
+enum status searcher_collect(struct searcher *s, struct store_hit *hits);
+/* While the device computes: makes what a search for a query of most of these ids needs of this process. */
+void searcher_prepare(struct searcher *s, const struct searcher_query *q);
+
 /* Counts over all searches so far. Missing: hits that the index did not find although the store has them; a scan may
  * have found them later. */
 struct searcher_counts { int64_t queries, missing, missing_hits; };

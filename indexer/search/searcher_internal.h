@@ -5,6 +5,10 @@
 struct searcher_ops {
     /* searches as searcher_search does, without the fallback */
     enum status (*search)(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
+    /* the parts of a search for one query; NULL: it has none */
+    enum status (*queue)(struct searcher *s, bool *queued, const struct searcher_query *q);
+    enum status (*collect)(struct searcher *s, struct store_hit *hits);
+    void (*prepare)(struct searcher *s, const struct searcher_query *q);
     void (*describe)(const struct searcher *s, struct searcher_description *out, int k, int nprobe);
     void (*close)(struct searcher *s);   /* frees the memory of the kind, and s */
     bool index;                          /* may miss neighbours unless describe sets `exact` */

@@ -76,9 +76,13 @@ static enum status searcher_lexical_create(struct searcher_lexical **out, const 
     return status;
 }
 
+static struct device_lexical *searcher_lexical_on_device(const struct searcher_lexical *x) {
+    return x->own ? x->own : x->base.config.lexical;
+}
+
 static enum status searcher_lexical_find(struct searcher_lexical *x, struct store_hit *hits,
                                          const struct searcher_query *q, const struct lexical_search *how) {
-    struct device_lexical *copy = x->own ? x->own : x->base.config.lexical;
+    struct device_lexical *copy = searcher_lexical_on_device(x);
     if (copy) return device_lexical_search(copy, hits, q->tokens, q->n, how);
     return lexical_search(x->index, hits, q->tokens, q->n, how);
 }
@@ -138,6 +142,25 @@ static enum status searcher_lexical_search(struct searcher *s, struct store_hit 
     return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);
 }
 
+static enum status searcher_lexical_queue(struct searcher *s, bool *queued, const struct searcher_query *q) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    struct device_lexical *copy = searcher_lexical_on_device(x);
+    const struct lexical_search how = searcher_lexical_how(x, q->k, q->exclude);
+    *queued = false;
+    return copy && q->bm25 ? device_lexical_queue(copy, queued, q->tokens, &how) : STATUS_OK;
+}
+
+static enum status searcher_lexical_collect(struct searcher *s, struct store_hit *hits) {
+    return device_lexical_collect(searcher_lexical_on_device((struct searcher_lexical *)s), hits);
+}
+
+static void searcher_lexical_prepare(struct searcher *s, const struct searcher_query *q) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    struct device_lexical *copy = searcher_lexical_on_device(x);
+    const struct lexical_search how = searcher_lexical_how(x, q->k, q->exclude);
+    if (copy) device_lexical_prepare(copy, q->tokens, &how);
+}
+
 static void searcher_lexical_describe(const struct searcher *s, struct searcher_description *out, int k, int nprobe) {
     const struct searcher_lexical *x = (const struct searcher_lexical *)s;
     (void)k, (void)nprobe;
@@ -150,6 +173,9 @@ static void searcher_lexical_describe(const struct searcher *s, struct searcher_
 
 enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config) {
     static const struct searcher_ops ops = {.search = searcher_lexical_search,
+                                            .queue = searcher_lexical_queue,
+                                            .collect = searcher_lexical_collect,
+                                            .prepare = searcher_lexical_prepare,
                                             .describe = searcher_lexical_describe,
                                             .close = searcher_lexical_close,
                                             .tokens = SEARCHER_TOKENS,

@@ -89,6 +89,17 @@ void device_download(struct device *dev, void *to, const void *from, size_t byte
     if (bytes && to != from) dev->runtime->download(dev, to, from, bytes);
 }
 
+void device_send(struct device *dev, void *to, const void *from, size_t bytes) {
+    if (!dev->runtime->send)
+        device_upload(dev, to, from, bytes);
+    else if (bytes && to != from)
+        dev->runtime->send(dev, to, from, bytes);
+}
+
+void device_send_wait(struct device *dev) {
+    if (dev->runtime->send_wait) dev->runtime->send_wait(dev);
+}
+
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
     if (!dev->runtime->fetch)
         device_download(dev, to, from, bytes);

@@ -89,6 +89,11 @@ void device_download(struct device *dev, void *to, const void *from, size_t byte
  * (device_reach): then nothing is copied, and device_fetch_wait only waits. */
 void device_fetch(struct device *dev, void *to, const void *from, size_t bytes);
 void device_fetch_wait(struct device *dev);
+/* An upload in the order of ops, for which this process does not wait. `from` should come from device_allocate_host and
+ * must not change until device_send_wait, which waits for every send so far; other memory may change at once. A release
+ * of `from` waits by itself. */
+void device_send(struct device *dev, void *to, const void *from, size_t bytes);
+void device_send_wait(struct device *dev);
 void device_copy(struct device *dev, void *to, const void *from, size_t bytes);      /* both of the device */
 void device_copy_rows(struct device *dev, struct mat to, struct mat from);           /* the same; one type and shape */
 void device_clear(struct device *dev, void *memory, size_t bytes);                   /* to zero */

@@ -55,7 +55,7 @@ static __global__ void code_kind_of(struct code_kind *out) {
 
 struct device_cuda {
     cudaStream_t stream, fetches; /* of ops; of simultaneous downloads */
-    cudaEvent_t made;             /* the slot of the next fetch */
+    cudaEvent_t made, sent;       /* the slot of the next fetch; the end of the last send */
     bool fetching;                /* a copy is in flight in `fetches` */
     void *scratch;
     unsigned *counters;
@@ -164,7 +164,14 @@ static enum status out_of_memory(size_t bytes, cudaError_t error) {
                 (double)bytes / (1 << 30), (double)available / (1 << 30), (double)all / (1 << 30));
 }
 
+/* Queued ops may still write memory that is freed, and copies may read it. */
+static cudaError_t wait_all(const struct device_cuda *s) {
+    const cudaError_t error = cudaStreamSynchronize(s->stream), copies = cudaStreamSynchronize(s->fetches);
+    return error != cudaSuccess ? error : copies;
+}
+
 static void drop_idle(struct device_cuda *s) {
+    (void)wait_all(s);
     for (void *memory; (memory = idle_blocks_drop(&s->idle)) != NULL;)
         (void)cudaFree(memory);
     for (void *memory; (memory = idle_blocks_drop(&s->idle_host)) != NULL;)
@@ -202,8 +209,7 @@ static enum status cuda_allocate_host(struct device *dev, void **out, size_t byt
     const size_t size = idle_blocks_size(bytes);
     *out = idle_blocks_take(&s->idle_host, size);
     if (*out && s->host_used) { /* the new owner may write it at once */
-        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->stream));
-        keep_error(dev, "pinned memory", cudaStreamSynchronize(s->fetches));
+        keep_error(dev, "pinned memory", wait_all(s));
         s->host_used = false;
     }
     if (*out) return STATUS_OK;
@@ -218,8 +224,9 @@ static enum status cuda_allocate_host(struct device *dev, void **out, size_t byt
 static void cuda_release_host(struct device *dev, void *memory) {
     struct device_cuda *s = state_of(dev);
     s->host_used = true;
-    if (!idle_blocks_keep(&s->idle_host, memory))
-        keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
+    if (idle_blocks_keep(&s->idle_host, memory)) return;
+    keep_error(dev, "release of pinned memory", wait_all(s));
+    keep_error(dev, "release of pinned memory", cudaFreeHost(memory));
 }
 
 static void *cuda_reach(struct device *dev, void *memory) {
@@ -242,6 +249,16 @@ static void cuda_upload(struct device *dev, void *to, const void *from, size_t b
 static void cuda_download(struct device *dev, void *to, const void *from, size_t bytes) {
     keep_error(dev, "download", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, state_of(dev)->stream));
     keep_error(dev, "download", cudaStreamSynchronize(state_of(dev)->stream));
+}
+
+static void cuda_send(struct device *dev, void *to, const void *from, size_t bytes) {
+    struct device_cuda *s = state_of(dev);
+    keep_error(dev, "send", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->stream));
+    keep_error(dev, "send", cudaEventRecord(s->sent, s->stream));
+}
+
+static void cuda_send_wait(struct device *dev) {
+    keep_error(dev, "send", cudaEventSynchronize(state_of(dev)->sent));
 }
 
 static void cuda_fetch(struct device *dev, void *to, const void *from, size_t bytes) {
@@ -344,6 +361,7 @@ static void cuda_close(struct device *dev) {
     (void)cudaFree(s->scratch);
     (void)cudaFree(s->counters);
     if (s->made) (void)cudaEventDestroy(s->made);
+    if (s->sent) (void)cudaEventDestroy(s->sent);
     if (s->fetches) (void)cudaStreamDestroy(s->fetches);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     threads_free(dev->threads);
@@ -364,6 +382,8 @@ static const struct device_runtime runtime = {
     .copy = cuda_copy,
     .copy_rows = cuda_copy_rows,
     .clear = cuda_clear,
+    .send = cuda_send,
+    .send_wait = cuda_send_wait,
     .fetch = cuda_fetch,
     .fetch_wait = cuda_fetch_wait,
     .replay = cuda_replay,
@@ -412,6 +432,7 @@ static enum status open_parts(struct device_cuda *s) {
     cudaError_t error = cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&s->fetches, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->made, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->sent, cudaEventDisableTiming);
     if (error != cudaSuccess) return fail(STATUS_IO, "GPU: stream: %s", cudaGetErrorString(error));
     error = cudaMalloc(&s->scratch, SCRATCH_BYTES);
     if (error != cudaSuccess) return out_of_memory(SCRATCH_BYTES, error);

@@ -27,7 +27,9 @@ struct device_runtime {
     void (*copy)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*copy_rows)(struct device *dev, struct mat to, struct mat from);
     void (*clear)(struct device *dev, void *memory, size_t bytes);
-    /* All four NULL: fetches are downloads, and nothing is gained by recording. */
+    /* All six NULL: sends are uploads, fetches are downloads, and nothing is gained by recording. */
+    void (*send)(struct device *dev, void *to, const void *from, size_t bytes);
+    void (*send_wait)(struct device *dev);
     void (*fetch)(struct device *dev, void *to, const void *from, size_t bytes);
     void (*fetch_wait)(struct device *dev);
     void (*replay)(struct device *dev, struct device_replay **replay, device_ops *body, void *context);

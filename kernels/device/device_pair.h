@@ -2,7 +2,7 @@
  * (kernels/device/device.h, device_side). If the device shares memory, both addresses are equal.
  *
  * A pair has pinned memory, for downloads and large uploads. An upload from pinned memory waits for all ops before it,
- * so small data that is uploaded for each token or batch is in ordinary memory: a stage. */
+ * so small data that is uploaded for each token or batch is in ordinary memory: a stage. A send does not wait. */
 #pragma once
 #include "kernels/device/device.h"
 
@@ -21,6 +21,9 @@ static inline void device_pair_release(struct device *dev, struct device_pair *p
 }
 static inline void device_pair_upload(struct device *dev, const struct device_pair *p, size_t bytes) {
     device_upload(dev, p->device, p->host, bytes);
+}
+static inline void device_pair_send(struct device *dev, const struct device_pair *p, size_t bytes) {
+    device_send(dev, p->device, p->host, bytes);
 }
 static inline void device_pair_download(struct device *dev, const struct device_pair *p, size_t bytes) {
     device_download(dev, p->host, p->device, bytes);

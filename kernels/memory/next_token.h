@@ -24,8 +24,9 @@ struct next_token_side {
 };
 /* The newest position is added to the text's own past: *square = |its key|^2, *value = id. The value belongs to the
  * position before, which the newest id follows. key: where the projected key is stored, m numbers of the type of the
- * keys; without a projection the state is already there. Each may be NULL. */
-struct next_token_append { float *square; int32_t *value; int32_t id; void *key; };
+ * keys; without a projection the state is already there. Each may be NULL. picked: where the device has the id; NULL:
+ * `id`. */
+struct next_token_append { float *square; int32_t *value; int32_t id; void *key; const int32_t *picked; };
 struct next_token_task {
     const struct memory_gate *gate;
     const float *logits;                 /* [V] */

@@ -48,7 +48,7 @@ static void next_token_append(const struct next_token_task *t, struct device *de
         dev->ops->elementwise->convert(dev, to, key);
     }
     if (a->square) token_memory_cpu.squares(dev, a->square, key);
-    if (a->value) *a->value = a->id;
+    if (a->value) *a->value = a->picked ? *a->picked : a->id;
 }
 
 static void next_token_read(struct device *dev, struct next_stats *stats, const struct next_token_side *side,

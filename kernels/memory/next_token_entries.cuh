@@ -82,6 +82,10 @@ static __device__ __forceinline__ int read_past_row(const memory_view &v, int ne
     if (j >= v.first) return -1;
     return newest >= j ? newest - j : newest - j + (int)v.ring;
 }
+/* The id that follows the newest position that is read. The pick that wrote it ended before the decode step began. */
+template <typename T> static __device__ __forceinline__ int32_t read_newest_id(const next_call<T> &c) {
+    return c.append.picked ? next_load(c.append.picked) : c.append.id;
+}
 /* The newest value may not have arrived yet. */
 template <typename T>
 static __device__ __forceinline__ void read_look_up(const next_call<T> &c, const read_block<T> &b) {
@@ -109,7 +113,7 @@ static __device__ __forceinline__ void read_look_up(const next_call<T> &c, const
             const memory_view &v = at.side->v;
             if (!at.past) row[i] = row[i] * v.slot_rows + at.of_side % v.slot_rows;
             const int32_t *value = (at.past ? v.past_value : v.slot_value) + row[i];
-            token[i] = at.past && value == c.append.value ? c.append.id : next_load(value);
+            token[i] = at.past && value == c.append.value ? read_newest_id(c) : next_load(value);
             square[i] = next_load((at.past ? v.past_square : v.slot_square) + row[i]);
         }
 #pragma unroll
@@ -324,7 +328,7 @@ static __device__ __forceinline__ float read_state(const next_call<T> &c, const 
     square = block_sum(square, of_warp);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (c.append.square) *c.append.square = square;
-        if (c.append.value) *c.append.value = c.append.id;
+        if (c.append.value) *c.append.value = read_newest_id(c);
     }
     return square;
 }

@@ -62,29 +62,42 @@ struct key {
     int64_t chunks; /* number of chunks that contain the key */
 };
 
-static int by_key(const void *a, const void *b) {
-    const struct key *x = a, *y = b;
-    return (x->key > y->key) - (x->key < y->key);
+/* Sorts numbers up to `most`, a byte at a time from the lowest. spare [n]. Returns where they are: x or spare. */
+static uint64_t *sort_numbers(uint64_t *x, uint64_t *spare, int n, uint64_t most) {
+    for (int shift = 0; most >> shift; shift += 8) {
+        int begin[257] = {0};
+        for (int i = 0; i < n; i++)
+            begin[(x[i] >> shift & 0xff) + 1]++;
+        for (int byte = 1; byte < 257; byte++)
+            begin[byte] += begin[byte - 1];
+        for (int i = 0; i < n; i++)
+            spare[begin[x[i] >> shift & 0xff]++] = x[i];
+        uint64_t *const sorted = spare;
+        spare = x;
+        x = sorted;
+    }
+    return x;
 }
 
-static int query_keys(struct key *out, int64_t vocab, const struct lexical_query *q, const struct lexical_search *how) {
+/* Writes the query's keys in ascending order. numbers: [2][2 * q->n]. Returns how many. */
+static int query_keys(struct key *out, uint64_t *numbers, int64_t vocab, const struct lexical_query *q,
+                      const struct lexical_search *how) {
     int n = 0, kept = 0;
     bool before = false;
     for (int i = 0; i < q->n; i++) {
         int64_t id = q->ids[i];
         bool known = id >= 0 && id < vocab;
-        if (known) out[n++] = (struct key){(uint64_t)id, 1.0, 0};
-        if (known && before && how->pair_weight > 0)
-            out[n++] = (struct key){(uint64_t)(vocab + q->ids[i - 1] * vocab + id), (double)how->pair_weight, 0};
+        if (known) numbers[n++] = (uint64_t)id;
+        if (known && before && how->pair_weight > 0) numbers[n++] = (uint64_t)(vocab + q->ids[i - 1] * vocab + id);
         before = known;
     }
-    qsort(out, (size_t)n, sizeof *out, by_key);
+    const uint64_t *sorted = sort_numbers(numbers, numbers + 2 * (size_t)q->n, n, (uint64_t)(vocab + vocab * vocab));
     for (int i = 0; i < n; i++) {
-        if (kept > 0 && out[kept - 1].key == out[i].key) {
-            if (how->counted) out[kept - 1].weight += out[i].weight;
-        } else {
-            out[kept++] = out[i];
-        }
+        const double weight = sorted[i] < (uint64_t)vocab ? 1 : (double)how->pair_weight;
+        if (kept == 0 || out[kept - 1].key != sorted[i])
+            out[kept++] = (struct key){sorted[i], weight, 0};
+        else if (how->counted)
+            out[kept - 1].weight += weight;
     }
     return kept;
 }
@@ -104,9 +117,25 @@ static double postings_a_unit(const struct lexical_weighted *w) {
     return (double)w->list.n / (w->weight[LEXICAL_CODES] > 0 ? (double)w->weight[LEXICAL_CODES] : 1);
 }
 
+/* A list in the order of costs: the greatest first, equal ones in the order of their keys. */
+struct costly {
+    double cost;
+    int at;
+};
 static int by_cost(const void *a, const void *b) {
-    const double x = postings_a_unit(a), y = postings_a_unit(b);
-    return (x < y) - (x > y);
+    const struct costly *x = a, *y = b;
+    if (x->cost != y->cost) return x->cost < y->cost ? 1 : -1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Sorts lists [n]; spare and order [n]. */
+static void sort_sparse(struct lexical_weighted *lists, struct lexical_weighted *spare, struct costly *order, int n) {
+    for (int i = 0; i < n; i++)
+        order[i] = (struct costly){postings_a_unit(&lists[i]), i};
+    memcpy(spare, lists, (size_t)n * sizeof *lists);
+    qsort(order, (size_t)n, sizeof *order, by_cost);
+    for (int i = 0; i < n; i++)
+        lists[i] = spare[order[i].at];
 }
 
 /* Rounds the weights to integers, so that sums do not depend on their order and equal scores are equal. The unit is the
@@ -124,7 +153,7 @@ static void plan_weights(struct lexical_plan *p, struct key *keys, int n, int64_
 }
 
 static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, struct lexical_weighted *at,
-                        const struct key *keys, int n) {
+                        const struct key *keys, struct costly *order, int n) {
     int dense = 0;
     lists->sparse = at;
     for (int i = 0; i < n; i++) { /* sparse lists move to the front, dense ones to the end */
@@ -144,7 +173,7 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
     qsort(lists->dense, (size_t)dense, sizeof *lists->dense, by_weight);
     for (int i = 0; i < dense; i++)
         lists->dense_most += lists->dense[i].weight[LEXICAL_CODES];
-    qsort(lists->sparse, (size_t)lists->n_sparse, sizeof *lists->sparse, by_cost);
+    sort_sparse(lists->sparse, p->lists, order, lists->n_sparse);
     lists->most_before[0] = lists->dense_most;
     for (int i = 0; i < lists->n_sparse; i++)
         lists->most_before[i + 1] = lists->most_before[i] + lists->sparse[i].weight[LEXICAL_CODES];
@@ -153,6 +182,7 @@ static void split_lists(struct lexical_plan *p, struct lexical_lists *lists, str
 
 static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, struct key *keys, int n,
                               struct lexical_cache *cache) {
+    struct costly *order = NULL;
     lexical_cache_begin(cache);
     /* [0, n): scratch of split_lists, then n for each segment */
     TRY(memory_allocate(&p->lists, (size_t)(x->n + 1) * (size_t)n));
@@ -165,11 +195,13 @@ static enum status plan_lists(struct lexical_plan *p, const struct lexical *x, s
             TRY(lexical_cache_find(cache, &x->segments[s], &w->list, keys[i].key));
             keys[i].chunks += w->list.n;
         }
+    TRY(memory_allocate(&order, (size_t)n));
     plan_weights(p, keys, n, x->chunks);
     for (int64_t s = 0; s < x->n; s++) {
         p->segments[s].most_before = p->most + (size_t)s * ((size_t)n + 1);
-        split_lists(p, &p->segments[s], &p->lists[(size_t)(s + 1) * (size_t)n], keys, n);
+        split_lists(p, &p->segments[s], &p->lists[(size_t)(s + 1) * (size_t)n], keys, order, n);
     }
+    memory_free(order);
     return STATUS_OK;
 }
 
@@ -178,10 +210,15 @@ enum status lexical_plan_make(struct lexical_plan *out, const struct lexical *x,
     assert(q->n >= 0 && q->n <= LEXICAL_QUERY_MAX);
     *out = (struct lexical_plan){.unit = 1};
     struct key *keys = NULL;
-    TRY(memory_allocate(&keys, 2 * (size_t)q->n));
-    int n = query_keys(keys, x->vocab_size, q, how);
-    enum status s = plan_lists(out, x, keys, n, cache);
+    uint64_t *numbers = NULL;
+    enum status s;
+    TRY_GOTO(s, memory_allocate(&keys, 2 * (size_t)q->n), out);
+    TRY_GOTO(s, memory_allocate(&numbers, 4 * (size_t)q->n), out);
+    int n = query_keys(keys, numbers, x->vocab_size, q, how);
+    s = plan_lists(out, x, keys, n, cache);
+out:
     memory_free(keys);
+    memory_free(numbers);
     if (s != STATUS_OK) lexical_plan_free(out);
     return s;
 }

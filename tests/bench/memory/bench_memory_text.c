@@ -3,7 +3,8 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--device-logits 1] [--json FILE]
+ *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--device-logits 1]
+ *                     [--pick 1] [--queued 2] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
  * search, reading and encoding of passages, mixture, log-probabilities in this process's memory; all but the sampler.
@@ -11,16 +12,23 @@
  * --serial 1 reads the memories after each decode step instead of during it. --device-logits 1 leaves log-probabilities
  * on the device, as for a pick on it, and waits until they are complete. --stored 1 takes the keys of chunks from the
  * store (drt-index keys).
+ * --pick 1 waits as drt-generate on a GPU does: the GPU picks an id (greedily) after each pass, and this process waits
+ * for the pick. The text continues with FILE's ids nevertheless, so that all cases read the same text. --queued is a
+ * list, and each case runs with each number of it in turn: 0: nothing is queued before the id is known; 1: the next
+ * pass, unless it searches; 2: also a search, before the pass of its last id.
  *
  * The last column is a check sum of the log-probabilities after each interval: cases with the same K and interval
  * must agree.
- * CSV, a row a case: mean of all ids; median and quartiles of the means of intervals of 64 ids; mean and median of the
- * ids that do not search; the parts of the mean for searching and for encoding chunks (on a GPU: for queueing the
- * work). A model with random weights works, since times do not depend on weights. One whose memory_layer is --layer and
- * that has a memory_size reads projected keys. */
+ * CSV, a row a case: what is queued ahead; mean of all ids; median and quartiles of the means of intervals of 64 ids;
+ * mean and median of the ids that do not search; the parts of the mean for searching and for encoding chunks (on a GPU:
+ * for queueing the work). A model with random weights works, since times do not depend on weights. One whose
+ * memory_layer is --layer and that has a memory_size reads projected keys. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "decoder/batch/decoder_ahead.h"
+#include "decoder/logits/picker.h"
+#include "kernels/ops.h"
 #include "session/memory_folder.h"
 #include "session/memory_search.h"
 #include "session/memory_text.h"
@@ -32,7 +40,8 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], logits_device[LIST_MAX];
+        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], logits_device[LIST_MAX], pick[LIST_MAX], queued[LIST_MAX];
+    int64_t n_queued;
 };
 
 static void usage(const char *why) {
@@ -40,15 +49,17 @@ static void usage(const char *why) {
     exit(2);
 }
 
-/* Numbers with commas between them; 0 follows the last. */
-static void read_list(int64_t out[LIST_MAX], const char *text) {
+/* Numbers with commas between them; 0 follows the last. Returns how many. */
+static int64_t read_list(int64_t out[LIST_MAX], const char *text) {
     memset(out, 0, LIST_MAX * sizeof *out);
-    for (int i = 0; i < LIST_MAX - 1 && *text; i++) {
+    int i = 0;
+    for (; i < LIST_MAX - 1 && *text; i++) {
         char *end;
         out[i] = strtoll(text, &end, 10);
         if (end == text || (*end && *end != ',')) usage("a list is numbers with commas between them");
         text = *end ? end + 1 : end;
     }
+    return i;
 }
 
 static struct options read_options(int argc, char **argv) {
@@ -60,7 +71,9 @@ static struct options read_options(int argc, char **argv) {
                         .span = {0, 1},
                         .past = {2048},
                         .prompt = {1024},
-                        .tokens = {2048}};
+                        .tokens = {2048},
+                        .queued = {2},
+                        .n_queued = 1};
     const struct {
         const char *name;
         const char **text;
@@ -72,7 +85,8 @@ static struct options read_options(int argc, char **argv) {
                  {"--past", NULL, o.past},     {"--prompt", NULL, o.prompt},
                  {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
                  {"--dtype", &o.dtype, NULL},  {"--serial", NULL, o.serial},
-                 {"--stored", NULL, o.stored}, {"--device-logits", NULL, o.logits_device}};
+                 {"--stored", NULL, o.stored}, {"--device-logits", NULL, o.logits_device},
+                 {"--pick", NULL, o.pick},     {"--queued", NULL, o.queued}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -80,6 +94,8 @@ static struct options read_options(int argc, char **argv) {
         if (at == ARRAY_LEN(names) || i + 1 == argc) usage("see the head of its source for the options");
         if (names[at].text)
             *names[at].text = argv[i + 1];
+        else if (names[at].list == o.queued)
+            o.n_queued = read_list(o.queued, argv[i + 1]);
         else
             read_list(names[at].list, argv[i + 1]);
     }
@@ -107,7 +123,7 @@ static const int32_t *read_text(const struct engine *e, const struct options *o)
 struct memory_case {
     const char *name;
     int kind; /* -1: no memory */
-    int64_t k, every;
+    int64_t k, every, queued;
 };
 
 static uint64_t check_sum(uint64_t sum, const float *log_p, int64_t n) {
@@ -130,8 +146,8 @@ static double mean_of(const struct samples *s) {
 static void report(const struct memory_case *c, const struct samples *s, const struct samples *between,
                    struct memory_text_times t, int64_t tokens, uint64_t bits) {
     const double ids = (double)tokens * 1e-6;
-    printf("%s,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
-           (long long)c->every, mean_of(s), samples_quantile(s->at, s->count, 0.5) * 1e6,
+    printf("%s,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
+           (long long)c->every, (long long)c->queued, mean_of(s), samples_quantile(s->at, s->count, 0.5) * 1e6,
            samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6,
            mean_of(between), between->count ? samples_quantile(between->at, between->count, 0.5) * 1e6 : 0,
            t.find / ids, t.encode / ids, t.queries ? (double)(t.encoded + t.copied) / (double)t.queries : 0,
@@ -144,78 +160,199 @@ static void report(const struct memory_case *c, const struct samples *s, const s
         result_figure(&f, "an id, %s, K %lld every %lld", c->name, (long long)c->k, (long long)c->every);
 }
 
-/* Log-probabilities go to logits, or stay in `logits_device`, which is not NULL; t NULL: no memory. */
-static void feed(struct memory_text *t, struct decoder_state *state, float *logits, float *logits_device,
-                 const int32_t *ids, int64_t n) {
+/* A text that is decoded id by id. */
+struct run {
+    struct engine *e;
+    const struct options *o;
+    const int32_t *ids;
+    int64_t end, vocab, queued;
+    struct memory_text *t; /* NULL: no memory */
+    struct decoder_state *state;
+    float *logits, *logits_device; /* logits_device NULL: log-probabilities go to `logits` */
+    /* with --pick */
+    struct sampler *sampler;
+    struct picker *picker;
+    int32_t *ids_device;
+    float *buffers[2], *latest; /* buffers: of a text without a memory */
+    bool ahead;                 /* the pass of the next id is queued */
+    int64_t pass;               /* number of the id whose pass was queued last */
+    float *kept;                /* [ids / INTERVAL, vocab] mixtures, on the device */
+};
+
+static void open_pick(struct run *r) {
+    const struct sampler_config greedy = {.top_p = 1};
+    CHECK_OK(sampler_create(&r->sampler, &greedy, (int)r->vocab));
+    CHECK_OK(picker_create(&r->picker, r->e->device, r->sampler, &greedy, (int)r->vocab));
+    CHECK_OK(device_allocate(r->e->device, &r->ids_device, (size_t)r->end));
+    device_upload(r->e->device, r->ids_device, r->ids, (size_t)r->end * sizeof *r->ids);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(device_allocate(r->e->device, &r->buffers[i], (size_t)r->vocab));
+    CHECK_OK(device_allocate(r->e->device, &r->kept, (size_t)(r->o->tokens[0] / INTERVAL * r->vocab)));
+}
+
+static void close_pick(struct run *r) {
+    picker_free(r->picker);
+    sampler_free(r->sampler);
+    void *device_memory[] = {r->ids_device, r->buffers[0], r->buffers[1], r->kept};
+    for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
+        device_release(r->e->device, device_memory[i]);
+}
+
+/* Queues the pick after a pass, and keeps some of what it reads. */
+static void queue_pick(void *context, struct device *dev) {
+    struct run *r = context;
+    struct pick_row row;
+    const int64_t number = r->pass - r->o->prompt[0] + 1;
+    picker_queue(r->picker, &row, r->latest, false, 0);
+    dev->ops->pick->rows(dev, &row, 1, r->vocab);
+    if (number % INTERVAL == 0)
+        device_copy(dev, r->kept + (number / INTERVAL - 1) * r->vocab, r->latest, (size_t)r->vocab * sizeof(float));
+}
+
+static void queue_pass(struct run *r, int64_t at) {
+    r->pass = at;
+    if (r->t) {
+        CHECK_OK(memory_text_feed_on_device(r->t, r->state, &r->latest, r->ids + at, 1));
+        queue_pick(r, r->e->device);
+        return;
+    }
+    r->latest = r->buffers[at % 2];
+    const struct decoder_output out = {.logits_device = r->latest, .then = queue_pick, .context = r};
+    CHECK_OK(decoder_forward(r->state, &out, r->ids + at, 1));
+}
+
+static bool queue_ahead(struct run *r, int64_t at) {
+    const bool takes = r->t ? memory_text_ahead_takes(r->t, r->state) : decoder_ahead_takes(r->state, true);
+    if (at >= r->end || r->queued == 0 || !takes) return false;
+    r->pass = at;
+    if (r->t) {
+        CHECK_OK(memory_text_ahead(r->t, r->state, &r->latest, r->ids_device + at, queue_pick, r));
+        return true;
+    }
+    r->latest = r->buffers[at % 2];
+    const struct decoder_output out = {.logits_device = r->latest, .then = queue_pick, .context = r};
+    CHECK_OK(decoder_ahead_step(r->state, &out, r->ids_device + at));
+    return true;
+}
+
+/* The pass of an id and its pick, as session/generation_batch.c makes them. */
+static void step_picked(struct run *r, int64_t at) {
+    const struct pick_result *result;
+    if (!r->ahead) queue_pass(r, at);
+    r->ahead = queue_ahead(r, at + 1);
+    if (r->t && !r->ahead) CHECK_OK(memory_text_prepare(r->t));
+    CHECK_OK(picker_wait(r->picker, &result));
+    sampler_picked(r->sampler, result->id);
+    if (!r->ahead) return;
+    if (!r->t) {
+        decoder_ahead_known(r->state, r->ids[at + 1]);
+        return;
+    }
+    memory_text_ahead_known(r->t, r->state, r->ids[at + 1]);
+    memory_text_ahead_joins(r->t);
+}
+
+static void step(struct run *r, int64_t at, int64_t n) {
+    const bool prompt = at < r->o->prompt[0];
+    if (r->picker && !prompt) {
+        step_picked(r, at);
+        return;
+    }
+    float *logits = at + n < r->o->prompt[0] ? NULL : r->logits, *logits_device = prompt ? NULL : r->logits_device;
     const struct decoder_output out = {.logits = logits_device ? NULL : logits, .logits_device = logits_device};
-    if (!t)
-        CHECK_OK(decoder_forward(state, &out, ids, n));
+    if (!r->t)
+        CHECK_OK(decoder_forward(r->state, &out, r->ids + at, n));
     else if (logits_device)
-        CHECK_OK(memory_text_feed_on_device(t, state, &logits_device, ids, n));
+        CHECK_OK(memory_text_feed_on_device(r->t, r->state, &logits_device, r->ids + at, n));
     else
-        CHECK_OK(memory_text_feed(t, state, logits, ids, n));
+        CHECK_OK(memory_text_feed(r->t, r->state, logits, r->ids + at, n));
+    if (logits_device) CHECK_OK(device_sync(r->e->device));
+}
+
+/* Of the mixtures that were kept. */
+static uint64_t kept_sum(struct run *r, uint64_t sum) {
+    for (int64_t i = 0; i < r->o->tokens[0] / INTERVAL; i++) {
+        device_download(r->e->device, r->logits, r->kept + i * r->vocab, (size_t)r->vocab * sizeof *r->logits);
+        sum = check_sum(sum, r->logits, r->vocab);
+    }
+    return sum;
+}
+
+static void open_memory(struct run *r, struct memory_config *memory, struct memory_finder finder,
+                        const struct memory_case *c) {
+    const struct options *o = r->o;
+    const double tau = (double)r->e->model.config.hidden / 8;
+    *memory = (struct memory_config){.key_layer = (int)o->layer[0],
+                                     .k = (int)c->k,
+                                     .every = (int)c->every,
+                                     .before = (int)o->span[0],
+                                     .after = (int)o->span[1]};
+    memory->keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
+    memory_folder_sign(memory, &r->e->model);
+    if (memory->key_layer == 0) memory->key_layer = model_config_key_layer(&r->e->model.config);
+    memory->mixture[c->kind] =
+        (struct memory_mixture){true, {tau, tau}, memory_gate_fixed((enum memory_kind)c->kind, 0.3)};
+    const struct memory_text_config config = {.engine = r->e,
+                                              .memory = memory,
+                                              .finder = finder,
+                                              .kind = (enum memory_kind)c->kind,
+                                              .past = o->past[0],
+                                              .serial = o->serial[0] != 0,
+                                              .late = c->queued < 2};
+    CHECK_OK(memory_text_create(&r->t, &config));
 }
 
 static void run_case(struct engine *e, const struct options *o, const int32_t *ids, struct memory_finder finder,
                      struct memory_case c) {
-    const int64_t vocab = e->model.config.vocab_size, pass = engine_pass(e), prompt = o->prompt[0];
-    struct memory_config memory = {.key_layer = (int)o->layer[0],
-                                   .k = (int)c.k,
-                                   .every = (int)c.every,
-                                   .before = (int)o->span[0],
-                                   .after = (int)o->span[1]};
-    struct memory_text *t = NULL;
-    struct decoder_state *state;
+    const int64_t pass = engine_pass(e), prompt = o->prompt[0];
+    struct run r = {.e = e, .o = o, .ids = ids, .end = prompt + o->tokens[0], .queued = c.queued};
+    struct memory_config memory;
     struct samples times = {0}, between = {0};
-    float *logits, *logits_device = NULL;
-    const struct model_config *model = &e->model.config;
-    memory.keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
-    memory_folder_sign(&memory, &e->model);
-    if (memory.key_layer == 0) memory.key_layer = model_config_key_layer(model);
-    CHECK_OK(device_allocate_host(e->device, &logits, (size_t)vocab));
-    if (o->logits_device[0]) CHECK_OK(device_allocate(e->device, &logits_device, (size_t)vocab));
-    CHECK_OK(decoder_state_create(&state, e->decoder, NULL));
-    if (c.kind >= 0) {
-        const double tau = (double)e->model.config.hidden / 8;
-        memory.mixture[c.kind] =
-            (struct memory_mixture){true, {tau, tau}, memory_gate_fixed((enum memory_kind)c.kind, 0.3)};
-        const struct memory_text_config config = {.engine = e,
-                                                  .memory = &memory,
-                                                  .finder = finder,
-                                                  .kind = (enum memory_kind)c.kind,
-                                                  .past = o->past[0],
-                                                  .serial = o->serial[0] != 0};
-        CHECK_OK(memory_text_create(&t, &config));
-    }
+    r.vocab = e->model.config.vocab_size;
+    CHECK_OK(device_allocate_host(e->device, &r.logits, (size_t)r.vocab));
+    if (o->logits_device[0]) CHECK_OK(device_allocate(e->device, &r.logits_device, (size_t)r.vocab));
+    if (o->pick[0]) open_pick(&r);
+    CHECK_OK(decoder_state_create(&r.state, e->decoder, NULL));
+    if (c.kind >= 0) open_memory(&r, &memory, finder, &c);
     double begin = 0;
     uint64_t sum = 0;
     struct memory_text_times before = {0}, after = {0};
-    for (int64_t at = 0, n; at < prompt + o->tokens[0]; at += n) {
+    for (int64_t at = 0, n; at < r.end; at += n) {
         n = at < prompt ? (prompt - at < pass ? prompt - at : pass) : 1;
         if (at >= prompt && (at - prompt) % INTERVAL == 0) {
             if (at > prompt) samples_add(&times, (clock_seconds() - begin) / INTERVAL);
-            if (at == prompt && t) before = memory_text_times(t);
-            sum = check_sum(sum, logits, vocab);
+            if (at == prompt && r.t) before = memory_text_times(r.t);
+            if (at == prompt || !r.picker) sum = check_sum(sum, r.logits, r.vocab);
             begin = clock_seconds();
         }
-        const int64_t queries = t ? memory_text_times(t).queries : 0;
+        const int64_t queries = r.t ? memory_text_times(r.t).queries : 0;
         const double start = clock_seconds();
-        feed(t, state, at + n < prompt ? NULL : logits, at < prompt ? NULL : logits_device, ids + at, n);
-        if (logits_device) CHECK_OK(device_sync(e->device));
-        if (at >= prompt && (!t || memory_text_times(t).queries == queries))
+        step(&r, at, n);
+        if (at >= prompt && (!r.t || memory_text_times(r.t).queries == queries))
             samples_add(&between, clock_seconds() - start);
     }
     samples_add(&times, (clock_seconds() - begin) / INTERVAL);
-    if (t) after = memory_text_times(t);
+    if (r.t) after = memory_text_times(r.t);
     after.find -= before.find, after.encode -= before.encode;
     after.queries -= before.queries, after.encoded -= before.encoded, after.copied -= before.copied;
-    report(&c, &times, &between, after, o->tokens[0], check_sum(sum, logits, vocab));
-    memory_text_free(t);
-    decoder_state_free(state);
-    device_release(e->device, logits_device);
-    device_release_host(e->device, logits);
+    sum = r.picker ? kept_sum(&r, sum) : check_sum(sum, r.logits, r.vocab);
+    report(&c, &times, &between, after, o->tokens[0], sum);
+    memory_text_free(r.t);
+    decoder_state_free(r.state);
+    if (r.picker) close_pick(&r);
+    device_release(e->device, r.logits_device);
+    device_release_host(e->device, r.logits);
     samples_free(&times);
     samples_free(&between);
+}
+
+/* With each number of --queued. */
+static void run_cases(struct engine *e, const struct options *o, const int32_t *ids, struct memory_finder finder,
+                      struct memory_case c) {
+    for (int64_t i = 0; i < o->n_queued; i++) {
+        c.queued = o->queued[i];
+        run_case(e, o, ids, finder, c);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -229,6 +366,7 @@ int main(int argc, char **argv) {
         searcher++;
     if (searcher == MEMORY_SEARCHERS || o.tokens[0] < INTERVAL)
         usage("--searcher is lexical, landmark or hybrid, --tokens 64 or more");
+    if (o.pick[0] && strcmp(o.device, "cuda") != 0) usage("--pick needs --device cuda");
     CHECK_OK(engine_open(
         &e,
         &(struct engine_config){
@@ -239,16 +377,17 @@ int main(int argc, char **argv) {
     const int32_t *ids = read_text(&e, &o);
     printf("# %s; %lld chunks; searched by %s\n", o.model, (long long)e.info.chunks,
            memory_search_describe(search, (int)o.k[0]).text);
-    printf("mode,k,every,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a search,"
+    printf("mode,k,every,queued,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a "
+           "search,"
            "check sum\n");
-    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
-    run_case(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16});
+    run_cases(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
+    run_cases(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16, 0});
     for (int i = 0; o.k[i]; i++)
         for (int j = 0; o.every[j]; j++) {
-            run_case(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j]});
-            run_case(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j]});
+            run_cases(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j], 0});
+            run_cases(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j], 0});
         }
-    run_case(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0});
+    run_cases(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
     memory_search_close(search);
     engine_close(&e);
     free((void *)ids);

@@ -57,7 +57,9 @@ static inline void picked_next(struct picked *p) {
     if (decoder_ahead_takes(p->state, true)) {
         const int32_t *id = picker_id(p->picker);
         p->now = !p->now;
-        CHECK_OK(decoder_ahead_step(p->state, p->logits_device[p->now], id, picked_queue, p));
+        const struct decoder_output out = {
+            .logits_device = p->logits_device[p->now], .then = picked_queue, .context = p};
+        CHECK_OK(decoder_ahead_step(p->state, &out, id));
     }
     picked_take(p);
 }

@@ -84,7 +84,7 @@ static float *mixed_run(struct machine *m, const struct model_config *c, const i
                                        .logits = logits,
                                        .vocab = VOCAB,
                                        .state = one.keys,
-                                       .append = {square + n, value + n - 1, ids[n], NULL},
+                                       .append = {square + n, value + n - 1, ids[n], NULL, NULL},
                                        .step = decoder_state_step(s)};
         if (projection.data && how == PRODUCT) {
             dev->ops->matmul->forward(dev, row, state, projection, false);

@@ -245,7 +245,7 @@ static void test_append(int device, int64_t raw_d) {
     float square = x.square[0][newest] = -1, sum = 0;
     float *row = c->past_key + newest * x.d, key[24];
     memcpy(key, row, sizeof key);
-    t.append = (struct next_token_append){&x.square[0][newest], &c->past_value[before], 4, raw_d ? row : NULL};
+    t.append = (struct next_token_append){&x.square[0][newest], &c->past_value[before], 4, raw_d ? row : NULL, NULL};
     dev->ops->next_token->mix(dev, got, g, &t);
     CHECK(memcmp(want, got, sizeof got) == 0 && c->past_value[before] == 4);
     for (int i = 0; i < x.d; i++) {

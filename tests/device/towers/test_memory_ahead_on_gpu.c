@@ -1,0 +1,32 @@
+/* test_memory_ahead_on_gpu.c -- tests/ref/memory_ahead.inc on a GPU. A second argument: few checks, for memcheck. */
+enum { HIDDEN = 128, FFN = 256 };
+#include "tests/ref/memory_ahead.inc"
+
+static void open_engine(const char *of) {
+    const struct engine_config config = {.model = model,
+                                         .store = of,
+                                         .where = {.device = "cuda", .dtype = "auto"},
+                                         .threads = 2,
+                                         .memory = true,
+                                         .decoding = true};
+    CHECK_OK(engine_open(&engine, &config));
+}
+
+int main(int argc, char **argv) {
+    struct device *dev;
+    test_start(argc, argv, 1);
+    enum status status = device_open(&dev, "cuda", 1);
+    if (status == STATUS_UNSUPPORTED) test_skip(status_message());
+    CHECK_OK(status);
+    device_close(dev);
+    for (int size = 0; size <= 64; size += 64) {
+        make_model(size);
+        open_engine(NULL);
+        make_store(size);
+        engine_close(&engine);
+        open_engine(store);
+        check_world(argc > 2);
+        engine_close(&engine);
+    }
+    return test_done();
+}
