@@ -1,9 +1,9 @@
 /* attend_cuda.cu -- selects the path (decode, wgmma or reference) for a call of attention, and launches its kernels. */
 #include "kernels/attention/attend_decode.cuh"
 #include "kernels/attention/attend_reference.cuh"
-#include "kernels/attention/attend_wgmma_dkv.cuh"
-#include "kernels/attention/attend_wgmma_dq.cuh"
 #include "kernels/attention/attend_wgmma_forward.cuh"
+#include "kernels/attention/backward/persistent_dkv.cuh"
+#include "kernels/attention/backward/persistent_dq.cuh"
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/cuda/tile_maps.cuh"
 
@@ -192,6 +192,7 @@ struct attend_backward_inputs {
 struct attend_backward_scratch {
     float2 *stat;
     inverse_entry *entries;
+    int *counter;        /* of persistent_dkv's key tiles */
     float *part_dweight; /* [blocks*k, heads] */
     bool more;           /* dweight has the sum of other heads */
 };
@@ -203,6 +204,48 @@ static size_t attend_dweight_bytes(const struct attend_task *t, const struct att
     return g->dweight ? (size_t)t->blocks * (size_t)t->k * sizeof(float) : 0;
 }
 enum { ATTEND_STAT_PADDING = TILE * sizeof(float2) }; /* after the last head's rows, since tiles are read whole */
+
+/* After dq, before dkv: dweight, and the lists that dkv reads. */
+static void attend_between_passes(struct device *dev, const char *op, const struct attend_task *t,
+                                  const struct attend_gradients *g, const attend_backward_scratch &scratch) {
+    int64_t entries = (int64_t)t->blocks * t->k;
+    if (g->dweight)
+        launch(dev, op, attend_wgmma_dweight, (unsigned)blocks_for(entries, 128), 128, 0, *t, scratch.part_dweight,
+               g->dweight, scratch.more);
+    if (g->inverse.begin)
+        launch(dev, op, attend_wgmma_entries, (unsigned)blocks_for(entries, 128), 128, 0, *t, g->inverse,
+               scratch.entries, scratch.counter);
+}
+static query_gradients attend_query_gradients(const struct attend_gradients *g,
+                                              const attend_backward_scratch &scratch) {
+    return {rows_of<bf16>(g->dq), scratch.stat, g->dweight ? scratch.part_dweight : nullptr};
+}
+
+/* Chunk attention, whose slots have one reader, is no faster with persistent blocks. */
+static bool attend_persistent_fits(struct device *dev, const struct attend_task *t, const struct attend_gradients *g) {
+    return device_cuda_hopper(dev) && !t->window_mode && t->dim == TILE && g->inverse.begin;
+}
+static void attend_persistent_backward(struct device *dev, const char *op, const struct attend_task *t,
+                                       const struct attend_gradients *g, const attend_backward_inputs &in,
+                                       const attend_backward_scratch &scratch, const backward_maps &maps) {
+    auto pass = [&](auto kernel, int bytes, auto tiles, auto... arguments) {
+        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        launch(dev, op, kernel, (unsigned)device_cuda_processors(dev), dim3(WARPGROUP, PERSISTENT_CONSUMERS + 1),
+               (size_t)bytes, tiles, *t, arguments...);
+    };
+    bool masks = t->live_rows < TILE && !t->null_key;
+    pass(masks ? persistent_dq<true> : persistent_dq<false>, DQ_BYTES, dq_maps{maps.q, maps.dout, maps.k, maps.v},
+         attend_query_gradients(g, scratch), in.lse);
+    attend_between_passes(dev, op, t, g, scratch);
+    auto dkv = [&](auto kernel, auto dk, auto dv) {
+        pass(kernel, DKV_BYTES, maps, dk, dv, g->inverse.begin, scratch.entries, scratch.stat, g->accumulate,
+             (int)g->inverse.slots, scratch.counter);
+    };
+    if (g->dk.type == DTYPE_F32)
+        dkv(persistent_dkv<float>, rows_of<float>(g->dk), rows_of<float>(g->dv));
+    else
+        dkv(persistent_dkv<bf16>, rows_of<bf16>(g->dk), rows_of<bf16>(g->dv));
+}
 
 template <bool WINDOW, int DIM, int DQ_STAGES, int DQ_RESIDENT, int STAGES, int RESIDENT>
 static void attend_wgmma_backward_launch(struct device *dev, const char *op, const struct attend_task *t,
@@ -216,17 +259,10 @@ static void attend_wgmma_backward_launch(struct device *dev, const char *op, con
               : attend_wgmma_dq<WINDOW, false, DIM, DQ_STAGES, DQ_RESIDENT>,
         dim3((unsigned)attend_query_tiles(t), (unsigned)t->heads), key_reader<WINDOW, DIM, DQ_STAGES, 2>::BYTES, maps.q,
         maps.dout, maps.k, maps.v, *t,
-        query_gradients{rows_of<bf16>(g->dq), scratch.stat, g->dweight ? scratch.part_dweight : nullptr},
-        in.lse, o, rows_of<bf16>(in.dout));
-    int64_t entries = (int64_t)t->blocks * t->k;
-    if (g->dweight)
-        launch(dev, op, attend_wgmma_dweight, (unsigned)blocks_for(entries, 128), 128, 0, *t, scratch.part_dweight,
-               g->dweight, scratch.more);
+        attend_query_gradients(g, scratch), in.lse, o, rows_of<bf16>(in.dout));
+    attend_between_passes(dev, op, t, g, scratch);
     const int32_t *begin = WINDOW ? nullptr : g->inverse.begin;
     dim3 grid((unsigned)(begin ? g->inverse.slots : attend_query_tiles(t)), (unsigned)t->heads);
-    if (begin)
-        launch(dev, op, attend_wgmma_entries, (unsigned)blocks_for(entries, 128), 128, 0, *t, g->inverse,
-               scratch.entries);
     auto dkv = [&](auto kernel, auto dk, auto dv) {
         attend_wgmma_launch(dev, op, kernel, grid, query_reader<WINDOW, DIM, STAGES>::BYTES, maps, *t, dk, dv, begin,
                             scratch.entries, scratch.stat, g->accumulate);
@@ -260,6 +296,8 @@ static bool attend_wgmma_backward(struct device *dev, const char *op, const stru
         attend_wgmma_backward_launch<true, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);
     else if (t->window_mode)
         attend_wgmma_backward_launch<true, 128, 2, 2, 2, 2>(dev, op, t, g, in, scratch, maps);
+    else if (attend_persistent_fits(dev, t, g))
+        attend_persistent_backward(dev, op, t, g, in, scratch, maps);
     else if (t->dim == 64)
         attend_wgmma_backward_launch<false, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);
     else
@@ -306,12 +344,13 @@ static void attend_reference_backward(struct device *dev, const char *op, const 
 static void attend_backward_heads(struct device *dev, const char *op, const struct attend_task *t,
                                   const struct attend_gradients *g, const attend_backward_inputs &in, bool more) {
     size_t entries = (size_t)t->blocks * (size_t)t->k,
-           entry_bytes = g->inverse.begin ? entries * sizeof(inverse_entry) : 0;
+           entry_bytes = g->inverse.begin ? (entries + 1) * sizeof(inverse_entry) : 0;
     size_t stats = (size_t)t->heads * attend_stat_bytes(t) + ATTEND_STAT_PADDING;
     stats = (stats + 255) / 256 * 256;
     unsigned char *memory =
         (unsigned char *)device_cuda_scratch(dev, stats + entry_bytes + (size_t)t->heads * attend_dweight_bytes(t, g));
-    attend_backward_scratch scratch = {(float2 *)memory, (inverse_entry *)(memory + stats),
+    inverse_entry *list = (inverse_entry *)(memory + stats);
+    attend_backward_scratch scratch = {(float2 *)memory, list, (int *)(list + entries),
                                        (float *)(memory + stats + entry_bytes), more};
     if (attend_wgmma_backward(dev, op, t, g, in, scratch)) return;
     if (in.q.type == DTYPE_F32)
@@ -326,7 +365,7 @@ static void attend_backward_heads(struct device *dev, const char *op, const stru
  * depends on the head's number. */
 static int attend_heads_at_once(struct device *dev, const struct attend_task *t, const struct attend_gradients *g) {
     int64_t each = (int64_t)(attend_stat_bytes(t) + attend_dweight_bytes(t, g)),
-            fixed = ATTEND_STAT_PADDING + 256 + (int64_t)t->blocks * t->k * (int64_t)sizeof(inverse_entry),
+            fixed = ATTEND_STAT_PADDING + 256 + ((int64_t)t->blocks * t->k + 1) * (int64_t)sizeof(inverse_entry),
             capacity = (int64_t)device_cuda_scratch_bytes(dev) - fixed;
     return each * t->heads <= capacity ? t->heads : t->window_mode || each > capacity ? 0 : (int)(capacity / each);
 }

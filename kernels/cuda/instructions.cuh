@@ -116,6 +116,25 @@ static __device__ __forceinline__ void tensor_copy(void *to, const CUtensorMap *
                  "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
                  : "memory");
 }
+/* Reads the box into the L2 cache, without a wait. */
+static __device__ __forceinline__ void tensor_prefetch(const CUtensorMap *map, int column, int row) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(column), "r"(row)
+                 : "memory");
+}
+/* Copies BYTES contiguous bytes; both addresses are multiples of 16. */
+template <int BYTES>
+static __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint64_t *barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(shared)),
+                 "l"(global), "n"(BYTES), "r"(shared_address(barrier))
+                 : "memory");
+}
+/* True in one lane of a warp. */
+static __device__ __forceinline__ bool elect_lane() {
+    uint32_t elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(elected));
+    return elected;
+}
 #endif
 
 /* ---- clusters; before Hopper every block is a cluster of one ---- */

@@ -81,11 +81,7 @@ static __device__ __forceinline__ void tile_copy(uint8_t *tile, const tile_matri
 template <int BYTES>
 static __device__ __forceinline__ void line_copy(void *shared, const void *global, uint64_t *barrier) {
 #if HOPPER
-    if (threadIdx.x == 0)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(shared)),
-                     "l"(global), "n"(BYTES), "r"(shared_address(barrier))
-                     : "memory");
+    if (threadIdx.x == 0) bulk_copy<BYTES>(shared, global, barrier);
 #else
     for (int i = threadIdx.x * 16; i < BYTES; i += WARPGROUP * 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address((uint8_t *)shared + i)),
@@ -160,6 +156,12 @@ static __device__ __forceinline__ uint64_t tile_descriptor(const void *tile) {
         "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),        \
         "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
 
+#define ACCUMULATOR_32_RESULTS(d)                                                                                      \
+    "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), "=f"(d[8]),        \
+        "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), "=f"(d[16]),         \
+        "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]),        \
+        "=f"(d[25]), "=f"(d[26]), "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+
 /* d (+)= A B, 64x64x16, A in registers. TRANSPOSED 0: B's tile has a row for each column of d (d = A tile^T); 1: a row
  * for each step of the sum (d = A tile). */
 template <int TRANSPOSED>
@@ -184,6 +186,20 @@ static __device__ __forceinline__ void product_tiles(float *d, uint64_t a, uint6
                  : "l"(a), "l"(b), "r"(add));
 }
 
+/* The first product of a sum: d = A B. d is an output only, so that the compiler does not keep its old value. */
+template <int TRANSPOSED>
+static __device__ __forceinline__ void product_first(float *d, const uint32_t *a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " ACCUMULATOR_32
+                 ", {%32, %33, %34, %35}, %36, 0, 1, 1, %37;\n"
+                 : ACCUMULATOR_32_RESULTS(d)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TRANSPOSED));
+}
+static __device__ __forceinline__ void product_tiles_first(float *d, uint64_t a, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " ACCUMULATOR_32 ", %32, %33, 0, 1, 1, 0, 0;\n"
+                 : ACCUMULATOR_32_RESULTS(d)
+                 : "l"(a), "l"(b));
+}
+
 /* d = A (tiles of TILES * 64 columns)^T. */
 template <int TILES>
 static __device__ __forceinline__ void multiply_rows(float (&d)[32], const uint32_t (&a)[16 * TILES],
@@ -198,6 +214,20 @@ static __device__ __forceinline__ void multiply_tiles(float (&d)[32], const uint
     for (int s = 0; s < 4 * TILES; s++)
         product_tiles(d, tile_descriptor(a + s / 4 * TILE_BYTES) + s % 4 * 2,
                       tile_descriptor(b + s / 4 * TILE_BYTES) + s % 4 * 2, s > 0);
+}
+/* The same, for loops that keep several products in flight. */
+static __device__ __forceinline__ void multiply_rows_first(float (&d)[32], const uint32_t (&a)[16],
+                                                           const uint8_t *tile) {
+    product_first<0>(d, a, tile_descriptor(tile));
+#pragma unroll
+    for (int s = 1; s < 4; s++)
+        product<0>(d, a + 4 * s, tile_descriptor(tile) + s * 2, 1);
+}
+static __device__ __forceinline__ void multiply_tiles_first(float (&d)[32], const uint8_t *a, const uint8_t *b) {
+    product_tiles_first(d, tile_descriptor(a), tile_descriptor(b));
+#pragma unroll
+    for (int s = 1; s < 4; s++)
+        product_tiles(d, tile_descriptor(a) + s * 2, tile_descriptor(b) + s * 2, 1);
 }
 /* d += A tiles, A 64 x 64. */
 template <int TILES>

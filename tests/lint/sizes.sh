@@ -8,7 +8,8 @@ exceptions="
 store/store.h             the store's whole public face, read as one page
 include/drt.h             the library's whole public face, one header without others
 tests/bench/op_clock.h    a wrapper for each op of a training step
-kernels/attention/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel
+kernels/attention/backward/attend_wgmma_dq.cuh    nine parameters: fewer change the machine code of the kernel
+kernels/attention/backward/persistent_dkv.cuh  ten parameters, likewise
 kernels/pointwise/norm_cuda.cu           norm_backward_rows has nine parameters for the same reason
 kernels/linear/symmetric.c               the parameters of a function of LAPACK
 kernels/attention/attention.c            the one formula that the code of the CPU and of CUDA share

@@ -526,6 +526,17 @@ static void test_all() {
     for (enum dtype gradient : {B, F}) /* more entries read one slot than a group fetches at once */
         test_gca({"gca: long lists", B, gradient, 0, std::vector<int>(150, 1), 0, 8, 1, 64, 63, 64, true, 1});
     test_gca({"gca: blocks without rows", B, F, 1, {0, 0, 0, 33, 0}, 0, 2, 1, 64, 63, 64, true, 1});
+    device_processors_seen = 1; /* a persistent block has many tiles, one after the other */
+    for (const gca_shape &s : gca)
+        if (s.type == B && s.dim == 64) test_gca(s);
+    const gca_shape persistent[] = {
+        {"gca: many tiles", B, B, 3, {64, 64, 64, 20, 64, 64, 0, 7, 64, 64, 64, 1}, 5, 8, 4, 64, 63, 64, true, 1},
+        {"gca: many tiles of one slot", B, F, 0, std::vector<int>(40, 64), 0, 1, 2, 64, 64, 64, true, 1},
+        {"gca: many tiles, no null key", B, B, 0, {64, 64, 30, 200, 64, 0, 130, 64}, 9, 5, 3, 64, 50, 64, false, 1},
+    };
+    for (const gca_shape &s : persistent)
+        test_gca(s);
+    device_processors_seen = 0;
     const window_shape amid[] = {
         {"ring: tiles over its end, from amid a tile", B, 1, 100, 250, 256, 2, 64, 130, 1},
         {"ring: often over its end, from a tile's last row", B, 1, 200, 5055, 384, 2, 64, 130, 1},

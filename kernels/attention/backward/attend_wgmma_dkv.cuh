@@ -7,7 +7,7 @@
  * P^T and dS^T are packed into the registers of dP^T, so the next tile's S^T is issued before dV and dK of this tile
  * are complete. Bound by latency: see attend_wgmma_backward.cuh. */
 #pragma once
-#include "kernels/attention/attend_wgmma_queries.cuh"
+#include "kernels/attention/backward/attend_wgmma_queries.cuh"
 
 /* The position of an item's queries relative to the keys: query column c is `offset` + c - r positions after key row r.
  */

@@ -12,6 +12,8 @@
  * products, of which the bound counts five; storing P or dS between the passes would cost more memory traffic than the
  * two products.
  *
+ * GCA with heads of 64 on Hopper: persistent_dq.cuh and persistent_dkv.cuh, with the arithmetic of these files.
+ *
  * Bound by latency: tensor cores are busy 41 % (dq) and 49 % (dkv) of the time, and registers allow three warpgroups a
  * multiprocessor. Best measured on an H200: 313 TFLOP/s (65,536 rows, 16 heads of 64, 8 slots of 63 keys).
  * docs/kernels/gca.md has more measurements and rejected variants. */
@@ -42,9 +44,10 @@ static __global__ void attend_wgmma_dweight(attend_task t, const float *part, fl
     dweight[entry] = sum;
 }
 
-/* The inverse list as dkv reads it. A thread is one element of the list. */
-static __global__ void attend_wgmma_entries(attend_task t, gca_inverse inverse, inverse_entry *entries) {
+/* The inverse list as dkv reads it; counter: becomes 0. A thread is one element of the list. */
+static __global__ void attend_wgmma_entries(attend_task t, gca_inverse inverse, inverse_entry *entries, int *counter) {
     int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j == 0) *counter = 0;
     if (j >= inverse.begin[inverse.slots]) return;
     int64_t entry = inverse.entry[j], block = entry / t.k, begin = block_begin(t, block);
     int i = (int)(entry % t.k);

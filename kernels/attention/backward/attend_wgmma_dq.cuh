@@ -1,7 +1,7 @@
 /* attend_wgmma_dq.cuh -- backward's first pass: dQ, `stat` for the second pass, and dweight by heads. The mapping of
  * threads is that of attend_wgmma_forward.cuh, with Q and dO resident in shared memory. */
 #pragma once
-#include "kernels/attention/attend_wgmma_backward.cuh"
+#include "kernels/attention/backward/attend_wgmma_backward.cuh"
 
 /* s becomes dS = p (dp - delta) weight; chunks: delta is computed here. Returns the two rows' delta. `key`: window, the
  * distance of this thread's first column from the tile of queries. */

@@ -5,7 +5,7 @@
  * Only thread 0 follows the list and copies (before Hopper all threads do). The first entries of the list are loaded
  * together when a warpgroup starts. Old values of bf16 dK and dV are one more item after the last. */
 #pragma once
-#include "kernels/attention/attend_wgmma_backward.cuh"
+#include "kernels/attention/backward/attend_wgmma_backward.cuh"
 
 enum { ENTRIES_CACHED = WARPGROUP }; /* entries of a list that are loaded at once, into shared memory */
 
