@@ -150,7 +150,8 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
                                            .first = s->past,
                                            .ring = s->limit + 5,
                                            .limit = (int)s->limit};
-            t.append = (struct next_token_append){square[side] + newest, s->past ? value + before : NULL, 3, NULL, NULL};
+            t.append = (struct next_token_append){
+                .square = square[side] + newest, .value = s->past ? value + before : NULL, .id = 3};
         }
         const int64_t columns = token_memory_columns(m);
         float *w = zeros(columns, 4);
