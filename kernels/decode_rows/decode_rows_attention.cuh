@@ -119,11 +119,6 @@ static __device__ __forceinline__ void rows_load_query(float (&q)[8], const floa
         q[i] = x.v[i] * scale;
 }
 
-/* n % by; a division of 64 bits takes a hundred instructions. */
-static __device__ __forceinline__ int rows_remainder(int64_t n, int by) {
-    return n >> 31 ? (int)(n % by) : (int)((uint32_t)n % (uint32_t)by);
-}
-
 template <int DIM>
 static __global__ void __launch_bounds__(ROWS_THREADS, 3)
     decode_rows_attend(const __grid_constant__ rows_attention p) {
@@ -143,16 +138,12 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 3)
         launch_wait(); /* in every block: else this kernel could end before the last one */
         return;
     }
-    int keys = (int)(position < p.window ? position : (int64_t)p.window) + 1;
+    const int keys = rows_window_keys(position, p.window), first = rows_window_first(position, keys, ring);
     int column = head * DIM + lane % LANES * 8, group = warp * softmax::KEYS + lane / LANES;
-    int first = rows_remainder(position - (keys - 1), ring);
     bf16 *base = (bf16 *)(rings + p.layer * ring_step) + column;
     float slope = exp2f(-8.0f * (float)(head + 1) / (float)p.heads) * ROWS_LOG2E, q[8], bias[READ];
     uint4 k[READ], v[READ];
-    auto at = [&](int i) {
-        int of = first + i;
-        return base + (int64_t)(of >= ring ? of - ring : of) * 2 * p.d;
-    };
+    auto at = [&](int i) { return base + (int64_t)rows_window_row(first, i, ring) * 2 * p.d; };
     /* The keys begin + group, + GROUPS, ..: all but the last one, which this pass makes. */
     auto load = [&](int begin) {
 #pragma unroll

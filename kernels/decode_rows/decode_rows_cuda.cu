@@ -13,6 +13,7 @@
  * blocks start, and read weights, keys and values, while the last blocks of the previous one still run. What a kernel
  * reads first is in the L2 cache by then (decode_rows_ahead.cuh). */
 #include "kernels/decode_rows/decode_rows_attention.cuh"
+#include <stddef.h>
 #include <string.h>
 extern "C" {
 #include "base/memory.h"
@@ -33,9 +34,9 @@ struct decode_rows {
     size_t bytes;
     float *x, *sum, *qkv;
     bf16 *att, *act;
-    /* On the device: of this pass; of all turns [ROWS_TURNS, DECODE_ROWS_MAX]. Pinned: [DECODE_ROWS_CALLS,
-     * DECODE_ROWS_MAX]. Rows are copied in a stream of their own, while the last pass runs. */
-    struct decode_row *texts, *all_texts, *staging;
+    /* On the device: of this pass; of all turns [ROWS_TURNS]. Pinned: [DECODE_ROWS_CALLS]. They are copied in a stream
+     * of their own, while the last pass runs. */
+    struct rows_texts *texts, *all_texts, *staging;
     unsigned calls;
     cudaStream_t copies;
     cudaEvent_t copied[ROWS_TURNS], done[ROWS_TURNS]; /* done: the last pass of this turn */
@@ -192,6 +193,13 @@ static rows_ahead rows_ahead_next(const struct decode_rows *r, int layer, bool l
     return a;
 }
 
+static rows_ahead_keys rows_ahead_windows(const struct decode_rows *r, int rows, int layer) {
+    rows_ahead_keys a = {};
+    if (layer < r->n_layers) a.texts = r->texts;
+    a.rows = rows, a.window = r->window, a.layer = layer, a.d = r->d;
+    return a;
+}
+
 static void rows_issue_store(struct decode_rows *r, int rows, struct mat w, struct mat norm, rows_ahead ahead) {
     rows_product p = rows_product_of(w, r->x, norm, r->eps);
     p.y = r->qkv, p.ahead = ahead;
@@ -206,7 +214,7 @@ static void rows_issue_add(struct decode_rows *r, int rows, float *y, const bf16
 /* group: what GCA reads; -1: the window. */
 static void rows_issue_attend(struct decode_rows *r, int rows, int layer, int group, rows_ahead ahead) {
     rows_attention p = {};
-    p.o = r->att, p.q = r->qkv, p.texts = r->texts, p.ahead = ahead;
+    p.o = r->att, p.q = r->qkv, p.texts = r->texts->row, p.ahead = ahead;
     p.d = r->d, p.heads = r->heads, p.window = r->window, p.layer = layer, p.group = group < 0 ? 0 : group;
     rows_attend(r->dev, p, rows, group >= 0);
 }
@@ -229,6 +237,7 @@ static void rows_issue_layer(struct decode_rows *r, const struct rows_pass *pass
     }
     rows_product p = rows_product_of(l->gate_up, in, l->post_norm, r->eps);
     p.out = r->f, p.act = r->act, p.ahead = rows_ahead_next(r, layer, false);
+    p.ahead_keys = rows_ahead_windows(r, rows, layer + 1);
     rows_launch_norm<1, ROWS_SWIGLU>(r->dev, "decode_rows.swiglu", p, rows);
     rows_issue_add(r, rows, r->x, r->act, l->down, rows_ahead_next(r, layer, true));
 }
@@ -238,26 +247,27 @@ static void rows_issue(void *context, struct device *dev) {
     struct decode_rows *r = pass->r;
     const int blocks = pass->rows < ROWS_EMBED_BLOCKS ? ROWS_EMBED_BLOCKS : pass->rows;
     launch(dev, "decode_rows.embed", decode_rows_embed, (unsigned)blocks, ROWS_THREADS, 0, r->x,
-           (const bf16 *)r->embed.data, r->texts, r->d, pass->rows, rows_ahead_weights(r->layers[0].qkv));
+           (const bf16 *)r->embed.data, r->texts->row, r->d, pass->rows, rows_ahead_weights(r->layers[0].qkv));
     bool kept = !(pass->kind & ROWS_KEPT);
     for (int i = 0; i < r->n_layers; i++) {
         if (!kept && r->layers[i].group >= 0) {
             kept = true;
             launch_dependent(dev, "decode_rows.keep", decode_rows_keep, (unsigned)pass->rows, ROWS_THREADS, 0, r->x,
-                             r->texts, r->d);
+                             r->texts->row, r->d);
         }
         rows_issue_layer(r, pass, i);
     }
     rows_product p = rows_product_of(r->embed, r->x, r->final_norm, r->eps);
-    p.texts = r->texts;
+    p.texts = r->texts->row;
     rows_launch_norm<2, ROWS_LOGITS>(dev, "decode_rows.head", p, pass->rows);
 }
 
 /* The pass that starts next waits for the copy, which waits for the last pass that read this turn's array. */
-static void rows_upload(struct decode_rows *r, const struct decode_row *staging, int rows, unsigned turn) {
-    r->texts = r->all_texts + turn * DECODE_ROWS_MAX;
+static void rows_upload(struct decode_rows *r, const struct rows_texts *staging, int rows, unsigned turn) {
+    const size_t bytes = offsetof(struct rows_texts, row) + (size_t)rows * sizeof *staging->row;
+    r->texts = r->all_texts + turn;
     (void)cudaStreamWaitEvent(r->copies, r->done[turn], 0);
-    (void)cudaMemcpyAsync(r->texts, staging, (size_t)rows * sizeof *staging, cudaMemcpyHostToDevice, r->copies);
+    (void)cudaMemcpyAsync(r->texts, staging, bytes, cudaMemcpyHostToDevice, r->copies);
     (void)cudaEventRecord(r->copied[turn], r->copies);
     (void)cudaStreamWaitEvent(device_cuda_stream(r->dev), r->copied[turn], 0);
     device_cuda_check(r->dev, "decode_rows.upload");
@@ -269,19 +279,22 @@ void decode_rows_run(struct decode_rows *r, const struct decode_row *rows, int n
     assert(n >= 1 && n <= DECODE_ROWS_MAX);
     for (; pass.rows < n; pass.rows *= 2)
         size++;
-    struct decode_row *staging = r->staging + r->calls % DECODE_ROWS_CALLS * DECODE_ROWS_MAX;
+    struct rows_texts *staging = r->staging + r->calls % DECODE_ROWS_CALLS;
     const unsigned turn = r->calls++ % ROWS_TURNS;
-    memcpy(staging, rows, (size_t)n * sizeof *rows);
+    int64_t positions[DECODE_ROWS_MAX];
+    memcpy(staging->row, rows, (size_t)n * sizeof *rows);
     for (int i = n; i < pass.rows; i++) {
-        staging[i] = {};
-        staging[i].position = -1;
+        staging->row[i] = {};
+        staging->row[i].position = -1;
     }
     for (int i = 0; i < n; i++) {
         assert(rows[i].position < 0 || rows[i].ring_rows > r->window);
+        positions[i] = rows[i].position;
         if (rows[i].lower) pass.kind |= ROWS_KEPT;
         for (int g = 0; g < DECODE_STEP_GROUPS_MAX; g++)
             if (rows[i].chunks[g].k > 0) pass.kind |= ROWS_FUSED;
     }
+    staging->skip = rows_window_skip(positions, n, r->window, ROWS_AHEAD_KEYS / (4 * r->d));
     rows_upload(r, staging, pass.rows, turn);
     device_replay_run(r->dev, &r->replays[turn][size][pass.kind], rows_issue, &pass);
     (void)cudaEventRecord(r->done[turn], device_cuda_stream(r->dev));
@@ -320,7 +333,7 @@ static void rows_layout(void *of, struct carve *c) {
     r->qkv = (float *)carve_bytes(c, 3 * n * r->d, sizeof(float));
     r->att = (bf16 *)carve_bytes(c, n * r->d, sizeof(bf16));
     r->act = (bf16 *)carve_bytes(c, n * r->f, sizeof(bf16));
-    r->all_texts = (struct decode_row *)carve_bytes(c, ROWS_TURNS * n, sizeof(struct decode_row));
+    r->all_texts = (struct rows_texts *)carve_bytes(c, ROWS_TURNS, sizeof(struct rows_texts));
 }
 
 static enum status rows_prepare(struct decode_rows *r, const struct decode_step_config *c) {
@@ -330,7 +343,7 @@ static enum status rows_prepare(struct decode_rows *r, const struct decode_step_
     r->embed = c->embed, r->final_norm = c->final_norm;
     r->d = (int)c->embed.cols, r->f = (int)c->layers[0].down.cols;
     TRY(carve_device(r->dev, &r->memory, &r->bytes, rows_layout, r));
-    TRY(device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS * DECODE_ROWS_MAX));
+    TRY(device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS));
     cudaError_t error = cudaStreamCreateWithFlags(&r->copies, cudaStreamNonBlocking);
     for (int i = 0; i < ROWS_TURNS && error == cudaSuccess; i++) {
         error = cudaEventCreateWithFlags(&r->copied[i], cudaEventDisableTiming);

@@ -18,9 +18,6 @@
  * Bound by reading the weights, and where there are few tiles by latency. */
 #pragma once
 #include "kernels/decode_rows/decode_rows_ahead.cuh"
-extern "C" {
-#include "kernels/decode_rows/decode_rows.h"
-}
 
 enum rows_epilogue { ROWS_STORE, ROWS_ADD, ROWS_SWIGLU, ROWS_LOGITS };
 
@@ -37,6 +34,7 @@ struct rows_product {
     float eps;
     uint32_t zero;                  /* 0: the compiler must not know it, see load_rows */
     rows_ahead ahead;
+    rows_ahead_keys ahead_keys; /* SWIGLU */
 };
 
 template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXACT = false> struct rows_block {
@@ -44,6 +42,9 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
     static constexpr int EACH = EPILOGUE == ROWS_SWIGLU ? 8 : 16, STEP = EACH * T, M = 16 * T, N = 8 * NT, ROW = M + 8;
     /* Matrices of A, of 16 rows; of 8 rows, the second half is zeros. K: the width, if EXACT. */
     static constexpr int MT = (NT + 1) / 2, K = GROUPS * ROWS_WARPS * ROWS_GROUP;
+    /* Keys are requested when the rows have been loaded, not before the wait: where a SM has one block with 64 outputs,
+     * its rows would wait for them. In the other forms an early request is faster (docs/kernels/decode_rows.md). */
+    static constexpr bool LATE_KEYS = T > 2;
     using sums_of_warps = float[ROWS_WARPS][N][ROW];
     struct shared {
         float squares[ROWS_WARPS][N];
@@ -70,28 +71,29 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
     }
     __device__ __forceinline__ bool inside(int at) const { return EXACT || at < p.k; }
     __device__ __forceinline__ int width() const { return EXACT ? K : p.k; }
+    __device__ __forceinline__ void load_weight(int tile, int round, int i, int t, int half) {
+        constexpr bool PAIR = EPILOGUE == ROWS_SWIGLU;
+        const int at = column(round, i);
+        if constexpr (EXACT) {
+            const bf16 *from = p.w + (int64_t)(tile * STEP + lane / 4) * K + column(0, 0);
+            if (PAIR && half) from += (int64_t)p.out * K;
+            from += (t * EACH + (PAIR ? 0 : half * 8)) * K + i * ROWS_WARPS * ROWS_GROUP;
+            w[i][t][half] = load_once(from);
+        } else {
+            int out = tile * STEP + t * EACH + lane / 4 + (PAIR ? 0 : half * 8);
+            int64_t row = min(out, p.out - 1);
+            if (PAIR) row += half * (int64_t)p.out;
+            w[i][t][half] = inside(at) ? load_once(p.w + row * width() + at) : make_uint4(0, 0, 0, 0);
+        }
+    }
     __device__ __forceinline__ void load_weights(int tile, int round) {
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) {
-            int at = column(round, i);
+        for (int i = 0; i < GROUPS; i++)
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    constexpr bool PAIR = EPILOGUE == ROWS_SWIGLU;
-                    if constexpr (EXACT) {
-                        const bf16 *from = p.w + (int64_t)(tile * STEP + lane / 4) * K + column(0, 0);
-                        if (PAIR && half) from += (int64_t)p.out * K;
-                        from += (t * EACH + (PAIR ? 0 : half * 8)) * K + i * ROWS_WARPS * ROWS_GROUP;
-                        w[i][t][half] = load_once(from);
-                    } else {
-                        int out = tile * STEP + t * EACH + lane / 4 + (PAIR ? 0 : half * 8);
-                        int64_t row = min(out, p.out - 1);
-                        if (PAIR) row += half * (int64_t)p.out;
-                        w[i][t][half] = at < p.k ? load_once(p.w + row * p.k + at) : make_uint4(0, 0, 0, 0);
-                    }
-                }
-        }
+                for (int half = 0; half < 2; half++)
+                    load_weight(tile, round, i, t, half);
     }
     __device__ __forceinline__ void load_scales(int round) {
 #pragma unroll
@@ -199,12 +201,12 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
     __device__ __forceinline__ void multiply(int round) {
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
-            if (!EXACT && (round * GROUPS + i) * ROWS_WARPS + warp >= groups) break;
+            const bool is = EXACT || (round * GROUPS + i) * ROWS_WARPS + warp < groups;
 #pragma unroll
             for (int t = 0; t < T; t++)
 #pragma unroll
                 for (int half = 0; half < 2; half++)
-                    multiply_by(t, half, i, w[i][t][half]);
+                    if (is) multiply_by(t, half, i, w[i][t][half]);
         }
     }
     /* 1 / rms of each row, once for all tiles. */
@@ -273,12 +275,17 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
         if constexpr (EPILOGUE == ROWS_LOGITS)
             if (threadIdx.x < N) s.logits[threadIdx.x] = p.texts[row0 + (int)threadIdx.x].logits;
     }
+    __device__ __forceinline__ void read_keys_ahead(bool late) const {
+        if constexpr (EPILOGUE == ROWS_SWIGLU)
+            if (late == LATE_KEYS) rows_read_keys_ahead(p.ahead_keys);
+    }
     /* One tile of one round: the width is that of the registers. */
     __device__ __forceinline__ void run_exact() {
         launch_next();
         load_weights((int)blockIdx.x, 0);
         load_scales(0);
         rows_read_ahead(p.ahead);
+        read_keys_ahead(false);
         launch_wait();
         clear();
         load_base((int)blockIdx.x);
@@ -286,6 +293,7 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
         for (int n = 0; n < NT; n++)
             squares[n] = 0.0f;
         load_rows(0);
+        read_keys_ahead(true);
         multiply(0);
         if (NORM) find_scale();
         put_sums();
@@ -313,11 +321,10 @@ template <int NT, int GROUPS, int T, bool NORM, rows_epilogue EPILOGUE, bool EXA
                     if (NORM && rounds > 1 && round == 0 && !first) load_scales(0);
                     load_rows(round);
                 }
+                const bool last = round + 1 == rounds;
+                const int next = last ? tile + (int)gridDim.x : tile;
                 multiply(round);
-                if (round + 1 < rounds)
-                    load_weights(tile, round + 1);
-                else if (tile + (int)gridDim.x < tiles)
-                    load_weights(tile + (int)gridDim.x, 0);
+                if (next < tiles) load_weights(next, last ? 0 : round + 1);
             }
             if (NORM && first) find_scale();
             if (!first) __syncthreads(); /* the last tile's sums have been read */
