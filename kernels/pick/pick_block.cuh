@@ -19,12 +19,17 @@ enum {
     PICK_VALUES = 4
 };
 
+/* [2]: by parity of the exchange. A block sends its part of an exchange when all of its threads have read what the
+ * exchange before left, and an exchange ends when all blocks have sent their parts. So at its end all blocks have read
+ * the one before: the next one may overwrite that, and meets no earlier phase of its barrier. The id that was found
+ * comes from one block, so it has a barrier of its own; between two such ids there is an exchange. */
 struct pick_shared {
-    uint64_t inbox[2][PICK_CLUSTER][PICK_VALUES]; /* the blocks' sums, by parity of the exchange */
+    uint64_t inbox[2][PICK_CLUSTER][PICK_VALUES]; /* the blocks' sums */
     uint32_t counts[2][PICK_CLUSTER][PICK_DIGITS];
-    uint64_t found[2];
-    uint64_t warp[PICK_VALUES][PICK_WARPS];
-    uint32_t warp_counts[PICK_WARPS][PICK_DIGITS];
+    uint64_t found;
+    uint64_t arrived[2], arrived_found; /* barriers of these messages */
+    uint64_t warp[2][PICK_VALUES][PICK_WARPS];
+    uint32_t warp_counts[2][PICK_WARPS][PICK_DIGITS];
     uint64_t list[PICK_BEST_MAX];
     uint64_t random; /* of the first draw */
     unsigned listed;
@@ -57,6 +62,54 @@ static __device__ __forceinline__ void pick_barrier() {
     pick_arrive();
     pick_wait();
 }
+/* ---- messages: stores into shared memory of the cluster's blocks, each of which completes its bytes of a barrier
+ * there. They need no fence; a cluster barrier takes one of all memory. Before Hopper a block sends to itself. ---- */
+
+/* One thread, before pick_arrive. */
+static __device__ __forceinline__ void pick_open(struct pick_shared *shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    barrier_init(&shared->arrived[0], 1), barrier_init(&shared->arrived[1], 1);
+    barrier_init(&shared->arrived_found, 1);
+    barrier_init_fence();
+#endif
+}
+/* A number into `to`, and its bytes to `barrier`, of block `rank`; both addresses are those in this block. */
+template <typename T> static __device__ __forceinline__ void pick_send(T *to, T x, uint64_t *barrier, int rank) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    uint32_t at, completes;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(to)), "r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(completes) : "r"(shared_address(barrier)), "r"(rank));
+    if constexpr (sizeof(T) == 8)
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at), "l"(x),
+                     "r"(completes)
+                     : "memory");
+    else
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at), "r"(x),
+                     "r"(completes)
+                     : "memory");
+#else
+    *to = x;
+#endif
+}
+/* Called by all threads: waits for `bytes` of messages to this block. number: of the barrier's phases before. */
+static __device__ __forceinline__ void pick_receive(uint64_t *barrier, uint32_t bytes, uint32_t number) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) barrier_expect(barrier, bytes);
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra over;\n"
+                 "bra again;\n"
+                 "over:\n"
+                 "}\n" ::"r"(shared_address(barrier)),
+                 "r"(number & 1)
+                 : "memory");
+#else
+    __syncthreads();
+#endif
+}
+
 static __device__ __forceinline__ uint32_t pick_redux_add(uint32_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     return __reduce_add_sync(~0u, x);
@@ -88,27 +141,34 @@ struct pick_block {
     struct pick_shared &shared;
     uint4 *orders, *units; /* this lane's four ids of the warp's pieces: [32 * piece] */
     int first, vocab;      /* first: id of the lane's first logit */
-    int steps, lane, warp, rank, cluster, parity; /* steps: the warp's pieces */
+    int steps, lane, warp, rank, cluster; /* steps: the warp's pieces */
+    uint32_t exchanges, finds;            /* so far */
 
     __device__ int id_of(int step) const { return first + PICK_PIECE * step; }
 
     /* ---- exchanges ---- */
 
-    /* The cluster's sums of N values, or their maxima. Afterwards shared.warp[0] has the first value of each warp, and
-     * the inbox the values of the blocks. */
+    /* Ends an exchange: all blocks have sent `bytes` to this one. */
+    __device__ void receive(int bytes) {
+        pick_receive(&shared.arrived[exchanges & 1], (uint32_t)(bytes * cluster), exchanges / 2);
+        exchanges++;
+    }
+    /* The cluster's sums of N values, or their maxima. Afterwards shared.warp has the first value of each warp, and
+     * shared.inbox the values of the blocks. */
     template <int N, bool MAX> __device__ void exchange(uint64_t (&value)[N]) {
+        const uint32_t parity = exchanges & 1;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             value[i] = MAX ? pick_warp_max(value[i]) : pick_warp_sum(value[i]);
-            if (lane == 0) shared.warp[i][warp] = value[i];
+            if (lane == 0) shared.warp[parity][i][warp] = value[i];
         }
         __syncthreads();
         if (warp < N) {
-            const uint64_t of_warp = lane < PICK_WARPS ? shared.warp[warp][lane] : 0;
+            const uint64_t of_warp = lane < PICK_WARPS ? shared.warp[parity][warp][lane] : 0;
             const uint64_t all = MAX ? pick_warp_max(of_warp) : pick_warp_sum(of_warp);
-            if (lane < cluster) *pick_peer(&shared.inbox[parity][rank][warp], lane) = all;
+            if (lane < cluster) pick_send(&shared.inbox[parity][rank][warp], all, &shared.arrived[parity], lane);
         }
-        pick_barrier();
+        receive(N * (int)sizeof(uint64_t));
 #pragma unroll
         for (int i = 0; i < N; i++) {
             value[i] = 0;
@@ -117,12 +177,11 @@ struct pick_block {
                 value[i] = !MAX ? value[i] + x : x > value[i] ? x : value[i];
             }
         }
-        parity ^= 1;
     }
 
     /* The block that `target` falls on, by the units and their sums of the last exchange; *target becomes the rest. */
     __device__ int find_block(uint64_t *target) {
-        const int last = parity ^ 1;
+        const uint32_t last = (exchanges - 1) & 1;
         int owner = 0;
         while (owner + 1 < cluster && *target >= shared.inbox[last][owner][0])
             *target -= shared.inbox[last][owner++][0];
@@ -130,9 +189,10 @@ struct pick_block {
     }
     /* Within this block: true for the one thread that has the id, which it gets with its order. */
     __device__ bool find_id(uint64_t left, uint64_t *here) {
-        const uint64_t own = lane < PICK_WARPS ? shared.warp[0][lane] : 0;
+        const uint64_t *of_warps = shared.warp[(exchanges - 1) & 1][0];
+        const uint64_t own = lane < PICK_WARPS ? of_warps[lane] : 0;
         const uint64_t before = pick_warp_sum(lane < warp ? own : 0);
-        if (left < before || left >= before + shared.warp[0][warp]) return false;
+        if (left < before || left >= before + of_warps[warp]) return false;
         left -= before;
         uint32_t mine = 0;
         int step = 0;
@@ -165,10 +225,9 @@ struct pick_block {
         uint64_t here;
         if (find_block(&target) == rank && find_id(target, &here))
             for (int r = 0; r < cluster; r++)
-                *pick_peer(&shared.found[parity], r) = here;
-        pick_barrier();
-        const uint64_t found = shared.found[parity];
-        parity ^= 1;
+                pick_send(&shared.found, here, &shared.arrived_found, r);
+        pick_receive(&shared.arrived_found, sizeof here, finds++);
+        const uint64_t found = shared.found;
         *order = (uint32_t)(found >> 32);
         return (int)(uint32_t)found;
     }
@@ -347,20 +406,20 @@ struct pick_block {
             const uint32_t both = pick_redux_add(pairs[i]);
             if (lane / 2 == i) mine = lane % 2 ? both >> 16 : both & 0xFFFF;
         }
-        if (lane < PICK_DIGITS) shared.warp_counts[warp][lane] = mine;
+        const uint32_t parity = exchanges & 1;
+        if (lane < PICK_DIGITS) shared.warp_counts[parity][warp][lane] = mine;
         __syncthreads();
         for (int peer = warp; peer < cluster; peer += PICK_WARPS) {
             if (lane >= PICK_DIGITS) continue;
             uint32_t sum = 0;
             for (int w = 0; w < PICK_WARPS; w++)
-                sum += shared.warp_counts[w][lane];
-            *pick_peer(&shared.counts[parity][rank][lane], peer) = sum;
+                sum += shared.warp_counts[parity][w][lane];
+            pick_send(&shared.counts[parity][rank][lane], sum, &shared.arrived[parity], peer);
         }
-        pick_barrier();
+        receive(PICK_DIGITS * (int)sizeof(uint32_t));
         uint32_t sum = 0;
         for (int r = 0; r < cluster && lane < PICK_DIGITS; r++)
             sum += shared.counts[parity][r][lane];
-        parity ^= 1;
         return sum;
     }
 

@@ -5,15 +5,15 @@
  *              there), units
  *   warp       consecutive pieces of the slice, so that sums of warps are in the order of ids
  *   lane       of each piece of 128 ids four side by side: one access of 16 bytes
- *   exchange   a block's sums are written to every block of the cluster; one cluster barrier
+ *   exchange   a block's sums are sent to every block of the cluster (pick_block.cuh, messages)
  *
  * Greedy: the maximum, one exchange. Else the sum of units, and the id that a draw falls on; with top-p the sum before
- * it, two more barriers. A log-probability joins these exchanges. Top-k first finds the smallest of its logits, four
+ * it, two more exchanges. A log-probability joins these exchanges. Top-k first finds the smallest of its logits, four
  * bits of their order with each exchange, until the ids that reach it are k; among equal ones by id. All sums are of
  * integers. Without enough shared memory (a large vocabulary, or a GPU before Hopper) slices are in the device's
  * scratch.
  *
- * Bound by barriers and by loops over few pieces a warp. */
+ * Bound by exchanges and by loops over few pieces a warp. */
 #include "kernels/pick/pick_block.cuh"
 
 template <int ROWS> struct pick_arguments {
@@ -35,6 +35,7 @@ static __global__ void __launch_bounds__(PICK_THREADS, 2) pick_kernel(const __gr
     const struct pick_row &row = a.rows[blockIdx.x / (unsigned)a.cluster];
     if (threadIdx.x == 0) {
         shared.listed = 0;
+        pick_open(&shared);
         shared.random = pick_random(row.rule.seed, row.rule.number, 0);
     }
     pick_arrive();
@@ -51,6 +52,7 @@ static __global__ void __launch_bounds__(PICK_THREADS, 2) pick_kernel(const __gr
                         warp,
                         rank,
                         a.cluster,
+                        0,
                         0};
     block.run(slice, begin, a.slice);
 }
