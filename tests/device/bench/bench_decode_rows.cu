@@ -1,7 +1,9 @@
 /* bench_decode_rows.cu -- a pass of kernels/decode_rows alone: an id of each of n texts of a Base LM of 124M
  * parameters, and of a DRT [6, 6] that reads eight chunks of 63 keys; microseconds by events, back to back. Texts at
  * position 64 (short) and 700 (full windows of 512); logits in host memory, in memory of the GPU, or not wanted. Then
- * the kernels of a layer alone, each with the weights of twelve layers in turns, so that they come from memory.
+ * texts at different positions from 20 to 407 (mixed), logits on the GPU: passes, and rounds of a pass and a pick
+ * (kernels/pick) with top-p 0.95, whose ids the next pass reads. Then the kernels of a layer alone, each with the
+ * weights of twelve layers in turns, so that they come from memory.
  *
  *   bench_decode_rows [RUNS] [--json FILE]
  *
@@ -9,6 +11,7 @@
 #include "tests/device/bench/bench_device.cuh"
 extern "C" {
 #include "kernels/decode_rows/decode_rows_internal.h"
+#include "kernels/pick/pick.h"
 }
 
 enum {
@@ -18,6 +21,7 @@ enum {
     F = 2048,
     HEADS = 12,
     WORDS = 50265,
+    STRIDE = 50272, /* logits of a row: a multiple of 16 bytes, as in a program */
     WINDOW = 512,
     RING = 640,
     SLOTS = 32,
@@ -39,8 +43,8 @@ static struct decode_row row_of(int i, int64_t position, bool drt, enum logits_k
     const int64_t ring = (int64_t)RING * 2 * D * 2;
     r.position = position + i, r.id = 17 * i + 5;
     r.ring = rings + i * LAYERS * ring, r.ring_step = ring, r.ring_rows = RING;
-    r.logits = kind == LOGITS_HOST ? logits_host + (int64_t)i * WORDS
-               : kind == LOGITS_GPU ? logits_device + (int64_t)i * WORDS
+    r.logits = kind == LOGITS_HOST ? logits_host + (int64_t)i * STRIDE
+               : kind == LOGITS_GPU ? logits_device + (int64_t)i * STRIDE
                                     : NULL;
     if (!drt) return r;
     const int64_t pool = (int64_t)i * SLOTS * 64 * D;
@@ -96,6 +100,55 @@ static void bench_pass(int n, int64_t position, bool drt, int runs) {
     }
     printf("\n");
     fflush(stdout);
+}
+
+struct round {
+    struct pass pass;
+    struct pick_row picks[DECODE_ROWS_MAX];
+    uint64_t number;
+};
+static void round_run(void *context, int i) {
+    struct round *r = (struct round *)context;
+    pass_run(&r->pass, i);
+    for (int row = 0; row < r->pass.n; row++)
+        r->picks[row].rule.number = r->number;
+    r->number++;
+    dev->ops->pick->rows(dev, r->picks, r->pass.n, WORDS);
+}
+
+/* n: a power of two. The texts' order is not that of their positions. */
+static struct round round_of(int n) {
+    static int32_t *ids;
+    static struct pick_result *results;
+    struct round r = {};
+    if (!ids) {
+        ids = (int32_t *)take(DECODE_ROWS_MAX * sizeof *ids);
+        results = (struct pick_result *)take(DECODE_ROWS_MAX * sizeof *results);
+    }
+    device_clear(dev, ids, DECODE_ROWS_MAX * sizeof *ids);
+    r.pass.n = n;
+    for (int i = 0; i < n; i++) {
+        struct pick_row *pick = &r.picks[i];
+        r.pass.rows[i] = row_of(i, 0, false, LOGITS_GPU);
+        r.pass.rows[i].position = 20 + i * 37 % n * 387 / (n - 1);
+        pick->logits = r.pass.rows[i].logits, pick->id = ids + i, pick->result = results + i;
+        pick->ticket = 1ull << 32;
+        pick->rule.scale = 1.442695f / 0.8f, pick->rule.penalty = 1;
+        pick->rule.share = (uint64_t)(0.95 * 4294967296.0), pick->rule.least = 1, pick->rule.seed = 5 + i;
+    }
+    return r;
+}
+
+static void bench_mixed(int n, int runs) {
+    struct round r = round_of(n);
+    const double pass = mean_us(runs, pass_run, &r.pass);
+    for (int i = 0; i < n; i++)
+        r.pass.rows[i].picked = r.picks[i].id;
+    const double round = mean_us(runs, round_run, &r);
+    printf("mixed,%d texts,pass %.1f us,round %.1f us\n", n, pass, round);
+    fflush(stdout);
+    result_value("us", pass, "pass of %d mixed texts", n);
+    result_value("us", round, "round of %d mixed texts", n);
 }
 
 struct part {
@@ -178,12 +231,14 @@ int main(int argc, char **argv) {
     to = take(sizeof weights);
     device_upload(dev, to, weights, sizeof weights);
     weight = (const float *)to;
-    logits_device = (float *)take(sizeof(float) * DECODE_ROWS_MAX * WORDS);
-    must(device_allocate_host(dev, &logits_host, (size_t)DECODE_ROWS_MAX * WORDS));
+    logits_device = (float *)take(sizeof(float) * DECODE_ROWS_MAX * STRIDE);
+    must(device_allocate_host(dev, &logits_host, (size_t)DECODE_ROWS_MAX * STRIDE));
     for (int drt = 0; drt < 2; drt++)
         for (int n : sizes)
             for (int64_t position : {64, 700})
                 bench_pass(n, position, drt, runs);
+    for (int n : {8, 16, 32, 64})
+        bench_mixed(n, runs);
     for (int rows : {8, 32, 64})
         for (int64_t position : {64, 700})
             bench_parts(rows, position, runs);
