@@ -20,6 +20,7 @@ static cudaStream_t device_stream; /* a blocking one: ordered with copies */
 static void *device_scratch_memory;
 static size_t device_scratch_limit = 1 << 30; /* a test sets less, so that work is divided */
 static int device_architecture_seen;          /* 0: the GPU's; a test sets 75, which uses the reference kernels */
+static int device_processors_seen;            /* 0: the GPU's; a test sets 1, so that blocks have many tiles each */
 
 extern "C" {
 cudaStream_t device_cuda_stream(struct device *) {
@@ -44,6 +45,14 @@ int device_cuda_architecture(struct device *) {
 }
 bool device_cuda_hopper(struct device *dev) {
     return device_cuda_architecture(dev) == 90; /* with code built for it: run_attention.sh */
+}
+int device_cuda_processors(struct device *) {
+    cudaDeviceProp p;
+    if (!device_processors_seen) {
+        GPU(cudaGetDeviceProperties(&p, 0));
+        device_processors_seen = p.multiProcessorCount;
+    }
+    return device_processors_seen;
 }
 void device_cuda_check(struct device *, const char *op) {
     cudaError_t e = cudaGetLastError();
