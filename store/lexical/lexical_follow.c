@@ -26,7 +26,7 @@ struct lexical_follower {
     int64_t n_runs, recorded; /* shards that were recorded before */
     int32_t *ids;             /* of one chunk */
     pthread_t thread;
-    bool started;
+    bool started, written; /* written: the file is there, and lexical_follower_finish did not return it */
     struct follow_block blocks[BLOCKS];
 
     pthread_mutex_t lock; /* protects what follows */
@@ -140,7 +140,9 @@ static enum status lexical_follow_all(struct lexical_follower *f) {
     if (is_closing(f) || f->segment.chunks == 0) return STATUS_OK;
     struct lexical_builder *b = f->builder;
     f->builder = NULL; /* lexical_builder_publish frees it */
-    return lexical_builder_publish(b, &f->segment.file.bytes, &f->segment.file.crc);
+    TRY(lexical_builder_publish(b, &f->segment.file.bytes, &f->segment.file.crc));
+    f->written = true;
+    return STATUS_OK;
 }
 
 static void *lexical_follow_run(void *context) {
@@ -286,12 +288,20 @@ enum status lexical_follower_finish(struct lexical_follower *f, struct lexical_s
     if (f->status != STATUS_OK) return fail(f->status, "%s", f->message);
     *out = f->segment;
     *done = out->chunks > 0;
+    f->written = false;
     return STATUS_OK;
+}
+
+/* Removes a file that nothing will name; otherwise the next writer would. */
+static void remove_file(const struct lexical_follower *f) {
+    char path[FILE_PATH_MAX];
+    if (f->written && lexical_path(path, f->w->dir, f->segment.number) == STATUS_OK) (void)file_remove(path);
 }
 
 void lexical_follower_free(struct lexical_follower *f) {
     if (!f) return;
     stop_thread(f);
+    remove_file(f);
     lexical_builder_discard(f->builder);
     threads_free(f->threads);
     for (int i = 0; i < BLOCKS; i++) {

@@ -22,4 +22,5 @@ void lexical_follower_end(struct lexical_follower *f);
  * STATUS_INTERRUPTED: a stop was requested. */
 enum status lexical_follower_finish(struct lexical_follower *f, struct lexical_segment_record *out, bool *done,
                                     const struct progress *progress);
-void lexical_follower_free(struct lexical_follower *f);   /* NULL is fine */
+/* Removes the file, unless lexical_follower_finish returned it. NULL is fine. */
+void lexical_follower_free(struct lexical_follower *f);
