@@ -253,9 +253,8 @@ static __device__ __forceinline__ void dkv_consume(const attend_task &t, dkv_buf
 template <typename G>
 static __global__ void __launch_bounds__(WARPGROUP *(PERSISTENT_CONSUMERS + 1), 1)
     persistent_dkv(const __grid_constant__ backward_maps maps, const __grid_constant__ attend_task t,
-                                rows<G> dk, rows<G> dv,
-                   const int32_t *entry_begin, const inverse_entry *entries, const float2 *stat, bool adds, int slots,
-                   int *counter) {
+                   rows<G> dk, rows<G> dv, const int32_t *entry_begin, const inverse_entry *entries,
+                   const float2 *stat, bool adds, int slots, int *counter) {
 #if HOPPER
     extern __shared__ uint8_t raw[];
     dkv_block &own = *(dkv_block *)(raw + (1024 - shared_address(raw) % 1024) % 1024);
