@@ -52,7 +52,7 @@ class Ours:
         self.library, self.c = library, case
         n = case.blocks * S
         self.o, self.dq, self.dk, self.dv = (torch.zeros_like(case.q) for _ in range(4))
-        self.lse = torch.empty(K * n, case.heads, device="cuda")
+        self.lse = torch.empty(K * case.heads, n, device="cuda")
         self.dweight = torch.empty(case.blocks, K, device="cuda")
         self.begin = torch.empty(case.blocks + 1, device="cuda", dtype=torch.int32)
         self.position = torch.empty(case.blocks * K, device="cuda", dtype=torch.int32)

@@ -19,7 +19,7 @@ void gca_library_forward(void *o, void *lse, void *q, void *keys, void *values, 
     struct gca_blocks of = {row_begin, slot, weight, blocks, k};
     struct mat out = rows_at(o, DTYPE_BF16, n, d), queries = rows_at(q, DTYPE_BF16, n, d);
     if (lse)
-        gca_cuda.forward_keep(NULL, out, rows_at(lse, DTYPE_F32, k * n, heads), queries,
+        gca_cuda.forward_keep(NULL, out, rows_at(lse, DTYPE_F32, k * heads, n), queries,
                               pool_at(keys, values, slots, d), of, heads);
     else
         gca_cuda.forward(NULL, out, queries, pool_at(keys, values, slots, d), of, heads);
@@ -35,6 +35,6 @@ void gca_library_backward(void *dq, void *dkeys, void *dvalues, float *dweight, 
                                rows_at(dvalues, DTYPE_BF16, slots * 64, d), dweight};
     gca_cuda.backward(NULL, &to, rows_at(dout, DTYPE_BF16, n, d), rows_at(q, DTYPE_BF16, n, d),
                       pool_at(keys, values, slots, d), {row_begin, slot, weight, blocks, k}, {begin, entry, slots},
-                      rows_at(lse, DTYPE_F32, k * n, heads));
+                      rows_at(lse, DTYPE_F32, k * heads, n));
 }
 }
