@@ -57,7 +57,7 @@ static const struct {
     {"landmark_attention", 3},
     {"lexical_scan", 1},
     {"next_token", 1},
-    {"packed_keys", 2},
+    {"packed_keys", 3},
     {"pick", 1},
 };
 
