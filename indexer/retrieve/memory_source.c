@@ -1,15 +1,12 @@
 /* memory_source.c -- a pool of passages, filled from its first slot on, and a table from chunk ids to slots. So
  * the passages that a call encodes are in adjacent slots, which takes one batch of the decoder and one upload. */
-#include "indexer/retrieve/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/rng.h"
-#include "decoder/decoder_passages.h"
 #include "indexer/build/stored_keys.h"
+#include "indexer/retrieve/memory_source_internal.h"
 #include "indexer/retrieve/retriever.h"
-#include "indexer/retrieve/stored_passages.h"
-#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
@@ -17,51 +14,23 @@
 
 enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
-struct memory_source {
-    struct memory_source_config config;
-    struct decoder_passages *passages; /* NULL: keys come from the store */
-    struct stored_passages *stored;    /* NULL: the decoder computes them */
-    int64_t chunks, slots, used;       /* chunks: of the store; slots: of the pool; used: slots that are filled */
-    int64_t length;                    /* ids of a passage */
-    struct mat keys;                   /* [slots*length, d] */
-    int32_t *value;                    /* [slots*length], on the device */
-    float *square;
-    int64_t *slot_chunk;        /* [slots] */
-    struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
-    int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
-    uint64_t table_mask;
-    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
-    int32_t *values; /* [slots*length]: the same as `value`, on the host, of the first `known` slots */
-    int64_t known;
-    struct device_pair blocks; /* what ops read of a call: row_begin, then slots */
-    int32_t *sent;             /* values that the device still copies, of device_allocate_host */
-    size_t blocks_bytes, sent_capacity;
-    const int32_t *slot_host; /* slots of the last load, on the host */
-    struct store_hit *hits;
-    struct lexical_query *queries;
-    float *vectors; /* of queries */
-    struct store_range *exclude;
-    size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
-    const struct lexical *lexical; /* NULL: the searcher ranks by landmarks only */
-    int dim;                       /* of the store's landmarks */
-    struct memory_source_stats stats;
-};
-
 /* ---- start and end ---- */
 
 static enum status memory_source_pool(struct memory_source *m) {
     const struct memory_source_config *c = &m->config;
     struct device *dev = c->device;
     uint64_t size = 4;
-    size_t rows = (size_t)(m->slots * m->length);
+    const bool copied = c->from == MEMORY_KEYS_DEVICE && c->copies;
+    const int64_t found = copied ? MEMORY_FOUND_TURNS * c->k : 0;
+    const size_t rows = (size_t)(m->slots * m->length), all_rows = rows + (size_t)(found * m->length);
     while (size < 2 * (uint64_t)m->slots)
         size *= 2;
     m->table_mask = size - 1;
     m->keys =
-        mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, model_config_key_size(c->model, c->key_layer));
+        mat_dense(NULL, decoder_type(c->decoder), (int64_t)all_rows, model_config_key_size(c->model, c->key_layer));
     TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
-    TRY(device_allocate(dev, &m->value, rows));
-    TRY(device_allocate(dev, &m->square, rows));
+    TRY(device_allocate(dev, &m->value, all_rows));
+    TRY(device_allocate(dev, &m->square, all_rows));
     TRY(memory_allocate(&m->slot_chunk, (size_t)m->slots));
     TRY(memory_allocate(&m->ranges, (size_t)m->slots));
     TRY(memory_allocate(&m->table, size));
@@ -75,11 +44,11 @@ static enum status memory_source_pool(struct memory_source *m) {
             .spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0),
             .name = c->name,
             .must = c->from != MEMORY_KEYS_AUTO,
-            .copies = c->from == MEMORY_KEYS_DEVICE ? c->copies : NULL,
+            .copies = copied ? c->copies : NULL,
             .to = {.keys = m->keys, .square = m->square, .value = m->value, .before = c->before, .after = c->after}};
         TRY(stored_passages_open(&m->stored, &stored));
     }
-    if (m->stored) return STATUS_OK;
+    if (m->stored) return copied ? source_found_allocate(m) : STATUS_OK;
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded ? PASSAGES_BF16 : PASSAGES_EXACT));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
@@ -134,6 +103,7 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
+    source_found_free(m);
     device_pair_release(dev, &m->blocks);
     device_release_host(dev, m->sent);
     memory_free(m->slot_chunk);
@@ -257,8 +227,7 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
     return STATUS_OK;
 }
 
-/* The query of a text that ends before ids[at], by words alone. */
-static enum status source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
+enum status memory_source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
     TRY(source_texts(m, ids, &at, 1));
     *out = (struct searcher_query){.n = 1, .k = m->config.k, .tokens = m->queries, .bm25 = m->lexical};
     return STATUS_OK;
@@ -269,7 +238,7 @@ enum status memory_source_queue(struct memory_source *m, bool *queued, const int
     struct searcher_query q;
     *queued = false;
     if (!m->lexical) return STATUS_OK;
-    TRY(source_words(m, &q, ids, at));
+    TRY(memory_source_words(m, &q, ids, at));
     TRY(searcher_queue(m->config.finder.searcher, queued, &q));
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
@@ -288,7 +257,7 @@ enum status memory_source_collect(struct memory_source *m, int64_t *chunks, floa
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at) {
     struct searcher_query q;
     if (!m->lexical) return STATUS_OK;
-    TRY(source_words(m, &q, ids, at));
+    TRY(memory_source_words(m, &q, ids, at));
     searcher_prepare(m->config.finder.searcher, &q);
     return STATUS_OK;
 }
@@ -326,18 +295,7 @@ enum status memory_source_score(struct memory_source *m, float *scores, const in
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens) {
     const float tokens = m->lexical ? (float)max_i64(query_tokens, 1) : 1;
-    struct memory_marks out = {.best = scores[0], .kth = scores[0]};
-    double sum = 0;
-    for (int i = 0; i < m->config.k; i++) {
-        out.entries += chunks[i] >= 0;
-        out.best = scores[i] > out.best ? scores[i] : out.best;
-        out.kth = scores[i] < out.kth ? scores[i] : out.kth;
-        sum += (double)scores[i];
-    }
-    out.best /= tokens;
-    out.kth /= tokens;
-    out.mean = (float)(sum / m->config.k) / tokens;
-    return out;
+    return memory_marks_of(chunks, scores, m->config.k, tokens);
 }
 
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,

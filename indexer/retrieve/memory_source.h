@@ -64,6 +64,13 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
  * waits for what was found. */
 enum status memory_source_queue(struct memory_source *m, bool *queued, const int32_t *ids, int64_t at);
 enum status memory_source_collect(struct memory_source *m, int64_t *chunks, float *scores);
+/* The same without _collect: from then on the device needs nothing of this process for the search, nor for the keys of
+ * what it finds. *out is valid until the next call with the same `turn`, 0 or 1. Only if memory_source_finds_on_device
+ * holds: words are searched on the device, which has all keys. chunks: on the host, after device_fetch_wait. */
+struct memory_found { struct memory_slots slots; const struct memory_marks *marks; const int64_t *chunks; };
+bool memory_source_finds_on_device(const struct memory_source *m);
+enum status memory_source_find_on_device(struct memory_source *m, int turn, struct memory_found *out,
+                                         const int32_t *ids, int64_t at);
 /* While the device computes: prepares a search for a text that continues this one by a few ids (searcher_prepare). */
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at);
 /* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
