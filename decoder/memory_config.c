@@ -64,7 +64,7 @@ enum {
 };
 
 const char *const memory_searcher_names[MEMORY_SEARCHERS] = {"lexical", "landmark", "hybrid"};
-const char *const memory_keys_names[MEMORY_KEYS] = {"auto", "stored", "encoded"};
+const char *const memory_keys_names[MEMORY_KEYS] = {"auto", "stored", "device", "encoded"};
 
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted) {
     if ((fitted == MEMORY_LANDMARK) == (wanted == MEMORY_LANDMARK)) return STATUS_OK;

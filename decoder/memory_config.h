@@ -20,8 +20,9 @@ struct memory_gate memory_gate_fixed(enum memory_kind kind, double weight);
 enum memory_searcher { MEMORY_LEXICAL, MEMORY_LANDMARK, MEMORY_HYBRID, MEMORY_SEARCHERS };
 extern const char *const memory_searcher_names[MEMORY_SEARCHERS];
 /* Where the keys of chunks come from: the store has them (docs/token-memory.md, "Stored keys"), or the decoder computes
- * them when a search finds them. AUTO: the store's, if it has keys of this model. */
-enum memory_keys { MEMORY_KEYS_AUTO, MEMORY_KEYS_STORED, MEMORY_KEYS_ENCODED, MEMORY_KEYS };
+ * them when a search finds them. DEVICE: the store's, which are copied into a GPU's memory at the start; on a CPU as
+ * STORED. AUTO: the store's, if it has keys of this model. */
+enum memory_keys { MEMORY_KEYS_AUTO, MEMORY_KEYS_STORED, MEMORY_KEYS_DEVICE, MEMORY_KEYS_ENCODED, MEMORY_KEYS };
 extern const char *const memory_keys_names[MEMORY_KEYS];
 /* STATUS_INVALID: the gate of `file` was fitted with one kind of scores and would read the other. */
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted);

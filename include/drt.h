@@ -470,6 +470,15 @@ DRT_CALL drt_search_ids(struct drt_searcher *searcher, struct drt_hit *hits, con
 /* A session is one running text. Any number of sessions may use one model, store and searcher. A session is for one
  * thread at a time. */
 struct drt_session;
+/* Where a token memory takes the keys of a store's chunks from (docs/token-memory.md, "Stored keys"). AUTO: from the
+ * store if it has keys of the model, else the model computes them. STORED: from the store. DEVICE: from the store; the
+ * first session copies all of them into the GPU's memory, where further sessions use them, too; on a CPU as STORED. */
+enum drt_memory_keys {
+    DRT_MEMORY_KEYS_AUTO = 0,
+    DRT_MEMORY_KEYS_STORED = 1,
+    DRT_MEMORY_KEYS_DEVICE = 2,
+    DRT_MEMORY_KEYS_ENCODED = 3
+};
 enum drt_memory { DRT_MEMORY_NONE = 0, DRT_MEMORY_OWN = 1, DRT_MEMORY_CORPUS = 2, DRT_MEMORY_BOTH = 3 };
 struct drt_session_config {
     size_t size;
@@ -513,6 +522,7 @@ struct drt_session_config {
      * first search after them, as before a generation. 0: it searches from the first id on */
     int64_t skip;
     bool rewind;                         /* drt_session_rewind will be called: each feed keeps what it needs */
+    enum drt_memory_keys memory_keys;    /* of a memory of the corpus */
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);
 /* Begins another text with another config, as a new session of the model does, in the memory of this session, which is

@@ -39,6 +39,8 @@ static enum status library_session_sources(const struct drt_session *s, const st
     if ((unsigned)c->memory > DRT_MEMORY_BOTH) return fail(STATUS_INVALID, "memory %d: there is none", (int)c->memory);
     if (c->memory != DRT_MEMORY_NONE && (c->self || c->corpus))
         return fail(STATUS_INVALID, "a token memory is read without self and corpus");
+    if ((unsigned)c->memory_keys > DRT_MEMORY_KEYS_ENCODED)
+        return fail(STATUS_INVALID, "memory_keys %d: there is no such kind", (int)c->memory_keys);
     if (c->memory_past < 0 || c->memory_past > MEMORY_PAST_MAX)
         return fail(STATUS_INVALID, "memory_past %lld: must be 0 to %d", (long long)c->memory_past, MEMORY_PAST_MAX);
     bool found = c->memory == DRT_MEMORY_CORPUS || c->memory == DRT_MEMORY_BOTH;
@@ -74,6 +76,11 @@ static enum status library_session_numbers(const struct drt_session_config *c) {
     return STATUS_OK;
 }
 
+_Static_assert((int)DRT_MEMORY_KEYS_STORED == (int)MEMORY_KEYS_STORED &&
+                   (int)DRT_MEMORY_KEYS_DEVICE == (int)MEMORY_KEYS_DEVICE &&
+                   (int)DRT_MEMORY_KEYS_ENCODED == (int)MEMORY_KEYS_ENCODED,
+               "drt.h numbers the kinds as decoder/memory_config.h does");
+
 static enum status library_session_memory(struct drt_session *s, const struct drt_session_config *c,
                                           struct memory_text_config *out) {
     const enum memory_kind kind = (enum memory_kind)(c->memory - DRT_MEMORY_OWN);
@@ -89,6 +96,7 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
         return fail(STATUS_INVALID, "%s%s: has nothing fitted for \"%s\": fit again",
                     c->memory_config ? c->memory_config : model->path, c->memory_config ? "" : "/memory.json",
                     memory_kind_names[kind]);
+    s->memory_config.keys = (enum memory_keys)c->memory_keys;
     if (c->lexical)
         return fail(STATUS_INVALID, "lexical %s: the lexical index is part of the store now: leave it NULL",
                     c->lexical);

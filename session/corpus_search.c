@@ -4,9 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Left free for what a program allocates after the landmarks: caches of chunks, states, logits. */
-#define RESERVE_BYTES (UINT64_C(1) << 30)
-
 enum searcher_kind corpus_search_kind(const char *name) {
     if (strcmp(name, "lexical") == 0) return SEARCHER_LEXICAL;
     return strcmp(name, "hybrid") == 0 ? SEARCHER_HYBRID : SEARCHER_AUTO;
@@ -15,7 +12,7 @@ enum searcher_kind corpus_search_kind(const char *name) {
 enum status corpus_search_open(struct searcher **out, const struct searcher_config *config, report_line *report) {
     char line[REPORT_LINE_MAX];
     struct searcher_config used = *config;
-    used.reserve = RESERVE_BYTES;
+    used.reserve = CORPUS_SEARCH_RESERVE;
     const double start = clock_seconds();
     TRY(searcher_open(out, &used));
     const double seconds = clock_seconds() - start;

@@ -53,6 +53,8 @@ static enum status open_external(struct engine *e, const struct engine_config *c
 
 static enum status open_towers(struct engine *e) {
     const struct model_config *model = &e->model.config;
+    if (!e->device->shares_memory)
+        TRY(device_keys_create(&e->device_keys, e->device, e->report, CORPUS_SEARCH_RESERVE));
     int chunks = e->device->shares_memory ? 0 : GPU_CHUNKS;
     if (!model->base_lm) TRY(encoder_create(&e->encoder, e->device, model, &e->weights, chunks));
     return decoder_create(&e->decoder, e->device, model, &e->weights, 0);
@@ -113,6 +115,7 @@ void engine_close(struct engine *e) {
     store_view_close(e->view);
     store_close(e->store);
     if (!e->of) model_folder_close(&e->model);
+    device_keys_free(e->device_keys);
     device_close(e->device);
     memset(e, 0, sizeof *e);
 }

@@ -5,6 +5,7 @@
 #pragma once
 #include "decoder/decoder.h"
 #include "encoder/encoder.h"
+#include "indexer/retrieve/device_keys.h"
 #include "indexer/retrieve/retriever.h"
 #include "store/store.h"
 #include "session/device_choice.h"
@@ -40,6 +41,7 @@ struct engine {
     report_line *report;                 /* NULL: no reports */
     int devices;                         /* of engine_config.where */
     struct device_group group;           /* the GPUs that search together; opened with the searcher */
+    struct device_keys *device_keys;     /* stored keys in a GPU's memory, for all texts; NULL on a CPU */
     const struct engine *of;             /* the engine whose model and weights these are; NULL: its own */
 };
 enum status engine_open(struct engine *out, const struct engine_config *config);

@@ -442,8 +442,7 @@ enum status generation_stop(struct generation *g, const char **text, size_t *byt
 
 int64_t generation_tokens(const struct generation *g) {
     if (!g->state) return 0; /* a generation_renew failed */
-    const bool ahead = g->picker && picker_queued(g->picker) > 1;
-    return decoder_state_tokens(g->state) - ahead + (g->pending >= 0 && !g->fed) + generation_later(g);
+    return decoder_state_tokens(g->state) - generation_is_ahead(g) + (g->pending >= 0 && !g->fed) + generation_later(g);
 }
 
 struct decoder_state *generation_state(struct generation *g) {

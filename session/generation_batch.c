@@ -76,9 +76,13 @@ static float *generation_turn(struct generation *g) {
     return g->latest;
 }
 
+bool generation_is_ahead(const struct generation *g) {
+    return g->picker && (picker_queued(g->picker) > 1 || (g->memory && memory_text_ahead_waits(g->memory)));
+}
+
 /* A pass whose id nobody has taken: the text may continue in another way. */
 void generation_undo_ahead(struct generation *g) {
-    if (!g->picker || picker_queued(g->picker) < 2) return;
+    if (!generation_is_ahead(g)) return;
     if (g->memory) {
         memory_text_ahead_undo(g->memory, g->state);
         g->latest = g->before;
@@ -172,7 +176,7 @@ static enum status generation_queue(struct generation *g) {
 enum status generation_take(struct generation *g, struct generation_token *out) {
     const struct pick_result *r;
     TRY(generation_queue(g));
-    const bool ahead = picker_queued(g->picker) > 1;
+    const bool ahead = generation_is_ahead(g);
     const float *logits = ahead ? g->before : g->latest;
     *out = (struct generation_token){.position = generation_tokens(g), .alternatives = g->alternatives};
     enum status status = picker_wait(g->picker, &r);
@@ -184,11 +188,12 @@ enum status generation_take(struct generation *g, struct generation_token *out) 
     generation_take_scores(g, out, r, logits);
     sampler_picked(g->sampler, r->id);
     if (ahead && g->memory)
-        memory_text_ahead_known(g->memory, g->state, r->id);
+        status = memory_text_ahead_known(g->memory, g->state, r->id);
     else if (ahead)
         decoder_ahead_known(g->state, r->id);
     g->fed = ahead;
-    return STATUS_OK;
+    if (status != STATUS_OK) g->broken = true;
+    return status;
 }
 
 /* ---- batches ---- */

@@ -67,6 +67,8 @@ enum status generation_feed_rest(struct generation *g);
 enum status generation_pass_on_device(struct generation *g, const int32_t *ids, int64_t n, bool prompt, bool pick);
 /* The pending id is not pending, if its pass was queued ahead. */
 enum status generation_commit(struct generation *g);
+/* Whether a pass is queued ahead of an id that generation_next did not return. */
+bool generation_is_ahead(const struct generation *g);
 /* Takes back a pass that was queued ahead of an id that generation_next did not return. */
 void generation_undo_ahead(struct generation *g);
 /* Logits to `logits`, and back; nothing without a picker. */

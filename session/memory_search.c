@@ -118,6 +118,7 @@ struct memory_source_config memory_search_source(const struct engine *e, const s
                                          .key_layer = c->key_layer,
                                          .rounded = e->rounded,
                                          .from = c->keys,
+                                         .copies = e->device_keys,
                                          .weights = c->weights,
                                          .name = e->model.path};
 }

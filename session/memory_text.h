@@ -42,11 +42,13 @@ enum status memory_text_prepare(struct memory_text *t);
  * queued before writes it. Queues only (decoder/batch/decoder_ahead.h). `then`: called when all is queued. *logits: of
  * this pass; those of the pass before it stay as they are until the next call. After it one call of _known or _undo
  * follows, before any other pass. From _known on the id is in the text; the functions below still tell of the mixture
- * that it was picked from, until _joins. _undo: the text is as before, with the logits that it had. */
+ * that it was picked from, until _joins. _undo: the text is as before, with the logits that it had. _waits: the pass
+ * searches, and its last id is a word of the query: mixture and `then` are queued by _known. */
 bool memory_text_ahead_takes(const struct memory_text *t, const struct decoder_state *state);
 enum status memory_text_ahead(struct memory_text *t, struct decoder_state *state, float **logits, const int32_t *id,
                               device_ops *then, void *context);
-void memory_text_ahead_known(struct memory_text *t, struct decoder_state *state, int32_t id);
+bool memory_text_ahead_waits(const struct memory_text *t);
+enum status memory_text_ahead_known(struct memory_text *t, struct decoder_state *state, int32_t id);
 void memory_text_ahead_joins(struct memory_text *t);
 void memory_text_ahead_undo(struct memory_text *t, struct decoder_state *state);
 

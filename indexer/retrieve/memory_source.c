@@ -1,63 +1,18 @@
-/* memory_source.c -- a pool of encoded passages, filled from its first slot on, and a table from chunk ids to slots. So
+/* memory_source.c -- a pool of passages, filled from its first slot on, and a table from chunk ids to slots. So
  * the passages that a call encodes are in adjacent slots, which takes one batch of the decoder and one upload. */
-#include "indexer/retrieve/memory_source.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include "base/rng.h"
-#include "decoder/decoder_passages.h"
 #include "indexer/build/stored_keys.h"
+#include "indexer/retrieve/memory_source_internal.h"
 #include "indexer/retrieve/retriever.h"
-#include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1, STORED_SHARE = 4 /* chunks that a thread copies at a time */ };
-
-/* Rows of a chunk in the store's files, and the first of the pool's rows that they become. */
-struct stored_chunk {
-    struct store_key_rows rows;
-    int64_t to;
-};
-/* Stored keys of the passages of one call, before they are copied into the pool: rows of codes with scales, and
- * the numbers of the pool's rows that they become. */
-struct stored_rows {
-    struct stored_chunk *chunks;        /* [capacity / rows of a chunk]: where they are in the store */
-    struct device_pair code, scale, to; /* int8 [capacity, size], float32 [capacity], int32 [capacity] */
-    int64_t capacity;                   /* rows */
-};
-
-struct memory_source {
-    struct memory_source_config config;
-    struct decoder_passages *passages; /* NULL: keys come from the store */
-    struct store_keys *stored;         /* NULL: the decoder computes them */
-    struct stored_rows rows;
-    int64_t chunks, slots, used; /* chunks: of the store; slots: of the pool; used: slots that are filled */
-    int64_t length;              /* ids of a passage */
-    struct mat keys;             /* [slots*length, d] */
-    int32_t *value;              /* [slots*length], on the device */
-    float *square;
-    int64_t *slot_chunk;        /* [slots] */
-    struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
-    int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
-    uint64_t table_mask;
-    int32_t *ids;              /* [slots*length]: of the passages that are being encoded */
-    int32_t *values;           /* [slots*length]: the same as `value`, on the host */
-    struct device_pair blocks; /* what ops read of a call: row_begin, then slots */
-    int32_t *sent;             /* values that the device still copies, of device_allocate_host */
-    size_t blocks_bytes, sent_capacity;
-    const int32_t *slot_host; /* slots of the last load, on the host */
-    struct store_hit *hits;
-    struct lexical_query *queries;
-    float *vectors; /* of queries */
-    struct store_range *exclude;
-    size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
-    const struct lexical *lexical; /* NULL: the searcher ranks by landmarks only */
-    int dim;                       /* of the store's landmarks */
-    struct memory_source_stats stats;
-};
+enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
 /* ---- start and end ---- */
 
@@ -65,15 +20,17 @@ static enum status memory_source_pool(struct memory_source *m) {
     const struct memory_source_config *c = &m->config;
     struct device *dev = c->device;
     uint64_t size = 4;
-    size_t rows = (size_t)(m->slots * m->length);
+    const bool copied = c->from == MEMORY_KEYS_DEVICE && c->copies;
+    const int64_t found = copied ? MEMORY_FOUND_TURNS * c->k : 0;
+    const size_t rows = (size_t)(m->slots * m->length), all_rows = rows + (size_t)(found * m->length);
     while (size < 2 * (uint64_t)m->slots)
         size *= 2;
     m->table_mask = size - 1;
     m->keys =
-        mat_dense(NULL, decoder_type(c->decoder), m->slots * m->length, model_config_key_size(c->model, c->key_layer));
+        mat_dense(NULL, decoder_type(c->decoder), (int64_t)all_rows, model_config_key_size(c->model, c->key_layer));
     TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
-    TRY(device_allocate(dev, &m->value, rows));
-    TRY(device_allocate(dev, &m->square, rows));
+    TRY(device_allocate(dev, &m->value, all_rows));
+    TRY(device_allocate(dev, &m->square, all_rows));
     TRY(memory_allocate(&m->slot_chunk, (size_t)m->slots));
     TRY(memory_allocate(&m->ranges, (size_t)m->slots));
     TRY(memory_allocate(&m->table, size));
@@ -81,10 +38,17 @@ static enum status memory_source_pool(struct memory_source *m) {
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
     if (c->from != MEMORY_KEYS_ENCODED && c->weights) {
-        const struct store_keys_spec spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0);
-        TRY(stored_keys_find(&m->stored, c->view, &spec, c->name, c->from == MEMORY_KEYS_STORED));
+        const struct stored_passages_config stored = {
+            .device = dev,
+            .view = c->view,
+            .spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0),
+            .name = c->name,
+            .must = c->from != MEMORY_KEYS_AUTO,
+            .copies = copied ? c->copies : NULL,
+            .to = {.keys = m->keys, .square = m->square, .value = m->value, .before = c->before, .after = c->after}};
+        TRY(stored_passages_open(&m->stored, &stored));
     }
-    if (m->stored) return STATUS_OK;
+    if (m->stored) return copied ? source_found_allocate(m) : STATUS_OK;
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded ? PASSAGES_BF16 : PASSAGES_EXACT));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
@@ -131,23 +95,15 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     return STATUS_OK;
 }
 
-static void stored_rows_free(struct stored_rows *r, struct device *dev) {
-    memory_free(r->chunks);
-    device_pair_release(dev, &r->code);
-    device_pair_release(dev, &r->scale);
-    device_pair_release(dev, &r->to);
-    *r = (struct stored_rows){0};
-}
-
 void memory_source_free(struct memory_source *m) {
     if (!m) return;
     struct device *dev = m->config.device;
     decoder_passages_free(m->passages);
-    store_keys_close(m->stored);
-    stored_rows_free(&m->rows, dev);
+    stored_passages_close(m->stored);
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
+    source_found_free(m);
     device_pair_release(dev, &m->blocks);
     device_release_host(dev, m->sent);
     memory_free(m->slot_chunk);
@@ -271,8 +227,7 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
     return STATUS_OK;
 }
 
-/* The query of a text that ends before ids[at], by words alone. */
-static enum status source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
+enum status memory_source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
     TRY(source_texts(m, ids, &at, 1));
     *out = (struct searcher_query){.n = 1, .k = m->config.k, .tokens = m->queries, .bm25 = m->lexical};
     return STATUS_OK;
@@ -283,7 +238,7 @@ enum status memory_source_queue(struct memory_source *m, bool *queued, const int
     struct searcher_query q;
     *queued = false;
     if (!m->lexical) return STATUS_OK;
-    TRY(source_words(m, &q, ids, at));
+    TRY(memory_source_words(m, &q, ids, at));
     TRY(searcher_queue(m->config.finder.searcher, queued, &q));
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
@@ -302,7 +257,7 @@ enum status memory_source_collect(struct memory_source *m, int64_t *chunks, floa
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at) {
     struct searcher_query q;
     if (!m->lexical) return STATUS_OK;
-    TRY(source_words(m, &q, ids, at));
+    TRY(memory_source_words(m, &q, ids, at));
     searcher_prepare(m->config.finder.searcher, &q);
     return STATUS_OK;
 }
@@ -340,18 +295,7 @@ enum status memory_source_score(struct memory_source *m, float *scores, const in
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens) {
     const float tokens = m->lexical ? (float)max_i64(query_tokens, 1) : 1;
-    struct memory_marks out = {.best = scores[0], .kth = scores[0]};
-    double sum = 0;
-    for (int i = 0; i < m->config.k; i++) {
-        out.entries += chunks[i] >= 0;
-        out.best = scores[i] > out.best ? scores[i] : out.best;
-        out.kth = scores[i] < out.kth ? scores[i] : out.kth;
-        sum += (double)scores[i];
-    }
-    out.best /= tokens;
-    out.kth /= tokens;
-    out.mean = (float)(sum / m->config.k) / tokens;
-    return out;
+    return memory_marks_of(chunks, scores, m->config.k, tokens);
 }
 
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
@@ -423,7 +367,7 @@ static int32_t *table_cell(struct memory_source *m, int64_t chunk) {
 
 static void pool_clear(struct memory_source *m) {
     m->stats.dropped += m->used;
-    m->used = 0;
+    m->used = m->known = 0;
     memset(m->table, 0xff, (size_t)(m->table_mask + 1) * sizeof *m->table);
 }
 
@@ -443,62 +387,6 @@ static bool pool_assign(struct memory_source *m, int32_t *slot, const int64_t *c
     return true;
 }
 
-static enum status stored_rows_reserve(struct stored_rows *r, struct device *dev, int64_t rows, int64_t size) {
-    if (r->capacity >= rows) return STATUS_OK;
-    const int64_t n = rows + rows / 2;
-    stored_rows_free(r, dev);
-    TRY(memory_allocate(&r->chunks, (size_t)n));
-    TRY(device_pair_allocate(dev, &r->code, (size_t)(n * size)));
-    TRY(device_pair_allocate(dev, &r->scale, (size_t)n * sizeof(float)));
-    TRY(device_pair_allocate(dev, &r->to, (size_t)n * sizeof(int32_t)));
-    r->capacity = n;
-    return STATUS_OK;
-}
-
-/* Adds the chunks of a slot's passage; returns the number of chunks so far. */
-static enum status stored_rows_add(struct memory_source *m, int64_t *n, int64_t slot, struct store_range range) {
-    for (int64_t i = range.begin; i < range.end; i++) {
-        struct stored_chunk *c = &m->rows.chunks[(*n)++];
-        c->to = slot * m->length + (i - range.begin) * m->config.model->chunk;
-        TRY(store_keys_chunk(m->stored, &c->rows, i));
-    }
-    return STATUS_OK;
-}
-
-/* Rows of chunks that are not in memory wait for the disk, so threads copy them. */
-static void stored_rows_copy(void *context, int64_t begin, int64_t end, int worker) {
-    const struct memory_source *m = context;
-    const struct stored_rows *r = &m->rows;
-    const int64_t size = m->keys.cols, chunk = m->config.model->chunk;
-    int8_t *code = r->code.host;
-    float *scale = r->scale.host;
-    int32_t *to = r->to.host;
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
-        memcpy(code + i * chunk * size, r->chunks[i].rows.code, (size_t)(chunk * size));
-        memcpy(scale + i * chunk, r->chunks[i].rows.scale, (size_t)chunk * sizeof *scale);
-        for (int64_t j = 0; j < chunk; j++)
-            to[i * chunk + j] = (int32_t)(r->chunks[i].to + j);
-    }
-}
-
-/* Copies the stored keys of slots first .. first+n-1 into the pool. */
-static enum status pool_copy(struct memory_source *m, int64_t first, int64_t n) {
-    struct device *dev = m->config.device;
-    struct stored_rows *r = &m->rows;
-    int64_t chunks = 0;
-    TRY(stored_rows_reserve(r, dev, n * m->length, m->keys.cols));
-    for (int64_t i = 0; i < n; i++)
-        TRY(stored_rows_add(m, &chunks, first + i, m->ranges[i]));
-    threads_for(dev->threads, chunks, STORED_SHARE, stored_rows_copy, m);
-    const int64_t rows = chunks * m->config.model->chunk;
-    device_pair_send(dev, &r->code, (size_t)(rows * m->keys.cols));
-    device_pair_send(dev, &r->scale, (size_t)rows * sizeof(float));
-    device_pair_send(dev, &r->to, (size_t)rows * sizeof(int32_t));
-    dev->ops->packed_keys->unpack(dev, m->keys, m->square, r->code.device, r->scale.device, r->to.device, rows);
-    return STATUS_OK;
-}
-
 /* Values of slots first .. first+n-1. This process does not wait for the decode step that may still run. */
 static enum status pool_send_values(struct memory_source *m, int64_t first, int64_t n) {
     struct device *dev = m->config.device;
@@ -514,30 +402,43 @@ static enum status pool_send_values(struct memory_source *m, int64_t first, int6
     return STATUS_OK;
 }
 
-/* Fills the slots from `first` on with keys and values. */
-static enum status pool_fill(struct memory_source *m, int64_t first) {
-    struct device *dev = m->config.device;
-    int64_t n = m->used - first;
-    if (n == 0) return STATUS_OK;
-    double start = clock_seconds();
+/* Reads the passages of slots first .. first+n-1 in the store, and fills the slots with keys and values. */
+static enum status pool_read(struct memory_source *m, int64_t first, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, &m->ranges[i], m->ids + i * m->length, m->values + (first + i) * m->length,
                          m->slot_chunk[first + i]));
+    m->known = first + n;
     if (m->stored) {
-        TRY(pool_copy(m, first, n));
+        TRY(stored_passages_copy(m->stored, first, m->ranges, n));
     } else {
         struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
         decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
-        dev->ops->token_memory->squares(dev, m->square + first * m->length, keys);
+        m->config.device->ops->token_memory->squares(m->config.device, m->square + first * m->length, keys);
     }
-    TRY(pool_send_values(m, first, n));
+    return pool_send_values(m, first, n);
+}
+
+/* Fills the slots from `first` on, whose chunks the device has, with keys and values. */
+static enum status pool_fill(struct memory_source *m, int64_t first, const int64_t *chunks_device) {
+    const int64_t n = m->used - first;
+    if (n == 0) return STATUS_OK;
+    const double start = clock_seconds();
+    if (m->stored && stored_passages_on_device(m->stored))
+        stored_passages_gather(m->stored, first, chunks_device, n);
+    else
+        TRY(pool_read(m, first, n));
     *(m->stored ? &m->stats.copied : &m->stats.encoded) += n;
     m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
-struct memory_slots_host memory_source_slots_host(const struct memory_source *m) {
-    return (struct memory_slots_host){m->slot_host, m->values};
+enum status memory_source_slots_host(struct memory_source *m, struct memory_slots_host *out) {
+    struct device *dev = m->config.device;
+    const int64_t at = m->known * m->length, n = m->used * m->length - at;
+    if (n > 0) device_download(dev, m->values + at, m->value + at, (size_t)n * sizeof *m->value);
+    m->known = m->used;
+    *out = (struct memory_slots_host){m->slot_host, m->values};
+    return device_fault(dev);
 }
 
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
@@ -546,7 +447,9 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
     int k = m->config.k;
     int64_t n = (int64_t)blocks * k, rows = 0;
     assert(n <= m->slots);
-    size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, bytes = begins + (size_t)n * sizeof(int32_t);
+    /* row_begin, the chunks of new slots, and the slots */
+    size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, slots_at = begins + (size_t)n * sizeof *chunks,
+           bytes = slots_at + (size_t)n * sizeof(int32_t);
     device_send_wait(dev); /* the copies of the call before have read what is written now */
     if (m->blocks_bytes < bytes) {
         device_pair_release(dev, &m->blocks);
@@ -555,7 +458,7 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         m->blocks_bytes = bytes;
     }
     unsigned char *host = m->blocks.host, *device = m->blocks.device;
-    int32_t *slot = (int32_t *)(void *)(host + begins);
+    int32_t *slot = (int32_t *)(void *)(host + slots_at);
     m->slot_host = slot;
     int64_t first = m->used;
     if (!pool_assign(m, slot, chunks, n)) {
@@ -564,19 +467,20 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         bool fits = pool_assign(m, slot, chunks, n);
         assert(fits);
     }
-    enum status s = pool_fill(m, first);
+    memcpy(host, row_begin, begins);
+    if (m->used > first) memcpy(host + begins, m->slot_chunk + first, (size_t)(m->used - first) * sizeof *chunks);
+    device_pair_send(dev, &m->blocks, bytes);
+    enum status s = pool_fill(m, first, (const int64_t *)(const void *)(device + begins));
     if (s != STATUS_OK) {
         pool_clear(m);
         return s;
     }
-    memcpy(host, row_begin, begins);
-    device_pair_send(dev, &m->blocks, bytes);
     for (int b = 0; b < blocks; b++)
         rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
     *out = (struct memory_slots){.keys = m->keys,
                                  .value = m->value,
                                  .square = m->square,
-                                 .slot = (const int32_t *)(const void *)(device + begins),
+                                 .slot = (const int32_t *)(const void *)(device + slots_at),
                                  .row_begin = (const int64_t *)(const void *)device,
                                  .slot_rows = (int)m->length,
                                  .blocks = blocks,

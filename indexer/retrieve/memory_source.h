@@ -2,13 +2,15 @@
  * docs/token-memory.md).
  *
  * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
- * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h).
+ * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h) or
+ * from the device's copy of all its keys (device_keys.h).
  * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool
  * until it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a
  * time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "decoder/memory_config.h"
+#include "indexer/retrieve/device_keys.h"
 #include "indexer/search/searcher.h"
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
@@ -37,12 +39,13 @@ struct memory_source_config {
     int64_t slots;                       /* of the pool, at least k; 0: a default for the device */
     bool rounded;                        /* products of passages in bf16, as in decoder/decoder_passages.h */
     enum memory_keys from;
+    struct device_keys *copies;          /* for MEMORY_KEYS_DEVICE; NULL: as MEMORY_KEYS_STORED */
     const uint8_t *weights;              /* [16] params_fingerprint; NULL: keys are computed, whatever `from` says */
     const char *name;                    /* of the model, for messages */
 };
 struct memory_source;
 /* STATUS_MISMATCH: the searcher's lexical index is not that of this store. With keys from the store, also the failures
- * of stored_keys_find (indexer/build/stored_keys.h). */
+ * of stored_passages_open (stored_passages.h). */
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
@@ -61,6 +64,13 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
  * waits for what was found. */
 enum status memory_source_queue(struct memory_source *m, bool *queued, const int32_t *ids, int64_t at);
 enum status memory_source_collect(struct memory_source *m, int64_t *chunks, float *scores);
+/* The same without _collect: from then on the device needs nothing of this process for the search, nor for the keys of
+ * what it finds. *out is valid until the next call with the same `turn`, 0 or 1. Only if memory_source_finds_on_device
+ * holds: words are searched on the device, which has all keys. chunks: on the host, after device_fetch_wait. */
+struct memory_found { struct memory_slots slots; const struct memory_marks *marks; const int64_t *chunks; };
+bool memory_source_finds_on_device(const struct memory_source *m);
+enum status memory_source_find_on_device(struct memory_source *m, int turn, struct memory_found *out,
+                                         const int32_t *ids, int64_t at);
 /* While the device computes: prepares a search for a text that continues this one by a few ids (searcher_prepare). */
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at);
 /* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
@@ -87,9 +97,10 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
-/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. */
+/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. If the device has
+ * all keys, the values are copied from it. */
 struct memory_slots_host { const int32_t *slot, *value; };
-struct memory_slots_host memory_source_slots_host(const struct memory_source *m);
+enum status memory_source_slots_host(struct memory_source *m, struct memory_slots_host *out);
 
 /* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, and its offset in the
  * document in tokens. */

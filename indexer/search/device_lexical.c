@@ -257,15 +257,23 @@ static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_s
 
 /* ---- searching ---- */
 
-static enum status lexical_queue_batch(struct device_lexical *d, const struct lexical_query *queries, int64_t n,
-                                       const struct lexical_search *how) {
+/* Plans a batch and queues its scan, which writes hits [n*k]. */
+static enum status lexical_queue_scan(struct device_lexical *d, struct hit_list out,
+                                      const struct lexical_query *queries, int64_t n,
+                                      const struct lexical_search *how) {
     struct lexical_batch b = {.d = d, .queries = queries, .how = how, .n = n, .status = STATUS_OK};
     struct lexical_scan scan;
-    int64_t count = n * how->k;
     TRY(lexical_batch_plan(d, &scan, &b));
+    d->dev->ops->lexical_scan->forward(d->dev, out.index, out.score, &scan, how->k);
+    return STATUS_OK;
+}
+
+static enum status lexical_queue_batch(struct device_lexical *d, const struct lexical_query *queries, int64_t n,
+                                       const struct lexical_search *how) {
+    const int64_t count = n * how->k;
     TRY(hit_buffer_reserve(&d->found, d->dev, count));
     struct hit_list hits_host = hit_buffer_host(&d->found, count), hits_device = hit_buffer_mapped(&d->found, count);
-    d->dev->ops->lexical_scan->forward(d->dev, hits_device.index, hits_device.score, &scan, how->k);
+    TRY(lexical_queue_scan(d, hits_device, queries, n, how));
     device_fetch(d->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     d->queued = count;
     return STATUS_OK;
@@ -280,7 +288,7 @@ static enum status lexical_collect_batch(struct device_lexical *d, struct store_
     return STATUS_OK;
 }
 
-static bool lexical_takes(const struct device_lexical *d, int k) {
+bool device_lexical_takes(const struct device_lexical *d, int k) {
     return k <= LEXICAL_SCAN_K_MAX && d->windows > 0;
 }
 
@@ -288,7 +296,7 @@ enum status device_lexical_search(struct device_lexical *d, struct store_hit *hi
                                   int64_t n_queries, const struct lexical_search *how) {
     struct lexical_search batch = *how;
     assert(how->k > 0);
-    if (!lexical_takes(d, how->k)) {
+    if (!device_lexical_takes(d, how->k)) {
         batch.absent = d->absent;
         return lexical_search(d->index, hits, queries, n_queries, &batch);
     }
@@ -304,10 +312,15 @@ enum status device_lexical_search(struct device_lexical *d, struct store_hit *hi
 enum status device_lexical_queue(struct device_lexical *d, bool *queued, const struct lexical_query *query,
                                  const struct lexical_search *how) {
     *queued = false;
-    if (!lexical_takes(d, how->k)) return STATUS_OK;
+    if (!device_lexical_takes(d, how->k)) return STATUS_OK;
     TRY(lexical_queue_batch(d, query, 1, how));
     *queued = true;
     return STATUS_OK;
+}
+
+enum status device_lexical_queue_into(struct device_lexical *d, int64_t *chunk, float *score,
+                                      const struct lexical_query *query, const struct lexical_search *how) {
+    return lexical_queue_scan(d, (struct hit_list){chunk, score}, query, 1, how);
 }
 
 enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits) {

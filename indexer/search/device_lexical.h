@@ -32,6 +32,12 @@ enum status device_lexical_search(struct device_lexical *d, struct store_hit *hi
 enum status device_lexical_queue(struct device_lexical *d, bool *queued, const struct lexical_query *query,
                                  const struct lexical_search *how);
 enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits);
+/* Whether the device searches for k hits, and not the CPU. */
+bool device_lexical_takes(const struct device_lexical *d, int k);
+/* The search for one query whose hits are written to memory of the device: chunk [k], -1 where fewer are found, and
+ * score [k]. Only if device_lexical_takes holds. */
+enum status device_lexical_queue_into(struct device_lexical *d, int64_t *chunk, float *score,
+                                      const struct lexical_query *query, const struct lexical_search *how);
 /* Looks up a query's lists, so that the plan of the next search, if it has most of these ids, takes less time. A
  * failure has no effect: that search reports it. */
 void device_lexical_prepare(struct device_lexical *d, const struct lexical_query *query,

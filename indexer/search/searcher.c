@@ -136,6 +136,16 @@ enum status searcher_queue(struct searcher *s, bool *queued, const struct search
     return s->ops->queue ? s->ops->queue(s, queued, q) : STATUS_OK;
 }
 
+bool searcher_finds_on_device(const struct searcher *s, int k) {
+    return s->ops->finds_on_device && s->ops->finds_on_device(s, k);
+}
+
+enum status searcher_queue_on_device(struct searcher *s, struct searcher_found out, const struct searcher_query *q) {
+    assert(q->n == 1 && q->tokens && q->bm25 && searcher_finds_on_device(s, q->k));
+    s->counts.queries++;
+    return s->ops->queue_on_device(s, out, q);
+}
+
 enum status searcher_collect(struct searcher *s, struct store_hit *hits) {
     TRY(s->ops->collect(s, hits));
     s->counts.queries++;

@@ -7,6 +7,8 @@ struct searcher_ops {
     enum status (*search)(struct searcher *s, struct store_hit *hits, const struct searcher_query *q);
     /* the parts of a search for one query; NULL: it has none */
     enum status (*queue)(struct searcher *s, bool *queued, const struct searcher_query *q);
+    enum status (*queue_on_device)(struct searcher *s, struct searcher_found out, const struct searcher_query *q);
+    bool (*finds_on_device)(const struct searcher *s, int k);
     enum status (*collect)(struct searcher *s, struct store_hit *hits);
     void (*prepare)(struct searcher *s, const struct searcher_query *q);
     void (*describe)(const struct searcher *s, struct searcher_description *out, int k, int nprobe);

@@ -150,6 +150,18 @@ static enum status searcher_lexical_queue(struct searcher *s, bool *queued, cons
     return copy && q->bm25 ? device_lexical_queue(copy, queued, q->tokens, &how) : STATUS_OK;
 }
 
+static bool searcher_lexical_finds_on_device(const struct searcher *s, int k) {
+    const struct device_lexical *copy = searcher_lexical_on_device((const struct searcher_lexical *)s);
+    return copy && device_lexical_takes(copy, k);
+}
+
+static enum status searcher_lexical_queue_on_device(struct searcher *s, struct searcher_found out,
+                                                    const struct searcher_query *q) {
+    struct searcher_lexical *x = (struct searcher_lexical *)s;
+    const struct lexical_search how = searcher_lexical_how(x, q->k, q->exclude);
+    return device_lexical_queue_into(searcher_lexical_on_device(x), out.chunk, out.score, q->tokens, &how);
+}
+
 static enum status searcher_lexical_collect(struct searcher *s, struct store_hit *hits) {
     return device_lexical_collect(searcher_lexical_on_device((struct searcher_lexical *)s), hits);
 }
@@ -174,6 +186,8 @@ static void searcher_lexical_describe(const struct searcher *s, struct searcher_
 enum status searcher_lexical_open(struct searcher **out, const struct searcher_config *config) {
     static const struct searcher_ops ops = {.search = searcher_lexical_search,
                                             .queue = searcher_lexical_queue,
+                                            .queue_on_device = searcher_lexical_queue_on_device,
+                                            .finds_on_device = searcher_lexical_finds_on_device,
                                             .collect = searcher_lexical_collect,
                                             .prepare = searcher_lexical_prepare,
                                             .describe = searcher_lexical_describe,

@@ -14,11 +14,12 @@
 #include "kernels/memory/memory_gate.h"
 #include "kernels/memory/token_memory.h"
 
-enum { NEXT_TOKEN_COLUMNS_MAX = 1 << 18 };               /* of a side on a GPU */
+enum { NEXT_TOKEN_COLUMNS_MAX = 1 << 18, NEXT_TOKEN_HITS_MAX = 1024 }; /* columns: of a side on a GPU */
 /* All pointers: memory of the device. */
 struct next_token_side {
     struct token_memory memory;          /* of one row, the first of its block; tau NULL: this side is not read */
     struct memory_marks marks;           /* entries 0: there is nothing to read yet */
+    const struct memory_marks *found;    /* memory of the device: replaces `marks`; NULL: `marks` */
     struct mat weights;                  /* out [1, token_memory_columns], float32: as token_memory_ops.weights */
     float *p;                            /* out [V]: p_side */
 };
@@ -44,8 +45,29 @@ struct next_token_ops {
     /* log_p [V]: log p, -infinity where it is 0; g [1 + MEMORY_SIDES]. Both memory of the device, or within its reach
      * (device_reach). NaN in logits, state or a key that is read reaches log_p of every id. */
     void (*mix)(struct device *dev, float *log_p, double *g, const struct next_token_task *task);
+    /* *out = memory_marks_of(chunk, score, k, tokens), k <= NEXT_TOKEN_HITS_MAX. Pointers: memory of the device. */
+    void (*marks)(struct device *dev, struct memory_marks *out, const int64_t *chunk, const float *score, int k,
+                  float tokens);
 };
 extern const struct next_token_ops next_token_cpu;
+
+/* The marks of a search: of its k hits, chunk -1 where fewer were found. tokens: of the query. */
+MEMORY_GATE_FUNCTION struct memory_marks memory_marks_of(const int64_t *chunk, const float *score, int k,
+                                                         float tokens) {
+    struct memory_marks out = {0, 0, 0, 0};
+    double sum = 0;
+    for (int i = 0; i < k; i++) {
+        const float x = chunk[i] >= 0 ? score[i] : 0;
+        out.entries += chunk[i] >= 0 ? 1.0F : 0.0F;
+        out.best = i == 0 || x > out.best ? x : out.best;
+        out.kth = i == 0 || x < out.kth ? x : out.kth;
+        sum += (double)x;
+    }
+    out.best /= tokens;
+    out.kth /= tokens;
+    out.mean = (float)(sum / k) / tokens;
+    return out;
+}
 
 /* log of the mixed probability of a token, from its log-probabilities (those of sides may be -infinity). */
 MEMORY_GATE_FUNCTION double memory_mixed(const double g[1 + MEMORY_SIDES], double log_lm,

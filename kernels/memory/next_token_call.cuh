@@ -60,9 +60,9 @@ template <typename T> struct next_side {
     memory_view v;
     memory_sources<T> in;
     memory_marks marks;
+    const memory_marks *found; /* NULL: `marks` */
     float *w, *p;
     int columns; /* 0: not read */
-    bool read;   /* its gate may open */
 };
 template <typename T> struct next_call {
     const memory_gate *gate;

@@ -109,9 +109,10 @@ static struct next_sums next_token_sum(const struct next_token_task *t, float la
 
 static struct memory_evidence next_token_evidence(const struct next_token_task *t, const struct next_token_side *side,
                                                   const struct next_stats *stats, int64_t top, double log_sum) {
-    if (!side->memory.tau || !(side->marks.entries > 0)) return (struct memory_evidence){0};
+    const struct memory_marks marks = side->found ? *side->found : side->marks;
+    if (!side->memory.tau || !(marks.entries > 0)) return (struct memory_evidence){0};
     const int64_t best = largest_of(side->p, t->vocab);
-    return (struct memory_evidence){.entries = side->marks.entries,
+    return (struct memory_evidence){.entries = marks.entries,
                                     .lse = stats->lse,
                                     .nearest = stats->nearest,
                                     .squares = stats->squares,
@@ -119,9 +120,9 @@ static struct memory_evidence next_token_evidence(const struct next_token_task *
                                     .of_top = logf(side->p[top]),
                                     .lm_of_top = (float)((double)t->logits[best] - log_sum),
                                     .token = (float)best,
-                                    .best = side->marks.best,
-                                    .kth = side->marks.kth,
-                                    .mean = side->marks.mean};
+                                    .best = marks.best,
+                                    .kth = marks.kth,
+                                    .mean = marks.mean};
 }
 
 struct mix_call {
@@ -183,4 +184,11 @@ static void next_token_mix(struct device *dev, float *log_p, double *g, const st
     threads_for(dev->threads, task->vocab, SHARE, next_token_mix_range, &call);
 }
 
-const struct next_token_ops next_token_cpu = {.mix = next_token_mix};
+static void next_token_marks(struct device *dev, struct memory_marks *out, const int64_t *chunk, const float *score,
+                             int k, float tokens) {
+    (void)dev;
+    assert(k >= 1 && k <= NEXT_TOKEN_HITS_MAX);
+    *out = memory_marks_of(chunk, score, k, tokens);
+}
+
+const struct next_token_ops next_token_cpu = {.mix = next_token_mix, .marks = next_token_marks};

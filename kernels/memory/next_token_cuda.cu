@@ -14,7 +14,8 @@
 #include "kernels/memory/next_token_mix.cuh"
 #include "kernels/memory/next_token_read.cuh"
 
-enum { OVERLAP_BLOCKS_MIN = 4, OVERLAP_BYTES = 2 << 20, OVERLAP_ENTRIES = 1 << 13, SHARE_THREADS = 512 };
+enum { OVERLAP_BLOCKS_MIN = 4, OVERLAP_BYTES = 2 << 20, OVERLAP_ENTRIES = 1 << 13 };
+enum { SHARE_THREADS = 512, MARKS_THREADS = 256 };
 
 /* A block's share of the logits, if no decode step left any. */
 static __global__ void __launch_bounds__(SHARE_THREADS) next_share_kernel(logit_share *shares, const float *logits,
@@ -39,8 +40,8 @@ template <typename T> static next_side<T> next_side_of(const next_token_side &fr
     const token_memory &m = from.memory;
     if (!m.tau) return s;
     s.v = memory_view_of(key, &m, NULL), s.in = memory_sources_of<T>(key, &m);
-    s.marks = from.marks, s.w = (float *)from.weights.data, s.p = from.p;
-    s.columns = (int)memory_columns(s.v), s.read = from.marks.entries > 0;
+    s.marks = from.marks, s.found = from.found, s.w = (float *)from.weights.data, s.p = from.p;
+    s.columns = (int)memory_columns(s.v);
     assert(memory_columns(s.v) <= NEXT_TOKEN_COLUMNS_MAX && from.weights.cols == s.columns);
     assert(from.weights.type == DTYPE_F32 && m.slots.blocks <= 1 && m.past.length <= 1);
     assert(m.slots.keys.rows < INT32_MAX && m.past.ring < INT32_MAX);
@@ -156,4 +157,20 @@ static void next_token_mix(struct device *dev, float *log_p, double *g, const st
     else next_token_launch<__half>(dev, log_p, g, task);
 }
 
-extern "C" const struct next_token_ops next_token_cuda = {.mix = next_token_mix};
+static __global__ void __launch_bounds__(MARKS_THREADS)
+    next_marks_kernel(memory_marks *out, const int64_t *chunk, const float *score, int k, float tokens) {
+    __shared__ int64_t chunks[NEXT_TOKEN_HITS_MAX];
+    __shared__ float scores[NEXT_TOKEN_HITS_MAX];
+    for (int i = (int)threadIdx.x; i < k; i += MARKS_THREADS)
+        chunks[i] = chunk[i], scores[i] = score[i];
+    __syncthreads();
+    if (threadIdx.x == 0) *out = memory_marks_of(chunks, scores, k, tokens);
+}
+
+static void next_token_marks(struct device *dev, struct memory_marks *out, const int64_t *chunk, const float *score,
+                             int k, float tokens) {
+    assert(k >= 1 && k <= NEXT_TOKEN_HITS_MAX);
+    launch(dev, "next_token.marks", next_marks_kernel, 1, MARKS_THREADS, 0, out, chunk, score, k, tokens);
+}
+
+extern "C" const struct next_token_ops next_token_cuda = {.mix = next_token_mix, .marks = next_token_marks};

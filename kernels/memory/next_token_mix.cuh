@@ -74,7 +74,7 @@ static __device__ __forceinline__ void mix_weigh(const next_call<T> &c, mix_weig
                                                  const next_found &found, const logit_share &all, float log_all) {
     const int lane = threadIdx.x % 32;
     const int side = lane >= 5, what = lane < 2 ? lane : (lane - 2) % 3; /* of the feature of this lane */
-    const bool read = side ? c.side[1].read : c.side[0].read;
+    const bool read = (side ? found.of[1].entries : found.of[0].entries) > 0.0f;
     float value = lane ? -log_all : log_all - all.moment / all.sum, x = 0.0f;
     if (lane >= 2 && lane < MIX_FEATURES && read) {
         memory_evidence e = found.of[side];
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void mix_weigh(const next_call<T> &c, mix_weig
         a += __shfl_xor_sync(~0u, a, offset);
     a += gate.b2[of];
     const float a0 = __shfl_sync(~0u, a, 0), a1 = __shfl_sync(~0u, a, MEMORY_GATE_HIDDEN);
-    const bool r0 = c.side[0].read, r1 = c.side[1].read;
+    const bool r0 = found.of[0].entries > 0.0f, r1 = found.of[1].entries > 0.0f;
     float top = 0.0f;
     if (r0 && a0 > top) top = a0;
     if (r1 && a1 > top) top = a1;
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void mix_write(const next_call<T> &c, int v, c
         c.side[i].p[v] = p[i];
     }
     float log_p = (float)(log_lm + (double)w.log_g[0]);
-    if ((t.sum[0] && c.side[0].read) || (t.sum[1] && c.side[1].read)) {
+    if ((t.sum[0] && found.of[0].entries > 0.0f) || (t.sum[1] && found.of[1].entries > 0.0f)) {
         const float mixed = w.g[0] * expf((float)log_lm) + w.g[1] * p[0] + w.g[2] * p[1];
         log_p = mixed >= 1e-30f || isnan(mixed) ? logf(mixed) : mix_small(w, log_lm, p[0], p[1]);
     }

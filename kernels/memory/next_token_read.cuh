@@ -139,27 +139,28 @@ struct read_shared {
     next_found found;
     read_gate gate;
     float tau[MEMORY_SIDES];
+    memory_marks marks[MEMORY_SIDES];
     unsigned long long words[READ_BLOCKS_MAX][NEXT_TALLY_WORDS];
 };
 static_assert((int)READ_WARPS == (int)MEMORY_GATE_HIDDEN, "a warp for each hidden unit");
 
 /* A side's evidence but of_top and lm_of_top, and its features that need no logits. */
-template <typename T>
-static __device__ __forceinline__ memory_evidence next_evidence(float *f, const next_side<T> &side, const next_tally &t,
-                                                                int which, double by, float nearest, float tau) {
+static __device__ __forceinline__ memory_evidence next_evidence(float *f, const memory_marks &marks,
+                                                                const next_tally &t, int which, double by,
+                                                                float nearest, float tau) {
     const unsigned long long units = which ? t.sums.all[1] : t.sums.all[0];
     const unsigned long long squares = which ? t.sums.squares[1] : t.sums.squares[0];
     const float lost = (which ? t.sums.lost[1] : t.sums.lost[0]) ? NAN : 0.0f;
     const float all = (float)units / NEXT_UNIT;
     memory_evidence e = {};
-    if (!side.read) return e;
-    e.entries = side.marks.entries;
+    if (!(marks.entries > 0.0f)) return e;
+    e.entries = marks.entries;
     e.lse = (units ? logf(all) - nearest / tau : -INFINITY) + lost;
     e.nearest = nearest + lost;
     e.squares = units ? (float)squares / NEXT_UNIT / (all * all) + lost : lost;
     e.top = logf((float)((double)(which ? t.best.sum[1] : t.best.sum[0]) * by));
     e.token = (float)(which ? t.best.token[1] : t.best.token[0]);
-    e.best = side.marks.best, e.kth = side.marks.kth, e.mean = side.marks.mean;
+    e.best = marks.best, e.kth = marks.kth, e.mean = marks.mean;
     f[0] = logf(e.entries), f[1] = e.nearest, f[2] = e.lse, f[3] = e.squares;
     f[NEXT_OF_TOP - 1] = (float)memory_gate_log(e.top);
     f[NEXT_SAME + 1] = e.best, f[NEXT_SAME + 2] = e.kth, f[NEXT_SAME + 3] = e.mean;
@@ -182,7 +183,7 @@ static __device__ __forceinline__ void next_find(const next_call<T> &c, read_sha
         const double by = lost ? (double)NAN : all ? 1.0 / (double)all : 0.0;
         found->by[warp] = by, found->best[warp] = warp ? tally.best.token[1] : tally.best.token[0];
         float *mine = f + 3 + warp * MEMORY_SIDE_FEATURES;
-        found->of[warp] = next_evidence(mine, warp ? c.side[1] : c.side[0], tally, warp, by,
+        found->of[warp] = next_evidence(mine, s.marks[warp], tally, warp, by,
                                         warp ? near.of[1] : near.of[0], s.tau[warp]);
     }
     __syncthreads();
@@ -334,7 +335,10 @@ static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_
     projection.prefetch(c);
     if (blockIdx.x == 0) read_load_gate(s.gate, c.gate), mix_load_gate(c.mix, c.gate);
     for (int i = 0; i < MEMORY_SIDES; i++) {
-        if (threadIdx.x == 0) s.tau[i] = c.side[i].columns ? *c.side[i].v.tau : 1.0f;
+        if (threadIdx.x == 0) {
+            s.tau[i] = c.side[i].columns ? *c.side[i].v.tau : 1.0f;
+            s.marks[i] = c.side[i].found ? *c.side[i].found : c.side[i].marks;
+        }
         for (int v = (int)(blockIdx.x * READ_THREADS + threadIdx.x); c.side[i].columns && v < c.vocab;
              v += (int)gridDim.x * READ_THREADS)
             c.sums[i][v] = 0;

@@ -118,12 +118,19 @@ static enum status keys_next_file(struct store_keys *k, int64_t file) {
     return keys_file_verify(&k->files[file], path);
 }
 
-enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk) {
+enum status store_keys_rows(struct store_keys *k, struct store_key_rows *out, int64_t *n, int64_t chunk) {
     const int64_t file = keys_layout_file(&k->layout, chunk);
+    const struct keys_range range = keys_layout_range(&k->layout, file);
     if (k->in_order) TRY(keys_next_file(k, file));
     TRY(keys_touch(k, file));
-    *out = keys_file_rows(&k->files[file], chunk - keys_layout_range(&k->layout, file).begin);
+    *out = keys_file_rows(&k->files[file], chunk - range.begin);
+    *n = range.end - chunk;
     return STATUS_OK;
+}
+
+enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk) {
+    int64_t n;
+    return store_keys_rows(k, out, &n, chunk);
 }
 
 /* Processes that began to make keys at the same time may have made files of two kinds. */

@@ -38,6 +38,8 @@ void store_keys_close(struct store_keys *k);              /* NULL is fine */
 struct store_key_rows { const int8_t *code; const float *scale; };      /* [chunk_tokens, size], [chunk_tokens] */
 /* Gets the rows of a chunk of the view. They stay mapped until store_keys_close. */
 enum status store_keys_chunk(struct store_keys *k, struct store_key_rows *out, int64_t chunk);
+/* The same, and *n: the number of chunks from this one to the end of its file, whose rows follow. */
+enum status store_keys_rows(struct store_keys *k, struct store_key_rows *out, int64_t *n, int64_t chunk);
 /* From now on, chunks are read in ascending order: one file is mapped at a time, after its checksum is checked. */
 void store_keys_in_order(struct store_keys *k);
 /* Checks the checksums of all files of the view's chunks, and that all have the step and the rounding of the first. */

@@ -21,6 +21,8 @@ static float round_f32(float x) {
     return x;
 }
 
+static bool marks_on_gpu; /* the next mixtures of the GPU read marks in its memory */
+
 /* The inputs of both twins: arrays of this process. */
 struct inputs {
     struct memory_case c[MEMORY_SIDES];
@@ -158,6 +160,10 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
         t.side[side].weights = mat_f32(to_device(dev, w, (size_t)columns * 4), 1, columns);
         t.side[side].p = to_device(dev, none, (size_t)s->vocab * 4);
         t.side[side].marks = x->marks[side];
+        if (dev == gpu && marks_on_gpu) {
+            t.side[side].found = to_device(dev, &x->marks[side], sizeof x->marks[side]);
+            t.side[side].marks = (struct memory_marks){1, 99, 99, 99};
+        }
         free(w), free(none);
     }
     if (idle) t.step = step_result(x, idle);
@@ -184,6 +190,14 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
     }
     CHECK_OK(device_sync(dev));
     if (dev == gpu) drop_all();
+    return r;
+}
+
+/* The same with marks that the GPU has. */
+static struct result compute_found(const struct inputs *x, bool own, bool corpus) {
+    marks_on_gpu = true;
+    struct result r = compute_with(gpu, x, own, corpus, 0);
+    marks_on_gpu = false;
     return r;
 }
 
@@ -219,7 +233,7 @@ static void compare(struct device *cpu, struct shape s) {
     inputs_make(&x, s);
     for (int reads = 0; reads < 4; reads++) {
         const bool own = reads & 1, corpus = reads & 2;
-        struct result got = compute(gpu, &x, own, corpus), again = compute(gpu, &x, own, corpus);
+        struct result got = compute(gpu, &x, own, corpus), again = compute_found(&x, own, corpus);
         take_key(&x, got.key);
         struct result want = compute(cpu, &x, own, corpus);
         for (int idle = 4; idle < 14; idle += 5) {
@@ -251,6 +265,24 @@ static void compare(struct device *cpu, struct shape s) {
     inputs_drop(&x);
 }
 
+static void compare_marks(int k) {
+    int64_t *chunk = zeros(k, 8);
+    float *score = normals(k, 30, DTYPE_F32);
+    struct memory_marks got, want;
+    for (int i = 0; i < k; i++)
+        chunk[i] = i > 0 && i >= k - k / 5 ? -1 : (int64_t)rng_below(&on_rng, 1000000);
+    want = memory_marks_of(chunk, score, k, 77);
+    void *chunk_device = put_bytes(chunk, (size_t)k * 8), *score_device = put_bytes(score, (size_t)k * 4);
+    struct memory_marks *out = put_bytes(&want, sizeof want);
+    device_clear(gpu, out, sizeof want);
+    gpu->ops->next_token->marks(gpu, out, chunk_device, score_device, k, 77);
+    device_download(gpu, &got, out, sizeof got);
+    CHECK_OK(device_sync(gpu));
+    CHECK(memcmp(&got, &want, sizeof got) == 0);
+    drop_all();
+    free(chunk), free(score);
+}
+
 static void nan_reaches_all(void) {
     for (int where = 0; where < 4; where++) {
         struct inputs x;
@@ -278,6 +310,9 @@ int main(int argc, char **argv) {
     compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16, 0});
     compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384});
     nan_reaches_all();
+    for (int k = 1; k <= NEXT_TOKEN_HITS_MAX; k = 3 * k + 1)
+        compare_marks(k);
+    compare_marks(NEXT_TOKEN_HITS_MAX);
     if (on_short) return on_device_close();
     compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16, 0});
     compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16, 0}); /* an empty own past */

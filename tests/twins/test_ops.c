@@ -56,8 +56,8 @@ static const struct {
     {"state_gate", 2},
     {"landmark_attention", 3},
     {"lexical_scan", 1},
-    {"next_token", 1},
-    {"packed_keys", 2},
+    {"next_token", 2},
+    {"packed_keys", 3},
     {"pick", 1},
 };
 

@@ -30,7 +30,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
---memory-keys auto|stored|encoded
+--memory-keys auto|stored|device|encoded
 --memory-layer value
 --workers value
 --worker-key-file file
@@ -102,7 +102,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
---memory-keys auto|stored|encoded
+--memory-keys auto|stored|device|encoded
 --memory-layer value
 --memory-config file
 --memory-tau value
@@ -182,7 +182,7 @@ _drt_options() {
 --memory-k value
 --memory-every value
 --memory-span value
---memory-keys auto|stored|encoded
+--memory-keys auto|stored|device|encoded
 --memory-layer value
 --memory-config file
 --memory-tau value
@@ -504,6 +504,7 @@ _drt_options() {
 --worker-timeout value
 --memory-config file
 --memory-searcher landmark|lexical|hybrid
+--memory-keys auto|stored|device|encoded
 --address value
 --port value
 --port-file file

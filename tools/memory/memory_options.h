@@ -25,9 +25,10 @@ struct memory_options {
     {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
-    {"memory-keys", ARG_CHOICE, &(o).keys, "auto|stored|encoded",                                                      \
+    {"memory-keys", ARG_CHOICE, &(o).keys, "auto|stored|device|encoded",                                               \
      "keys of chunks: stored by drt-index keys, or computed when a search finds them; auto: stored, if the store has " \
-     "keys of this model",                                                                                             \
+     "keys of this model; device: stored, and all copied into the GPU's memory at the start, which makes searches "    \
+     "faster (on a CPU: as stored)",                                                                                   \
      0, 0},                                                                                                            \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP inputs are the keys; 0: as configured, or the last",   \
      0, 1024}

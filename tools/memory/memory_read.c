@@ -162,12 +162,11 @@ enum status memory_window_read(struct memory_window *w, struct memory_read *read
     struct read_rows c = {.w = w,
                           .read = read,
                           .memory = memory,
-                          .slots_host =
-                              memory->slots.k > 0 ? memory_source_slots_host(w->source) : (struct memory_slots_host){0},
                           .columns = columns,
                           .vocab = vocab,
                           .row = begin,
                           .to = begin - (first - 1)};
+    if (memory->slots.k > 0) TRY(memory_source_slots_host(w->source, &c.slots_host));
     memcpy(read->mark[MEMORY_NEAREST] + c.to, w->nearest, (size_t)rows * sizeof *w->nearest);
     threads_for(dev->threads, rows, 1, read_body, &c);
     return STATUS_OK;

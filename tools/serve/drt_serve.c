@@ -46,6 +46,8 @@ static int serve_parse(struct serve_options *o, int argc, char **argv, const cha
          0, 0},
         {"memory-searcher", ARG_CHOICE, &o->memory_searcher, "landmark|lexical|hybrid",
          "how token memories find chunks; all requests then share one searcher (default: as memory.json says)", 0, 0},
+        {"memory-keys", ARG_CHOICE, &o->memory_keys, "auto|stored|device|encoded",
+         "keys of the chunks that token memories find, as in drt-generate (default: auto)", 0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Network", 0, 0},
         {"address", ARG_STRING, &o->address, "IP", "where to listen; addresses other than loopback need --api-key-file",
          0, 0},
@@ -122,6 +124,8 @@ static int serve_check(const struct serve_options *o) {
     if (!o->store && (strcmp(o->retrieval, "corpus") == 0 || strcmp(o->retrieval, "both") == 0))
         return serve_usage("--retrieval %s needs --store DIR", o->retrieval);
     if (o->workers.addresses && !o->store) return serve_usage("--workers search a store: give --store DIR");
+    if (o->memory_keys && strcmp(o->memory_keys, "device") == 0 && !o->store)
+        return serve_usage("--memory-keys device copies keys of a store: give --store DIR");
     if (worker_options_wrong(&o->workers)) return serve_usage("%s", worker_options_wrong(&o->workers));
     if (o->devices && (!o->store || o->workers.addresses))
         return serve_usage("--devices share the landmarks of a store: give --store DIR, and no workers");

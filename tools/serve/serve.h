@@ -21,6 +21,7 @@ struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
     const char *memory_config, *retrieval;                /* retrieval: of requests that do not name one */
     const char *memory_searcher;         /* NULL: that of memory.json */
+    const char *memory_keys;             /* NULL: auto */
     const char *devices;                 /* --devices; NULL: one */
     int n_devices;                       /* what the option selects, as in struct device_choice */
     struct worker_options workers;
@@ -58,6 +59,7 @@ int serve_http_status(enum status status);
 enum status serve_model_open(struct serve_model *out, const struct serve_options *o);
 void serve_model_close(struct serve_model *m);            /* a zeroed struct is fine */
 bool serve_model_on_gpu(const struct serve_model *m);
+enum drt_memory_keys serve_memory_keys(const struct serve_model *m);     /* --memory-keys */
 /* Only the computing thread may call it. STATUS_NOT_FOUND: there is no store. */
 enum status serve_model_searcher(struct drt_searcher **out, struct serve_model *m, enum request_searcher kind);
 

@@ -113,6 +113,7 @@ static enum status completion_open(struct serve *serve, struct job *job, struct 
         .no_logprob = (r->logprobs < 0),
         .skip = r->skip,
         .rewind = (r->n > 1),
+        .memory_keys = serve_memory_keys(m),
     };
     c->memory = r->memory != RETRIEVAL_MEMORY_NONE;
     c->kind = (int)source | (corpus ? (int)r->searcher + 1 : 0) << 2 | config.continuation << 5 | config.overlap << 12 |

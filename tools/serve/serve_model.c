@@ -39,6 +39,31 @@ static enum status serve_model_open_searcher(struct serve_model *m, enum request
     return serve_status(drt_searcher_open(&m->searchers[kind], m->store, m->model, &config));
 }
 
+enum drt_memory_keys serve_memory_keys(const struct serve_model *m) {
+    static const char *const names[] = {"auto", "stored", "device", "encoded"}; /* in the order of the enum */
+    for (size_t i = 0; m->options->memory_keys && i < ARRAY_LEN(names); i++)
+        if (strcmp(m->options->memory_keys, names[i]) == 0) return (enum drt_memory_keys)i;
+    return DRT_MEMORY_KEYS_AUTO;
+}
+
+/* The first session copies the keys; those of requests then find them there. memory.json may lack one of the kinds. */
+static enum status serve_model_copy_keys(struct serve_model *m) {
+    enum drt_status s = DRT_OK;
+    if (serve_memory_keys(m) != DRT_MEMORY_KEYS_DEVICE) return STATUS_OK;
+    for (enum drt_memory kind = DRT_MEMORY_CORPUS; kind <= DRT_MEMORY_BOTH; kind++) {
+        const struct drt_session_config config = {.size = sizeof config,
+                                                  .store = m->store,
+                                                  .memory = kind,
+                                                  .memory_config = m->options->memory_config,
+                                                  .memory_keys = DRT_MEMORY_KEYS_DEVICE};
+        struct drt_session *session = NULL;
+        s = drt_session_open(&session, m->model, &config);
+        drt_session_close(session);
+        if (s != DRT_INVALID) break;
+    }
+    return serve_status(s);
+}
+
 /* Workers open the newest generation. If the store has changed meanwhile, that is not this view's generation. */
 static enum status serve_model_store(struct serve_model *m, const struct serve_options *o) {
     TRY(serve_status(drt_store_open(&m->store, o->store)));
@@ -50,6 +75,7 @@ static enum status serve_model_store(struct serve_model *m, const struct serve_o
             "%s: has no landmarks (it was built with --landmarks none), which --retrieval %s searches: leave it "
             "out, and let requests use a token memory",
             o->store, o->retrieval);
+    TRY(serve_model_copy_keys(m));
     TRY(serve_model_open_searcher(m, SEARCH_LANDMARK));
     return o->workers.addresses && m->store_info.lexical ? serve_model_open_searcher(m, SEARCH_HYBRID) : STATUS_OK;
 }

@@ -25,6 +25,7 @@ __all__ = ["Model", "ModelInfo", "Neighbour", "Scores", "Session", "Token"]
 
 _ENDS = {0: None, 1: "length", 2: "eos", 3: "stop", 4: "callback"}
 _CHUNKS, _CHUNKS_GPU = 1024, 65536               # of one call into C
+_MEMORY_KEYS = ("auto", "stored", "device", "encoded")
 _MEMORIES = {None: 0, "own": 1, "corpus": 2, "both": 3}
 
 
@@ -137,7 +138,7 @@ def _stops(stop: Any) -> list[bytes]:
 def _session_config(model: "Model", *, store: "Store | None" = None, self_retrieval: bool = False,
                     corpus_retrieval: bool | None = None, searcher: str = "auto", memory: str | None = None,
                     memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
-                    exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
+                    memory_keys: str = "auto", exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
                     temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repeat_penalty: float = 0.0,
                     repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] | None = None,
                     ignore_eos: bool = False, top: int = 0, skip: int = 0, rewind: bool = False) -> tuple[Any, Any]:
@@ -154,6 +155,7 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
     from .store import Store
     check.choice(memory, "memory", _MEMORIES)
     check.choice(searcher, "searcher", ("auto", "lexical", "hybrid"))
+    check.choice(memory_keys, "memory_keys", _MEMORY_KEYS)
     if store is not None:
         check.instance(store, "store", Store)
     if corpus_retrieval is None:
@@ -172,7 +174,8 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
         lib.session_config, self=self_retrieval, corpus=corpus_retrieval, store=store._handle().value if store is not None else None,
         searcher=found.value if found is not None else None,
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
-        memory_config=memory_config, memory_past=memory_past, temperature=temperature, top_p=top_p,
+        memory_config=memory_config, memory_past=memory_past,
+        memory_keys=_MEMORY_KEYS.index(memory_keys), temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=check.seed(seed),
         max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
         continuation=continuation, overlap=overlap, query_tokens=query_tokens, skip=skip,
@@ -449,6 +452,8 @@ class Model:
         searcher: "auto", "lexical" or "hybrid".
         memory: "own", "corpus" or "both": a token memory, with `memory_config` (a file; None: the model's) and
             `memory_past` (ids; 0: 2048).
+        memory_keys: of the store's chunks: "stored" by drt-index keys, "encoded" when they are found, or "auto": stored, if the
+            store has keys of the model. "device": stored, and all copied into the GPU's memory once (on a CPU: as stored).
         exclude_document: id of a document whose chunks are not retrieved.
         continuation, overlap: chunks that are retrieved after each found one, and the ids before its end where they begin.
         query_tokens: last ids of the text that a search by words reads; 0: 128.

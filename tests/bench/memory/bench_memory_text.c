@@ -3,7 +3,7 @@
  *
  *   bench_memory_text --model DIR --store DIR --text FILE [--device cpu|cuda] [--k 8,64] [--every 16,32] [--span 0,1]
  *                     [--layer N] [--past 2048] [--prompt 1024] [--tokens 2048] [--searcher lexical|landmark|hybrid]
- *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--device-logits 1]
+ *                     [--dtype auto|f32|i8] [--serial 1] [--stored 1] [--random-keys 1] [--device-logits 1]
  *                     [--pick 1] [--queued 2] [--json FILE]
  *
  * FILE is plain text. Its first --prompt ids are read at once, the others one by one, as drt-generate does it: layers,
@@ -11,7 +11,8 @@
  * So a search has a query of real text. The gate gives each memory the same weight: its numbers do not change the time.
  * --serial 1 reads the memories after each decode step instead of during it. --device-logits 1 leaves log-probabilities
  * on the device, as for a pick on it, and waits until they are complete. --stored 1 takes the keys of chunks from the
- * store (drt-index keys).
+ * store (drt-index keys), --stored 2 from a copy of all of them in the GPU's memory; it is a list like --queued.
+ * --random-keys 1 writes random keys of this model to the store first, which takes seconds instead of minutes.
  * --pick 1 waits as drt-generate on a GPU does: the GPU picks an id (greedily) after each pass, and this process waits
  * for the pick. The text continues with FILE's ids nevertheless, so that all cases read the same text. --queued is a
  * list, and each case runs with each number of it in turn: 0: nothing is queued before the id is known; 1: the next
@@ -26,8 +27,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/rng.h"
 #include "decoder/batch/decoder_ahead.h"
 #include "decoder/logits/picker.h"
+#include "indexer/build/stored_keys.h"
 #include "kernels/ops.h"
 #include "session/memory_folder.h"
 #include "session/memory_search.h"
@@ -40,8 +43,9 @@ enum { INTERVAL = 64, LIST_MAX = 8 };
 struct options {
     const char *model, *store, *text, *device, *searcher, *dtype;
     int64_t k[LIST_MAX], every[LIST_MAX], span[LIST_MAX], layer[LIST_MAX], past[LIST_MAX], prompt[LIST_MAX],
-        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], logits_device[LIST_MAX], pick[LIST_MAX], queued[LIST_MAX];
-    int64_t n_queued;
+        tokens[LIST_MAX], serial[LIST_MAX], stored[LIST_MAX], random_keys[LIST_MAX], logits_device[LIST_MAX],
+        pick[LIST_MAX], queued[LIST_MAX];
+    int64_t n_queued, n_stored;
 };
 
 static void usage(const char *why) {
@@ -73,20 +77,31 @@ static struct options read_options(int argc, char **argv) {
                         .prompt = {1024},
                         .tokens = {2048},
                         .queued = {2},
-                        .n_queued = 1};
+                        .n_queued = 1,
+                        .n_stored = 1};
     const struct {
         const char *name;
         const char **text;
         int64_t *list;
-    } names[] = {{"--model", &o.model, NULL},  {"--store", &o.store, NULL},
-                 {"--text", &o.text, NULL},    {"--device", &o.device, NULL},
-                 {"--k", NULL, o.k},           {"--every", NULL, o.every},
-                 {"--span", NULL, o.span},     {"--layer", NULL, o.layer},
-                 {"--past", NULL, o.past},     {"--prompt", NULL, o.prompt},
-                 {"--tokens", NULL, o.tokens}, {"--searcher", &o.searcher, NULL},
-                 {"--dtype", &o.dtype, NULL},  {"--serial", NULL, o.serial},
-                 {"--stored", NULL, o.stored}, {"--device-logits", NULL, o.logits_device},
-                 {"--pick", NULL, o.pick},     {"--queued", NULL, o.queued}};
+    } names[] = {{"--model", &o.model, NULL},
+                 {"--store", &o.store, NULL},
+                 {"--text", &o.text, NULL},
+                 {"--device", &o.device, NULL},
+                 {"--k", NULL, o.k},
+                 {"--every", NULL, o.every},
+                 {"--span", NULL, o.span},
+                 {"--layer", NULL, o.layer},
+                 {"--past", NULL, o.past},
+                 {"--prompt", NULL, o.prompt},
+                 {"--tokens", NULL, o.tokens},
+                 {"--searcher", &o.searcher, NULL},
+                 {"--dtype", &o.dtype, NULL},
+                 {"--serial", NULL, o.serial},
+                 {"--stored", NULL, o.stored},
+                 {"--device-logits", NULL, o.logits_device},
+                 {"--pick", NULL, o.pick},
+                 {"--queued", NULL, o.queued},
+                 {"--random-keys", NULL, o.random_keys}};
     for (int i = 1; i < argc; i += 2) {
         size_t at = 0;
         while (at < ARRAY_LEN(names) && strcmp(argv[i], names[at].name) != 0)
@@ -96,6 +111,8 @@ static struct options read_options(int argc, char **argv) {
             *names[at].text = argv[i + 1];
         else if (names[at].list == o.queued)
             o.n_queued = read_list(o.queued, argv[i + 1]);
+        else if (names[at].list == o.stored)
+            o.n_stored = read_list(o.stored, argv[i + 1]);
         else
             read_list(names[at].list, argv[i + 1]);
     }
@@ -120,10 +137,38 @@ static const int32_t *read_text(const struct engine *e, const struct options *o)
     return out;
 }
 
+/* Writes the files of keys of the model's store. Every file has the same numbers. */
+static void make_random_keys(const struct engine *e, const struct options *o) {
+    const int layer = o->layer[0] ? (int)o->layer[0] : model_config_key_layer(&e->model.config);
+    uint8_t weights[16];
+    struct keys_layout layout;
+    params_fingerprint(e->model.params, weights);
+    struct store_keys_spec spec = stored_keys_spec(&e->model.config, weights, layer, KEY_STEP);
+    spec.rounding = STORE_KEYS_BF16;
+    const int64_t rows = (int64_t)STORE_KEYS_CHUNKS * spec.chunk_tokens;
+    int8_t *code = malloc((size_t)(rows * spec.size));
+    float *scale = malloc((size_t)rows * sizeof *scale);
+    struct rng rng = rng_make(1, 1);
+    for (int64_t i = 0; i < rows * spec.size; i++)
+        code[i] = (int8_t)((int)rng_below(&rng, 255) - 127);
+    for (int64_t i = 0; i < rows; i++)
+        scale[i] = 0.01F + 0.01F * (float)rng_uniform(&rng);
+    CHECK_OK(keys_layout_open(&layout, e->view));
+    for (int64_t i = 0; i < layout.files; i++) {
+        struct store_keys_file *file;
+        const struct keys_range range = keys_layout_range(&layout, i);
+        CHECK_OK(store_keys_begin(&file, e->view, &layout, i, &spec));
+        CHECK_OK(store_keys_append(file, (struct store_key_rows){code, scale}, range.end - range.begin));
+        CHECK_OK(store_keys_publish(file));
+    }
+    keys_layout_free(&layout);
+    free(code), free(scale);
+}
+
 struct memory_case {
     const char *name;
     int kind; /* -1: no memory */
-    int64_t k, every, queued;
+    int64_t k, every, queued, stored;
 };
 
 static uint64_t check_sum(uint64_t sum, const float *log_p, int64_t n) {
@@ -146,11 +191,12 @@ static double mean_of(const struct samples *s) {
 static void report(const struct memory_case *c, const struct samples *s, const struct samples *between,
                    struct memory_text_times t, int64_t tokens, uint64_t bits) {
     const double ids = (double)tokens * 1e-6;
-    printf("%s,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
-           (long long)c->every, (long long)c->queued, mean_of(s), samples_quantile(s->at, s->count, 0.5) * 1e6,
-           samples_quantile(s->at, s->count, 0.25) * 1e6, samples_quantile(s->at, s->count, 0.75) * 1e6,
-           mean_of(between), between->count ? samples_quantile(between->at, between->count, 0.5) * 1e6 : 0,
-           t.find / ids, t.encode / ids, t.queries ? (double)(t.encoded + t.copied) / (double)t.queries : 0,
+    printf("%s,%lld,%lld,%lld,%lld,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.1f,%.2f,%08llx\n", c->name, (long long)c->k,
+           (long long)c->every, (long long)c->queued, (long long)c->stored, mean_of(s),
+           samples_quantile(s->at, s->count, 0.5) * 1e6, samples_quantile(s->at, s->count, 0.25) * 1e6,
+           samples_quantile(s->at, s->count, 0.75) * 1e6, mean_of(between),
+           between->count ? samples_quantile(between->at, between->count, 0.5) * 1e6 : 0, t.find / ids, t.encode / ids,
+           t.queries ? (double)(t.encoded + t.copied) / (double)t.queries : 0,
            (unsigned long long)(bits ^ bits >> 32) & 0xffffffff);
     fflush(stdout);
     const struct figure f = {.unit = "us", .values = s->at, .count = s->count, .scale = 1e6};
@@ -248,7 +294,7 @@ static void step_picked(struct run *r, int64_t at) {
         decoder_ahead_known(r->state, r->ids[at + 1]);
         return;
     }
-    memory_text_ahead_known(r->t, r->state, r->ids[at + 1]);
+    CHECK_OK(memory_text_ahead_known(r->t, r->state, r->ids[at + 1]));
     memory_text_ahead_joins(r->t);
 }
 
@@ -281,13 +327,14 @@ static uint64_t kept_sum(struct run *r, uint64_t sum) {
 static void open_memory(struct run *r, struct memory_config *memory, struct memory_finder finder,
                         const struct memory_case *c) {
     const struct options *o = r->o;
+    static const enum memory_keys keys[] = {MEMORY_KEYS_ENCODED, MEMORY_KEYS_STORED, MEMORY_KEYS_DEVICE};
     const double tau = (double)r->e->model.config.hidden / 8;
     *memory = (struct memory_config){.key_layer = (int)o->layer[0],
                                      .k = (int)c->k,
                                      .every = (int)c->every,
                                      .before = (int)o->span[0],
                                      .after = (int)o->span[1]};
-    memory->keys = o->stored[0] ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED;
+    memory->keys = keys[c->stored];
     memory_folder_sign(memory, &r->e->model);
     if (memory->key_layer == 0) memory->key_layer = model_config_key_layer(&r->e->model.config);
     memory->mixture[c->kind] =
@@ -317,6 +364,7 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     double begin = 0;
     uint64_t sum = 0;
     struct memory_text_times before = {0}, after = {0};
+    bool searched = false; /* the id before, or a search for this one, which began before it */
     for (int64_t at = 0, n; at < r.end; at += n) {
         n = at < prompt ? (prompt - at < pass ? prompt - at : pass) : 1;
         if (at >= prompt && (at - prompt) % INTERVAL == 0) {
@@ -328,8 +376,10 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
         const int64_t queries = r.t ? memory_text_times(r.t).queries : 0;
         const double start = clock_seconds();
         step(&r, at, n);
-        if (at >= prompt && (!r.t || memory_text_times(r.t).queries == queries))
-            samples_add(&between, clock_seconds() - start);
+        const double seconds = clock_seconds() - start;
+        const bool searches = r.t && memory_text_times(r.t).queries > queries;
+        if (at >= prompt && !searches && !searched) samples_add(&between, seconds);
+        searched = searches;
     }
     samples_add(&times, (clock_seconds() - begin) / INTERVAL);
     if (r.t) after = memory_text_times(r.t);
@@ -346,13 +396,19 @@ static void run_case(struct engine *e, const struct options *o, const int32_t *i
     samples_free(&between);
 }
 
-/* With each number of --queued. */
+/* With each number of --queued, and of --stored if the case reads the corpus. */
 static void run_cases(struct engine *e, const struct options *o, const int32_t *ids, struct memory_finder finder,
                       struct memory_case c) {
-    for (int64_t i = 0; i < o->n_queued; i++) {
-        c.queued = o->queued[i];
+    const int64_t n_stored = c.k > 1 ? o->n_stored : 1;
+    for (int64_t i = 0; i < o->n_queued * n_stored; i++) {
+        c.queued = o->queued[i / n_stored];
+        c.stored = o->stored[i % n_stored];
         run_case(e, o, ids, finder, c);
     }
+}
+
+static void tell(const char *line) {
+    fprintf(stderr, "%s\n", line);
 }
 
 int main(int argc, char **argv) {
@@ -366,28 +422,32 @@ int main(int argc, char **argv) {
         searcher++;
     if (searcher == MEMORY_SEARCHERS || o.tokens[0] < INTERVAL)
         usage("--searcher is lexical, landmark or hybrid, --tokens 64 or more");
+    for (int64_t i = 0; i < o.n_stored; i++)
+        if (o.stored[i] < 0 || o.stored[i] > 2) usage("--stored is a list of 0, 1 and 2");
     if (o.pick[0] && strcmp(o.device, "cuda") != 0) usage("--pick needs --device cuda");
     CHECK_OK(engine_open(
         &e,
         &(struct engine_config){
-            .model = o.model, .store = o.store, .where = {o.device, o.dtype, NULL}, .memory = true, .decoding = true}));
+            .model = o.model, .store = o.store, .where = {o.device, o.dtype, tell}, .memory = true, .decoding = true}));
     CHECK_OK(memory_search_open(&search, &(struct memory_search_config){
                                              .engine = &e, .kind = (enum memory_searcher)searcher, .store = o.store}));
     const struct memory_finder finder = memory_search_finder(search);
     const int32_t *ids = read_text(&e, &o);
+    if (o.random_keys[0]) make_random_keys(&e, &o);
     printf("# %s; %lld chunks; searched by %s\n", o.model, (long long)e.info.chunks,
            memory_search_describe(search, (int)o.k[0]).text);
-    printf("mode,k,every,queued,us mean,median,q1,q3,mean without search,median,finding,encoding,passages encoded a "
+    printf("mode,k,every,queued,stored,us mean,median,q1,q3,mean without search,median,finding,encoding,passages "
+           "encoded a "
            "search,"
            "check sum\n");
-    run_cases(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
-    run_cases(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16, 0});
+    run_cases(&e, &o, ids, finder, (struct memory_case){.name = "none", .kind = -1});
+    run_cases(&e, &o, ids, finder, (struct memory_case){"own", MEMORY_OWN_PAST, 1, 16, 0, 0});
     for (int i = 0; o.k[i]; i++)
         for (int j = 0; o.every[j]; j++) {
-            run_cases(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j], 0});
-            run_cases(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j], 0});
+            run_cases(&e, &o, ids, finder, (struct memory_case){"corpus", MEMORY_CORPUS, o.k[i], o.every[j], 0, 0});
+            run_cases(&e, &o, ids, finder, (struct memory_case){"both", MEMORY_BOTH, o.k[i], o.every[j], 0, 0});
         }
-    run_cases(&e, &o, ids, finder, (struct memory_case){"none", -1, 0, 0, 0});
+    run_cases(&e, &o, ids, finder, (struct memory_case){.name = "none", .kind = -1});
     memory_search_close(search);
     engine_close(&e);
     free((void *)ids);

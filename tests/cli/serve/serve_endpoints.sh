@@ -6,6 +6,7 @@ help_is_smooth
 expect 0 "$SERVE" --version
 out_has "drt-serve "
 expect_usage "--retrieval corpus needs --store" "$SERVE" --retrieval corpus
+expect_usage "--memory-keys device copies keys of a store: give --store DIR" "$SERVE" --memory-keys device
 expect_usage "open to other machines" "$SERVE" --address 0.0.0.0
 for address in foo "" localhost 127.0.0.x; do
     expect_usage "--address '$address' is not an IP address: give a numeric one" "$SERVE" --address "$address"

@@ -16,6 +16,7 @@ for memory in corpus both; do
     "$EVAL" ppl --model "$base" --store "$TMP/store" --data "$TMP/held.jsonl" --memory $memory --skip 70 --context 512 --no-overlap --json \
         --device cpu --threads 2 >"$TMP/ppl.$memory" 2>"$ERR" || die "drt-eval ppl: $(tail -n 1 "$ERR")"
 done
+expect_error "run drt-index keys --store $TMP/store with this model" "$SERVE" --model "$base" --store "$TMP/store" --device cpu --memory-keys device --port 0
 # With a small stack, which threads of libraries would inherit (a sanitizer's frames are larger).
 stack=$(ulimit -Ss)
 (ulimit -v 4000000 && "$SERVE" --help) >/dev/null 2>&1 && ulimit -Ss 64

@@ -62,6 +62,63 @@ static void check_unpack(struct device *cpu, enum dtype type, int64_t n, int64_t
     free(scale), free(keys), free(code), free(to), free(want.data), free(none);
 }
 
+/* Random documents of up to four chunks. The CPU twin's test has plain loops. */
+static void check_gather(struct device *cpu, enum dtype type, int64_t m, int chunk_rows, int64_t n, int before,
+                         int after) {
+    const int64_t chunks = 3 * n, rows = chunks * chunk_rows, length = (before + 1 + after) * chunk_rows;
+    const int64_t first = 3, slots = first + n + 2;
+    float *scale = normals(rows, 0.1f, DTYPE_F32), *keys = normals(slots * length * m, 1, type);
+    float *blank = zeros(slots * length, 4);
+    int8_t *code = zeros(rows * m, 1);
+    int32_t *value = zeros(rows, 4), *values = zeros(slots * length, 4), *got_values = zeros(slots * length, 4);
+    int64_t *chunk = zeros(n, 8);
+    for (int64_t i = 0; i < rows * m; i++)
+        code[i] = (int8_t)((int)rng_below(&on_rng, 255) - 127);
+    for (int64_t c = 0, left = 0; c < chunks; c++, left--) {
+        if (left == 0) left = 1 + (int64_t)rng_below(&on_rng, 4);
+        const int64_t with = left > 1 ? chunk_rows : (int64_t)rng_below(&on_rng, (uint64_t)chunk_rows); /* 0: deleted */
+        for (int64_t i = 0; i < chunk_rows; i++)
+            value[c * chunk_rows + i] = i < with ? (int32_t)rng_below(&on_rng, 50000) : -1;
+    }
+    for (int64_t i = 0; i < n; i++)
+        chunk[i] = i == 1 ? -1 : i == 2 ? chunks - 1 : i == 3 ? 0 : (int64_t)rng_below(&on_rng, (uint64_t)chunks);
+    for (int64_t i = 0; i < slots * length; i++)
+        values[i] = -7, blank[i] = -1;
+    struct mat want = mat_dense(malloc((size_t)(slots * length * m) * 4), type, slots * length, m);
+    for (int64_t i = 0; i < slots * length * m; i++)
+        put_number((char *)want.data + i * dtype_bytes(type), keys[i], type);
+    const struct mat keys_device = put(keys, type, slots * length, m, 5, true);
+    float *square = put_bytes(blank, (size_t)(slots * length) * 4),
+          *again = put_bytes(blank, (size_t)(slots * length) * 4);
+    int32_t *value_device = put_bytes(values, (size_t)(slots * length) * 4);
+    const struct packed_chunks from = {{code, scale}, value, chunks, chunk_rows};
+    const struct packed_chunks from_device = {{put_bytes(code, (size_t)(rows * m)), put_bytes(scale, (size_t)rows * 4)},
+                                              put_bytes(value, (size_t)rows * 4),
+                                              chunks,
+                                              chunk_rows};
+    const struct packed_slots to = {want, blank, values, before, after};
+    const struct packed_slots to_device = {keys_device, square, value_device, before, after};
+    gpu->ops->packed_keys->gather(gpu, &to_device, &from_device, put_bytes(chunk, (size_t)n * 8), first, n);
+    gpu->ops->token_memory->squares(gpu, again, keys_device);
+    cpu->ops->packed_keys->gather(cpu, &to, &from, chunk, first, n);
+    float *got = take(keys_device), *squares = take_floats(square, slots * length),
+          *same = take_floats(again, slots * length);
+    device_download(gpu, got_values, value_device, (size_t)(slots * length) * 4);
+    CHECK_OK(device_sync(gpu));
+    CHECK(memcmp(got_values, values, (size_t)(slots * length) * 4) == 0);
+    int64_t filled = 0;
+    for (int64_t r = 0; r < slots * length; r++) {
+        CHECK(squares[r] == (blank[r] == -1 ? -1 : same[r]));
+        filled += blank[r] != -1;
+        for (int64_t j = 0; j < m; j++)
+            CHECK(got[r * m + j] == take_number((char *)want.data + (r * m + j) * dtype_bytes(type), type));
+    }
+    CHECK(filled >= (n - 1) * chunk_rows && filled <= n * length);
+    free(got), free(squares), free(same), drop_all();
+    free(scale), free(keys), free(blank), free(code), free(value), free(values), free(got_values), free(chunk);
+    free(want.data);
+}
+
 int main(int argc, char **argv) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     struct device *cpu;
@@ -72,8 +129,12 @@ int main(int argc, char **argv) {
         check_unpack(cpu, types[t], 77, 128);
         check_pack(cpu, types[t], 9, 37);
         check_unpack(cpu, types[t], 9, 37);
+        check_gather(cpu, types[t], 128, 63, 5, 0, 1);
+        check_gather(cpu, types[t], 37, 3, 30, 2, 2);
+        check_gather(cpu, types[t], 192, 64, 6, 0, 0);
     }
     if (!on_short) check_pack(cpu, DTYPE_BF16, 20000, 64), check_unpack(cpu, DTYPE_BF16, 20000, 64);
+    if (!on_short) check_gather(cpu, DTYPE_BF16, 128, 63, 256, 0, 1);
     device_close(cpu);
     return on_device_close();
 }

@@ -258,6 +258,46 @@ static void test_append(int device, int64_t raw_d) {
     world_drop(&x);
 }
 
+/* Marks that the device has give the bits of those in the task; without entries the side is not read. */
+static void test_found(int device) {
+    struct rng rng = rng_make(8, 0);
+    struct device *dev = twin_device[device];
+    struct world x;
+    float want[WORDS], got[WORDS];
+    double g[2][1 + MEMORY_SIDES];
+    world_make(&x, &rng, 24, 0, 3, 9, 2);
+    struct next_token_task t = task_of(&x, device, true, true);
+    for (int entries = 3; entries >= 0; entries -= 3) {
+        struct memory_marks found = t.side[1].marks = (struct memory_marks){(float)entries, 2.5F, 0.5F, 1};
+        t.side[1].found = NULL;
+        dev->ops->next_token->mix(dev, want, g[0], &t);
+        t.side[1].found = &found, t.side[1].marks = (struct memory_marks){1, 9, 9, 9};
+        dev->ops->next_token->mix(dev, got, g[1], &t);
+        CHECK(memcmp(want, got, sizeof got) == 0 && memcmp(g[0], g[1], sizeof g[0]) == 0);
+        CHECK((g[1][2] > 0) == (entries > 0));
+    }
+    task_drop(&x);
+    world_drop(&x);
+}
+
+/* Figures of a search with fewer hits than k, with none, and with scores below 0. */
+static void test_marks(int device) {
+    struct device *dev = twin_device[device];
+    static const struct {
+        int64_t chunk[4];
+        float score[4], tokens;
+        struct memory_marks marks;
+    } cases[] = {{{5, 0, 9, 2}, {8, 6, 4, 2}, 2, {4, 4, 1, 2.5F}},
+                 {{5, 0, -1, -1}, {8, 6, -INFINITY, NAN}, 2, {2, 4, 0, 1.75F}},
+                 {{-1, -1, -1, -1}, {3, 3, 3, 3}, 1, {0, 0, 0, 0}},
+                 {{1, 2, 3, 4}, {-8, -6, -4, -2}, 1, {4, -2, -8, -5}}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct memory_marks got;
+        dev->ops->next_token->marks(dev, &got, cases[i].chunk, cases[i].score, 4, cases[i].tokens);
+        CHECK(memcmp(&got, &cases[i].marks, sizeof got) == 0);
+    }
+}
+
 static void test_nan(int device) {
     struct rng rng = rng_make(6, 0);
     struct device *dev = twin_device[device];
@@ -318,6 +358,8 @@ int main(int argc, char **argv) {
         test_empty(device);
         test_append(device, 0);
         test_append(device, 100);
+        test_found(device);
+        test_marks(device);
         test_nan(device);
     }
     return twins_close();

@@ -1,6 +1,7 @@
 /* test_stored_keys.c -- keys of a store against decoder_forward on the window of each chunk; deleted and short chunks;
- * what a token memory reads with them; files that are missing, damaged, of another model or of another store; an add;
- * a damaged record of sections; the projection against plain sums. */
+ * what a token memory reads with them, from files and from a copy in the device's memory; files that are missing,
+ * damaged, of another model or of another store; an add; a damaged record of sections; the projection against plain
+ * sums. */
 #include "indexer/build/key_projection.h"
 #include "indexer/retrieve/memory_source.h"
 #include "store/catalog/catalog_internal.h"
@@ -88,17 +89,21 @@ static void test_step(void) {
 
 /* ---- a token memory ---- */
 
-static struct memory_source *open_source(bool stored) {
+static struct device_keys *copies;
+
+static struct memory_source *open_source(enum memory_keys from, int before, int after) {
     struct memory_source *m;
     const struct memory_source_config config = {.device = engine.device,
                                                 .model = &engine.model.config,
                                                 .decoder = engine.decoder,
                                                 .view = engine.view,
                                                 .k = K,
-                                                .after = 1,
+                                                .before = before,
+                                                .after = after,
                                                 .key_layer = LAYER,
                                                 .slots = 8,
-                                                .from = stored ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED,
+                                                .from = from,
+                                                .copies = copies,
                                                 .weights = weights,
                                                 .name = model};
     CHECK_OK(memory_source_create(&m, &config));
@@ -107,7 +112,8 @@ static struct memory_source *open_source(bool stored) {
 
 /* The pool has the stored keys of each passage, and the values that it has without them. */
 static void test_source(void) {
-    struct memory_source *stored = open_source(true), *encoded = open_source(false);
+    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, 0, 1);
+    struct memory_source *encoded = open_source(MEMORY_KEYS_ENCODED, 0, 1);
     struct store_keys *keys = open_keys();
     const int64_t row_begin[2] = {0, 1}, calls[3][K] = {{4, 20, 55}, {0, -1, 20}, {33, 3, 4}}; /* 0: no next chunk */
     for (int call = 0; call < 3; call++) {
@@ -136,6 +142,76 @@ static void test_source(void) {
     store_keys_close(keys);
     memory_source_free(stored);
     memory_source_free(encoded);
+}
+
+/* Keys in the device's memory give the same bits as those in files: keys, squares and values, also on the host, for
+ * any chunks before and after, with slots that are filled again. Sources share a copy. */
+static void check_copied(int before, int after) {
+    enum { CALLS = 12 };
+    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, before, after);
+    struct memory_source *copied = open_source(MEMORY_KEYS_DEVICE, before, after);
+    const int64_t row_begin[2] = {0, 1};
+    struct store_info info;
+    struct rng rng = rng_make(9, (uint64_t)(8 * before + after));
+    store_view_info(engine.view, &info);
+    const struct store_dropped dropped = store_view_dropped(engine.view);
+    for (int call = 0; call < CALLS; call++) {
+        struct memory_slots a, b;
+        struct memory_slots_host host;
+        int64_t chunks[K];
+        for (int k = 0; k < K; k++) {
+            chunks[k] = call == 0 ? k * (info.chunks - 1) / (K - 1) : (int64_t)rng_below(&rng, (uint64_t)info.chunks);
+            if (!store_dropped_live(dropped, chunks[k]) || (k == 1 && call % 3 == 1)) chunks[k] = -1;
+        }
+        CHECK_OK(memory_source_load(stored, &a, chunks, row_begin, 1));
+        CHECK_OK(memory_source_load(copied, &b, chunks, row_begin, 1));
+        if (call % 2) CHECK_OK(memory_source_slots_host(copied, &host));
+        for (int k = 0; k < K; k++) {
+            CHECK_EQ(a.slot[k], b.slot[k]);
+            for (int i = 0; a.slot[k] >= 0 && i < a.slot_rows; i++) {
+                const int64_t row = (int64_t)a.slot[k] * a.slot_rows + i;
+                CHECK_EQ(a.value[row], b.value[row]);
+                if (call % 2) CHECK_EQ(host.value[row], b.value[row]);
+                CHECK(memcmp(mat_row(a.keys, row), mat_row(b.keys, row), SIZE * sizeof(float)) == 0);
+                CHECK(a.square[row] == b.square[row]);
+            }
+        }
+    }
+    CHECK_EQ(memory_source_stats(copied).copied, memory_source_stats(stored).copied);
+    CHECK(memory_source_stats(copied).dropped > 0);
+    memory_source_free(stored);
+    memory_source_free(copied);
+}
+
+static int reports;
+static void report_copy(const char *line) {
+    CHECK(strstr(line, "token memory: keys of") == line && strstr(line, "GiB on the GPU, loaded in") != NULL);
+    reports++;
+}
+
+static void test_copied(void) {
+    const struct packed_chunks *a, *b;
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER, 0);
+    struct store_keys *keys = open_keys();
+    reports = 0;
+    CHECK_OK(device_keys_create(&copies, engine.device, report_copy, 1000));
+    CHECK_OK(device_keys_take(copies, &a, engine.view, keys, &spec));
+    check_copied(0, 0);
+    check_copied(0, 1);
+    check_copied(2, 1);
+    CHECK_OK(device_keys_take(copies, &b, engine.view, keys, &spec));
+    CHECK(a == b && reports == 1);
+    device_keys_return(copies, a);
+    device_keys_return(copies, b);
+    device_keys_return(copies, NULL);
+    check_copied(8, 8); /* it is still there */
+    CHECK_EQ(reports, 1);
+    device_keys_free(copies);
+    CHECK_OK(device_keys_create(&copies, engine.device, NULL, UINT64_MAX));
+    CHECK_FAILS(device_keys_take(copies, &a, engine.view, keys, &spec), STATUS_NO_MEMORY, "(--memory-keys stored)");
+    device_keys_free(copies);
+    copies = NULL;
+    store_keys_close(keys);
 }
 
 /* ---- other files ---- */
@@ -215,6 +291,7 @@ static void test_changes(void) {
     check_document(keys, 47, 4);
     check_document(keys, 56, DOCUMENTS);
     store_keys_close(keys);
+    test_copied(); /* with a deleted document */
 }
 
 static void count_problem(void *context, const char *file, const char *problem, const char *remedy) {
@@ -327,6 +404,7 @@ int main(void) {
     test_keys();
     test_step();
     test_source();
+    test_copied();
     test_damage();
     test_projection();
     test_changes();

@@ -1,5 +1,5 @@
 /* test_stored_keys_files.c -- files of keys of two roundings, and what is done about them; two writers of one file;
- * several devices that divide the files. CPU devices stand for GPUs. */
+ * several devices that divide the files; a copy of all files in a device's memory. CPU devices stand for GPUs. */
 #include "kernels/device/device_internal.h"
 #include "store/keys/keys_layout_internal.h"
 #include "tests/unit/indexer/stored_keys_fixture.h"
@@ -175,6 +175,30 @@ static void count_steps(void *context, const struct progress_event *e) {
     *done = e->done;
 }
 
+/* A copy in the device's memory has the rows of all files, and the ids that follow those of each chunk. */
+static void check_copy(void) {
+    const struct store_keys_spec spec = stored_keys_spec(&engine.model.config, weights, LAYER, 0);
+    struct device_keys *copies;
+    const struct packed_chunks *copy;
+    struct store_keys *keys = open_keys();
+    CHECK_OK(device_keys_create(&copies, engine.device, NULL, 0));
+    CHECK_OK(device_keys_take(copies, &copy, engine.view, keys, &spec));
+    CHECK(copy->chunks == 56 && copy->chunk_rows == CHUNK);
+    for (int64_t c = 0; c < copy->chunks; c++) {
+        struct store_key_rows rows;
+        struct store_chunk at;
+        int32_t next[CHUNK];
+        CHECK_OK(store_keys_chunk(keys, &rows, c));
+        CHECK_OK(store_view_ids(engine.view, &at, next, c, 1));
+        CHECK(memcmp(copy->keys.code + c * CHUNK * SIZE, rows.code, CHUNK * SIZE) == 0);
+        CHECK(memcmp(copy->keys.scale + c * CHUNK, rows.scale, CHUNK * sizeof(float)) == 0);
+        CHECK(memcmp(copy->value + c * CHUNK, next, sizeof next) == 0);
+    }
+    device_keys_return(copies, copy);
+    device_keys_free(copies);
+    store_keys_close(keys);
+}
+
 /* Devices divide the files: bytes do not depend on their number. A stop and a failure end all. */
 static void test_devices(void) {
     enum { BYTES = 40 * CHUNK * (SIZE + 4) };
@@ -214,6 +238,7 @@ static void test_devices(void) {
         CHECK(r.files == 3 && r.made == 0);
     }
     CHECK_EQ(memcmp(one, many, sizeof one), 0);
+    check_copy();
     struct stored_keys_job job = {
         .config = windows_config(), .weights = weights, .more = devices, .n_more = DEVICES, .store = engine.store};
     char path[700];

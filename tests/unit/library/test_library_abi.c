@@ -200,6 +200,7 @@ static const struct member members[] = {
     AT(drt_session_config, query_tokens, 180, 4),
     AT(drt_session_config, skip, 184, 8),
     AT(drt_session_config, rewind, 192, 1),
+    AT(drt_session_config, memory_keys, 196, 4),
     AT(drt_alternative, id, 0, 4),
     AT(drt_alternative, logprob, 4, 4),
     AT(drt_scores, n, 0, 8),
@@ -354,6 +355,8 @@ static void enums(void) {
     CHECK(DRT_INVALID == -5 && DRT_CORRUPT == -6 && DRT_MISMATCH == -7 && DRT_VERSION == -8 && DRT_BUSY == -9);
     CHECK(DRT_UNSUPPORTED == -10 && DRT_INTERRUPTED == -11 && DRT_READ_ONLY == -12);
     CHECK(DRT_SEARCH_AUTO == 0 && DRT_SEARCH_LEXICAL == 1 && DRT_SEARCH_HYBRID == 2);
+    CHECK(DRT_MEMORY_KEYS_AUTO == 0 && DRT_MEMORY_KEYS_STORED == 1 && DRT_MEMORY_KEYS_DEVICE == 2);
+    CHECK(DRT_MEMORY_KEYS_ENCODED == 3);
     CHECK(DRT_MEMORY_NONE == 0 && DRT_MEMORY_OWN == 1 && DRT_MEMORY_CORPUS == 2 && DRT_MEMORY_BOTH == 3);
     CHECK(DRT_END_NONE == 0 && DRT_END_LENGTH == 1 && DRT_END_EOS == 2 && DRT_END_STOP == 3 && DRT_END_CALLBACK == 4);
     CHECK(DRT_SOURCE_SELF == 0 && DRT_SOURCE_CORPUS == 1);

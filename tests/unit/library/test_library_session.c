@@ -339,6 +339,9 @@ static void configurations(void) {
     c = (struct drt_session_config){.size = sizeof c};
     c.memory = DRT_MEMORY_OWN, c.continuation = 0, c.memory_past = -1;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_past");
+    c.memory_past = 0, c.memory_keys = (enum drt_memory_keys)4;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_keys 4");
+    c.memory_keys = DRT_MEMORY_KEYS_AUTO;
     c.memory = (enum drt_memory)7;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory 7");
     c = (struct drt_session_config){.size = sizeof c};

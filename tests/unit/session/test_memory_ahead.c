@@ -66,6 +66,7 @@ static void open_engine(const char *of) {
     runtime.release_host = watched_release_host, runtime.sync = watched_sync;
     engine.device->runtime = &runtime;
     engine.device->shares_memory = false;
+    CHECK_OK(device_keys_create(&engine.device_keys, engine.device, NULL, 0));
     CHECK_OK(decoder_create(&engine.decoder, engine.device, &engine.model.config, &engine.weights, 0));
 }
 

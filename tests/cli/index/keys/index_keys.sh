@@ -54,6 +54,7 @@ copies "without keys" --memory-keys auto
 counted "encoded anew [1-9]"
 grep -q "stored keys" "$ERR" && die "keys that do not exist are read"
 expect_error "run drt-index keys --store $TMP/s with this model" "$GENERATE" --model "$TMP/p" --store "$TMP/s" --memory corpus --prompt x --memory-keys stored
+expect_error "run drt-index keys --store $TMP/s with this model" "$GENERATE" --model "$TMP/p" --store "$TMP/s" --memory corpus --prompt x --memory-keys device
 keys
 out_has "keys of layer 2, 16 numbers: 1 of 1 files made"
 keys
@@ -65,6 +66,8 @@ out_has "keys         1 files, "
 expect 0 "$INDEX" stats --store "$TMP/s" --json
 grep -q "\"keys_files\":1,\"keys_bytes\":$(stat -c %s "$TMP/s/keys/00000.keys")," "$OUT" || die "stats --json"
 copies "stored keys"
+counted "encoded anew 0, passages with stored keys [1-9]"
+copies "keys of a device" --memory-keys device # a CPU reads the files
 counted "encoded anew 0, passages with stored keys [1-9]"
 copies "computed keys" --memory-keys encoded
 counted "encoded anew [1-9]"

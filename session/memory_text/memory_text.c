@@ -1,63 +1,14 @@
 /* memory_text.c -- see memory_text.h. Keys of the text's own past are in a ring buffer in device memory. Where they are
  * projected states, the mixture of a single id projects its state, so that the decode step computes the layers. */
-#include "session/memory_text.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "decoder/batch/decoder_ahead.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
+#include "session/memory_text/memory_text_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-
-/* A mixture: what it reads and what it leaves. Pointers and matrices are device memory, except g. */
-struct text_mixture {
-    struct mat state; /* [1, d], with a projection */
-    /* [vocab_size]: the model's logits; the mixture, if the device cannot write it to the caller's memory */
-    float *logits, *log_p;
-    double *g;          /* [1 + MEMORY_SIDES], allocated with device_allocate_host */
-    const float *mixed; /* the caller's array with log p; NULL: it is in log_p */
-    struct mat last;    /* [1]: the state, or its key if `last_is_key` */
-    bool last_is_key;
-    struct text_read {              /* of each memory that is read */
-        struct mat weights;         /* [1, columns] */
-        float *p;                   /* [vocab_size] */
-        struct token_memory memory; /* where it was */
-    } side[MEMORY_SIDES];
-};
-/* Two in turns, if passes may be queued ahead: the mixture before such a pass is kept. */
-enum { TEXT_MIXTURES = 2 };
-
-struct memory_text {
-    struct memory_text_config config;
-    struct memory_source *source; /* NULL: only the text's own past */
-    int64_t n, ring;              /* n: ids so far; ring: positions of the ring buffer */
-    int32_t *ids;
-    size_t ids_capacity;
-    struct mat projection;  /* [m, d]; data NULL: the state is the key, m is d */
-    struct mat fresh, keys; /* fresh: [pass, m] of the current call; keys: [ring, m] */
-    int32_t *value;         /* [ring] */
-    float *square;
-    bool read[MEMORY_SIDES], marked_is_key;
-    float *tau[MEMORY_SIDES]; /* [1] */
-    struct memory_slots slots;
-    struct text_mixture mixtures[TEXT_MIXTURES], *now;
-    bool ahead;       /* the last pass was queued ahead of its id, which has not joined the text */
-    int64_t searched; /* number of ids at the last search; -1: there was none */
-    bool queued;      /* the search for the next mixture */
-    int64_t *chunks;
-    float *scores; /* of the found chunks */
-    struct memory_marks marks, marked_marks;
-    struct memory_gate *gate; /* device memory */
-    double seconds;           /* from the end of the forward pass to the mixture */
-    int32_t *column; /* [1 + MEMORY_CONTRIBUTORS_MAX]: an id, then the columns that were found for it; device memory */
-    float *column_weight;
-    /* [1] copies of `last` and `logits` of memory_text_mark; data NULL: none so far */
-    struct mat marked, marked_logits;
-    int64_t marked_n, marked_searched;
-    int64_t *marked_chunks; /* what the search at marked_searched found */
-};
 
 static int text_mixtures(const struct memory_text *t) {
     return t->config.engine->device->shares_memory ? 1 : TEXT_MIXTURES;
@@ -109,7 +60,7 @@ static enum status memory_text_allocate(struct memory_text *t) {
     struct device *dev = e->device;
     const int key_layer = t->config.memory->key_layer;
     int64_t cols = model_config_key_size(&e->model.config, key_layer), pass = engine_pass(e);
-    t->searched = -1;
+    t->found.searched = -1;
     t->now = &t->mixtures[0];
     t->ring = t->config.past + pass;
     t->fresh = mat_dense(NULL, decoder_type(e->decoder), pass, cols);
@@ -206,12 +157,13 @@ static struct next_token_append memory_text_append(const struct memory_text *t) 
 /* The corpus side reads the chunks of the last search. */
 static enum status text_load(struct memory_text *t) {
     static const int64_t row_begin[2] = {0, 1};
-    return memory_source_load(t->source, &t->slots, t->chunks, row_begin, 1);
+    t->found.on_device = NULL, t->found.chunks = t->chunks;
+    return memory_source_load(t->source, &t->found.slots, t->chunks, row_begin, 1);
 }
 
-/* Whether a mixture after n ids searches. */
-static bool text_searches(const struct memory_text *t, int64_t n) {
-    return t->read[MEMORY_CORPUS] && (t->searched < 0 || n - t->searched >= t->config.memory->every);
+bool memory_text_searches(const struct memory_text *t, int64_t n) {
+    const int64_t searched = t->found.searched;
+    return t->read[MEMORY_CORPUS] && (searched < 0 || n - searched >= t->config.memory->every);
 }
 
 /* Makes the search that is due, or takes the one that is queued. The corpus side then reads the chunks that were
@@ -219,20 +171,21 @@ static bool text_searches(const struct memory_text *t, int64_t n) {
 static enum status text_search(struct memory_text *t, bool *searched) {
     const bool queued = t->queued;
     t->queued = false;
-    *searched = text_searches(t, t->n);
+    *searched = memory_text_searches(t, t->n);
     if (!*searched) return STATUS_OK;
     if (queued)
         TRY(memory_source_collect(t->source, t->chunks, t->scores));
     else
         TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
-    t->marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
+    t->found.marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(text_load(t));
-    t->searched = t->n;
+    t->found.searched = t->n;
     return STATUS_OK;
 }
 
 enum status memory_text_prepare(struct memory_text *t) {
-    return !t->config.late && text_searches(t, t->n + 1) ? memory_source_prepare(t->source, t->ids, t->n) : STATUS_OK;
+    return !t->config.late && memory_text_searches(t, t->n + 1) ? memory_source_prepare(t->source, t->ids, t->n)
+                                                                : STATUS_OK;
 }
 
 /* ---- the mixture ---- */
@@ -242,7 +195,7 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
     struct text_read *r = &t->now->side[side];
     if (!t->read[side]) return (struct next_token_side){0};
     r->memory = (struct token_memory){.tau = t->tau[side]};
-    struct next_token_side out = {.marks = t->marks, .weights = r->weights, .p = r->p};
+    struct next_token_side out = {.marks = t->found.marks, .weights = r->weights, .p = r->p};
     if (side == MEMORY_OWN_PAST) {
         r->memory.past = (struct memory_past){.keys = t->keys,
                                               .value = t->value,
@@ -253,15 +206,14 @@ static struct next_token_side text_side_of(struct memory_text *t, int side) {
                                               .limit = (int)t->config.past};
         out.marks = (struct memory_marks){.entries = (float)min_i64(t->n - 1, t->config.past)};
     } else {
-        r->memory.slots = t->slots;
+        r->memory.slots = t->found.slots;
+        out.found = t->found.on_device;
     }
     out.memory = r->memory;
     return out;
 }
 
-/* Queues the mixture. out_device: [vocab_size], where log p of the next id goes. task: the state, what is appended and
- * the decode step. */
-static void memory_text_queue_mix(struct memory_text *t, float *out_device, struct next_token_task task) {
+void memory_text_queue_mix(struct memory_text *t, float *out_device, struct next_token_task task) {
     struct device *dev = t->config.engine->device;
     task.gate = t->gate, task.logits = t->now->logits, task.vocab = t->config.engine->model.config.vocab_size;
     if (t->config.serial) task.step.ready = NULL;
@@ -288,9 +240,7 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
     return device_fault(dev);
 }
 
-/* Where the pass of n ids writes their key states. The key of a single id is written into the ring buffer at once, or
- * the mixture projects its state. */
-static struct decoder_batch_keys memory_text_keys(const struct memory_text *t, bool mix, int64_t n) {
+struct decoder_batch_keys memory_text_keys(const struct memory_text *t, bool mix, int64_t n) {
     const bool raw = n == 1 && mix && t->projection.data;
     return (struct decoder_batch_keys){.keys = raw      ? t->now->state
                                                : n == 1 ? mat_rows(t->keys, t->n % t->ring, 1)
@@ -299,16 +249,15 @@ static struct decoder_batch_keys memory_text_keys(const struct memory_text *t, b
                                        .states = raw};
 }
 
-static enum status memory_text_ids(struct memory_text *t, const int32_t *ids, int64_t n) {
+enum status memory_text_ids(struct memory_text *t, const int32_t *ids, int64_t n) {
     TRY(memory_grow(&t->ids, &t->ids_capacity, (size_t)(t->n + n)));
     for (int64_t i = 0; i < n; i++)
         t->ids[t->n + i] = ids[i];
     return STATUS_OK;
 }
 
-/* The task of the mixture after the pass that fed n ids, whose last key state is the mixture's. */
-static struct next_token_task memory_text_task(struct memory_text *t, const struct decoder_state *state,
-                                               const struct decoder_batch_keys *made, int64_t n) {
+struct next_token_task memory_text_task(struct memory_text *t, const struct decoder_state *state,
+                                        const struct decoder_batch_keys *made, int64_t n) {
     const bool own_past = t->read[MEMORY_OWN_PAST], one = n == 1;
     t->now->last = mat_rows(made->keys, n - 1, 1), t->now->last_is_key = !made->states;
     struct next_token_task task = {.state = t->now->last, .step = decoder_state_step(state)};
@@ -343,7 +292,7 @@ static enum status memory_text_pass(struct memory_text *t, struct decoder_state 
     TRY(memory_text_ids(t, ids, n));
     const double start = clock_seconds();
     t->queued = false; /* the search that the mixture needs, before the pass */
-    if (mix && !t->config.late && text_searches(t, t->n + n))
+    if (mix && !t->config.late && memory_text_searches(t, t->n + n))
         TRY(memory_source_queue(t->source, &t->queued, t->ids, t->n + n));
     t->seconds += clock_seconds() - start;
     TRY(decoder_forward(state, &out, ids, n));
@@ -372,79 +321,12 @@ enum status memory_text_feed_on_device(struct memory_text *t, struct decoder_sta
     return memory_text_pass(t, state, true, NULL, ids, n);
 }
 
-/* ---- a pass ahead of its id ---- */
-
-bool memory_text_ahead_takes(const struct memory_text *t, const struct decoder_state *state) {
-    return decoder_ahead_takes(state, true) && !text_searches(t, t->n + 1);
-}
-
-/* What follows the decode step that memory_text_ahead queues. */
-struct text_ahead {
-    struct memory_text *t;
-    const struct decoder_state *state;
-    const struct decoder_batch_keys *made;
-    const int32_t *id;
-    device_ops *then;
-    void *context;
-};
-static void text_mix_ahead(void *context, struct device *dev) {
-    const struct text_ahead *a = context;
-    struct memory_text *t = a->t;
-    t->n++;
-    struct next_token_task task = memory_text_task(t, a->state, a->made, 1);
-    task.append.picked = a->id;
-    memory_text_queue_mix(t, t->now->log_p, task);
-    t->now->mixed = NULL;
-    a->then(a->context, dev);
-}
-
-static struct text_mixture *text_other(const struct memory_text *t) {
-    return t->now == t->mixtures ? t->now + 1 : t->now - 1;
-}
-
-enum status memory_text_ahead(struct memory_text *t, struct decoder_state *state, float **logits, const int32_t *id,
-                              device_ops *then, void *context) {
-    const int32_t unknown = -1;
-    assert(memory_text_ahead_takes(t, state) && !t->ahead);
-    TRY(memory_text_ids(t, &unknown, 1));
-    t->now = text_other(t);
-    t->ahead = true;
-    *logits = t->now->log_p;
-    const struct decoder_batch_keys made = memory_text_keys(t, true, 1);
-    struct text_ahead ahead = {t, state, &made, id, then, context};
-    const struct decoder_output out = {.logits_device = t->now->logits,
-                                       .keys = made.keys,
-                                       .key_layer = made.key_layer,
-                                       .states = made.states,
-                                       .then = text_mix_ahead,
-                                       .context = &ahead};
-    return decoder_ahead_step(state, &out, id);
-}
-
-void memory_text_ahead_known(struct memory_text *t, struct decoder_state *state, int32_t id) {
-    assert(t->ahead);
-    t->ids[t->n - 1] = id;
-    decoder_ahead_known(state, id);
-}
-
-void memory_text_ahead_joins(struct memory_text *t) {
-    t->ahead = false;
-}
-
-void memory_text_ahead_undo(struct memory_text *t, struct decoder_state *state) {
-    assert(t->ahead);
-    t->n--;
-    t->ahead = false;
-    t->now = text_other(t);
-    decoder_ahead_undo(state);
-}
-
 enum status memory_text_search_again(struct memory_text *t, float **logits) {
     struct next_token_task task = {.state = t->now->last};
-    if (!t->read[MEMORY_CORPUS] || t->searched == t->n) return STATUS_OK;
+    if (!t->read[MEMORY_CORPUS] || t->found.searched == t->n) return STATUS_OK;
     if (!t->now->last_is_key) task.projection = t->projection;
     const double start = clock_seconds();
-    t->searched = -1;
+    t->found.searched = -1;
     enum status s = memory_text_mix(t, *logits, task);
     if (!*logits) *logits = t->now->log_p;
     t->seconds += clock_seconds() - start;
@@ -463,13 +345,14 @@ enum status memory_text_mark(struct memory_text *t) {
         TRY(device_allocate(dev, &t->marked_logits.data, mat_bytes(t->marked_logits)));
     }
     device_copy_rows(dev, mat_cols(t->marked, 0, t->now->last.cols), t->now->last);
+    device_fetch_wait(dev); /* found chunks */
     device_copy_rows(dev, t->marked_logits, mat_f32(t->now->logits, 1, vocab));
     t->marked_n = t->n, t->marked_is_key = t->now->last_is_key;
     if (!t->read[MEMORY_CORPUS]) return STATUS_OK;
     const size_t k = (size_t)t->config.memory->k;
     if (!t->marked_chunks) TRY(memory_allocate(&t->marked_chunks, k));
-    memcpy(t->marked_chunks, t->chunks, k * sizeof *t->chunks);
-    t->marked_searched = t->searched, t->marked_marks = t->marks;
+    memcpy(t->marked_chunks, t->found.chunks, k * sizeof *t->chunks);
+    t->marked_searched = t->found.searched, t->marked_marks = t->found.marks;
     return STATUS_OK;
 }
 
@@ -478,7 +361,7 @@ static enum status memory_text_rewind_search(struct memory_text *t) {
     if (!t->read[MEMORY_CORPUS]) return STATUS_OK;
     assert(t->marked_searched >= 0);
     memcpy(t->chunks, t->marked_chunks, (size_t)t->config.memory->k * sizeof *t->chunks);
-    t->searched = t->marked_searched, t->marks = t->marked_marks;
+    t->found.searched = t->marked_searched, t->found.marks = t->marked_marks;
     return text_load(t);
 }
 
@@ -513,7 +396,12 @@ struct memory_text_times memory_text_times(const struct memory_text *t) {
 
 /* The mixture that the text's last id was picked from, or will be. */
 static const struct text_mixture *text_shown(const struct memory_text *t) {
-    return t->ahead ? text_other(t) : t->now;
+    return t->ahead ? memory_text_other(t) : t->now;
+}
+
+/* What its corpus side read. */
+static const struct text_found *text_shown_found(const struct memory_text *t) {
+    return t->ahead && t->found.searched == t->n ? &t->found_before : &t->found;
 }
 
 /* Returns the id's probability in one memory. */
@@ -544,14 +432,15 @@ double memory_text_share(const struct memory_text *t, int32_t id) {
 /* Finds the origin of a column. token_memory.h gives the order of columns: ids of the passages, or of the text's own
  * past with the newest first. */
 static enum status side_origin(struct memory_text *t, int side, struct memory_contributor *out, int64_t column) {
-    const struct memory_slots *slots = &t->slots;
+    const struct text_found *found = text_shown_found(t);
     struct memory_origin origin;
     if (side == MEMORY_OWN_PAST) {
         *out = (struct memory_contributor){
             .own_past = true, .chunk = -1, .document = -1, .offset = t->n - t->ahead - 1 - column};
         return STATUS_OK;
     }
-    TRY(memory_source_origin(t->source, &origin, t->chunks[column / slots->slot_rows], column % slots->slot_rows));
+    const int64_t rows = found->slots.slot_rows;
+    TRY(memory_source_origin(t->source, &origin, found->chunks[column / rows], column % rows));
     *out =
         (struct memory_contributor){.chunk = origin.chunk, .document = origin.document, .offset = origin.token_offset};
     return STATUS_OK;
@@ -572,6 +461,7 @@ static enum status side_contributors(struct memory_text *t, int side, struct mem
     dev->ops->token_memory->contributors(dev, t->column + 1, t->column_weight, r->weights, &r->memory, t->column, n, 0);
     device_download(dev, column, t->column + 1, (size_t)n * sizeof *column);
     device_download(dev, weight, t->column_weight, (size_t)n * sizeof *weight);
+    device_fetch_wait(dev); /* found chunks */
     TRY(device_sync(dev));
     while (*count < n && column[*count] >= 0 && weight[*count] > 0) {
         TRY(side_origin(t, side, &out[*count], column[*count]));
