@@ -26,6 +26,7 @@ step() { # name, seconds at most, command...
     if [ $result = 0 ]; then summary+=("ok      $name ($((SECONDS - begin)) s)")
     elif [ $result = 77 ]; then summary+=("skipped $name: $(tail -n 1 "$log/$name.txt")")
     else summary+=("FAILED  $name ($((SECONDS - begin)) s, exit $result): $(grep -E 'FAIL|rror' "$log/$name.txt" | tail -n 3 | tr '\n' ' ')"); failed=1; fi
+    echo "${summary[-1]}" # at once: a run that is cut off shows what it reached
 }
 # A tiny model on random ids: a run, a second run, and one that is stopped after step 7 and resumed have the same weights and losses.
 # Arguments: more keys of its model and of the config; base: a Base LM.
