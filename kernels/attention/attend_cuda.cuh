@@ -70,6 +70,11 @@ struct attend_gradients {
     bool accumulate;            /* chunks: add to dk and dv */
     struct gca_inverse inverse; /* chunks; begin NULL: block b is the only one that reads slot b */
 };
+struct attend_backward_inputs {
+    struct mat dout, o;
+    attend_lse lse;
+    struct mat q, k, v;
+};
 /* m: forward's operands. m.o is read in window mode only, elsewhere its data may be NULL. */
 void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,
                           const struct attend_gradients *g, struct mat dout, const attend_operands &m);
