@@ -1,5 +1,5 @@
-/* window_cuda.cuh -- backward of a sliding window over whole sequences, with heads of 64 on Hopper (window_backward.cuh).
- * attend_cuda.cu calls it before its own kernels, for operands that those take. */
+/* window_cuda.cuh -- backward of a sliding window over whole sequences, with heads of 64 on Hopper
+ * (window_backward.cuh). attend_cuda.cu calls it before its own kernels, for operands that those take. */
 #pragma once
 #include "kernels/attention/backward/attend_wgmma_queries.cuh"
 
