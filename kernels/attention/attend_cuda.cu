@@ -4,6 +4,7 @@
 #include "kernels/attention/attend_wgmma_forward.cuh"
 #include "kernels/attention/backward/persistent_dkv.cuh"
 #include "kernels/attention/backward/persistent_dq.cuh"
+#include "kernels/attention/window/window_cuda.cuh"
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/cuda/tile_maps.cuh"
 
@@ -183,12 +184,6 @@ static __global__ void __launch_bounds__(128)
     if (threadIdx.x == 0) dweight[blockIdx.x] = more ? dweight[blockIdx.x] + sum : sum;
 }
 
-struct attend_backward_inputs {
-    struct mat dout, o;
-    attend_lse lse;
-    struct mat q, k, v;
-};
-
 struct attend_backward_scratch {
     float2 *stat;
     inverse_entry *entries;
@@ -292,6 +287,7 @@ static bool attend_wgmma_backward(struct device *dev, const char *op, const stru
         (narrow && (!tile_matrix_of(&maps.dk, g->dk, attend_key_box(t), hopper) ||
                     !tile_matrix_of(&maps.dv, g->dv, attend_key_box(t), hopper))))
         return false;
+    if (window_cuda_backward(dev, op, t, g, in, maps)) return true;
     if (t->window_mode && t->dim == 64)
         attend_wgmma_backward_launch<true, 64, 3, 3, 3, 3>(dev, op, t, g, in, scratch, maps);
     else if (t->window_mode)

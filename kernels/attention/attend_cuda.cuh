@@ -11,7 +11,8 @@
  *
  *   attend_decode.cuh     few query rows, bf16: mma.sync, a cluster for each head; bound by latency
  *   attend_wgmma_*.cuh    tiles of 64 rows, bf16, heads of 64 or 128: wgmma and TMA (before Hopper: mma.sync, cp.async)
- *                         (backward/: backward, for GCA with heads of 64 on Hopper with persistent blocks)
+ *                         (backward/: backward, for GCA with heads of 64 on Hopper with persistent blocks; window/: of
+ *                         whole sequences with heads of 64 on Hopper)
  *   attend_reference.cuh  any type, head size and length, without tensor cores; the others are tested against it
  *
  * chunk_attention_cuda.cu selects attend_full.cuh, which has no struct attend_task, for heads and lengths that only the
@@ -69,6 +70,11 @@ struct attend_gradients {
     float *dweight;             /* chunks, or NULL */
     bool accumulate;            /* chunks: add to dk and dv */
     struct gca_inverse inverse; /* chunks; begin NULL: block b is the only one that reads slot b */
+};
+struct attend_backward_inputs {
+    struct mat dout, o;
+    attend_lse lse;
+    struct mat q, k, v;
 };
 /* m: forward's operands. m.o is read in window mode only, elsewhere its data may be NULL. */
 void attend_cuda_backward(struct device *dev, const char *op, const struct attend_task *t,

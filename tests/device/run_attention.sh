@@ -8,10 +8,12 @@ out=${1:-build-attention}
 mkdir -p "$out"
 if [ ! -x "$out/bench_attention" ]; then
     flags="-std=c++20 -O3 -I." here="-gencode arch=compute_90a,code=sm_90a" ampere="-gencode arch=compute_80,code=compute_80"
-    twins="attend gca attention chunk_attention"
+    twins="attend window gca attention chunk_attention"
     for twin in $twins; do
-        nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c kernels/attention/${twin}_cuda.cu -o "$out/$twin.o" &
-        nvcc $flags $ampere -c kernels/attention/${twin}_cuda.cu -o "$out/$twin-80.o" &
+        source=kernels/attention/${twin}_cuda.cu
+        [ -f $source ] || source=kernels/attention/$twin/${twin}_cuda.cu
+        nvcc $flags $here -gencode arch=compute_80,code=sm_80 -c $source -o "$out/$twin.o" &
+        nvcc $flags $ampere -c $source -o "$out/$twin-80.o" &
     done
     for source in attention/test_attention_device bench/bench_attention bench/bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$(basename $source).o" &

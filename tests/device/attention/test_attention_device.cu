@@ -546,11 +546,33 @@ static void test_all() {
         test_window(s);
 }
 
+/* Whole sequences with heads of 64: blocks that have a part of a strip, several, or the end of one and the beginning of
+ * another. Other cases have the inputs that they would have without these. */
+static void test_whole_windows() {
+    const enum dtype B = DTYPE_BF16;
+    const window_shape windows[] = {
+        {"window: a divided strip", B, 1, 1300, 0, 0, 2, 64, 250, 1},
+        {"window: odd numbers of key tiles", B, 2, 1050, 0, 0, 1, 64, 500, 1},
+        {"window: longer than the sequences", B, 3, 170, 0, 0, 2, 64, 512, 1},
+        {"window: short windows", B, 2, 600, 0, 0, 2, 64, 20, 1},
+        {"window: itself only, many rows", B, 2, 600, 0, 0, 1, 64, 0, 1},
+    };
+    const uint64_t state = random_state;
+    for (int processors : {0, 1, 2, 5}) {
+        device_processors_seen = processors;
+        for (const window_shape &s : windows)
+            test_window(s);
+    }
+    device_processors_seen = 0;
+    random_state = state;
+}
+
 /* ARCHITECTURE: treats the GPU as one of this architecture, such as 80, for a build with code of that architecture
  * alone, which any later GPU runs. */
 int main(int argc, char **argv) {
     if (argc > 1) device_architecture_seen = atoi(argv[1]);
     test_all();
+    test_whole_windows();
     printf("attention on this card's kernels: %d checks, %d failed\n", checks, failures);
     device_architecture_seen = 75; /* an unsupported GPU: reference kernels */
     test_all();

@@ -35,6 +35,19 @@ void *device_cuda_scratch(struct device *, size_t bytes) {
 size_t device_cuda_scratch_bytes(struct device *) {
     return device_scratch_limit;
 }
+unsigned *device_cuda_counters(struct device *) {
+    static unsigned *counters;
+    if (!counters) {
+        GPU(cudaMalloc(&counters, DEVICE_CUDA_COUNTERS * sizeof *counters));
+        GPU(cudaMemset(counters, 0, DEVICE_CUDA_COUNTERS * sizeof *counters));
+    }
+    return counters;
+}
+int device_cuda_shared_bytes(struct device *) {
+    int bytes;
+    GPU(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    return bytes;
+}
 int device_cuda_architecture(struct device *) {
     if (!device_architecture_seen) {
         cudaDeviceProp p;

@@ -5,4 +5,5 @@ out=$(realpath -m "${1:?usage: tests/device/bench/gca_library.sh OUT.so [NVCC OP
 shift
 cd "$(dirname "$0")/../../.."
 nvcc -shared -Xcompiler -fPIC -std=c++20 -O3 -I. -gencode arch=compute_90a,code=sm_90a "$@" -o "$out" \
-    tests/device/bench/gca_library.cu kernels/attention/gca_cuda.cu kernels/attention/attend_cuda.cu
+    tests/device/bench/gca_library.cu kernels/attention/gca_cuda.cu kernels/attention/attend_cuda.cu \
+    kernels/attention/window/window_cuda.cu
