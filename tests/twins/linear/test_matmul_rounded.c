@@ -14,8 +14,7 @@ struct product {
 static void multiply(float *out, struct device *dev, bool rounded, struct product p) {
     const struct matmul_ops *ops = dev->ops->matmul;
     struct guarded y = guarded_make(p.n, p.outs, p.old), gx = guarded_make(p.n, p.in, p.x),
-                   gw = guarded_make(p.outs, p.in, p.w),
-                   packed = guarded_packed(ops->packed_elements(p.outs, p.in));
+                   gw = guarded_make(p.outs, p.in, p.w), packed = guarded_packed(ops->packed_elements(p.outs, p.in));
     (rounded ? ops->pack_rounded : ops->pack)(dev, packed.m.data, gw.m);
     (rounded ? ops->forward_rounded : ops->forward_packed)(dev, y.m, gx.m, packed.m.data, p.old != NULL);
     guarded_take(out, &y);

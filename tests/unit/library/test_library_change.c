@@ -291,7 +291,7 @@ static void left(struct library_world *w) {
     const char *const inputs[] = {corpus}, *const parts[] = {"left-1", "left-0"};
     struct findings found;
     int64_t problems = 1;
-    const int every[] = {0, 1, 2, 3, 4, 5}, joined[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+    const int every[] = {0, 1, 2, 3, 4, 5}, joined[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14,
                                                         15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", test_folder());
     snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", test_folder()); /* of `joined` */
@@ -299,11 +299,8 @@ static void left(struct library_world *w) {
     const struct drt_progress leaves = {.report = leave, .context = elsewhere};
     for (int i = 0; i < 2; i++) {
         struct library_corpus given = {.next = 3 * i, .documents = 3 * i + 3};
-        const struct drt_build_config whole = {.size = sizeof whole,
-                                               .next = library_next,
-                                               .next_context = &given,
-                                               .append = i > 0,
-                                               .progress = leaves};
+        const struct drt_build_config whole = {
+            .size = sizeof whole, .next = library_next, .next_context = &given, .append = i > 0, .progress = leaves};
         const struct drt_build_config part = {
             .size = sizeof part, .inputs = inputs, .n_inputs = 1, .part = i + 1, .parts = 2, .progress = leaves};
         CHECK_EQ(chdir(test_folder()), 0);

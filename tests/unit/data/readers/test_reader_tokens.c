@@ -16,13 +16,15 @@ struct ids_file {
 
 /* Documents with the lengths about which the reader's blocks end, and of all lengths; some files without any id. */
 static void make_file(struct ids_file *f, const char *path, uint32_t end) {
-    static const size_t lengths[] = {0, 1, 2, BEFORE - 1, BEFORE, BEFORE + 1, 2 * BEFORE - 1, 2 * BEFORE, 2 * BEFORE + 1};
+    static const size_t lengths[] = {
+        0, 1, 2, BEFORE - 1, BEFORE, BEFORE + 1, 2 * BEFORE - 1, 2 * BEFORE, 2 * BEFORE + 1};
     f->path = path;
     f->n = rng_below(&rng, 8) == 0 ? rng_below(&rng, 3) : rng_below(&rng, IDS);
     size_t until = 0;
     for (size_t i = 0; i < f->n; i++) {
         const bool ends = i == until;
-        if (ends) until = i + 1 + (rng_below(&rng, 2) ? lengths[rng_below(&rng, ARRAY_LEN(lengths))] : rng_below(&rng, 300));
+        if (ends)
+            until = i + 1 + (rng_below(&rng, 2) ? lengths[rng_below(&rng, ARRAY_LEN(lengths))] : rng_below(&rng, 300));
         f->ids[i] = ends ? end : rng_u32(&rng) & (f->width == 2 ? 0xffff : 0xffffffff);
     }
     FILE *file = fopen(path, "wb");
@@ -94,7 +96,10 @@ static void check_bad_ids(void) {
     static const struct {
         uint32_t id;
         const char *text;
-    } bad[] = {{VOCAB, "vocabulary has 300 ids"}, {UINT32_MAX, "4294967295"}, {0x80000000u, "2147483648"}, {17, "landmark"},
+    } bad[] = {{VOCAB, "vocabulary has 300 ids"},
+               {UINT32_MAX, "4294967295"},
+               {0x80000000u, "2147483648"},
+               {17, "landmark"},
                {255, "padding"}};
     uint32_t ids[LONGEST];
     for (size_t n = 0; n <= LONGEST; n++) {
