@@ -109,12 +109,14 @@ static void rows_together(void) {
 }
 
 static void all_shapes(void) {
-    static const int64_t rows[] = {1, 2, 5, 6, 7, 16, 63, 126, 129, 500};
+    static const int64_t rows[] = {1, 2, 5, 6, 7, 16, 63, 126, 129};
     static const int64_t shapes[][2] = {{1, 1},   {3, 2},    {64, 64}, {65, 31},   {63, 33},  {31, 257},
                                         {130, 7}, {70, 256}, {96, 96}, {300, 130}, {130, 600}};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         for (size_t r = 0; r < ARRAY_LEN(rows); r++)
             compare(rows[r], shapes[i][0], shapes[i][1]);
+    for (size_t i = 3; i < ARRAY_LEN(shapes) - 1; i += 2) /* several tasks of rows */
+        compare(500, shapes[i][0], shapes[i][1]);
     compare(20, 70, 4100); /* more inputs than are rounded at once */
     compare(9, 33, 8193);
     row_among_others(150, 70, 300);
