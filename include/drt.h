@@ -305,7 +305,8 @@ struct drt_report {
 /* Builds or adds. Readers see nothing before it is complete. report may be NULL. DRT_INTERRUPTED: sealed shards
  * are kept, and repeating the call continues. DRT_BUSY: another process writes, or this process has the store open
  * and must close it. Keys are made after the chunks are published. If they fail, the call fails, and repeating it makes
- * those that are missing. */
+ * those that are missing. A relative `path` is that of the working directory when the call begins; relative `inputs`
+ * are opened when they are read. */
 DRT_CALL drt_store_build(const char *path, struct drt_model *model, const struct drt_build_config *config,
                          struct drt_report *report);
 

@@ -1,7 +1,6 @@
 /* library_build.c -- stores from files, or from documents that the caller gives. */
 #include "indexer/build/indexer.h"
 #include "library/library_keys_internal.h"
-#include "store/catalog/open_once.h"
 #include <string.h>
 
 struct library_documents {
@@ -81,10 +80,11 @@ static enum status library_build(struct indexer_report *report, struct library_k
                                  struct drt_model *m, const struct drt_build_config *c) {
     const struct progress progress = library_progress(&c->progress);
     *keys = (struct library_keys){.wanted = c->keys};
-    TRY(catalog_not_open(path));
-    if (c->keys) TRY(library_keys_check(path, m));
-    TRY(library_build_chunks(report, path, m, c));
-    return c->keys || c->append ? library_keys_follow(keys, path, m, &progress) : STATUS_OK;
+    char absolute[FILE_PATH_MAX];
+    TRY(library_store_path(absolute, path));
+    if (c->keys) TRY(library_keys_check(absolute, m));
+    TRY(library_build_chunks(report, absolute, m, c));
+    return c->keys || c->append ? library_keys_follow(keys, absolute, m, &progress) : STATUS_OK;
 }
 
 static struct drt_report library_build_report(const struct indexer_report *r, const struct library_keys *keys) {

@@ -1,9 +1,9 @@
 /* library_change.c -- checks and changes whole stores: verify, delete, compact, join, freeze. */
+#include "base/memory.h"
 #include "base/system/threads.h"
 #include "indexer/search/assignment.h"
 #include "indexer/search/clustering.h"
 #include "library/library_internal.h"
-#include "store/catalog/open_once.h"
 #include "store/change/freeze.h"
 #include "store/parts/parts.h"
 #include <string.h>
@@ -18,13 +18,14 @@ static void library_finding(void *context, const char *file, const char *problem
 
 enum drt_status drt_store_verify(const char *path, const struct drt_verify_config *config, int64_t *problems) {
     struct drt_verify_config c;
+    char absolute[FILE_PATH_MAX];
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(problems);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_verify_config"));
     const struct progress progress = library_progress(&c.progress);
     int64_t found = 0;
-    LIBRARY_TRY(catalog_not_open(path));
-    LIBRARY_TRY(store_verify(path, c.deep, &progress, library_finding, &c, &found));
+    LIBRARY_TRY(library_store_path(absolute, path));
+    LIBRARY_TRY(store_verify(absolute, c.deep, &progress, library_finding, &c, &found));
     *problems = found;
     return DRT_OK;
 }
@@ -42,6 +43,7 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
                                  struct drt_change_report *report) {
     struct drt_delete_config c;
     struct store_delete_report done;
+    char absolute[FILE_PATH_MAX];
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(config);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_delete_config"));
@@ -58,8 +60,8 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
                                      .document = c.on_document ? library_deleted : NULL,
                                      .context = &c,
                                      .progress = &progress};
-    LIBRARY_TRY(catalog_not_open(path));
-    LIBRARY_TRY(store_delete(&done, path, &how));
+    LIBRARY_TRY(library_store_path(absolute, path));
+    LIBRARY_TRY(store_delete(&done, absolute, &how));
     if (!report) return DRT_OK;
     const struct drt_change_report filled = {
         .documents = done.documents, .chunks = done.chunks, .tokens = done.tokens, .generation = done.generation};
@@ -132,6 +134,7 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     struct store_compact_report done;
     struct store_compact how = {0};
     struct library_makers makers;
+    char to[FILE_PATH_MAX], source[FILE_PATH_MAX];
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(from);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_compact_config"));
@@ -139,43 +142,65 @@ enum drt_status drt_store_compact(const char *path, const char *from, const stru
     const struct progress progress = library_progress(&c.progress);
     how.shard_chunks = c.shard_chunks;
     LIBRARY_TRY(store_landmarks_parse(&how.landmarks, c.landmarks));
-    LIBRARY_TRY(catalog_not_open(from));
-    LIBRARY_TRY(catalog_not_open(path));
+    LIBRARY_TRY(library_store_path(source, from));
+    LIBRARY_TRY(library_store_path(to, path));
     enum status status = library_makers_open(&makers, c.threads, c.devices);
     how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
-    if (status == STATUS_OK) status = store_compact(&done, from, path, &how);
+    if (status == STATUS_OK) status = store_compact(&done, source, to, &how);
     library_makers_close(&makers);
     LIBRARY_TRY(status);
     if (!report) return DRT_OK;
     struct drt_change_report filled = {.documents = done.documents, .chunks = done.chunks, .tokens = done.tokens};
-    LIBRARY_TRY(library_generation(&filled.generation, path));
+    LIBRARY_TRY(library_generation(&filled.generation, to));
     return (enum drt_status)library_fill(report, &filled, sizeof filled, "struct drt_change_report");
 }
 
 /* ---- join --------------------------------------------------------------------------------------------------- */
 
+/* The absolute paths of the parts. The caller frees *paths and *memory, also after a failure. */
+static enum status library_part_paths(const char ***paths, char (**memory)[FILE_PATH_MAX], const char *const *parts,
+                                      int n_parts) {
+    TRY(memory_allocate(paths, (size_t)n_parts));
+    TRY(memory_allocate(memory, (size_t)n_parts));
+    for (int i = 0; i < n_parts; i++) {
+        TRY(library_store_path((*memory)[i], parts[i]));
+        (*paths)[i] = (*memory)[i];
+    }
+    return STATUS_OK;
+}
+
+static enum status library_join(struct store_join_report *done, const char *path, const char *const *parts, int n_parts,
+                                const struct drt_join_config *c) {
+    struct library_makers makers = {0};
+    char to[FILE_PATH_MAX], (*memory)[FILE_PATH_MAX] = NULL;
+    const char **paths = NULL;
+    const struct progress progress = library_progress(&c->progress);
+    enum status status = library_part_paths(&paths, &memory, parts, n_parts);
+    if (status == STATUS_OK) status = library_store_path(to, path);
+    if (status == STATUS_OK) status = library_makers_open(&makers, c->threads, c->devices);
+    struct store_join how = {.parts = paths,
+                             .n_parts = n_parts,
+                             .copy = c->copy,
+                             .publish = library_publish(&makers, c->index, c->max_ram, &progress)};
+    how.publish.lexical = c->lexical ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP;
+    if (status == STATUS_OK) status = store_join(done, to, &how);
+    library_makers_close(&makers);
+    memory_free(paths);
+    memory_free(memory);
+    return status;
+}
+
 enum drt_status drt_store_join(const char *path, const char *const *parts, int n_parts,
                                const struct drt_join_config *config, struct drt_join_report *report) {
     struct drt_join_config c;
     struct store_join_report done;
-    struct library_makers makers;
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(parts);
     LIBRARY_CHECK(n_parts > 0, "%s: n_parts is %d", __func__, n_parts);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_join_config"));
-    const struct progress progress = library_progress(&c.progress);
-    struct store_join how = {.parts = parts, .n_parts = n_parts, .copy = c.copy};
-    for (int i = 0; i < n_parts; i++) {
+    for (int i = 0; i < n_parts; i++)
         LIBRARY_CHECK(parts[i], "%s: parts[%d] is NULL", __func__, i);
-        LIBRARY_TRY(catalog_not_open(parts[i]));
-    }
-    LIBRARY_TRY(catalog_not_open(path));
-    enum status status = library_makers_open(&makers, c.threads, c.devices);
-    how.publish = library_publish(&makers, c.index, c.max_ram, &progress);
-    how.publish.lexical = c.lexical ? STORE_LEXICAL_ON : STORE_LEXICAL_KEEP;
-    if (status == STATUS_OK) status = store_join(&done, path, &how);
-    library_makers_close(&makers);
-    LIBRARY_TRY(status);
+    LIBRARY_TRY(library_join(&done, path, parts, n_parts, &c));
     if (!report) return DRT_OK;
     const struct drt_join_report filled = {.shards = done.shards,
                                            .documents = done.documents,
@@ -195,14 +220,15 @@ enum drt_status drt_store_freeze(const char *path, const char *from, const struc
                                  struct drt_freeze_report *report) {
     struct drt_freeze_config c;
     struct store_freeze_report done;
+    char to[FILE_PATH_MAX], source[FILE_PATH_MAX];
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(from);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_freeze_config"));
     const struct progress progress = library_progress(&c.progress);
     const struct store_freeze how = {.copy = c.copy, .progress = &progress};
-    LIBRARY_TRY(catalog_not_open(from));
-    LIBRARY_TRY(catalog_not_open(path));
-    LIBRARY_TRY(store_freeze(&done, from, path, &how));
+    LIBRARY_TRY(library_store_path(source, from));
+    LIBRARY_TRY(library_store_path(to, path));
+    LIBRARY_TRY(store_freeze(&done, source, to, &how));
     if (!report) return DRT_OK;
     const struct drt_freeze_report filled = {.documents = done.documents,
                                              .chunks = done.chunks,

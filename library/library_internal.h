@@ -87,6 +87,9 @@ struct drt_store {
 };
 struct drt_store *library_store_use(struct drt_store *s); /* adds a user; NULL is fine */
 void library_store_release(struct drt_store *s);
+/* Gets the absolute path of a store for a call that changes or reads it as a whole: another thread may change the
+ * working directory meanwhile. STATUS_BUSY: this process has the store open. */
+enum status library_store_path(char out[FILE_PATH_MAX], const char *path);
 
 struct drt_searcher {
     atomic_int users;

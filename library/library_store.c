@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "library/library_internal.h"
+#include "store/catalog/open_once.h"
 #include "store/keys/store_keys.h"
 #include "store/shards/landmark_file.h"
 #include <stdio.h>
@@ -27,6 +28,11 @@ void library_store_release(struct drt_store *s) {
     library_directory_release(s->directory);
     pthread_mutex_destroy(&s->lock);
     memory_free(s);
+}
+
+enum status library_store_path(char out[FILE_PATH_MAX], const char *path) {
+    TRY(file_absolute(out, path));
+    return catalog_not_open(out);
 }
 
 static enum status library_directory_open(struct library_directory **out, const char *path) {

@@ -255,11 +255,13 @@ enum status keys_verify(struct findings *f, struct catalog_txn *t, const struct 
     TRY(record_get_fingerprint(t, c, &store, &format));
     enum status s = keys_layout_read(&layout, t, c, chunks);
     if (s != STATUS_OK) return finding(f, s, catalog_path(c), remedy_repair);
-    for (int64_t i = 0; i < layout.files && s == STATUS_OK; i++) {
+    s = file_join(path, dir, "keys");
+    const int64_t files = s == STATUS_OK && file_exists(path) ? layout.files : 0; /* none: without a look for each */
+    for (int64_t i = 0; i < files && s == STATUS_OK; i++) {
         s = keys_path(path, dir, i);
         if (s == STATUS_OK)
             s = finding(f, keys_check(path, keys_layout_range(&layout, i), &store, deep), path, remedy_keys);
-        if (deep) progress_step(progress, "verify keys", "files", i + 1, layout.files);
+        if (deep) progress_step(progress, "verify keys", "files", i + 1, files);
         if (s == STATUS_OK && progress_stop_requested(progress))
             s = fail(STATUS_INTERRUPTED, "%s: stopped while its keys were verified", dir);
     }

@@ -99,13 +99,20 @@ static inline void drop_all(void) {
     while (helds) device_release(gpu, held[--helds].memory);
 }
 
+/* The first GPU; without one the test is skipped. */
+static inline struct device *open_gpu(int threads) {
+    struct device *dev;
+    const enum status s = device_open(&dev, "cuda", threads);
+    if (s == STATUS_UNSUPPORTED) test_skip(status_message());
+    CHECK_OK(s);
+    return dev;
+}
+
 static inline void on_device_open(int argc, char **argv) {
     test_start(argc, argv, 1);
     on_rng = rng_make(test_seed(), 11);
     on_short = argc > 2;
-    enum status s = device_open(&gpu, "cuda", 1);
-    if (s == STATUS_UNSUPPORTED) test_skip(status_message());
-    CHECK_OK(s);
+    gpu = open_gpu(1);
 }
 static inline int on_device_close(void) {
     device_close(gpu);

@@ -1,4 +1,4 @@
-/* twins.h -- shared by the tests of ops: random inputs, outputs between guard bands, and the tolerance.
+/* twins.h -- shared by the tests of ops: random inputs, outputs between guard bands (guarded.h), and the tolerance.
  *
  * An op is right when |twin - ref| <= 2 |naive float loop - ref| + 1e-6 (of the value, if it is above 1), with the
  * naive loop's largest error over the tensor: a tolerance is derived, not tuned. Attention adds the effect of one
@@ -9,9 +9,9 @@
 #include "kernels/ops.h"
 #include "tests/ref/ref.h"
 #include "tests/test.h"
+#include "tests/twins/guarded.h"
 
-enum { DEVICES = 2, GUARD = 19 };        /* columns and rows around a guarded matrix: not a multiple of a vector */
-static const float guard_value = -12345.678f;
+enum { DEVICES = 2 };
 
 static struct device *twin_device[DEVICES];      /* 1 thread, 2 threads */
 static struct rng twin_rng;
@@ -45,39 +45,6 @@ static inline uint16_t *truncate_to_bf16(float *a, int64_t n) {
         memcpy(a + i, &bits, sizeof bits);
     }
     return halves;
-}
-
-/* A matrix inside a larger one that is filled with guard_value. */
-struct guarded {
-    float *memory;
-    struct mat m;
-};
-static inline struct guarded guarded_make(int64_t rows, int64_t cols, const float *content) {
-    struct guarded g;
-    int64_t stride = cols + 2 * GUARD, all = (rows + 2 * GUARD) * stride;
-    g.memory = malloc((size_t)all * sizeof(float));
-    for (int64_t i = 0; i < all; i++) g.memory[i] = guard_value;
-    g.m = (struct mat){.data = g.memory + GUARD * stride + GUARD, .rows = rows, .cols = cols, .stride = stride};
-    for (int64_t r = 0; r < rows && content; r++)
-        memcpy(mat_row(g.m, r), content + r * cols, (size_t)cols * sizeof(float));
-    return g;
-}
-/* Copies the content out (dense), checks that the frame is unchanged, and frees. */
-static inline void guarded_take(float *out, struct guarded *g) {
-    int64_t stride = g->m.stride;
-    for (int64_t r = 0; r < g->m.rows + 2 * GUARD; r++)
-        for (int64_t c = 0; c < stride; c++) {
-            bool inside = r >= GUARD && r < GUARD + g->m.rows && c >= GUARD && c < GUARD + g->m.cols;
-            if (inside) out[(r - GUARD) * g->m.cols + c - GUARD] = g->memory[r * stride + c];
-            else if (g->memory[r * stride + c] != guard_value)
-                test_fail(__FILE__, __LINE__, "an op wrote outside of its output");
-        }
-    free(g->memory);
-}
-static inline void guarded_drop(struct guarded *g) {
-    float *out = malloc((size_t)(g->m.rows * g->m.cols + 1) * sizeof *out);
-    guarded_take(out, g);
-    free(out);
 }
 
 /* Gradients of a softmax or a norm are differences of terms that may be far larger than the result. The twin has

@@ -1,5 +1,6 @@
 /* test_generation_on_gpu.c -- tests/ref/generation_picks.inc on a GPU: Base LM and DRT with its own past. */
 enum { HIDDEN = 128, FFN = 256, TOKENS = 150 };
+#include "tests/device/on_device.h"
 #include "tests/ref/generation_picks.inc"
 
 static void open_engine(bool base) {
@@ -12,12 +13,8 @@ static void open_engine(bool base) {
 }
 
 int main(int argc, char **argv) {
-    struct device *dev;
     test_start(argc, argv, 1);
-    enum status status = device_open(&dev, "cuda", 1);
-    if (status == STATUS_UNSUPPORTED) test_skip(status_message());
-    CHECK_OK(status);
-    device_close(dev);
+    device_close(open_gpu(1));
     for (int base = 1; base >= 0; base--) {
         open_engine(base);
         check_model(base);

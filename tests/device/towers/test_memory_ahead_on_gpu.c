@@ -1,5 +1,6 @@
 /* test_memory_ahead_on_gpu.c -- tests/ref/memory_ahead.inc on a GPU. A second argument: few checks, for memcheck. */
 enum { HIDDEN = 128, FFN = 256 };
+#include "tests/device/on_device.h"
 #include "tests/ref/memory_ahead.inc"
 
 static void open_engine(const char *of) {
@@ -13,12 +14,8 @@ static void open_engine(const char *of) {
 }
 
 int main(int argc, char **argv) {
-    struct device *dev;
     test_start(argc, argv, 1);
-    enum status status = device_open(&dev, "cuda", 1);
-    if (status == STATUS_UNSUPPORTED) test_skip(status_message());
-    CHECK_OK(status);
-    device_close(dev);
+    device_close(open_gpu(1));
     for (int size = 0; size <= 64; size += 64) {
         make_model(size);
         open_engine(NULL);

@@ -23,7 +23,7 @@ static void matmul_run(float *out, int device, int op, struct product p) {
         dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, gw.m);
     } else {
         int64_t elements = dev->ops->matmul->packed_elements(p.outs, p.in);
-        struct guarded packed = guarded_make(1, elements, NULL);
+        struct guarded packed = guarded_packed(elements);
         dev->ops->matmul->pack(dev, packed.m.data, gw.m);
         dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, p.old != NULL);
         guarded_drop(&packed);

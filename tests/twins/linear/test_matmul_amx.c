@@ -17,7 +17,7 @@ static void multiply(float *out, struct device *dev, int way, struct product p) 
     struct guarded y = guarded_make(p.n, p.outs, p.old), gx = guarded_make(p.n, p.in, p.x),
                    gw = guarded_make(p.outs, p.in, p.w);
     if (way == PACKED) {
-        struct guarded packed = guarded_make(1, dev->ops->matmul->packed_elements(p.outs, p.in), NULL);
+        struct guarded packed = guarded_packed(dev->ops->matmul->packed_elements(p.outs, p.in));
         dev->ops->matmul->pack(dev, packed.m.data, gw.m);
         dev->ops->matmul->forward_packed(dev, y.m, gx.m, packed.m.data, p.old != NULL);
         guarded_drop(&packed);

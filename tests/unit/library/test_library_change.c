@@ -280,6 +280,63 @@ static void frozen(struct library_world *w) {
     CALL_FAILS(drt_store_freeze(snap, w->store_path, NULL, NULL), DRT_BUSY, "close it first");
 }
 
+/* Relative paths are those of the moment of the call: a callback changes the working directory, as any thread may. */
+static void leave(void *context, const struct drt_progress_event *event) {
+    (void)event;
+    CHECK_EQ(chdir(context), 0);
+}
+
+static void left(struct library_world *w) {
+    char elsewhere[600], corpus[700];
+    const char *const inputs[] = {corpus}, *const parts[] = {"left-1", "left-0"};
+    struct findings found;
+    int64_t problems = 1;
+    const int every[] = {0, 1, 2, 3, 4, 5}, joined[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14,
+                                                        15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", test_folder());
+    snprintf(corpus, sizeof corpus, "%s/corpus.jsonl", test_folder()); /* of `joined` */
+    CHECK_EQ(mkdir(elsewhere, 0777), 0);
+    const struct drt_progress leaves = {.report = leave, .context = elsewhere};
+    for (int i = 0; i < 2; i++) {
+        struct library_corpus given = {.next = 3 * i, .documents = 3 * i + 3};
+        const struct drt_build_config whole = {
+            .size = sizeof whole, .next = library_next, .next_context = &given, .append = i > 0, .progress = leaves};
+        const struct drt_build_config part = {
+            .size = sizeof part, .inputs = inputs, .n_inputs = 1, .part = i + 1, .parts = 2, .progress = leaves};
+        CHECK_EQ(chdir(test_folder()), 0);
+        CALL_OK(drt_store_build("left", w->model, &whole, NULL));
+        CHECK_EQ(chdir(test_folder()), 0);
+        CALL_OK(drt_store_build(parts[1 - i], w->model, &part, NULL));
+    }
+    const struct drt_verify_config verifying = {.size = sizeof verifying, .deep = true, .progress = leaves};
+    const struct drt_delete_config first = {
+        .size = sizeof first, .documents = (const int64_t[]){0}, .n_documents = 1, .progress = leaves};
+    const struct drt_compact_config compacting = {.size = sizeof compacting, .threads = 1, .progress = leaves};
+    const struct drt_freeze_config freezing = {.size = sizeof freezing, .progress = leaves};
+    const struct drt_join_config joining = {.size = sizeof joining, .threads = 1, .progress = leaves};
+    struct drt_change_report report = {.size = sizeof report};
+    CHECK_EQ(chdir(test_folder()), 0);
+    CALL_OK(drt_store_verify("left", &verifying, &problems));
+    CHECK_EQ(problems, 0);
+    CHECK_EQ(chdir(test_folder()), 0);
+    CALL_OK(drt_store_delete("left", &first, NULL));
+    CHECK_EQ(chdir(test_folder()), 0);
+    CALL_OK(drt_store_compact("left-compact", "left", &compacting, &report));
+    CHECK(report.generation > 0);
+    CHECK_EQ(chdir(test_folder()), 0);
+    CALL_OK(drt_store_freeze("left-frozen", "left", &freezing, NULL));
+    CHECK_EQ(chdir(test_folder()), 0);
+    CALL_OK(drt_store_join("left-joined", parts, 2, &joining, NULL));
+    CHECK_EQ(chdir(test_folder()), 0);
+    holds(w, "left", every + 1, 5);
+    holds(w, "left-compact", every + 1, 5);
+    holds(w, "left-frozen", every + 1, 5);
+    holds(w, "left-joined", joined, 30);
+    CHECK_EQ(verify("left-joined", true, &found), 0);
+    CHECK_EQ(chdir("/"), 0);
+    CHECK_EQ(rmdir(elsewhere), 0); /* nothing was made there */
+}
+
 int main(int argc, char **argv) {
     struct library_world w;
     test_start(argc, argv, 1);
@@ -288,6 +345,7 @@ int main(int argc, char **argv) {
     deleted(&w);
     joined(&w);
     frozen(&w);
+    left(&w);
     library_world_close(&w);
     return test_done();
 }

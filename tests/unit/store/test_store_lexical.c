@@ -147,6 +147,58 @@ static void test_followed(void) {
     CHECK_EQ(store_lexical_problems(dir), 0);
 }
 
+static void segment_path(char out[700], int number) {
+    snprintf(out, 700, "%s/lexical/%05d.lex", dir, number);
+}
+
+static bool always(void *context) {
+    (void)context;
+    return true;
+}
+
+/* The file is complete before publishing begins, which then does not want it, does not come or is stopped. No file
+ * stays that nothing names, and the next writer publishes what is sealed, with the same file. */
+static void test_completed_early(void) {
+    const struct store_writer_config config = fixture_config(8, STORE_LEXICAL_VOCAB);
+    const struct progress stop = {.stop_requested = always};
+    enum { UNWANTED, ABANDONED, STOPPED, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        struct store_publish how = store_lexical_publish(way == UNWANTED ? STORE_LEXICAL_OFF : STORE_LEXICAL_ON);
+        struct store_writer *w;
+        char name[30], path[700];
+        int64_t numbers[64];
+        snprintf(name, sizeof name, "early%d", way);
+        fresh(name);
+        segment_path(path, 1);
+        CHECK_OK(store_writer_open(&w, dir, &config, true));
+        CHECK_OK(store_writer_follow(w, 1 << 20, 2));
+        for (int64_t at = 0; at < 60; at += 20)
+            CHECK_OK(fixture_shard(w, &config, at, at + 20));
+        store_writer_follow_end(w);
+        while (access(path, F_OK) != 0)
+            usleep(1000);
+        if (way == STOPPED) how.progress = &stop;
+        if (way != ABANDONED) {
+            const enum status s = store_writer_publish(w, &how);
+            CHECK(s == STATUS_OK || (way == STOPPED && s == STATUS_INTERRUPTED)); /* little is left to stop */
+        }
+        store_writer_close(w);
+        if (way != STOPPED) CHECK_EQ(files_of(numbers), 0);
+        if (way == UNWANTED) {
+            CHECK(!fixture_info(dir).lexical);
+            CHECK_EQ(store_lexical_problems(dir), 0);
+            continue;
+        }
+        how.progress = NULL;
+        CHECK_OK(store_writer_open(&w, dir, &config, true));
+        CHECK_OK(store_writer_publish(w, &how));
+        store_writer_close(w);
+        CHECK_EQ(check(), 1);
+        CHECK_EQ(files_of(numbers), 1);
+        CHECK_EQ(store_lexical_problems(dir), 0);
+    }
+}
+
 /* Sixty-four additions of about equal size make a logarithmic number of segments, and each generation is complete. */
 static void test_additions(void) {
     fresh("additions");
@@ -186,10 +238,6 @@ static void test_dropped(void) {
     CHECK_OK(store_lexical_add(dir, 80, 90, 5, &how));
     check();
     CHECK_EQ(store_lexical_problems(dir), 0);
-}
-
-static void segment_path(char out[700], int number) {
-    snprintf(out, 700, "%s/lexical/%05d.lex", dir, number);
 }
 
 static void flip(const char *path, long at) {
@@ -287,11 +335,6 @@ static void test_lost_tokens(void) {
     CHECK_OK(store_lexical_drop(dir, 4));
     check();
     CHECK_EQ(store_lexical_problems(dir), 0);
-}
-
-static bool always(void *context) {
-    (void)context;
-    return true;
 }
 
 static void test_refusals(void) {
@@ -413,6 +456,7 @@ int main(int argc, char **argv) {
     test_afterwards();
     test_followed();
     test_followed_and_discarded();
+    test_completed_early();
     test_additions();
     test_dropped();
     test_damaged();
