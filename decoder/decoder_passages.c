@@ -483,7 +483,8 @@ static int64_t part_begin(const struct passages_parts *t, int64_t part) {
 
 /* Rows of a part are a multiple of those that a product computes together, unless that leaves a part too few rows. */
 static void parts_unit(struct passages_parts *t) {
-    t->unit = t->task->p->decoder->dev->ops->matmul->rows_together(t->task->p->decoder->dev);
+    struct device *dev = t->task->p->decoder->dev;
+    t->unit = dev->ops->matmul->rows_together(dev, t->task->p->packed->rounding == PASSAGES_I8);
     for (int64_t i = 0; i < t->each; i++)
         if (part_begin(t, i + 1) - part_begin(t, i) < PART_ROWS_MIN / 2) t->unit = 1;
 }

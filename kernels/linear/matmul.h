@@ -56,8 +56,9 @@ struct matmul_ops {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
-    /* So many rows, and multiples, are divided among threads without loss: a packed product computes them together. */
-    int64_t (*rows_together)(struct device *dev);         /* NULL, and so the next two: not a CPU */
+    /* So many rows, and multiples, are divided among threads without loss: a packed product, or forward_bytes (bytes),
+     * computes them together. NULL, and so the next two: not a CPU */
+    int64_t (*rows_together)(struct device *dev, bool bytes);
     void (*pack_i8)(struct device *dev, void *packed, struct mat w);
     void (*forward_bytes)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     bool (*bytes)(struct device *dev);

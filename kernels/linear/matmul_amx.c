@@ -494,39 +494,62 @@ AMX_I8_INLINE void bytes_sums(int32_t *sums, const unsigned char *x, int64_t str
     _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
 }
 
-/* Block b of a panel: total[row][16] += scales * (offset + sum). */
-AMX_I8_INLINE void bytes_block(const struct matmul_i8_rows *p, float *total, const unsigned char *w, int64_t b) {
-    _Alignas(LINE) int32_t sums[BYTE_ROWS * SIDE];
-    const int64_t stride = p->row_bytes;
-    const __m512 scale = _mm512_loadu_ps(w + I8_STEPS * I8_STEP);
+/* The sums of block b of a panel, and a prefetch of a later one. */
+AMX_I8_INLINE void bytes_tiles(const struct matmul_i8_rows *p, int32_t *sums, const unsigned char *w, int64_t b) {
     for (int64_t line = 0; line < I8_BLOCK_BYTES; line += LINE)
         __builtin_prefetch(w + BYTES_AHEAD + line, 0, 2);
     MEMORY_IS_WRITTEN();
-    bytes_sums(sums, p->x + (p->blocks + b) * I8_BLOCK, stride, w, p->y.rows);
+    bytes_sums(sums, p->x + (p->blocks + b) * I8_BLOCK, p->row_bytes, w, p->y.rows);
     MEMORY_IS_WRITTEN();
-    for (int64_t r = 0; r < p->y.rows; r++, total += SIDE) {
-        const __m512 of_x = _mm512_set1_ps(matmul_i8_scales(p, p->x + r * stride)[b]);
-        const __m512i offset = _mm512_set1_epi32(matmul_i8_offsets(p, p->x + r * stride)[b]);
-        const __m512i sum = _mm512_add_epi32(_mm512_load_si512(sums + r * SIDE), offset);
-        _mm512_store_ps(total,
-                        _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, of_x), _mm512_load_ps(total)));
+}
+
+/* total[row][16] += scales * (offset + sum) of block b; first: = . */
+AMX_I8_INLINE void bytes_totals(const struct matmul_i8_rows *p, float *total, const int32_t *sums,
+                                const unsigned char *w, int64_t b, bool first) {
+    const int64_t stride = p->row_bytes;
+    const float *of_x = matmul_i8_scales(p, p->x) + b;
+    const int32_t *offset = matmul_i8_offsets(p, p->x) + b;
+    const __m512 scale = _mm512_loadu_ps(w + I8_STEPS * I8_STEP);
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < p->y.rows; r++) {
+        const __m512 scales = _mm512_mul_ps(scale, _mm512_set1_ps(*of_x));
+        const __m512i sum = _mm512_add_epi32(_mm512_load_si512(sums + r * SIDE), _mm512_set1_epi32(*offset));
+        const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(total + r * SIDE);
+        _mm512_store_ps(total + r * SIDE, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, before));
+        of_x = (const float *)(const void *)((const char *)of_x + stride);
+        offset = (const int32_t *)(const void *)((const char *)offset + stride);
     }
 }
 
+AMX_I8_INLINE void bytes_put(const struct matmul_i8_rows *p, const float *total, int64_t panel) {
+    const __mmask16 lanes = first_lanes(p->y.cols - panel * SIDE);
+    for (int64_t r = 0; r < p->y.rows; r++) {
+        float *y = mat_row(p->y, r) + panel * SIDE;
+        __m512 sum = _mm512_load_ps(total + r * SIDE);
+        if (p->accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), sum);
+        _mm512_mask_storeu_ps(y, lanes, sum);
+    }
+}
+
+/* The next block's sums are computed before those of a block are read: a stored tile can be loaded only some time
+ * later, and there are too many instructions in a block for the processor to begin the next one by itself. */
 AMX_I8 static void bytes_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end) {
     _Alignas(LINE) float total[BYTE_ROWS * SIDE];
+    _Alignas(LINE) int32_t sums[2][BYTE_ROWS * SIDE];
+    const unsigned char *w = p->w + begin * p->blocks * I8_BLOCK_BYTES;
+    if (begin >= end) return;
     tiles_begin();
-    for (int64_t panel = begin; panel < end; panel++) {
-        const __mmask16 lanes = first_lanes(p->y.cols - panel * SIDE);
-        memset(total, 0, sizeof total);
-        for (int64_t b = 0; b < p->blocks; b++)
-            bytes_block(p, total, p->w + (panel * p->blocks + b) * I8_BLOCK_BYTES, b);
-        for (int64_t r = 0; r < p->y.rows; r++) {
-            float *y = mat_row(p->y, r) + panel * SIDE;
-            __m512 sum = _mm512_load_ps(total + r * SIDE);
-            if (p->accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), sum);
-            _mm512_mask_storeu_ps(y, lanes, sum);
+    bytes_tiles(p, sums[0], w, 0);
+    for (int64_t panel = begin, at = 0; panel < end; panel++) {
+        for (int64_t b = 0; b < p->blocks; b++, at++, w += I8_BLOCK_BYTES) {
+            const int64_t next = b + 1 < p->blocks ? b + 1 : 0;
+            if (next > 0 || panel + 1 < end) bytes_tiles(p, sums[(at + 1) % 2], w + I8_BLOCK_BYTES, next);
+            if (b == 0)
+                bytes_totals(p, total, sums[at % 2], w, b, true);
+            else
+                bytes_totals(p, total, sums[at % 2], w, b, false);
         }
+        bytes_put(p, total, panel);
     }
     tiles_end();
 }

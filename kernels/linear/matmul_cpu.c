@@ -386,9 +386,10 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
-/* A tile of AMX; half of the rows of the vectors' blocks. */
-static int64_t matmul_rows_together(struct device *dev) {
-    return device_cpu(dev)->amx ? 16 : 3;
+/* A tile of AMX; half of the rows of the blocks of bf16. Bytes take multiples of 4 well: of 63 rows, two or four
+ * threads get 32 or 16, which attention puts into whole vectors of 16 lanes. */
+static int64_t matmul_rows_together(struct device *dev, bool bytes) {
+    return device_cpu(dev)->amx ? 16 : bytes ? 4 : 3;
 }
 
 static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {

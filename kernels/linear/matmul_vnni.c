@@ -3,9 +3,9 @@
  *   AVX-512 VNNI  one instruction adds to 16 sums the products of 4 inputs each. x is in two parts, its upper and lower
  *                 bytes, with a sum each: two instructions for 64 weights. One row: a panel at a time, w is prefetched
  *                 8 KiB in advance. More: 4 rows x 2 panels x 2 parts of sums in registers. Bytes have one part: 6
- *                 rows x 4 panels of sums in registers for a block, after which they are added to totals in memory;
- *                 a block of the panels stays in the first-level cache for all rows, and the next panels' is
- *                 prefetched.
+ *                 rows x 4 panels of sums in registers for a block, after which they are added to totals in memory,
+ *                 or, after the last block, put into y; a block of the panels stays in the first-level cache for all
+ *                 rows, and the next panels' is prefetched.
  *   AVX-VNNI      the same in halves of 8 outputs; 2 rows at a time.
  *   AVX2          weights widened to 16 bits, pairs multiplied with x's 16 bits and added to 32 bits.
  *
@@ -135,7 +135,7 @@ WIDE void wide_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end
 
 /* ---- AVX-512, x of 8 bits ---- */
 
-enum { BYTE_ROWS = 6, BYTE_PANELS = I8_TOGETHER, BYTE_ALL = 64 };
+enum { BYTE_ROWS = 6, BYTE_ROWS_LESS = 4, BYTE_PANELS = I8_TOGETHER, BYTE_ALL = 64 };
 
 /* A block of inputs of some panels, by up to BYTE_ALL rows. */
 struct bytes_block {
@@ -143,6 +143,7 @@ struct bytes_block {
     float *total;                   /* [rows][BYTE_PANELS][I8_PANEL] */
     const unsigned char *w, *ahead; /* ahead: to be prefetched, `lines` */
     int64_t b, panel, panel_bytes, lines;
+    bool direct; /* the last block's sums are put into y, which has all outputs of the panels */
 };
 _Alignas(LINE) static const float bytes_zero[BYTE_ROWS * BYTE_PANELS * I8_PANEL]; /* the totals before a block */
 
@@ -151,78 +152,81 @@ struct bytes_row {
     const unsigned char *x, *offset, *scale;
 };
 
-#define BYTES_BEGIN(row, s0, s1, s2, s3)                                                                               \
+/* What is done for each of 4 or 6 rows: row r has the sums 8 + 4 r .. 11 + 4 r. */
+#define BYTES_4(DO)                                                                                                    \
+    DO("", "0", "8", "9", "10", "11")                                                                                  \
+    DO(",%[row]", "256", "12", "13", "14", "15")                                                                       \
+    DO(",%[row],2", "512", "16", "17", "18", "19")                                                                     \
+    DO(",%[row3]", "768", "20", "21", "22", "23")
+#define BYTES_6(DO)                                                                                                    \
+    BYTES_4(DO) DO(",%[row],4", "1024", "24", "25", "26", "27") DO(",%[row5]", "1280", "28", "29", "30", "31")
+
+#define BYTES_BEGIN(row, from, s0, s1, s2, s3)                                                                         \
     "vpbroadcastd (%[offset]" row "), %%zmm" s0 "\n\t"                                                                 \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s1 "\n\t"                                                                           \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s2 "\n\t"                                                                           \
     "vmovdqa64 %%zmm" s0 ", %%zmm" s3 "\n\t"
-#define BYTES_ROW(x, s0, s1, s2, s3)                                                                                   \
-    "vpbroadcastd " x ", %%zmm4\n\t"                                                                                   \
+#define BYTES_STEP(row, from, s0, s1, s2, s3)                                                                          \
+    "vpbroadcastd (%[x]" row "), %%zmm4\n\t"                                                                           \
     "vpdpbusd %%zmm4, %%zmm0, %%zmm" s0 "\n\t"                                                                         \
     "vpdpbusd %%zmm4, %%zmm1, %%zmm" s1 "\n\t"                                                                         \
     "vpdpbusd %%zmm4, %%zmm2, %%zmm" s2 "\n\t"                                                                         \
     "vpdpbusd %%zmm4, %%zmm3, %%zmm" s3 "\n\t"
-#define BYTES_SUM(at, scale, product, sum)                                                                             \
+#define BYTES_SUM(from, to, scale, product, sum, ADD)                                                                  \
     "vcvtdq2ps %%zmm" sum ", %%zmm" sum "\n\t"                                                                         \
     "vmulps %%zmm4, %%zmm" scale ", %%zmm" product "\n\t"                                                              \
-    "vfmadd213ps " at "(%[from]), %%zmm" product ", %%zmm" sum "\n\t"                                                  \
-    "vmovaps %%zmm" sum ", " at "(%[total])\n\t"
-#define BYTES_END(row, at, s0, s1, s2, s3)                                                                             \
-    "vbroadcastss (%[scale]" row "), %%zmm4\n\t" BYTES_SUM(at, "0", "5", s0) BYTES_SUM(at "+64", "1", "6", s1)         \
-        BYTES_SUM(at "+128", "2", "7", s2) BYTES_SUM(at "+192", "3", "5", s3)
+    "vfmadd213ps " from "(%[from]), %%zmm" product ", %%zmm" sum "\n\t" ADD(to, sum) "vmovups %%zmm" sum ", " to       \
+                                                                                     "(%[to])\n\t"
+#define BYTES_SUMS(row, from, s0, s1, s2, s3, ADD)                                                                     \
+    "vbroadcastss (%[scale]" row "), %%zmm4\n\t" BYTES_SUM(from, "", "0", "5", s0, ADD)                                \
+        BYTES_SUM(from "+64", "64", "1", "6", s1, ADD) BYTES_SUM(from "+128", "128", "2", "7", s2, ADD)                \
+            BYTES_SUM(from "+192", "192", "3", "5", s3, ADD) "add %[next], %[to]\n\t"
+#define BYTES_NO_ADD(to, sum)
+#define BYTES_ADD(to, sum) "vaddps " to "(%[to]), %%zmm" sum ", %%zmm" sum "\n\t"
+#define BYTES_PUT(row, from, s0, s1, s2, s3) BYTES_SUMS(row, from, s0, s1, s2, s3, BYTES_NO_ADD)
+#define BYTES_PUT_ADD(row, from, s0, s1, s2, s3) BYTES_SUMS(row, from, s0, s1, s2, s3, BYTES_ADD)
 
-/* total[6 rows][4 panels][16] = from + the scales of row and output times the row's offset and the products of a block
- * of t. The registers are named, because GCC 12 keeps most of the 24 sums in memory. */
-WIDE_INLINE void bytes_sums(const struct bytes_block *t, float *total, const float *from, struct bytes_row of) {
+#define BYTES_WEIGHTS                                                                                                  \
+    "vmovdqu64 (%[w]), %%zmm0\n\t"                                                                                     \
+    "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"                                                                            \
+    "vmovdqu64 (%[w],%[panel],2), %%zmm2\n\t"                                                                          \
+    "vmovdqu64 (%[w],%[panel3]), %%zmm3\n\t"
+#define BYTES_BLOCK(ROWS, PUT)                                                                                         \
+    ROWS(BYTES_BEGIN)                                                                                                  \
+    "1:\n\t" BYTES_WEIGHTS ROWS(BYTES_STEP) "add $64, %[w]\n\t"                                                        \
+                                            "add $4, %[x]\n\t"                                                         \
+                                            "dec %[steps]\n\t"                                                         \
+                                            "jnz 1b\n\t" BYTES_WEIGHTS                                                 \
+                                            ROWS(PUT)
+#define BYTES_OPERANDS                                                                                                 \
+    : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps), [to] "+r"(to)                                                     \
+    : [next] "rm"(next), [from] "r"(from), [offset] "r"(of.offset), [scale] "r"(of.scale), [panel] "r"(panel_bytes),   \
+      [panel3] "r"(3 * panel_bytes), [row] "r"(row_bytes), [row3] "r"(3 * row_bytes), [row5] "r"(5 * row_bytes)        \
+    : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",         \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",      \
+      "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31"
+
+/* to[rows][4 panels][16], with `next` bytes from row to row, = from + the scales of row and output times the row's
+ * offset and the products of a block of t; add: += . rows: 4 or 6, a constant wherever this is inlined. The registers
+ * are named, because GCC 12 keeps most of the 24 sums in memory. */
+WIDE_INLINE void bytes_sums(const struct bytes_block *t, float *to, int64_t next, const float *from,
+                            struct bytes_row of, bool add, int rows) {
     const int64_t panel_bytes = t->panel_bytes, row_bytes = t->p->row_bytes;
     const unsigned char *w = t->w, *x = of.x;
     int64_t steps = I8_STEPS;
-    /* clang-format off */
-    __asm__ volatile(
-        BYTES_BEGIN("", "8", "9", "10", "11")
-        BYTES_BEGIN(",%[row]", "12", "13", "14", "15")
-        BYTES_BEGIN(",%[row],2", "16", "17", "18", "19")
-        BYTES_BEGIN(",%[row3]", "20", "21", "22", "23")
-        BYTES_BEGIN(",%[row],4", "24", "25", "26", "27")
-        BYTES_BEGIN(",%[row5]", "28", "29", "30", "31")
-        "1:\n\t"
-        "vmovdqu64 (%[w]), %%zmm0\n\t"
-        "vmovdqu64 (%[w],%[panel]), %%zmm1\n\t"
-        "vmovdqu64 (%[w],%[panel],2), %%zmm2\n\t"
-        "vmovdqu64 (%[w],%[panel3]), %%zmm3\n\t"
-        BYTES_ROW("(%[x])", "8", "9", "10", "11")
-        BYTES_ROW("(%[x],%[row])", "12", "13", "14", "15")
-        BYTES_ROW("(%[x],%[row],2)", "16", "17", "18", "19")
-        BYTES_ROW("(%[x],%[row3])", "20", "21", "22", "23")
-        BYTES_ROW("(%[x],%[row],4)", "24", "25", "26", "27")
-        BYTES_ROW("(%[x],%[row5])", "28", "29", "30", "31")
-        "add $64, %[w]\n\t"
-        "add $4, %[x]\n\t"
-        "dec %[steps]\n\t"
-        "jnz 1b\n\t"
-        "vmovups (%[w]), %%zmm0\n\t"
-        "vmovups (%[w],%[panel]), %%zmm1\n\t"
-        "vmovups (%[w],%[panel],2), %%zmm2\n\t"
-        "vmovups (%[w],%[panel3]), %%zmm3\n\t"
-        BYTES_END("", "0", "8", "9", "10", "11")
-        BYTES_END(",%[row]", "256", "12", "13", "14", "15")
-        BYTES_END(",%[row],2", "512", "16", "17", "18", "19")
-        BYTES_END(",%[row3]", "768", "20", "21", "22", "23")
-        BYTES_END(",%[row],4", "1024", "24", "25", "26", "27")
-        BYTES_END(",%[row5]", "1280", "28", "29", "30", "31")
-        : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps)
-        : [total] "r"(total), [from] "r"(from),
-          [offset] "r"(of.offset), [scale] "r"(of.scale), [panel] "r"(panel_bytes),
-          [panel3] "r"(3 * panel_bytes), [row] "r"(row_bytes), [row3] "r"(3 * row_bytes), [row5] "r"(5 * row_bytes)
-        : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-          "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22",
-          "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
-    /* clang-format on */
+    if (rows == BYTE_ROWS && add)
+        __asm__ volatile(BYTES_BLOCK(BYTES_6, BYTES_PUT_ADD) BYTES_OPERANDS);
+    else if (rows == BYTE_ROWS)
+        __asm__ volatile(BYTES_BLOCK(BYTES_6, BYTES_PUT) BYTES_OPERANDS);
+    else if (add)
+        __asm__ volatile(BYTES_BLOCK(BYTES_4, BYTES_PUT_ADD) BYTES_OPERANDS);
+    else
+        __asm__ volatile(BYTES_BLOCK(BYTES_4, BYTES_PUT) BYTES_OPERANDS);
 }
 
 /* The same of `rows` rows and `panels` panels, which are constants wherever this is inlined. */
-WIDE_INLINE void bytes_few_sums(const struct bytes_block *t, float *total, const float *from, struct bytes_row of,
-                                int rows, int panels) {
+WIDE_INLINE void bytes_few_sums(const struct bytes_block *t, float *to, int64_t next, const float *from,
+                                struct bytes_row of, bool add, int rows, int panels) {
     const int64_t panel_bytes = t->panel_bytes, row_bytes = t->p->row_bytes;
     const unsigned char *w = t->w;
     __m512i sum[BYTE_ROWS / 2][BYTE_PANELS];
@@ -237,15 +241,16 @@ WIDE_INLINE void bytes_few_sums(const struct bytes_block *t, float *total, const
         }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < panels; v++) {
-            const int at = (r * BYTE_PANELS + v) * I8_PANEL;
+            float *y = (float *)(void *)((char *)to + r * next) + v * I8_PANEL;
             const __m512 scale = _mm512_loadu_ps(w + v * panel_bytes + I8_STEPS * I8_STEP);
             const __m512 of_x = _mm512_castsi512_ps(_mm512_set1_epi32(four_at(of.scale + r * row_bytes)));
-            _mm512_store_ps(total + at, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), _mm512_mul_ps(scale, of_x),
-                                                        _mm512_load_ps(from + at)));
+            const __m512 all = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][v]), _mm512_mul_ps(scale, of_x),
+                                               _mm512_load_ps(from + (r * BYTE_PANELS + v) * I8_PANEL));
+            _mm512_storeu_ps(y, add ? _mm512_add_ps(_mm512_loadu_ps(y), all) : all);
         }
 }
 
-/* Each block of BYTE_ROWS rows prefetches its part of the next panels. */
+/* Each block of BYTE_ROWS rows prefetches its part of the next panels. Of two blocks of 4 rows both may do so. */
 WIDE_INLINE void bytes_prefetch(const struct bytes_block *t, int64_t row) {
     const unsigned char *from = t->ahead + row / BYTE_ROWS * I8_STEPS * LINE;
     const int64_t lines = t->lines - row / BYTE_ROWS * I8_STEPS;
@@ -264,26 +269,37 @@ WIDE_INLINE void bytes_add(const struct bytes_block *t, int64_t row, int rows, i
     const struct bytes_row of = {at + (p->blocks + t->b) * I8_BLOCK,
                                  (const unsigned char *)(matmul_i8_offsets(p, at) + t->b),
                                  (const unsigned char *)(matmul_i8_scales(p, at) + t->b)};
-    float *total = t->total + row * BYTE_PANELS * I8_PANEL;
+    float *total = t->total + row * BYTE_PANELS * I8_PANEL, *to = total;
+    int64_t next = BYTE_PANELS * I8_PANEL * (int64_t)sizeof *to;
     const float *from = t->b == 0 ? bytes_zero : total;
+    const bool last = t->direct && t->b + 1 == p->blocks, sum = last && p->accumulate;
     bytes_prefetch(t, row);
-    for (int r = 0; r < rows && t->b + 1 == p->blocks; r++)
-        for (int v = 0; v < panels; v++)
-            __builtin_prefetch(mat_row(p->y, row + r) + (t->panel + v) * I8_PANEL, 1, 3);
-    if (rows == BYTE_ROWS)
-        bytes_sums(t, total, from, of);
+    if (last) {
+        to = mat_row(p->y, row) + t->panel * I8_PANEL;
+        next = p->y.stride * (int64_t)sizeof *to;
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < panels; v++)
+                __builtin_prefetch(mat_row(p->y, row + r) + (t->panel + v) * I8_PANEL, 1, 3);
+    }
+    if (panels == BYTE_PANELS && rows >= BYTE_ROWS_LESS)
+        bytes_sums(t, to, next, from, of, sum, rows);
     else
-        bytes_few_sums(t, total, from, of, rows, panels);
+        bytes_few_sums(t, to, next, from, of, sum, rows, panels);
 }
 
+/* A remainder of 2 rows would take as long as 4: twice 4 rows are then the last ones. */
 WIDE_INLINE void bytes_rows_of(const struct bytes_block *t, int panels) {
     enum { FEW = BYTE_ROWS / 2 };
+    const int64_t rows = t->p->y.rows, rest = rows % BYTE_ROWS;
+    const int64_t even = rest == 2 ? rows - BYTE_ROWS - rest : rows - rest;
     int64_t row = 0;
-    for (; row + BYTE_ROWS <= t->p->y.rows && panels == BYTE_PANELS; row += BYTE_ROWS)
+    for (; row + BYTE_ROWS <= even && panels == BYTE_PANELS; row += BYTE_ROWS)
         bytes_add(t, row, BYTE_ROWS, panels);
-    for (; row + FEW <= t->p->y.rows; row += FEW)
+    for (; row + BYTE_ROWS_LESS <= rows && panels == BYTE_PANELS; row += BYTE_ROWS_LESS)
+        bytes_add(t, row, BYTE_ROWS_LESS, panels);
+    for (; row + FEW <= rows; row += FEW)
         bytes_add(t, row, FEW, panels);
-    for (; row < t->p->y.rows; row++)
+    for (; row < rows; row++)
         bytes_add(t, row, 1, panels);
 }
 
@@ -303,47 +319,98 @@ WIDE void bytes_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t en
     for (int64_t panel = begin, n; panel < end; panel += n) {
         n = end - panel >= BYTE_PANELS ? BYTE_PANELS : 1;
         struct bytes_block t = {.p = p, .total = total, .panel = panel, .panel_bytes = panel_bytes};
+        t.direct = (panel + n) * I8_PANEL <= p->y.cols;
         if (panel + n < end || whole) t.lines = n * I8_BLOCK_BYTES / LINE;
         for (t.b = 0; t.b < p->blocks; t.b++) {
             t.w = p->w + panel * panel_bytes + t.b * I8_BLOCK_BYTES;
             t.ahead = p->w + (panel + n) * panel_bytes + t.b * t.lines * LINE;
             (n == 1 ? bytes_one : bytes_all)(&t);
         }
-        for (int64_t row = 0; row < p->y.rows; row++)
+        for (int64_t row = 0; row < p->y.rows && !t.direct; row++)
             for (int64_t v = 0; v < n; v++)
                 wide_put(p, row, panel + v, _mm512_load_ps(total + (row * BYTE_PANELS + v) * I8_PANEL));
     }
 }
 
-/* As round_block of matmul_i8.c, lower bytes only; the first n numbers of a block. */
-WIDE_INLINE void bytes_round_block(unsigned char *to, float *scale, int32_t *offset, const float *x, int64_t n) {
-    enum { VECTORS = I8_BLOCK / I8_PANEL };
-    const __m512i sign = _mm512_set1_epi32(0x7fffffff);
-    __m512 part[VECTORS];
-    __m512i most = _mm512_setzero_si512(), sum = most;
-    for (int v = 0; v < VECTORS; v++) {
-        const int64_t left = n - v * I8_PANEL;
-        const __mmask16 lanes = left >= I8_PANEL ? (__mmask16)0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
-        part[v] = _mm512_maskz_loadu_ps(lanes, x + v * I8_PANEL);
-        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(part[v]), sign));
+enum { ROUND_TOGETHER = 4, ROUND_VECTORS = I8_BLOCK / I8_PANEL };
+
+/* Lane l of each 128 bits of the result is op over those 128 bits of v[l]. */
+#define LANES_OF(op, v)                                                                                                \
+    op(_mm512_unpacklo_epi64(op(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1])),                 \
+                             op(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]))),                \
+       _mm512_unpackhi_epi64(op(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1])),                 \
+                             op(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]))))
+
+/* Lane l = the largest number, or the sum, of v[l]. */
+WIDE_INLINE __m128i largest_of(const __m512i v[ROUND_TOGETHER]) {
+    const __m512i all = LANES_OF(_mm512_max_epi32, v);
+    const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+WIDE_INLINE __m128i sum_of(const __m512i v[ROUND_TOGETHER]) {
+    const __m512i all = LANES_OF(_mm512_add_epi32, v);
+    const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+/* As i8_scale, of four blocks. */
+WIDE_INLINE __m128 bytes_scales(__m128 *scales, __m128i bits) {
+    const __m128 largest = _mm_castsi128_ps(bits);
+    const __mmask8 finite = _mm_cmplt_epi32_mask(bits, _mm_set1_epi32(0x7f800000));
+    const __mmask8 some = _mm_mask_cmp_ps_mask(finite, largest, _mm_set1_ps(1e-30f), _CMP_GE_OQ);
+    *scales = _mm_mask_mov_ps(_mm_set1_ps(NAN), finite, _mm_maskz_mul_ps(some, largest, _mm_set1_ps(1.0f / 127)));
+    return _mm_maskz_div_ps(some, _mm_set1_ps(127), largest);
+}
+
+/* As round_block of matmul_i8.c, lower bytes only: the first n numbers of `blocks` blocks, a constant wherever this is
+ * inlined. Their largest numbers, scales and sums are computed together. */
+WIDE_INLINE void bytes_round_blocks(unsigned char *to, float *scale, int32_t *offset, const float *x, int64_t n,
+                                    int blocks) {
+    const __m512i sign = _mm512_set1_epi32(0x7fffffff), one = _mm512_set1_epi8(1);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __mmask8 there = (__mmask8)((1 << blocks) - 1);
+    __m512 part[ROUND_TOGETHER][ROUND_VECTORS];
+    __m512i of[ROUND_TOGETHER] = {0};
+    _Alignas(16) float factors[ROUND_TOGETHER];
+    for (int b = 0; b < blocks; b++)
+        for (int v = 0; v < ROUND_VECTORS; v++) {
+            const int64_t at = b * I8_BLOCK + v * I8_PANEL, left = n - at;
+            const __mmask16 lanes = left >= I8_PANEL ? (__mmask16)0xffff
+                                    : left <= 0      ? 0
+                                                     : (__mmask16)((1u << left) - 1);
+            part[b][v] = _mm512_maskz_loadu_ps(lanes, x + at);
+            of[b] = _mm512_max_epi32(of[b], _mm512_and_si512(_mm512_castps_si512(part[b][v]), sign));
+        }
+    __m128 scales;
+    _mm_store_ps(factors, bytes_scales(&scales, largest_of(of)));
+    _mm_mask_storeu_ps(scale, there, scales);
+    for (int b = 0; b < blocks; b++) {
+        const __m512 factor = _mm512_set1_ps(factors[b]);
+        const __mmask16 some = _mm512_cmp_ps_mask(factor, _mm512_setzero_ps(), _CMP_GT_OQ);
+        __m512i q[ROUND_VECTORS];
+        for (int v = 0; v < ROUND_VECTORS; v++)
+            q[v] = _mm512_maskz_cvtps_epi32(some, _mm512_mul_ps(part[b][v], factor));
+        const __m512i bytes = _mm512_permutexvar_epi32(
+            order, _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3])));
+        _mm512_storeu_si512(to + b * I8_BLOCK, bytes);
+        of[b] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), one, bytes);
     }
-    const int32_t bits = _mm512_reduce_max_epi32(most);
-    const float factor = i8_scale(scale, bits, 127);
-    for (int v = 0; v < VECTORS; v++) {
-        __m512i q = _mm512_setzero_si512();
-        if (factor > 0.0f) q = _mm512_cvtps_epi32(_mm512_mul_ps(part[v], _mm512_set1_ps(factor)));
-        sum = _mm512_add_epi32(sum, q);
-        _mm_storeu_si128((__m128i *)(void *)(to + v * I8_PANEL), _mm512_cvtepi32_epi8(q));
-    }
-    *offset = -128 * _mm512_reduce_add_epi32(sum);
+    _mm_mask_storeu_epi32(offset, there, _mm_mullo_epi32(sum_of(of), _mm_set1_epi32(-128)));
 }
 
 WIDE void bytes_round(unsigned char *row, const float *x, int64_t in) {
     const int64_t blocks = (in + I8_BLOCK - 1) / I8_BLOCK;
     float *scale = (float *)(void *)(row + 2 * I8_BLOCK * blocks);
     int32_t *offset = (int32_t *)(void *)(scale + blocks);
-    for (int64_t b = 0; b < blocks; b++)
-        bytes_round_block(row + (blocks + b) * I8_BLOCK, scale + b, offset + b, x + b * I8_BLOCK, in - b * I8_BLOCK);
+    unsigned char *bytes = row + blocks * I8_BLOCK;
+    int64_t b = 0;
+    for (; b + ROUND_TOGETHER <= blocks; b += ROUND_TOGETHER)
+        bytes_round_blocks(bytes + b * I8_BLOCK, scale + b, offset + b, x + b * I8_BLOCK, in - b * I8_BLOCK,
+                           ROUND_TOGETHER);
+    for (; b + 2 <= blocks; b += 2)
+        bytes_round_blocks(bytes + b * I8_BLOCK, scale + b, offset + b, x + b * I8_BLOCK, in - b * I8_BLOCK, 2);
+    if (b < blocks)
+        bytes_round_blocks(bytes + b * I8_BLOCK, scale + b, offset + b, x + b * I8_BLOCK, in - b * I8_BLOCK, 1);
 }
 
 /* ---- AVX-VNNI and AVX2 ---- */

@@ -4,19 +4,21 @@
  *   bench_hybrid MODEL STORE TOKENS.u16 [threads (2)] [k (8)] [queries (200)] [bf16|i8] [--json FILE]
  *
  * The first form makes a store of a token file (drt-tokenizer encode, end of document 0), with a lexical index and an
- * index of lists. No model makes its landmarks, since that takes hours: a landmark is the mean of one random vector for
- * each token. Its centroids are rows, not a clustering. So it is for times, not for recall.
+ * index of lists. No model makes its landmarks, since that takes hours on a CPU: a landmark is the mean of one random
+ * vector for each token. So it is for times, not for recall. drt-index build --model MODEL makes a store with the
+ * landmarks of MODEL.
  *
  * The second form measures a running text: a query is the last 128 ids, and 16 ids later follows the next one, as a
  * token memory searches. MODEL is a Base LM, whose state landmark of the last chunk is computed and timed, with the
- * products that session/memory_search.h uses for queries. The lists get a vector as the store's rows are. Parts take
- * turns on the same query, after all queries once, so that the pages of the store are mapped. "merging" is the whole
- * search without its parts: exact scores, merging, BM25 of the hits. */
+ * products that session/memory_search.h uses for queries. The lists get this landmark if MODEL made the store's, or
+ * else a vector as the store's rows are. Parts take turns on the same query, after all queries once, so that the pages
+ * of the store are mapped. "merging" is the whole search without its parts: exact scores, merging, BM25 of the hits. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "indexer/build/state_landmarks.h"
+#include "indexer/search/clustering.h"
 #include "indexer/search/searcher.h"
 #include "session/model_folder.h"
 #include "tests/bench/result.h"
@@ -67,14 +69,6 @@ static void make_landmark(float *out, const float *rows, int dim, const int32_t 
 
 /* ---- a store ---- */
 
-static enum status some_rows(void *context, float *centroids, const float *rows, int64_t n, int dim, int64_t lists,
-                             const struct progress *progress) {
-    (void)context, (void)progress;
-    for (int64_t l = 0; l < lists; l++)
-        memcpy(centroids + l * dim, rows + n / lists * l * dim, (size_t)dim * sizeof *rows);
-    return STATUS_OK;
-}
-
 static void make_document(struct store_writer *w, const float *rows, int dim, const int32_t *ids, int64_t n) {
     static int64_t number;
     float *row;
@@ -95,10 +89,10 @@ static void make_store(const char *dir, const char *path, int dim) {
     const struct tokens t = read_tokens(path);
     float *rows = make_rows(dim);
     struct store_writer *w;
-    struct threads *threads;
+    struct device *device;
     struct store_writer_config config = {.fingerprint = {.chunk_tokens = CHUNK, .dim = dim, .vocab_size = VOCAB},
                                          .landmarks = STORE_LANDMARKS_F16};
-    CHECK_OK(threads_create(&threads, 0));
+    CHECK_OK(device_open(&device, "cpu", 0));
     CHECK_OK(store_writer_open(&w, dir, &config, true));
     CHECK_OK(store_shard_begin(w));
     for (int64_t begin = 0, at = 0; at < t.n; at++) {
@@ -112,10 +106,10 @@ static void make_store(const char *dir, const char *path, int dim) {
     CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = "IVF4096_HNSW32,SQ8",
                                                              .lexical = STORE_LEXICAL_ON,
                                                              .max_ram = UINT64_C(4) << 30,
-                                                             .threads = threads,
-                                                             .clustering = {.fit = some_rows}}));
+                                                             .threads = device->threads,
+                                                             .clustering = clustering_on(device)}));
     store_writer_close(w);
-    threads_free(threads);
+    device_close(device);
     memory_free(rows);
     memory_free(t.ids);
 }
@@ -132,7 +126,8 @@ struct bench {
     struct store_info info;
     int64_t chunk;
     enum passages_rounding rounding;
-    float *rows, *vector, *state;
+    float *rows, *made, *state;
+    const float *vector; /* of the lists: state, or made as the store's landmarks were */
     struct store_hit *hits;
     int k, depth;
 };
@@ -163,7 +158,7 @@ static void hybrid_queries(struct bench *b, const struct tokens *t, int queries)
         const int64_t n = q < 0 ? q + queries : q, step = TEXT / EVERY;
         const int32_t *ids = t->ids + (t->n - LENGTH - TEXT) / texts * (n / step) + n % step * EVERY;
         double took[PARTS], used[PARTS];
-        make_landmark(b->vector, b->rows, dim, ids + LENGTH - CHUNK, CHUNK);
+        make_landmark(b->made, b->rows, dim, ids + LENGTH - CHUNK, CHUNK);
         for (int part = 0; part < PARTS; part++)
             hybrid_part(b, (enum part)part, ids, &took[part], &used[part]);
         if (q < 0) continue;
@@ -194,6 +189,7 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
     struct weights weights;
     struct chunk_tower tower;
     struct store *s;
+    uint8_t encoder[16];
     struct tokens t = read_tokens(tokens);
     CHECK_OK(device_open(&b.device, "cpu", threads));
     CHECK_OK(model_folder_open(&folder, model));
@@ -206,14 +202,18 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
     CHECK_OK(store_view_open(&b.view, s));
     store_view_info(b.view, &b.info);
     b.rows = make_rows(b.info.fingerprint.dim);
-    CHECK_OK(memory_allocate(&b.vector, (size_t)b.info.fingerprint.dim));
+    CHECK_OK(memory_allocate(&b.made, (size_t)b.info.fingerprint.dim));
     CHECK_OK(memory_allocate(&b.state, (size_t)folder.config.hidden));
+    params_landmark_fingerprint(folder.params, encoder);
+    const bool own = memcmp(encoder, b.info.fingerprint.encoder, sizeof encoder) == 0;
+    b.vector = own ? b.state : b.made;
     CHECK_OK(memory_allocate(&b.hits, (size_t)b.depth));
     for (int part = 0; part < PARTS; part++) {
         const struct searcher_config config = {.kind = kinds[part], .device = b.device, .view = b.view};
         if (part != LANDMARK) CHECK_OK(searcher_open(&b.searchers[part], &config));
     }
-    printf("store,%lld chunks,dim %d,%d threads,k %d\n", (long long)b.info.chunks, b.info.fingerprint.dim, threads, k);
+    printf("store,%lld chunks,dim %d,%s,%d threads,k %d\n", (long long)b.info.chunks, b.info.fingerprint.dim,
+           own ? "landmarks of the model" : "landmarks that stand in", threads, k);
     hybrid_queries(&b, &t, queries);
     for (int part = 0; part < PARTS; part++)
         hybrid_report(names[part], &b.samples[part], &b.processor[part],
@@ -226,7 +226,7 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
     }
     samples_free(&b.merging);
     memory_free(b.rows);
-    memory_free(b.vector);
+    memory_free(b.made);
     memory_free(b.state);
     memory_free(b.hits);
     memory_free(t.ids);
