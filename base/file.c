@@ -14,8 +14,12 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
 
-enum { BUFFER_BYTES = 1 << 20 };
+enum { BUFFER_BYTES = 1 << 20, MAP_ALIGN = 1 << 16 /* a multiple of every page's size */ };
 
 enum status file_join(char out[FILE_PATH_MAX], const char *a, const char *b) {
     int n = snprintf(out, FILE_PATH_MAX, "%s/%s", a, b);
@@ -84,6 +88,7 @@ struct file_writer {
     uint8_t buffer[BUFFER_BYTES];
     uint64_t reserved; /* bytes that file_reserve took space for */
     bool no_space;     /* it gave up */
+    bool in_memory;    /* the file system is, and so is the space that was taken */
 };
 
 /* Whether `path` still names the file that is open as fd. */
@@ -192,6 +197,27 @@ void file_reserve(struct file_writer *w, uint64_t bytes) {
         (void)fallocate(w->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)w->reserved, (off_t)more);
     }
     w->reserved = bytes; /* also after a failure, in case a part is left */
+#if defined(__linux__)
+    struct statfs system;
+    w->in_memory = !w->no_space && fstatfs(w->fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
+#endif
+}
+
+/* A file system in memory copies the bytes of one writer of a file at a time. So what is in reserved space is written
+ * through a map instead, by all threads. */
+struct reserved_map {
+    uint8_t *map; /* NULL: none */
+    size_t size, skipped;
+};
+
+static struct reserved_map map_reserved(const struct file_writer *w, uint64_t bytes) {
+    const uint64_t end = w->written + bytes, begin = w->written / MAP_ALIGN * MAP_ALIGN;
+    struct reserved_map m = {.size = (size_t)(end - begin), .skipped = (size_t)(w->written - begin)};
+    if (!w->in_memory || w->no_space || end > w->reserved || ftruncate(w->fd, (off_t)end) != 0)
+        return (struct reserved_map){0};
+    void *map = mmap(NULL, m.size, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, (off_t)begin);
+    m.map = map == MAP_FAILED ? NULL : map;
+    return m;
 }
 
 struct blocks {
@@ -200,6 +226,7 @@ struct blocks {
     file_fill *fill;
     void *context;
     uint8_t *buffers; /* one for each thread */
+    uint8_t *map;     /* of the bytes in the file; NULL: they are written from the buffers */
     uint32_t *crc;    /* of each block */
     _Atomic int error;
 };
@@ -207,8 +234,10 @@ struct blocks {
 static void write_block(struct blocks *b, int64_t block, uint8_t *buffer) {
     const uint64_t at = (uint64_t)block * BUFFER_BYTES;
     const size_t n = b->bytes - at < BUFFER_BYTES ? (size_t)(b->bytes - at) : BUFFER_BYTES;
+    if (b->map) buffer = b->map + at;
     b->fill(b->context, buffer, at, n);
     b->crc[block] = crc32c(0, buffer, n);
+    if (b->map) return;
     for (size_t done = 0; done < n;) {
         const ssize_t some = pwrite(b->w->fd, buffer + done, n - done, (off_t)(b->w->written + at + done));
         if (some < 0 && errno == EINTR) continue;
@@ -237,7 +266,10 @@ enum status file_write_blocks(struct file_writer *w, uint64_t bytes, struct thre
     TRY(file_flush(w));
     TRY_GOTO(s, memory_allocate(&b.buffers, (size_t)threads_count(pool) * BUFFER_BYTES), out);
     TRY_GOTO(s, memory_allocate(&b.crc, (size_t)n), out);
+    const struct reserved_map m = map_reserved(w, bytes);
+    if (m.map) b.map = m.map + m.skipped;
     threads_for(pool, n, 1, write_block_range, &b);
+    if (m.map) munmap(m.map, m.size);
     errno = b.error;
     if (b.error || lseek(w->fd, (off_t)(w->written + bytes), SEEK_SET) < 0) {
         s = fail_errno("%s: cannot write", w->temporary);

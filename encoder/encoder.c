@@ -12,7 +12,7 @@
 
 /* Chunks of a batch, for one CPU thread and for a GPU. On a GPU a batch must take much longer than the time between two
  * batches (2048 x 64 rows take about 5 ms on an H100). */
-enum { BATCH = 8, BATCH_GPU = 2048 };
+enum { BATCH = 8 };
 
 /* On the CPU rows are padded: at strides of a large power of two (2f floats are 8 KiB in a common model) the rows of a
  * block map to few sets of the L1 cache, which costs some percent. A GPU needs no padding. */
@@ -48,6 +48,7 @@ static enum status encoder_create_workspaces(struct encoder *e) {
     if (!e->dev->shares_memory) {
         TRY(memory_allocate(&e->ids, rows * (size_t)e->threads));
         TRY(memory_allocate(&e->later.ids, (size_t)e->positions));
+        if (e->batch > ENCODER_SEND_CHUNKS) TRY(device_allocate_host(e->dev, &e->sent, e->batch * e->positions));
     }
     for (int i = 0; i < e->threads; i++)
         e->workspaces[i].ids = e->ids ? e->ids + rows * (size_t)i : e->workspaces[i].ids_device;
@@ -80,7 +81,7 @@ static enum status encoder_create_blocks(struct encoder *e) {
 }
 
 static int64_t encoder_batch_size(const struct encoder *e, int max_chunks) {
-    int64_t most = e->dev->shares_memory ? BATCH : BATCH_GPU;
+    int64_t most = e->dev->shares_memory ? BATCH : ENCODER_BATCH_GPU;
     int64_t each = max_chunks > 0 ? (max_chunks + e->threads - 1) / e->threads : most;
     return each < most ? each : most;
 }
@@ -116,6 +117,7 @@ void encoder_free(struct encoder *e) {
         device_replay_free(e->dev, e->recorded[i].replay);
     memory_free(e->later.ids);
     memory_free(e->ids);
+    device_release_host(e->dev, e->sent);
     memory_free(e);
 }
 

@@ -25,6 +25,7 @@ size_t encoder_bytes(const struct encoder *e);
 enum dtype encoder_type(const struct encoder *e);         /* of weights and activations */
 /* number of chunks that use the whole device: the best size of a call */
 int64_t encoder_batch(const struct encoder *e);
+enum { ENCODER_BATCH_GPU = 2048 };       /* on a GPU, if max_chunks was 0 */
 
 /* Destinations of the results; any member may be NULL. */
 struct encoder_output {

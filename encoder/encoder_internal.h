@@ -30,6 +30,9 @@ void encoder_weights_free(struct encoder_weights *w, struct device *dev);
 /* Batches of at most this many chunks (what the cache lacks for one token) are recorded and replayed, because launching
  * their ops one by one would take longer than the ops. */
 enum { ENCODER_REPLAY_CHUNKS = 16 };
+/* The ids of more chunks than this are sent from pinned memory. From other memory a copy of so many bytes waits for all
+ * ops before it, so that a GPU would pause after each batch. Fewer ids are copied at once. */
+enum { ENCODER_SEND_CHUNKS = 256 };
 
 /* The memory of one thread for a batch. The rows of chunk c are c*S .. c*S+S-1. */
 struct encoder_workspace {
@@ -71,6 +74,7 @@ struct encoder {
     int64_t batch;
     void *memory;        /* of the workspaces */
     int32_t *ids;        /* of the workspaces, in memory of this process; NULL if memory is shared */
+    int32_t *sent;       /* [B*S] pinned: ids of a batch for device_send; NULL: batches are too small */
     void *block_memory;  /* of the next three members, on the device */
     int64_t *block_rows; /* [B+1] 0, 1, 2 ...: each landmark reads its own chunk */
     int32_t *block_slots;

@@ -110,9 +110,16 @@ void encoder_stage(const struct encoder_job *job, struct device *dev, const stru
                    int64_t chunks) {
     const struct encoder *e = job->e;
     int64_t S = e->positions, chunk = e->config.chunk, n = job->hidden.data ? 0 : chunks;
+    const bool send = e->sent && n > ENCODER_SEND_CHUNKS && !job->out->slot;
+    int32_t *ids = send ? e->sent : w->ids;
+    if (send) device_send_wait(dev); /* for the ids of the batch before */
     for (int64_t c = 0; c < n; c++) {
-        memcpy(w->ids + c * S, job->ids + (first + c) * chunk, (size_t)chunk * sizeof *w->ids);
-        w->ids[c * S + chunk] = e->config.landmark_id;
+        memcpy(ids + c * S, job->ids + (first + c) * chunk, (size_t)chunk * sizeof *ids);
+        ids[c * S + chunk] = e->config.landmark_id;
+    }
+    if (send) {
+        device_send(dev, w->ids_device, ids, (size_t)(n * S) * sizeof *ids);
+        return;
     }
     if (job->out->slot) memcpy(w->ids + chunks * S, job->out->slot + first, (size_t)chunks * sizeof *w->ids);
     int64_t begin = n > 0 ? 0 : chunks * S, end = chunks * S + (job->out->slot ? chunks : 0);

@@ -325,8 +325,9 @@ enum status store_writer_publish(struct store_writer *w, const struct store_publ
 enum status store_index_check(const char *wanted, int dim);
 /* Makes the lexical index while documents are added, by `threads` threads of its own: for a store in which nothing is
  * published, and which will be published with STORE_LEXICAL_ON. The shards sealed so far are included. The index has
- * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. */
-enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads);
+ * the same bytes as without this call. No shard may be open. max_ram: memory until store_writer_publish. yielding: the
+ * threads get less time than those that make landmarks. */
+enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads, bool yielding);
 /* No more documents are added before store_writer_publish: that index is completed while the last landmarks are made.
  * Returns at once. Without store_writer_follow it does nothing. */
 void store_writer_follow_end(struct store_writer *w);

@@ -357,6 +357,7 @@ enum status store_shard_begin(struct store_writer *w) {
     enum status s = shard_create(&shard->tokens, w->dir, SHARD_TOKENS, &r, &w->fingerprint);
     const enum shard_kind kind = shard_landmark_kind(w->landmark_type);
     if (s == STATUS_OK) s = shard_create(&shard->landmarks, w->dir, kind, &r, &w->fingerprint);
+    if (s == STATUS_OK) shard_hold(shard->tokens, w->held);
     if (s == STATUS_OK) shard_hold(shard->landmarks, w->held);
     if (s == STATUS_OK) s = fault_point("store:shard:begun");
     if (s == STATUS_OK)
@@ -440,6 +441,8 @@ enum status store_shard_document(struct store_writer *w, const struct store_new_
     *duplicate = false;
     if (d->n_ids == 0)
         return fail(STATUS_INVALID, "%s: %s: a document without tokens cannot be stored, skip it", d->source, d->key);
+    known_hashes_prefetch(w->known, d->hash); /* it comes while the ids are read, which another thread has written */
+    TRY(shard_check_ids(s->tokens, d->ids, d->n_ids));
     if (!d->unchecked) TRY(writer_known(w, d->hash, duplicate));
     if (*duplicate) {
         s->duplicates++;
@@ -580,10 +583,10 @@ enum status store_shard_end(struct store_writer *w, const void *cursor, size_t c
     return STATUS_OK;
 }
 
-enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads) {
+enum status store_writer_follow(struct store_writer *w, uint64_t max_ram, int threads, bool yielding) {
     assert(!w->follower && !w->shard);
     TRY(store_writer_wait(w));
-    return lexical_follower_create(&w->follower, w, max_ram, threads);
+    return lexical_follower_create(&w->follower, w, max_ram, threads, yielding);
 }
 
 void store_writer_follow_end(struct store_writer *w) {

@@ -106,10 +106,11 @@ enum status tokenizer_normalise(const struct tokenizer *t, struct tokenizer_scra
 /* tokenizer_pretokenise.c: cuts a segment into words and encodes them. */
 enum status tokenizer_pretokenise(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
                                   size_t bytes, bool first);
-/* tokenizer_bpe.c */
+/* tokenizer_bpe.c; bpe_encode_scanned cuts a text into words by t->scanner, and encodes them. */
 enum status bpe_prepare(struct tokenizer *t);
 enum status bpe_words_create(struct tokenizer_scratch *s);
 enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes);
+enum status bpe_encode_scanned(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes);
 static inline uint64_t bpe_pair(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
 static inline size_t bpe_slot(uint64_t pair) { return (size_t)((pair * 0x9E3779B97F4A7C15u) >> 20); }
 

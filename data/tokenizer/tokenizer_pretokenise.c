@@ -168,16 +168,6 @@ static enum status change_text(const struct step *step, struct bytes *text, stru
 
 /* ---- the last step, and all ------------------------------------------------------------------------------------ */
 
-static enum status encode_scanned(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
-                                  size_t bytes) {
-    for (size_t at = 0; at < bytes;) {
-        size_t length = scanner_next(t->scanner, t->classes, text, bytes, at);
-        TRY(bpe_encode(t, s, text + at, length));
-        at += length;
-    }
-    return STATUS_OK;
-}
-
 /* Divides before each U+2581 that follows another character. No merge crosses this position, so the ids are the same,
  * and the pieces are words that the cache can contain. */
 static enum status encode_marked(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
@@ -197,7 +187,7 @@ static enum status encode_marked(const struct tokenizer *t, struct tokenizer_scr
 
 static enum status encode_piece(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text,
                                 size_t bytes) {
-    if (t->scanner != SCANNER_NONE) return encode_scanned(t, s, text, bytes);
+    if (t->scanner != SCANNER_NONE) return bpe_encode_scanned(t, s, text, bytes);
     if (t->cut_at_space) return encode_marked(t, s, text, bytes);
     return bpe_encode(t, s, text, bytes);
 }

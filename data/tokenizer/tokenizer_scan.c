@@ -103,8 +103,22 @@ static inline int class_at(const struct scan *s, size_t at, int *length) {
     return s->classes[utf8_decode(s->text + at, length)];
 }
 
+/* How many of the next 8 bytes, from the first on, are letters of ASCII. Adding to the low 7 bits of each byte sets its
+ * high bit if they are at least a limit. */
+static inline size_t ascii_letters(const char *text) {
+    const uint64_t each = UINT64_C(0x0101010101010101), high = each * 0x80;
+    uint64_t x;
+    memcpy(&x, text, sizeof x); /* numbers are little-endian here, too */
+    const uint64_t lower = (x | each * 0x20) & each * 0x7F, from_a = lower + each * (0x80 - 'a'),
+                   after_z = lower + each * (0x80 - 'z' - 1), others = (~from_a | after_z | x) & high;
+    return others ? (size_t)__builtin_ctzll(others) / 8 : sizeof x;
+}
+
 static inline size_t run_of(const struct scan *s, size_t at, int class) {
     int length;
+    if (class == CLASS_LETTER)
+        for (size_t n = 8; n == 8 && s->bytes - at >= 8; at += n)
+            n = ascii_letters(s->text + at);
     while (at < s->bytes && class_at(s, at, &length) == class)
         at += (size_t)length;
     return at;

@@ -9,13 +9,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
-#include "kernels/device/device_group.h"
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 4, MARKS = 128 };
+enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 8, MARKS = 128 };
 
 struct slot {
     int32_t *ids; /* NULL: none yet */
@@ -43,19 +42,20 @@ struct encode_pool {
     int n_rows, n_threads;
     int32_t **free_ids; /* [n_slots]: memory of no batch, the last used one last; of the caller's thread and `lock` */
     int64_t n_free_ids;
-    double begun;         /* when the first batch was submitted */
     pthread_mutex_t lock; /* of all below, and of the slots' states */
     pthread_cond_t submitted, encoded, freed;
     int64_t filled, taken, stored;
+    double begun;  /* when the first batch was submitted, or later, when devices were open */
+    bool opening;  /* devices are not open yet */
     int64_t marks; /* that are not stored */
     bool closing;
     int64_t failed;                   /* the lowest batch whose encoding failed; -1: none */
     char failed_message[MESSAGE_MAX]; /* of it */
     enum status status;               /* the first failure: all batches before it are stored */
     char message[MESSAGE_MAX];
-    pthread_t writer;
-    bool writing; /* there is that thread */
-    bool storing; /* it calls `store` */
+    pthread_t writer, opener;
+    bool writing, opens; /* there are these threads */
+    bool storing;        /* it calls `store` */
 };
 
 /* The caller holds the lock. */
@@ -206,17 +206,25 @@ uint64_t encode_pool_bytes(const struct encode_pool_config *c) {
 
 static enum status pool_allocate(struct encode_pool *p) {
     const struct encode_pool_config *c = &p->config;
-    const size_t rows = (size_t)c->batch * (size_t)(c->dim > 0 ? c->dim : 1);
     TRY(memory_allocate_zero(&p->threads, (size_t)c->n_devices));
     TRY(memory_allocate_zero(&p->slots, (size_t)p->n_slots));
     TRY(memory_allocate(&p->free_ids, (size_t)p->n_slots));
     TRY(memory_allocate_zero(&p->rows, (size_t)p->n_rows));
+    for (int i = 0; i < c->n_devices; i++) {
+        p->threads[i].pool = p;
+        if (c->devices) p->threads[i].is = c->devices[i];
+    }
+    return STATUS_OK;
+}
+
+/* Memory on the devices, and beside them. */
+static enum status pool_allocate_on_devices(struct encode_pool *p) {
+    const struct encode_pool_config *c = &p->config;
+    const size_t rows = (size_t)c->batch * (size_t)(c->dim > 0 ? c->dim : 1);
     for (int i = 0; i < p->n_rows; i++)
-        TRY(device_allocate_host(c->devices[0].device, &p->rows[i], rows));
+        TRY(device_allocate_host(p->threads[0].is.device, &p->rows[i], rows));
     for (int i = 0; i < c->n_devices; i++) {
         struct encode_thread *t = &p->threads[i];
-        t->pool = p;
-        t->is = c->devices[i];
         device_enter(t->is.device);
         for (int j = 0; j < BUFFERS && t->is.encoder; j++) {
             void *memory;
@@ -224,8 +232,34 @@ static enum status pool_allocate(struct encode_pool *p) {
             t->rows_device[j] = memory;
         }
     }
-    device_enter(c->devices[0].device);
+    device_enter(p->threads[0].is.device);
     return STATUS_OK;
+}
+
+/* Starts the threads that encode and the one that stores, on open devices. */
+static enum status pool_start(struct encode_pool *p) {
+    const int n = p->config.n_devices;
+    TRY(pool_allocate_on_devices(p));
+    while (p->n_threads < n &&
+           threads_start(&p->threads[p->n_threads].thread, encode_thread_body, &p->threads[p->n_threads]))
+        p->n_threads++;
+    p->writing = p->n_threads == n && threads_start(&p->writer, writer_body, p);
+    return p->writing ? STATUS_OK
+                      : fail(STATUS_NO_MEMORY, "cannot start the threads that encode %d batches at once", n);
+}
+
+static void *opener_body(void *context) {
+    struct encode_pool *p = context;
+    const struct encode_opening *o = &p->config.opening;
+    enum status status = o->open(o->context, &p->threads[0].is);
+    if (status == STATUS_OK) status = pool_start(p);
+    pthread_mutex_lock(&p->lock);
+    p->opening = false;
+    p->begun = clock_seconds();
+    if (status != STATUS_OK && p->status == STATUS_OK) pool_fail(p, status, status_message());
+    pthread_cond_broadcast(&p->freed);
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
 }
 
 enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_config *config) {
@@ -241,12 +275,13 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     pthread_cond_init(&p->encoded, NULL);
     pthread_cond_init(&p->freed, NULL);
     enum status status = pool_allocate(p);
-    while (status == STATUS_OK && p->n_threads < config->n_devices &&
-           threads_start(&p->threads[p->n_threads].thread, encode_thread_body, &p->threads[p->n_threads]))
-        p->n_threads++;
-    p->writing = status == STATUS_OK && p->n_threads == config->n_devices && threads_start(&p->writer, writer_body, p);
-    if (status == STATUS_OK && !p->writing)
-        status = fail(STATUS_NO_MEMORY, "cannot start the threads that encode %d batches at once", config->n_devices);
+    p->opening = config->opening.open != NULL;
+    if (status == STATUS_OK && p->opening) {
+        p->opens = threads_start(&p->opener, opener_body, p);
+        if (!p->opens) status = fail(STATUS_NO_MEMORY, "cannot start a thread that opens a device");
+    } else if (status == STATUS_OK) {
+        status = pool_start(p);
+    }
     if (status == STATUS_OK)
         *out = p;
     else
@@ -267,12 +302,13 @@ void encode_pool_close(struct encode_pool *p) {
     pthread_cond_broadcast(&p->submitted);
     pthread_cond_broadcast(&p->encoded);
     pthread_mutex_unlock(&p->lock);
+    if (p->opens) pthread_join(p->opener, NULL);
     for (int i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i].thread, NULL);
     if (p->writing) pthread_join(p->writer, NULL);
     for (int i = 0; p->threads && i < p->config.n_devices; i++) {
         struct encode_thread *t = &p->threads[i];
-        if (!t->pool) continue;
+        if (!t->is.device) continue;
         device_enter(t->is.device);
         for (int j = 0; j < BUFFERS; j++)
             device_release(t->is.device, t->rows_device[j]);
@@ -299,6 +335,7 @@ void encode_pool_close(struct encode_pool *p) {
 static bool has_space(const struct encode_pool *p, int more) {
     const int64_t waiting = p->filled - p->stored;
     if (waiting >= p->n_slots || p->marks + more > MARKS) return false;
+    if (p->opening) return true;
     return waiting < p->n_rows || (double)(waiting - p->n_rows) * (clock_seconds() - p->begun) < (double)p->stored;
 }
 
@@ -352,12 +389,25 @@ enum status encode_pool_mark(struct encode_pool *p, void *target) {
 
 enum status encode_pool_drain(struct encode_pool *p) {
     pthread_mutex_lock(&p->lock);
-    while ((p->status == STATUS_OK && p->filled > p->stored) || p->storing)
+    while (p->opening || (p->status == STATUS_OK && p->filled > p->stored) || p->storing)
         pthread_cond_wait(&p->freed, &p->lock);
     free_ids(p);
     const enum status status = pool_status(p);
     pthread_mutex_unlock(&p->lock);
     return status;
+}
+
+struct device *encode_pool_device(const struct encode_pool *p) {
+    return p->threads[0].is.device;
+}
+
+enum status encode_pool_group(const struct encode_pool *p, struct device_group *out) {
+    *out = (struct device_group){0};
+    if (encode_pool_device(p)->shares_memory) return STATUS_OK;
+    TRY(memory_allocate(&out->devices, (size_t)p->config.n_devices));
+    for (; out->n < p->config.n_devices; out->n++)
+        out->devices[out->n] = p->threads[out->n].is.device;
+    return STATUS_OK;
 }
 
 double encode_pool_seconds(struct encode_pool *p) {

@@ -3,15 +3,17 @@
  *
  * Each device has a thread, which takes the batch with the lowest number that no thread has. One more thread gives the
  * landmarks to `store`, batch after batch. A batch is encoded whole by one device. So the number of devices changes no
- * result if they are of one kind. Memory: 2 * devices + 4 batches of ids and landmarks (encode_pool_bytes), and up to
+ * result if they are of one kind. Memory: 2 * devices + 8 batches of ids and landmarks (encode_pool_bytes), and up to
  * `ahead_bytes` of ids of more batches that wait for a device. These are no more than are encoded in a second, so that
- * a build can be stopped soon.
+ * a build can be stopped soon. A device may be opened by the pool, while the first batches are collected; until then
+ * they are limited by `ahead_bytes` alone.
  *
  * The failure of the first batch that fails, on a device or in `store`, is returned by each later call. All batches
  * before it are stored, and none after it. One thread makes the calls. */
 #pragma once
 #include "encoder/encoder.h"
 #include "indexer/build/state_landmarks.h"
+#include "kernels/device/device_group.h"
 #include "store/store.h"
 
 /* One of encoder, states and external makes landmarks; the others are NULL. All are used by the device's thread alone
@@ -22,8 +24,12 @@ struct encode_device {
     struct state_landmarks *states;
     const struct store_encoder *external;
 };
+/* Opens one device, with its encoder. Called by a thread of the pool; the context is used by no other thread until
+ * encode_pool_drain has returned, or encode_pool_close. open NULL: devices are open already. */
+struct encode_opening { enum status (*open)(void *context, struct encode_device *out); void *context; };
 struct encode_pool_config {
-    const struct encode_device *devices; int n_devices;   /* copied */
+    const struct encode_device *devices; int n_devices;   /* copied; of an opening: NULL, 1 */
+    struct encode_opening opening;
     int64_t batch;                       /* most chunks of a batch */
     int chunk, dim;                      /* ids of a chunk; numbers of a landmark */
     uint64_t ahead_bytes;
@@ -44,8 +50,11 @@ enum status encode_pool_ids(struct encode_pool *p, int32_t **ids);
 void encode_pool_submit(struct encode_pool *p, int64_t n, void *target);
 /* `store` is called with this target, and no rows, after the batches so far. */
 enum status encode_pool_mark(struct encode_pool *p, void *target);
-/* Waits until every batch is stored, or `store` has failed or a device has; `store` does not run then. Memory of ids is
- * freed. */
+/* Waits until devices are open and every batch is stored, or `store` has failed or a device has; `store` does not run
+ * then. Memory of ids is freed. */
 enum status encode_pool_drain(struct encode_pool *p);
+/* After encode_pool_drain: the first device; the GPUs, whose array the caller frees (on the CPU: none). */
+struct device *encode_pool_device(const struct encode_pool *p);
+enum status encode_pool_group(const struct encode_pool *p, struct device_group *out);
 /* Seconds during which a device encoded, the mean over devices. */
 double encode_pool_seconds(struct encode_pool *p);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "base/system/processors.h"
 #include "data/readers/ids_check.h"
 #include "indexer/build/indexer_internal.h"
 #include "indexer/search/assignment.h"
@@ -19,7 +20,7 @@
 enum {
     BATCH_CHUNKS = 256,
     SHARD_CHUNKS = 16384,
-    HELD_BYTES = 128 << 20,  /* most landmarks of shards that are not sealed: of ten shards with 384 dimensions */
+    HELD_BYTES = 512 << 20,  /* most of shards that are not sealed: landmarks of 30 with 384 dimensions, and ids */
     AHEAD_BYTES = 512 << 20, /* most ids that wait for a GPU: of 128 shards */
     STOP_CHUNKS = 1024, /* after a stop request a document is finished if no more chunks than this are left of it */
 };
@@ -103,17 +104,19 @@ static enum status encode_document(struct build *b, const struct feed_item *item
     const struct store_new_document *d = &item->document;
     int64_t size = b->config->model->chunk, n_ids = (int64_t)d->n_ids;
     int64_t chunks = (n_ids + size - 1) / size;
-    for (int64_t i = 0; i < chunks; i++) {
-        int64_t have = n_ids - i * size < size ? n_ids - i * size : size;
+    for (int64_t i = 0, some; i < chunks; i += some) {
         if (b->pending == 0) TRY(encode_pool_ids(b->pool, &b->ids));
+        some = min_i64(chunks - i, b->batch - b->pending);
+        const int64_t left = n_ids - i * size, have = min_i64(left, some * size);
         int32_t *out = b->ids + b->pending * size;
         memcpy(out, d->ids + i * size, (size_t)have * sizeof *out);
-        for (int64_t j = have; j < size; j++)
+        for (int64_t j = have; j < some * size; j++)
             out[j] = -1;
-        if (++b->pending < b->batch) continue;
+        b->pending += some;
+        if (b->pending < b->batch) continue;
         indexer_flush(b);
-        report_step(b, item, i + 1, chunks);
-        if (chunks - i - 1 > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
+        report_step(b, item, i + some, chunks);
+        if (chunks - i - some > STOP_CHUNKS && progress_stop_requested(b->config->progress)) return STATUS_INTERRUPTED;
     }
     b->report->chunks += chunks;
     b->report->tokens += n_ids;
@@ -161,12 +164,22 @@ static enum status open_writer(struct build *b, bool create) {
     return store_writer_open(&b->writer, b->config->store, &config, create);
 }
 
+/* Whether chunks are encoded on the CPU. */
+static bool on_cpu(const struct indexer_config *c) {
+    return c->device && c->device->shares_memory;
+}
+
+static int indexer_threads(const struct indexer_config *c) {
+    return c->device ? threads_count(c->device->threads) : c->threads > 0 ? c->threads : processors_available();
+}
+
 /* Makes the lexical index of a new store while chunks are encoded. Each of a build's chunks is then in one segment. */
 static enum status follow_words(struct build *b) {
     const struct indexer_config *c = b->config;
-    const int threads = threads_count(c->device->threads);
+    const int threads = indexer_threads(c);
     if (c->append || b->part.parts > 0 || b->lexical == STORE_LEXICAL_OFF || threads < 2) return STATUS_OK;
-    return store_writer_follow(b->writer, b->free_ram / 4, c->device->shares_memory ? threads / 2 : threads);
+    /* beside a GPU it yields to the threads that the GPU waits for */
+    return store_writer_follow(b->writer, b->free_ram / 4, on_cpu(c) ? threads / 2 : threads, !on_cpu(c));
 }
 
 /* In an update, *taken is false if the document needs no change. */
@@ -257,7 +270,7 @@ enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct param
                              const struct encoder *e) {
     if (max_ram == 0) max_ram = 4096 * MIB;
     uint64_t weights = (uint64_t)params_elements(params) * sizeof(float),
-             encoder = device->shares_memory && e ? encoder_bytes(e) : 0;
+             encoder = e && device->shares_memory ? encoder_bytes(e) : 0;
     uint64_t held = weights + encoder + OVERHEAD_BYTES;
     if (max_ram < held + WORKING_BYTES)
         return fail(
@@ -410,7 +423,7 @@ static enum status open_input(struct build *b) {
     TRY(indexer_resume(b));
     if (b->writer) TRY(follow_words(b));
     if (c->tokenizer) ids_check(c->progress, &c->reader, c->tokenizer);
-    int threads = threads_count(c->device->threads);
+    const int threads = indexer_threads(c);
     const struct feed_config feed = {
         .reader = b->reader,
         .tokenizer = c->tokenizer,
@@ -418,7 +431,7 @@ static enum status open_input(struct build *b) {
         .plan = b->plan,
         .source = b->plan ? c->source : NULL,
         /* one feeds many encoder threads; a GPU encodes faster than all threads tokenize, and none is fastest */
-        .workers = c->device->shares_memory && b->fingerprint.dim > 0 ? 1 + threads / 16 : threads,
+        .workers = on_cpu(c) && b->fingerprint.dim > 0 ? 1 + threads / 16 : threads,
         .id_workers = 1 + threads / 8,
         .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
     };
@@ -429,20 +442,22 @@ static enum status open_input(struct build *b) {
 static enum status open_pool(struct build *b) {
     const struct indexer_config *c = b->config;
     struct encode_device *devices;
+    const bool gpu = !on_cpu(c) && (c->encoder || !c->device);
     const int n = c->landmarks ? 1 : 1 + c->n_more;
     TRY(memory_allocate_zero(&devices, (size_t)n));
     devices[0] = (struct encode_device){.device = c->device, .encoder = c->encoder, .states = c->states};
     if (c->landmarks) devices[0] = (struct encode_device){.device = c->device, .external = &c->landmarks->encoder};
     for (int i = 1; i < n; i++)
         devices[i] = c->more[i - 1];
-    b->batch = c->landmarks                              ? c->landmarks->batch
-               : c->device->shares_memory || !c->encoder ? BATCH_CHUNKS
-                                                         : encoder_batch(c->encoder);
+    b->batch = c->landmarks ? c->landmarks->batch
+               : !gpu       ? BATCH_CHUNKS
+               : c->encoder ? encoder_batch(c->encoder)
+                            : ENCODER_BATCH_GPU;
     /* the lexical index is then completed while a GPU encodes */
-    const uint64_t ahead =
-        c->device->shares_memory || !c->encoder ? 0 : (uint64_t)min_i64((int64_t)(b->free_ram / 8), AHEAD_BYTES);
-    const struct encode_pool_config config = {.devices = devices,
+    const uint64_t ahead = gpu ? (uint64_t)min_i64((int64_t)(b->free_ram / 8), AHEAD_BYTES) : 0;
+    const struct encode_pool_config config = {.devices = c->device ? devices : NULL,
                                               .n_devices = n,
+                                              .opening = c->opening,
                                               .batch = b->batch,
                                               .chunk = c->model->chunk,
                                               .dim = b->fingerprint.dim,
@@ -453,17 +468,6 @@ static enum status open_pool(struct build *b) {
     const enum status s = encode_pool_open(&b->pool, &config);
     memory_free(devices);
     return s;
-}
-
-/* The devices that assign chunks to lists of the index: GPUs, or none. */
-static enum status group_devices(struct device_group *out, const struct indexer_config *c) {
-    *out = (struct device_group){0};
-    if (c->device->shares_memory) return STATUS_OK;
-    TRY(memory_allocate(&out->devices, (size_t)c->n_more + 1));
-    out->devices[out->n++] = c->device;
-    for (int i = 0; i < c->n_more; i++)
-        out->devices[out->n++] = c->more[i].device;
-    return STATUS_OK;
 }
 
 static enum status indexer_publish(struct build *b) {
@@ -480,17 +484,19 @@ static enum status indexer_publish(struct build *b) {
     const int64_t *replaced = b->plan ? update_plan_replaced(b->plan, &n_replaced) : NULL;
     if (b->sealed_chunks > 0 || n_replaced > 0 || (b->writer && b->lexical != STORE_LEXICAL_KEEP)) {
         double start = clock_seconds();
-        struct device_group group;
-        TRY(group_devices(&group, c));
+        struct device *device = encode_pool_device(b->pool);
+        struct device_group group; /* that assigns chunks to lists of the index */
+        TRY(encode_pool_group(b->pool, &group));
+        device_enter(device);
         const struct store_publish how = {.index = c->index,
                                           .lexical = fresh ? STORE_LEXICAL_ON : b->lexical,
                                           .max_ram = b->free_ram,
                                           .merge_chunks =
                                               b->shard_chunks < SHARD_CHUNKS ? b->shard_chunks : SHARD_CHUNKS,
                                           .seed = 1,
-                                          .threads = c->device->threads,
+                                          .threads = device->threads,
                                           .progress = c->progress,
-                                          .clustering = clustering_on(c->device),
+                                          .clustering = clustering_on(device),
                                           .assignment = assignment_on(&group),
                                           .replaced = replaced,
                                           .n_replaced = n_replaced};

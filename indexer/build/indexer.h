@@ -41,7 +41,10 @@ struct indexer_config {
     const struct tokenizer *tokenizer; /* NULL only for token formats */
     const struct model_config *model;
     const struct params *params;
+    /* NULL: `opening` opens a GPU and an encoder on it, while the first documents are read already */
     struct device *device;
+    struct encode_opening opening;
+    int threads;                    /* of the device that is opened; 0: one for each processor */
     struct encoder *encoder;        /* NULL for a Base LM */
     struct state_landmarks *states; /* makes the landmarks of a Base LM instead of the encoder */
     const struct encode_device *more; int n_more;  /* the same model on further devices, which share the batches */
@@ -76,7 +79,7 @@ struct indexer_report {
 enum status indexer_run(struct indexer_report *report, const struct indexer_config *config);
 
 /* Computes what a model and its encoder (NULL: a Base LM) leave of max_ram (0: 4 GiB). STATUS_INVALID: max_ram is too
- * small; the message names the least. */
+ * small; the message names the least. device: of the encoder. */
 enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
                              const struct encoder *e);
 

@@ -17,6 +17,8 @@
 
 /* A worker reads up to TURN documents of together about TURN_BYTES at a time. */
 enum { RING = 1024, MESSAGE_MAX = 1024, TURN = 32, TURN_BYTES = 1 << 17 };
+/* The consumer takes up to so many documents that are ready at a time. Their slots are free after the last of them. */
+enum { TAKEN = 64, RELEASED_SHARE = 16 };
 /* A worker that waited for space continues when so much of the ring and of the lookahead is free. With less, the two
  * threads would wake each other for each document. */
 enum { SPACE_SHARE = 4 };
@@ -42,6 +44,10 @@ struct feed {
     bool finished, closing; /* finished: the input has ended or failed; closing: feed_close waits */
     double seconds;
     int live; /* workers that did not end */
+    /* Of the consumer alone: the next slot to return, how many from there on are ready, and the bytes of the documents
+     * that were released since `head` was set. */
+    int64_t next, ready_slots;
+    uint64_t released;
     pthread_t threads[64];
     int n_threads;
 };
@@ -331,31 +337,47 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     return STATUS_OK;
 }
 
-enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
+/* Frees the slots and the bytes of the documents that were taken. The caller holds the lock. */
+static void indexer_feed_free(struct feed *f) {
+    f->bytes -= f->released;
+    f->released = 0;
+    for (; f->head < f->next; f->head++)
+        f->slots[f->head % RING].state = SLOT_FREE;
+    indexer_feed_space(f);
+}
+
+static void indexer_feed_wait(struct feed *f) {
     pthread_mutex_lock(&f->lock);
-    struct slot *slot = &f->slots[f->head % RING];
-    while (slot->state != SLOT_READY)
+    indexer_feed_free(f);
+    while (f->slots[f->head % RING].state != SLOT_READY)
         pthread_cond_wait(&f->ready, &f->lock);
-    enum status status = slot->status;
-    *more = status == STATUS_OK && !slot->end;
-    if (*more) { /* an end or a failure stays in its slot, so that the next call finds it again */
-        *item = slot->item;
-        memset(&slot->item, 0, sizeof slot->item);
-        slot->state = SLOT_FREE;
-        f->head++;
-        indexer_feed_space(f);
-    }
+    while (f->ready_slots < TAKEN && f->slots[(f->head + f->ready_slots) % RING].state == SLOT_READY)
+        f->ready_slots++;
     pthread_mutex_unlock(&f->lock);
-    return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
+}
+
+enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
+    if (f->ready_slots == 0) indexer_feed_wait(f);
+    struct slot *slot = &f->slots[f->next % RING];
+    const enum status status = slot->status;
+    *more = status == STATUS_OK && !slot->end;
+    if (!*more) /* an end or a failure stays in its slot, so that the next call finds it again */
+        return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
+    *item = slot->item;
+    slot->item.memory = NULL;
+    f->next++;
+    f->ready_slots--;
+    return STATUS_OK;
 }
 
 void feed_release(struct feed *f, struct feed_item *item) {
     memory_free(item->memory);
-    pthread_mutex_lock(&f->lock);
-    f->bytes -= item->charge;
-    indexer_feed_space(f);
-    pthread_mutex_unlock(&f->lock);
+    f->released += item->charge;
     memset(item, 0, sizeof *item);
+    if (f->released < f->config.lookahead_bytes / RELEASED_SHARE) return;
+    pthread_mutex_lock(&f->lock); /* long documents: workers need not wait for the last of those that are ready */
+    indexer_feed_free(f);
+    pthread_mutex_unlock(&f->lock);
 }
 
 double feed_seconds(struct feed *f) {

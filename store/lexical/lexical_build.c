@@ -143,27 +143,43 @@ static enum status flush_block(struct lexical_builder *b) {
     return STATUS_OK;
 }
 
-enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n) {
-    assert(n > 0);
-    int64_t vocab = b->frame.vocab_size;
+static enum status check_ids(const struct lexical_builder *b, const int32_t *ids, int64_t n) {
+    const int64_t vocab = b->frame.vocab_size;
     uint32_t greatest = 0; /* without an early exit, which would keep the loop from being vector code */
-    for (int i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         greatest = (uint32_t)ids[i] > greatest ? (uint32_t)ids[i] : greatest;
-    for (int i = 0; i < n && greatest >= vocab; i++)
+    for (int64_t i = 0; i < n && greatest >= vocab; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %lld", b->path, ids[i],
                         (long long)vocab);
-    if (b->frame.chunks == LEXICAL_CHUNKS_MAX)
-        return fail(STATUS_INVALID, "%s: a lexical segment has at most %d chunks", b->path, LEXICAL_CHUNKS_MAX);
-    if (b->n_ids > 0 && b->n_ids + (size_t)n > portion_ids(b) * (size_t)workers_most(b)) TRY(flush_block(b));
-    TRY(memory_grow(&b->ids, &b->ids_capacity, b->n_ids + (size_t)n));
-    TRY(memory_grow(&b->lengths, &b->lengths_capacity, b->n_lengths + 1));
-    memcpy(b->ids + b->n_ids, ids, (size_t)n * sizeof *ids);
-    b->n_ids += (size_t)n;
-    b->lengths[b->n_lengths++] = n;
-    b->frame.chunks++;
-    b->frame.tokens += n;
     return STATUS_OK;
+}
+
+enum status lexical_builder_add_chunks(struct lexical_builder *b, const int32_t *ids, int64_t n, int chunk) {
+    assert(n > 0 && chunk > 0);
+    const int64_t most = (int64_t)portion_ids(b) * workers_most(b);
+    TRY(check_ids(b, ids, n));
+    for (int64_t some; n > 0; n -= some, ids += some) {
+        if (b->n_ids > 0 && (int64_t)b->n_ids + (n < chunk ? n : chunk) > most) TRY(flush_block(b));
+        const int64_t space = most - (int64_t)b->n_ids, fit = space < chunk ? chunk : space / chunk * chunk;
+        some = n < fit ? n : fit;
+        const int64_t chunks = (some + chunk - 1) / chunk;
+        if (b->frame.chunks + chunks > LEXICAL_CHUNKS_MAX)
+            return fail(STATUS_INVALID, "%s: a lexical segment has at most %d chunks", b->path, LEXICAL_CHUNKS_MAX);
+        TRY(memory_grow(&b->ids, &b->ids_capacity, b->n_ids + (size_t)some));
+        TRY(memory_grow(&b->lengths, &b->lengths_capacity, b->n_lengths + (size_t)chunks));
+        memcpy(b->ids + b->n_ids, ids, (size_t)some * sizeof *ids);
+        for (int64_t i = 0; i < chunks; i++)
+            b->lengths[b->n_lengths++] = (int32_t)(some - i * chunk < chunk ? some - i * chunk : chunk);
+        b->n_ids += (size_t)some;
+        b->frame.chunks += chunks;
+        b->frame.tokens += some;
+    }
+    return STATUS_OK;
+}
+
+enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n) {
+    return lexical_builder_add_chunks(b, ids, n, n);
 }
 
 /* ---- lists ---- */

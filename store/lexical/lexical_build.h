@@ -20,6 +20,8 @@ enum status lexical_builder_create(struct lexical_builder **out, const char *pat
 /* Adds the next chunk, with n >= 1 ids. STATUS_INVALID: an id is outside the vocabulary, or there are more than
  * LEXICAL_CHUNKS_MAX chunks. */
 enum status lexical_builder_add(struct lexical_builder *b, const int32_t *ids, int n);
+/* The same for n >= 1 ids in chunks of `chunk` ids each, the last of which may be shorter. */
+enum status lexical_builder_add_chunks(struct lexical_builder *b, const int32_t *ids, int64_t n, int chunk);
 int64_t lexical_builder_chunks(const struct lexical_builder *b);
 /* Merges the occurrences, writes and syncs the file, and renames it. Frees b, also on failure. STATUS_INTERRUPTED: a
  * stop was requested. */

@@ -5,9 +5,14 @@
 #include "store/lexical/lexical_follow_internal.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MESSAGE_MAX = 1024, BLOCK_IDS = 1 << 20, BLOCK_PIECES = BLOCK_IDS / 8, BLOCKS = 2, POLL_NANOSECONDS = 50000000 };
+enum { MESSAGE_MAX = 1024, BLOCK_IDS = 1 << 19, BLOCK_PIECES = BLOCK_IDS / 8, POLL_NANOSECONDS = 50000000 };
+/* So many that the caller fills others while the builder divides its own into buckets. */
+enum { BLOCKS = 8 };
+enum { YIELDING = 5 /* steps of `nice` */ };
 
 /* Documents in order. One that does not fit is in pieces of whole chunks. */
 struct follow_block {
@@ -26,6 +31,8 @@ struct lexical_follower {
     int64_t n_runs, recorded; /* shards that were recorded before */
     int32_t *ids;             /* of one chunk */
     pthread_t thread;
+    int n_threads;
+    bool yielding;
     bool started, written; /* written: the file is there, and lexical_follower_finish did not return it */
     struct follow_block blocks[BLOCKS];
 
@@ -87,16 +94,13 @@ static enum status add_shard(struct lexical_follower *f, int64_t number) {
 }
 
 static enum status add_block(struct lexical_follower *f, const struct follow_block *b) {
-    const int64_t chunk_tokens = f->w->fingerprint.chunk_tokens;
+    const int chunk_tokens = f->w->fingerprint.chunk_tokens;
     const int32_t *ids = b->ids;
     for (size_t i = 0; i < b->n_pieces; i++) {
         const int64_t chunks = (b->pieces[i] + chunk_tokens - 1) / chunk_tokens;
         TRY(check_chunks(f, chunks));
-        for (int64_t left = b->pieces[i]; left > 0; left -= chunk_tokens) {
-            const int64_t n = left < chunk_tokens ? left : chunk_tokens;
-            TRY(lexical_builder_add(f->builder, ids, (int)n));
-            ids += n;
-        }
+        TRY(lexical_builder_add_chunks(f->builder, ids, b->pieces[i], chunk_tokens));
+        ids += b->pieces[i];
     }
     return STATUS_OK;
 }
@@ -145,8 +149,17 @@ static enum status lexical_follow_all(struct lexical_follower *f) {
     return STATUS_OK;
 }
 
+/* The calling thread gets a third of the time of others that compete with it for a processor. */
+static void lexical_follow_yield(void) {
+#if defined(__linux__)
+    const id_t thread = (id_t)gettid();
+    (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + YIELDING);
+#endif
+}
+
 static void *lexical_follow_run(void *context) {
     struct lexical_follower *f = context;
+    if (f->yielding) lexical_follow_yield();
     const enum status s = lexical_follow_all(f);
     pthread_mutex_lock(&f->lock);
     f->made = true;
@@ -157,6 +170,23 @@ static void *lexical_follow_run(void *context) {
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return NULL;
+}
+
+/* On Linux a thread has a priority of its own, which the threads that it starts inherit. */
+static void *make_threads(void *context) {
+    struct lexical_follower *f = context;
+    if (f->yielding) lexical_follow_yield();
+    f->status = threads_create(&f->threads, f->n_threads);
+    return NULL;
+}
+
+static enum status create_threads(struct lexical_follower *f) {
+    pthread_t thread;
+    if (threads_start(&thread, make_threads, f)) {
+        pthread_join(thread, NULL);
+        if (f->status == STATUS_OK) return STATUS_OK;
+    }
+    return fail(STATUS_NO_MEMORY, "cannot start %d threads that make the lexical index", f->n_threads);
 }
 
 static enum status create_builder(struct lexical_follower *f, int64_t number, uint64_t max_ram) {
@@ -180,7 +210,7 @@ static enum status create_builder(struct lexical_follower *f, int64_t number, ui
 }
 
 enum status lexical_follower_create(struct lexical_follower **out, struct store_writer *w, uint64_t max_ram,
-                                    int threads) {
+                                    int threads, bool yielding) {
     struct lexical_follower *f;
     struct lexical_record record;
     struct catalog_txn *t;
@@ -198,7 +228,9 @@ enum status lexical_follower_create(struct lexical_follower **out, struct store_
     f->progress = (struct progress){.report = note_keys, .stop_requested = is_closing, .context = f};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
-    s = threads_create(&f->threads, threads);
+    f->yielding = yielding;
+    f->n_threads = threads;
+    s = create_threads(f);
     if (s == STATUS_OK) s = create_builder(f, number, max_ram);
     if (s != STATUS_OK)
         lexical_follower_free(f);
@@ -207,15 +239,15 @@ enum status lexical_follower_create(struct lexical_follower **out, struct store_
     return s;
 }
 
-/* Gives the block to the thread. The other block is free afterwards, unless the thread has failed. */
+/* Gives the block to the thread. The next block is free afterwards, unless the thread has failed. */
 static void lexical_follow_give(struct lexical_follower *f) {
     pthread_mutex_lock(&f->lock);
-    while (f->taken < f->filled && !f->made)
-        pthread_cond_wait(&f->changed, &f->lock);
     f->filled++;
+    pthread_cond_broadcast(&f->changed);
+    while (f->filled - f->taken >= BLOCKS && !f->made)
+        pthread_cond_wait(&f->changed, &f->lock);
     struct follow_block *next = &f->blocks[f->filled % BLOCKS];
     next->n_ids = next->n_pieces = 0;
-    pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -11,7 +11,7 @@
 struct lexical_follower;
 /* *out NULL: the store has a published generation or a too large vocabulary, so there is nothing to follow. */
 enum status lexical_follower_create(struct lexical_follower **out, struct store_writer *w, uint64_t max_ram,
-                                    int threads);
+                                    int threads, bool yielding);
 /* Adds the next document of the store. Failures are kept for lexical_follower_finish. The calls are of one thread; NULL
  * is fine. */
 void lexical_follower_add(struct lexical_follower *f, const int32_t *ids, size_t n);

@@ -34,13 +34,15 @@ void held_pool_free(struct held_pool *p) {
     memory_free(p);
 }
 
-/* NULL: all are in use. */
-static uint8_t *pool_take(struct held_pool *p) {
+/* NULL: all but `kept` are in use. */
+static uint8_t *pool_take(struct held_pool *p, size_t kept) {
     uint8_t *block = NULL;
     pthread_mutex_lock(&p->lock);
-    if (p->n_free > 0)
+    if (p->made - p->n_free + kept >= p->most)
+        block = NULL;
+    else if (p->n_free > 0)
         block = p->free[--p->n_free];
-    else if (p->made < p->most && memory_allocate(&block, BLOCK_BYTES) == STATUS_OK)
+    else if (memory_allocate(&block, BLOCK_BYTES) == STATUS_OK)
         p->made++;
     pthread_mutex_unlock(&p->lock);
     return block;
@@ -55,7 +57,7 @@ static void pool_return(struct held_pool *p, uint8_t *block) {
 size_t held_space(struct held *h, uint8_t **at) {
     if (h->n == 0 || h->used == BLOCK_BYTES) {
         if (!h->pool || memory_grow(&h->blocks, &h->capacity, h->n + 1) != STATUS_OK) return 0;
-        uint8_t *block = pool_take(h->pool);
+        uint8_t *block = pool_take(h->pool, h->share > 0 ? h->pool->most - h->pool->most / h->share : 0);
         if (!block) return 0;
         h->blocks[h->n++] = block;
         h->used = 0;

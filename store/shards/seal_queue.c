@@ -9,7 +9,7 @@
 #include "store/writer_internal.h"
 #include <stdio.h>
 
-enum { SEAL_THREADS = 4, MESSAGE_MAX = 1024 };
+enum { SEAL_THREADS = 8, MESSAGE_MAX = 1024 };
 
 struct seal_queue {
     pthread_mutex_t lock; /* protects all members below, and `complete`, `taken` and `next` of the shards */

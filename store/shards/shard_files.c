@@ -113,7 +113,9 @@ out:
 }
 
 void shard_hold(struct shard_writer *w, struct held_pool *pool) {
+    enum { TOKENS_SHARE = 4 }; /* landmarks, which come later and are more, always find the rest */
     w->held.pool = pool;
+    w->held.share = w->kind == SHARD_TOKENS ? TOKENS_SHARE : 0;
 }
 
 /* Where up to `bytes` next bytes of the file are made. Returns their number, which is even; shard_add follows. */
@@ -144,8 +146,7 @@ static void put_short_ids(uint8_t *out, const int32_t *ids, size_t n) {
     }
 }
 
-enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
-    /* all ids are checked before any is written, so that bad input does not write part of a document */
+enum status shard_check_ids(const struct shard_writer *w, const int32_t *ids, size_t n) {
     uint32_t largest = 0; /* as an unsigned number, a negative id is larger than all others */
     for (size_t i = 0; i < n; i++)
         largest = (uint32_t)ids[i] > largest ? (uint32_t)ids[i] : largest;
@@ -153,6 +154,10 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
         if (ids[i] < 0 || ids[i] >= w->vocab_size)
             return fail(STATUS_INVALID, "%s: token id %d is outside the vocabulary of %d", w->path, ids[i],
                         w->vocab_size);
+    return STATUS_OK;
+}
+
+enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n) {
     const size_t bytes = (size_t)w->element_bytes;
     for (size_t done = 0; done < n;) {
         uint8_t *at;

@@ -33,10 +33,13 @@ struct shard_writer;
 /* Begins a file. `r`: its shard numbers and first rows; its counts are not known yet. */
 enum status shard_create(struct shard_writer **out, const char *store, enum shard_kind kind,
                          const struct shard_record *r, const struct store_fingerprint *f);
-/* Ids and fp16 rows stay in blocks of the pool, as far as it has some, and shard_publish writes them. */
+/* Ids and fp16 rows stay in blocks of the pool, as far as it has some (ids: in a quarter of them), and shard_publish
+ * writes them. */
 void shard_hold(struct shard_writer *w, struct held_pool *pool);
-/* Writes ids or rows. Ids must be in the vocabulary. Numbers of rows must be in the range of fp16, for either type of
- * landmarks. */
+/* STATUS_INVALID: an id is outside the vocabulary. Ids are checked before any of them is written, so that bad input
+ * does not write part of a document. */
+enum status shard_check_ids(const struct shard_writer *w, const int32_t *ids, size_t n);
+/* Writes checked ids, or rows. Numbers of rows must be in the range of fp16, for either type of landmarks. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
 /* Copies ids or rows of another shard unchanged. */

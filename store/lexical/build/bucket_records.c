@@ -340,6 +340,10 @@ enum status records_finish(struct records *r, struct threads *threads) {
     return STATUS_OK;
 }
 
+bool records_in_memory(const struct records *r) {
+    return r->n_runs == 0;
+}
+
 int64_t records_count(const struct records *r, int bucket) {
     return r->counts[bucket];
 }

@@ -23,6 +23,7 @@ enum status records_add(struct records *r, const struct portion *portions, int n
 /* Ends the additions, and counts. If a run was written, memory becomes free: all is then in runs. */
 enum status records_finish(struct records *r, struct threads *threads);
 
+bool records_in_memory(const struct records *r);          /* no run was written */
 int64_t records_count(const struct records *r, int bucket);
 uint64_t records_memory(const struct records *r);         /* bytes of memory for records at present */
 

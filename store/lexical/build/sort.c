@@ -2,7 +2,8 @@
  *
  * The records of a bucket are read as numbers, pair << 24 | chunk, with pairs less the first one of the bucket. They
  * are distributed to their ids by counting. Those of an id are in the order of the chunks, and so make the list of the
- * id. Then they are sorted by the next id, in one or two passes over digits, and make the lists of its pairs. */
+ * id. Then they are sorted by the next id, and make the lists of its pairs. If an id has many records, one pass
+ * distributes their chunks alone, since the counts tell the next ids; otherwise one or two passes over digits do. */
 #include "base/memory.h"
 #include "store/lexical/build/sort_internal.h"
 #include <string.h>
@@ -11,8 +12,10 @@ enum {
     CHUNK_BITS = 24,
     CHUNK_MASK = (1 << CHUNK_BITS) - 1,
     INSERTION_MAX = 32,
-    ONE_DIGIT_MAX = 11, /* bits */
-    RECORD_RAM = 2 * sizeof(uint64_t) + sizeof(uint32_t) + 1,
+    ONE_DIGIT_MAX = 11,   /* bits */
+    COLUMN_BITS_MAX = 17, /* the counts are then mostly in a processor's second cache */
+    COLUMN_SHARE = 64,
+    RECORD_RAM = 2 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 1,
     RECORDS_MIN = 1 << 10
 };
 
@@ -23,7 +26,11 @@ struct sorter {
     size_t most; /* records in memory */
     uint64_t *sorted, *spare;
     size_t sorted_capacity, spare_capacity;
-    uint32_t *chunks; /* postings of a list */
+    uint32_t *column; /* chunks of the records of an id, sorted by the next id */
+    size_t column_capacity;
+    uint32_t *ends;    /* [2 ^ COLUMN_BITS_MAX], zero between the uses: where the records of a next id end */
+    uint64_t *present; /* a bit for each of them that is not zero */
+    uint32_t *chunks;  /* postings of a list */
     size_t chunks_capacity;
     uint8_t *codes;
     size_t codes_capacity;
@@ -46,6 +53,8 @@ enum status sorter_create(struct sorter **out, const struct sorter_config *confi
     s->reader = (struct record_reader){.records = config->records, .capacity = config->buffer};
     enum status status = lists_create(&s->lists, config->folder, config->chunks, config->buffer);
     if (status == STATUS_OK) status = memory_allocate(&s->reader.buffer, config->buffer + 8);
+    if (status == STATUS_OK) status = memory_allocate_zero(&s->ends, (size_t)1 << COLUMN_BITS_MAX);
+    if (status == STATUS_OK) status = memory_allocate_zero(&s->present, ((size_t)1 << COLUMN_BITS_MAX) / 64 + 1);
     if (status != STATUS_OK)
         sorter_free(s);
     else
@@ -57,12 +66,16 @@ static void free_memory(struct sorter *s) {
     memory_free(s->reader.buffer);
     memory_free(s->sorted);
     memory_free(s->spare);
+    memory_free(s->column);
+    memory_free(s->ends);
+    memory_free(s->present);
     memory_free(s->chunks);
     memory_free(s->codes);
     memory_free(s->counts);
     s->reader.buffer = NULL;
     s->sorted = s->spare = NULL;
-    s->chunks = s->counts = NULL;
+    s->column = s->ends = s->chunks = s->counts = NULL;
+    s->present = NULL;
     s->codes = NULL;
 }
 
@@ -129,6 +142,7 @@ static enum status sort_load(struct sorter *s, const struct range *x, bool whole
     struct record_block block;
     TRY(memory_grow(&s->sorted, &s->sorted_capacity, n + 1));
     TRY(memory_grow(&s->spare, &s->spare_capacity, n + 1));
+    TRY(memory_grow(&s->column, &s->column_capacity, n + 1));
     TRY(memory_grow(&s->chunks, &s->chunks_capacity, n + 1));
     TRY(memory_grow(&s->codes, &s->codes_capacity, n + 1));
     record_reader_begin(&s->reader, x->bucket);
@@ -252,6 +266,113 @@ static enum status make_pairs(struct sorter *s, uint64_t first_pair, const uint6
     return STATUS_OK;
 }
 
+/* The list of a pair, from the chunks of its records, which become those of the list. */
+static enum status make_column(struct sorter *s, uint64_t key, uint32_t *restrict chunks, size_t n) {
+    uint8_t *restrict codes = s->codes;
+    uint32_t before = chunks[0], code = 0;
+    size_t k = 0;
+    if (n == 1) return lists_add_one(&s->lists, LISTS_PAIRS, key, before);
+    codes[0] = 0;
+    for (size_t i = 1; i < n; i++) {
+        const uint32_t chunk = chunks[i], more = code + (code < LEXICAL_CODES - 1);
+        k += chunk != before;
+        code = chunk != before ? 0 : more;
+        before = chunk;
+        chunks[k] = chunk;
+        codes[k] = (uint8_t)code;
+    }
+    return lists_add(&s->lists, LISTS_PAIRS, key, chunks, codes, (int64_t)k + 1);
+}
+
+/* Whether one pass over the next ids, in `bits` bits, is faster than two over digits. */
+static bool is_column(size_t n, int bits) {
+    return n > INSERTION_MAX && bits <= COLUMN_BITS_MAX && n >= ((size_t)1 << bits) / COLUMN_SHARE;
+}
+
+/* ---- columns: the chunks of an id's records, sorted by the next id ---- */
+
+static size_t column_words(int bits) {
+    return ((size_t)1 << bits) / 64 + 1;
+}
+
+static inline void column_count(struct sorter *s, uint64_t next) {
+    s->ends[next]++;
+    s->present[next / 64] |= UINT64_C(1) << next % 64;
+}
+
+/* The counts become the starts of the next ids. */
+static void column_starts(struct sorter *s, int bits) {
+    uint32_t sum = 0;
+    for (size_t word = 0; word < column_words(bits); word++)
+        for (uint64_t left = s->present[word]; left; left &= left - 1) {
+            uint32_t *end = &s->ends[word * 64 + (size_t)__builtin_ctzll(left)];
+            const uint32_t count = *end;
+            *end = sum;
+            sum += count;
+        }
+}
+
+/* Makes the lists of the column, whose ends are set, and leaves both tables empty. first: the pair of the number 0. */
+static enum status column_lists(struct sorter *s, uint64_t first, int bits) {
+    const struct buckets *b = s->config.buckets;
+    const uint64_t vocab = (uint64_t)b->vocab, next = (uint64_t)bucket_next(b, first),
+                   key = vocab + (uint64_t)bucket_id(b, first) * vocab + next;
+    enum status status = STATUS_OK;
+    uint32_t at = 0;
+    for (size_t word = 0; word < column_words(bits); word++) {
+        for (uint64_t left = s->present[word]; left; left &= left - 1) {
+            const uint64_t number = word * 64 + (uint64_t)__builtin_ctzll(left);
+            const uint32_t end = s->ends[number];
+            s->ends[number] = 0;
+            if (next + number < vocab && status == STATUS_OK) /* the last tokens of chunks have none */
+                status = make_column(s, key + number, s->column + at, end - at);
+            at = end;
+        }
+        s->present[word] = 0;
+    }
+    return status;
+}
+
+/* The same lists as of sort_pairs and make_pairs. first: the pair of the number 0 in the low `bits` bits of records. */
+static enum status make_columns(struct sorter *s, uint64_t first, const uint64_t *restrict x, size_t n, int bits) {
+    const uint64_t mask = (UINT64_C(1) << bits) - 1;
+    uint32_t *restrict ends = s->ends, *restrict column = s->column;
+    for (size_t i = 0; i < n; i++)
+        column_count(s, x[i] >> CHUNK_BITS & mask);
+    column_starts(s, bits);
+    for (size_t i = 0; i < n; i++)
+        column[ends[x[i] >> CHUNK_BITS & mask]++] = (uint32_t)x[i] & CHUNK_MASK;
+    return column_lists(s, first, bits);
+}
+
+/* The same for all n pairs of a bucket of one id, from its records, which are read twice and not copied. */
+static enum status make_bucket_columns(struct sorter *s, int number, size_t n, int bits) {
+    const struct bucket *bucket = &s->config.buckets->list[number];
+    const size_t each = (size_t)bucket->bytes;
+    const uint64_t mask = record_mask(bucket);
+    struct record_block block;
+    TRY(memory_grow(&s->column, &s->column_capacity, n + 1));
+    TRY(memory_grow(&s->codes, &s->codes_capacity, n + 1));
+    for (record_reader_begin(&s->reader, number);;) {
+        TRY(record_reader_next(&s->reader, &block));
+        if (block.n == 0) break;
+        for (size_t i = 0; i < block.n; i++)
+            column_count(s, record_at(block.bytes + i * each, mask) >> BUCKETS_CHUNK_BITS);
+    }
+    column_starts(s, bits);
+    uint32_t *restrict ends = s->ends, *restrict column = s->column;
+    for (record_reader_begin(&s->reader, number);;) {
+        TRY(record_reader_next(&s->reader, &block));
+        if (block.n == 0) break;
+        for (size_t i = 0; i < block.n; i++) {
+            const uint64_t record = record_at(block.bytes + i * each, mask);
+            column[ends[record >> BUCKETS_CHUNK_BITS]++] =
+                block.first_chunk + ((uint32_t)record & ((1u << BUCKETS_CHUNK_BITS) - 1));
+        }
+    }
+    return column_lists(s, bucket->begin, bits);
+}
+
 /* The lists of one id: n records at x, of which spare has as many. */
 static enum status make_id(struct sorter *s, const struct range *r, uint64_t *x, uint64_t *spare, size_t n) {
     const struct buckets *b = s->config.buckets;
@@ -259,6 +380,10 @@ static enum status make_id(struct sorter *s, const struct range *r, uint64_t *x,
     const int bits = bucket->divided == 1 ? b->next_bits : bucket_bits(bucket->end - bucket->begin);
     if (n == 0) return STATUS_OK;
     if (r->tokens) TRY(make_token(s, bucket_id(b, bucket->begin + (x[0] >> CHUNK_BITS)), x, n));
+    if (is_column(n, bits)) {
+        const uint64_t number = x[0] >> CHUNK_BITS;
+        return make_columns(s, bucket->begin + (number >> bits << bits), x, n, bits);
+    }
     return make_pairs(s, bucket->begin, sort_pairs(s, x, spare, n, bits), n);
 }
 
@@ -349,6 +474,10 @@ static enum status make_range(struct sorter *s, struct range x) {
     int64_t n = records_count(s->config.records, x.bucket);
     if (!whole && n > 0) TRY(count_range(s, &x, &n));
     if (n == 0) return STATUS_OK;
+    const int bits = bucket_bits(bucket->end - bucket->begin);
+    if (whole && bucket->divided != 1 && (uint64_t)n <= s->most && is_column((size_t)n, bits) &&
+        records_in_memory(s->config.records))
+        return make_bucket_columns(s, x.bucket, (size_t)n, bits);
     if ((uint64_t)n <= s->most) {
         TRY(sort_load(s, &x, whole, (size_t)n));
         return make_loaded(s, &x, (size_t)n);

@@ -131,7 +131,7 @@ static enum status drop_update(struct sequence *m, struct store_writer *w) {
 
 static enum status add(struct sequence *m, struct store_writer *w) {
     TRY(drop_update(m, w));
-    if (m->published == 0 && sequence_one_in(m, 2)) TRY(store_writer_follow(w, 1 << 20, 1));
+    if (m->published == 0 && sequence_one_in(m, 2)) TRY(store_writer_follow(w, 1 << 20, 1, true));
     for (uint64_t i = 0, n = 1 + sequence_below(m, 3); i < n; i++)
         TRY(sequence_fill(m, w, 1 + (int)sequence_below(m, IN_SHARD)));
     if (m->published > 0 && sequence_one_in(m, 8)) return store_writer_wait(w); /* as a killed add leaves it */

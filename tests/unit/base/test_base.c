@@ -136,8 +136,9 @@ static void test_file_blocks(int threads) {
     threads_free(pool);
 }
 
-/* Space that was taken and not written is given back, and changes no byte. */
-static void test_file_reserve(void) {
+/* Space that was taken and not written is given back, and changes no byte. A file system in memory has blocks written
+ * through a map. */
+static void test_file_reserve(const char *folder, bool too_much) {
     enum { RESERVED = 40 << 20, BLOCKS = 3 << 20 | 5 };
     char path[FILE_PATH_MAX];
     struct threads *pool;
@@ -146,25 +147,34 @@ static void test_file_reserve(void) {
     struct stat there;
     uint64_t first = 3;
     CHECK_OK(threads_create(&pool, 2));
-    CHECK_OK(file_join(path, test_folder(), "reserved"));
+    char name[40];
+    snprintf(name, sizeof name, "drt-reserved-%d", (int)getpid());
+    CHECK_OK(file_join(path, folder, name));
     CHECK_OK(file_create(&w, path));
     file_reserve(w, 1);
     CHECK_OK(file_write(w, "abc", 3));
     file_reserve(w, RESERVED);
     file_reserve(w, 5);
-    file_reserve(w, UINT64_C(1) << 60); /* more than the disk has: nothing happens */
+    if (too_much) file_reserve(w, UINT64_C(1) << 60); /* more than the disk has: nothing happens */
     file_reserve(w, RESERVED);
     CHECK_OK(file_write_blocks(w, BLOCKS, pool, block_fill, &first, NULL));
     CHECK_EQ(file_written(w), 3 + BLOCKS);
+    first += BLOCKS;
+    CHECK_OK(file_write_blocks(w, BLOCKS, pool, block_fill, &first, NULL));
+    CHECK_OK(file_write(w, "xyz", 3));
+    CHECK_EQ(file_written(w), 6 + 2 * BLOCKS);
+    const uint32_t crc = file_crc32c(w);
     CHECK_OK(file_publish(w));
     CHECK_OK(file_map(&map, path));
-    CHECK_EQ(map.size, 3 + BLOCKS);
-    CHECK(memcmp(map.data, "abc", 3) == 0);
-    for (size_t i = 3; i < map.size; i++)
+    CHECK_EQ(map.size, 6 + 2 * BLOCKS);
+    CHECK_EQ(crc, crc32c(0, map.data, map.size));
+    CHECK(memcmp(map.data, "abc", 3) == 0 && memcmp(map.data + 3 + 2 * BLOCKS, "xyz", 3) == 0);
+    for (size_t i = 3; i + 3 < map.size; i++)
         if (map.data[i] != block_byte(i)) CHECK_EQ(i, map.size);
     file_unmap(&map);
     CHECK(stat(path, &there) == 0);
     CHECK(there.st_blocks * 512 < RESERVED / 4);
+    CHECK_OK(file_remove(path));
     threads_free(pool);
 }
 
@@ -403,7 +413,9 @@ int main(int argc, char **argv) {
     test_memory();
     test_arena();
     test_file_absolute();
-    test_file_reserve();
+    test_file_reserve(test_folder(), true);
+    test_file_reserve(test_folder(), false);
+    if (access("/dev/shm", W_OK) == 0) test_file_reserve("/dev/shm", false);
     test_file();
     test_file_blocks(1);
     test_file_blocks(3);

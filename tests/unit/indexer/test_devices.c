@@ -49,10 +49,24 @@ static enum status store_rows(void *context, const float *rows, int64_t n) {
 struct pool_case {
     int devices, fail_device, fail_at, ahead; /* ahead: batches of which only ids are in memory */
     int mark_each;                            /* after so many batches; 0: 20 */
+    bool opens, open_fails;                   /* the pool opens the one device; it cannot */
     int64_t store_fail_at, stored_batches;    /* stored_batches: in spite of the failure; 0: any */
     enum status wanted;
     const char *message;
 };
+
+/* Opens a device after 20 ms, in which batches are collected. */
+struct opened {
+    const struct encode_device *device;
+    bool fails;
+};
+static enum status open_slowly(void *context, struct encode_device *out) {
+    const struct opened *o = context;
+    usleep(20000);
+    if (o->fails) return fail(STATUS_UNSUPPORTED, "there is no such device");
+    *out = *o->device;
+    return STATUS_OK;
+}
 
 /* Batches of random sizes; with a failure, the first one is returned and nothing after it is stored. */
 static void test_pool_case(const struct pool_case *c) {
@@ -69,15 +83,17 @@ static void test_pool_case(const struct pool_case *c) {
         encoders[i] = (struct store_encoder){.encode = fake_encode, .context = &fakes[i]};
         devices[i] = (struct encode_device){.device = device, .external = &encoders[i]};
     }
-    const struct encode_pool_config config = {.devices = devices,
+    struct opened opened = {&devices[0], c->open_fails};
+    const struct encode_pool_config config = {.devices = c->opens ? NULL : devices,
                                               .n_devices = c->devices,
+                                              .opening = {c->opens ? open_slowly : NULL, &opened},
                                               .batch = BATCH,
                                               .chunk = CHUNK,
                                               .dim = DIM,
                                               .ahead_bytes = (uint64_t)c->ahead * BATCH * CHUNK * sizeof(int32_t),
                                               .store = store_rows};
     const int mark_each = c->mark_each ? c->mark_each : 20;
-    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->devices + 4) * BATCH * (CHUNK * 4 + DIM * 4));
+    CHECK_EQ(encode_pool_bytes(&config), (uint64_t)(2 * c->devices + 8) * BATCH * (CHUNK * 4 + DIM * 4));
     CHECK_OK(encode_pool_open(&pool, &config));
     enum status status = STATUS_OK;
     int32_t next = 0;
@@ -100,6 +116,7 @@ static void test_pool_case(const struct pool_case *c) {
     int calls = 0;
     for (int i = 0; i < DEVICES; i++)
         calls += atomic_load(&fakes[i].calls);
+    if (c->wanted == STATUS_OK) CHECK(encode_pool_device(pool) == device);
     if (c->wanted == STATUS_OK)
         CHECK(calls == BATCHES && stored.marks == BATCHES / mark_each && encode_pool_seconds(pool) > 0);
     encode_pool_close(pool);
@@ -114,6 +131,21 @@ static void test_pool(void) {
         {.devices = DEVICES},
         {.devices = 1, .ahead = 1},
         {.devices = DEVICES, .ahead = 40, .mark_each = 1},
+        {.devices = 1, .opens = true},
+        {.devices = 1, .opens = true, .ahead = 1000},
+        {.devices = 1,
+         .opens = true,
+         .ahead = 1000,
+         .fail_at = 47,
+         .stored_batches = 46,
+         .wanted = STATUS_IO,
+         .message = "a test broke it"},
+        {.devices = 1,
+         .opens = true,
+         .open_fails = true,
+         .ahead = 40,
+         .wanted = STATUS_UNSUPPORTED,
+         .message = "there is no such device"},
         {.devices = 1,
          .ahead = 1000,
          .fail_at = 47,
@@ -178,6 +210,13 @@ static void write_corpus(const char *path) {
     CHECK(f && fwrite(ids, sizeof *ids, TOKENS, f) == TOKENS && fclose(f) == 0);
 }
 
+static enum status open_model_device(void *context, struct encode_device *out) {
+    const struct model *m = context;
+    *out = (struct encode_device){.device = m->first, .encoder = m->encoders[0]};
+    return STATUS_OK;
+}
+
+/* devices 0: the pool opens one. */
 static enum status build(struct indexer_report *r, const struct model *m, const char *store, int devices,
                          const struct store_encoder *broken, int64_t shard) {
     struct encode_device more[DEVICES] = {{0}};
@@ -185,16 +224,19 @@ static enum status build(struct indexer_report *r, const struct model *m, const 
     for (int i = 1; i < DEVICES; i++)
         more[i - 1] = (struct encode_device){.device = m->group.devices[i], .encoder = m->encoders[i]};
     if (broken) more[0] = (struct encode_device){.device = m->group.devices[1], .external = broken};
-    const struct indexer_config config = {
-        .reader = {.inputs = inputs, .n_inputs = 1, .format = READER_U16, .eod_id = 268},
-        .model = &m->config,
-        .params = m->params,
-        .device = m->first,
-        .encoder = m->encoders[0],
-        .more = more,
-        .n_more = devices - 1,
-        .store = store,
-        .shard_chunks = shard};
+    struct indexer_config config = {.reader = {.inputs = inputs, .n_inputs = 1, .format = READER_U16, .eod_id = 268},
+                                    .model = &m->config,
+                                    .params = m->params,
+                                    .device = m->first,
+                                    .encoder = m->encoders[0],
+                                    .more = more,
+                                    .n_more = devices - 1,
+                                    .store = store,
+                                    .shard_chunks = shard};
+    if (devices == 0) {
+        config.device = NULL, config.encoder = NULL, config.n_more = 0;
+        config.opening = (struct encode_opening){open_model_device, (void *)(uintptr_t)m};
+    }
     return indexer_run(r, &config);
 }
 
@@ -242,7 +284,8 @@ static void test_builds(const struct model *m) {
     snprintf(one, sizeof one, "%s/devices-1", test_folder());
     CHECK_OK(build(&first, m, one, 1, NULL, SHARD));
     CHECK(first.chunks > 2 * SHARD && first.encode_seconds > 0);
-    for (int devices = 2; devices <= DEVICES; devices++) {
+    for (int devices = 0; devices <= DEVICES; devices++) {
+        if (devices == 1) continue;
         snprintf(many, sizeof many, "%s/devices-%d", test_folder(), devices);
         CHECK_OK(build(&r, m, many, devices, NULL, SHARD));
         CHECK(r.chunks == first.chunks && r.tokens == first.tokens && r.documents == first.documents);

@@ -71,13 +71,13 @@ static enum status follow(int64_t end, int64_t each, int64_t stop, int threads, 
     const struct store_writer_config config = fixture_config(8, STORE_LEXICAL_VOCAB);
     struct store_writer *w;
     CHECK_OK(store_writer_open(&w, dir, &config, true));
-    CHECK_OK(store_writer_follow(w, 1 << 20, threads));
+    CHECK_OK(store_writer_follow(w, 1 << 20, threads, false));
     for (int64_t i = 0; i < stop; i += each)
         CHECK_OK(fixture_shard(w, &config, i, i + each < stop ? i + each : stop));
     store_writer_close(w);
     CHECK_OK(store_writer_open(&w, dir, &config, true)); /* what the first run made is removed */
     CHECK_EQ(files_of((int64_t[64]){0}), 0);
-    CHECK_OK(store_writer_follow(w, 1 << 20, threads));
+    CHECK_OK(store_writer_follow(w, 1 << 20, threads, false));
     for (int64_t i = stop; i < end; i += each)
         CHECK_OK(fixture_shard(w, &config, i, i + each < end ? i + each : end));
     if (threads > 1) store_writer_follow_end(w);
@@ -94,7 +94,7 @@ static void test_followed_and_discarded(void) {
     bool duplicate;
     fresh("discarded");
     CHECK_OK(store_writer_open(&w, dir, &config, true));
-    CHECK_OK(store_writer_follow(w, 1 << 20, 2));
+    CHECK_OK(store_writer_follow(w, 1 << 20, 2, false));
     CHECK_OK(store_shard_begin(w));
     CHECK_OK(fixture_add(w, &config, 7, &duplicate));
     store_shard_discard(w);

@@ -342,11 +342,17 @@ static void damage_is_not_merged(void) {
 
 /* ---- what is held until a shard is sealed ---- */
 
-enum { HELD_FILES = 2, HELD_DIM = 1000, HELD_ROWS = 2500 };
+enum { HELD_FILES = 3, HELD_DIM = 1000, HELD_ROWS = 2500, HELD_IDS = 200000 };
 
-/* Two files of 5 MB that are made at the same time, with a pool of `blocks` MiB; the second one is smaller. */
+static enum shard_kind held_kind(int file) {
+    return file == 2 ? SHARD_TOKENS : SHARD_LANDMARKS_F16;
+}
+
+/* Two files of landmarks, of 5 MB and a smaller one, and one of 4 MB of ids, which are made at the same time, with a
+ * pool of `blocks` MiB. */
 static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES]) {
     static float rows[HELD_ROWS / 10 * HELD_DIM];
+    static int32_t ids[HELD_IDS];
     const struct store_fingerprint f = {.dim = HELD_DIM, .vocab_size = VOCAB, .chunk_tokens = FIXTURE_CHUNK};
     struct held_pool *pool;
     struct shard_writer *w[HELD_FILES];
@@ -354,15 +360,20 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
     CHECK_OK(file_make_directory(new_dir(name)));
     CHECK_OK(file_join(path, dir, "landmarks"));
     CHECK_OK(file_make_directory(path));
+    CHECK_OK(file_join(path, dir, "tokens"));
+    CHECK_OK(file_make_directory(path));
     CHECK_OK(held_pool_create(&pool, blocks << 20));
     for (int i = 0; i < HELD_FILES; i++) {
         const struct shard_record r = {.number = i, .first_file_shard = i, .last_file_shard = i};
-        CHECK_OK(shard_create(&w[i], dir, SHARD_LANDMARKS_F16, &r, &f));
+        CHECK_OK(shard_create(&w[i], dir, held_kind(i), &r, &f));
         shard_hold(w[i], pool);
     }
     for (int part = 0; part < 10; part++) {
         for (size_t k = 0; k < ARRAY_LEN(rows); k++)
             rows[k] = (float)((k * 31 + (size_t)part) % 2003);
+        for (int k = 0; k < HELD_IDS; k++)
+            ids[k] = (k * 7 + part) % VOCAB;
+        CHECK_OK(shard_write_ids(w[2], ids, HELD_IDS));
         CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
         CHECK_OK(shard_write_rows(w[1], rows, 1 + part * 20));
     }
@@ -371,7 +382,7 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
         uint32_t written;
         char file[FILE_PATH_MAX];
         CHECK_OK(shard_publish(w[i], &stored));
-        CHECK_OK(shard_path(file, dir, SHARD_LANDMARKS_F16, i, i));
+        CHECK_OK(shard_path(file, dir, held_kind(i), i, i));
         CHECK_OK(file_checksum(&written, file));
         CHECK_EQ(written, stored.crc);
         crc[i] = written;

@@ -90,27 +90,66 @@ static void print_configuration(const struct options *o, const struct model_fold
     if (o->keys) fprintf(stderr, "  keys of a token memory\n");
 }
 
+/* What encodes with the model itself. */
+struct tower {
+    const struct options *o;
+    const struct model_folder *model;
+    pthread_t warming; /* starts the device */
+    bool warms;
+    struct device *device;
+    enum dtype type;
+    struct weights weights;
+    struct chunk_tower chunks;
+};
+
 static void *warm_device(void *context) {
     device_warm(context);
     return NULL;
 }
 
-/* Opens the model while another thread starts the device. */
-static enum status open_model(struct model_folder *model, const struct options *o) {
-    pthread_t thread;
-    const bool started = threads_start(&thread, warm_device, (void *)(uintptr_t)o->where.device);
-    const enum status s = model_folder_open(model, o->model);
-    if (started) pthread_join(thread, NULL);
-    return s;
+static void tower_warmed(struct tower *t) {
+    if (t->warms) pthread_join(t->warming, NULL);
+    t->warms = false;
+}
+
+static enum status tower_device(struct tower *t) {
+    tower_warmed(t);
+    return t->device ? STATUS_OK : device_choose(&t->device, &t->type, &t->o->where, (int)t->o->threads);
+}
+
+static enum status tower_open(struct tower *t) {
+    TRY(tower_device(t));
+    TRY(weights_open(&t->weights, t->device, t->model->params, t->type));
+    return chunk_tower_open(&t->chunks, t->device, &t->model->config, &t->weights);
+}
+
+/* For a thread of the build. */
+static enum status tower_opening(void *context, struct encode_device *out) {
+    struct tower *t = context;
+    TRY(tower_open(t));
+    *out = (struct encode_device){.device = t->device, .encoder = t->chunks.encoder};
+    return STATUS_OK;
+}
+
+static void tower_close(struct tower *t) {
+    tower_warmed(t);
+    chunk_tower_close(&t->chunks);
+    if (t->device) weights_release(&t->weights, t->device);
+    device_close(t->device);
+}
+
+/* Whether the model's encoder and its GPU can be opened while documents are read already. With the device "auto" they
+ * cannot: whether there is a GPU decides how a build is divided. */
+static bool opens_later(const struct options *o, const struct model_folder *model) {
+    return strcmp(o->where.device, "cuda") == 0 && device_built("cuda") && o->where.devices == 0 &&
+           !model->config.base_lm && !o->landmarks.encoder && !o->landmarks.vectors &&
+           !landmark_options_none(&o->landmarks);
 }
 
 static enum status build_store(struct indexer_report *report, const struct options *o, const char *const *inputs,
                                int n_inputs, const struct progress *progress) {
     struct model_folder model;
-    struct device *device = NULL;
-    struct weights weights = {0};
-    enum dtype type;
-    struct chunk_tower tower = {0};
+    struct tower tower = {.o = o, .model = &model};
     struct index_models models = {0};
     struct landmark_maker source = {0};
     struct store_fingerprint fingerprint;
@@ -136,34 +175,41 @@ static enum status build_store(struct indexer_report *report, const struct optio
     };
     TRY(reader_format_parse(&config.reader.format, o->format));
     TRY(store_landmarks_parse(&config.type, o->landmarks.type));
-    TRY(open_model(&model, o));
+    tower.warms = threads_start(&tower.warming, warm_device, (void *)(uintptr_t)o->where.device);
+    enum status s = model_folder_open(&model, o->model);
+    if (s != STATUS_OK) {
+        tower_close(&tower);
+        return s;
+    }
+    const bool later = opens_later(o, &model);
     print_configuration(o, &model, inputs, n_inputs);
-    enum status s = STATUS_OK;
     if (o->keys) TRY_GOTO(s, decoder_passages_check(&model.config), out);
     TRY_GOTO(s, indexer_fingerprint(&fingerprint, &model.config, model.params, model.tokenizer), out);
-    TRY_GOTO(s, device_choose(&device, &type, &o->where, (int)o->threads), out);
+    if (!later) TRY_GOTO(s, tower_device(&tower), out);
     const struct external_encoder_config external = {
-        .device = device, .type = type, .tokenizer = model.tokenizer, .model = &model.config};
+        .device = tower.device, .type = tower.type, .tokenizer = model.tokenizer, .model = &model.config};
     TRY_GOTO(s, landmark_maker_open(&source, &o->landmarks, &external, o->store, o->append), out);
     const bool own = !source.landmarks.encoder.encode; /* the model makes them */
-    if (own) TRY_GOTO(s, weights_open(&weights, device, model.params, type), out);
-    if (own) TRY_GOTO(s, chunk_tower_open(&tower, device, &model.config, &weights), out);
-    if (own) TRY_GOTO(s, index_models_open(&models, device, &o->where, &model.config, model.params, type), out);
+    if (own && later) config.opening = (struct encode_opening){tower_opening, &tower};
+    if (own && !later) {
+        TRY_GOTO(s, tower_open(&tower), out);
+        TRY_GOTO(s, index_models_open(&models, tower.device, &o->where, &model.config, model.params, tower.type), out);
+    }
+    if (!own) TRY_GOTO(s, tower_device(&tower), out); /* an addition to a store without landmarks */
     config.more = models.devices, config.n_more = models.n;
     config.landmarks = own ? NULL : &source.landmarks;
     config.reader.eod_id = o->eod_id == -1 ? model.config.eos_id : o->eod_id;
     config.tokenizer = model.tokenizer;
     config.model = &model.config;
     config.params = model.params;
-    config.device = device;
-    config.encoder = tower.encoder, config.states = tower.states;
+    config.device = tower.device;
+    config.threads = (int)o->threads;
+    config.encoder = tower.chunks.encoder, config.states = tower.chunks.states;
     s = indexer_run(report, &config);
 out:
     landmark_maker_close(&source);
     index_models_close(&models);
-    chunk_tower_close(&tower);
-    if (device) weights_release(&weights, device);
-    device_close(device);
+    tower_close(&tower);
     model_folder_close(&model);
     return s;
 }
