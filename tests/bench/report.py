@@ -39,8 +39,8 @@ README_TABLES = {
         ("token of a 124M Base LM (H100)", "gpu-peers-token", "a token, batch 1, base, ours"),
         ("token of a DRT with its own past (H100)", "gpu-peers-token", "a token, batch 1, drt, ours"),
         ("encoder, d 768", "gpu-peers", "encoder of 2 layers, d 768, ours"),
-        ("GCA forward, d 768", "gpu-peer-gca", "d 768, forward, ours"),
-        ("GCA backward, d 768", "gpu-peer-gca", "d 768, backward, ours"),
+        ("GCA forward, d 768 (H100)", "gpu-peer-gca", "d 768, forward, ours"),
+        ("GCA backward, d 768 (H100)", "gpu-peer-gca", "d 768, backward, ours"),
         ("tokenizing", "cpu-peer-tokenizer", "ours"),
     ],
 }

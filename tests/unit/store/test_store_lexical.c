@@ -171,7 +171,7 @@ static void test_completed_early(void) {
         fresh(name);
         segment_path(path, 1);
         CHECK_OK(store_writer_open(&w, dir, &config, true));
-        CHECK_OK(store_writer_follow(w, 1 << 20, 2));
+        CHECK_OK(store_writer_follow(w, 1 << 20, 2, false));
         for (int64_t at = 0; at < 60; at += 20)
             CHECK_OK(fixture_shard(w, &config, at, at + 20));
         store_writer_follow_end(w);
