@@ -21,7 +21,7 @@ for document in BENCHMARKS.md docs/research/retrieval.md docs/research/token-mem
     cmp "$DRT_SOURCE/$document" "$root/$document" || die "$document was not written as it is in the repository"
 done
 check >/dev/null || die "--check failed after report.py: $(check)"
-grep -q '^| GCA forward, d 768 | .* ms | PyTorch compiled' "$root/README.md" || die "the marked table of README.md was not written"
+grep -q '^| GCA forward, d 768 (H100) | .* ms | PyTorch compiled' "$root/README.md" || die "the marked table of README.md was not written"
 grep -q '^old$' "$root/README.md" && die "the old table is still in README.md"
 (cd "$root" && find . -type f -print0 | sort -z | xargs -0 sha256sum) >"$work/first"
 python3 "$report" --root "$root" >/dev/null
