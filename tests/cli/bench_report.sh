@@ -38,9 +38,9 @@ sees() { # pattern
 }
 cp -r "$root" "$work/good"
 again() { rm -rf "$root" && cp -r "$work/good" "$root"; }
-sed -i 's/"median": *0.293/"median": 0.393/' "$root/tests/bench/results/gpu/gpu-peer-gca.json"
+sed -i '/"d 768, forward, ours"/,/"median"/s/"median": *0/"median": 9/' "$root/tests/bench/results/gpu/gpu-peer-gca.json"
 sees '^docs/figures/bench-gca.svg: differs' && sees '^README.md: differs'; again
-sed -i 's/^| d 768, forward, ours | 0.293 ms/| d 768, forward, ours | 0.193 ms/' "$root/BENCHMARKS.md" && sees '^BENCHMARKS.md: differs'; again
+sed -i 's/^| d 768, forward, ours | 0/| d 768, forward, ours | 9/' "$root/BENCHMARKS.md" && sees '^BENCHMARKS.md: differs'; again
 sed -i 's/14.84 perplexity/13.84 perplexity/' "$root/docs/research/retrieval.md" && sees '^docs/research/retrieval.md: differs'; again
 touch "$root/docs/figures/bench-old.svg" && sees '^docs/figures/bench-old.svg: no benchmark'; again
 for figure in '111 us' '5 times' '2.5 %' '475 thousand tokens/s' '26.5 M tokens/s' '3.8 s' '120 GB/s'; do
