@@ -278,17 +278,12 @@ static enum status publish_plan(struct build *b, const struct generation_record 
     TRY(s);
     const struct publish_made *made = b->change->made;
     if (made && made->end == target->chunks) return STATUS_OK; /* no chunk lacks a segment */
-    bool wide = false;
     const char *wanted = b->how->index_later ? "exact" : b->how->index;
-    if (target->chunks >= INDEX_EXACT_BELOW && index_plan_decides(wanted)) TRY(faiss_is_wide(&wide));
-    const struct index_rates rates = index_rates_of(wide, threads_count(b->how->threads), b->w->landmark_type);
-    TRY(index_plan_make(&b->plan, wanted, &b->index, target->chunks, b->w->fingerprint.dim,
-                        store_publish_max_ram(b->how), &rates));
+    TRY(index_plan_make(&b->plan, wanted, &b->index, target->chunks, b->w->fingerprint.dim, b->w->landmark_type,
+                        store_publish_max_ram(b->how)));
     if (b->how->index_later) b->plan.chosen = false;
-    if (target->chunks >= INDEX_EXACT_BELOW && b->plan.reason[0])
-        progress_note(b->how->progress, "%s: index auto is %s: %s (FAISS scans as a build for %s does, %d threads)",
-                      b->w->dir, b->plan.factory, b->plan.reason, wide ? "AVX2 or wider" : "SSE2",
-                      threads_count(b->how->threads));
+    if (b->plan.reason[0] && strcmp(b->plan.factory, "exact") != 0)
+        progress_note(b->how->progress, "%s: index auto is %s: %s", b->w->dir, b->plan.factory, b->plan.reason);
     return STATUS_OK;
 }
 

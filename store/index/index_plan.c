@@ -98,42 +98,12 @@ static enum status size_sample(struct index_plan *p, int64_t chunks, int dim, ui
     return STATUS_OK;
 }
 
-struct index_rates index_rates_of(bool faiss_is_wide, int threads, enum store_landmarks type) {
-    static const double row_rate = 10e9, row_rate_max = 60e9; /* of one thread; of the memory of a machine */
-    double rows = row_rate * threads;
-    if (rows > row_rate_max) rows = row_rate_max;
-    return (struct index_rates){.rows = rows,
-                                .number_bytes = type == STORE_LANDMARKS_I8 ? 1 : 2,
-                                .codes = faiss_is_wide ? 5e9 : 0.6e9,
-                                .floats = faiss_is_wide ? 6e9 : 2e9};
-}
-
-struct index_costs index_costs_of(const struct index_rates *rates, int64_t chunks, int dim) {
-    enum { LINKS = 64 }; /* number of centroids in the graph that are compared for every visited list */
-    double lists = (double)lists_for(chunks), visited = 2 * sqrt(lists), all = (double)chunks * dim;
-    return (struct index_costs){
-        .exact = 1e3 * rates->number_bytes * all / rates->rows,
-        .index = 1e3 * (all * visited / lists / rates->codes + visited * LINKS * dim / rates->floats)};
-}
-
-/* Whether a scan is better than an index, which can miss neighbours. Writes the reason. */
-static bool scan_is_better(struct index_plan *p, int64_t chunks, int dim, const struct index_rates *rates) {
-    struct index_costs cost = index_costs_of(rates, chunks, dim);
-    bool scan = chunks < INDEX_EXACT_BELOW || cost.index * INDEX_FASTER > cost.exact;
-    if (chunks < INDEX_EXACT_BELOW)
-        snprintf(p->reason, sizeof p->reason, "fewer than %d chunks are scanned", INDEX_EXACT_BELOW);
-    else
-        snprintf(p->reason, sizeof p->reason,
-                 "a query is estimated at %.1f ms by scan and %.1f ms by an index, which is made where it is %d times "
-                 "faster",
-                 cost.exact, cost.index, INDEX_FASTER);
-    return scan;
-}
-
 /* Applies "auto" to a store with an index. An index that the user chose stays. One that "auto" chose stays until the
  * store has outgrown it. */
 static enum status index_plan_decide(struct index_plan *p, const struct index_record *old, int64_t chunks, int dim,
-                                     uint64_t max_ram, const struct index_rates *rates) {
+                                     enum store_landmarks type, uint64_t max_ram) {
+    const int row_bytes = type == STORE_LANDMARKS_I8 ? dim : 2 * dim;
+    const bool scans = chunks <= INDEX_SCAN_BYTES / row_bytes;
     p->chosen = old->chosen;
     if (old->chosen) {
         set_factory(p, old->factory, dim);
@@ -141,8 +111,10 @@ static enum status index_plan_decide(struct index_plan *p, const struct index_re
     }
     bool usable = old->template_number > 0;
     if (usable) set_factory(p, old->factory, dim);
-    if (usable && chunks >= INDEX_EXACT_BELOW && chunks < 16 * old->trained_chunks) return STATUS_OK;
-    if (scan_is_better(p, chunks, dim, rates)) {
+    if (usable && !scans && chunks < 16 * old->trained_chunks) return STATUS_OK;
+    snprintf(p->reason, sizeof p->reason, "the landmarks take %.0f MB, and up to %.0f MB are scanned",
+             (double)chunks * row_bytes / 1e6, INDEX_SCAN_BYTES / 1e6);
+    if (scans) {
         set_factory(p, "exact", dim);
         return STATUS_OK;
     }
@@ -175,13 +147,13 @@ enum status store_index_check(const char *wanted, int dim) {
 }
 
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
-                            int dim, uint64_t max_ram, const struct index_rates *rates) {
+                            int dim, enum store_landmarks type, uint64_t max_ram) {
     struct index_plan p = {0};
     TRY(store_index_check(wanted, dim));
     if (dim == 0) {
         set_factory(&p, "exact", dim);
     } else if (index_plan_decides(wanted)) {
-        TRY(index_plan_decide(&p, old, chunks, dim, max_ram, rates));
+        TRY(index_plan_decide(&p, old, chunks, dim, type, max_ram));
     } else {
         p.chosen = true;
         set_factory(&p, wanted, dim);

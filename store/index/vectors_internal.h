@@ -80,6 +80,4 @@ enum status vectors_scan_slice(const struct vectors *v, int64_t *ids, float *sco
 
 /* Measures how many megabytes of 8-bit codes one thread of FAISS scans per second. */
 enum status vectors_scan_rate(double *mb_s, const float *rows, int64_t n, int dim);
-/* Whether the linked FAISS scans as fast as a build for AVX2 (faiss_info.c). The measurement takes 10 ms. */
-enum status faiss_is_wide(bool *out);
 const char *vectors_version(void);

@@ -12,12 +12,9 @@
 /* Selects the type before any work, so that a type that cannot be filled in parts is refused at once. */
 static enum status make_plan(struct index_plan *out, struct index_parts_store *s, const struct store_publish *how) {
     struct index_record old;
-    bool wide = false;
     TRY(record_get_index(s->t, s->catalog, &old));
-    if (s->generation.chunks >= INDEX_EXACT_BELOW && index_plan_decides(how->index)) TRY(faiss_is_wide(&wide));
-    const struct index_rates rates = index_rates_of(wide, threads_count(how->threads), s->type);
-    TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim, store_publish_max_ram(how),
-                        &rates));
+    TRY(index_plan_make(out, how->index, &old, s->generation.chunks, s->fingerprint.dim, s->type,
+                        store_publish_max_ram(how)));
     if (strcmp(out->factory, "exact") == 0)
         return fail(STATUS_INVALID,
                     "%s: index %s is no index here (%s): to have one name its type, for example --index "

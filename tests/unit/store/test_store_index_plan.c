@@ -6,13 +6,10 @@
 
 static const uint64_t gib = UINT64_C(1) << 30;
 
-/* Measured times of a FAISS for AVX2 and two threads; and with Debian's. */
-static struct index_rates rates;
-
 static struct index_plan plan(const char *wanted, const struct index_record *old, int64_t chunks, int dim,
                               uint64_t ram) {
     struct index_plan p;
-    CHECK_OK(index_plan_make(&p, wanted, old, chunks, dim, ram, &rates));
+    CHECK_OK(index_plan_make(&p, wanted, old, chunks, dim, STORE_LANDMARKS_F16, ram));
     return p;
 }
 
@@ -46,9 +43,8 @@ static void sizes(void) {
 static void choices(void) {
     struct index_record none = {.next_number = 1},
                         old = {.factory = "IVF1024_HNSW32,SQ8", .template_number = 1, .trained_chunks = 100000};
-    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
-    CHECK_STR(plan("auto", &none, 99999, 384, gib).factory, "exact");
-    CHECK_STR(plan(NULL, &none, 100000, 384, gib).factory, "IVF1024_HNSW32,SQ8");
+    CHECK_STR(plan("auto", &none, 349525, 384, gib).factory, "exact"); /* 2^28 bytes hold 349525.3 rows */
+    CHECK_STR(plan(NULL, &none, 349526, 384, gib).factory, "IVF2048_HNSW32,SQ8");
     CHECK_STR(plan("auto", &none, 23400000, 1024, 64 * gib).factory, "IVF16384_HNSW32,SQ8");
     CHECK(strstr(plan("auto", &none, 23400000, 1024, 2 * gib).factory, "OPQ64_256,IVF"));
     struct index_plan p = plan("auto", &old, 1000000, 384, gib);
@@ -60,49 +56,46 @@ static void choices(void) {
     p = plan("IVF64,SQ8", &old, 2000000, 384, gib);
     CHECK(p.rebuild && p.chosen);
     /* The training of every planned index fits the limit, for any size. */
-    for (int64_t chunks = 100000; chunks < 20000000; chunks *= 3)
+    for (int64_t chunks = 350000; chunks < 20000000; chunks *= 3)
         for (uint64_t ram = gib / 8; ram < 16 * gib; ram *= 2) {
             p = plan("auto", &none, chunks, 384, ram);
             CHECK((uint64_t)p.sample * 384 * 12 <= ram);
             CHECK(p.sample >= p.lists && p.sample <= chunks);
             CHECK(p.segment_rows >= 4096);
         }
-    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 1000, 384, gib, &rates), STATUS_INVALID,
+    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 1000, 384, STORE_LANDMARKS_F16, gib), STATUS_INVALID,
                 "cannot be trained from 1000 chunks");
-    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 10000000, 1024, gib / 8, &rates), STATUS_INVALID,
-                "more than the limit of 128 MiB");
+    CHECK_FAILS(index_plan_make(&p, "IVF65536,SQ8", &none, 10000000, 1024, STORE_LANDMARKS_F16, gib / 8),
+                STATUS_INVALID, "more than the limit of 128 MiB");
 }
 
-/* The plan follows the measurements: at these sizes a scan was faster with Debian's FAISS, and not with one for
- * AVX2. */
-static void rates_decide(void) {
+/* "auto" makes an index where the stored rows have more than 256 MiB. */
+static void bytes_decide(void) {
     static const struct {
         int64_t chunks;
-        int dim, threads;
-        bool wide, exact;
+        int dim;
+        enum store_landmarks type;
+        bool exact;
     } cases[] = {
-        {120000, 384, 2, false, true},    {1000000, 64, 2, false, true},     {987509, 384, 16, false, true},
-        {120000, 384, 2, true, false},    {1000000, 384, 16, true, false},   {120000, 384, 16, true, true},
-        {10000000, 384, 2, false, false}, {23400000, 1024, 16, false, true}, {99999, 4096, 1, true, true},
+        {2097152, 64, STORE_LANDMARKS_F16, true},  {2097153, 64, STORE_LANDMARKS_F16, false},
+        {131072, 1024, STORE_LANDMARKS_F16, true}, {131073, 1024, STORE_LANDMARKS_F16, false},
+        {262144, 1024, STORE_LANDMARKS_I8, true},  {262145, 1024, STORE_LANDMARKS_I8, false},
+        {1, 4096, STORE_LANDMARKS_F16, true},
     };
     struct index_record none = {.next_number = 1};
+    struct index_plan p;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        rates = index_rates_of(cases[i].wide, cases[i].threads, STORE_LANDMARKS_F16);
-        struct index_plan p = plan("auto", &none, cases[i].chunks, cases[i].dim, 16 * gib);
+        CHECK_OK(index_plan_make(&p, "auto", &none, cases[i].chunks, cases[i].dim, cases[i].type, 16 * gib));
         if ((strcmp(p.factory, "exact") == 0) != cases[i].exact) fprintf(stderr, "case %zu: %s\n", i, p.reason);
         CHECK_EQ(strcmp(p.factory, "exact") == 0, cases[i].exact);
-        CHECK(strstr(p.reason, cases[i].chunks < 100000 ? "fewer than 100000 chunks" : "ms by scan and"));
+        CHECK(strstr(p.reason, "up to 268 MB are scanned"));
     }
     CHECK(plan("IVF64,SQ8", &none, 1000000, 384, gib).reason[0] == 0);
-    /* rows of half the bytes are scanned in half the time, so that an index pays later */
-    rates = index_rates_of(true, 2, STORE_LANDMARKS_I8);
-    const struct index_costs coded = index_costs_of(&rates, 120000, 384);
-    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
-    const struct index_costs half = index_costs_of(&rates, 120000, 384);
-    CHECK(coded.exact * 2 == half.exact && coded.index == half.index);
-    rates = index_rates_of(true, 2, STORE_LANDMARKS_I8);
-    CHECK_STR(plan("auto", &none, 120000, 384, 16 * gib).factory, "exact");
-    rates = index_rates_of(true, 2, STORE_LANDMARKS_F16);
+    /* an index that "auto" made stays while the rows have more bytes, and goes when they have fewer */
+    struct index_record old = {.factory = "IVF1024_HNSW32,SQ8", .template_number = 1, .trained_chunks = 100000};
+    CHECK_STR(plan("auto", &old, 349526, 384, gib).factory, "IVF1024_HNSW32,SQ8");
+    p = plan("auto", &old, 349525, 384, gib);
+    CHECK(strcmp(p.factory, "exact") == 0 && p.rebuild);
 }
 
 static void names(void) {
@@ -191,7 +184,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     sizes();
     choices();
-    rates_decide();
+    bytes_decide();
     names();
     grown_store();
     linked_library();

@@ -328,7 +328,7 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
         {"index", ARG_STRING, &o.index, "auto|exact|FACTORY",
          append ? "as in build; auto keeps the store's own (default: auto)"
                 : "exact: no index, searches scan all landmarks; FACTORY: a FAISS factory string such as IVF4096,SQ8; "
-                  "auto: exact until an IVF index is estimated to be three times faster (default: auto)",
+                  "auto: exact up to 256 MiB of landmarks, an IVF index above (default: auto)",
          0, 0},
         {"lexical", ARG_CHOICE, &o.lexical, "on|off",
          append ? "whether the store has an index of all its chunks by their tokens (default: as before)"
