@@ -328,13 +328,16 @@ DRT_CALL drt_store_verify(const char *path, const struct drt_verify_config *conf
 
 struct drt_delete_config {
     size_t size;
-    /* Either ids documents[n_documents], or sources[n_sources], patterns of fnmatch(3) for drt_document.source. */
+    /* Either ids documents[n_documents], or sources[n_sources], patterns of fnmatch(3) for drt_document.source, or
+     * `keys` below. */
     const int64_t *documents; int64_t n_documents;
     const char *const *sources; int n_sources;
     bool dry_run;                        /* only counts; nothing is changed */
     void (*on_document)(void *context, const struct drt_document *document); /* called for each document; may be NULL */
     void *context;
     struct drt_progress progress;
+    /* Documents whose drt_document.key is one of keys[n_keys]; with sources too, only those that match both. */
+    const char *const *keys; int n_keys;
 };
 struct drt_change_report {
     size_t size;

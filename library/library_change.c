@@ -47,10 +47,13 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
     LIBRARY_NEEDS(path);
     LIBRARY_NEEDS(config);
     LIBRARY_TRY(library_take(&c, sizeof c, config, "struct drt_delete_config"));
-    LIBRARY_CHECK((c.n_documents > 0) != (c.n_sources > 0), "%s: give either documents or sources", __func__);
+    LIBRARY_CHECK((c.n_documents > 0) != (c.n_sources > 0 || c.n_keys > 0),
+                  "%s: give either documents, or keys or sources", __func__);
     LIBRARY_CHECK(c.n_documents == 0 || c.documents, "%s: documents is NULL", __func__);
     for (int i = 0; i < c.n_sources; i++)
         LIBRARY_CHECK(c.sources && c.sources[i], "%s: sources[%d] is NULL", __func__, i);
+    for (int i = 0; i < c.n_keys; i++)
+        LIBRARY_CHECK(c.keys && c.keys[i], "%s: keys[%d] is NULL", __func__, i);
     const struct progress progress = library_progress(&c.progress);
     const struct store_delete how = {.documents = c.documents,
                                      .n_documents = c.n_documents,
@@ -59,7 +62,9 @@ enum drt_status drt_store_delete(const char *path, const struct drt_delete_confi
                                      .dry_run = c.dry_run,
                                      .document = c.on_document ? library_deleted : NULL,
                                      .context = &c,
-                                     .progress = &progress};
+                                     .progress = &progress,
+                                     .keys = c.keys,
+                                     .n_keys = c.n_keys};
     LIBRARY_TRY(library_store_path(absolute, path));
     LIBRARY_TRY(store_delete(&done, absolute, &how));
     if (!report) return DRT_OK;

@@ -382,13 +382,15 @@ enum status store_drop(struct store_drop_report *out, const char *dir, const str
  * documents stay, and files keep their sizes. Documents that are deleted already or are of dropped shards are skipped.
  * STATUS_NOT_FOUND: there is no document of that number. */
 struct store_delete {
-    const int64_t *documents; int64_t n_documents;        /* ids; used if n_sources is 0 */
+    const int64_t *documents; int64_t n_documents;        /* ids; used without sources and keys */
     const char *const *sources; int n_sources;            /* patterns of fnmatch(3) for a document's source */
     bool dry_run;                        /* only reports; nothing is changed */
     /* called for each document; may be NULL */
     void (*document)(void *context, int64_t shard, const struct store_document *d);
     void *context;
     const struct progress *progress;     /* NULL is fine */
+    /* whole keys, in any order; with sources too, only documents that have both are deleted */
+    const char *const *keys; int n_keys;
 };
 struct store_delete_report { int64_t documents, chunks, tokens; uint64_t generation; };
 enum status store_delete(struct store_delete_report *out, const char *dir, const struct store_delete *how);

@@ -21,7 +21,8 @@ struct delete {
     struct catalog *catalog; /* the writer's; in a dry run, opened by this call */
     struct generation_record published;
     struct shard_record *shards;
-    int64_t *list; /* documents to be deleted, ascending */
+    const char **keys; /* [n_keys] in byte order */
+    int64_t *list;     /* documents to be deleted, ascending */
     size_t n, capacity;
     char *text;
     size_t text_capacity;
@@ -38,10 +39,36 @@ static enum status delete_report(struct delete *d, int64_t number, const struct 
     return STATUS_OK;
 }
 
-static bool delete_matches(const struct delete *d, const char *source) {
+static int key_order(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum status delete_sort_keys(struct delete *d) {
+    const size_t n = (size_t)d->how->n_keys;
+    TRY(memory_allocate(&d->keys, n));
+    if (n > 0) memcpy(d->keys, d->how->keys, n * sizeof *d->keys);
+    qsort(d->keys, n, sizeof *d->keys, key_order);
+    return STATUS_OK;
+}
+
+static bool source_matches(const struct delete *d, const char *source) {
     for (int i = 0; i < d->how->n_sources; i++)
         if (fnmatch(d->how->sources[i], source, 0) == 0) return true;
-    return false;
+    return d->how->n_sources == 0;
+}
+
+/* Sets *matches. The text of the record has no NUL at its end, so it is copied. */
+static enum status delete_matches(struct delete *d, bool *matches, const struct document_record *r) {
+    TRY(memory_grow(&d->text, &d->text_capacity, r->source_bytes + r->key_bytes + 2));
+    char *source = d->text, *key = source + r->source_bytes + 1;
+    if (r->source_bytes) memcpy(source, r->source, r->source_bytes);
+    source[r->source_bytes] = 0;
+    if (r->key_bytes) memcpy(key, r->key, r->key_bytes);
+    key[r->key_bytes] = 0;
+    const bool named = d->how->n_keys == 0 ||
+                       (r->key_bytes > 0 && bsearch(&key, d->keys, (size_t)d->how->n_keys, sizeof *d->keys, key_order));
+    *matches = named && source_matches(d, source);
+    return STATUS_OK;
 }
 
 /* *gone: whether the published generation lacks the document. */
@@ -92,20 +119,19 @@ static enum status delete_find_named(struct delete *d, struct catalog_txn *t) {
     return s;
 }
 
-static enum status delete_find_sources(struct delete *d, struct catalog_txn *t) {
+static enum status delete_find_matching(struct delete *d, struct catalog_txn *t) {
+    TRY(delete_sort_keys(d));
     for (int64_t i = 0; i < d->published.documents; i++) {
         struct document_record r;
-        bool gone;
+        bool gone, matches;
         if (i % STEP == 0 && progress_stop_requested(d->how->progress))
             return fail(STATUS_INTERRUPTED, "%s: stopped; nothing was deleted", d->dir);
         if (i % STEP == 0)
             progress_step(d->how->progress, "look for documents", "documents", i, d->published.documents);
         TRY(delete_look(d, t, i, &r, &gone));
         if (gone) continue;
-        TRY(memory_grow(&d->text, &d->text_capacity, r.source_bytes + 1));
-        if (r.source_bytes) memcpy(d->text, r.source, r.source_bytes);
-        d->text[r.source_bytes] = 0;
-        if (delete_matches(d, d->text)) TRY(delete_add(d, i, &r));
+        TRY(delete_matches(d, &matches, &r));
+        if (matches) TRY(delete_add(d, i, &r));
     }
     return STATUS_OK;
 }
@@ -115,7 +141,8 @@ static enum status delete_find(struct delete *d) {
     TRY(catalog_begin(&t, d->catalog, false));
     enum status s = record_get_generation(t, d->catalog, &d->published);
     if (s == STATUS_OK) s = record_list_shards(t, d->catalog, &d->shards, d->published.shards);
-    if (s == STATUS_OK) s = d->how->n_sources > 0 ? delete_find_sources(d, t) : delete_find_named(d, t);
+    const bool by_text = d->how->n_sources > 0 || d->how->n_keys > 0;
+    if (s == STATUS_OK) s = by_text ? delete_find_matching(d, t) : delete_find_named(d, t);
     catalog_abort(t);
     d->report->generation = (uint64_t)d->published.number;
     return s;
@@ -170,6 +197,7 @@ enum status store_delete(struct store_delete_report *out, const char *dir, const
     if (!d.w) catalog_close(d.catalog);
     store_writer_close(d.w);
     memory_free(d.shards);
+    memory_free(d.keys);
     memory_free(d.list);
     memory_free(d.text);
     return s;

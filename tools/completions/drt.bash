@@ -278,6 +278,7 @@ _drt_options() {
 --version,-V -' ;;
     'drt-index delete') echo '--store dir
 --document value
+--key value
 --source value
 --dry-run -
 --all -

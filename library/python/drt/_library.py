@@ -87,7 +87,7 @@ document_function = c.CFUNCTYPE(None, address, pointer(document))
 delete_config = _struct(
     "drt_delete_config", ("size", size_t), ("documents", pointer(i64)), ("n_documents", i64), ("sources", pointer(text)),
     ("n_sources", c.c_int), ("dry_run", boolean), ("on_document", document_function), ("context", address),
-    ("progress", progress))
+    ("progress", progress), ("keys", pointer(text)), ("n_keys", c.c_int))
 change_report = _struct(
     "drt_change_report", ("size", size_t), *((name, i64) for name in ("documents", "chunks", "tokens")), ("generation", u64))
 compact_config = _struct(

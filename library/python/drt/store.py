@@ -353,19 +353,21 @@ class Store:
         _closed(lambda: call.run_reported(run))
         return found
 
-    def delete(self, documents: Iterable[int] = (), *, sources: Iterable[str] = (), dry_run: bool = False,
-               progress: Report | bool | None = None) -> dict[str, Any]:
-        """Deletes documents by id, or all whose source matches one of the patterns `sources` (* ? [...], as a shell's).
+    def delete(self, documents: Iterable[int] = (), *, sources: Iterable[str] = (), keys: Iterable[str] = (),
+               dry_run: bool = False, progress: Report | bool | None = None) -> dict[str, Any]:
+        """Deletes documents by id, or all whose source matches one of the patterns `sources` (* ? [...], as a shell's), or all
+        whose key is one of `keys`; with both, those that match both.
 
         Returns the report: documents, chunks, tokens that were deleted (`dry_run`: would be), generation, and "ids" of the
         documents. All other ids stay. This object then shows the newest generation; it is closed meanwhile, and others of
         the store must be closed before (drt.Busy). Files keep their sizes: see `compact`.
         """
-        numbers, patterns = _numbers(documents, "documents"), _strings(sources, "sources")
+        numbers, patterns, names = _numbers(documents, "documents"), _strings(sources, "sources"), _strings(keys, "keys")
         ids: list[int] = []
         config = lib.new(
             lib.delete_config, documents=(c.c_int64 * len(numbers))(*numbers), n_documents=len(numbers),
-            sources=(c.c_char_p * len(patterns))(*patterns), n_sources=len(patterns), dry_run=dry_run,
+            sources=(c.c_char_p * len(patterns))(*patterns), n_sources=len(patterns),
+            keys=(c.c_char_p * len(names))(*names), n_keys=len(names), dry_run=dry_run,
             on_document=lib.document_function(lambda _context, document: ids.append(document.contents.id)))
 
         def run(where: bytes | None, with_report: Any, report: Any) -> None:

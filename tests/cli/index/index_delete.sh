@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# drt-index delete: deleted documents are in no result of any program, other ids do not change, and the text can be added again; exact and
+# drt-index delete by number, key and source: deleted documents are in no result of any program, other ids do not change, and the text can be added again; exact and
 # with an index; verify, repair, join and later adds agree.
 . "${DRT_SOURCE:?root of the sources}/tests/cli/lib_index.sh" || exit 1
 make_model "$TMP/model"
@@ -82,6 +82,17 @@ for index in exact IVF4,SQ8; do
     expect 0 "$INDEX" verify --store "$TMP/store" --deep
     ! search "$TMP/store" 5000 | grep -qE "${pattern%|}" || die "$index: repair made a deleted document visible"
 
+    # By key, and only in one of two sources.
+    key=$("$INDEX" export --store "$TMP/store" 2>"$ERR" | grep -m1 "b.jsonl" | grep -oE '"key":"[^"]+"' | cut -d'"' -f4)
+    [ -n "$key" ] || die "the documents of b.jsonl have no key"
+    expect 0 "$INDEX" delete --store "$TMP/store" --key "$key" --source "*/a.jsonl" --key "${key}0" --dry-run
+    ! grep -q "b.jsonl" "$OUT" || die "--source does not limit --key"
+    expect 0 "$INDEX" delete --store "$TMP/store" --key "$key" --source "*/b.jsonl"
+    out_has "deleted 1 documents"
+    ! "$INDEX" export --store "$TMP/store" 2>"$ERR" | grep "b.jsonl" | grep -qF "\"key\":\"$key\"" || die "the document of a deleted key is left"
+    expect 0 "$INDEX" delete --store "$TMP/store" --key no-such-key
+    err_has "no document that is left has a matching key"
+
     # By source, until no document of it is left.
     expect 0 "$INDEX" delete --store "$TMP/store" --source "*/b.jsonl"
     ! search "$TMP/store" 5000 | grep -q "b.jsonl" || die "$index: a document of a deleted source was found"
@@ -100,6 +111,7 @@ expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"
 search "$TMP/store" 3 | grep -q "b.jsonl" || die "nothing is found of what was added"
 
 expect_usage "--store STORE is missing" "$INDEX" delete --document 1
-expect_usage "give --document ID or --source" "$INDEX" delete --store "$TMP/store"
-expect_usage "give --document ID or --source" "$INDEX" delete --store "$TMP/store" --document 1 --source x
+expect_usage "give --document ID, or --key KEY or --source" "$INDEX" delete --store "$TMP/store"
+expect_usage "give --document ID, or --key KEY or --source" "$INDEX" delete --store "$TMP/store" --document 1 --source x
+expect_usage "give --document ID, or --key KEY or --source" "$INDEX" delete --store "$TMP/store" --document 1 --key x
 expect_usage "takes the number" "$INDEX" delete --store "$TMP/store" --document 1x

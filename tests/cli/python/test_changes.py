@@ -26,7 +26,7 @@ def made(tmp_path, documents, model):
         yield store
 
 
-def test_delete_by_number_and_source(made, tmp_path, documents, model):
+def test_delete_by_number_key_and_source(made, tmp_path, documents, model):
     wanted = [d["text"] for d in documents[:12]]
     trial = made.delete([3, 7], dry_run=True)
     assert trial["documents"] == 2 and trial["ids"] == [3, 7] and trial["generation"] == 1
@@ -38,7 +38,8 @@ def test_delete_by_number_and_source(made, tmp_path, documents, model):
     shown = json.loads(program("drt-index", "stats", "--store", tmp_path / "store", "--json"))
     assert shown["generation"] == 2
     assert made.delete(sources=["other*"])["documents"] == 0
-    assert made.delete(sources=["made.*"])["documents"] == 10 and len(made) == 0
+    assert made.delete(keys=[made.document(4).key, "none"])["ids"] == [4] and made.delete(keys=["none"])["ids"] == []
+    assert made.delete(sources=["made.*"])["documents"] == 9 and len(made) == 0
     with pytest.raises(drt.NotFound, match="1000"):
         made.delete([1000])
     assert made.info.generation >= 3                     # open again after a failure

@@ -112,11 +112,12 @@ static void list_document(void *context, const struct drt_document *document) {
     l->ids[l->n++] = document->id;
 }
 
-/* Deleted by number and by source, also as a dry run; then compacted. */
+/* Deleted by number, by key and by source, also as a dry run; then compacted. */
 static void deleted(struct library_world *w) {
     const int64_t gone[] = {7, 3};
     const int left[] = {0, 1, 2, 4, 5, 6, 8, 9};
     const char *const sources[] = {"mem*", NULL}, *const others[] = {"other/*"};
+    const char *const keys[] = {"doc-9", "doc-7", "doc-1", NULL};
     struct findings found;
     char path[700], compact[700];
     struct listed listed = {0};
@@ -162,7 +163,18 @@ static void deleted(struct library_world *w) {
     config = (struct drt_delete_config){.size = sizeof config, .sources = others, .n_sources = 1};
     CALL_OK(drt_store_delete(path, &config, &report));
     CHECK_EQ(report.documents, 0);
+    config.keys = keys, config.n_keys = 3;
+    CALL_OK(drt_store_delete(path, &config, &report));
+    CHECK_EQ(report.documents, 0); /* other sources */
     config.sources = sources;
+    config.on_document = list_document;
+    listed = (struct listed){0};
+    CALL_OK(drt_store_delete(path, &config, &report));
+    CHECK(report.documents == 2 && listed.n == 2 && listed.ids[0] == 1 && listed.ids[1] == 9); /* doc-7 is deleted */
+    config.on_document = NULL;
+    config.n_keys = 4;
+    CALL_FAILS(drt_store_delete(path, &config, NULL), DRT_INVALID, "keys[3] is NULL");
+    config.keys = NULL, config.n_keys = 0;
     CALL_OK(drt_store_delete(path, &config, NULL));
     holds(w, path, NULL, 0);
     CALL_FAILS(drt_store_compact(w->folder, path, NULL, NULL), DRT_INVALID, "no document");

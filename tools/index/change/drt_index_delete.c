@@ -1,5 +1,5 @@
-/* drt_index_delete.c -- drt-index delete: removes documents from a store by number or by source. Also the list of such
- * documents, which drop prints, too. */
+/* drt_index_delete.c -- drt-index delete: removes documents from a store by number, key or source. Also the list of
+ * such documents, which drop prints, too. */
 #include "base/formats/json.h"
 #include "tools/index/drt_index.h"
 #include "tools/shared/args.h"
@@ -49,7 +49,7 @@ void drt_index_listing_report(const struct drt_index_listing *l, const char *tex
 
 struct options {
     const char *store;
-    struct arg_strings documents, sources;
+    struct arg_strings documents, keys, sources;
     bool dry_run;
     struct drt_index_listing listing;
 };
@@ -62,12 +62,16 @@ static enum status delete_documents(struct options *o, const int64_t *ids, const
                                      .dry_run = o->dry_run,
                                      .document = drt_index_listing_add,
                                      .context = &o->listing,
-                                     .progress = progress};
+                                     .progress = progress,
+                                     .keys = o->keys.items,
+                                     .n_keys = o->keys.count};
     struct store_delete_report r;
     TRY(store_delete(&r, o->store, &how));
-    if (o->sources.count > 0 && r.documents == 0)
-        progress_note(progress, "%s: no document that is left has a matching source (search and get print sources)",
-                      o->store);
+    if (o->documents.count == 0 && r.documents == 0)
+        progress_note(progress, "%s: no document that is left has a matching %s (search and get print them)", o->store,
+                      o->keys.count == 0      ? "source"
+                      : o->sources.count == 0 ? "key"
+                                              : "key and source");
     drt_index_listing_end(&o->listing, r.documents);
     char text[FILE_PATH_MAX + 200];
     snprintf(text, sizeof text, "%s: generation %llu: %s %lld documents, %lld chunks and %lld tokens", o->store,
@@ -94,6 +98,10 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
     const struct arg_option options[] = {
         OPTION_STORE(o.store),
         {"document", ARG_STRINGS, &o.documents, "ID", "number of a document; may be repeated", 0, 0},
+        {"key", ARG_STRINGS, &o.keys, "KEY",
+         "all documents with this key (the id in their jsonl, parquet or arrow file), with --source only those that "
+         "match both; may be repeated",
+         0, 0},
         {"source", ARG_STRINGS, &o.sources, "PATTERN",
          "all documents whose source (the input file's path as it was given) matches: * any characters, ? one, [...] "
          "one of; may be repeated",
@@ -105,20 +113,21 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index delete",
-        .synopsis = "--store STORE --document ID [--document ID ...] | --source PATTERN [options]",
+        .synopsis = "--store STORE --document ID | --key KEY | --source PATTERN [options]",
         .about = "Deletes documents. Programs that open the store afterwards find neither them nor their chunks. "
                  "Programs that have it open keep them. Ids of all other chunks and documents stay, and the files keep "
                  "their sizes. The same text may be added again, under new ids.",
         .examples = "  drt-index delete --store store --source 'corpus/old/*' --dry-run\n"
-                    "  drt-index delete --store store --document 17 --document 18\n",
+                    "  drt-index delete --store store --document 17 --document 18\n"
+                    "  drt-index delete --store store --key user-4711\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("delete", "--store STORE is missing");
-    if ((o.documents.count > 0) == (o.sources.count > 0))
-        return drt_index_usage("delete", "give --document ID or --source PATTERN");
+    if ((o.documents.count > 0) == (o.keys.count + o.sources.count > 0))
+        return drt_index_usage("delete", "give --document ID, or --key KEY or --source PATTERN");
     if (!parse_numbers(ids, &o.documents))
         return drt_index_usage("delete", "--document takes the number of a document");
     struct progress_line *line;
