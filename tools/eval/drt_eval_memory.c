@@ -75,7 +75,8 @@ enum status eval_memory_prepare(struct eval_run *r) {
                                                 .knn = r->engines->knn,
                                                 .context = r->options->context,
                                                 .seed = (uint64_t)r->options->seed,
-                                                .gca = r->memory_gca};
+                                                .gca = r->memory_gca,
+                                                .progress = &r->in_window};
     r->result->store_chunks = r->engine->info.chunks;
     r->result->memory_search = memory_search_describe(r->engines->search, memory->k);
     return memory_window_create(&r->memory, &config, r->reads, n);

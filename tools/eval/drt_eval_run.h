@@ -16,12 +16,14 @@ struct eval_run {
     bool runs;                                                      /* whether classes of tokens are wanted */
     const struct eval_options *options;
     const struct progress *progress;
+    struct progress in_window;           /* for the token memories: reports as eval_step does */
     struct retriever *retriever[EVAL_MODES];
     struct tokenizer_scratch *scratch, *decoding; /* separate, so that decoding does not overwrite the scored ids */
     int32_t *targets;
     float *nll;
     int32_t *ids;
     size_t ids_capacity;                 /* capacity for ids of token files, which are unsigned */
+    int64_t done;        /* scored tokens of the current document */
     int64_t read;        /* tokens of the current document up to the last one that was scored */
     /* id of the current document in the store, which is excluded; -1: not in the store, or not excluded */
     int64_t stored;
@@ -36,11 +38,14 @@ enum status eval_memory_prepare(struct eval_run *r);
 enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                               int64_t first, int64_t token); /* token: number of the first scored token */
 
+/* Reports the tokens of the current file that are scored. detail: what is computed of the next window; NULL: nothing. */
+void eval_step(const struct eval_run *r, const char *detail);
+
 /* Fails with the reason for which no document was scored. */
 enum status eval_nothing_scored(const struct eval_options *o);
 /* Returns the number of tokens of a document of n that eval_score_document scores. */
 int64_t eval_scored_tokens(const struct eval_options *o, int64_t n, int64_t tokens_left);
-/* Scores the document's windows in all modes, at most tokens_left tokens if it is > 0. A stop request ends it between
- * two windows, so every scored token has a loss in every mode. */
+/* Scores the document's windows in all modes, at most tokens_left tokens if it is > 0. A stop request drops the current
+ * window, so every scored token has a loss in every mode. */
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left);

@@ -22,6 +22,8 @@ static enum status score_window(struct eval_run *r, enum eval_mode mode, const i
     TRY(decoder_state_create(&state, engine->decoder, r->retriever[mode]));
     enum status status = STATUS_OK;
     for (int64_t i = 0; i < n - 1 && status == STATUS_OK; i += pass) {
+        if (progress_stop_requested(r->progress)) status = fail(STATUS_INTERRUPTED, "stopped in a window of text");
+        if (status != STATUS_OK) break;
         const struct decoder_output out = {.targets = r->targets + i, .nll = r->nll + i};
         status = decoder_forward(state, &out, ids + i, n - 1 - i < pass ? n - 1 - i : pass);
     }
@@ -86,6 +88,19 @@ enum status eval_nothing_scored(const struct eval_options *o) {
                 (long long)(o->skip > 1 ? o->skip : 1));
 }
 
+/* Scores the tokens from `first` on of the document's window at `at`, with the numbers from `token` on. */
+static enum status score_modes(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t at,
+                               int64_t length, int64_t first, int64_t token) {
+    for (int mode = 0; mode < EVAL_MEMORY_OWN_PAST; mode++) {
+        if (!r->result->mode[mode]) continue;
+        eval_step(r, eval_mode_names[mode]);
+        TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
+    }
+    if (r->memory_gca) chunk_retriever_reset(r->memory_gca, r->stored, at / r->engine->model.config.chunk);
+    if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));
+    return window_bytes(r, ids + at, length, first, &d->bytes);
+}
+
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left) {
     const struct eval_options *o = r->options;
@@ -97,12 +112,15 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
         TRY(eval_tokens_add(&r->result->tokens, r->result->mode, length - first, (int32_t)r->result->n_documents,
                             &token));
         note_tokens(r, at + first, length - first, token);
-        for (int mode = 0; mode < EVAL_MEMORY_OWN_PAST; mode++)
-            if (r->result->mode[mode]) TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
-        if (r->memory_gca) chunk_retriever_reset(r->memory_gca, r->stored, at / r->engine->model.config.chunk);
-        if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));
-        TRY(window_bytes(r, ids + at, length, first, &d->bytes));
-        d->tokens += length - first;
+        struct eval_document with = *d;
+        const enum status status = score_modes(r, &with, ids, at, length, first, token);
+        if (status == STATUS_INTERRUPTED && progress_stop_requested(r->progress)) {
+            r->result->tokens.n = token;
+            return STATUS_OK;
+        }
+        TRY(status);
+        *d = with;
+        r->done = d->tokens += length - first;
         r->read = at + length;
     }
     return STATUS_OK;

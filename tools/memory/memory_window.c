@@ -202,6 +202,13 @@ static void window_marks(struct memory_window *w, struct memory_read *read, int6
     }
 }
 
+static const char *window_chunks_text(enum memory_reads what) {
+    return what == MEMORY_READ_RANDOM   ? "random chunks"
+           : what == MEMORY_READ_ORACLE ? "chunks of the oracle"
+           : what == MEMORY_READ_FOUND  ? "found chunks"
+                                        : "found chunks of a part";
+}
+
 /* Reads the chunks of all searches of the window, in groups. */
 static enum status window_slots(struct memory_window *w, struct memory_read *read, const int32_t *ids, int64_t n,
                                 int64_t first, int64_t document) {
@@ -215,6 +222,8 @@ static enum status window_slots(struct memory_window *w, struct memory_read *rea
     TRY(window_search(w, read->what, ids, n, searches, document));
     for (int64_t b = 0, blocks; b < searches; b += blocks) {
         struct token_memory memory = {0};
+        progress_step(w->config.progress, window_chunks_text(read->what), "searches", b, searches);
+        if (progress_stop_requested(w->config.progress)) return fail(STATUS_INTERRUPTED, "stopped in a window of text");
         blocks = min_i64(searches - b, group);
         int64_t begin = w->at[b] - 1, end = b + blocks < searches ? w->at[b + blocks] - 1 : n - 1;
         for (int64_t i = 0; i < blocks; i++)

@@ -4,6 +4,7 @@
  * keys of the text's own past. A search is made at the first scored token and every `every` tokens after it; its query
  * is text before that token. Logits of the whole window are kept: context * vocabulary * 4 bytes. */
 #pragma once
+#include "base/progress.h"
 #include "indexer/retrieve/memory_source.h"
 #include "tools/memory/memory_knn.h"
 #include "tools/memory/memory_options.h"
@@ -47,6 +48,7 @@ struct memory_window_config {
     int64_t context;
     uint64_t seed;                       /* of random chunks */
     struct retriever *gca; /* NULL: the model reads without GCA. The caller resets it before each window */
+    const struct progress *progress;     /* steps are the searches of each read of a store; NULL is fine */
 };
 struct memory_window;
 /* Borrows everything that config names until memory_window_free. reads [n_reads] get their arrays here,
@@ -59,7 +61,7 @@ void memory_window_free(struct memory_window *w);         /* also frees the arra
  * log of the largest probability. */
 struct memory_lm { const float *log_p, *entropy, *largest; };
 /* Scores tokens first .. n-1 of ids [n], n <= context. Results begin at index 0. document: a document of the store
- * whose chunks must not be found; -1: none. */
+ * whose chunks must not be found; -1: none. STATUS_INTERRUPTED: the progress requested a stop. */
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first,
                               int64_t document);

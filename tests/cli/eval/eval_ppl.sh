@@ -98,6 +98,11 @@ for asked in "long.jsonl" "longest.jsonl --max-documents 1"; do
     same "$code" 1 "exit code after SIGTERM"
     err_has "stopped by a signal: the report covers the documents scored so far"
     out_has '"partial":true'
+    # A window that was not complete is left out: as many tokens in one go have the same perplexity.
+    stopped=$(figure none)
+    tokens=$(grep -oE '"tokens":[0-9]+' "$OUT" | head -n 1 | cut -d: -f2)
+    expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/"$asked --context 504 --skip 64 --modes none --max-tokens "$tokens" --json
+    same "$(figure none)" "$stopped" "perplexity of the $tokens tokens before the signal"
 done
 
 # Two files: a row each, and limits count for each.

@@ -456,7 +456,53 @@ static void test_text(void) {
     free_world(&w);
 }
 
+struct stop {
+    int64_t steps, limit;
+};
+static void count_step(void *context, const struct progress_event *e) {
+    struct stop *s = context;
+    CHECK(e->done >= 0 && e->done < e->total);
+    s->steps++;
+}
+static bool stop_after(void *context) {
+    const struct stop *s = context;
+    return s->steps >= s->limit;
+}
+
+/* A stop request ends a window before the next group of searches, and then a whole run has the results of one without
+ * progress. */
+static void test_stop(void) {
+    static struct world w;
+    struct stop stop = {0, 2};
+    const struct progress progress = {count_step, stop_after, &stop};
+    struct memory_window *window;
+    struct memory_lm lm;
+    float log_p[CONTEXT];
+    const struct memory_read wanted[2] = {{.what = MEMORY_READ_FOUND, .taus = 1, .tau = {20}},
+                                          {.what = MEMORY_READ_RANDOM, .taus = 1, .tau = {20}}};
+    struct memory_read reads[2] = {wanted[0], wanted[1]};
+    make_world(&w, true, 1, "stop");
+    struct memory_window_config config = {
+        .engine = &w.engine, .memory = &w.memory, .finder = w.finder, .context = CONTEXT, .progress = &progress};
+    CHECK_OK(memory_window_create(&window, &config, reads, 2));
+    CHECK_FAILS(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, -1), STATUS_INTERRUPTED, "stopped");
+    CHECK_EQ(stop.steps, 2);
+    stop = (struct stop){0, 3};
+    CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, -1));
+    CHECK_EQ(stop.steps, 2);
+    memcpy(log_p, reads[1].column[0][MEMORY_LOG_P], sizeof *log_p * (CONTEXT - FIRST));
+    memory_window_free(window);
+    config.progress = NULL;
+    memcpy(reads, wanted, sizeof reads);
+    CHECK_OK(memory_window_create(&window, &config, reads, 2));
+    CHECK_OK(memory_window_run(window, &lm, w.text, CONTEXT, FIRST, -1));
+    CHECK(memcmp(log_p, reads[1].column[0][MEMORY_LOG_P], sizeof *log_p * (CONTEXT - FIRST)) == 0);
+    memory_window_free(window);
+    free_world(&w);
+}
+
 int main(void) {
+    test_stop();
     test_text();
     test_window(true);
     test_window(false);
