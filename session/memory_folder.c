@@ -3,7 +3,7 @@
 #include "indexer/build/stored_keys.h"
 #include <string.h>
 
-static enum status folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool small) {
+enum status memory_folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool small) {
     if (small) {
         TRY(file_join(path, model->path, "memory-cpu.json"));
         if (file_exists(path)) return STATUS_OK;
@@ -27,7 +27,7 @@ bool memory_folder_small(const struct engine *e) {
 
 bool memory_folder_has(const struct model_folder *model) {
     char path[FILE_PATH_MAX];
-    return folder_path(path, model, false) == STATUS_OK && file_exists(path);
+    return memory_folder_path(path, model, false) == STATUS_OK && file_exists(path);
 }
 
 void memory_folder_sign(struct memory_config *out, const struct model_folder *model) {
@@ -57,7 +57,7 @@ enum status memory_folder_load(struct memory_config *out, const struct model_fol
                                bool small) {
     char own[FILE_PATH_MAX];
     if (!path) {
-        TRY(folder_path(own, model, small));
+        TRY(memory_folder_path(own, model, small));
         path = own;
     }
     TRY(memory_config_load(out, path));

@@ -7,7 +7,9 @@
 
 /* Whether memory-cpu.json is the right one: the engine computes on a CPU, and its store has no keys of its model. */
 bool memory_folder_small(const struct engine *e);
-/* Reads the file `path`; NULL: memory.json of the model's folder, or if `small` its memory-cpu.json if there is one.
+/* Makes the path of the model's memory.json, or if `small` of its memory-cpu.json if there is one. */
+enum status memory_folder_path(char path[FILE_PATH_MAX], const struct model_folder *model, bool small);
+/* Reads the file `path`; NULL: that of memory_folder_path.
  * STATUS_NOT_FOUND: the folder has none. STATUS_MISMATCH: it was fitted for another tokenizer, other weights or a model
  * of more layers. */
 enum status memory_folder_load(struct memory_config *out, const struct model_folder *model, const char *path,

@@ -121,6 +121,10 @@ void memory_source_free(struct memory_source *m) {
 int64_t memory_source_slots(const struct memory_source *m) {
     return m->slots;
 }
+bool memory_source_stored(const struct memory_source *m) {
+    return m->stored;
+}
+
 int64_t memory_source_chunks(const struct memory_source *m) {
     return m->chunks;
 }

@@ -50,6 +50,7 @@ enum status memory_source_create(struct memory_source **out, const struct memory
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
 int64_t memory_source_chunks(const struct memory_source *m);        /* number of chunks of the store */
+bool memory_source_stored(const struct memory_source *m);           /* keys come from the store */
 
 /* Limits what searches find: never chunks of `exclude` (begin == end: none), and only chunks before `end` (0: all), as
  * if the store were smaller. BM25's counts still include all chunks of the store. */

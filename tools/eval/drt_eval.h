@@ -54,6 +54,7 @@ struct memory_samples;                   /* tools/memory/memory_samples.h */
 /* base[i]: of mode EVAL_BASE + i; NULL: none */
 struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; struct memory_search *search; struct memory_config memory;
+    char memory_file[FILE_PATH_MAX];     /* of the configuration; "": none */
     struct memory_knn *knn;              /* for mode memory-knn-lm (tools/memory/memory_knn.h) */
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };

@@ -69,6 +69,22 @@ static enum status write_gains(struct json_writer *w, const struct eval_result *
     return STATUS_OK;
 }
 
+static void write_setting(struct json_writer *w, const struct eval_result *r) {
+    const struct memory_config *c = r->memory;
+    if (!c) return;
+    if (r->memory_search.text[0]) json_write_key(w, "memory_searcher"), searcher_describe_json(w, &r->memory_search);
+    json_write_key(w, "memory");
+    json_write_object(w);
+    put_int(w, "k", c->k);
+    put_int(w, "every", c->every);
+    put_int(w, "before", c->before);
+    put_int(w, "after", c->after);
+    put_int(w, "key_layer", c->key_layer);
+    put_text(w, "keys", r->memory_keys);
+    put_text(w, "config", r->memory_file[0] ? r->memory_file : NULL);
+    json_write_object_end(w);
+}
+
 /* Writes the sums over the scored tokens of each document. With these, results of several runs over the same
  * texts can be paired. */
 static void write_documents(struct json_writer *w, const struct eval_result *r) {
@@ -111,7 +127,7 @@ enum status eval_print_json(const struct eval_result *r, const struct engine *e,
         put_text(&w, "searched_by", e->searched_by.text);
         json_write_key(&w, "searcher"), searcher_describe_json(&w, &e->searched_by);
     }
-    if (r->memory_search.text[0]) json_write_key(&w, "memory_searcher"), searcher_describe_json(&w, &r->memory_search);
+    write_setting(&w, r);
     json_write_key(&w, "exact");
     json_write_bool(&w, o->exact);
     json_write_key(&w, "partial");

@@ -42,7 +42,8 @@ static enum status open_parts(struct eval_machine *m, const struct engine_config
         TRY(check_base(&m->model, &m->base[i]));
     }
     if (!config->memory) return STATUS_OK;
-    TRY(memory_options_config(&e->memory, &o->memory_options, &m->model.model, memory_folder_small(&m->model)));
+    TRY(memory_options_config(&e->memory, e->memory_file, &o->memory_options, &m->model.model,
+                              memory_folder_small(&m->model)));
     const struct memory_search_config search = {.engine = &m->model, .kind = e->memory.searcher, .store = o->store};
     return o->store && eval_machine_searches(o) ? memory_search_open(&e->search, &search) : STATUS_OK;
 }

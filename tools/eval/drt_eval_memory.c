@@ -45,7 +45,7 @@ static enum status memory_wants(struct eval_run *r, int mode) {
     enum memory_kind kind = eval_kind_of(mode);
     const struct memory_mixture *mixture = &r->engines->memory.mixture[kind];
     const bool all = r->samples || eval_memory_collects(r);
-    if (!all) TRY(memory_options_fitted(&r->engines->memory, &r->options->memory_options, kind));
+    if (!all) TRY(memory_options_fitted(&r->engines->memory, r->engines->memory_file, kind));
     for (int side = 0; side < MEMORY_SIDES; side++) {
         int read = eval_read_of(mode, side);
         if (read < 0 || read == MEMORY_READ_OTHER) continue; /* OTHER comes from a file */
@@ -79,7 +79,11 @@ enum status eval_memory_prepare(struct eval_run *r) {
                                                 .progress = &r->in_window};
     r->result->store_chunks = r->engine->info.chunks;
     r->result->memory_search = memory_search_describe(r->engines->search, memory->k);
-    return memory_window_create(&r->memory, &config, r->reads, n);
+    TRY(memory_window_create(&r->memory, &config, r->reads, n));
+    r->result->memory = memory;
+    r->result->memory_file = r->engines->memory_file;
+    r->result->memory_keys = memory_window_keys(r->memory);
+    return STATUS_OK;
 }
 
 /* Adds the losses of n scored tokens in one mode. */

@@ -100,6 +100,18 @@ static enum status print_pairs(const struct eval_result *r) {
     return STATUS_OK;
 }
 
+static void print_memory(const struct eval_result *r) {
+    const struct memory_config *c = r->memory;
+    if (!c) return;
+    printf("memory     ");
+    if (r->memory_search.text[0])
+        printf("chunks by %s\n           K %d, every %d tokens, span %d,%d, ", r->memory_search.text, c->k, c->every,
+               c->before, c->after);
+    printf("keys of layer %d%s%s", c->key_layer, r->memory_keys ? ", " : "", r->memory_keys ? r->memory_keys : "");
+    if (r->memory_file[0]) streams_printf(stdout, "; gate of %s", r->memory_file);
+    printf("\n");
+}
+
 static enum status eval_print_text(const struct eval_result *r, const struct engine *e, const struct eval_options *o) {
     if (r->partial) printf("PARTIAL    stopped by a signal: the figures are of what was scored until then\n");
     streams_printf(stdout, "model      %s\n", e->model.path);
@@ -107,7 +119,7 @@ static enum status eval_print_text(const struct eval_result *r, const struct eng
         streams_printf(stdout, "store      %s: %lld chunks%s%s%s%s\n", o->store,
                        (long long)(e->info.chunks - e->info.dropped_chunks), e->searcher ? ", searched by " : "",
                        e->searched_by.text, o->encoder ? ", landmarks of " : "", o->encoder ? o->encoder : "");
-    if (r->memory_search.text[0]) printf("memory     chunks by %s\n", r->memory_search.text);
+    print_memory(r);
     for (int i = 0; i < o->base.count; i++)
         streams_printf(stdout, "%-10s %s\n", eval_mode_names[EVAL_BASE + i], o->base.items[i]);
     printf("windows    %lld tokens within a document, the first %lld of each read only\n", (long long)o->context,

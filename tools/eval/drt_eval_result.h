@@ -1,6 +1,7 @@
 /* drt_eval_result.h -- the result of drt-eval ppl or fit-memory: modes, texts, documents and tokens with their losses.
  * drt_eval_run.c or drt_eval_samples.c fill it, and the reports print it. */
 #pragma once
+#include "decoder/memory_config.h"
 #include "indexer/search/searcher.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,9 @@ struct eval_result {
     struct overlap *overlap;             /* texts: `documents` (indexer/overlap.h); NULL: not computed */
     double seconds[EVAL_MODES];
     struct searcher_description memory_search;            /* the search of token memories; zeroed: none */
+    /* the setting of the token memories that were read, and its file ("": none), both borrowed from struct
+     * eval_engines; NULL: none was. keys: "stored" or "encoded"; NULL: no chunks were read */
+    const struct memory_config *memory; const char *memory_file, *memory_keys;
     int64_t store_chunks;                /* number of chunks of the store that it searches; 0: unknown */
     bool partial;                        /* a signal stopped the run, so the result is incomplete */
 };

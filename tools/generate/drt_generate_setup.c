@@ -41,14 +41,15 @@ static enum status make_trace(struct generate_state *r) {
 
 static enum status make_memory(struct generate_state *r, struct memory_text_config *out) {
     const struct generate_options *o = r->options;
+    char file[FILE_PATH_MAX];
     int kind = 0;
     while (kind < MEMORY_KINDS && strcmp(o->memory, memory_kind_names[kind]) != 0)
         kind++;
     r->memory = kind < MEMORY_KINDS;
     if (!r->memory) return STATUS_OK;
-    TRY(memory_options_config(&r->memory_config, &o->memory_options, &r->engine->model,
+    TRY(memory_options_config(&r->memory_config, file, &o->memory_options, &r->engine->model,
                               memory_folder_small(r->engine)));
-    TRY(memory_options_fitted(&r->memory_config, &o->memory_options, (enum memory_kind)kind));
+    TRY(memory_options_fitted(&r->memory_config, file, (enum memory_kind)kind));
     const struct memory_search_config search = {
         .engine = r->engine, .kind = r->memory_config.searcher, .store = o->store};
     if (kind != MEMORY_OWN_PAST) TRY(memory_search_open(&r->memory_search, &search));

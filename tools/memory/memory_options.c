@@ -35,26 +35,22 @@ struct setting {
 };
 
 /* Checks that no option changes the setting of a fitted gate. */
-static enum status memory_options_agree(const struct memory_options *o, const struct setting *fitted,
+static enum status memory_options_agree(const char *file, const struct setting *fitted,
                                         const struct memory_config *wanted) {
-    const struct {
-        const char *name;
-        int fitted, wanted;
-    } pairs[] = {
-        {"--memory-layer", fitted->key_layer, wanted->key_layer},
-        {"--memory-span (before)", fitted->before, wanted->before},
-        {"--memory-span (after)", fitted->after, wanted->after},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-        if (pairs[i].fitted != pairs[i].wanted)
-            return fail(STATUS_INVALID, "%s: was fitted with %d of %s, not %d: leave the option out, or fit again",
-                        o->config ? o->config : "the model's own configuration", pairs[i].fitted, pairs[i].name,
-                        pairs[i].wanted);
-    const char *file = o->config ? o->config : "the model's own configuration";
+    if (fitted->key_layer != wanted->key_layer)
+        return fail(STATUS_INVALID,
+                    "%s: its gate was fitted with --memory-layer %d, not %d: leave the option out, or fit a gate with "
+                    "drt-eval fit-memory --memory-layer %d --out FILE and give it as --memory-config FILE",
+                    file, fitted->key_layer, wanted->key_layer, wanted->key_layer);
+    if (fitted->before != wanted->before || fitted->after != wanted->after)
+        return fail(STATUS_INVALID,
+                    "%s: its gate was fitted with --memory-span %d,%d, not %d,%d: leave the option out, or fit a gate "
+                    "with drt-eval fit-memory --memory-span %d,%d --out FILE and give it as --memory-config FILE",
+                    file, fitted->before, fitted->after, wanted->before, wanted->after, wanted->before, wanted->after);
     return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
-enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
+enum status memory_options_config(struct memory_config *out, char file[FILE_PATH_MAX], const struct memory_options *o,
                                   const struct model_folder *model, bool small) {
     int layers = model_config_layers(&model->config);
     const int layer = model_config_key_layer(&model->config);
@@ -62,13 +58,16 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     const double tau = o->tau > 0 ? o->tau : tau_default, weight = o->weight > 0 ? o->weight : weight_default;
     const bool fitted = o->config || (!o->unfitted && !mixed && memory_folder_has(model));
     memset(out, 0, sizeof *out);
+    file[0] = 0;
     out->key_layer = layer, out->k = K, out->every = EVERY, out->after = AFTER;
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         out->mixture[kind] = (struct memory_mixture){
             .given = true, .tau = {tau, tau}, .gate = memory_gate_fixed((enum memory_kind)kind, weight)};
     if (o->config && mixed)
         return fail(STATUS_INVALID, "--memory-tau and --memory-weight: %s has both: leave them out", o->config);
-    if (fitted) TRY(memory_folder_load(out, model, o->config, small));
+    if (o->config) snprintf(file, FILE_PATH_MAX, "%s", o->config);
+    if (fitted && !o->config) TRY(memory_folder_path(file, model, small));
+    if (fitted) TRY(memory_folder_load(out, model, o->config ? o->config : file, small));
     memory_folder_sign(out, model);
     const struct setting of_gate = {out->key_layer, out->before, out->after, out->searcher};
     if (o->k) out->k = (int)o->k;
@@ -78,15 +77,14 @@ enum status memory_options_config(struct memory_config *out, const struct memory
     for (int i = 0; o->keys && i < MEMORY_KEYS; i++)
         if (strcmp(o->keys, memory_keys_names[i]) == 0) out->keys = (enum memory_keys)i;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
-    if (fitted) TRY(memory_options_agree(o, &of_gate, out));
+    if (fitted) TRY(memory_options_agree(file, &of_gate, out));
     if (out->key_layer > layers)
         return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;
 }
 
-enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o,
-                                  enum memory_kind kind) {
+enum status memory_options_fitted(const struct memory_config *c, const char *file, enum memory_kind kind) {
     if (c->mixture[kind].given) return STATUS_OK;
-    return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again",
-                o->config ? o->config : "the model's own configuration", memory_kind_names[kind]);
+    return fail(STATUS_INVALID, "%s: has nothing fitted for \"%s\": take another --memory, or fit again", file,
+                memory_kind_names[kind]);
 }

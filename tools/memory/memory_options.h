@@ -40,11 +40,11 @@ struct memory_options {
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
-/* Gets the configuration that the options name or make, or the model's own (session/memory_folder.h). STATUS_INVALID:
- * an option contradicts the file or the model. */
-enum status memory_options_config(struct memory_config *out, const struct memory_options *o,
+/* Gets the configuration that the options name or make, or the model's own (session/memory_folder.h), and the path of
+ * its file, "" if there is none. STATUS_INVALID: an option contradicts the file or the model. */
+enum status memory_options_config(struct memory_config *out, char file[FILE_PATH_MAX], const struct memory_options *o,
                                   const struct model_folder *model, bool small);
 /* STATUS_INVALID: the configuration has no fit for the kind. */
-enum status memory_options_fitted(const struct memory_config *c, const struct memory_options *o, enum memory_kind kind);
+enum status memory_options_fitted(const struct memory_config *c, const char *file, enum memory_kind kind);
 /* Whether an option of the memory was given. */
 bool memory_options_given(const struct memory_options *o);

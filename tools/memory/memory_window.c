@@ -102,6 +102,11 @@ void memory_window_free(struct memory_window *w) {
     memory_free(w);
 }
 
+const char *memory_window_keys(const struct memory_window *w) {
+    if (!w->source) return NULL;
+    return memory_keys_names[memory_source_stored(w->source) ? MEMORY_KEYS_STORED : MEMORY_KEYS_ENCODED];
+}
+
 /* ---- the trunk ---- */
 
 struct lm_rows {

@@ -57,6 +57,9 @@ enum status memory_window_create(struct memory_window **out, const struct memory
                                  struct memory_read *reads, int n_reads);
 void memory_window_free(struct memory_window *w);         /* also frees the arrays of the reads; NULL is fine */
 
+/* Where the keys of the store's chunks come from, "stored" or "encoded"; NULL: no chunks are read. */
+const char *memory_window_keys(const struct memory_window *w);
+
 /* The model's results for each scored token: its log p, and of the distribution that predicts it the entropy and the
  * log of the largest probability. */
 struct memory_lm { const float *log_p, *entropy, *largest; };

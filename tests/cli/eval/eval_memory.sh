@@ -98,7 +98,8 @@ expect_usage "nothing to fit" "$EVAL" fit-memory --data x --memory none --out y
 expect_usage "name both" "$EVAL" fit-memory --data x --memory random --store y --out z
 expect_error "the model has 2 layers" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-layer 3
 expect_error "must be two numbers" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-span 1
-expect_error "was fitted with 2 of --memory-layer, not 1" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-layer 1
+expect_error "memory.json: its gate was fitted with --memory-layer 2, not 1" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-layer 1
+expect_error "memory.json: its gate was fitted with --memory-span 0,1, not 1,0: leave" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-config "$TMP/memory.json" --memory-span 1,0
 expect_error "has both" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --memory-config "$TMP/memory.json" --memory-tau 3
 cp -r "$TMP/s" "$TMP/without"
 expect 0 "$BIN/drt-index" lexical --store "$TMP/without" --remove

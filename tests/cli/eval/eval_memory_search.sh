@@ -22,6 +22,7 @@ expect_error "memory-cpu.json" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --m
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --memory-config "$TMP/base/memory.json"
 cp "$TMP/base/memory.json" "$TMP/base/memory-cpu.json"
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory own --device cpu --json
+out_has "\"keys\":null,\"config\":\"$TMP/base/memory-cpu.json\""
 figures() { grep -o '"perplexity":[0-9.]*' "$1"; }
 [ "$(figures "$OUT")" = "$(figures "$TMP/alone")" ] || die "a copy of memory.json as memory-cpu.json gives other figures"
 rm "$TMP/base/memory-cpu.json"
@@ -38,6 +39,7 @@ for kind in lexical landmark hybrid; do
     grep -q "\"searcher\": \"$kind\"" "$TMP/$kind.json" || die "$kind: memory.json does not name it"
     grep -q "\"memory_searcher\":{\"kind\":\"${kind/landmark/exact}\"" "$OUT" || die "$kind: the report does not name it"
     expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory-config "$TMP/$kind.json"
+    out_has "gate of $TMP/$kind.json"
     case $kind in landmark) out_has "chunks by exact scan" ;; *) out_has "chunks by $kind" ;; esac
     generated="$("$BIN/drt-generate" --model "$TMP/base" --store "$TMP/s" --memory corpus --memory-config "$TMP/$kind.json" --prompt "the river" --max-tokens 8 --greedy 2>"$ERR")" || die "$kind: generate: $(cat "$ERR")"
     [ -n "$generated" ] || die "$kind: nothing generated"

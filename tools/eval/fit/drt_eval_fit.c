@@ -125,10 +125,9 @@ enum status eval_fit_apply(struct eval_result *result, const struct memory_confi
                            const struct memory_samples *samples, const struct eval_options *o) {
     struct fit_modes f = {.result = result, .samples = samples};
     enum status s = modes_open(&f);
-    const struct memory_options from = {.config = o->apply};
     for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES && s == STATUS_OK; mode++) {
         if (!result->mode[mode]) continue;
-        s = memory_options_fitted(config, &from, eval_kind_of(mode));
+        s = memory_options_fitted(config, o->apply, eval_kind_of(mode));
         if (s == STATUS_OK) eval_fit_score(&f, &config->mixture[eval_kind_of(mode)], mode, false);
     }
     modes_close(&f);
