@@ -503,6 +503,7 @@ _drt_options() {
 --workers value
 --worker-key-file file
 --worker-timeout value
+--memory none|own|corpus|both
 --memory-config file
 --memory-searcher landmark|lexical|hybrid
 --memory-keys auto|stored|device|encoded

@@ -42,6 +42,8 @@ static int serve_parse(struct serve_options *o, int argc, char **argv, const cha
         OPTION_EXACT(o->exact),
         OPTION_NPROBE(o->nprobe),
         OPTIONS_OF_WORKERS(o->workers),
+        {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
+         "the token memory of a request that states neither it nor what it retrieves from", 0, 0},
         {"memory-config", ARG_PATH, &o->memory_config, "FILE", "memory.json of token memories (default: the model's)",
          0, 0},
         {"memory-searcher", ARG_CHOICE, &o->memory_searcher, "landmark|lexical|hybrid",
@@ -113,6 +115,13 @@ static int serve_usage(const char *format, ...) {
     return 2;
 }
 
+static enum retrieval_memory memory_named(const char *name) {
+    enum retrieval_memory memory = RETRIEVAL_MEMORY_NONE;
+    while (strcmp(name, retrieval_memory_names[memory]) != 0)
+        memory++;
+    return memory;
+}
+
 /* Returns -1, or the exit status after an error. */
 static int serve_check(const struct serve_options *o) {
     if (!network_is_address(o->address))
@@ -123,6 +132,11 @@ static int serve_check(const struct serve_options *o) {
     if (o->model_name && !o->model_name[0]) return serve_usage("--model-name '': the name is empty");
     if (!o->store && (strcmp(o->retrieval, "corpus") == 0 || strcmp(o->retrieval, "both") == 0))
         return serve_usage("--retrieval %s needs --store DIR", o->retrieval);
+    if (strcmp(o->memory, "none") != 0 && strcmp(o->retrieval, "none") != 0)
+        return serve_usage("--memory %s: a token memory is read without GCA: leave out --retrieval %s", o->memory,
+                           o->retrieval);
+    if (!o->store && memory_named(o->memory) >= RETRIEVAL_MEMORY_CORPUS)
+        return serve_usage("--memory %s needs --store DIR", o->memory);
     if (o->workers.addresses && !o->store) return serve_usage("--workers search a store: give --store DIR");
     if (o->memory_keys && strcmp(o->memory_keys, "device") == 0 && !o->store)
         return serve_usage("--memory-keys device copies keys of a store: give --store DIR");
@@ -143,6 +157,7 @@ static int serve_listen(int argc, char **argv, const char **operands) {
     struct serve serve = {.options = {.device = "auto",
                                       .dtype = "auto",
                                       .retrieval = "none",
+                                      .memory = "none",
                                       .address = "127.0.0.1",
                                       .port = 8080,
                                       .batch = 32,
@@ -174,7 +189,8 @@ static int serve_listen(int argc, char **argv, const char **operands) {
                                            .continuation = o->continuation,
                                            .overlap = o->overlap,
                                            .query_tokens = o->query_tokens,
-                                           .source = source_named(o->retrieval)};
+                                           .source = source_named(o->retrieval),
+                                           .memory = memory_named(o->memory)};
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
      * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);

@@ -19,7 +19,8 @@
 
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
-    const char *memory_config, *retrieval;                /* retrieval: of requests that do not name one */
+    const char *retrieval, *memory;      /* of requests that name neither */
+    const char *memory_config;           /* NULL: the model's */
     const char *memory_searcher;         /* NULL: that of memory.json */
     const char *memory_keys;             /* NULL: auto */
     const char *devices;                 /* --devices; NULL: one */

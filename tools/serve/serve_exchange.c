@@ -132,6 +132,7 @@ static void exchange_model(struct exchange *e) {
     write_int(w, "vocab_size", m->info.vocab_size);
     write_int(w, "chunk", m->info.chunk);
     write_string(w, "retrieval", retrieval_source_names[e->serve->limits.source]);
+    write_string(w, "memory", retrieval_memory_names[e->serve->limits.memory]);
     json_write_key(w, "store");
     if (m->store) {
         json_write_object(w);

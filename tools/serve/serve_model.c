@@ -1,6 +1,7 @@
 /* serve_model.c -- the model and its store. */
 #include "base/memory.h"
 #include "tools/serve/serve.h"
+#include "tools/serve/serve_http.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -46,19 +47,28 @@ enum drt_memory_keys serve_memory_keys(const struct serve_model *m) {
     return DRT_MEMORY_KEYS_AUTO;
 }
 
+/* Opens a session with a token memory, so that a failure ends the start of the server. */
+static enum drt_status serve_model_try_memory(struct serve_model *m, enum drt_memory kind) {
+    const struct drt_session_config config = {.size = sizeof config,
+                                              .store = kind == DRT_MEMORY_OWN ? NULL : m->store,
+                                              .memory = kind,
+                                              .memory_config = m->options->memory_config,
+                                              .memory_keys = serve_memory_keys(m)};
+    struct drt_session *session = NULL;
+    const enum drt_status s = drt_session_open(&session, m->model, &config);
+    drt_session_close(session);
+    return s;
+}
+
 /* The first session copies the keys; those of requests then find them there. memory.json may lack one of the kinds. */
 static enum status serve_model_copy_keys(struct serve_model *m) {
     enum drt_status s = DRT_OK;
     if (serve_memory_keys(m) != DRT_MEMORY_KEYS_DEVICE) return STATUS_OK;
+    if (serve_model_on_gpu(m))
+        serve_log("note", "copying the keys of %lld chunks of %s into the GPU's memory",
+                  (long long)m->store_info.keys_chunks, m->options->store);
     for (enum drt_memory kind = DRT_MEMORY_CORPUS; kind <= DRT_MEMORY_BOTH; kind++) {
-        const struct drt_session_config config = {.size = sizeof config,
-                                                  .store = m->store,
-                                                  .memory = kind,
-                                                  .memory_config = m->options->memory_config,
-                                                  .memory_keys = DRT_MEMORY_KEYS_DEVICE};
-        struct drt_session *session = NULL;
-        s = drt_session_open(&session, m->model, &config);
-        drt_session_close(session);
+        s = serve_model_try_memory(m, kind);
         if (s != DRT_INVALID) break;
     }
     return serve_status(s);
@@ -99,7 +109,11 @@ enum status serve_model_open(struct serve_model *out, const struct serve_options
         return fail(STATUS_UNSUPPORTED,
                     "%s: is a Base LM, which has no retrieval: leave out --retrieval %s, or take another model",
                     m->info.path, o->retrieval);
-    return o->store ? serve_model_store(m, o) : STATUS_OK;
+    if (o->store) TRY(serve_model_store(m, o));
+    for (size_t i = 1; i < RETRIEVAL_MEMORIES; i++)
+        if (strcmp(o->memory, retrieval_memory_names[i]) == 0)
+            return serve_status(serve_model_try_memory(m, (enum drt_memory)i));
+    return STATUS_OK;
 }
 
 void serve_model_close(struct serve_model *m) {

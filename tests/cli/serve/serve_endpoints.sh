@@ -6,6 +6,8 @@ help_is_smooth
 expect 0 "$SERVE" --version
 out_has "drt-serve "
 expect_usage "--retrieval corpus needs --store" "$SERVE" --retrieval corpus
+expect_usage "--memory both needs --store" "$SERVE" --memory both
+expect_usage "leave out --retrieval self" "$SERVE" --memory own --retrieval self
 expect_usage "--memory-keys device copies keys of a store: give --store DIR" "$SERVE" --memory-keys device
 expect_usage "open to other machines" "$SERVE" --address 0.0.0.0
 for address in foo "" localhost 127.0.0.x; do

@@ -91,5 +91,18 @@ for retrieval in ({"source": "none"}, {"memory": "own"}, {"memory": "both"}):
             assert (got[i]["text"], got[i]["logprobs"]) == (want["text"], want["logprobs"]), (retrieval, more, i, got[i], want)
 assert again_scored, "no generated text has the ids that it was made of"
 P
+# A server's own memory is that of requests that state neither a source nor a memory.
+answer() { ask 200 /v1/completions '{"prompt": "'"$(words 45 3)"'", "max_tokens": 8, "temperature": 0, "logprobs": 0'"$1"'}'; grep -oE '"token_logprobs":\[[^]]*\]' "$OUT"; }
+wanted=$(answer ', "retrieval": {"memory": "both"}')
+none=$(answer '')
+[ -n "$none" ] && [ "$wanted" != "$none" ] || die "the memory changes no log-probability"
 serve_stop
+serve_start --model "$base" --store "$TMP/store" --device cpu --memory both
+same "$(answer '')" "$wanted" "--memory both"
+same "$(answer ', "retrieval": {"source": "none"}')" "$none" "source none beside --memory both"
+ask 200 /v1/models
+out_has '"memory":"both"'
+serve_stop
+rm "$base/memory.json"
+expect_error "memory.json" "$SERVE" --model "$base" --store "$TMP/store" --device cpu --memory both --port 0
 exit 0

@@ -49,6 +49,7 @@ async function about() {
     option.disabled = (!storeThere && (option.value === "corpus" || option.value === "both"));
   if (base) $("source").disabled = true;
   $("source").value = base ? "none" : storeThere ? "corpus" : model.drt.retrieval;
+  $("memory").value = model.drt.memory;
   for (const option of $("searcher").options) option.disabled = option.value !== "landmark" && !(store && store.lexical);
   for (const e of $("search").elements) e.disabled = !storeThere;
 }

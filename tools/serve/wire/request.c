@@ -118,7 +118,8 @@ static enum status retrieval_read(struct members *m, enum json_event event) {
          .kind = MEMBER_CHOICE,
          .value = &memory,
          .names = retrieval_memory_names,
-         .n_names = RETRIEVAL_MEMORIES},
+         .n_names = RETRIEVAL_MEMORIES,
+         .given = &r->memory_given},
         {.name = "searcher",
          .kind = MEMBER_CHOICE,
          .value = &searcher,
@@ -195,6 +196,7 @@ static enum status retrieval_refuse(struct completion_request *r, const struct r
 /* A default of the server applies where it has an effect, and is no error elsewhere. */
 static enum status retrieval_check(struct completion_request *r, const struct request_limits *limits) {
     if (!r->source_given && r->memory == RETRIEVAL_MEMORY_NONE) r->source = limits->source;
+    if (!r->source_given && !r->memory_given) r->memory = limits->memory;
     TRY(retrieval_refuse(r, limits));
     if (r->continuation < 0) r->continuation = limits->continuation;
     if (r->overlap < 0) r->overlap = limits->overlap;

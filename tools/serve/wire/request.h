@@ -15,6 +15,11 @@ enum { REQUEST_STOPS = 16, REQUEST_PARAM = 64, REQUEST_NAME = 256, REQUEST_TOP_M
 
 enum retrieval_source { RETRIEVAL_NONE, RETRIEVAL_OWN_PAST, RETRIEVAL_CORPUS, RETRIEVAL_BOTH, RETRIEVAL_SOURCES };
 extern const char *const retrieval_source_names[RETRIEVAL_SOURCES];
+enum retrieval_memory {
+    RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN_PAST, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
+    RETRIEVAL_MEMORIES
+};
+extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
 
 struct request_limits {
     int vocab_size;
@@ -23,13 +28,10 @@ struct request_limits {
     int max_prompts;                     /* of one request; also of its choices */
     int chunk;                           /* ids of a chunk, more than an overlap; 0: the model has no chunks */
     int64_t continuation, overlap, query_tokens;          /* of requests that do not state them */
-    enum retrieval_source source;        /* of requests with neither a source nor a memory */
+    /* of requests with neither a source nor a memory; one of them is NONE */
+    enum retrieval_source source;
+    enum retrieval_memory memory;
 };
-enum retrieval_memory {
-    RETRIEVAL_MEMORY_NONE, RETRIEVAL_MEMORY_OWN_PAST, RETRIEVAL_MEMORY_CORPUS, RETRIEVAL_MEMORY_BOTH,
-    RETRIEVAL_MEMORIES
-};
-extern const char *const retrieval_memory_names[RETRIEVAL_MEMORIES];
 enum request_searcher { SEARCH_LANDMARK, SEARCH_LEXICAL, SEARCH_HYBRID, SEARCH_KINDS };
 extern const char *const request_searcher_names[SEARCH_KINDS];
 
@@ -47,8 +49,9 @@ struct completion_request {
     int logprobs;                        /* alternatives of each token; -1: no log-probabilities */
     int64_t skip;                        /* as in drt_session_config; with echo and logprobs */
     bool echo, stream, include_usage, ignore_eos;
-    bool source_given;
-    enum retrieval_source source;        /* that of the limits if the request has neither a source nor a memory */
+    bool source_given, memory_given;
+    /* those of the limits if the request has neither */
+    enum retrieval_source source;
     enum retrieval_memory memory;
     enum request_searcher searcher;      /* of the store, for `source` */
     int64_t continuation, overlap, query_tokens;          /* as in drt_session_config; 0 where they have no effect */

@@ -30,6 +30,30 @@ static void test_defaults(void) {
     completion_request_free(&r);
 }
 
+/* The server's token memory is that of requests that state neither a source nor a memory. */
+static void test_memory_default(void) {
+    const struct request_limits with = {
+        .vocab_size = 100, .memory = RETRIEVAL_MEMORY_BOTH, .max_tokens = 10, .max_prompt_tokens = 8, .max_prompts = 3};
+    static const struct {
+        const char *more;
+        enum retrieval_source source;
+        enum retrieval_memory memory;
+    } cases[] = {{"", RETRIEVAL_NONE, RETRIEVAL_MEMORY_BOTH},
+                 {", \"retrieval\": {\"k\": 2}", RETRIEVAL_NONE, RETRIEVAL_MEMORY_BOTH},
+                 {", \"retrieval\": {\"memory\": \"own\"}", RETRIEVAL_NONE, RETRIEVAL_MEMORY_OWN_PAST},
+                 {", \"retrieval\": {\"memory\": \"none\"}", RETRIEVAL_NONE, RETRIEVAL_MEMORY_NONE},
+                 {", \"retrieval\": {\"source\": \"none\"}", RETRIEVAL_NONE, RETRIEVAL_MEMORY_NONE},
+                 {", \"retrieval\": {\"source\": \"corpus\"}", RETRIEVAL_CORPUS, RETRIEVAL_MEMORY_NONE}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct completion_request r;
+        char body[128];
+        snprintf(body, sizeof body, "{\"prompt\": \"a\"%s}", cases[i].more);
+        CHECK_OK(completion_request_parse(&r, body, strlen(body), &with));
+        CHECK(r.source == cases[i].source && r.memory == cases[i].memory);
+        completion_request_free(&r);
+    }
+}
+
 /* Defaults of the server apply where they have an effect; a member of a request that can have none is refused. */
 static void test_continuations(void) {
     const struct request_limits with = {.vocab_size = 100,
@@ -244,6 +268,7 @@ static void test_tokens(void) {
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_defaults();
+    test_memory_default();
     test_continuations();
     test_prompts();
     test_members();
