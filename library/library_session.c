@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20 };
+enum { REPEAT_LAST = 64, MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, MEMORY_EVERY_MAX = 1024 };
 
 /* ---- set-up ------------------------------------------------------------------------------------------------- */
 
@@ -35,7 +35,8 @@ static enum status library_session_continuation(const struct drt_session *s, con
 static enum status library_session_sources(const struct drt_session *s, const struct drt_session_config *c) {
     const char *path = s->model->engine.model.path;
     if ((c->self || c->corpus) && s->model->engine.model.config.base_lm)
-        return fail(STATUS_UNSUPPORTED, "%s: is a Base LM, which has no retrieval", path);
+        return fail(STATUS_UNSUPPORTED, "%s: is a Base LM, which has no GCA: set memory instead of self and corpus",
+                    path);
     if ((unsigned)c->memory > DRT_MEMORY_BOTH) return fail(STATUS_INVALID, "memory %d: there is none", (int)c->memory);
     if (c->memory != DRT_MEMORY_NONE && (c->self || c->corpus))
         return fail(STATUS_INVALID, "a token memory is read without self and corpus");
@@ -44,6 +45,12 @@ static enum status library_session_sources(const struct drt_session *s, const st
     if (c->memory_past < 0 || c->memory_past > MEMORY_PAST_MAX)
         return fail(STATUS_INVALID, "memory_past %lld: must be 0 to %d", (long long)c->memory_past, MEMORY_PAST_MAX);
     bool found = c->memory == DRT_MEMORY_CORPUS || c->memory == DRT_MEMORY_BOTH;
+    if (c->memory_k < 0 || c->memory_k > MEMORY_K_MAX)
+        return fail(STATUS_INVALID, "memory_k %d: must be 0 to %d", c->memory_k, MEMORY_K_MAX);
+    if (c->memory_every < 0 || c->memory_every > MEMORY_EVERY_MAX)
+        return fail(STATUS_INVALID, "memory_every %d: must be 0 to %d", c->memory_every, MEMORY_EVERY_MAX);
+    if ((c->memory_k > 0 || c->memory_every > 0) && !found)
+        return fail(STATUS_INVALID, "memory_k and memory_every are of a memory of the corpus: set memory");
     if ((c->corpus || found) && !s->store) return fail(STATUS_INVALID, "retrieval from a corpus needs a store");
     if (c->searcher && !c->corpus && !found)
         return fail(STATUS_INVALID,
@@ -97,6 +104,8 @@ static enum status library_session_memory(struct drt_session *s, const struct dr
                     c->memory_config ? c->memory_config : model->path, c->memory_config ? "" : "/memory.json",
                     memory_kind_names[kind]);
     s->memory_config.keys = (enum memory_keys)c->memory_keys;
+    if (c->memory_k) s->memory_config.k = c->memory_k;
+    if (c->memory_every) s->memory_config.every = c->memory_every;
     if (c->lexical)
         return fail(STATUS_INVALID, "lexical %s: the lexical index is part of the store now: leave it NULL",
                     c->lexical);

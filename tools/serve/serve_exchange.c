@@ -140,6 +140,8 @@ static void exchange_model(struct exchange *e) {
         write_int(w, "chunks", m->store_info.chunks);
         write_int(w, "documents", m->store_info.documents);
         write_int(w, "tokens", m->store_info.tokens);
+        json_write_key(w, "landmarks");
+        json_write_bool(w, m->store_info.dim > 0);
         json_write_key(w, "lexical");
         json_write_bool(w, m->store_info.lexical);
         json_write_object_end(w);

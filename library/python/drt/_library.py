@@ -125,7 +125,8 @@ session_config = _struct(
     ("min_p", f32), ("top_k", c.c_int), ("repeat_penalty", f32), ("repeat_last", c.c_int), ("seed", u64),
     ("max_tokens", i64), ("stops", pointer(text)), ("n_stops", c.c_int), ("ignore_eos", boolean), ("top", c.c_int),
     ("progress", progress), ("continuation", c.c_int), ("no_logprob", boolean), ("overlap", c.c_int),
-    ("query_tokens", c.c_int), ("skip", i64), ("rewind", boolean), ("memory_keys", c.c_int))
+    ("query_tokens", c.c_int), ("skip", i64), ("rewind", boolean), ("memory_keys", c.c_int),
+    ("memory_k", c.c_int), ("memory_every", c.c_int))
 alternative = _struct("drt_alternative", ("id", i32), ("logprob", f32))
 scores = _struct(
     "drt_scores", ("n", i64), ("first", i64), ("top", i32), ("reserved", i32), ("ids", pointer(i32)),

@@ -138,7 +138,7 @@ def _stops(stop: Any) -> list[bytes]:
 def _session_config(model: "Model", *, store: "Store | None" = None, self_retrieval: bool = False,
                     corpus_retrieval: bool | None = None, searcher: str = "auto", memory: str | None = None,
                     memory_config: str | os.PathLike[str] | None = None, memory_past: int = 0,
-                    memory_keys: str = "auto", exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
+                    memory_keys: str = "auto", memory_k: int = 0, memory_every: int = 0, exclude_document: int | None = None, continuation: int = 0, overlap: int = 0, query_tokens: int = 0,
                     temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repeat_penalty: float = 0.0,
                     repeat_last: int = 0, seed: int = 0, max_tokens: int = 0, stop: str | Sequence[str] | None = None,
                     ignore_eos: bool = False, top: int = 0, skip: int = 0, rewind: bool = False) -> tuple[Any, Any]:
@@ -175,7 +175,7 @@ def _session_config(model: "Model", *, store: "Store | None" = None, self_retrie
         searcher=found.value if found is not None else None,
         exclude=exclude_document is not None, exclude_document=exclude_document or 0, memory=_MEMORIES[memory],
         memory_config=memory_config, memory_past=memory_past,
-        memory_keys=_MEMORY_KEYS.index(memory_keys), temperature=temperature, top_p=top_p,
+        memory_keys=_MEMORY_KEYS.index(memory_keys), memory_k=memory_k, memory_every=memory_every, temperature=temperature, top_p=top_p,
         min_p=min_p, top_k=top_k, repeat_penalty=repeat_penalty, repeat_last=repeat_last, seed=check.seed(seed),
         max_tokens=max_tokens, ignore_eos=ignore_eos, top=top, n_stops=len(stops), stops=(c.c_char_p * len(stops))(*stops),
         continuation=continuation, overlap=overlap, query_tokens=query_tokens, skip=skip,
@@ -454,6 +454,7 @@ class Model:
             `memory_past` (ids; 0: 2048).
         memory_keys: of the store's chunks: "stored" by drt-index keys, "encoded" when they are found, or "auto": stored, if the
             store has keys of the model. "device": stored, and all copied into the GPU's memory once (on a CPU: as stored).
+        memory_k, memory_every: chunks that a search of the memory finds, and ids between two searches (0: as configured).
         exclude_document: id of a document whose chunks are not retrieved.
         continuation, overlap: chunks that are retrieved after each found one, and the ids before its end where they begin.
         query_tokens: last ids of the text that a search by words reads; 0: 128.

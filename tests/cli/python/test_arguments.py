@@ -43,6 +43,7 @@ def everything(model, store):
         (lambda: session(memory=[]), "memory"), (lambda: session(searcher="web"), "searcher"), (lambda: session(searcher=[], store=store), "searcher"),
         (lambda: session(memory_config=3), "memory_config"), (lambda: session(memory_past="all", memory="own"), "memory_past"),
         (lambda: session(memory_keys="gpu"), "memory_keys"), (lambda: session(memory_keys=2), "memory_keys"),
+        (lambda: session(memory_k=-1, memory="own"), "memory_k"), (lambda: session(memory_every=1.5, memory="own"), "memory_every"),
         (lambda: session(store=store, exclude_document=-1), "exclude_document"), (lambda: session(store=store, exclude_document=10**9), "exclude_document"),
         (lambda: session(temperature="hot"), "temperature"), (lambda: session(temperature=float("nan")), "temperature"),
         (lambda: session(temperature=1e39), "temperature"), (lambda: session(temperature=-1), "temperature"), (lambda: session(top_p=2), "top-p"),
@@ -216,7 +217,7 @@ dice, model = random.Random(int(sys.argv[3])), drt.Model.load(sys.argv[1], threa
 store = drt.Store(sys.argv[2], model=model)
 values = WRONG + [model, store, model.tokenizer, model.session(), "the river", [5, 6, 7], 0, 1, 2, np.full((2, model.info.chunk), 9, np.int32),
                   np.zeros((2, model.info.dim), np.float32), 0.5, "own", "corpus", "lexical", "hybrid", False]
-OPTIONS = ("store self_retrieval corpus_retrieval searcher memory memory_past memory_keys exclude_document continuation overlap query_tokens temperature top_k "
+OPTIONS = ("store self_retrieval corpus_retrieval searcher memory memory_past memory_keys memory_k memory_every exclude_document continuation overlap query_tokens temperature top_k "
            "top_p min_p repeat_penalty repeat_last seed max_tokens stop ignore_eos top skip rewind").split()
 done = failed = 0
 for _ in range(700):

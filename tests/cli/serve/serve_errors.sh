@@ -20,6 +20,8 @@ wrong() { refused 400 invalid_request_error "$1" "$2" /v1/completions "$3"; } # 
 tiny_store "$TMP/words" "$TMP/model" "$TMP/corpus.jsonl" --landmarks none
 expect_error "has no landmarks" "$SERVE" --model "$TMP/model" --store "$TMP/words" --retrieval corpus --port 0
 serve_start --model "$TMP/model" --store "$TMP/words"
+ask 200 /v1/models
+out_has '"landmarks":false,"lexical":true'
 wrong "" "has no landmarks" '{"prompt": "a", "retrieval": {"source": "corpus"}}'
 ask 200 /search '{"text": "a b c", "k": 2}'
 out_has '"hits":[{"chunk":'

@@ -341,7 +341,11 @@ static void configurations(void) {
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_past");
     c.memory_past = 0, c.memory_keys = (enum drt_memory_keys)4;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_keys 4");
-    c.memory_keys = DRT_MEMORY_KEYS_AUTO;
+    c.memory_keys = DRT_MEMORY_KEYS_AUTO, c.memory_k = 2;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "of a memory of the corpus");
+    c.memory_k = 0, c.memory_every = 1025;
+    CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory_every 1025: must be 0 to");
+    c.memory_every = 0;
     c.memory = (enum drt_memory)7;
     CALL_FAILS(drt_session_open(&s, w.model, &c), DRT_INVALID, "memory 7");
     c = (struct drt_session_config){.size = sizeof c};
@@ -477,6 +481,33 @@ static void memory_searchers(void) {
     }
 }
 
+static void logprobs_of(float out[VOCAB], const struct drt_session_config *c) {
+    struct drt_session *s = open_session(c);
+    CALL_OK(drt_session_feed(s, prompt(), strlen(prompt()), NULL, 0));
+    CALL_OK(drt_session_logprobs(s, out));
+    drt_session_close(s);
+}
+
+/* memory_k and memory_every are as if they were in the file. */
+static void memory_settings(void) {
+    const char *file = library_memory_file(&w);
+    static struct memory_config changed;
+    char path[700];
+    float with[VOCAB], without[VOCAB], wanted[VOCAB];
+    struct drt_session_config c = {
+        .size = sizeof c, .memory = DRT_MEMORY_CORPUS, .memory_config = file, .store = w.store, .skip = 1};
+    logprobs_of(without, &c);
+    CHECK_OK(memory_config_load(&changed, file));
+    changed.k = 1, changed.every = 5;
+    snprintf(path, sizeof path, "%s/memory-changed.json", test_folder());
+    CHECK_OK(memory_config_save(&changed, path));
+    c.memory_k = 1, c.memory_every = 5;
+    logprobs_of(with, &c);
+    c.memory_k = 0, c.memory_every = 0, c.memory_config = path;
+    logprobs_of(wanted, &c);
+    CHECK(memcmp(with, wanted, sizeof with) == 0 && memcmp(with, without, sizeof with) != 0);
+}
+
 /* Two sessions on one searcher; both keep the handles that they use open. */
 static void lifetimes(void) {
     struct drt_searcher *searcher = NULL;
@@ -512,6 +543,7 @@ int main(int argc, char **argv) {
     overlaps(true);
     configurations();
     memory_searchers();
+    memory_settings();
     for (int memory = DRT_MEMORY_OWN; memory <= DRT_MEMORY_BOTH; memory++)
         contributors((enum drt_memory)memory);
     failures();

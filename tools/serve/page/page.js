@@ -50,7 +50,11 @@ async function about() {
   if (base) $("source").disabled = true;
   $("source").value = base ? "none" : storeThere ? "corpus" : model.drt.retrieval;
   $("memory").value = model.drt.memory;
-  for (const option of $("searcher").options) option.disabled = option.value !== "landmark" && !(store && store.lexical);
+  for (const option of $("searcher").options) {
+    const landmarks = option.value === "lexical" || (store && store.landmarks);
+    option.disabled = !landmarks || (option.value !== "landmark" && !(store && store.lexical));
+  }
+  if (store && !store.landmarks) $("searcher").value = "lexical";
   for (const e of $("search").elements) e.disabled = !storeThere;
 }
 
