@@ -96,7 +96,8 @@ static void indexer_flush(struct build *b) {
 static void report_step(struct build *b, const struct feed_item *item, int64_t chunk, int64_t chunks) {
     int64_t bytes = item->read_done - b->read_before;
     int64_t part = chunks > 0 ? (int64_t)((double)bytes * (double)chunk / (double)chunks) : bytes;
-    progress_step(b->config->progress, "encode", "bytes", b->read_before + part, item->read_total);
+    progress_step(b->config->progress, b->fingerprint.dim > 0 ? "encode" : "tokenize", "bytes", b->read_before + part,
+                  item->read_total);
 }
 
 /* Cuts a document, whose ids are in the shard already, into chunks. Its last batch may stay pending. */

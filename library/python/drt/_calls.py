@@ -87,7 +87,7 @@ class LongCall:
                 elif self.report is not None:
                     stage, unit = lib.decoded(step.stage), lib.decoded(step.unit)
                     done, total = step.done, step.total if step.total >= 0 else None
-                    if self.position is not None and stage == "encode":
+                    if self.position is not None and stage in ("encode", "tokenize"):
                         unit, done, total = self.position()
                     self.report(stage, unit, done, total)
         except BaseException as error:  # noqa: BLE001  (C must not see it; raised by run)

@@ -18,7 +18,9 @@ found() {
 printf '%s\n' "the river and the harbour" "winding north of stone number 7" "seven lights under the table" >"$TMP/texts.txt"
 
 expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/with" "${model[@]}"
-expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/words" --landmarks none "${model[@]}"
+expect 0 "$INDEX" build "$TMP/a.jsonl" --out "$TMP/words" --landmarks none "${model[@]}" --log-json
+err_has '"stage":"tokenize"'
+err_lacks '"stage":"encode"'
 out_lacks "encoding"
 same "$(stat_of "$TMP/words" chunks) $(stat_of "$TMP/words" dim) $(stat_of "$TMP/words" format)" "$(stat_of "$TMP/with" chunks) 0 5"
 for file in "$TMP"/with/tokens/*; do cmp "$file" "$TMP/words/tokens/${file##*/}" || die "other tokens in ${file##*/}"; done
