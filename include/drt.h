@@ -527,7 +527,8 @@ struct drt_session_config {
     int64_t skip;
     bool rewind;                         /* drt_session_rewind will be called: each feed keeps what it needs */
     enum drt_memory_keys memory_keys;    /* of a memory of the corpus */
-    /* of a memory of the corpus: chunks that a search finds, ids between two searches; at most 1024; 0: as configured */
+    /* Of a memory of the corpus: chunks that a search finds, and ids between two searches; at most 1024; 0: as the file
+     * has them. */
     int memory_k, memory_every;
 };
 DRT_CALL drt_session_open(struct drt_session **out, struct drt_model *model, const struct drt_session_config *config);

@@ -9,7 +9,6 @@
 #include "tools/eval/fit/drt_eval_processes.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
-#include <stdio.h>
 #include <string.h>
 
 static enum status document_ids(struct eval_run *r, const struct document *document, const int32_t **ids, size_t *n) {
@@ -71,26 +70,6 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     return STATUS_OK;
 }
 
-/* ---- progress -------------------------------------------------------------------------------------------- */
-
-void eval_step(const struct eval_run *r, const char *detail) {
-    const struct eval_file *f = &r->result->files[r->result->n_files - 1];
-    const int64_t all = r->options->max_tokens;
-    progress_step_detail(r->progress, f->path, detail, "tokens", f->tokens + r->done, all ? all : -1);
-}
-
-static void report_in_window(void *context, const struct progress_event *e) {
-    char detail[96];
-    snprintf(detail, sizeof detail, "%s by %lld of %lld %s", e->stage, (long long)e->done, (long long)e->total,
-             e->unit);
-    eval_step(context, detail);
-}
-
-static bool stop_in_window(void *context) {
-    const struct eval_run *r = context;
-    return progress_stop_requested(r->progress);
-}
-
 /* ---- all files ------------------------------------------------------------------------------------------- */
 
 static enum status run_file(struct eval_run *r, int file, enum reader_format format) {
@@ -114,11 +93,9 @@ static enum status run_file(struct eval_run *r, int file, enum reader_format for
         int more = 0;
         status = reader_next(reader, &document, &more);
         if (status != STATUS_OK || !more) break;
-        r->done = 0;
         status = next_document(r, file, &document);
         r->done = 0;
-        /* it may have ended in a window of the last document */
-        r->result->partial = progress_stop_requested(r->progress);
+        r->result->partial = progress_stop_requested(r->progress); /* also in a window of the last document */
         eval_step(r, NULL);
     }
     f->skipped_lines = (int64_t)reader_position(reader).skipped;
@@ -189,7 +166,7 @@ enum status eval_run(struct eval_result *result, const struct eval_engines *engi
     TRY(memory_allocate_zero(&r, 1));
     r->result = result, r->engine = engines->model, r->engines = engines;
     r->options = o, r->samples = samples, r->progress = progress;
-    r->in_window = (struct progress){report_in_window, stop_in_window, r};
+    r->in_window = eval_window_progress(r);
     enum reader_format format = READER_AUTO;
     enum status status = reader_format_parse(&format, o->format);
     if (status == STATUS_OK) status = eval_run_prepare(r);

@@ -38,8 +38,9 @@ enum status eval_memory_prepare(struct eval_run *r);
 enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                               int64_t first, int64_t token); /* token: number of the first scored token */
 
-/* Reports the tokens of the current file that are scored. detail: what is computed of the next window; NULL: nothing. */
+/* Reports the scored tokens of the current file. detail: what is computed of the next window; NULL: nothing. */
 void eval_step(const struct eval_run *r, const char *detail);
+struct progress eval_window_progress(struct eval_run *r); /* whose steps are details of eval_step */
 
 /* Fails with the reason for which no document was scored. */
 enum status eval_nothing_scored(const struct eval_options *o);

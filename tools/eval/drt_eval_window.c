@@ -6,6 +6,31 @@
 #include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/shared/progress_line.h"
+#include <stdio.h>
+
+/* ---- progress -------------------------------------------------------------------------------------------- */
+
+void eval_step(const struct eval_run *r, const char *detail) {
+    const struct eval_file *f = &r->result->files[r->result->n_files - 1];
+    const int64_t all = r->options->max_tokens;
+    progress_step_detail(r->progress, f->path, detail, "tokens", f->tokens + r->done, all ? all : -1);
+}
+
+static void report_in_window(void *context, const struct progress_event *e) {
+    char detail[96];
+    snprintf(detail, sizeof detail, "%s by %lld of %lld %s", e->stage, (long long)e->done, (long long)e->total,
+             e->unit);
+    eval_step(context, detail);
+}
+
+static bool stop_in_window(void *context) {
+    const struct eval_run *r = context;
+    return progress_stop_requested(r->progress);
+}
+
+struct progress eval_window_progress(struct eval_run *r) {
+    return (struct progress){report_in_window, stop_in_window, r};
+}
 
 /* ---- one window ------------------------------------------------------------------------------------------ */
 

@@ -115,11 +115,12 @@ static int serve_usage(const char *format, ...) {
     return 2;
 }
 
-static enum retrieval_memory memory_named(const char *name) {
-    enum retrieval_memory memory = RETRIEVAL_MEMORY_NONE;
-    while (strcmp(name, retrieval_memory_names[memory]) != 0)
-        memory++;
-    return memory;
+/* Returns the index of a name that the table of options has checked. */
+static int name_index(const char *const names[], const char *name) {
+    int i = 0;
+    while (strcmp(name, names[i]) != 0)
+        i++;
+    return i;
 }
 
 /* Returns -1, or the exit status after an error. */
@@ -135,7 +136,7 @@ static int serve_check(const struct serve_options *o) {
     if (strcmp(o->memory, "none") != 0 && strcmp(o->retrieval, "none") != 0)
         return serve_usage("--memory %s: a token memory is read without GCA: leave out --retrieval %s", o->memory,
                            o->retrieval);
-    if (!o->store && memory_named(o->memory) >= RETRIEVAL_MEMORY_CORPUS)
+    if (!o->store && name_index(retrieval_memory_names, o->memory) >= RETRIEVAL_MEMORY_CORPUS)
         return serve_usage("--memory %s needs --store DIR", o->memory);
     if (o->workers.addresses && !o->store) return serve_usage("--workers search a store: give --store DIR");
     if (o->memory_keys && strcmp(o->memory_keys, "device") == 0 && !o->store)
@@ -144,13 +145,6 @@ static int serve_check(const struct serve_options *o) {
     if (o->devices && (!o->store || o->workers.addresses))
         return serve_usage("--devices share the landmarks of a store: give --store DIR, and no workers");
     return -1;
-}
-
-static enum retrieval_source source_named(const char *name) {
-    enum retrieval_source source = RETRIEVAL_NONE;
-    while (strcmp(name, retrieval_source_names[source]) != 0)
-        source++;
-    return source;
 }
 
 static int serve_listen(int argc, char **argv, const char **operands) {
@@ -183,14 +177,15 @@ static int serve_listen(int argc, char **argv, const char **operands) {
     if (status != STATUS_OK) return serve_failed(status);
     o->device = where.device;
     o->n_devices = where.devices;
-    serve.limits = (struct request_limits){.max_tokens = o->max_tokens,
-                                           .max_prompt_tokens = o->max_prompt_tokens,
-                                           .max_prompts = (int)o->max_prompts,
-                                           .continuation = o->continuation,
-                                           .overlap = o->overlap,
-                                           .query_tokens = o->query_tokens,
-                                           .source = source_named(o->retrieval),
-                                           .memory = memory_named(o->memory)};
+    serve.limits =
+        (struct request_limits){.max_tokens = o->max_tokens,
+                                .max_prompt_tokens = o->max_prompt_tokens,
+                                .max_prompts = (int)o->max_prompts,
+                                .continuation = o->continuation,
+                                .overlap = o->overlap,
+                                .query_tokens = o->query_tokens,
+                                .source = (enum retrieval_source)name_index(retrieval_source_names, o->retrieval),
+                                .memory = (enum retrieval_memory)name_index(retrieval_memory_names, o->memory)};
     /* The memory of a session's buffers is returned to the system when the session ends. Without this setting, glibc
      * would raise the threshold when the first one is freed. */
     (void)mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
