@@ -19,7 +19,7 @@
 
 struct serve_options {
     const char *model, *store, *device, *dtype, *model_name;
-    const char *retrieval, *memory;      /* of requests that name neither */
+    const char *retrieval, *memory;      /* of requests that name neither; memory NULL: none */
     const char *memory_config;           /* NULL: the model's */
     const char *memory_searcher;         /* NULL: that of memory.json */
     const char *memory_keys;             /* NULL: auto */

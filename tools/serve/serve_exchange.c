@@ -302,7 +302,8 @@ static enum status exchange_check_retrieval(const struct serve *serve, struct co
     if ((corpus || r->memory >= RETRIEVAL_MEMORY_CORPUS) && !serve->model.store)
         return fail(STATUS_INVALID, "this server has no store to retrieve from: start it with --store DIR");
     if (r->source != RETRIEVAL_NONE && strcmp(serve->model.info.variant, "base") == 0)
-        return fail(STATUS_INVALID, "%s is a Base LM, which has no retrieval", serve->model.name);
+        return fail(STATUS_INVALID, "%s is a Base LM, which has no GCA: give retrieval.memory, not retrieval.source",
+                    serve->model.name);
     r->param[0] = 0;
     return STATUS_OK;
 }

@@ -110,7 +110,7 @@ enum status serve_model_open(struct serve_model *out, const struct serve_options
                     "%s: is a Base LM, which has no retrieval: leave out --retrieval %s, or take another model",
                     m->info.path, o->retrieval);
     if (o->store) TRY(serve_model_store(m, o));
-    for (size_t i = 1; i < RETRIEVAL_MEMORIES; i++)
+    for (size_t i = 1; o->memory && i < RETRIEVAL_MEMORIES; i++)
         if (strcmp(o->memory, retrieval_memory_names[i]) == 0)
             return serve_status(serve_model_try_memory(m, (enum drt_memory)i));
     return STATUS_OK;

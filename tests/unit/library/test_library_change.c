@@ -167,7 +167,7 @@ static void deleted(struct library_world *w) {
     CALL_OK(drt_store_delete(path, &config, &report));
     CHECK_EQ(report.documents, 0); /* other sources */
     config.sources = sources;
-    config.on_document = list_document;
+    config.on_document = list_document, config.context = &listed;
     listed = (struct listed){0};
     CALL_OK(drt_store_delete(path, &config, &report));
     CHECK(report.documents == 2 && listed.n == 2 && listed.ids[0] == 1 && listed.ids[1] == 9); /* doc-7 is deleted */
