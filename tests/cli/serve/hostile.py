@@ -191,7 +191,7 @@ def unread():
 
         wait_for(stalls, f"the session pauses: {seen[-3:]}", 60)
         check(ask("/health")[0] == 200 and ask("/tokenize", {"prompt": "a"})[0] == 200, "others wait for a client that does not read")
-    wait_for(lambda: metric("drt_queue_running") == 0, "the unread stream ends")
+    wait_for(lambda: metric("drt_queue_running") == 0, "the unread stream ends", 60)
 
 
 def mutations():
