@@ -27,6 +27,7 @@ add_custom_command(OUTPUT ${drt_man}/made VERBATIM
   DEPENDS ${drt_programs} ${PROJECT_SOURCE_DIR}/tools/docs/make_docs.sh ${PROJECT_SOURCE_DIR}/tools/docs/help.awk
           ${PROJECT_SOURCE_DIR}/cmake/header_man.awk ${PROJECT_SOURCE_DIR}/include/drt.h)
 add_custom_target(drt_man_pages ALL DEPENDS ${drt_man}/made)
+add_custom_target(drt DEPENDS drt_man_pages drt_shared drt_static)   # what cmake --install installs: no tests, no benchmarks
 file(MAKE_DIRECTORY ${drt_man})
 
 install(TARGETS ${drt_programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
