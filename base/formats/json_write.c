@@ -1,4 +1,5 @@
 /* json_write.c -- the writer of json.h. */
+#include "base/formats/decimal.h"
 #include "base/formats/json.h"
 #include "base/printable.h"
 #include <assert.h>
@@ -136,8 +137,8 @@ void json_write_double(struct json_writer *w, double value) {
     }
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+        decimal_write(text, sizeof text, digits, value);
+        if (decimal_read(text) == value) break;
     }
     fputs(text, w->file);
 }

@@ -1,6 +1,7 @@
 /* test_json.c -- the parser on valid and invalid texts; the parser reads what the writer wrote. */
 #include "base/formats/json.h"
 #include "tests/test.h"
+#include <locale.h>
 
 /* The events of a text as letters, "!" for an error. */
 static const char *events(const char *text) {
@@ -121,6 +122,55 @@ static void test_writer(int indent) {
     free(text);
 }
 
+/* Makes the locale zz_ZZ, whose numbers have a decimal comma. Returns whether this machine could. */
+static bool make_comma_locale(void) {
+    FILE *file = fopen(test_path("comma"), "w");
+    fputs("LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3;3\nEND LC_NUMERIC\n", file);
+    fclose(file);
+    file = fopen(test_path("ascii"), "w");
+    fputs("<code_set_name> ASCII\n<comment_char> %\n<escape_char> /\nCHARMAP\n", file);
+    for (int i = 0; i < 128; i++)
+        fprintf(file, "<U%04X> /x%02x X\n", i, i);
+    fputs("END CHARMAP\n", file);
+    fclose(file);
+    char command[4096];
+    snprintf(command, sizeof command, "cd '%s' && localedef -c -i ./comma -f ./ascii ./zz_ZZ >/dev/null 2>&1",
+             test_path("."));
+    (void)!system(command); /* warns that all other categories are missing, and exits with 1 */
+    setenv("LOCPATH", test_path("."), 1);
+    return setlocale(LC_NUMERIC, "zz_ZZ") != NULL;
+}
+
+/* A program that uses the library may have called setlocale. */
+static void test_decimal_comma(void) {
+    if (!make_comma_locale()) {
+        puts("not tried: a locale with a decimal comma (localedef)");
+        return;
+    }
+    char number[16];
+    snprintf(number, sizeof number, "%.1f", 0.5);
+    CHECK_STR(number, "0,5");
+    test_numbers();
+    test_writer(0);
+    struct json j;
+    double d = 0;
+    json_open(&j, "t", "-1234.5678", 10);
+    CHECK_OK(json_next_double(&j, &d));
+    CHECK(d == -1234.5678);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct json_writer w;
+    json_write_open(&w, file, 0);
+    json_write_double(&w, -1234.5678);
+    fclose(file);
+    CHECK_STR(text, "-1234.5678");
+    free(text);
+    snprintf(number, sizeof number, "%.1f", 0.5); /* the program's locale is as before */
+    CHECK_STR(number, "0,5");
+    setlocale(LC_NUMERIC, "C");
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_events();
@@ -129,5 +179,6 @@ int main(int argc, char **argv) {
     test_skipping();
     test_writer(0);
     test_writer(2);
+    test_decimal_comma();
     return test_done();
 }
