@@ -105,6 +105,7 @@ _drt_options() {
 --memory-keys auto|stored|device|encoded
 --memory-layer value
 --memory-config file
+--memory-past value
 --memory-tau value
 --memory-weight value
 --exclude value
@@ -177,7 +178,6 @@ _drt_options() {
 --worker-key-file file
 --worker-timeout value
 --memory none|own|corpus|both
---memory-past value
 --memory-searcher landmark|lexical|hybrid
 --memory-k value
 --memory-every value
@@ -185,6 +185,7 @@ _drt_options() {
 --memory-keys auto|stored|device|encoded
 --memory-layer value
 --memory-config file
+--memory-past value
 --memory-tau value
 --memory-weight value
 --prompt,-p value

@@ -74,6 +74,7 @@ enum status eval_memory_prepare(struct eval_run *r) {
                                                 .finder = memory_search_finder(r->engines->search),
                                                 .knn = r->engines->knn,
                                                 .context = r->options->context,
+                                                .past = memory_options_past(&r->options->memory_options),
                                                 .seed = (uint64_t)r->options->seed,
                                                 .gca = r->memory_gca,
                                                 .progress = &r->in_window};

@@ -50,7 +50,6 @@ static int generate_main(int argc, char **argv, const char **operands) {
     struct generate_options o = {.where = DEVICE_CHOICE_DEFAULT,
                                  .searcher = "landmark",
                                  .memory = "none",
-                                 .memory_past = 2048,
                                  .max_tokens = 256,
                                  .temperature = 0.8,
                                  .top_p = 0.95,

@@ -18,7 +18,6 @@ struct generate_options {
     const char *memory;                  /* own, corpus, both or none */
     struct memory_options memory_options;
     struct worker_options workers;
-    int64_t memory_past;
     double temperature, top_p, min_p, repeat_penalty;
     struct arg_strings stops;
 };

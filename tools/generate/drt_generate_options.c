@@ -36,7 +36,6 @@ static int generate_options_read(struct generate_options *o, int argc, char **ar
         {NULL, ARG_FLAG, NULL, NULL, "Token memory (docs/token-memory.md)", 0, 0},
         {"memory", ARG_CHOICE, &o->memory, "none|own|corpus|both",
          "mix in the tokens of the text's own past, of chunks of the store, or of both", 0, 0},
-        {"memory-past", ARG_INT, &o->memory_past, "N", "tokens of the text's own past that are kept", 1, 1 << 20},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         MEMORY_MIX_OPTIONS(o->memory_options),
         {NULL, ARG_FLAG, NULL, NULL, "Prompt (without one, a new document begins)", 0, 0},

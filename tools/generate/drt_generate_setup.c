@@ -57,7 +57,7 @@ static enum status make_memory(struct generate_state *r, struct memory_text_conf
                                        .memory = &r->memory_config,
                                        .finder = memory_search_finder(r->memory_search),
                                        .kind = (enum memory_kind)kind,
-                                       .past = o->memory_past};
+                                       .past = memory_options_past(&o->memory_options)};
     return STATUS_OK;
 }
 

@@ -9,8 +9,12 @@ enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->searcher || o->keys || o->k || o->every || o->layer || o->tau > 0 ||
+    return o->config || o->span || o->searcher || o->keys || o->k || o->every || o->layer || o->past || o->tau > 0 ||
            o->weight > 0;
+}
+
+int64_t memory_options_past(const struct memory_options *o) {
+    return o->past ? o->past : MEMORY_PAST;
 }
 
 static enum status parse_span(int *before, int *after, const char *text) {

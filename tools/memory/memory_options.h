@@ -8,7 +8,7 @@
 struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND, --memory-keys KIND; NULL: not given */
     const char *config, *span, *searcher, *keys;
-    int64_t k, every, layer;             /* 0: not given */
+    int64_t k, every, layer, past;       /* 0: not given */
     double tau, weight;                  /* for all kinds, without a configuration; 0: not given */
     bool unfitted;                       /* ignores the model's memory.json */
 };
@@ -37,6 +37,8 @@ struct memory_options {
      "configuration written by drt-eval fit-memory (default: memory.json in the model's folder; on a CPU "             \
      "memory-cpu.json, if the store has no keys of the model)",                                                        \
      0, 0},                                                                                                            \
+    {"memory-past", ARG_INT, &(o).past, "N", "tokens of the text's own past that are read; 0: 2048", 0,                \
+     MEMORY_PAST_MAX},                                                                                                 \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \
     {"memory-weight", ARG_DOUBLE, &(o).weight, "G", "without a configuration: the memory's weight; 0: 0.1", 0, 0.999}
 
@@ -46,5 +48,7 @@ enum status memory_options_config(struct memory_config *out, char file[FILE_PATH
                                   const struct model_folder *model, bool small);
 /* STATUS_INVALID: the configuration has no fit for the kind. */
 enum status memory_options_fitted(const struct memory_config *c, const char *file, enum memory_kind kind);
+/* The number of tokens of the own past that are read. */
+int64_t memory_options_past(const struct memory_options *o);
 /* Whether an option of the memory was given. */
 bool memory_options_given(const struct memory_options *o);

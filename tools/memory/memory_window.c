@@ -257,9 +257,9 @@ static enum status window_past(struct memory_window *w, struct memory_read *read
                                                .length = end - begin,
                                                .first = begin,
                                                .ring = n - 1,
-                                               .limit = (int)max_i64(end - 1, 1)}};
+                                               .limit = (int)min_i64(max_i64(end - 1, 1), w->config.past)}};
         for (int64_t row = begin; row < end; row++)
-            read->mark[MEMORY_ENTRIES][row - (first - 1)] = (float)row;
+            read->mark[MEMORY_ENTRIES][row - (first - 1)] = (float)min_i64(row, w->config.past);
         TRY(memory_window_read(w, read, &memory, first, begin, end));
     }
     return STATUS_OK;

@@ -45,7 +45,7 @@ struct memory_window_config {
     /* for MEMORY_READ_KNN. Before its search a run adds the window's states to it and does not write that read's
      * results. After the search, runs of the same windows in the same order read it. */
     struct memory_knn *knn;
-    int64_t context;
+    int64_t context, past;               /* past: positions before a token that are read */
     uint64_t seed;                       /* of random chunks */
     struct retriever *gca; /* NULL: the model reads without GCA. The caller resets it before each window */
     const struct progress *progress;     /* steps are the searches of each read of a store; NULL is fine */

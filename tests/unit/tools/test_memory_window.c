@@ -9,6 +9,7 @@
 #include "tools/memory/memory_window.h"
 
 enum { VOCAB = 97, D = 64, CHUNK = 63, DOCUMENTS = 5, CHUNKS_MAX = 40, CONTEXT = 230, FIRST = 40, K = 3, EVERY = 17 };
+enum { WINDOW_PAST = 100 }; /* less than the window has */
 
 struct world {
     struct engine engine;
@@ -214,8 +215,9 @@ static void check_read(const struct world *w, const struct memory_lm *lm, const 
         if (finds) {
             check_marks(read, hits, length, t - FIRST);
         } else {
-            add_entries(&all, keys, w->text, t);
-            CHECK_EQ((int64_t)read->mark[MEMORY_ENTRIES][t - FIRST], t - 1);
+            const int64_t oldest = t - 1 > WINDOW_PAST ? t - 1 - WINDOW_PAST : 0;
+            add_entries(&all, keys + oldest * D, w->text + oldest, t - oldest);
+            CHECK_EQ((int64_t)read->mark[MEMORY_ENTRIES][t - FIRST], t - 1 - oldest);
         }
         for (int tau = 0; tau < read->taus; tau++)
             check_row(&all, keys + (t - 1) * D, lm, read, tau, logits + (t - 1) * VOCAB, t - FIRST, w->text[t]);
@@ -226,8 +228,12 @@ enum { READS = 5 };
 
 static void run_window(struct world *w, struct memory_read reads[READS], struct memory_lm *lm, int64_t document,
                        struct memory_window **window) {
-    const struct memory_window_config config = {
-        .engine = &w->engine, .memory = &w->memory, .finder = w->finder, .context = CONTEXT, .seed = 3};
+    const struct memory_window_config config = {.engine = &w->engine,
+                                                .memory = &w->memory,
+                                                .finder = w->finder,
+                                                .context = CONTEXT,
+                                                .past = WINDOW_PAST,
+                                                .seed = 3};
     reads[0] = (struct memory_read){.what = MEMORY_READ_PAST, .taus = 2, .tau = {15, 40}};
     reads[1] = (struct memory_read){.what = MEMORY_READ_FOUND, .taus = 3, .tau = {8, 20, 30}};
     reads[2] = (struct memory_read){.what = MEMORY_READ_RANDOM, .taus = 1, .tau = {30}};
