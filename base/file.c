@@ -416,6 +416,15 @@ bool file_is_directory(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+enum status file_apart(const char *out, const char *const *inputs, int n) {
+    struct stat to, from;
+    if (!out || stat(out, &to) != 0) return STATUS_OK;
+    for (int i = 0; i < n; i++)
+        if (inputs[i] && stat(inputs[i], &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino)
+            return fail(STATUS_INVALID, "%s: is read, and the output would replace it: give another name", out);
+    return STATUS_OK;
+}
+
 enum status file_free_space(uint64_t *out, const char *path) {
     struct statvfs st;
     if (statvfs(path, &st) != 0) return fail_errno("%s", path);

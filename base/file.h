@@ -49,6 +49,8 @@ enum status file_remove(const char *path);                /* a missing file is f
 enum status file_size(uint64_t *out, const char *path);   /* STATUS_NOT_FOUND: there is no such file */
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
+/* STATUS_INVALID: the output `out` would replace one of the files inputs[n]. NULL and missing files are fine. */
+enum status file_apart(const char *out, const char *const *inputs, int n);
 enum status file_free_space(uint64_t *out, const char *path);   /* bytes that an ordinary user may still write there */
 
 /* Computes the CRC32C of a whole file, which is read in blocks. */

@@ -3,6 +3,7 @@
  *
  * Documents are copied in the order of their ids, with their tokens and their landmarks as stored. The cursor of each
  * shard names the source's generation and the next document, so that a killed call can be repeated. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "store/change/compact_keys_internal.h"
 #include "store/store.h"
@@ -166,6 +167,7 @@ static enum status compact_write(struct compact *c) {
 }
 
 static enum status compact_all(struct compact *c) {
+    TRY(file_apart(c->to, &c->from, 1));
     TRY(store_open(&c->store, c->from));
     TRY(store_view_open(&c->view, c->store));
     store_view_info(c->view, &c->info);

@@ -1,4 +1,5 @@
 /* drt_generate_setup.c -- opens all parts of a run before the prompt is read. */
+#include "base/file.h"
 #include "session/corpus_search.h"
 #include "session/memory_folder.h"
 #include "session/memory_search.h"
@@ -19,6 +20,7 @@ static enum status make_trace(struct generate_state *r) {
                                  .chunk = config->base_lm ? 64 : config->chunk,
                                  .groups = config->groups ? config->groups : 1};
     if (o->trace) {
+        TRY(file_apart(o->trace, &o->prompt_file, 1));
         char title[2 * FILE_PATH_MAX + 64];
         const char *slash = strrchr(r->engine->model.path, '/');
         bool own_past = o->own_past || strcmp(o->memory, "own") == 0 || strcmp(o->memory, "both") == 0;

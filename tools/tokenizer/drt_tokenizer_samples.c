@@ -133,7 +133,8 @@ static enum status samples_open(struct samples_work *w) {
 static enum status samples_run(const void *options, const char *const *inputs, int n, const struct progress *progress) {
     const struct samples_options *o = options;
     struct samples_work w = {.options = o};
-    enum status s = samples_open(&w);
+    enum status s = file_apart(o->out, inputs, n);
+    if (s == STATUS_OK) s = samples_open(&w);
     for (int i = 0; i < n && s == STATUS_OK; i++)
         s = samples_file(&w, inputs[i], progress);
     if (s == STATUS_OK && w.samples == 0) s = fail(STATUS_INVALID, "%s: has no samples", inputs[0]);

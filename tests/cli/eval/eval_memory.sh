@@ -106,5 +106,10 @@ expect 0 "$BIN/drt-index" lexical --store "$TMP/without" --remove
 expect_error "has no lexical index: make it with drt-index lexical" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --memory corpus --store "$TMP/without"
 expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --memory own --out "$TMP/own.json"
 expect_error 'nothing fitted for "corpus"' "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory corpus --memory-config "$TMP/own.json"
+for output in --out --keep; do
+    cp "$TMP/a.jsonl" "$TMP/replaced.jsonl"
+    expect_error "replaced.jsonl: is read, and the output would replace it" "$EVAL" fit-memory --model "$TMP/base" --data "$TMP/b.jsonl" --data "$TMP/replaced.jsonl" --context 252 --skip 64 --memory own --out "$TMP/own2.json" $output "$TMP/replaced.jsonl"
+    cmp "$TMP/a.jsonl" "$TMP/replaced.jsonl" || die "a text was replaced by $output"
+done
 expect_error "no token to fit" "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --max-documents 1 --memory own --out "$TMP/none.json"
 expect_error "is a Base LM, which has no retrieval" "$EVAL" ppl --model "$TMP/base" "${texts[@]}" --self-retrieval --memory own

@@ -71,5 +71,13 @@ refuse "the corpus has no documents" "$TMP/empty.jsonl"
 printf '{"text":"fine"}\n{"text":\n' >"$TMP/broken.jsonl"
 refuse "broken.jsonl" "$TMP/broken.jsonl"
 refuse "holds token ids already" "$TMP/new.u16"
+# An output that would replace an input, also under another name.
+ln -s docs.jsonl "$TMP/linked.jsonl"
+cp "$TEXTS/docs.jsonl" "$TMP/docs.jsonl"
+cp "$TEXTS/docs.jsonl" "$TMP/docs.u16"
+expect_error "docs.jsonl: is read, and the output would replace it" "$TOKENIZER" train "$TEXTS/docs.jsonl" "$TMP/linked.jsonl" --out "$TMP/docs.jsonl"
+expect_error "docs.u16: is read, and the output would replace it" "$TOKENIZER" encode "$TMP/docs.u16" --format jsonl --tokenizer "$TMP/t.json" --out "$TMP/docs.u16"
+expect_error "docs.u16: is read, and the output would replace it" "$TOKENIZER" samples "$TMP/docs.u16" --tokenizer "$TMP/t.json" --out "$TMP/docs.u16"
+cmp "$TMP/docs.jsonl" "$TEXTS/docs.jsonl" && cmp "$TMP/docs.u16" "$TEXTS/docs.jsonl" || die "an input was replaced"
 expect_error "/dev/stdout: exists and is not a plain file" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out /dev/stdout
 expect_error "$TMP/no/n.json" "$TOKENIZER" train "$TEXTS/docs.jsonl" --out "$TMP/no/n.json"

@@ -1,4 +1,5 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
 #include "kernels/search/topk.h"
@@ -162,6 +163,17 @@ static enum status processes_start(struct eval_options *o) {
     return STATUS_OK;
 }
 
+/* Fails if an output would replace a file that is read. */
+static enum status outputs_apart(const struct eval_options *o, const char *out) {
+    const char *const written[] = {out, o->keep, o->plot}, *const also_read[] = {o->other, o->apply};
+    for (size_t i = 0; i < ARRAY_LEN(written); i++) {
+        TRY(file_apart(written[i], o->data.items, o->data.count));
+        TRY(file_apart(written[i], o->samples.items, o->samples.count));
+        TRY(file_apart(written[i], also_read, ARRAY_LEN(also_read)));
+    }
+    return STATUS_OK;
+}
+
 static int eval_fit_memory_check(struct eval_options *o, const struct eval_result *result, const char *out) {
     const bool *mode = result->mode;
     if (o->samples.count > 0 && (o->data.count > 0 || o->store || o->base.count > 0 || o->workers.addresses ||
@@ -200,7 +212,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code < 0) code = eval_fit_memory_check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
-    if (processes_start(&o) != STATUS_OK) return eval_failed();
+    if (outputs_apart(&o, out) != STATUS_OK || processes_start(&o) != STATUS_OK) return eval_failed();
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
                                          .where = o.where,
