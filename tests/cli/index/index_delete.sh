@@ -63,7 +63,7 @@ for index in exact IVF4,SQ8; do
     out_has "made before"
     expect 0 "$INDEX" add "$TMP/a.jsonl" --store "$TMP/new" "${model[@]}"
     expect 0 "$INDEX" verify --store "$TMP/new" --deep
-    expect_error "store: is read, and the output would replace it" "$INDEX" compact --store "$TMP/store" --out "$TMP/store/."
+    expect_error "store/.: is read, and the output would replace it" "$INDEX" compact --store "$TMP/store" --out "$TMP/store/."
     expect_error "holds another store" "$INDEX" compact --store "$TMP/store" --out "$TMP/new"
 
     # A second call has nothing to do and keeps the generation. Numbers that do not exist are errors that name them.
