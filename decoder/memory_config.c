@@ -2,6 +2,7 @@
 #include "decoder/memory_config.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +102,7 @@ static void mixture_write(struct json_writer *w, const struct memory_mixture *m)
 enum status memory_config_save(const struct memory_config *c, const char *path) {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "%s: no memory to write it", path);
     struct json_writer w;
     json_write_open(&w, memory, 1);

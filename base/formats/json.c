@@ -1,6 +1,6 @@
 /* json.c -- the pull parser. Its state says what may come next in the current object or array. */
 #include "base/formats/json.h"
-#include "base/formats/decimal.h"
+#include "base/formats/text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -362,7 +362,7 @@ enum status json_int(const struct json *j, int64_t *out) {
 enum status json_double(const struct json *j, double *out) {
     char text[64];
     if (!number_text(j, text)) return json_fail(j, "a shorter number");
-    *out = decimal_read(text);
+    *out = text_read_number(text);
     return isfinite(*out) ? STATUS_OK : number_fail(j, "a finite number");
 }
 

@@ -1,6 +1,7 @@
 /* json_object.c -- see json_object.h. */
 #include "base/formats/json_object.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +92,7 @@ enum status object_set_string(struct object *m, const char *key, const char *tex
     char *quoted = NULL;
     size_t bytes = 0;
     struct json_writer w;
-    FILE *f = open_memstream(&quoted, &bytes);
+    FILE *f = text_stream_open(&quoted, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for a text of %zu bytes", strlen(text));
     json_write_open(&w, f, 0);
     json_write_string(&w, text);
@@ -128,7 +129,7 @@ enum status object_text(char **out, const struct object *m) {
     char *text = NULL;
     size_t bytes = 0;
     struct json_writer w;
-    FILE *f = open_memstream(&text, &bytes);
+    FILE *f = text_stream_open(&text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for an object of %zu members", m->count);
     for (size_t i = 0; i < m->count; i++) {
         fputs(i == 0 ? "{" : ", ", f);

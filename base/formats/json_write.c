@@ -1,6 +1,6 @@
 /* json_write.c -- the writer of json.h. */
-#include "base/formats/decimal.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/printable.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -137,8 +137,8 @@ void json_write_double(struct json_writer *w, double value) {
     }
     char text[40];
     for (int digits = 6; digits <= 17; digits++) {
-        decimal_write(text, sizeof text, digits, value);
-        if (decimal_read(text) == value) break;
+        text_write_number(text, sizeof text, digits, value);
+        if (text_read_number(text) == value) break;
     }
     fputs(text, w->file);
 }

@@ -2,6 +2,7 @@
 #include "base/formats/safetensors.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include <stdlib.h>
@@ -305,7 +306,7 @@ enum status safetensors_write(const char *path, const struct tensor_view *tensor
                               const char *metadata_json) {
     char *buffer = NULL;
     size_t length = 0;
-    FILE *text = open_memstream(&buffer, &length);
+    FILE *text = text_stream_open(&buffer, &length);
     if (!text) return fail_errno("%s", path);
     fputc('{', text);
     if (metadata_json) fprintf(text, "\"__metadata__\":%s%s", metadata_json, count ? "," : "");

@@ -2,6 +2,7 @@
 #include "data/tokenizer/tokenizer_train.h"
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "data/tokenizer/tokenizer_train_internal.h"
 #include <assert.h>
@@ -213,7 +214,7 @@ enum status tokenizer_trainer_save(const struct tokenizer_trainer *t, const char
     assert(t->merged);
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail_errno("%s: no memory for the file's text", path);
     struct json_writer w;
     json_write_open(&w, memory, 2);

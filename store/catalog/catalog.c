@@ -554,15 +554,12 @@ enum status catalog_walk_begin(struct catalog_walk **out, struct catalog_txn *t,
     w->table = table;
     w->begin = catalog_key(begin);
     w->next = begin ? MDB_SET_RANGE : MDB_FIRST;
-    *out = w;
-    if (t->c->absent[table]) return STATUS_OK;
-    enum status s =
-        catalog_translate(t->c, mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor), catalog_table_name(table));
-    if (s != STATUS_OK) {
+    const int rc = t->c->absent[table] ? MDB_SUCCESS : mdb_cursor_open(t->txn, t->c->tables[table], &w->cursor);
+    if (rc == MDB_SUCCESS)
+        *out = w;
+    else
         memory_free(w);
-        return s;
-    }
-    return STATUS_OK;
+    return catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_walk_next(struct catalog_walk *w, bool *more, struct bytes *key, struct bytes *value) {

@@ -1,5 +1,6 @@
 /* ablation_parts.c -- the parts of a plan: commands of sibling programs, in order, with the inputs of each result. */
 #include "base/crc32c.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "tools/ablation/ablation_plan.h"
 #include <stdarg.h>
@@ -63,7 +64,7 @@ static enum status part_spec(struct ablation_plan *plan, int part, const char *c
     struct ablation_part *p = &plan->parts[part];
     char *text = NULL;
     size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
+    FILE *f = text_stream_open(&text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for part %s", p->name);
     for (size_t i = 0; i < p->command.count; i++) {
         const char *word = p->command.items[i];

@@ -1,6 +1,7 @@
 /* ablation_table.c -- see ablation_table.h. */
 #include "tools/ablation/ablation_table.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "tools/ablation/ablation_run.h"
 #include "tools/ablation/ablation_scored.h"
@@ -190,7 +191,7 @@ static enum status table_file(const struct ablation_table *t, const char *folder
     size_t bytes = 0;
     struct file_writer *w;
     TRY(ablation_path(path, folder, "%s", name));
-    FILE *f = open_memstream(&text, &bytes);
+    FILE *f = text_stream_open(&text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for %s", path);
     write(f, t);
     enum status s = fclose(f) == 0 ? file_create(&w, path) : fail(STATUS_NO_MEMORY, "no memory for %s", path);

@@ -1,6 +1,7 @@
 /* drt_eval_parts_plot.c -- a plot of the gain by part of the store: a line for each memory, with an
  * interval at each part. */
 #include "base/file.h"
+#include "base/formats/text.h"
 #include "tools/eval/drt_eval_parts.h"
 #include "train/plot/plot_axis.h"
 #include <math.h>
@@ -100,7 +101,7 @@ enum status eval_plot_parts(const struct eval_result *r, const char *path) {
                     path);
     for (int which = 0; which < EVAL_PART_SERIES; which++)
         TRY(eval_part_series(&series[which], r, which));
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "%s: no memory to draw it", path);
     plot_all(memory, series, eval_mode_names[eval_reference(r)]);
     enum status s =

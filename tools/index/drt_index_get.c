@@ -1,5 +1,6 @@
 /* drt_index_get.c -- drt-index get: the text of a chunk or of a document, with its source. */
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
 #include "tools/index/drt_index.h"
@@ -101,7 +102,7 @@ static enum status document_json(struct get *g, const struct store_document *d) 
     struct json_writer w;
     const struct json_number numbers[] = {
         {"first_chunk", d->first_chunk}, {"chunks", d->chunks}, {"tokens", d->tokens}, {"bytes", (int64_t)d->bytes}};
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "no memory for a document");
     json_write_open(&w, stdout, 0);
     json_write_object(&w);

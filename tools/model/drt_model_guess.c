@@ -5,6 +5,7 @@
  * so the released values are assumed. Each assumption is printed, because a model with a wrong value runs and gives
  * wrong results. */
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "tools/model/drt_model.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ enum status model_guess_config(char **json, size_t *bytes, const struct tensor_v
                     "%s: has no model.lmk_norms: a checkpoint from before June 2025, whose network was "
                     "another one",
                     path);
-    FILE *file = open_memstream(json, bytes);
+    FILE *file = text_stream_open(json, bytes);
     if (!file) return fail(STATUS_NO_MEMORY, "%s: no memory for a config", path);
     struct json_writer w;
     json_write_open(&w, file, 2);

@@ -5,6 +5,7 @@
  * so no text of a document becomes markup. */
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "tools/trace/trace.h"
 #include "tools/trace/trace_page.h"
@@ -39,7 +40,7 @@ static enum status page_chunk(struct trace_sink *sink, const struct trace_chunk 
     struct page *p = (struct page *)sink;
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "no memory for a chunk of the trace");
     struct json_writer w;
     json_write_open(&w, memory, 0);

@@ -1,6 +1,7 @@
 /* trace_json.c -- a trace as JSON lines: one object for each chunk of the running text. */
 #include "base/file.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "tools/trace/trace.h"
 
@@ -132,7 +133,7 @@ static enum status lines_chunk(struct trace_sink *sink, const struct trace_chunk
     struct lines *l = (struct lines *)sink;
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "no memory for a line of the trace");
     struct json_writer w;
     json_write_open(&w, memory, 0);

@@ -1,5 +1,6 @@
 /* drt_train_run.c -- drt-train --config C --out RUN: one training run, or its continuation. */
 #include "base/file.h"
+#include "base/formats/text.h"
 #include "base/system/processors.h"
 #include "kernels/device/collective.h"
 #include "session/device_choice.h"
@@ -93,7 +94,7 @@ out:
 static char *help_end(void) {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return NULL;
     fputs("  drt-train --config small.json --data train.u16 --valid valid.u16 --out runs/small\n"
           "  drt-train --out runs/small --resume\n"

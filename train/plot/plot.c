@@ -1,6 +1,7 @@
 /* plot.c -- reads the logs of runs, names the runs, and writes the panels as a page or a picture. */
 #include "train/plot/plot.h"
 #include "base/file.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "data/tokenizer/utf8.h"
 #include "train/plot/plot_internal.h"
@@ -93,7 +94,7 @@ static bool plot_is_picture(const char *path) {
 
 static enum status plot_draw(char **text, size_t *bytes, bool page, const struct plot_picture *p,
                              const struct plot_config *config) {
-    FILE *memory = open_memstream(text, bytes);
+    FILE *memory = text_stream_open(text, bytes);
     if (!memory) return fail(STATUS_NO_MEMORY, "no memory for the plot");
     enum status status = page ? plot_page(memory, p, config) : plot_svg(memory, p, config);
     bool wrong = ferror(memory) != 0;

@@ -1,5 +1,6 @@
 /* plot_layout.c -- lays out panels as one picture, or as a page with a table of runs. The first panel has the full
  * width. */
+#include "base/formats/text.h"
 #include "train/plot/plot_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -183,7 +184,7 @@ enum status plot_page(FILE *out, const struct plot_picture *p, const struct plot
     fputs("</tbody></table></div>\n<main>\n", out);
     char *text = NULL;
     size_t bytes = 0;
-    FILE *data = open_memstream(&text, &bytes);
+    FILE *data = text_stream_open(&text, &bytes);
     if (!data) return fail(STATUS_NO_MEMORY, "no memory for the plot");
     fprintf(data, "{\"tokens\":[%.12g,%.12g],\"steps\":[%.12g,%.12g],\"panels\":[\n", p->ends[0][0], p->ends[0][1],
             p->ends[1][0], p->ends[1][1]);

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/formats/near_name.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "train/memory/memory_loss.h"
 #include "train/run/config_internal.h"
@@ -304,7 +305,7 @@ static enum status config_copy_json(struct json_writer *w, const char *text) {
 enum status config_tidy(char **json) {
     char *text = NULL;
     size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail_errno("model");
     struct json_writer w;
     json_write_open(&w, memory, 1);

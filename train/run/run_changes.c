@@ -2,6 +2,7 @@
 #include "train/run/run_changes.h"
 #include "base/file.h"
 #include "base/formats/json_object.h"
+#include "base/formats/text.h"
 #include "train/run/config_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ out:
 
 static enum status changes_text(char **out, const struct train_config *c) {
     size_t bytes = 0;
-    FILE *memory = open_memstream(out, &bytes);
+    FILE *memory = text_stream_open(out, &bytes);
     if (!memory) return fail_errno("config");
     config_write(c, memory);
     return fclose(memory) == 0 ? STATUS_OK : fail_errno("config");

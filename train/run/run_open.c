@@ -1,4 +1,5 @@
 /* run_open.c -- opens a run: its folder, data, weights and training step. */
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
 #include "kernels/device/collective.h"
@@ -15,7 +16,7 @@ static enum status run_write_config(const struct run *r) {
     char path[FILE_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     enum status s;
-    FILE *memory = open_memstream(&text, &bytes);
+    FILE *memory = text_stream_open(&text, &bytes);
     if (!memory) return fail_errno("%s: config.json", r->options->folder);
     config_write(r->config, memory);
     bool broken = ferror(memory) != 0;

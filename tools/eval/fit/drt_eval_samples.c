@@ -2,6 +2,7 @@
  * metadata. */
 #include "tools/eval/fit/drt_eval_samples.h"
 #include "base/formats/json.h"
+#include "base/formats/text.h"
 #include "base/memory.h"
 #include "session/memory_folder.h"
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static bool setting_parse(struct memory_config *c, const char *text) {
 static enum status metadata_text(char **text, const struct eval_result *r, const struct memory_config *config) {
     size_t bytes = 0;
     char setting[160], name[NAME];
-    FILE *f = open_memstream(text, &bytes);
+    FILE *f = text_stream_open(text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for the samples' metadata");
     struct json_writer w;
     setting_text(setting, sizeof setting, config);
