@@ -27,8 +27,8 @@ if(drt_cuda_on)
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
   # The standard is set by a flag, because CMake before 3.26 has no such setting for nvcc.
   set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 -Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers -Werror all-warnings")
-  set(DRT_CUDA_LIBRARIES CUDA::cudart CUDA::cublasLt ${CMAKE_DL_LIBS})
-  # NCCL computes sums over several GPUs in training. The library is loaded at run time, so the build needs only the header.
+  set(DRT_CUDA_LIBRARIES CUDA::cudart ${CMAKE_DL_LIBS})
+  # cuBLASLt and NCCL (sums over several GPUs in training) are loaded at run time, so the build needs only their headers.
   find_path(DRT_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 message(STATUS "CUDA twins: ${drt_cuda_on}")

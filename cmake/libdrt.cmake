@@ -44,7 +44,7 @@ set_target_properties(drt_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME drt EX
 get_property(drt_static_needs GLOBAL PROPERTY drt_static_needs)
 list(APPEND drt_static_needs gomp stdc++ m pthread dl)
 if(drt_cuda_on)
-  list(APPEND drt_static_needs cudart cublasLt)
+  list(APPEND drt_static_needs cudart)
 endif()
 target_link_libraries(drt_static INTERFACE ${drt_static_needs})
 target_include_directories(drt_static INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -80,6 +80,20 @@ static enum status encoder_create_blocks(struct encoder *e) {
     return s;
 }
 
+static enum status encoder_create_known(struct encoder *e) {
+    const struct model_config *c = &e->config;
+    const int64_t d = c->hidden, table = (int64_t)c->vocab_size * 2 * d, each = e->batch * d;
+    if (c->encoder_layers != 1 || c->encoder_input != ENCODER_INPUT_TOKENS) return STATUS_OK;
+    const size_t bytes = (size_t)((table + 2 * each) * dtype_bytes(e->type));
+    TRY(device_allocate(e->dev, &e->known.memory, bytes));
+    unsigned char *at = e->known.memory;
+    e->known.keys_values = mat_dense(at, e->type, c->vocab_size, 2 * d);
+    e->known.query = mat_dense(at + table * dtype_bytes(e->type), e->type, e->batch, d);
+    e->known.residual = mat_dense(at + (table + each) * dtype_bytes(e->type), e->type, e->batch, d);
+    e->bytes += bytes;
+    return STATUS_OK;
+}
+
 static int64_t encoder_batch_size(const struct encoder *e, int max_chunks) {
     int64_t most = e->dev->shares_memory ? BATCH : ENCODER_BATCH_GPU;
     int64_t each = max_chunks > 0 ? (max_chunks + e->threads - 1) / e->threads : most;
@@ -101,6 +115,7 @@ enum status encoder_create(struct encoder **out, struct device *dev, const struc
     TRY_GOTO(s, encoder_weights_create(&e->weights, dev, config, weights), out);
     TRY_GOTO(s, encoder_create_workspaces(e), out);
     TRY_GOTO(s, encoder_create_blocks(e), out);
+    TRY_GOTO(s, encoder_create_known(e), out);
     *out = e;
 out:
     if (s != STATUS_OK) encoder_free(e);
@@ -113,6 +128,7 @@ void encoder_free(struct encoder *e) {
     device_release(e->dev, e->memory);
     memory_free(e->workspaces);
     device_release(e->dev, e->block_memory);
+    device_release(e->dev, e->known.memory);
     for (int i = 0; i <= ENCODER_REPLAY_CHUNKS; i++)
         device_replay_free(e->dev, e->recorded[i].replay);
     memory_free(e->later.ids);
@@ -166,11 +182,14 @@ static void encoder_encode_all_rows(struct device *dev, struct encoder_batch *b)
     device_replay_run(dev, &r->replay, encoder_all_parts, b);
 }
 
+static bool encoder_wants_rows(const struct encoder_output *out) {
+    return out->states || out->keys.data || out->values.data;
+}
+
 static void encoder_encode_batch(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
                                  int64_t begin, int64_t end) {
-    bool all_rows = job->out->states || job->out->keys.data || job->out->values.data;
     encoder_stage(job, dev, w, begin, end - begin);
-    if (all_rows) {
+    if (encoder_wants_rows(job->out)) {
         encoder_encode_all_rows(dev,
                                 &(struct encoder_batch){.job = job, .w = w, .first = begin, .chunks = end - begin});
         return;
@@ -187,11 +206,20 @@ static void encoder_encode_range(void *context, int64_t begin, int64_t end, int 
                              at + e->batch < end ? at + e->batch : end);
 }
 
+/* Makes the table of ids once so many landmarks were encoded that it is no waste. */
+static void encoder_count_landmarks(struct encoder *e, int64_t n) {
+    struct encoder_known *known = &e->known;
+    if (!known->memory || known->made) return;
+    known->chunks += n;
+    if (known->chunks * e->positions >= e->config.vocab_size) encoder_known_make(e);
+}
+
 static void encoder_run_job(const struct encoder_job *job, int64_t n) {
     struct encoder *e = job->e;
-    if (!job->out->landmarks && !job->out->states && !job->out->keys.data && !job->out->values.data) return;
+    if (!job->out->landmarks && !encoder_wants_rows(job->out)) return;
     while (e->later.next > 0) /* a chunk that was begun uses the workspace */
         encoder_advance(e);
+    if (!encoder_wants_rows(job->out)) encoder_count_landmarks(e, n);
     if (!e->dev->shares_memory) {
         encoder_encode_range((void *)job, 0, n, 0);
         return;

@@ -41,6 +41,18 @@ struct encoder_workspace {
     struct mat landmark, landmark_norm, landmark_out; /* [B, d]: for landmark rows only, in the last layer */
 };
 
+/* In an encoder of one layer that gives only landmarks, a position's key and value depend on its id alone, apart from
+ * the rotation of the key, and the landmark's query and residual are the same in every chunk. So they are computed once
+ * for all ids. They have the bits of those that are computed for a chunk, because a product's row does not depend on
+ * other rows. */
+struct encoder_known {
+    struct mat keys_values;     /* [vocab_size, 2d], not rotated */
+    struct mat query, residual; /* [B, d]: the landmark's, B times; the query is rotated */
+    void *memory;               /* of all; NULL: the encoder has more layers, or other input */
+    bool made;
+    int64_t chunks; /* encoded so far; the table is made when they were as much work as it is */
+};
+
 /* The arguments of a call, which the threads share. */
 struct encoder_job {
     struct encoder *e;
@@ -79,6 +91,7 @@ struct encoder {
     int64_t *block_rows; /* [B+1] 0, 1, 2 ...: each landmark reads its own chunk */
     int32_t *block_slots;
     float *block_weights;
+    struct encoder_known known;
     struct encoder_later later;
     struct encoder_recorded recorded[ENCODER_REPLAY_CHUNKS + 1]; /* by number of chunks */
     size_t bytes;
@@ -91,6 +104,8 @@ void encoder_stage(const struct encoder_job *job, struct device *dev, const stru
 int encoder_parts(const struct encoder *e);
 void encoder_part(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w, int64_t first,
                   int64_t chunks, int part);
+/* Makes the table of e->known, with the ops of the whole device, in the first workspace. */
+void encoder_known_make(struct encoder *e);
 /* Encodes only the landmarks of staged chunks. */
 void encoder_landmarks(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
                        int64_t first, int64_t chunks);

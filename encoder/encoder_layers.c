@@ -78,21 +78,25 @@ static void encoder_layer_part(const struct encoder *e, struct device *dev, cons
     }
 }
 
-/* The last layer for the landmark's row of each chunk: w->landmark. The query rows of other positions have values of an
- * earlier layer. They are rotated, too, but not read. */
-static void encoder_last_layer_landmarks(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
-                                         const struct encoder_workspace *w, int64_t chunks) {
+/* Computes keys, values and the landmarks' queries of the last layer from w->x, not rotated. */
+static void encoder_last_layer_products(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
+                                        const struct encoder_workspace *w, int64_t chunks) {
     int64_t rows = chunks * e->positions, d = e->config.hidden;
     struct mat norm = encoder_first_rows(w->norm, rows), qkv = encoder_first_rows(w->qkv, rows);
-    struct mat landmark = encoder_first_rows(w->landmark, chunks),
-               landmark_norm = encoder_first_rows(w->landmark_norm, chunks);
-    struct mat query = encoder_landmark_rows(e, mat_cols(qkv, 0, d), chunks),
-               o = encoder_first_rows(w->landmark_out, chunks);
+    struct mat query = encoder_landmark_rows(e, mat_cols(qkv, 0, d), chunks);
     encoder_norm(dev, norm, encoder_first_rows(w->x, rows), l->input_norm, inner_eps);
     encoder_matmul(dev, mat_cols(qkv, d, 2 * d), norm, l->kv, false);
     encoder_matmul(dev, query, encoder_landmark_rows(e, norm, chunks), l->q, false);
-    encoder_rope(e, dev, qkv);
+}
 
+/* The rest of the last layer for the landmark's row of each chunk: w->landmark. residual: of these rows. */
+static void encoder_last_layer_landmarks(const struct encoder *e, struct device *dev, const struct encoder_layer *l,
+                                         const struct encoder_workspace *w, int64_t chunks, struct mat query,
+                                         struct mat residual) {
+    int64_t rows = chunks * e->positions, d = e->config.hidden;
+    struct mat qkv = encoder_first_rows(w->qkv, rows), landmark = encoder_first_rows(w->landmark, chunks),
+               landmark_norm = encoder_first_rows(w->landmark_norm, chunks),
+               o = encoder_first_rows(w->landmark_out, chunks);
     struct gca_pool pool = {.keys = mat_cols(qkv, d, d),
                             .values = mat_cols(qkv, 2 * d, d),
                             .slot_rows = e->positions,
@@ -100,7 +104,7 @@ static void encoder_last_layer_landmarks(const struct encoder *e, struct device 
     struct gca_blocks blocks = {
         .row_begin = e->block_rows, .slot = e->block_slots, .weight = e->block_weights, .blocks = (int)chunks, .k = 1};
     dev->ops->gca->forward(dev, o, query, pool, blocks, e->config.heads);
-    device_copy_rows(dev, landmark, encoder_landmark_rows(e, w->x, chunks));
+    device_copy_rows(dev, landmark, residual);
     encoder_matmul(dev, landmark, o, l->o, true);
     encoder_mlp_up(e, dev, l, landmark, landmark_norm, encoder_first_rows(w->gate_up, chunks));
     encoder_mlp_down(e, dev, l, landmark, encoder_first_rows(w->gate_up, chunks));
@@ -221,13 +225,62 @@ void encoder_part(const struct encoder_job *job, struct device *dev, const struc
         encoder_write_states(job, dev, w, encoder_first_rows(w->x, chunks * e->positions), first, chunks);
 }
 
+/* Reads the table of encoder_known instead of computing keys and values. */
+static void encoder_known_landmarks(const struct encoder *e, struct device *dev, const struct encoder_workspace *w,
+                                    int64_t chunks) {
+    const struct encoder_known *known = &e->known;
+    int64_t d = e->config.hidden;
+    struct mat qkv = encoder_first_rows(w->qkv, chunks * e->positions);
+    dev->ops->embed->forward(dev, mat_cols(qkv, d, 2 * d), known->keys_values, w->ids_device, e->config.pad_id);
+    dev->ops->rope->forward(dev, mat_cols(qkv, d, d), e->config.heads, e->positions, e->config.rope_theta);
+    encoder_last_layer_landmarks(e, dev, e->weights.layers, w, chunks, encoder_first_rows(known->query, chunks),
+                                 encoder_first_rows(known->residual, chunks));
+}
+
+static void encoder_known_ids(const struct encoder *e, const struct encoder_workspace *w, int64_t chunks) {
+    device_upload(e->dev, w->ids_device, w->ids, (size_t)(chunks * e->positions) * sizeof *w->ids);
+    encoder_embed(&(struct encoder_job){.e = (struct encoder *)e}, e->dev, w, 0, chunks);
+    encoder_last_layer_products(e, e->dev, e->weights.layers, w, chunks);
+}
+
+/* Products have the shapes and strides of encoder_landmarks, so that a GPU takes the same kernels. */
+void encoder_known_make(struct encoder *e) {
+    const struct encoder_workspace *w = e->workspaces;
+    struct encoder_known *known = &e->known;
+    int64_t rows = e->batch * e->positions, d = e->config.hidden, vocab = e->config.vocab_size;
+    for (int64_t first = 0; first < vocab; first += rows) {
+        const int64_t n = vocab - first < rows ? vocab - first : rows;
+        for (int64_t i = 0; i < rows; i++)
+            w->ids[i] = (int32_t)(first + (i < n ? i : 0));
+        encoder_known_ids(e, w, e->batch);
+        device_copy_rows(e->dev, mat_rows(known->keys_values, first, n),
+                         encoder_first_rows(mat_cols(w->qkv, d, 2 * d), n));
+    }
+    for (int64_t i = 0; i < rows; i++)
+        w->ids[i] = e->config.landmark_id;
+    encoder_known_ids(e, w, e->batch);
+    encoder_rope(e, e->dev, encoder_first_rows(w->qkv, rows));
+    device_copy_rows(e->dev, known->query, encoder_landmark_rows(e, mat_cols(w->qkv, 0, d), e->batch));
+    device_copy_rows(e->dev, known->residual, encoder_landmark_rows(e, w->x, e->batch));
+    known->made = true;
+}
+
 void encoder_landmarks(const struct encoder_job *job, struct device *dev, const struct encoder_workspace *w,
                        int64_t first, int64_t chunks) {
     const struct encoder *e = job->e;
     int last = e->config.encoder_layers - 1;
-    encoder_embed(job, dev, w, first, chunks);
-    for (int i = 0; i < last * LAYER_PARTS; i++)
-        encoder_layer_part(e, dev, &e->weights.layers[i / LAYER_PARTS], w, chunks, i % LAYER_PARTS);
-    encoder_last_layer_landmarks(e, dev, &e->weights.layers[last], w, chunks);
+    if (e->known.made) {
+        encoder_known_landmarks(e, dev, w, chunks);
+    } else {
+        encoder_embed(job, dev, w, first, chunks);
+        for (int i = 0; i < last * LAYER_PARTS; i++)
+            encoder_layer_part(e, dev, &e->weights.layers[i / LAYER_PARTS], w, chunks, i % LAYER_PARTS);
+        encoder_last_layer_products(e, dev, &e->weights.layers[last], w, chunks);
+        /* The query rows of other positions have values of an earlier layer. They are rotated, too, but not read. */
+        encoder_rope(e, dev, encoder_first_rows(w->qkv, chunks * e->positions));
+        encoder_last_layer_landmarks(e, dev, &e->weights.layers[last], w, chunks,
+                                     encoder_landmark_rows(e, mat_cols(w->qkv, 0, e->config.hidden), chunks),
+                                     encoder_landmark_rows(e, w->x, chunks));
+    }
     encoder_write_landmarks(job, dev, w, encoder_first_rows(w->landmark, chunks), first);
 }

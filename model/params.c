@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
@@ -206,6 +207,22 @@ static void shape_text(char *out, size_t size, const int64_t *shape, int dims) {
 }
 
 /* Loads one tensor from the file's tensor of that name. */
+/* Returns n, or the first number of the block that has one which is not finite. */
+static int64_t finite_until(const float *x, int64_t n) {
+    enum { BLOCK = 1024 };
+    const uint32_t exponent = 0x7f800000;
+    for (int64_t begin = 0; begin < n; begin += BLOCK) {
+        uint32_t other = 0;
+        for (int64_t i = begin; i < begin + BLOCK && i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, x + i, sizeof bits);
+            other |= (bits & exponent) == exponent;
+        }
+        if (other) return begin;
+    }
+    return n;
+}
+
 static enum status load_tensor(const struct param *t, const char *name, const struct safetensors *file) {
     const char *path = safetensors_path(file);
     int64_t wanted[2] = {t->rows, t->cols};
@@ -225,18 +242,43 @@ static enum status load_tensor(const struct param *t, const char *name, const st
         return fail(STATUS_MISMATCH, "%s: tensor %s is %s: weights are F32, F16 or BF16", path, name,
                     safetensors_dtype_name(v->dtype));
     TRY(safetensors_to_f32((float *)t->data, v));
-    for (int64_t i = 0; i < t->rows * t->cols; i++)
+    const int64_t n = t->rows * t->cols;
+    for (int64_t i = finite_until(t->data, n); i < n; i++)
         if (!isfinite(t->data[i]))
             return fail(STATUS_CORRUPT, "%s: tensor %s: element %lld is not a finite number", path, name, (long long)i);
+    return STATUS_OK;
+}
+
+struct loading {
+    const struct params *params;
+    const struct safetensors *file;
+    atomic_bool failed;
+};
+
+static void load_tensors(void *context, int64_t begin, int64_t end, int worker) {
+    struct loading *l = context;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        if (load_tensor(&l->params->table[i], l->params->table[i].name, l->file) != STATUS_OK) l->failed = true;
+}
+
+/* Loads all tensors. Most of the time the system clears memory for them, so threads share the work. */
+static enum status load_all(const struct params *p, const struct safetensors *file) {
+    struct loading l = {.params = p, .file = file};
+    struct threads *pool;
+    TRY(threads_create(&pool, 0));
+    threads_for(pool, p->count, 1, load_tensors, &l);
+    threads_free(pool);
+    for (int i = 0; i < p->count && l.failed; i++) /* once more, for the message of the first one that fails */
+        TRY(load_tensor(&p->table[i], p->table[i].name, file));
     return STATUS_OK;
 }
 
 enum status params_load(struct params **out, const struct model_config *config, const struct safetensors *file) {
     struct params *p;
     TRY(params_prepare(&p, config));
-    enum status s = STATUS_OK;
-    for (int i = 0; i < p->count; i++)
-        TRY_GOTO(s, load_tensor(&p->table[i], p->table[i].name, file), out);
+    enum status s;
+    TRY_GOTO(s, load_all(p, file), out);
     TRY_GOTO(s, check_unknown(p, file), out);
     *out = p;
 out:

@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <string.h>
 
+enum { ROUND_GRAIN = 1 << 18 };
+
 struct weights weights_of_params(const struct params *p) {
     return (struct weights){.table = p, .data = (void *)params_at(p, 0)->data, .type = DTYPE_F32};
 }
@@ -13,6 +15,17 @@ struct weights weights_of_params(const struct params *p) {
 enum status weights_create(struct weights *out, struct device *dev, const struct params *table, enum dtype type) {
     *out = (struct weights){.table = table, .type = type};
     return device_allocate(dev, &out->data, (size_t)params_elements(table) * (size_t)dtype_bytes(type));
+}
+
+struct rounding {
+    uint16_t *to;
+    const float *from;
+};
+
+static void round_weights(void *context, int64_t begin, int64_t end, int worker) {
+    const struct rounding *r = context;
+    (void)worker;
+    half_to_bf16_row(r->to + begin, r->from + begin, (size_t)(end - begin));
 }
 
 enum status weights_upload(struct weights *out, struct device *dev, const struct params *p, enum dtype type) {
@@ -30,8 +43,7 @@ enum status weights_upload(struct weights *out, struct device *dev, const struct
         weights_release(out, dev);
         return s;
     }
-    for (size_t i = 0; i < n; i++)
-        rounded[i] = half_to_bf16(from[i]);
+    threads_for(dev->threads, (int64_t)n, ROUND_GRAIN, round_weights, &(struct rounding){rounded, from});
     device_upload(dev, out->data, rounded, n * sizeof *rounded);
     memory_free(rounded); /* device_upload has copied it (device.h) */
     return STATUS_OK;

@@ -23,6 +23,7 @@ enum status reader_open(struct reader **out, const struct reader_config *config)
     r->max_bytes = config->max_document_bytes ? config->max_document_bytes : default_max_bytes;
     r->skip_bad_lines = config->skip_bad_lines;
     r->no_follow = config->no_follow;
+    r->following.bytes = config->ahead_bytes;
     r->progress = config->progress;
     r->source = config->source;
     enum status status;
@@ -59,6 +60,7 @@ static void free_buffer(struct reader_buffer *b) {
 void reader_close(struct reader *r) {
     if (!r) return;
     reader_close_file(r);
+    files_ahead_close(r);
     for (size_t i = 0; i < r->n_files; i++)
         memory_free(r->files[i].path);
     memory_free(r->files);

@@ -42,6 +42,7 @@ struct reader_config {
     /* skips and counts jsonl lines that are not documents and rows without text (null), which otherwise are errors */
     bool skip_bad_lines;
     bool no_follow;                      /* skips links in folders */
+    uint64_t ahead_bytes;                /* of compressed jsonl: memory for files that are decompressed meanwhile */
     int part, parts;                     /* part 1 .. parts of the inputs (reader_part.c has the rule); parts 0: all */
     const struct progress *progress;     /* for reader_open and reader_seek; NULL is fine */
 };

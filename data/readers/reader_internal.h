@@ -2,8 +2,8 @@
  * is open at a time. Each format has open, next and close, and adds what it reads to the hash r->part. */
 #pragma once
 #include "base/file.h"
+#include "data/readers/files_ahead.h"
 #include "data/readers/jsonl_line_internal.h"
-#include "data/readers/stream_ahead.h"
 #include <stdbool.h>
 
 struct reader_span { uint64_t begin, end; };
@@ -59,7 +59,7 @@ struct reader {
     struct left_out passed_over, bad_lines;
     uint64_t list_hash;                      /* see reader_list_hash */
     int64_t links_out;                       /* links that lead out of their folder */
-    struct jsonl jsonl;
+    struct jsonl jsonl; struct files_ahead following;
     struct reader_buffer text, repaired, columnar_key;
     struct tokens tokens;
     struct megatron megatron;

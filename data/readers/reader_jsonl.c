@@ -15,8 +15,11 @@ enum status jsonl_open(struct reader *r) {
     j->buffer.size = j->at = 0;
     j->ended = false;
     TRY(memory_grow(&j->buffer.data, &j->buffer.capacity, BLOCK));
-    TRY(stream_open(&j->stream, reader_file(r)->path));
-    if (stream_is_slow(j->stream)) TRY(stream_ahead_start(&j->ahead, j->stream));
+    if (!files_ahead_take(r, &j->stream, &j->ahead)) {
+        TRY(stream_open(&j->stream, reader_file(r)->path));
+        if (stream_is_slow(j->stream)) TRY(stream_ahead_start(&j->ahead, j->stream, files_ahead_blocks(r)));
+    }
+    files_ahead_begin(r);
     return begin > 0 ? jsonl_skip_to(r, begin) : STATUS_OK;
 }
 

@@ -15,7 +15,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-enum { INPUT_BYTES = 256 << 10, SLOW_BYTES = 1 << 20 };
+enum { INPUT_BYTES = 256 << 10 };
 enum stream_kind { STREAM_PLAIN, STREAM_GZIP, STREAM_ZSTD, STREAM_XZ };
 static const char *const kind_names[] = {"plain", "gzip", "zstd", "xz"};
 
@@ -263,7 +263,8 @@ enum status stream_is_plain(bool *plain, const char *path) {
 
 bool stream_is_slow(const struct stream *s) {
     struct stat file;
-    return s->kind != STREAM_PLAIN && fstat(s->fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_size >= SLOW_BYTES;
+    return s->kind != STREAM_PLAIN && fstat(s->fd, &file) == 0 && S_ISREG(file.st_mode) &&
+           file.st_size >= STREAM_SLOW_BYTES;
 }
 
 uint64_t stream_consumed(const struct stream *s) {

@@ -11,7 +11,8 @@ enum status stream_open(struct stream **out, const char *path);
 void stream_close(struct stream *s);                      /* NULL is fine */
 /* *got < bytes: the end. STATUS_INVALID: the data is damaged or incomplete; the message names the file. */
 enum status stream_read(struct stream *s, void *data, size_t bytes, size_t *got);
-/* Whether it is a compressed file of at least a MiB, which another thread should decompress. */
+/* Whether it is a compressed file of at least so many bytes, which another thread should decompress. */
+enum { STREAM_SLOW_BYTES = 1 << 20 };
 bool stream_is_slow(const struct stream *s);
 /* Whether it is not compressed. */
 enum status stream_is_plain(bool *plain, const char *path);

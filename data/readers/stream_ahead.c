@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCKS = 8, MESSAGE_MAX = 1024 };
+enum { MESSAGE_MAX = 1024 };
 
 struct block {
-    uint8_t *data;     /* [STREAM_AHEAD_BLOCK] */
+    uint8_t *data;     /* [STREAM_AHEAD_BLOCK]; NULL: not used yet */
     size_t size;       /* less: the stream ends, or fails, after these bytes */
     uint64_t consumed; /* of the stream, after the block */
 };
@@ -23,7 +23,8 @@ struct stream_ahead {
     pthread_mutex_t
         lock; /* protects what follows; a block belongs to the thread, or, from head to tail, to the reader */
     pthread_cond_t changed;
-    struct block blocks[BLOCKS];
+    struct block *blocks; /* [n_blocks] */
+    int n_blocks;
     int64_t head, tail; /* blocks that were returned, that were made */
     bool ended, closing;
     enum status status; /* after the last block */
@@ -32,7 +33,8 @@ struct stream_ahead {
 
 /* Returns false after the end or a failure. */
 static bool make_block(struct stream_ahead *a, struct block *b) {
-    const enum status s = stream_read(a->stream, b->data, STREAM_AHEAD_BLOCK, &b->size);
+    enum status s = b->data ? STATUS_OK : memory_allocate(&b->data, STREAM_AHEAD_BLOCK);
+    if (s == STATUS_OK) s = stream_read(a->stream, b->data, STREAM_AHEAD_BLOCK, &b->size);
     if (s != STATUS_OK) b->size = 0;
     b->consumed = stream_consumed(a->stream);
     const bool last = s != STATUS_OK || b->size < STREAM_AHEAD_BLOCK;
@@ -50,24 +52,23 @@ static void *read_ahead(void *context) {
     struct stream_ahead *a = context;
     for (bool more = true; more;) {
         pthread_mutex_lock(&a->lock);
-        while (a->tail - a->head == BLOCKS && !a->closing)
+        while (a->tail - a->head == a->n_blocks && !a->closing)
             pthread_cond_wait(&a->changed, &a->lock);
         more = !a->closing;
         pthread_mutex_unlock(&a->lock);
-        if (more) more = make_block(a, &a->blocks[a->tail % BLOCKS]);
+        if (more) more = make_block(a, &a->blocks[a->tail % a->n_blocks]);
     }
     return NULL;
 }
 
-enum status stream_ahead_start(struct stream_ahead **out, struct stream *s) {
+enum status stream_ahead_start(struct stream_ahead **out, struct stream *s, int blocks) {
     struct stream_ahead *a = NULL;
     TRY(memory_allocate_zero(&a, 1));
     a->stream = s;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    enum status status = STATUS_OK;
-    for (int i = 0; i < BLOCKS && status == STATUS_OK; i++)
-        status = memory_allocate(&a->blocks[i].data, STREAM_AHEAD_BLOCK);
+    a->n_blocks = blocks;
+    enum status status = memory_allocate_zero(&a->blocks, (size_t)blocks);
     if (status == STATUS_OK) {
         a->started = threads_start(&a->thread, read_ahead, a);
         if (!a->started) status = fail(STATUS_NO_MEMORY, "cannot start a thread that decompresses");
@@ -86,8 +87,9 @@ void stream_ahead_free(struct stream_ahead *a) {
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
     if (a->started) pthread_join(a->thread, NULL);
-    for (int i = 0; i < BLOCKS; i++)
+    for (int i = 0; a->blocks && i < a->n_blocks; i++)
         memory_free(a->blocks[i].data);
+    memory_free(a->blocks);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     memory_free(a);
@@ -105,7 +107,7 @@ static enum status wait_block(struct stream_ahead *a, bool *more) {
 }
 
 static void release_block(struct stream_ahead *a) {
-    a->consumed = a->blocks[a->head % BLOCKS].consumed;
+    a->consumed = a->blocks[a->head % a->n_blocks].consumed;
     a->used = 0;
     pthread_mutex_lock(&a->lock);
     a->head++;
@@ -119,7 +121,7 @@ enum status stream_ahead_read(struct stream_ahead *a, void *data, size_t bytes, 
         bool more;
         TRY(wait_block(a, &more));
         if (!more) return STATUS_OK;
-        struct block *b = &a->blocks[a->head % BLOCKS];
+        struct block *b = &a->blocks[a->head % a->n_blocks];
         const size_t left = b->size - a->used, some = left < bytes - *got ? left : bytes - *got;
         memcpy((uint8_t *)data + *got, b->data + a->used, some);
         *got += some;

@@ -18,16 +18,16 @@
 #include <string.h>
 
 enum {
-    BATCH_CHUNKS = 256,
     SHARD_CHUNKS = 16384,
-    HELD_BYTES = 512 << 20,  /* most of shards that are not sealed: landmarks of 30 with 384 dimensions, and ids */
-    AHEAD_BYTES = 512 << 20, /* most ids that wait for a GPU: of 128 shards */
+    HELD_BYTES = 512 << 20,      /* most of shards that are not sealed: landmarks of 30 with 384 dimensions, and ids */
+    AHEAD_BYTES = 512 << 20,     /* most ids that wait for a GPU: of 128 shards */
+    FILES_AHEAD_BYTES = 1 << 30, /* most of files that are decompressed while one before them is read */
+    FILES_AHEAD_THREADS = 4,     /* fewer threads tokenize no faster than one decompresses */
     STOP_CHUNKS = 1024, /* after a stop request a document is finished if no more chunks than this are left of it */
 };
-static const uint64_t MIB = 1024 * 1024;
-static const uint64_t OVERHEAD_BYTES = 64 * 1024 * 1024;  /* tables of the tokenizer, pages of the catalog, stacks */
-static const uint64_t WORKING_BYTES = 64 * 1024 * 1024;   /* the least memory for documents, and later for the index */
-static const uint64_t LOOKAHEAD_BYTES = 64 * 1024 * 1024; /* seconds of encoding on any machine: more would not help */
+/* Of documents that wait, 8 bytes for a byte of text: seconds of encoding on a CPU. Beside a GPU more for each thread,
+ * because a long document is one thread's work, and those after it wait for it. */
+static const uint64_t LOOKAHEAD_BYTES = 64 * 1024 * 1024, LOOKAHEAD_OF_THREAD = 16 * 1024 * 1024;
 
 struct build {
     const struct indexer_config *config;
@@ -51,34 +51,6 @@ struct build {
     int64_t sealed_chunks; /* unpublished, of this run and of the runs that it resumes */
     int64_t read_before;   /* input bytes at the end of the last document, for progress */
 };
-
-enum status indexer_fingerprint(struct store_fingerprint *out, const struct model_config *model,
-                                const struct params *params, const struct tokenizer *tokenizer) {
-    memset(out, 0, sizeof *out);
-    if (!model->base_lm && model->encoder_input != ENCODER_INPUT_TOKENS)
-        return fail(
-            STATUS_UNSUPPORTED,
-            "this model's encoder reads hidden states (encoder_input \"hidden\"): its chunks depend on the text "
-            "before them, so a corpus cannot be stored; a model with encoder_input \"tokens\" can");
-    params_landmark_fingerprint(params, out->encoder);
-    if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
-    out->chunk_tokens = model->chunk;
-    out->dim = model->hidden;
-    out->vocab_size = model->vocab_size;
-    return STATUS_OK;
-}
-
-struct ids_rules indexer_ids_rules(const struct model_config *model, const struct tokenizer *tokenizer) {
-    struct ids_rules rules = {.vocab_size = model->vocab_size,
-                              .reserved = {model->landmark_id, model->mask_id, model->pad_id},
-                              .names = {"landmark (chunk_id)", "mask_id", "pad_id"}};
-    for (int i = 0; i < IDS_RESERVED; i++) {
-        int32_t id = rules.reserved[i];
-        bool text = tokenizer && tokenizer_token(tokenizer, id) && !tokenizer_is_special(tokenizer, id);
-        if (text || id == model->eos_id) rules.reserved[i] = -1;
-    }
-    return rules;
-}
 
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
@@ -267,24 +239,6 @@ static enum status take_all(struct build *b) {
 
 /* ---- start and end -------------------------------------------------------------------------------------- */
 
-enum status indexer_free_ram(uint64_t *out, uint64_t max_ram, const struct params *params, const struct device *device,
-                             const struct encoder *e) {
-    if (max_ram == 0) max_ram = 4096 * MIB;
-    uint64_t weights = (uint64_t)params_elements(params) * sizeof(float),
-             encoder = e && device->shares_memory ? encoder_bytes(e) : 0;
-    uint64_t held = weights + encoder + OVERHEAD_BYTES;
-    if (max_ram < held + WORKING_BYTES)
-        return fail(
-            STATUS_INVALID,
-            "--max-ram: %llu MiB cannot hold this model: at least %llu MiB are needed (weights %llu, encoder %llu, "
-            "the rest %llu)",
-            (unsigned long long)(max_ram / MIB), (unsigned long long)((held + WORKING_BYTES + MIB - 1) / MIB),
-            (unsigned long long)(weights / MIB), (unsigned long long)(encoder / MIB),
-            (unsigned long long)((OVERHEAD_BYTES + WORKING_BYTES) / MIB));
-    *out = max_ram - held;
-    return STATUS_OK;
-}
-
 /* Reads what is published. STATUS_NOT_FOUND is not a failure: there is no store yet, or nothing in it is published.
  * With a request, the published store must equal the one that the request would make. */
 static enum status indexer_published(int64_t *chunks, uint64_t *generation, const char *dir,
@@ -412,12 +366,20 @@ static enum status indexer_resume(struct build *b) {
     return STATUS_OK;
 }
 
+static uint64_t lookahead_bytes(const struct build *b, int threads) {
+    const uint64_t all = LOOKAHEAD_OF_THREAD * (uint64_t)threads,
+                   wanted = on_cpu(b->config) || all < LOOKAHEAD_BYTES ? LOOKAHEAD_BYTES : all;
+    return b->free_ram / 4 < wanted ? b->free_ram / 4 : wanted;
+}
+
 static enum status open_input(struct build *b) {
     const struct indexer_config *c = b->config;
     struct reader_config reader = c->reader;
     uint64_t largest = b->free_ram / 2 / FEED_BYTES_PER_TEXT_BYTE;
     if (reader.max_document_bytes == 0 || reader.max_document_bytes > largest) reader.max_document_bytes = largest;
     reader.progress = c->progress;
+    if (indexer_threads(c) >= FILES_AHEAD_THREADS)
+        reader.ahead_bytes = (uint64_t)min_i64((int64_t)(b->free_ram / 8), FILES_AHEAD_BYTES);
     TRY(reader_open(&b->reader, &reader));
     cursor_describe(&b->cursor, &c->reader, b->shard_chunks);
     if (b->plan) cursor_describe_update(&b->cursor, update_plan_generation(b->plan), c->source);
@@ -434,7 +396,7 @@ static enum status open_input(struct build *b) {
         /* one feeds many encoder threads; a GPU encodes faster than all threads tokenize, and none is fastest */
         .workers = on_cpu(c) && b->fingerprint.dim > 0 ? 1 + threads / 16 : threads,
         .id_workers = 1 + threads / 8,
-        .lookahead_bytes = b->free_ram / 4 < LOOKAHEAD_BYTES ? b->free_ram / 4 : LOOKAHEAD_BYTES,
+        .lookahead_bytes = lookahead_bytes(b, threads),
     };
     return feed_open(&b->feed, &feed);
 }
@@ -451,7 +413,7 @@ static enum status open_pool(struct build *b) {
     for (int i = 1; i < n; i++)
         devices[i] = c->more[i - 1];
     b->batch = c->landmarks ? c->landmarks->batch
-               : !gpu       ? BATCH_CHUNKS
+               : !gpu       ? INDEXER_BATCH
                : c->encoder ? encoder_batch(c->encoder)
                             : ENCODER_BATCH_GPU;
     /* the lexical index is then completed while a GPU encodes */
@@ -465,7 +427,8 @@ static enum status open_pool(struct build *b) {
                                               .ahead_bytes = ahead,
                                               .store = store_landmarks};
     const uint64_t bytes = encode_pool_bytes(&config);
-    if (n > 1 && b->free_ram > bytes + WORKING_BYTES) b->free_ram -= bytes; /* of one device: within OVERHEAD_BYTES */
+    if (n > 1 && b->free_ram > bytes + INDEXER_WORKING_BYTES)
+        b->free_ram -= bytes; /* of one device: within INDEXER_OVERHEAD_BYTES */
     const enum status s = encode_pool_open(&b->pool, &config);
     memory_free(devices);
     return s;
@@ -524,15 +487,6 @@ static enum status make_plan(struct build *b) {
     return STATUS_OK;
 }
 
-struct indexer_landmarks indexer_no_landmarks(const struct model_config *model, const struct tokenizer *tokenizer) {
-    struct indexer_landmarks out = {
-        .encoder = {.fingerprint = {.chunk_tokens = model->chunk, .vocab_size = model->vocab_size},
-                    .encode = store_encode_nothing},
-        .batch = BATCH_CHUNKS};
-    tokenizer_fingerprint(tokenizer, out.encoder.fingerprint.tokenizer);
-    return out;
-}
-
 /* Determines what makes the landmarks, and how much memory is left beside it. */
 static enum status indexer_describe(struct build *b) {
     const struct indexer_config *c = b->config;
@@ -548,9 +502,10 @@ static enum status indexer_describe(struct build *b) {
         if (!c->append && !c->reader.parts) b->lexical = STORE_LEXICAL_ON; /* nothing else finds its chunks */
     }
     if (!l) return store_index_check(c->index, b->fingerprint.dim);
-    if (b->free_ram < l->bytes + WORKING_BYTES)
-        return fail(STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
-                    (unsigned long long)((l->bytes + WORKING_BYTES - b->free_ram + MIB - 1) / MIB));
+    if (b->free_ram < l->bytes + INDEXER_WORKING_BYTES)
+        return fail(
+            STATUS_INVALID, "--max-ram: cannot hold the external encoder: %llu MiB more are needed",
+            (unsigned long long)((l->bytes + INDEXER_WORKING_BYTES - b->free_ram + INDEXER_MIB - 1) / INDEXER_MIB));
     b->free_ram -= l->bytes;
     return store_index_check(c->index, b->fingerprint.dim);
 }

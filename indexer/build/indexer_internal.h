@@ -9,6 +9,15 @@
 #include "indexer/build/update.h"
 #include "store/parts/parts.h"
 
+/* OVERHEAD: tables of the tokenizer, pages of the catalog, stacks. WORKING: the least memory for documents, and later
+ * for the index. BATCH: chunks of a batch on a CPU. */
+enum {
+    INDEXER_MIB = 1 << 20,
+    INDEXER_OVERHEAD_BYTES = 64 << 20,
+    INDEXER_WORKING_BYTES = 64 << 20,
+    INDEXER_BATCH = 256,
+};
+
 /* ---- feed ---------------------------------------------------------------------------------------------- */
 struct feed_config {
     struct reader *reader;             /* used by the feed alone until feed_close */

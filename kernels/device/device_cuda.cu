@@ -8,6 +8,7 @@
 extern "C" {
 #include "base/memory.h"
 #include "kernels/device/idle_blocks.h"
+#include "kernels/linear/blas_library_internal.h"
 }
 
 extern "C" {
@@ -448,10 +449,26 @@ static enum status open_parts(struct device_cuda *s) {
     return blas_cuda_open(&s->blas);
 }
 
+static void *load_blas(void *) {
+    blas_cuda_load();
+    return NULL;
+}
+
+/* Makes the context of the current GPU, if there is none. cuBLASLt is loaded meanwhile: both take 0.1 s and more.
+ * Called after CUDA has loaded the driver, because a thread that loads a library delays others that do. */
+static void make_context(void) {
+    pthread_t loading;
+    const bool loads = threads_start(&loading, load_blas, NULL);
+    (void)cudaFree(NULL);
+    (void)cudaGetLastError();
+    if (loads) pthread_join(loading, NULL);
+}
+
 enum status device_open_cuda(struct device **out, int threads) {
     struct device_cuda found = {};
     struct device_cuda_memory *m = NULL;
     TRY(find_gpu(&found));
+    make_context();
     TRY(memory_allocate_zero(&m, 1));
     m->state = found;
     m->state.idle.limit = IDLE_BYTES, m->state.idle_host.limit = IDLE_HOST_BYTES;
@@ -467,8 +484,7 @@ enum status device_open_cuda(struct device **out, int threads) {
 }
 
 void device_warm_cuda(void) {
-    (void)cudaFree(NULL); /* makes the context */
-    (void)cudaGetLastError();
+    if (device_count_cuda() > 0) make_context();
 }
 
 bool device_built_cuda(void) {

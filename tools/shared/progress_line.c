@@ -152,7 +152,10 @@ static void progress_line_report(void *context, const struct progress_event *e) 
     }
     if (!e->stage) return;
     if (strncmp(line->stage, e->stage, sizeof line->stage - 1) != 0) start_stage(line, e, now);
-    snprintf(line->detail, sizeof line->detail, "%s", e->detail ? e->detail : "");
+    if (e->detail)
+        snprintf(line->detail, sizeof line->detail, "%s", e->detail);
+    else
+        line->detail[0] = 0; /* not by snprintf, as a build reports each document */
     line->last = e->done;
     line->total = e->total;
     line->dirty = true;

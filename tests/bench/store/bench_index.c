@@ -3,8 +3,9 @@
  *
  *   bench_index FOLDER [chunks (1000000)] [dim (384)] [clusters (chunks / 160)] [--json FILE]
  *   bench_index --tokens FILE.u16 [tokens (100000000)]
- *   bench_index --text FILE.jsonl[.zst] [bytes of text (400000000)]
+ *   bench_index --text FILE.jsonl[.zst] [bytes of text (400000000)] [TOKENIZER.json]
  *   bench_index --edit SOURCE.u16 FILE.u16 tokens [one of N ids (8)]
+ *   bench_index --copies FILE.jsonl[.zst] bytes SOURCE.jsonl...
  *
  * A landmark is a centre plus noise of twice the size of a difference of centres. Centres are in 512 groups in the same
  * manner, so that clusters have neighbours. The numbers depend on the chunk only. The store has no index; its tokens
@@ -14,12 +15,18 @@
  * is one of eight successors of the id before, half of the time, and otherwise has the frequencies of Zipf's law. So
  * pairs occur again about as often as in text.
  *
- * The last form repeats SOURCE up to so many tokens for tests/device/bench/run_parts.sh. In each copy one of N ids is
- * replaced by another one of SOURCE; 0, which ends documents, stays. */
+ * --edit repeats SOURCE up to so many tokens for tests/device/bench/run_parts.sh. In each copy one of N ids is
+ * replaced by another one of SOURCE; 0, which ends documents, stays.
+ *
+ * --copies repeats the documents of all sources up to so many bytes. In each copy the text of a document begins
+ * elsewhere: a part of it, up to a space, is moved from its beginning to its end. So hardly any document occurs twice,
+ * and words, tokens and compressed bytes are as in the source. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/system/processors.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/bench/result.h"
 #include "tests/store_fixture.h"
 #include <fcntl.h>
@@ -227,10 +234,10 @@ static void write_compressed(struct file_writer *w, ZSTD_CCtx *zstd, const char 
     }
 }
 
-enum { TEXT_BYTES = 4096, TEXTS = 16384 };
+enum { TEXT_BYTES = 4096, TEXTS = 16384, WORDS = 30000, WORD_BYTES = 16 };
 
 /* Words of 1 to 4 syllables, the beginning of a JSON object, without its end. Returns its bytes. */
-static size_t make_text(char out[TEXT_BYTES + 64], char (*words)[16], int n_words, uint64_t *state) {
+static size_t make_text(char out[TEXT_BYTES + 64], char (*words)[WORD_BYTES], int n_words, uint64_t *state) {
     size_t used = (size_t)snprintf(out, TEXT_BYTES, "{\"text\": \"");
     while (used < TEXT_BYTES) {
         const double u = (double)(next(state) >> 11) * 0x1p-53;
@@ -240,26 +247,93 @@ static size_t make_text(char out[TEXT_BYTES + 64], char (*words)[16], int n_word
     return used;
 }
 
-/* Documents of some 4 KB, a JSON object each. After TEXTS documents the texts occur again, with other numbers. */
-static int write_text(const char *path, int64_t bytes) {
-    enum { WORDS = 30000 };
+/* Writes lines to a file, compressed if its name ends with .zst. */
+struct text_file {
+    struct file_writer *file;
+    ZSTD_CCtx *zstd; /* NULL: as they are */
+};
+
+static struct text_file text_create(const char *path, int level) {
+    struct text_file out = {0};
+    CHECK_OK(file_create(&out.file, path));
+    if (strlen(path) <= 4 || strcmp(path + strlen(path) - 4, ".zst") != 0) return out;
+    out.zstd = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(out.zstd, ZSTD_c_compressionLevel, level);
+    /* which a library without threads refuses */
+    (void)ZSTD_CCtx_setParameter(out.zstd, ZSTD_c_nbWorkers, processors_available());
+    return out;
+}
+
+static void text_write(struct text_file *out, const char *data, size_t bytes) {
+    if (out->zstd)
+        write_compressed(out->file, out->zstd, data, bytes, false);
+    else
+        CHECK_OK(file_write(out->file, data, bytes));
+}
+
+static void text_publish(struct text_file *out) {
+    if (out->zstd) write_compressed(out->file, out->zstd, "", 0, true);
+    ZSTD_freeCCtx(out->zstd);
+    CHECK_OK(file_publish(out->file));
+}
+
+/* Words that a tokenizer divides into many parts: 2.4 bytes a token. */
+static void words_of_syllables(char (*words)[WORD_BYTES], uint64_t *state) {
     static const char *const syllables[] = {"ta", "re", "in", "so", "mer", "al", "ton", "we",
                                             "ci", "ne", "ly", "or", "sta", "de", "us",  "ge"};
-    static char words[WORDS][16];
-    struct file_writer *w;
-    char *texts;
-    size_t used[TEXTS];
-    uint64_t state = 7;
     for (int i = 0; i < WORDS; i++) {
         const int n = i < 60 ? 1 : i < 2000 ? 2 : i < 15000 ? 3 : 4;
         for (int k = 0; k < n; k++)
-            strcat(words[i], syllables[next(&state) >> 40 & 15]);
+            strcat(words[i], syllables[next(state) >> 40 & 15]);
     }
-    const bool compressed = strlen(path) > 4 && strcmp(path + strlen(path) - 4, ".zst") == 0;
-    ZSTD_CCtx *zstd = ZSTD_createCCtx();
-    ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, 1);
+}
+
+/* Characters that JSON does not escape. */
+static bool is_word(const char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (bytes[i] <= ' ' || bytes[i] >= 127 || bytes[i] == '"' || bytes[i] == '\\') return false;
+    return n > 0 && n < WORD_BYTES / 2;
+}
+
+/* Words of one or two tokens: all tokens that are a space and letters, in the order of their ids, and then pairs of
+ * such a token and one of letters alone. So a token has as many bytes as in text that the tokenizer was trained on. */
+static void words_of_tokens(char (*words)[WORD_BYTES], const char *path, uint64_t *state) {
+    struct tokenizer *t;
+    CHECK_OK(tokenizer_open(&t, path));
+    int n = 0, n_ends = 0, whole;
+    int32_t *ends;
+    CHECK_OK(memory_allocate(&ends, (size_t)tokenizer_vocab_size(t)));
+    for (int32_t id = 0; id < tokenizer_vocab_size(t); id++) {
+        size_t bytes;
+        const char *token = tokenizer_bytes(t, id, &bytes);
+        if (!token || tokenizer_is_special(t, id)) continue;
+        if (is_word(token, bytes)) ends[n_ends++] = id;
+        if (bytes > 1 && token[0] == ' ' && is_word(token + 1, bytes - 1) && n < WORDS)
+            memcpy(words[n++], token + 1, bytes - 1);
+    }
+    CHECK(n > 0 && n_ends > 0);
+    for (whole = n; n < WORDS; n++) {
+        size_t bytes;
+        const char *end = tokenizer_bytes(t, ends[(next(state) >> 40) % (uint64_t)n_ends], &bytes),
+                   *first = words[(next(state) >> 40) % (uint64_t)whole];
+        snprintf(words[n], WORD_BYTES, "%s%.*s", first, (int)bytes, end);
+    }
+    memory_free(ends);
+    tokenizer_free(t);
+}
+
+/* Documents of some 4 KB, a JSON object each. After TEXTS documents the texts occur again, with other numbers. */
+static int write_text(const char *path, int64_t bytes, const char *tokenizer) {
+    static char words[WORDS][WORD_BYTES];
+    char *texts;
+    size_t used[TEXTS];
+    uint64_t state = 7;
+    if (tokenizer)
+        words_of_tokens(words, tokenizer, &state);
+    else
+        words_of_syllables(words, &state);
     CHECK_OK(memory_allocate(&texts, (size_t)TEXTS * (TEXT_BYTES + 64)));
-    CHECK_OK(file_create(&w, path));
+    struct text_file out = text_create(path, 1);
     int64_t written = 0;
     for (int64_t documents = 0; written < bytes; documents++) {
         char end[32], *text = texts + documents % TEXTS * (TEXT_BYTES + 64);
@@ -267,17 +341,63 @@ static int write_text(const char *path, int64_t bytes) {
         const size_t body = used[documents % TEXTS],
                      tail = (size_t)snprintf(end, sizeof end, "%lld\"}\n", (long long)documents);
         written += (int64_t)(body + tail);
-        if (compressed) {
-            write_compressed(w, zstd, text, body, false);
-            write_compressed(w, zstd, end, tail, written >= bytes);
-        } else {
-            CHECK_OK(file_write(w, text, body));
-            CHECK_OK(file_write(w, end, tail));
-        }
+        text_write(&out, text, body);
+        text_write(&out, end, tail);
     }
-    ZSTD_freeCCtx(zstd);
     memory_free(texts);
-    CHECK_OK(file_publish(w));
+    text_publish(&out);
+    return 0;
+}
+
+/* ---- copies of text ---- */
+
+/* Finds the text of a line, without its quotation marks. */
+static bool find_text(const char *line, size_t bytes, size_t *begin, size_t *end) {
+    static const char key[] = "\"text\": \"";
+    const char *at = memmem(line, bytes, key, sizeof key - 1);
+    if (!at) return false;
+    *begin = (size_t)(at - line) + sizeof key - 1;
+    for (*end = *begin; *end < bytes && line[*end] != '"'; *end += line[*end] == '\\' ? 2 : 1)
+        ;
+    return *end < bytes;
+}
+
+/* A space is never part of an escape sequence. Returns the bytes of the text. */
+static size_t write_copy(struct text_file *out, const char *line, size_t bytes, int64_t copy) {
+    size_t begin, end;
+    CHECK(find_text(line, bytes, &begin, &end));
+    const double share = (double)copy * 0.6180339887498949;
+    const char *from = line + begin + (size_t)((double)(end - begin) * (share - floor(share)));
+    const char *cut = copy > 0 ? memchr(from, ' ', (size_t)(line + end - from)) : NULL;
+    if (!cut) cut = line + begin; /* only in copy 0, and where the rest has no space */
+    text_write(out, line, begin);
+    text_write(out, cut, (size_t)(line + end - cut));
+    text_write(out, line + begin, (size_t)(cut - line) - begin);
+    text_write(out, line + end, bytes - end);
+    return end - begin;
+}
+
+static int write_copies(const char *path, int64_t bytes, char **sources, int n_sources) {
+    struct text_file out = text_create(path, 3);
+    int64_t written = 0, text = 0, copies = 0;
+    while (written < bytes) {
+        for (int i = 0; i < n_sources && written < bytes; i++) {
+            struct file_map map;
+            CHECK_OK(file_map(&map, sources[i]));
+            const char *at = (const char *)map.data, *end = at + map.size;
+            while (at < end && written < bytes) {
+                const char *newline = memchr(at, '\n', (size_t)(end - at));
+                CHECK(newline != NULL);
+                text += (int64_t)write_copy(&out, at, (size_t)(newline + 1 - at), copies);
+                written += newline + 1 - at;
+                at = newline + 1;
+            }
+            file_unmap(&map);
+        }
+        copies++;
+    }
+    text_publish(&out);
+    printf("bytes,%lld,of text,%lld,copies,%lld\n", (long long)written, (long long)text, (long long)copies);
     return 0;
 }
 
@@ -285,9 +405,11 @@ int main(int argc, char **argv) {
     result_begin("bench_index", &argc, argv);
     if (argc > 2 && strcmp(argv[1], "--tokens") == 0)
         return write_tokens(argv[2], argc > 3 ? atoll(argv[3]) : 100000000);
-    if (argc > 2 && strcmp(argv[1], "--text") == 0) return write_text(argv[2], argc > 3 ? atoll(argv[3]) : 400000000);
+    if (argc > 2 && strcmp(argv[1], "--text") == 0)
+        return write_text(argv[2], argc > 3 ? atoll(argv[3]) : 400000000, argc > 4 ? argv[4] : NULL);
     if (argc > 4 && strcmp(argv[1], "--edit") == 0)
         return write_edits(argv[2], argv[3], atoll(argv[4]), argc > 5 ? atoll(argv[5]) : 8);
+    if (argc > 4 && strcmp(argv[1], "--copies") == 0) return write_copies(argv[2], atoll(argv[3]), argv + 4, argc - 4);
     if (argc < 2) {
         fprintf(stderr, "usage: bench_index FOLDER [chunks] [dim] [clusters] [--json FILE]\n");
         return 2;

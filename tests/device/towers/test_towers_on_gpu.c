@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
 #include "decoder/decoder_passages.h"
+#include "encoder/encoder_internal.h"
 #include "indexer/retrieve/retriever.h"
 #include "tests/device/towers/machine.h"
 
@@ -327,6 +328,49 @@ static void check_encoder(int chunk, bool proj) {
     params_free(params);
 }
 
+/* Landmarks of an encoder of one layer have the same bits with its table of ids and without. */
+static void check_known(int chunk, bool proj, enum dtype type) {
+    char text[600];
+    struct model_config c;
+    struct params *params;
+    struct machine m;
+    struct rng rng = rng_make(test_seed(), 10);
+    int32_t ids[CHUNKS * 64];
+    float *landmarks;
+    snprintf(text, sizeof text,
+             "{\"vocab_size\": 1500, \"hidden_size\": 384, \"intermediate_size\": 640, \"num_attention_heads\": 6, "
+             "\"decoder_layers\": [1, 1], \"encoder_layers\": 1, \"enc_chunk_size\": %d, \"chunk_topk\": 3, "
+             "\"slide_window\": 64, \"rms_norm_eps\": 1e-5, \"chunk_id\": 1499, \"mask_id\": 1498, \"pad_id\": 1497, "
+             "\"encoder_input\": \"tokens\", \"retrieval_proj\": %s}",
+             chunk, proj ? "true" : "false");
+    CHECK_OK(model_config_parse(&c, "encoder", text, strlen(text)));
+    CHECK_OK(params_init(&params, &c, 6));
+    for (int i = 0; i < CHUNKS * 64; i++)
+        ids[i] = i % 64 > 40 && i / 64 % 5 == 1 ? -1 : (int32_t)rng_below(&rng, 1490);
+    start(&m, &c, params, "cuda", type, 0);
+    CHECK_OK(device_allocate(m.dev, &landmarks, CHUNKS * c.hidden));
+    struct encoder_known *known = &m.encoder->known;
+    const struct encoder_output out = {.landmarks = landmarks};
+    for (int64_t n = 1; n <= CHUNKS; n += n) {
+        float *rows[2];
+        for (int table = 0; table < 2; table++) {
+            known->made = false;
+            known->chunks = table ? c.vocab_size : INT64_MIN / 2;
+            encoder_encode(m.encoder, &out, ids, n);
+            CHECK_EQ(known->made, table);
+            rows[table] = malloc((size_t)(n * c.hidden) * sizeof(float));
+            device_download(m.dev, rows[table], landmarks, (size_t)(n * c.hidden) * sizeof(float));
+        }
+        const double error = relative_of(rows[1], rows[0], n * c.hidden);
+        printf("  %d landmarks by a table of ids, %s: %.1e\n", (int)n, type == DTYPE_F32 ? "f32" : "bf16", error);
+        CHECK(memcmp(rows[0], rows[1], (size_t)(n * c.hidden) * sizeof(float)) == 0);
+        free(rows[0]), free(rows[1]);
+    }
+    device_release(m.dev, landmarks);
+    stop(&m);
+    params_free(params);
+}
+
 /* If one weight of a layer's output is NaN, all logits are NaN. The same for a sum that does not fit a column. */
 static void check_lost(const char *name, float weight) {
     const char *text =
@@ -368,5 +412,9 @@ int main(int argc, char **argv) {
         check_lost(added[i % 2], lost[i / 2]);
     check_encoder(63, false);
     check_encoder(64, true);
+    for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+        check_known(63, false, (enum dtype)type);
+        check_known(64, true, (enum dtype)type);
+    }
     return test_done();
 }

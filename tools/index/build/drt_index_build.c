@@ -15,6 +15,7 @@
 #include "tools/shared/report.h"
 #include "tools/shared/streams.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum command { COMMAND_BUILD, COMMAND_ADD, COMMAND_UPDATE };
@@ -378,6 +379,8 @@ static int build_or_add(enum command command, int argc, char **argv, const char 
                                "--devices: only landmarks of the model itself, and keys, are computed on several GPUs");
     if (code < 0 && devices_choose(&o.where, o.devices) != STATUS_OK)
         code = drt_index_usage(names[command], status_message());
+    /* A build has two streams. CUDA makes a context with two connections in half of the time that its default takes. */
+    if (code < 0) (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2", 0);
     if (code < 0) code = drt_index_part_check(&o.part, o.index, o.landmarks.vectors);
     return code < 0 ? build_with_progress(&o, operands, n_operands) : code;
 }

@@ -12,7 +12,8 @@ static char path[700];
 
 /* Lines of digits, which compress to some 40 percent of their bytes. Returns the bytes of the file. */
 static size_t write_corpus(const char *name, bool bad_line) {
-    struct rng r = rng_make(test_seed(), 3);
+    static uint64_t files;
+    struct rng r = rng_make(test_seed(), 3 + 5 * files++);
     char *text = malloc((size_t)LINES * (LINE_DIGITS + 64));
     size_t n = 0;
     for (int i = 0; i < LINES; i++) {
@@ -41,7 +42,7 @@ static void damage(size_t at) {
 }
 
 /* Reads of whole blocks, or of a random number of bytes in an undamaged file. */
-static void check_bytes(bool whole) {
+static void check_bytes(bool whole, int blocks) {
     struct stream *plain, *ahead;
     struct stream_ahead *a;
     static uint8_t x[STREAM_AHEAD_BLOCK], y[STREAM_AHEAD_BLOCK];
@@ -49,7 +50,7 @@ static void check_bytes(bool whole) {
     CHECK_OK(stream_open(&plain, path));
     CHECK_OK(stream_open(&ahead, path));
     CHECK(stream_is_slow(ahead));
-    CHECK_OK(stream_ahead_start(&a, ahead));
+    CHECK_OK(stream_ahead_start(&a, ahead, blocks));
     for (;;) {
         const size_t n = whole ? sizeof x : 1 + rng_below(&r, sizeof x);
         size_t got, other;
@@ -74,19 +75,21 @@ static void check_bytes(bool whole) {
 
 static void test_bytes(void) {
     const size_t bytes = write_corpus("bytes", false);
-    check_bytes(true);
-    check_bytes(false);
+    for (int blocks = 1; blocks < 200; blocks = 3 * blocks + 1) {
+        check_bytes(true, blocks);
+        check_bytes(false, blocks);
+    }
     struct stream *s;
     struct stream_ahead *a;
     uint8_t byte;
     size_t got;
     CHECK_OK(stream_open(&s, path)); /* closed while the thread waits */
-    CHECK_OK(stream_ahead_start(&a, s));
+    CHECK_OK(stream_ahead_start(&a, s, 8));
     CHECK_OK(stream_ahead_read(a, &byte, 1, &got));
     stream_ahead_free(a);
     stream_close(s);
     damage(bytes / 2);
-    check_bytes(true);
+    check_bytes(true, 8);
 }
 
 static void test_lines(bool bad_line) {
@@ -126,10 +129,82 @@ static void test_lines(bool bad_line) {
     reader_close(r[1]);
 }
 
+/* ---- several files ---- */
+
+enum { FILES = 7 };
+
+/* Reads a document by both. Returns false at the end, or after a failure, which is the same of both. */
+static bool check_document(struct reader *const r[2], enum status *status) {
+    struct document d[2];
+    int more[2];
+    int64_t done[2], total[2];
+    char message[1024];
+    *status = reader_next(r[0], &d[0], &more[0]);
+    snprintf(message, sizeof message, "%s", status_message());
+    CHECK_EQ(reader_next(r[1], &d[1], &more[1]), *status);
+    if (*status != STATUS_OK) CHECK_STR(status_message(), message);
+    if (*status != STATUS_OK) return false;
+    CHECK_EQ(more[0], more[1]);
+    for (int i = 0; i < 2; i++)
+        reader_progress(r[i], &done[i], &total[i]);
+    const struct reader_position p = reader_position(r[0]), q = reader_position(r[1]);
+    CHECK(memcmp(&p, &q, sizeof p) == 0 && total[0] == total[1]);
+    if (!more[0]) return false;
+    CHECK(d[0].bytes == d[1].bytes && memcmp(d[0].text, d[1].text, d[0].bytes) == 0);
+    CHECK_STR(d[0].source, d[1].source);
+    return true;
+}
+
+/* Documents, positions and the error at the end are those of a reader that opens one file at a time. bad: a file that
+ * is damaged, or missing, if it is the last one; FILES: none. */
+static void test_files(int bad) {
+    char paths[FILES][700];
+    const char *inputs[FILES];
+    struct reader *r[2];
+    enum status status;
+    int n = 0;
+    for (int i = 0; i < FILES; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "file-%d", i);
+        const size_t bytes = write_corpus(name, false);
+        if (i == bad) damage(bytes / 2);
+        snprintf(paths[i], sizeof paths[i], "%s", path);
+        inputs[i] = paths[i];
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(reader_open(
+            &r[i], &(struct reader_config){.inputs = inputs, .n_inputs = FILES, .ahead_bytes = i * (40 << 20)}));
+    if (bad == FILES - 1) CHECK(remove(paths[bad]) == 0);
+    while (check_document(r, &status))
+        n++;
+    CHECK_EQ(status == STATUS_OK, bad == FILES);
+    CHECK(n >= bad * LINES && n < (bad + 1) * LINES);
+    reader_close(r[0]);
+    reader_close(r[1]);
+    if (bad < FILES) return;
+    /* a position of one reader in another one, which begins files that it does not read then, too */
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(reader_open(
+            &r[i], &(struct reader_config){.inputs = inputs, .n_inputs = FILES, .ahead_bytes = i * (40 << 20)}));
+    for (n = 0; n < 2 * LINES + 700; n++)
+        CHECK(check_document(r, &status));
+    const struct reader_position middle = reader_position(r[0]);
+    reader_close(r[1]);
+    CHECK_OK(reader_open(&r[1], &(struct reader_config){.inputs = inputs, .n_inputs = FILES, .ahead_bytes = 40 << 20}));
+    CHECK_OK(reader_seek(r[1], middle, NULL, 0));
+    for (n = 0; n < LINES; n++)
+        CHECK(check_document(r, &status));
+    reader_close(r[0]);
+    reader_close(r[1]);
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_bytes();
     test_lines(false);
     test_lines(true);
+    test_files(FILES);
+    test_files(2);
+    test_files(FILES - 1);
     return test_done();
 }
