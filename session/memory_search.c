@@ -5,6 +5,7 @@
 #include "indexer/build/state_landmarks.h"
 #include "session/corpus_search.h"
 #include "session/text_query.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -102,7 +103,10 @@ void memory_search_close(struct memory_search *s) {
 }
 
 struct memory_finder memory_search_finder(struct memory_search *s) {
-    return s ? (struct memory_finder){s->searcher, search_vectors, s} : (struct memory_finder){0};
+    if (!s) return (struct memory_finder){0};
+    /* A landmark score is a cosine divided by sqrt(dim). */
+    const float weight = s->states ? MEMORY_COSINE_WEIGHT * sqrtf((float)s->engine->model.config.hidden) : 0;
+    return (struct memory_finder){s->searcher, search_vectors, s, weight};
 }
 
 struct memory_source_config memory_search_source(const struct engine *e, const struct memory_config *c,

@@ -5,12 +5,15 @@
  * The query vector of a Base LM is the landmark of the text's last chunk of ids, read without the text before it, as
  * the store's chunks were: the mean key state, less the centre, with length 1 (indexer/build/state_landmarks.h). Its
  * products are rounded if those of passages are (engine.rounded): to 8 bits if the engine's weights are, else to bf16.
- * Other models make it as for their own retrieval (session/text_query.h). For one thread at a time per engine. */
+ * HYBRID ranks by BM25 plus MEMORY_COSINE_WEIGHT times the cosine of query and landmark. Other models make the vector
+ * as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For one thread at a time per
+ * engine. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
 #include "session/engine.h"
 
+#define MEMORY_COSINE_WEIGHT 120.0f /* docs/research/token-memory.md, "Words and landmarks" */
 struct memory_search;
 struct memory_search_config {
     struct engine *engine;               /* with a store; borrowed, as `searcher` is */

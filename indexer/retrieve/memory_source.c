@@ -204,7 +204,8 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
                                .k = scope.k,
                                .tokens = m->queries,
                                .exclude = scope.out.begin < scope.out.end ? m->exclude : NULL,
-                               .bm25 = m->lexical};
+                               .bm25 = m->lexical,
+                               .landmark_weight = m->config.finder.landmark_weight};
     TRY(source_vectors(m, &q.vectors, n));
     TRY(searcher_search(m->config.finder.searcher, m->hits, &q));
     source_keep(m, chunks, scores, n, &scope);

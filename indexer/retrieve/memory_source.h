@@ -21,11 +21,12 @@ enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };
 
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
  * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
- * rank by landmarks. */
+ * rank by landmarks. landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
     void *context;
+    float landmark_weight;
 };
 /* Everything is borrowed until memory_source_free. */
 struct memory_source_config {

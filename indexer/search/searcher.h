@@ -68,6 +68,7 @@ struct searcher_query {
     const struct lexical_query *tokens;  /* [n]; may be NULL if searcher_tokens is 0 */
     const struct store_range *exclude;   /* [n] chunk ids that are never found; NULL: none */
     bool bm25;                           /* LEXICAL and HYBRID: hits have BM25 scores; LEXICAL then needs no vectors */
+    float landmark_weight;               /* as in the configuration, for a searcher whose configuration has 0 */
 };
 /* Writes hits[n * k]. The score of a hit is q.l / sqrt(dim) of its stored row for every kind (except with bm25); on a
  * GPU its last bits differ. The kind determines the order, best first: by score (ties: smaller id), by BM25, or merged.

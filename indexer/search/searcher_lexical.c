@@ -209,6 +209,10 @@ static int searcher_hybrid_candidates(const struct searcher *s, int k) {
     return wanted < k ? k : (int)wanted;
 }
 
+static float searcher_hybrid_weight(const struct searcher_lexical *x, const struct searcher_query *q) {
+    return x->base.config.landmark_weight > 0 ? x->base.config.landmark_weight : q->landmark_weight;
+}
+
 /* Computes both scores of every candidate of one query, and the best k by their weighted sum. */
 static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
                                             const struct searcher_query *q, int64_t i, const float *vector) {
@@ -218,7 +222,7 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     int64_t n = hybrid_candidates(x->ids, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth);
     TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, q->tokens + i, &how));
     TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
-    hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, x->base.config.landmark_weight);
+    hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q));
     return STATUS_OK;
 }
 
@@ -251,7 +255,7 @@ static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct stor
     TRY(searcher_vectors(&x->base, &vectors, q));
     for (int64_t i = 0; i < q->n; i++) {
         struct store_hit *row = hits + i * q->k;
-        if (x->base.config.landmark_weight > 0)
+        if (searcher_hybrid_weight(x, q) > 0)
             TRY(searcher_hybrid_weighted(x, row, q, i, vectors + i * info.fingerprint.dim));
         else
             hybrid_reciprocal_rank(row, q->k, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth,

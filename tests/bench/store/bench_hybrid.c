@@ -20,6 +20,7 @@
 #include "indexer/build/state_landmarks.h"
 #include "indexer/search/clustering.h"
 #include "indexer/search/searcher.h"
+#include "session/memory_search.h"
 #include "session/model_folder.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
@@ -141,8 +142,12 @@ static double processor_seconds(void) {
 
 static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, double *seconds, double *processor) {
     const struct lexical_query tokens = {ids, LENGTH};
-    const struct searcher_query q = {
-        .n = 1, .k = part == WHOLE ? b->k : b->depth, .vectors = b->vector, .tokens = &tokens, .bm25 = part != LISTS};
+    const struct searcher_query q = {.n = 1,
+                                     .k = part == WHOLE ? b->k : b->depth,
+                                     .vectors = b->vector,
+                                     .tokens = &tokens,
+                                     .bm25 = part != LISTS,
+                                     .landmark_weight = MEMORY_COSINE_WEIGHT * sqrtf((float)b->info.fingerprint.dim)};
     const double begin = clock_seconds(), used = processor_seconds();
     if (part == LANDMARK || part == WHOLE)
         CHECK_OK(state_landmarks_query(b->states, b->state, ids + LENGTH - b->chunk, 1, b->rounding));

@@ -76,6 +76,16 @@ static void ranked_by_words(struct store_hit hits[CHUNKS], const struct lexical 
         hits[n] = (struct store_hit){.chunk = -1, .score = -INFINITY};
 }
 
+/* By BM25 and 120 times the cosine. */
+static void ranked_by_both(struct store_hit hits[K], const float words[CHUNKS], const double landmark[CHUNKS],
+                           struct memory_scope scope) {
+    int64_t ids[CHUNKS], n = 0;
+    float a[CHUNKS], b[CHUNKS];
+    for (int64_t c = 0; c < CHUNKS; c++)
+        if (!outside(c, scope)) ids[n] = c, a[n] = words[c], b[n++] = (float)landmark[c];
+    hybrid_weighted(hits, K, ids, a, b, n, 120 * sqrtf(D));
+}
+
 static void check_search(struct world *w, enum memory_searcher kind, struct memory_scope scope) {
     const struct memory_search_config config = search_config(w, kind);
     struct memory_search *search;
@@ -102,7 +112,7 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
             CHECK_OK(lexical_score(lexical, words + c, &c, 1, &query, &how));
         if (kind == MEMORY_LANDMARK) memcpy(merged, by_rows, sizeof merged);
         if (kind == MEMORY_LEXICAL) memcpy(merged, by_words, sizeof merged);
-        if (kind == MEMORY_HYBRID) hybrid_reciprocal_rank(merged, K, by_words, CHUNKS, by_rows, CHUNKS, 1, 60);
+        if (kind == MEMORY_HYBRID) ranked_by_both(merged, words, landmark, scope);
         for (int j = 0; j < K; j++) {
             const int64_t c = chunks[i * K + j], r = random[i * K + j];
             CHECK_EQ(c, merged[j].chunk);
