@@ -16,39 +16,56 @@ enum { SLOTS = 1024, SLOTS_GPU = 16384, FREE = -1 };
 
 /* ---- start and end ---- */
 
-static enum status memory_source_pool(struct memory_source *m) {
+static enum status source_stored(struct memory_source *m) {
     const struct memory_source_config *c = &m->config;
-    struct device *dev = c->device;
+    if (c->from == MEMORY_KEYS_ENCODED || !c->weights) return STATUS_OK;
+    const struct stored_passages_config stored = {.device = c->device,
+                                                  .view = c->view,
+                                                  .spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0),
+                                                  .name = c->name,
+                                                  .must = c->from != MEMORY_KEYS_AUTO,
+                                                  .copies = c->from == MEMORY_KEYS_DEVICE ? c->copies : NULL};
+    TRY(stored_passages_open(&m->stored, &stored));
+    if (m->stored && !c->numbers) m->packed = stored_passages_on_device(m->stored);
+    return STATUS_OK;
+}
+
+static enum status memory_source_pool(struct memory_source *m) {
+    struct device *dev = m->config.device;
     uint64_t size = 4;
-    const bool copied = c->from == MEMORY_KEYS_DEVICE && c->copies;
-    const int64_t found = copied ? MEMORY_FOUND_TURNS * c->k : 0;
-    const size_t rows = (size_t)(m->slots * m->length), all_rows = rows + (size_t)(found * m->length);
+    const size_t rows = (size_t)(m->slots * m->length);
     while (size < 2 * (uint64_t)m->slots)
         size *= 2;
     m->table_mask = size - 1;
-    m->keys =
-        mat_dense(NULL, decoder_type(c->decoder), (int64_t)all_rows, model_config_key_size(c->model, c->key_layer));
-    TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
-    TRY(device_allocate(dev, &m->value, all_rows));
-    TRY(device_allocate(dev, &m->square, all_rows));
+    m->keys.rows = (int64_t)rows;
+    if (m->stored && !m->config.numbers && !dev->shares_memory) {
+        TRY(device_allocate(dev, &m->code, rows * (size_t)m->keys.cols));
+        TRY(device_allocate(dev, &m->scale, rows));
+    } else {
+        TRY(device_allocate(dev, &m->keys.data, mat_bytes(m->keys)));
+        TRY(device_allocate(dev, &m->square, rows));
+    }
+    TRY(device_allocate(dev, &m->value, rows));
     TRY(memory_allocate(&m->slot_chunk, (size_t)m->slots));
     TRY(memory_allocate(&m->ranges, (size_t)m->slots));
     TRY(memory_allocate(&m->table, size));
     TRY(memory_allocate(&m->ids, rows));
     TRY(memory_allocate(&m->values, rows));
     memset(m->table, 0xff, size * sizeof *m->table);
-    if (c->from != MEMORY_KEYS_ENCODED && c->weights) {
-        const struct stored_passages_config stored = {
-            .device = dev,
-            .view = c->view,
-            .spec = stored_keys_spec(c->model, c->weights, c->key_layer, 0),
-            .name = c->name,
-            .must = c->from != MEMORY_KEYS_AUTO,
-            .copies = copied ? c->copies : NULL,
-            .to = {.keys = m->keys, .square = m->square, .value = m->value, .before = c->before, .after = c->after}};
-        TRY(stored_passages_open(&m->stored, &stored));
+    return STATUS_OK;
+}
+
+static enum status memory_source_keys(struct memory_source *m) {
+    const struct memory_source_config *c = &m->config;
+    m->keys = mat_dense(NULL, decoder_type(c->decoder), 0, model_config_key_size(c->model, c->key_layer));
+    TRY(source_stored(m));
+    if (m->packed) {
+        m->keys.rows = m->packed->chunks * m->packed->chunk_rows;
+        TRY(memory_allocate(&m->ids, (size_t)m->length));
+        return source_found_allocate(m);
     }
-    if (m->stored) return copied ? source_found_allocate(m) : STATUS_OK;
+    TRY(memory_source_pool(m));
+    if (m->stored) return STATUS_OK;
     TRY(decoder_passages_create(&m->passages, c->decoder, m->length, c->rounded ? PASSAGES_BF16 : PASSAGES_EXACT));
     decoder_passages_prepare(m->passages, c->key_layer);
     return STATUS_OK;
@@ -86,7 +103,7 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     m->length = (int64_t)config->model->chunk * (config->before + 1 + config->after);
     m->slots = config->slots > 0 ? config->slots : config->device->shares_memory ? SLOTS : SLOTS_GPU;
     if (m->slots < config->k) m->slots = config->k;
-    enum status s = memory_source_pool(m);
+    enum status s = memory_source_keys(m);
     if (s != STATUS_OK) {
         memory_source_free(m);
         return s;
@@ -103,6 +120,8 @@ void memory_source_free(struct memory_source *m) {
     device_release(dev, m->keys.data);
     device_release(dev, m->value);
     device_release(dev, m->square);
+    device_release(dev, m->code);
+    device_release(dev, m->scale);
     source_found_free(m);
     device_pair_release(dev, &m->blocks);
     device_release_host(dev, m->sent);
@@ -372,7 +391,7 @@ static int32_t *table_cell(struct memory_source *m, int64_t chunk) {
 
 static void pool_clear(struct memory_source *m) {
     m->stats.dropped += m->used;
-    m->used = m->known = 0;
+    m->used = 0;
     memset(m->table, 0xff, (size_t)(m->table_mask + 1) * sizeof *m->table);
 }
 
@@ -412,49 +431,76 @@ static enum status pool_read(struct memory_source *m, int64_t first, int64_t n) 
     for (int64_t i = 0; i < n; i++)
         TRY(passage_read(m, &m->ranges[i], m->ids + i * m->length, m->values + (first + i) * m->length,
                          m->slot_chunk[first + i]));
-    m->known = first + n;
+    const int64_t row = first * m->length;
+    if (m->code) {
+        TRY(stored_passages_send(m->stored, m->code + row * m->keys.cols, m->scale + row, m->length, m->ranges, n));
+        return pool_send_values(m, first, n);
+    }
+    const struct mat keys = mat_rows(m->keys, row, n * m->length);
     if (m->stored) {
-        TRY(stored_passages_copy(m->stored, first, m->ranges, n));
+        TRY(stored_passages_copy(m->stored, keys, m->square + row, m->length, m->ranges, n));
     } else {
-        struct mat keys = mat_rows(m->keys, first * m->length, n * m->length);
         decoder_passages_encode(m->passages, keys, m->config.key_layer, m->ids, n);
-        m->config.device->ops->token_memory->squares(m->config.device, m->square + first * m->length, keys);
+        m->config.device->ops->token_memory->squares(m->config.device, m->square + row, keys);
     }
     return pool_send_values(m, first, n);
 }
 
-/* Fills the slots from `first` on, whose chunks the device has, with keys and values. */
-static enum status pool_fill(struct memory_source *m, int64_t first, const int64_t *chunks_device) {
+/* Fills the slots from `first` on with keys and values. */
+static enum status pool_fill(struct memory_source *m, int64_t first) {
     const int64_t n = m->used - first;
     if (n == 0) return STATUS_OK;
     const double start = clock_seconds();
-    if (m->stored && stored_passages_on_device(m->stored))
-        stored_passages_gather(m->stored, first, chunks_device, n);
-    else
-        TRY(pool_read(m, first, n));
+    TRY(pool_read(m, first, n));
     *(m->stored ? &m->stats.copied : &m->stats.encoded) += n;
     m->stats.encode_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
 
-enum status memory_source_slots_host(struct memory_source *m, struct memory_slots_host *out) {
-    struct device *dev = m->config.device;
-    const int64_t at = m->known * m->length, n = m->used * m->length - at;
-    if (n > 0) device_download(dev, m->values + at, m->value + at, (size_t)n * sizeof *m->value);
-    m->known = m->used;
-    *out = (struct memory_slots_host){m->slot_host, m->values};
-    return device_fault(dev);
+struct memory_slots_host memory_source_slots_host(const struct memory_source *m) {
+    assert(!m->packed);
+    return (struct memory_slots_host){m->slot_host, m->values};
+}
+
+/* Finds slots of the pool for n chunks, and fills new ones. */
+static enum status pool_load(struct memory_source *m, int32_t *slot, const int64_t *chunks, int64_t n) {
+    int64_t first = m->used;
+    assert(n <= m->slots);
+    m->slot_host = slot;
+    if (!pool_assign(m, slot, chunks, n)) {
+        pool_clear(m);
+        first = 0;
+        bool fits = pool_assign(m, slot, chunks, n);
+        assert(fits);
+    }
+    const enum status s = pool_fill(m, first);
+    if (s != STATUS_OK) pool_clear(m);
+    return s;
+}
+
+struct memory_slots memory_source_packed(const struct memory_source *m, struct packed_passages of,
+                                         const int64_t *row_begin, int blocks, int64_t block_rows) {
+    return (struct memory_slots){.keys = m->keys,
+                                 .value = m->packed->value,
+                                 .slot = of.slot,
+                                 .row_begin = row_begin,
+                                 .slot_rows = (int)m->length,
+                                 .blocks = blocks,
+                                 .k = m->config.k,
+                                 .block_rows = (int)block_rows,
+                                 .packed = m->packed->keys,
+                                 .entries = of.entries,
+                                 .slot_step = m->packed->chunk_rows};
 }
 
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks) {
     struct device *dev = m->config.device;
-    int k = m->config.k;
-    int64_t n = (int64_t)blocks * k, rows = 0;
-    assert(n <= m->slots);
-    /* row_begin, the chunks of new slots, and the slots */
-    size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, slots_at = begins + (size_t)n * sizeof *chunks,
-           bytes = slots_at + (size_t)n * sizeof(int32_t);
+    const int k = m->config.k;
+    const int64_t n = (int64_t)blocks * k;
+    const size_t begins = (size_t)(blocks + 1) * sizeof *row_begin, of_chunks = m->packed ? (size_t)n * 8 : 0,
+                 of_slots = (size_t)n * sizeof(int32_t), bytes = begins + of_chunks + 2 * of_slots;
+    int64_t rows = 0;
     device_send_wait(dev); /* the copies of the call before have read what is written now */
     if (m->blocks_bytes < bytes) {
         device_pair_release(dev, &m->blocks);
@@ -463,33 +509,32 @@ enum status memory_source_load(struct memory_source *m, struct memory_slots *out
         m->blocks_bytes = bytes;
     }
     unsigned char *host = m->blocks.host, *device = m->blocks.device;
-    int32_t *slot = (int32_t *)(void *)(host + slots_at);
-    m->slot_host = slot;
-    int64_t first = m->used;
-    if (!pool_assign(m, slot, chunks, n)) {
-        pool_clear(m);
-        first = 0;
-        bool fits = pool_assign(m, slot, chunks, n);
-        assert(fits);
-    }
+    const int64_t *row_begin_device = (const int64_t *)(const void *)device;
+    int32_t *slot = (int32_t *)(void *)(device + begins + of_chunks);
     memcpy(host, row_begin, begins);
-    if (m->used > first) memcpy(host + begins, m->slot_chunk + first, (size_t)(m->used - first) * sizeof *chunks);
-    device_pair_send(dev, &m->blocks, bytes);
-    enum status s = pool_fill(m, first, (const int64_t *)(const void *)(device + begins));
-    if (s != STATUS_OK) {
-        pool_clear(m);
-        return s;
-    }
     for (int b = 0; b < blocks; b++)
         rows = row_begin[b + 1] - row_begin[b] > rows ? row_begin[b + 1] - row_begin[b] : rows;
+    if (m->packed) {
+        memcpy(host + begins, chunks, of_chunks);
+        device_pair_send(dev, &m->blocks, begins + of_chunks);
+        const struct packed_passages of = {slot, slot + n};
+        dev->ops->packed_keys->passages(dev, of, m->packed, row_begin_device + blocks + 1, n, m->config.before,
+                                        m->config.after);
+        *out = memory_source_packed(m, of, row_begin_device, blocks, rows);
+        return STATUS_OK;
+    }
+    TRY(pool_load(m, (int32_t *)(void *)(host + begins), chunks, n));
+    device_pair_send(dev, &m->blocks, begins + of_slots);
     *out = (struct memory_slots){.keys = m->keys,
                                  .value = m->value,
                                  .square = m->square,
-                                 .slot = (const int32_t *)(const void *)(device + slots_at),
-                                 .row_begin = (const int64_t *)(const void *)device,
+                                 .slot = slot,
+                                 .row_begin = row_begin_device,
                                  .slot_rows = (int)m->length,
                                  .blocks = blocks,
                                  .k = k,
-                                 .block_rows = (int)rows};
+                                 .block_rows = (int)rows,
+                                 .packed = {m->code, m->scale},
+                                 .slot_step = (int)m->length};
     return STATUS_OK;
 }

@@ -2,8 +2,8 @@
  * docs/token-memory.md).
  *
  * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
- * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h) or
- * from the device's copy of all its keys (device_keys.h).
+ * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h).
+ * On a GPU slots of stored keys are packed: rows of the pool, or of the device's copy of all keys (device_keys.h).
  * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool
  * until it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a
  * time. */
@@ -41,6 +41,7 @@ struct memory_source_config {
     bool rounded;                        /* products of passages in bf16, as in decoder/decoder_passages.h */
     enum memory_keys from;
     struct device_keys *copies;          /* for MEMORY_KEYS_DEVICE; NULL: as MEMORY_KEYS_STORED */
+    bool numbers;                        /* slots are not packed: every op of token_memory.h can read them */
     const uint8_t *weights;              /* [16] params_fingerprint; NULL: keys are computed, whatever `from` says */
     const char *name;                    /* of the model, for messages */
 };
@@ -93,16 +94,16 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at);
 /* Gets the range of a document's chunks; empty for document < 0. */
 enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
 
-/* Finds the slots of chunks, and encodes those that are not in the pool. Block b, which is rows row_begin[b] ..
- * row_begin[b+1]-1, reads chunks [b*k ..] (-1: none). blocks * k must be at most memory_source_slots. *out is valid
- * until the next call. */
+/* Finds the slots of chunks, and encodes those that are not in the pool; packed slots need no pool. Block b, which is
+ * rows row_begin[b] .. row_begin[b+1]-1, reads chunks [b*k ..] (-1: none). Without packed slots blocks * k must be at
+ * most memory_source_slots. *out is valid until the next call. */
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
-/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result. If the device has
- * all keys, the values are copied from it. */
+/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result, and are not
+ * packed. */
 struct memory_slots_host { const int32_t *slot, *value; };
-enum status memory_source_slots_host(struct memory_source *m, struct memory_slots_host *out);
+struct memory_slots_host memory_source_slots_host(const struct memory_source *m);
 
 /* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, and its offset in the
  * document in tokens. */

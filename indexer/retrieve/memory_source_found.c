@@ -1,43 +1,28 @@
-/* memory_source_found.c -- searches whose hits stay on the device: after the plan, this process does nothing. The keys
- * of all k passages are unpacked for each search into slots of their own, so that nothing depends on those that the
- * pool has. */
+/* memory_source_found.c -- searches whose hits stay on the device: after the plan, this process does nothing. */
 #include "base/clock.h"
-#include "base/memory.h"
 #include "base/minmax.h"
 #include "indexer/retrieve/memory_source_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 
-/* The slots of search `turn` follow those of the pool. */
-static int64_t found_first(const struct memory_source *m, int turn) {
-    return m->slots + (int64_t)turn * m->config.k;
-}
-
-static enum status found_allocate(struct memory_source *m, int turn, int32_t *slots) {
+static enum status found_allocate(struct memory_source *m, struct source_found *f) {
     static const int64_t row_begin[2] = {0, 1};
     struct device *dev = m->config.device;
-    struct source_found *f = &m->found[turn];
     const size_t k = (size_t)m->config.k;
-    for (size_t i = 0; i < k; i++)
-        slots[i] = (int32_t)(found_first(m, turn) + (int64_t)i);
     TRY(device_pair_allocate(dev, &f->chunks, k * sizeof(int64_t)));
     TRY(device_allocate(dev, &f->scores, k));
     TRY(device_allocate(dev, &f->marks, 1));
     TRY(device_allocate(dev, &f->row_begin, 2));
-    TRY(device_allocate(dev, &f->slots, k));
+    TRY(device_allocate(dev, &f->passages.slot, k));
+    TRY(device_allocate(dev, &f->passages.entries, k));
     device_upload(dev, f->row_begin, row_begin, sizeof row_begin);
-    device_upload(dev, f->slots, slots, k * sizeof *slots);
     return device_fault(dev);
 }
 
 enum status source_found_allocate(struct memory_source *m) {
-    int32_t *slots;
-    enum status s = STATUS_OK;
-    TRY(memory_allocate(&slots, (size_t)m->config.k));
-    for (int turn = 0; turn < MEMORY_FOUND_TURNS && s == STATUS_OK; turn++)
-        s = found_allocate(m, turn, slots);
-    memory_free(slots);
-    return s;
+    for (int turn = 0; turn < MEMORY_FOUND_TURNS; turn++)
+        TRY(found_allocate(m, &m->found[turn]));
+    return STATUS_OK;
 }
 
 void source_found_free(struct memory_source *m) {
@@ -48,7 +33,8 @@ void source_found_free(struct memory_source *m) {
         device_release(dev, f->scores);
         device_release(dev, f->marks);
         device_release(dev, f->row_begin);
-        device_release(dev, f->slots);
+        device_release(dev, f->passages.slot);
+        device_release(dev, f->passages.entries);
     }
 }
 
@@ -70,20 +56,11 @@ enum status memory_source_find_on_device(struct memory_source *m, int turn, stru
     device_fetch(dev, f->chunks.host, f->chunks.device, (size_t)k * sizeof(int64_t));
     const float tokens = (float)max_i64(memory_source_query(m, at), 1);
     dev->ops->next_token->marks(dev, f->marks, f->chunks.device, f->scores, k, tokens);
-    stored_passages_gather(m->stored, found_first(m, turn), f->chunks.device, k);
-    *out = (struct memory_found){.slots = {.keys = m->keys,
-                                           .value = m->value,
-                                           .square = m->square,
-                                           .slot = f->slots,
-                                           .row_begin = f->row_begin,
-                                           .slot_rows = (int)m->length,
-                                           .blocks = 1,
-                                           .k = k,
-                                           .block_rows = 1},
-                                 .marks = f->marks,
-                                 .chunks = f->chunks.host};
+    dev->ops->packed_keys->passages(dev, f->passages, m->packed, f->chunks.device, k, m->config.before,
+                                    m->config.after);
+    *out = (struct memory_found){
+        .slots = memory_source_packed(m, f->passages, f->row_begin, 1, 1), .marks = f->marks, .chunks = f->chunks.host};
     m->stats.found++;
-    m->stats.copied += k;
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
 }

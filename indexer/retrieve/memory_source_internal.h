@@ -6,32 +6,33 @@
 #include "kernels/device/device_pair.h"
 
 enum { MEMORY_FOUND_TURNS = 2 };
-/* What a search found whose hits stay on the device. Passage j of the search is slot `slots[j]`. */
+/* What a search found whose hits stay on the device. */
 struct source_found {
     struct device_pair chunks;           /* [k] */
     float *scores;                       /* [k], memory of the device */
     struct memory_marks *marks;          /* [1], memory of the device */
-    int64_t *row_begin; int32_t *slots;  /* [2], [k], memory of the device */
+    int64_t *row_begin;                  /* [2], memory of the device */
+    struct packed_passages passages;     /* [k], memory of the device */
 };
 struct memory_source {
     struct memory_source_config config;
     struct decoder_passages *passages; /* NULL: keys come from the store */
     struct stored_passages *stored;    /* NULL: the decoder computes them */
+    const struct packed_chunks *packed; /* slots are rows of these, and there is no pool; NULL: of the pool */
     int64_t chunks, slots, used;       /* chunks: of the store; slots: of the pool; used: slots that are filled */
     int64_t length;                    /* ids of a passage */
-    /* [(slots + MEMORY_FOUND_TURNS*k)*length, d]: the pool's, then those of struct source_found; the latter only if
-     * the device has all keys */
+    /* [slots*length] on the device: keys with squares, or packed codes [slots*length, d] with scales; values */
     struct mat keys;
-    int32_t *value; /* of the rows of keys, on the device */
-    float *square;
+    float *square, *scale;
+    int8_t *code; /* NULL: keys are numbers */
+    int32_t *value;
     int64_t *slot_chunk;        /* [slots] */
     struct store_range *ranges; /* [slots]: chunks of the passages that are being read */
     int32_t *table;             /* [table_mask + 1]: a slot or FREE, with linear probing */
     uint64_t table_mask;
-    int32_t *ids;    /* [slots*length]: of the passages that are being encoded */
-    int32_t *values; /* [slots*length]: the same as `value`, on the host, of the first `known` slots */
-    int64_t known;
-    struct device_pair blocks; /* what ops read of a call: row_begin, then slots */
+    int32_t *ids;    /* [slots*length]: of the passages that are being encoded; packed: [length] */
+    int32_t *values; /* [slots*length]: the same as `value`, on the host */
+    struct device_pair blocks; /* what ops read of a call: row_begin, then slots; packed: chunks, slots, entries */
     int32_t *sent;             /* values that the device still copies, of device_allocate_host */
     size_t blocks_bytes, sent_capacity;
     const int32_t *slot_host; /* slots of the last load, on the host */
@@ -48,6 +49,9 @@ struct memory_source {
 
 /* The query of a text that ends before ids[at], by words alone. */
 enum status memory_source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at);
+/* Slots of the passages of blocks * k chunks; row_begin [blocks + 1]: memory of the device. */
+struct memory_slots memory_source_packed(const struct memory_source *m, struct packed_passages of,
+                                         const int64_t *row_begin, int blocks, int64_t block_rows);
 /* memory_source_found.c */
 enum status source_found_allocate(struct memory_source *m);
 void source_found_free(struct memory_source *m);

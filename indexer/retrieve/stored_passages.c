@@ -4,23 +4,24 @@
 #include "indexer/build/stored_keys.h"
 #include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
+#include <assert.h>
 #include <string.h>
 
 enum { SHARE = 4 /* chunks that a thread copies at a time */ };
 
-/* Rows of a chunk in the store's files, and the first of the pool's rows that they become. */
+/* A chunk: its rows in the store's files, and the first of the slots' rows that they become. */
 struct stored_chunk {
     struct store_key_rows rows;
-    int64_t to;
+    int64_t number, to;
 };
 struct stored_passages {
     struct stored_passages_config config;
     struct store_keys *files;         /* NULL: closed, after they were copied */
     const struct packed_chunks *copy; /* in the device's memory; NULL: none */
-    /* Of one call, before it is copied into the pool: where chunks are in the store; rows of codes with scales, and the
-     * numbers of the pool's rows that they become: int8 [capacity, size], float32 [capacity], int32 [capacity]. */
+    /* Of one call: the chunks; from files also rows of codes with scales, int8 [capacity, size] and float32 [capacity];
+     * the numbers of rows `to` of slots and, of the copy, `from`: int32 [capacity] each. */
     struct stored_chunk *chunks;
-    struct device_pair code, scale, rows;
+    struct device_pair code, scale, to, from;
     int64_t capacity; /* rows */
 };
 
@@ -56,7 +57,8 @@ static void rows_free(struct stored_passages *p) {
     p->chunks = NULL;
     device_pair_release(dev, &p->code);
     device_pair_release(dev, &p->scale);
-    device_pair_release(dev, &p->rows);
+    device_pair_release(dev, &p->to);
+    device_pair_release(dev, &p->from);
     p->capacity = 0;
 }
 
@@ -68,11 +70,9 @@ void stored_passages_close(struct stored_passages *p) {
     memory_free(p);
 }
 
-bool stored_passages_on_device(const struct stored_passages *p) {
-    return p->copy != NULL;
+const struct packed_chunks *stored_passages_on_device(const struct stored_passages *p) {
+    return p->copy;
 }
-
-/* ---- from files ---- */
 
 static enum status rows_reserve(struct stored_passages *p, int64_t rows) {
     struct device *dev = p->config.device;
@@ -80,58 +80,88 @@ static enum status rows_reserve(struct stored_passages *p, int64_t rows) {
     const int64_t n = rows + rows / 2;
     rows_free(p);
     TRY(memory_allocate(&p->chunks, (size_t)n));
-    TRY(device_pair_allocate(dev, &p->code, (size_t)(n * p->config.spec.size)));
-    TRY(device_pair_allocate(dev, &p->scale, (size_t)n * sizeof(float)));
-    TRY(device_pair_allocate(dev, &p->rows, (size_t)n * sizeof(int32_t)));
+    TRY(device_pair_allocate(dev, &p->to, (size_t)n * sizeof(int32_t)));
+    if (p->copy) {
+        TRY(device_pair_allocate(dev, &p->from, (size_t)n * sizeof(int32_t)));
+    } else {
+        TRY(device_pair_allocate(dev, &p->code, (size_t)(n * p->config.spec.size)));
+        TRY(device_pair_allocate(dev, &p->scale, (size_t)n * sizeof(float)));
+    }
     p->capacity = n;
     return STATUS_OK;
 }
 
+/* What is copied: rows of slots, or only the rows of chunks, with their numbers. */
+struct ranges_copy {
+    struct stored_passages *p;
+    bool slots;
+};
 /* Rows of chunks that are not in memory wait for the disk, so threads copy them. */
 static void copy_chunks(void *context, int64_t begin, int64_t end, int worker) {
-    const struct stored_passages *p = context;
+    const struct ranges_copy *copy = context;
+    const struct stored_passages *p = copy->p;
     const int64_t size = p->config.spec.size, chunk = p->config.spec.chunk_tokens;
     int8_t *code = p->code.host;
     float *scale = p->scale.host;
-    int32_t *to = p->rows.host;
+    int32_t *to = p->to.host, *from = p->from.host;
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        memcpy(code + i * chunk * size, p->chunks[i].rows.code, (size_t)(chunk * size));
-        memcpy(scale + i * chunk, p->chunks[i].rows.scale, (size_t)chunk * sizeof *scale);
-        for (int64_t j = 0; j < chunk; j++)
-            to[i * chunk + j] = (int32_t)(p->chunks[i].to + j);
+        const struct stored_chunk *c = &p->chunks[i];
+        const int64_t at = copy->slots ? c->to : i * chunk;
+        if (!p->copy) {
+            memcpy(code + at * size, c->rows.code, (size_t)(chunk * size));
+            memcpy(scale + at, c->rows.scale, (size_t)chunk * sizeof *scale);
+        }
+        for (int64_t j = 0; j < chunk; j++) {
+            to[at + j] = (int32_t)(c->to + j);
+            if (p->copy) from[at + j] = (int32_t)(c->number * chunk + j);
+        }
     }
 }
 
-static int64_t slot_rows(const struct stored_passages *p) {
-    return (int64_t)(p->config.to.before + 1 + p->config.to.after) * p->config.spec.chunk_tokens;
-}
-
-enum status stored_passages_copy(struct stored_passages *p, int64_t first, const struct store_range *ranges,
-                                 int64_t n) {
-    struct device *dev = p->config.device;
-    const struct packed_slots *to = &p->config.to;
+/* Returns the number of rows of chunks. */
+static enum status copy_ranges(struct stored_passages *p, bool slots, int64_t *rows, int64_t slot_rows,
+                               const struct store_range *ranges, int64_t n) {
     const int64_t chunk = p->config.spec.chunk_tokens;
+    struct ranges_copy copy = {p, slots};
     int64_t chunks = 0;
-    TRY(rows_reserve(p, n * slot_rows(p)));
+    TRY(rows_reserve(p, n * slot_rows));
     for (int64_t i = 0; i < n; i++)
         for (int64_t c = ranges[i].begin; c < ranges[i].end; c++) {
             struct stored_chunk *s = &p->chunks[chunks++];
-            s->to = (first + i) * slot_rows(p) + (c - ranges[i].begin) * chunk;
-            TRY(store_keys_chunk(p->files, &s->rows, c));
+            s->number = c, s->to = i * slot_rows + (c - ranges[i].begin) * chunk;
+            if (!p->copy) TRY(store_keys_chunk(p->files, &s->rows, c));
         }
-    threads_for(dev->threads, chunks, SHARE, copy_chunks, p);
-    const int64_t rows = chunks * chunk;
-    device_pair_send(dev, &p->code, (size_t)(rows * p->config.spec.size));
-    device_pair_send(dev, &p->scale, (size_t)rows * sizeof(float));
-    device_pair_send(dev, &p->rows, (size_t)rows * sizeof(int32_t));
-    dev->ops->packed_keys->unpack(dev, to->keys, to->square, p->code.device, p->scale.device, p->rows.device, rows);
+    threads_for(p->config.device->threads, chunks, SHARE, copy_chunks, &copy);
+    *rows = chunks * chunk;
     return STATUS_OK;
 }
 
-/* ---- from the device's memory ---- */
-
-void stored_passages_gather(struct stored_passages *p, int64_t first, const int64_t *chunks, int64_t n) {
+enum status stored_passages_copy(struct stored_passages *p, struct mat keys, float *square, int64_t slot_rows,
+                                 const struct store_range *ranges, int64_t n) {
     struct device *dev = p->config.device;
-    dev->ops->packed_keys->gather(dev, &p->config.to, p->copy, chunks, first, n);
+    int64_t rows;
+    TRY(copy_ranges(p, false, &rows, slot_rows, ranges, n));
+    device_pair_send(dev, &p->to, (size_t)rows * sizeof(int32_t));
+    struct packed_keys packed = {p->code.device, p->scale.device};
+    if (p->copy) {
+        packed = p->copy->keys;
+        device_pair_send(dev, &p->from, (size_t)rows * sizeof(int32_t));
+    } else {
+        device_pair_send(dev, &p->code, (size_t)(rows * p->config.spec.size));
+        device_pair_send(dev, &p->scale, (size_t)rows * sizeof(float));
+    }
+    dev->ops->packed_keys->unpack(dev, keys, square, packed, p->from.device, p->to.device, rows);
+    return STATUS_OK;
+}
+
+enum status stored_passages_send(struct stored_passages *p, int8_t *code, float *scale, int64_t slot_rows,
+                                 const struct store_range *ranges, int64_t n) {
+    struct device *dev = p->config.device;
+    int64_t rows;
+    assert(!p->copy);
+    TRY(copy_ranges(p, true, &rows, slot_rows, ranges, n));
+    device_send(dev, code, p->code.host, (size_t)(n * slot_rows * p->config.spec.size));
+    device_send(dev, scale, p->scale.host, (size_t)(n * slot_rows) * sizeof *scale);
+    return STATUS_OK;
 }

@@ -7,8 +7,8 @@
  * With a projection P the key of a state is P s, of m numbers, rounded to the type of the keys. Distances are then
  * those of projected keys.
  *
- * The same bits each time. Bound (GPU): keys are read once, 2 m bytes of bf16 an entry, and the logits once; with few
- * entries the latency of a launch and of the gate's chain. */
+ * The same bits each time. Bound (GPU): keys are read once, 2 m bytes of bf16 or m of codes an entry, and the logits
+ * once; with few entries the latency of a launch and of the gate's chain. */
 #pragma once
 #include "kernels/decode_step/decode_step.h"
 #include "kernels/memory/memory_gate.h"

@@ -59,10 +59,12 @@ static_assert(sizeof(next_exchange) <= DEVICE_CUDA_COUNTERS * sizeof(unsigned), 
 template <typename T> struct next_side {
     memory_view v;
     memory_sources<T> in;
+    packed_keys packed; /* of slots; code NULL: they are numbers */
     memory_marks marks;
     const memory_marks *found; /* NULL: `marks` */
     float *w, *p;
     int columns; /* 0: not read */
+    int tiles;   /* that the reading kernel makes of them */
 };
 template <typename T> struct next_call {
     const memory_gate *gate;
@@ -81,13 +83,14 @@ template <typename T> struct next_call {
     unsigned long long *sums[MEMORY_SIDES]; /* [V] */
     next_side<T> side[MEMORY_SIDES];
     int vocab, state_d, d, columns; /* d: of keys */
-    int entries;                    /* of a block, with the last ones that are none: a multiple of READ_ROUND */
+    int tile;                       /* entries of a tile: READ_TILE, or READ_CODES if a side has codes */
+    int entries;                    /* of a block's tiles, with those that are none */
     int stages;         /* rounds of keys in shared memory; 0: none, keys are read at once */
     int first_stages;   /* that are filled before the state is there */
     int project_strips; /* strips of the projection in shared memory until then */
     int stage_bytes;    /* of a warp's stages */
     int readers, ids;               /* blocks of the reading kernel; ids of a block of the mixing kernel */
-    bool tiles, project_tiles;      /* keys, and rows of the projection, are multiplied on the tensor cores */
+    bool tiles;                     /* keys, and rows of the projection, are multiplied on the tensor cores */
 };
 
 /* Memory that an earlier kernel may have written while this one already ran is read past the L1 cache. */

@@ -8,9 +8,9 @@
  * waits for after the decode step is the second kernel: its loads, the gate and the write of log p. Its blocks take the
  * multiprocessors that the step releases, and wait for counts of step and first kernel, not for their ends.
  *
- * Columns of both sides are one range, divided into tiles of eight entries. Up to OVERLAP_BYTES of keys, and
- * OVERLAP_ENTRIES, for each free multiprocessor are read during the decode step. More would take longer there than all
- * multiprocessors need after it. */
+ * Columns of each side are divided into tiles of eight entries, or of sixteen that have codes. Up to OVERLAP_BYTES of
+ * keys, and OVERLAP_ENTRIES, for each free multiprocessor are read during the decode step. More would take longer there
+ * than all multiprocessors need after it. */
 #include "kernels/memory/next_token_mix.cuh"
 #include "kernels/memory/next_token_read.cuh"
 
@@ -42,6 +42,8 @@ template <typename T> static next_side<T> next_side_of(const next_token_side &fr
     s.v = memory_view_of(key, &m, NULL), s.in = memory_sources_of<T>(key, &m);
     s.marks = from.marks, s.found = from.found, s.w = (float *)from.weights.data, s.p = from.p;
     s.columns = (int)memory_columns(s.v);
+    s.packed = m.slots.packed;
+    s.tiles = (int)blocks_for(s.columns, s.packed.code ? READ_CODES : READ_TILE);
     assert(memory_columns(s.v) <= NEXT_TOKEN_COLUMNS_MAX && from.weights.cols == s.columns);
     assert(from.weights.type == DTYPE_F32 && m.slots.blocks <= 1 && m.past.length <= 1);
     assert(m.slots.keys.rows < INT32_MAX && m.past.ring < INT32_MAX);
@@ -54,7 +56,9 @@ static size_t next_rounded(size_t bytes) {
 
 /* Blocks that read the memories while the decode step runs; 0: it has ended. */
 template <typename T> static int next_overlap(const next_call<T> &c, const struct decode_step_result *step) {
-    const int64_t bytes = (int64_t)c.columns * c.d * (int64_t)sizeof(T);
+    int64_t bytes = 0;
+    for (int i = 0; i < MEMORY_SIDES; i++)
+        bytes += (int64_t)c.side[i].columns * c.d * (c.side[i].packed.code ? 1 : (int64_t)sizeof(T));
     if (!step->ready || step->idle < OVERLAP_BLOCKS_MIN) return 0;
     const int blocks = step->idle < READ_BLOCKS_MAX ? step->idle : READ_BLOCKS_MAX;
     return bytes <= (int64_t)blocks * OVERLAP_BYTES && c.columns <= blocks * OVERLAP_ENTRIES ? blocks : 0;
@@ -63,15 +67,15 @@ template <typename T> static int next_overlap(const next_call<T> &c, const struc
 /* Sets how the reading kernel with so many blocks divides its work and shared memory. Returns the latter's bytes. */
 template <typename T> static size_t next_read_shared(struct device *dev, next_call<T> &c, int blocks) {
     const size_t free = (size_t)device_cuda_shared_bytes(dev) - sizeof(read_shared) - 1024; /* 1024: static, the rest */
-    const int64_t tiles = blocks_for(c.columns, READ_TILE), rounds = blocks_for(tiles, (int64_t)blocks * READ_WARPS);
-    c.entries = (int)rounds * READ_ROUND, c.readers = blocks;
-    const size_t head = read_layout_of(c.state_d, c.d, c.entries, sizeof(T)).stages;
+    const int64_t tiles = c.side[0].tiles + c.side[1].tiles, rounds = blocks_for(tiles, (int64_t)blocks * READ_WARPS);
+    c.entries = (int)rounds * READ_WARPS * c.tile, c.readers = blocks;
+    const size_t head = read_layout_of(c.state_d, c.d, c.tile, c.entries, sizeof(T)).stages;
     assert(head <= free);
     const int each = (int)read_stage_bytes(c.d, sizeof(T)), warp = (int)((free - head) / READ_WARPS / 512 * 512);
     const int most = warp / each < READ_STAGES_MAX ? warp / each : READ_STAGES_MAX;
     c.stages = c.first_stages = !c.tiles ? 0 : rounds < most ? (int)rounds : most;
     c.project_strips = 0, c.stage_bytes = c.stages * each;
-    const int strips = c.project_tiles ? c.state_d / READ_STRIP - READ_BATCH : 0;
+    const int strips = c.tiles && c.projection ? c.state_d / READ_STRIP - READ_BATCH : 0;
     const int left = (warp - strips * 512) / each; /* stages beside the projection */
     if (strips > 0 && strips * 512 <= warp && (left >= c.stages || left >= READ_STAGES_MIN)) {
         c.project_strips = strips;
@@ -82,6 +86,11 @@ template <typename T> static size_t next_read_shared(struct device *dev, next_ca
     return head + (size_t)READ_WARPS * c.stage_bytes;
 }
 
+/* Whether the keys of a side are multiplied on the tensor cores. */
+template <typename T> static bool next_vectors(const next_side<T> &s, int d) {
+    if (s.packed.code) return d % READ_CODE_STRIP == 0 && (uintptr_t)s.packed.code % 16 == 0;
+    return !s.columns || s.in.vectors;
+}
 /* Arguments that the task has. */
 template <typename T> static void next_call_fill(next_call<T> &c, const struct next_token_task *task) {
     const struct mat state = task->state, p = task->projection;
@@ -91,14 +100,35 @@ template <typename T> static void next_call_fill(next_call<T> &c, const struct n
         c.side[i] = next_side_of<T>(task->side[i], key);
         c.columns += c.side[i].columns;
     }
+    c.tile = c.side[0].packed.code || c.side[1].packed.code ? READ_CODES : READ_TILE;
     c.gate = task->gate, c.logits = task->logits, c.state = (const T *)state.data;
     c.projection = (const T *)p.data, c.append = task->append;
     c.vocab = (int)task->vocab, c.state_d = (int)state.cols, c.d = (int)key.cols;
     c.shares = task->step.shares, c.n_shares = task->step.n_shares;
     const bool vectors = sizeof(T) == 2 && (uintptr_t)state.data % 16 == 0;
-    c.tiles = vectors && c.d % READ_STRIP == 0 && (!c.side[0].columns || c.side[0].in.vectors) &&
-              (!c.side[1].columns || c.side[1].in.vectors);
-    c.project_tiles = vectors && p.data && c.state_d % READ_STRIP == 0 && c.d % READ_TILE == 0 && vectors_fit(p);
+    c.tiles = vectors && c.d % READ_STRIP == 0 && next_vectors(c.side[0], c.d) && next_vectors(c.side[1], c.d) &&
+              (!p.data || (c.state_d % READ_STRIP == 0 && vectors_fit(p)));
+}
+
+/* Launches the reading kernel: `early` while the decode step runs. */
+template <int M, typename T>
+static void next_read_launch(struct device *dev, const next_call<T> &call, size_t shared, bool early) {
+    const char *op = "next_token.mix";
+    read_call<T, M> c;
+    static_cast<next_call<T> &>(c) = call;
+    const cudaError_t allowed = cudaFuncSetAttribute((const void *)next_read_kernel<T, M>,
+                                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
+    if (early) {
+        launch_dependent(dev, op, next_read_kernel<T, M>, (unsigned)c.readers, READ_THREADS, shared, c);
+        return;
+    }
+    void *arguments[] = {&c}; /* cooperative: blocks wait for each other */
+    const cudaError_t error =
+        cudaLaunchCooperativeKernel((const void *)next_read_kernel<T, M>, dim3((unsigned)c.readers),
+                                    dim3(READ_THREADS), arguments, shared, device_cuda_stream(dev));
+    if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
+    device_cuda_check(dev, op);
 }
 
 template <typename T>
@@ -128,24 +158,17 @@ static void next_token_launch(struct device *dev, float *log_p, double *g, const
     const int mixers = early && early < blocks ? blocks - early : blocks;
     c.ids = (int)blocks_for(task->vocab, mixers);
     const size_t shared = next_read_shared(dev, c, readers);
-    const cudaError_t allowed = cudaFuncSetAttribute((const void *)next_read_kernel<T>,
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (allowed != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(allowed));
     /* as the step's, so that no multiprocessor changes the division of its memory between them */
     (void)cudaFuncSetAttribute((const void *)next_mix_kernel<T>, cudaFuncAttributePreferredSharedMemoryCarveout,
                                cudaSharedmemCarveoutMaxShared);
     if (early) {
         c.ready = task->step.ready, c.at = task->step.at;
         c.done = task->step.done, c.done_at = task->step.done_at;
-        launch_dependent(dev, op, next_read_kernel<T>, (unsigned)readers, READ_THREADS, shared, c);
-    } else { /* cooperative: blocks wait for each other */
-        void *arguments[] = {&c};
-        const cudaError_t error =
-            cudaLaunchCooperativeKernel((const void *)next_read_kernel<T>, dim3((unsigned)readers), dim3(READ_THREADS),
-                                        arguments, shared, device_cuda_stream(dev));
-        if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
-        device_cuda_check(dev, op);
     }
+    if constexpr (sizeof(T) == 4) next_read_launch<READ_PLAIN>(dev, c, shared, early > 0);
+    else if (!c.tiles) next_read_launch<READ_PLAIN>(dev, c, shared, early > 0);
+    else if (c.tile == READ_CODES) next_read_launch<READ_PACKED>(dev, c, shared, early > 0);
+    else next_read_launch<READ_NUMBERS>(dev, c, shared, early > 0);
     if (device_fault(dev) != STATUS_OK) return; /* the mixing kernel would wait for a reader that never ran */
     launch_dependent(dev, op, next_mix_kernel<T>, (unsigned)mixers, MIX_THREADS, 0, c);
 }

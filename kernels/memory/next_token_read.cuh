@@ -169,8 +169,8 @@ static __device__ __forceinline__ memory_evidence next_evidence(float *f, const 
 static_assert((int)NEXT_OF_TOP == 5 && (int)NEXT_SAME == 7 && (int)MEMORY_SIDE_FEATURES == 11, "memory_side_features");
 
 /* What the gate needs of the memories, by all threads of one block. tally: of all, in the first two warps. */
-template <typename T>
-static __device__ __forceinline__ void next_find(const next_call<T> &c, read_shared &s, next_tally tally,
+template <typename T, int M>
+static __device__ __forceinline__ void next_find(const read_call<T, M> &c, read_shared &s, next_tally tally,
                                                  const next_near &near) {
     __shared__ float f[MEMORY_FEATURES];
     next_found *found = &s.found;
@@ -211,8 +211,9 @@ static __device__ __forceinline__ void next_find(const next_call<T> &c, read_sha
 
 /* near: of this block; returns that of all blocks. What every thread of every block wrote before the barrier that
  * precedes the block's next_fence (read_prepare) is then visible. */
-template <typename T>
-static __device__ __forceinline__ next_near read_exchange_near(const next_call<T> &c, read_shared &s, next_near near) {
+template <typename T, int M>
+static __device__ __forceinline__ next_near read_exchange_near(const read_call<T, M> &c, read_shared &s,
+                                                               next_near near) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     near = next_near_warp(near);
     if (lane == 0) s.near[warp] = near;
@@ -234,8 +235,8 @@ static __device__ __forceinline__ next_near read_exchange_near(const next_call<T
 
 /* Exponentials of this block's entries, in place of the distances, are added to the sums of their tokens. Returns what
  * this thread knows. */
-template <typename T>
-static __device__ __forceinline__ next_tally read_add(const next_call<T> &c, const read_shared &s,
+template <typename T, int M>
+static __device__ __forceinline__ next_tally read_add(const read_call<T, M> &c, const read_shared &s,
                                                       const read_block<T> &b, const next_near &near) {
     enum { EACH = 4 }; /* additions of a thread in flight */
     const float to_log2[MEMORY_SIDES] = {MEMORY_LOG2E / s.tau[0], MEMORY_LOG2E / s.tau[1]};
@@ -247,7 +248,7 @@ static __device__ __forceinline__ next_tally read_add(const next_call<T> &c, con
         for (int i = 0; i < EACH; i++) {
             const int entry = first + i * READ_THREADS;
             if (entry >= c.entries) break;
-            const bool second = read_column(entry) >= c.side[0].columns;
+            const bool second = read_of_second(c, entry);
             const float distance = b.distance[entry];
             float e = power2(((second ? near.of[1] : near.of[0]) - distance) * (second ? to_log2[1] : to_log2[0]));
             if (distance == INFINITY) e = 0.0f;
@@ -265,7 +266,7 @@ static __device__ __forceinline__ next_tally read_add(const next_call<T> &c, con
         for (int i = 0; i < EACH; i++) {
             if (!sum[i]) continue;
             const int entry = first + i * READ_THREADS, token = b.token[entry];
-            const bool second = read_column(entry) >= c.side[0].columns;
+            const bool second = read_of_second(c, entry);
             const unsigned long long best = second ? t.best.sum[1] : t.best.sum[0];
             if (sum[i] < best || (sum[i] == best && token >= (second ? t.best.token[1] : t.best.token[0]))) continue;
             if (second) t.best.sum[1] = sum[i], t.best.token[1] = token;
@@ -277,8 +278,8 @@ static __device__ __forceinline__ next_tally read_add(const next_call<T> &c, con
 
 /* ---- the end ---- */
 
-template <typename T>
-static __device__ __forceinline__ void read_end(const next_call<T> &c, read_shared &s, const read_block<T> &b,
+template <typename T, int M>
+static __device__ __forceinline__ void read_end(const read_call<T, M> &c, read_shared &s, const read_block<T> &b,
                                                 next_tally tally, const next_near &near) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1
@@ -313,25 +314,23 @@ static __device__ __forceinline__ void read_end(const next_call<T> &c, read_shar
     /* weights that the mixing kernel divides */
 #pragma unroll 1
     for (int entry = (int)threadIdx.x; entry < c.entries; entry += READ_THREADS) {
-        const int column = read_column(entry);
-        if (column < c.columns)
-            *(column >= c.side[0].columns ? c.side[1].w + (column - c.side[0].columns) : c.side[0].w + column) =
-                b.distance[entry];
+        const read_spot<T> at = read_spot_of(c, entry);
+        if (at.column >= 0) at.side->w[at.column] = b.distance[entry];
     }
 }
 
 /* ---- the kernel ---- */
 
 /* All that needs no state. */
-template <typename T>
-static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_shared &s, const read_block<T> &b,
-                                                    read_projection<T> &projection) {
+template <typename T, int M>
+static __device__ __forceinline__ void read_prepare(const read_call<T, M> &c, read_shared &s, const read_block<T> &b,
+                                                    read_projection<T, M> &projection) {
     read_look_up(c, b);
     __syncthreads(); /* rows are complete */
     projection.copy(c, b);
     for (int i = 0; i < c.first_stages; i++)
         read_copy(c, b, i, i);
-    if (c.tiles && c.ready) read_prefetch_keys(c, b, c.first_stages);
+    if (M != READ_PLAIN && c.ready) read_prefetch_keys(c, b, c.first_stages);
     projection.prefetch(c);
     if (blockIdx.x == 0) read_load_gate(s.gate, c.gate), mix_load_gate(c.mix, c.gate);
     for (int i = 0; i < MEMORY_SIDES; i++) {
@@ -347,18 +346,21 @@ static __device__ __forceinline__ void read_prepare(const next_call<T> &c, read_
     if (threadIdx.x == 0) next_fence(); /* read_exchange_near */
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(READ_THREADS, 1) next_read_kernel(const __grid_constant__ next_call<T> c) {
+template <typename T, int M>
+static __global__ void __launch_bounds__(READ_THREADS, 1)
+    next_read_kernel(const __grid_constant__ read_call<T, M> c) {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ read_shared s;
-    const read_layout at = read_layout_of(c.state_d, c.d, c.entries, sizeof(T));
-    const read_block<T> b = {(T *)memory,
-                             c.projection ? (T *)(memory + at.key) : (T *)memory,
-                             (float *)(memory + at.distance),
-                             (int *)(memory + at.token),
-                             (int *)(memory + at.row),
-                             memory + at.stages + threadIdx.x / 32 * c.stage_bytes};
-    read_projection<T> projection;
+    const read_layout at = read_layout_of(c.state_d, c.d, c.tile, c.entries, sizeof(T));
+    read_block<T> b = {(T *)memory,
+                       c.projection ? (T *)(memory + at.key) : (T *)memory,
+                       (int8_t *)(memory + at.digits),
+                       0.0f,
+                       (float *)(memory + at.distance),
+                       (int *)(memory + at.token),
+                       (int *)(memory + at.row),
+                       memory + at.stages + threadIdx.x / 32 * c.stage_bytes};
+    read_projection<T, M> projection;
     launch_next();
     read_prepare(c, s, b, projection);
     if (c.ready) {

@@ -26,34 +26,34 @@ struct packed_chunks {
     const int32_t *value;                /* [chunks * chunk_rows] */
     int64_t chunks; int chunk_rows;
 };
-/* Slots of a token memory (struct memory_slots): each has the rows of before + 1 + after chunks. */
-struct packed_slots { struct mat keys; float *square; int32_t *value; int before, after; };
+/* Slots of a token memory (struct memory_slots), of each of n chunks. */
+struct packed_passages { int32_t *slot, *entries; };
 
 struct packed_keys_ops {
     /* code [n, m] and scale [n] of keys [n, m] of any type. A row of zeros has scale 0 and codes 0. A row with a
      * number that is not finite has scale NaN and codes 0: all its numbers are NaN when it is unpacked. */
     void (*pack)(struct device *dev, int8_t *code, float *scale, struct mat keys);
-    /* Row r of code [n, m] becomes row to[r] of keys [.., m], rounded to their type, and its squared norm
-     * square[to[r]], with the bits of token_memory_ops.squares. to[r] < 0: skipped. The others differ. */
-    void (*unpack)(struct device *dev, struct mat keys, float *square, const int8_t *code, const float *scale,
+    /* Row from[r] of the codes, [.., m], becomes row to[r] of keys [.., m], rounded to their type, and its squared norm
+     * square[to[r]], with the bits of token_memory_ops.squares. r < n; from NULL: row r; to[r] < 0: skipped. The others
+     * differ. */
+    void (*unpack)(struct device *dev, struct mat keys, float *square, struct packed_keys packed, const int32_t *from,
                    const int32_t *to, int64_t n);
-    /* Slot first + i becomes the passage of chunk[i]: of the chunks of its document, in order, it and up to `before`
-     * before it and `after` after it. Their rows are unpacked as above. Rows after the passage keep their keys and
-     * squares. Values are those of the rows, and -1 for the last row of the passage and all after it. chunk[i] < 0:
-     * only the values are written, -1. */
-    void (*gather)(struct device *dev, const struct packed_slots *to, const struct packed_chunks *from,
-                   const int64_t *chunk, int64_t first, int64_t n);
+    /* The passage of chunk[i]: of the chunks of its document, in order, it and up to `before` before it and `after`
+     * after it. slot[i]: the first of them. entries[i]: their rows but the last, which no id of the passage follows.
+     * chunk[i] < 0: -1 and 0. */
+    void (*passages)(struct device *dev, struct packed_passages out, const struct packed_chunks *of,
+                     const int64_t *chunk, int64_t n, int before, int after);
 };
-/* The rows of a passage in struct packed_chunks, as gather defines it. */
-struct packed_passage { int64_t row; int rows; };
-PACKED_FUNCTION struct packed_passage packed_passage_of(const struct packed_chunks *of, int64_t chunk, int before,
-                                                     int after) {
+/* The passage of one chunk. */
+PACKED_FUNCTION void packed_passage_of(int32_t *slot, int32_t *entries, const struct packed_chunks *of, int64_t chunk,
+                                       int before, int after) {
     int64_t begin = chunk, end = chunk + 1;
+    *slot = -1, *entries = 0;
+    if (chunk < 0) return;
     for (; before > 0 && begin > 0 && of->value[begin * of->chunk_rows - 1] >= 0; before--)
         begin--;
     for (; after > 0 && end < of->chunks && of->value[end * of->chunk_rows - 1] >= 0; after--)
         end++;
-    const struct packed_passage p = {begin * of->chunk_rows, (int)(end - begin) * of->chunk_rows};
-    return p;
+    *slot = (int32_t)begin, *entries = (int32_t)(end - begin) * of->chunk_rows - 1;
 }
 extern const struct packed_keys_ops packed_keys_cpu;

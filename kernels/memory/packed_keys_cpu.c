@@ -15,9 +15,8 @@ struct packed_task {
     struct mat keys;
     float *square, *scale_out;
     int8_t *code_out;
-    const int8_t *code;
-    const float *scale;
-    const int32_t *to;
+    struct packed_keys packed;
+    const int32_t *from, *to;
 };
 
 static float *packed_row(const struct packed_task *t, int worker) {
@@ -67,15 +66,15 @@ static void packed_keys_pack(struct device *dev, int8_t *code, float *scale, str
     threads_for(dev->threads, keys.rows, SHARE, packed_pack_rows, &t);
 }
 
-/* Row r of the codes becomes row `to` of the keys. */
-static void packed_unpack_row(const struct packed_task *t, int64_t r, int64_t to, int worker) {
+/* Row `from` of the codes becomes row `to` of the keys. */
+static void packed_unpack_row(const struct packed_task *t, int64_t from, int64_t to, int worker) {
     const struct mat k = t->keys;
     assert(to < k.rows);
     float *row = k.type == DTYPE_F32 ? mat_row(k, to) : packed_row(t, worker);
     uint16_t *half = (uint16_t *)k.data + to * k.stride;
-    const int8_t *code = t->code + r * k.cols;
+    const int8_t *code = t->packed.code + from * k.cols;
     for (int64_t j = 0; j < k.cols; j++)
-        row[j] = t->scale[r] * (float)code[j];
+        row[j] = t->packed.scale[from] * (float)code[j];
     if (k.type == DTYPE_BF16) half_to_bf16_row(half, row, (size_t)k.cols);
     if (k.type == DTYPE_F16) half_to_f16_row(half, row, (size_t)k.cols);
     token_memory_cpu.squares(device_worker(t->dev, worker), t->square + to, mat_rows(k, to, 1));
@@ -84,54 +83,22 @@ static void packed_unpack_row(const struct packed_task *t, int64_t r, int64_t to
 static void packed_unpack_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct packed_task *t = context;
     for (int64_t r = begin; r < end; r++)
-        if (t->to[r] >= 0) packed_unpack_row(t, r, t->to[r], worker);
+        if (t->to[r] >= 0) packed_unpack_row(t, t->from ? t->from[r] : r, t->to[r], worker);
 }
 
-static void packed_keys_unpack(struct device *dev, struct mat keys, float *square, const int8_t *code,
-                               const float *scale, const int32_t *to, int64_t n) {
+static void packed_keys_unpack(struct device *dev, struct mat keys, float *square, struct packed_keys packed,
+                               const int32_t *from, const int32_t *to, int64_t n) {
     assert(keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
-    struct packed_task t = {.dev = dev, .keys = keys, .square = square, .code = code, .scale = scale, .to = to};
+    struct packed_task t = {.dev = dev, .keys = keys, .square = square, .packed = packed, .from = from, .to = to};
     threads_for(dev->threads, n, SHARE, packed_unpack_rows, &t);
 }
 
-/* ---- from the chunks of a store ---- */
-
-struct packed_gather {
-    struct packed_task task;
-    const struct packed_slots *to;
-    const struct packed_chunks *from;
-    const int64_t *chunk;
-    int64_t first;
-};
-
-static void packed_gather_slots(void *context, int64_t begin, int64_t end, int worker) {
-    const struct packed_gather *g = context;
-    const int64_t length = (int64_t)(g->to->before + 1 + g->to->after) * g->from->chunk_rows;
-    for (int64_t i = begin; i < end; i++) {
-        const int64_t at = (g->first + i) * length;
-        struct packed_passage p = {0};
-        if (g->chunk[i] >= 0) p = packed_passage_of(g->from, g->chunk[i], g->to->before, g->to->after);
-        for (int r = 0; r < p.rows; r++)
-            packed_unpack_row(&g->task, p.row + r, at + r, worker);
-        for (int r = 0; r < length; r++)
-            g->to->value[at + r] = r + 1 < p.rows ? g->from->value[p.row + r] : -1;
-    }
-}
-
-static void packed_keys_gather(struct device *dev, const struct packed_slots *to, const struct packed_chunks *from,
-                               const int64_t *chunk, int64_t first, int64_t n) {
-    assert(to->keys.cols * (int64_t)sizeof(float) <= DEVICE_SCRATCH_BYTES);
-    struct packed_gather g = {.task = {.dev = dev,
-                                       .keys = to->keys,
-                                       .square = to->square,
-                                       .code = from->keys.code,
-                                       .scale = from->keys.scale},
-                              .to = to,
-                              .from = from,
-                              .chunk = chunk,
-                              .first = first};
-    threads_for(dev->threads, n, 1, packed_gather_slots, &g);
+static void packed_keys_passages(struct device *dev, struct packed_passages out, const struct packed_chunks *of,
+                                 const int64_t *chunk, int64_t n, int before, int after) {
+    (void)dev;
+    for (int64_t i = 0; i < n; i++)
+        packed_passage_of(&out.slot[i], &out.entries[i], of, chunk[i], before, after);
 }
 
 const struct packed_keys_ops packed_keys_cpu = {
-    .pack = packed_keys_pack, .unpack = packed_keys_unpack, .gather = packed_keys_gather};
+    .pack = packed_keys_pack, .unpack = packed_keys_unpack, .passages = packed_keys_passages};

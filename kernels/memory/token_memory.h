@@ -12,16 +12,25 @@
  * rows, 2 d operations for each row and entry (backward: 6 d). Only `weights` keeps anything of size [n, entries]. */
 #pragma once
 #include "kernels/attention/gca.h"
+#include "kernels/memory/packed_keys.h"
 
 /* Retrieved entries. Slot s is rows s*slot_rows .. of keys, value and square. Block b is the rows row_begin[b] ..
  * row_begin[b+1]-1 (at most block_rows of them; blocks+1 numbers, rising) and reads the slots slot[b*k .. b*k+k-1]; <
- * 0: none. Blocks may share slots. Rows outside of all blocks read none. k 0: no slots. */
+ * 0: none. Blocks may share slots. Rows outside of all blocks read none. k 0: no slots.
+ *
+ * Packed slots, for next_token.mix and contributors alone: packed.code is not NULL. The key of row r is scale[r]
+ * code[r], not rounded; keys has its shape and the type of the states, but no data, and square is not read. Slots are
+ * passages of chunks of slot_step rows (packed_keys.passages): slot s begins at row s*slot_step, and of the rows of the
+ * one in slot[i] only the first entries[i] are there (NULL: all). A memory with packed slots has no own past. */
 struct memory_slots {
     struct mat keys;
     const int32_t *value, *slot;
     const float *square;
     const int64_t *row_begin;
     int slot_rows, blocks, k, block_rows;
+    struct packed_keys packed;
+    const int32_t *entries;
+    int slot_step;
 };
 
 /* Own past. The states are sequences of `length` rows each; row t of sequence s has position q = first + t and

@@ -249,8 +249,9 @@ static int32_t column_value(const struct column_reader *p, int64_t column) {
     const struct memory_slots *slots = &p->memory->slots;
     const struct memory_past *past = &p->memory->past;
     if (column < p->past) {
-        int32_t slot = p->block < 0 ? -1 : slots->slot[p->block * slots->k + column / slots->slot_rows];
-        return slot < 0 ? -1 : slots->value[(int64_t)slot * slots->slot_rows + column % slots->slot_rows];
+        const int64_t i = p->block * slots->k + column / slots->slot_rows, in = column % slots->slot_rows;
+        const int64_t row = p->block < 0 ? -1 : slot_row(slots, i);
+        return row < 0 || in >= slot_entries(slots, i) ? -1 : slots->value[row + in];
     }
     int64_t at = p->position - 1 - (column - p->past);
     return at < 0 ? -1 : past->value[p->sequence * past->ring + at % past->ring];
@@ -276,10 +277,10 @@ static bool distribution_row(struct mat p, const float *w, int64_t columns, int6
     float *to = mat_row(p, row);
     memset(to, 0, (size_t)p.cols * sizeof *to);
     for (int64_t i = 0; i < reader.past; i += slots->slot_rows) {
-        const int32_t slot = reader.block < 0 ? -1 : slots->slot[reader.block * slots->k + i / slots->slot_rows];
+        const int64_t at = reader.block * slots->k + i / slots->slot_rows;
+        const int64_t slot = reader.block < 0 ? -1 : slot_row(slots, at);
         if (slot < 0) continue; /* its weights are 0 */
-        const int32_t *value = slots->value + (int64_t)slot * slots->slot_rows;
-        if (!distribution_add(to, p.cols, w + i, slots->slot_rows, value, 1)) return false;
+        if (!distribution_add(to, p.cols, w + i, slot_entries(slots, at), slots->value + slot, 1)) return false;
     }
     for (int64_t i = reader.past, at = reader.position - 1, n; i < columns && at >= 0; i += n, at -= n) {
         const int64_t in_ring = at % m->past.ring;

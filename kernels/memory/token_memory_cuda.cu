@@ -21,6 +21,7 @@ static void squares_of(struct device *dev, const char *op, float *square, struct
 
 /* For forward and backward: a limit far above the number of positions has no cost. */
 static memory_view reach_of(struct mat states, const struct token_memory *m, const int32_t *target) {
+    assert(!m->slots.packed.code);
     memory_view v = memory_view_of(states, m, target);
     if (v.limit > v.first + v.length) v.limit = (int)(v.first + v.length);
     return v;
@@ -285,6 +286,7 @@ static void backward_plain(struct device *dev, const struct token_memory_gradien
 template <typename T>
 static void weights_plain(struct device *dev, struct mat w, struct mat states, const struct token_memory *m) {
     const char *op = "token_memory.weights";
+    assert(!m->slots.packed.code);
     memory_view v = memory_view_of(states, m, NULL);
     scratch_cursor scratch = scratch_of(dev);
     state_squares(dev, op, scratch, v, states);

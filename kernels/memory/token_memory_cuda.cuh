@@ -6,10 +6,10 @@
 #define MEMORY_LOG2E 1.44269504088896340736f
 
 struct memory_view {
-    const int32_t *slot_value, *slot, *past_value, *target;
+    const int32_t *slot_value, *slot, *entries, *past_value, *target; /* entries NULL: all rows of a slot */
     const float *slot_square, *past_square, *state_square, *tau;
     const int64_t *row_begin;
-    int slot_rows, blocks, k, block_rows, limit, d;
+    int slot_rows, slot_step, blocks, k, block_rows, limit, d;
     int64_t n, length, first, ring;
 };
 
@@ -113,9 +113,10 @@ static __device__ __forceinline__ memory_entry memory_entry_at(const memory_view
         e.key = row / v.length * v.ring + p % v.ring;
         e.value = v.past_value[e.key];
     } else {
-        int32_t slot = block < 0 ? -1 : v.slot[(int64_t)block * v.k + column / v.slot_rows];
-        if (slot < 0) return e;
-        e.key = (int64_t)slot * v.slot_rows + column % v.slot_rows;
+        const int64_t i = (int64_t)block * v.k + column / v.slot_rows, in = column % v.slot_rows;
+        int32_t slot = block < 0 ? -1 : v.slot[i];
+        if (slot < 0 || (v.entries && in >= v.entries[i])) return e;
+        e.key = (int64_t)slot * v.slot_step + in;
         e.value = v.slot_value[e.key];
     }
     if (e.value < 0) e.key = -1;
@@ -142,9 +143,12 @@ static inline memory_view memory_view_of(struct mat states, const struct token_m
     assert(past.limit == 0 || (past.keys.cols == states.cols && past.keys.type == states.type && past.length >= 1));
     assert(past.limit == 0 || (states.rows % past.length == 0 && (past.first + past.length <= past.ring ||
                                                                   past.limit + past.length <= past.ring)));
+    assert(!slots.packed.code || (past.limit == 0 && slots.slot_step >= 1));
     memory_view v = {};
     v.slot_value = slots.value, v.slot = slots.slot, v.slot_square = slots.square, v.row_begin = slots.row_begin;
     v.slot_rows = slots.slot_rows, v.blocks = slots.blocks, v.k = slots.k, v.block_rows = slots.block_rows;
+    v.slot_step = slots.packed.code ? slots.slot_step : slots.slot_rows;
+    v.entries = slots.packed.code ? slots.entries : NULL;
     v.past_value = past.value, v.past_square = past.square;
     v.length = past.length, v.first = past.first, v.ring = past.ring, v.limit = past.limit;
     v.tau = m->tau, v.target = target, v.n = states.rows, v.d = (int)states.cols;

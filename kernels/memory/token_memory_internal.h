@@ -41,6 +41,14 @@ struct strip {
 };
 typedef void strip_visitor(const struct memory_task *t, const struct strip *s, int worker, void *context);
 
+/* The i-th slot of all blocks: its first row, -1: none; and how many entries it has. */
+static inline int64_t slot_row(const struct memory_slots *m, int64_t i) {
+    return m->slot[i] < 0 ? -1 : (int64_t)m->slot[i] * (m->packed.code ? m->slot_step : m->slot_rows);
+}
+static inline int slot_entries(const struct memory_slots *m, int64_t i) {
+    return m->packed.code && m->entries ? m->entries[i] : m->slot_rows;
+}
+
 static inline int64_t greater(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline const int32_t *strip_values(const struct memory_task *t, const struct strip *s) {
     return (s->past ? t->memory->past.value : t->memory->slots.value) + s->key_row;

@@ -14,10 +14,24 @@ enum { FEW_ROWS = 4, PART_ENTRIES = 1024 };
 static struct mat stored_keys(const struct memory_task *t, const struct strip *s) {
     return mat_rows(s->past ? t->memory->past.keys : t->memory->slots.keys, s->key_row, s->count);
 }
+static bool is_packed(const struct memory_task *t, const struct strip *s) {
+    return !s->past && t->memory->slots.packed.code;
+}
+static void unpack_keys(const struct memory_task *t, const struct strip *s, struct mat wide) {
+    const struct packed_keys packed = t->memory->slots.packed;
+    for (int64_t r = s->key_row; r < s->key_row + s->count; r++)
+        for (int64_t j = 0; j < wide.cols; j++)
+            mat_row(wide, r - s->key_row)[j] = packed.scale[r] * (float)packed.code[r * wide.cols + j];
+}
 /* ---- squared distances of a strip ---- */
 
 struct mat strip_keys(const struct memory_task *t, const struct strip *s, int worker) {
-    struct mat keys = stored_keys(t, s), wide = mat_f32(tile_distances(t, worker) + TILE_FLOATS, s->count, keys.cols);
+    struct mat wide = mat_f32(tile_distances(t, worker) + TILE_FLOATS, s->count, t->states.cols);
+    if (is_packed(t, s)) {
+        unpack_keys(t, s, wide);
+        return wide;
+    }
+    const struct mat keys = stored_keys(t, s);
     if (keys.type == DTYPE_F32) return keys;
     for (int64_t r = 0; r < s->count; r++) {
         const uint16_t *from = (const uint16_t *)keys.data + r * keys.stride;
@@ -30,8 +44,7 @@ struct mat strip_keys(const struct memory_task *t, const struct strip *s, int wo
 }
 
 /* d2[j] = -2 s.k_j becomes |s - k_j|^2; entries that take no part get +infinity. */
-static void finish_row(const struct memory_task *t, const struct strip *s, float *d2, int64_t r) {
-    const float *square = (s->past ? t->memory->past.square : t->memory->slots.square) + s->key_row;
+static void finish_row(const struct memory_task *t, const struct strip *s, float *d2, const float *square, int64_t r) {
     const int32_t *value = strip_values(t, s);
     const float *state = mat_row(t->states, s->row + r), own = v_dot(state, state, t->states.cols);
     int64_t from = 0, to = s->count;
@@ -57,8 +70,13 @@ struct mat strip_distances(const struct memory_task *t, const struct strip *s, i
         struct mat y = mat_cols(mat_f32(d2, s->rows, KEYS), 0, s->count);
         blas_cpu_product((struct blas_product){.y = y, .a = rows, .b = keys, .b_transposed = true, .scale = -2.0f});
     }
+    float squares[KEYS];
+    const float *square = squares;
+    for (int64_t j = 0; is_packed(t, s) && j < s->count; j++)
+        squares[j] = v_dot(mat_row(keys, j), mat_row(keys, j), keys.cols);
+    if (!is_packed(t, s)) square = (s->past ? t->memory->past.square : t->memory->slots.square) + s->key_row;
     for (int64_t r = 0; r < s->rows; r++)
-        finish_row(t, s, d2 + r * KEYS, r);
+        finish_row(t, s, d2 + r * KEYS, square, r);
     return keys;
 }
 
@@ -84,10 +102,10 @@ static void visit_slots(const struct memory_task *t, int64_t row, int64_t rows, 
     for (int64_t b = first_block(m, row); b < m->blocks && m->row_begin[b] < row + rows; b++) {
         int64_t begin = greater(row, m->row_begin[b]), end = min_i64(row + rows, m->row_begin[b + 1]);
         for (int i = from; begin < end && i < min_i64(to, m->k); i++) {
-            int32_t slot = m->slot[b * m->k + i];
-            for (int64_t j = 0; slot >= 0 && j < m->slot_rows; j += KEYS) {
-                struct strip s = {.row = begin, .rows = end - begin, .key_row = (int64_t)slot * m->slot_rows + j};
-                s.count = min_i64(KEYS, m->slot_rows - j);
+            const int64_t slot = slot_row(m, b * m->k + i), entries = slot_entries(m, b * m->k + i);
+            for (int64_t j = 0; slot >= 0 && j < entries; j += KEYS) {
+                struct strip s = {.row = begin, .rows = end - begin, .key_row = slot + j};
+                s.count = min_i64(KEYS, entries - j);
                 s.column = (int64_t)i * m->slot_rows + j;
                 visitor(t, &s, worker, context);
             }
@@ -124,6 +142,7 @@ void strips_visit(const struct memory_task *t, int64_t row, int64_t rows, int pa
 static void check_memory(const struct token_memory *m, struct mat states) {
     assert(states.type == DTYPE_F32 && states.cols <= WIDTH_MAX && m->slots.k >= 0 && m->past.limit >= 0);
     assert(m->slots.k == 0 || (m->slots.keys.cols == states.cols && m->slots.slot_rows >= 1));
+    assert(!m->slots.packed.code || (m->past.limit == 0 && m->slots.slot_step >= 1));
     if (m->past.limit == 0) return;
     assert(m->past.keys.cols == states.cols && m->past.length >= 1 && states.rows % m->past.length == 0);
     assert(m->past.first + m->past.length <= m->past.ring || m->past.ring >= m->past.limit + m->past.length);

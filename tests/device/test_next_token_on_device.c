@@ -1,7 +1,7 @@
 /* test_next_token_on_device.c -- the distribution of the next token on a GPU against the CPU twin, which is tested
  * against an oracle: states and keys of each type, one memory, both, none, thousands of entries; projected states,
- * whose keys the CPU twin then reads; every case twice, with the same bits; weights and p of the memories have the same
- * bits, too, when few multiprocessors read them. */
+ * whose keys the CPU twin then reads; packed slots; every case twice, with the same bits; weights and p of the memories
+ * have the same bits, too, when few multiprocessors read them. */
 #include "tests/device/on_device.h"
 #include "tests/ref/ref_token_memory_case.h"
 
@@ -12,6 +12,7 @@ struct shape {
     float tau;
     enum dtype type;
     int64_t raw_d; /* 0: not projected */
+    int step;      /* of packed slots; 0: they have numbers */
 };
 
 static float round_f16(float x) {
@@ -31,9 +32,26 @@ struct inputs {
     float *raw, *projection; /* [raw_d], [d, raw_d] */
     struct shape shape;
     struct memory_marks marks[MEMORY_SIDES];
+    /* of packed slots: of all rows, [k], [k] */
+    int8_t *code;
+    float *scale;
+    int32_t *slot, *entries;
 };
 
-static void inputs_make(struct inputs *x, struct shape s) {
+/* Slots overlap and begin at any row that is a multiple of the step. */
+static void inputs_pack(struct inputs *x, struct device *cpu) {
+    const struct shape *s = &x->shape;
+    const int64_t rows = x->c[1].slot_keys;
+    x->code = zeros(rows * s->d, 1), x->scale = zeros(rows, 4);
+    x->slot = zeros(s->k, 4), x->entries = zeros(s->k, 4);
+    cpu->ops->packed_keys->pack(cpu, x->code, x->scale, mat_f32(x->c[1].slot_key, rows, s->d));
+    for (int i = 0; i < s->k; i++) {
+        x->slot[i] = i % 9 == 5 ? -1 : (int32_t)rng_below(&on_rng, (uint64_t)((rows - s->slot_rows) / s->step + 1));
+        x->entries[i] = i % 5 == 2 ? (int32_t)rng_below(&on_rng, (uint64_t)s->slot_rows + 1) : s->slot_rows - 1;
+    }
+}
+
+static void inputs_make(struct inputs *x, struct device *cpu, struct shape s) {
     float (*round)(float) = s.type == DTYPE_F32 ? round_f32 : s.type == DTYPE_F16 ? round_f16 : store_bf16;
     const struct memory_shape of[MEMORY_SIDES] = {
         {.n = 1, .d = s.d, .length = 1, .first = s.past, .ring = s.limit + 5, .limit = (int)s.limit, .tau = s.tau},
@@ -57,17 +75,21 @@ static void inputs_make(struct inputs *x, struct shape s) {
         x->gate.deviation[i] = 1 + fabs(x->gate.deviation[i]);
     x->marks[0] = (struct memory_marks){.entries = (float)(s.past < s.limit ? s.past : s.limit)};
     x->marks[1] = (struct memory_marks){(float)s.k, 3.5f, 1.25f, 2};
+    if (s.step) inputs_pack(x, cpu);
 }
 static void inputs_drop(struct inputs *x) {
     memory_case_free(&x->c[0]), memory_case_free(&x->c[1]);
     free(x->logits), free(x->raw), free(x->projection);
+    free(x->code), free(x->scale), free(x->slot), free(x->entries);
 }
 
+enum { CONTRIBUTORS = 3 };
 struct result {
     float *log_p, *w[MEMORY_SIDES], *p[MEMORY_SIDES], square;
     float *key; /* of a projected state */
     int32_t value;
     double g[1 + MEMORY_SIDES];
+    int32_t column[CONTRIBUTORS]; /* of packed slots, of the token 0 */
 };
 static void result_drop(struct result *r) {
     free(r->log_p), free(r->key);
@@ -111,6 +133,27 @@ static struct decode_step_result step_result(const struct inputs *x, int idle) {
                                        .idle = idle};
 }
 
+static void pack_slots(struct device *dev, struct memory_slots *to, const struct inputs *x) {
+    const struct shape *s = &x->shape;
+    const int64_t rows = x->c[1].slot_keys;
+    to->keys.data = NULL, to->square = NULL;
+    to->packed = (struct packed_keys){to_device(dev, x->code, (size_t)(rows * s->d)),
+                                      to_device(dev, x->scale, (size_t)rows * 4)};
+    to->slot = to_device(dev, x->slot, (size_t)s->k * 4);
+    to->entries = to_device(dev, x->entries, (size_t)s->k * 4);
+    to->slot_step = s->step;
+}
+
+/* The entries that gave most of token 0. */
+static void take_contributors(struct device *dev, struct result *r, const struct next_token_side *side) {
+    const int32_t token = 0, none[CONTRIBUTORS] = {0};
+    const float weights[CONTRIBUTORS] = {0};
+    int32_t *column = to_device(dev, none, sizeof none), *of = to_device(dev, &token, sizeof token);
+    float *weight = to_device(dev, weights, sizeof weights);
+    dev->ops->token_memory->contributors(dev, column, weight, side->weights, &side->memory, of, CONTRIBUTORS, 0);
+    device_download(dev, r->column, column, sizeof r->column);
+}
+
 /* idle: multiprocessors that read the memories, as if a decode step had the others; 0: no decode step. */
 static struct result compute_with(struct device *dev, const struct inputs *x, bool own, bool corpus, int idle) {
     const struct shape *s = &x->shape;
@@ -143,6 +186,7 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
                                              .blocks = 1,
                                              .k = s->k,
                                              .block_rows = 1};
+            if (s->step) pack_slots(dev, &m->slots, x);
         } else {
             value = to_device(dev, c->past_value, (size_t)rows * 4);
             m->past = (struct memory_past){.keys = keys,
@@ -184,6 +228,7 @@ static struct result compute_with(struct device *dev, const struct inputs *x, bo
         r.p[side] = back(dev, t.side[side].p, s->vocab);
     }
     if (key.data) r.key = take(key);
+    if (corpus && s->step) take_contributors(dev, &r, &t.side[1]);
     if (own) {
         device_download(dev, &r.square, square[0] + newest, 4);
         device_download(dev, &r.value, value + before, 4);
@@ -228,9 +273,28 @@ static void take_key(struct inputs *x, const float *key) {
     }
 }
 
+/* Those of the GPU are entries of the token, the greatest weight first. */
+static void check_contributors(const struct inputs *x, const struct result *r) {
+    const struct shape *s = &x->shape;
+    int64_t with = 0;
+    for (int64_t i = 0; i < (int64_t)s->k * s->slot_rows; i++) {
+        const int64_t slot = x->slot[i / s->slot_rows], in = i % s->slot_rows;
+        with += slot >= 0 && in < x->entries[i / s->slot_rows] && x->c[1].slot_value[slot * s->step + in] == 0 &&
+                r->w[1][i] > 0;
+    }
+    for (int i = 0; i < CONTRIBUTORS; i++) {
+        const int32_t column = r->column[i];
+        CHECK((column >= 0) == (i < with));
+        if (column < 0) continue;
+        const int64_t row = (int64_t)x->slot[column / s->slot_rows] * s->step + column % s->slot_rows;
+        CHECK(column % s->slot_rows < x->entries[column / s->slot_rows] && x->c[1].slot_value[row] == 0);
+        CHECK(i == 0 || r->w[1][column] <= r->w[1][r->column[i - 1]]);
+    }
+}
+
 static void compare(struct device *cpu, struct shape s) {
     struct inputs x;
-    inputs_make(&x, s);
+    inputs_make(&x, cpu, s);
     for (int reads = 0; reads < 4; reads++) {
         const bool own = reads & 1, corpus = reads & 2;
         struct result got = compute(gpu, &x, own, corpus), again = compute_found(&x, own, corpus);
@@ -259,6 +323,7 @@ static void compare(struct device *cpu, struct shape s) {
             check_near("weight", got.w[side], want.w[side], columns, 2e-5);
             check_near("p", got.p[side], want.p[side], s.vocab, 2e-5);
         }
+        if (corpus && s.step) check_contributors(&x, &got);
         CHECK(!own || (fabsf(got.square - want.square) <= 1e-4f * want.square && got.value == want.value));
         result_drop(&want), result_drop(&got), result_drop(&again);
     }
@@ -283,10 +348,13 @@ static void compare_marks(int k) {
     free(chunk), free(score);
 }
 
-static void nan_reaches_all(void) {
-    for (int where = 0; where < 4; where++) {
+static void nan_reaches_all(struct device *cpu) {
+    for (int where = 0; where < 5; where++) {
         struct inputs x;
-        inputs_make(&x, (struct shape){64, 500, 3, 20, 30, 40, 16, DTYPE_BF16, where == 3 ? 96 : 0});
+        const int step = where == 4 ? 10 : 0;
+        inputs_make(&x, cpu, (struct shape){64, 500, 3, 20, 30, 40, 16, DTYPE_BF16, where == 3 ? 96 : 0, step});
+        for (int64_t i = 0; step && i < x.c[1].slot_keys; i++)
+            x.c[1].slot_value[i] = 9, x.scale[i] = NAN;
         if (where == 3) x.raw[90] = NAN;
         if (where == 0) x.logits[77] = NAN;
         if (where == 1) x.c[0].states[5] = NAN;
@@ -306,25 +374,34 @@ int main(int argc, char **argv) {
     on_device_open(argc, argv);
     CHECK_OK(device_open(&cpu, "cpu", 0));
     /*                           d   vocab  k  rows past limit tau */
-    compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32, 0});
-    compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16, 0});
-    compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384});
-    nan_reaches_all();
+    compare(cpu, (struct shape){16, 50, 2, 7, 12, 9, 4, DTYPE_F32, 0, 0});
+    compare(cpu, (struct shape){384, 16384, 8, 126, 700, 512, 96, DTYPE_BF16, 0, 0});
+    compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384, 0});
+    compare(cpu, (struct shape){64, 3000, 8, 126, 700, 512, 16, DTYPE_BF16, 384, 63});
+    compare(cpu, (struct shape){192, 2000, 20, 126, 700, 509, 48, DTYPE_BF16, 768, 63});
+    compare(cpu, (struct shape){24, 300, 6, 20, 30, 40, 8, DTYPE_BF16, 64, 5}); /* plain loops */
+    nan_reaches_all(cpu);
     for (int k = 1; k <= NEXT_TOKEN_HITS_MAX; k = 3 * k + 1)
         compare_marks(k);
     compare_marks(NEXT_TOKEN_HITS_MAX);
     if (on_short) return on_device_close();
-    compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16, 0});
-    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16, 0}); /* an empty own past */
-    compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16, 0});     /* fewer ids than blocks */
-    compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16, 0});
-    compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16, 0});
-    compare(cpu, (struct shape){96, 2000, 4, 50, 300, 100, 24, DTYPE_F16, 160});
-    compare(cpu, (struct shape){13, 300, 3, 20, 30, 40, 8, DTYPE_BF16, 64}); /* plain loops */
-    compare(cpu, (struct shape){20, 300, 3, 20, 30, 40, 8, DTYPE_F32, 50});
-    compare(cpu, (struct shape){1056, 2000, 4, 50, 100, 80, 264, DTYPE_BF16, 1088}); /* no stage fits */
-    compare(cpu, (struct shape){128, 50265, 64, 126, 5000, 2048, 32, DTYPE_BF16, 768});
-    compare(cpu, (struct shape){128, 50265, 256, 126, 2500, 2048, 32, DTYPE_BF16, 768});
+    compare(cpu, (struct shape){33, 301, 5, 20, 3, 40, 8, DTYPE_F16, 0, 0});
+    compare(cpu, (struct shape){50, 1001, 3, 10, 0, 20, 8, DTYPE_BF16, 0, 0}); /* an empty own past */
+    compare(cpu, (struct shape){64, 7, 1, 1, 1, 1, 16, DTYPE_BF16, 0, 0});     /* fewer ids than blocks */
+    compare(cpu, (struct shape){768, 50265, 64, 126, 5000, 2048, 192, DTYPE_BF16, 0, 0});
+    compare(cpu, (struct shape){384, 16384, 256, 189, 2500, 2048, 96, DTYPE_BF16, 0, 0});
+    compare(cpu, (struct shape){96, 2000, 4, 50, 300, 100, 24, DTYPE_F16, 160, 0});
+    compare(cpu, (struct shape){13, 300, 3, 20, 30, 40, 8, DTYPE_BF16, 64, 0}); /* plain loops */
+    compare(cpu, (struct shape){20, 300, 3, 20, 30, 40, 8, DTYPE_F32, 50, 0});
+    compare(cpu, (struct shape){1056, 2000, 4, 50, 100, 80, 264, DTYPE_BF16, 1088, 0}); /* no stage fits */
+    compare(cpu, (struct shape){128, 50265, 64, 126, 5000, 2048, 32, DTYPE_BF16, 768, 0});
+    compare(cpu, (struct shape){128, 50265, 256, 126, 2500, 2048, 32, DTYPE_BF16, 768, 0});
+    compare(cpu, (struct shape){128, 50265, 256, 126, 2500, 2048, 32, DTYPE_BF16, 768, 63});
+    compare(cpu, (struct shape){192, 50265, 256, 128, 2500, 2048, 48, DTYPE_BF16, 768, 64});
+    compare(cpu, (struct shape){128, 2000, 300, 189, 2500, 2047, 32, DTYPE_F16, 0, 63});
+    compare(cpu, (struct shape){64, 400, 5, 7, 0, 3, 16, DTYPE_F32, 0, 2});
+    compare(cpu, (struct shape){1024, 2000, 9, 50, 100, 80, 264, DTYPE_BF16, 1088, 25}); /* no stage fits */
+    compare(cpu, (struct shape){40, 2000, 9, 50, 100, 80, 8, DTYPE_F16, 0, 13});
     device_close(cpu);
     return on_device_close();
 }

@@ -166,7 +166,7 @@ enum status memory_window_read(struct memory_window *w, struct memory_read *read
                           .vocab = vocab,
                           .row = begin,
                           .to = begin - (first - 1)};
-    if (memory->slots.k > 0) TRY(memory_source_slots_host(w->source, &c.slots_host));
+    if (memory->slots.k > 0) c.slots_host = memory_source_slots_host(w->source);
     memcpy(read->mark[MEMORY_NEAREST] + c.to, w->nearest, (size_t)rows * sizeof *w->nearest);
     threads_for(dev->threads, rows, 1, read_body, &c);
     return STATUS_OK;

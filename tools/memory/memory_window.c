@@ -18,8 +18,8 @@ static enum status window_source(struct memory_window *w) {
     for (int i = 0; i < w->n_reads; i++)
         wanted = wanted || (w->reads[i].what != MEMORY_READ_PAST && w->reads[i].what != MEMORY_READ_KNN);
     if (!wanted) return STATUS_OK;
-    const struct memory_source_config config =
-        memory_search_source(w->config.engine, w->config.memory, w->config.finder);
+    struct memory_source_config config = memory_search_source(w->config.engine, w->config.memory, w->config.finder);
+    config.numbers = true;
     return memory_source_create(&w->source, &config);
 }
 

@@ -1,11 +1,11 @@
 /* test_next_token.c -- the mixture of a model and two memories against plain loops in double precision: one memory,
- * both, none, an empty one; a newest position that is added to its own past; states that are projected; logits of any
- * size, NaN. */
+ * both, none, an empty one; a newest position that is added to its own past; states that are projected; packed slots;
+ * logits of any size, NaN. */
 #include "kernels/memory/next_token.h"
 #include "tests/ref/ref_token_memory_case.h"
 #include "tests/twins/twins.h"
 
-enum { WORDS = 203 };
+enum { WORDS = 203, SLOT_ROWS = 9, SLOT_STEP = 4, PACKED_ROWS = 80, PACKED_D_MAX = 64, K_MAX = 8 };
 
 static float as_is(float x) {
     return x;
@@ -19,7 +19,37 @@ struct world {
     struct memory_marks marks[MEMORY_SIDES];
     float *raw, *projection; /* [raw_d], [d, raw_d]: the state is their product; NULL: not projected */
     int64_t d, raw_d;
+    struct packed { /* what the slots of the corpus are copies of */
+        bool used;
+        int8_t code[PACKED_ROWS * PACKED_D_MAX];
+        float scale[PACKED_ROWS];
+        int32_t value[PACKED_ROWS], slot[K_MAX], entries[K_MAX];
+    } packed;
 };
+
+/* Packed slots, which overlap, of any number of entries; the slots of the case get their keys and values. */
+static void world_pack(struct world *x, struct rng *rng) {
+    struct packed *p = &x->packed;
+    struct memory_case *c = &x->c[1];
+    CHECK(x->d <= PACKED_D_MAX && c->shape.k <= K_MAX);
+    p->used = true;
+    for (int64_t i = 0; i < PACKED_ROWS * x->d; i++)
+        p->code[i] = (int8_t)((int)rng_below(rng, 255) - 127);
+    for (int r = 0; r < PACKED_ROWS; r++)
+        p->scale[r] = 0.01F + 0.01F * (float)rng_uniform(rng),
+        p->value[r] = (int32_t)rng_below(rng, CASE_WORDS + 1) - 1;
+    for (int i = 0; i < c->shape.k; i++) {
+        p->slot[i] = i % 7 == 3 ? -1 : (int32_t)rng_below(rng, (PACKED_ROWS - SLOT_ROWS) / SLOT_STEP + 1);
+        p->entries[i] = i ? (int32_t)rng_below(rng, SLOT_ROWS + 1) : SLOT_ROWS;
+        c->slot[i] = p->slot[i] < 0 ? -1 : i;
+        for (int j = 0; p->slot[i] >= 0 && j < SLOT_ROWS; j++) {
+            const int r = p->slot[i] * SLOT_STEP + j, at = i * SLOT_ROWS + j;
+            c->slot_value[at] = j < p->entries[i] ? p->value[r] : -1;
+            for (int64_t col = 0; col < x->d; col++)
+                c->slot_key[at * x->d + col] = p->scale[r] * (float)p->code[r * x->d + col];
+        }
+    }
+}
 
 /* Makes the state the projection of a random one. */
 static void world_project(struct world *x, struct rng *rng, int64_t raw_d) {
@@ -38,7 +68,8 @@ static void world_project(struct world *x, struct rng *rng, int64_t raw_d) {
     }
 }
 
-static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_d, int k, int64_t past, float spread) {
+static void world_make_with(struct world *x, struct rng *rng, int64_t d, int64_t raw_d, int k, int64_t past,
+                            float spread, bool packed) {
     const struct memory_shape shape[MEMORY_SIDES] = {
         {.n = 1,
          .d = d,
@@ -47,7 +78,7 @@ static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_
          .ring = past + 3,
          .limit = past > 4 ? (int)past - 2 : 4,
          .tau = 20},
-        {.n = 1, .d = d, .slots = k + 2, .slot_rows = 9, .blocks = 1, .k = k, .tau = 15}};
+        {.n = 1, .d = d, .slots = k + 2, .slot_rows = SLOT_ROWS, .blocks = 1, .k = k, .tau = 15}};
     *x = (struct world){.d = d};
     for (int side = 0; side < MEMORY_SIDES; side++) {
         x->c[side] = memory_case_make(rng, shape[side], as_is);
@@ -56,6 +87,7 @@ static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_
     world_project(x, rng, raw_d);
     for (int i = 0; i < d; i++)
         x->c[1].states[i] = x->c[0].states[i];
+    if (packed) world_pack(x, rng);
     for (int side = 0; side < MEMORY_SIDES; side++)
         memory_case_solve(&x->c[side]);
     x->state = x->c[0].states;
@@ -68,6 +100,30 @@ static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_
         x->gate.deviation[i] = 0.5 + fabs(x->gate.deviation[i]);
     x->marks[0] = (struct memory_marks){.entries = (float)past};
     x->marks[1] = (struct memory_marks){(float)k, 3.5F, 1.25F, 2};
+}
+
+static void world_make(struct world *x, struct rng *rng, int64_t d, int64_t raw_d, int k, int64_t past, float spread) {
+    world_make_with(x, rng, d, raw_d, k, past, spread, false);
+}
+
+static struct memory_slots slots_of(struct world *x, struct device *dev) {
+    const struct memory_case *c = &x->c[1];
+    struct memory_slots m = {.keys = mat_f32(c->slot_key, c->slot_keys, x->d),
+                             .value = c->slot_value,
+                             .slot = c->slot,
+                             .square = x->square[1],
+                             .row_begin = c->row_begin,
+                             .slot_rows = SLOT_ROWS,
+                             .blocks = 1,
+                             .k = c->shape.k,
+                             .block_rows = 1};
+    dev->ops->token_memory->squares(dev, x->square[1], m.keys);
+    if (!x->packed.used) return m;
+    m.keys = mat_f32(NULL, PACKED_ROWS, x->d);
+    m.value = x->packed.value, m.slot = x->packed.slot, m.square = NULL;
+    m.packed = (struct packed_keys){x->packed.code, x->packed.scale};
+    m.entries = x->packed.entries, m.slot_step = SLOT_STEP;
+    return m;
 }
 
 static struct next_token_task task_of(struct world *x, int device, bool own, bool corpus) {
@@ -83,16 +139,7 @@ static struct next_token_task task_of(struct world *x, int device, bool own, boo
         m->tau = &x->tau[side];
         x->square[side] = zero_array(c->slot_keys + c->past_keys);
         if (side) {
-            m->slots = (struct memory_slots){.keys = mat_f32(c->slot_key, c->slot_keys, s->d),
-                                             .value = c->slot_value,
-                                             .slot = c->slot,
-                                             .square = x->square[side],
-                                             .row_begin = c->row_begin,
-                                             .slot_rows = s->slot_rows,
-                                             .blocks = 1,
-                                             .k = s->k,
-                                             .block_rows = 1};
-            dev->ops->token_memory->squares(dev, x->square[side], m->slots.keys);
+            m->slots = slots_of(x, dev);
         } else {
             m->past = (struct memory_past){.keys = mat_f32(c->past_key, c->past_keys, s->d),
                                            .value = c->past_value,
@@ -216,6 +263,36 @@ static void test_shapes(int device) {
             check_mix(device, &x, reads & 1, reads & 2);
             world_drop(&x);
         }
+}
+
+/* Packed slots against the oracle, and against slots that have their numbers: the same bits, and the same entries that
+ * gave a token's probability. */
+static void test_packed(int device) {
+    struct rng rng = rng_make(9, 0);
+    struct device *dev = twin_device[device];
+    static const int64_t sizes[] = {1, 16, 33, 64};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct world x;
+        float got[2][WORDS], weight[2][4];
+        double g[2][1 + MEMORY_SIDES];
+        int32_t column[2][4];
+        world_make_with(&x, &rng, sizes[i], 0, K_MAX - (int)i, 20, 2, true);
+        check_mix(device, &x, false, true);
+        check_mix(device, &x, true, true);
+        for (int packed = 0; packed < 2; packed++) {
+            x.packed.used = packed;
+            const struct next_token_task t = task_of(&x, device, true, true);
+            dev->ops->next_token->mix(dev, got[packed], g[packed], &t);
+            const int32_t token = 2;
+            dev->ops->token_memory->contributors(dev, column[packed], weight[packed], t.side[1].weights,
+                                                 &t.side[1].memory, &token, 4, 0);
+            task_drop(&x);
+        }
+        CHECK_BITS(got[0], got[1], WORDS);
+        CHECK(memcmp(g[0], g[1], sizeof g[0]) == 0 && memcmp(weight[0], weight[1], sizeof weight[0]) == 0);
+        CHECK(memcmp(column[0], column[1], sizeof column[0]) == 0 && column[0][0] >= 0);
+        world_drop(&x);
+    }
 }
 
 /* A past without positions: nothing is mixed, and the distribution is the model's. */
@@ -355,6 +432,7 @@ int main(int argc, char **argv) {
     test_shares();
     for (int device = 0; device < DEVICES; device++) {
         test_shapes(device);
+        test_packed(device);
         test_empty(device);
         test_append(device, 0);
         test_append(device, 100);

@@ -91,7 +91,7 @@ static void test_step(void) {
 
 static struct device_keys *copies;
 
-static struct memory_source *open_source(enum memory_keys from, int before, int after) {
+static struct memory_source *open_source(enum memory_keys from, bool numbers, int before, int after) {
     struct memory_source *m;
     const struct memory_source_config config = {.device = engine.device,
                                                 .model = &engine.model.config,
@@ -104,6 +104,7 @@ static struct memory_source *open_source(enum memory_keys from, int before, int 
                                                 .slots = 8,
                                                 .from = from,
                                                 .copies = copies,
+                                                .numbers = numbers,
                                                 .weights = weights,
                                                 .name = model};
     CHECK_OK(memory_source_create(&m, &config));
@@ -112,8 +113,8 @@ static struct memory_source *open_source(enum memory_keys from, int before, int 
 
 /* The pool has the stored keys of each passage, and the values that it has without them. */
 static void test_source(void) {
-    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, 0, 1);
-    struct memory_source *encoded = open_source(MEMORY_KEYS_ENCODED, 0, 1);
+    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, false, 0, 1);
+    struct memory_source *encoded = open_source(MEMORY_KEYS_ENCODED, false, 0, 1);
     struct store_keys *keys = open_keys();
     const int64_t row_begin[2] = {0, 1}, calls[3][K] = {{4, 20, 55}, {0, -1, 20}, {33, 3, 4}}; /* 0: no next chunk */
     for (int call = 0; call < 3; call++) {
@@ -144,20 +145,36 @@ static void test_source(void) {
     memory_source_free(encoded);
 }
 
+/* A packed slot has the entries of a slot of numbers. */
+static void check_packed(const struct memory_slots *packed, const struct memory_slots *slots, int k) {
+    const int32_t slot = packed->slot[k], *value = packed->value + (int64_t)slot * packed->slot_step;
+    const int64_t first = (int64_t)slots->slot[k] * slots->slot_rows;
+    CHECK(packed->packed.code && packed->slot_rows == slots->slot_rows && packed->slot_step == CHUNK);
+    CHECK_EQ(slot < 0, slots->slot[k] < 0);
+    for (int i = 0; slot >= 0 && i < slots->slot_rows; i++) {
+        const int64_t row = (int64_t)slot * CHUNK + i;
+        CHECK_EQ(i < packed->entries[k] ? value[i] : -1, slots->value[first + i]);
+        for (int j = 0; i < packed->entries[k] && j < SIZE; j++)
+            CHECK(packed->packed.scale[row] * (float)packed->packed.code[row * SIZE + j] ==
+                  mat_row(slots->keys, first + i)[j]);
+    }
+}
+
 /* Keys in the device's memory give the same bits as those in files: keys, squares and values, also on the host, for
- * any chunks before and after, with slots that are filled again. Sources share a copy. */
+ * any chunks before and after, with slots that are filled again; and packed slots the same keys and values. Sources
+ * share a copy. */
 static void check_copied(int before, int after) {
     enum { CALLS = 12 };
-    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, before, after);
-    struct memory_source *copied = open_source(MEMORY_KEYS_DEVICE, before, after);
+    struct memory_source *stored = open_source(MEMORY_KEYS_STORED, false, before, after);
+    struct memory_source *copied = open_source(MEMORY_KEYS_DEVICE, true, before, after);
+    struct memory_source *packed = open_source(MEMORY_KEYS_DEVICE, false, before, after);
     const int64_t row_begin[2] = {0, 1};
     struct store_info info;
     struct rng rng = rng_make(9, (uint64_t)(8 * before + after));
     store_view_info(engine.view, &info);
     const struct store_dropped dropped = store_view_dropped(engine.view);
     for (int call = 0; call < CALLS; call++) {
-        struct memory_slots a, b;
-        struct memory_slots_host host;
+        struct memory_slots a, b, c;
         int64_t chunks[K];
         for (int k = 0; k < K; k++) {
             chunks[k] = call == 0 ? k * (info.chunks - 1) / (K - 1) : (int64_t)rng_below(&rng, (uint64_t)info.chunks);
@@ -165,22 +182,26 @@ static void check_copied(int before, int after) {
         }
         CHECK_OK(memory_source_load(stored, &a, chunks, row_begin, 1));
         CHECK_OK(memory_source_load(copied, &b, chunks, row_begin, 1));
-        if (call % 2) CHECK_OK(memory_source_slots_host(copied, &host));
+        CHECK_OK(memory_source_load(packed, &c, chunks, row_begin, 1));
+        const struct memory_slots_host host = memory_source_slots_host(copied);
         for (int k = 0; k < K; k++) {
             CHECK_EQ(a.slot[k], b.slot[k]);
+            CHECK_EQ(a.slot[k], host.slot[k]);
+            check_packed(&c, &a, k);
             for (int i = 0; a.slot[k] >= 0 && i < a.slot_rows; i++) {
                 const int64_t row = (int64_t)a.slot[k] * a.slot_rows + i;
                 CHECK_EQ(a.value[row], b.value[row]);
-                if (call % 2) CHECK_EQ(host.value[row], b.value[row]);
+                CHECK_EQ(host.value[row], b.value[row]);
                 CHECK(memcmp(mat_row(a.keys, row), mat_row(b.keys, row), SIZE * sizeof(float)) == 0);
                 CHECK(a.square[row] == b.square[row]);
             }
         }
     }
     CHECK_EQ(memory_source_stats(copied).copied, memory_source_stats(stored).copied);
-    CHECK(memory_source_stats(copied).dropped > 0);
+    CHECK(memory_source_stats(copied).dropped > 0 && memory_source_stats(packed).copied == 0);
     memory_source_free(stored);
     memory_source_free(copied);
+    memory_source_free(packed);
 }
 
 static int reports;

@@ -89,5 +89,6 @@ int main(int argc, char **argv) {
         close_engine();
     }
     CHECK(all_sends > 100);
+    check_choice_ends();
     return test_done();
 }
