@@ -87,13 +87,17 @@ static inline int lexical_fixture_count(const int32_t *ids, int n, int32_t a, in
 static inline void lexical_fixture_term(double *scores, const struct lexical_corpus *c, int32_t a, int32_t b,
                                         double weight) {
     double have = 0;
-    for (int64_t i = 0; i < c->n; i++) have += lexical_fixture_count(c->ids[i], c->lengths[i], a, b) > 0;
+    int *counts = malloc((size_t)c->n * sizeof *counts);
+    for (int64_t i = 0; i < c->n; i++) {
+        counts[i] = lexical_fixture_count(c->ids[i], c->lengths[i], a, b);
+        have += counts[i] > 0;
+    }
     double idf = log(1 + ((double)c->n - have + 0.5) / (have + 0.5));
     for (int64_t i = 0; i < c->n; i++) {
-        int f = lexical_fixture_count(c->ids[i], c->lengths[i], a, b);
-        double s = f >= 3 ? 4 : f;
+        double s = counts[i] >= 3 ? 4 : counts[i];
         scores[i] += weight * idf * s * 2.2 / (s + 1.2);
     }
+    free(counts);
 }
 
 static inline void lexical_fixture_scores(double *scores, const struct lexical_corpus *c, const struct lexical_query *q,

@@ -101,7 +101,9 @@ enum status memory_source_create(struct memory_source **out, const struct memory
     if (m->config.look_back == 0) m->config.look_back = MEMORY_LOOK_BACK;
     m->chunks = info.chunks;
     m->length = (int64_t)config->model->chunk * (config->before + 1 + config->after);
-    m->slots = config->slots > 0 ? config->slots : config->device->shares_memory ? SLOTS : SLOTS_GPU;
+    m->slots = config->slots > 0               ? config->slots
+               : config->device->shares_memory ? SLOTS
+                                               : min_i64(max_i64(m->chunks, SLOTS), SLOTS_GPU);
     if (m->slots < config->k) m->slots = config->k;
     enum status s = memory_source_keys(m);
     if (s != STATUS_OK) {

@@ -11,6 +11,7 @@
  * Bound by arithmetic for many rows, by reading w for few. Tiles depend on the shapes alone, and each output of few
  * rows is summed in one order whatever range it is in, so the bits of y do not depend on the number of threads.
  * Measured: docs/kernels/linear.md. */
+#include "base/system/thread_checks.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/blas_cpu.h"
 #include "kernels/linear/matmul.h"
@@ -331,8 +332,8 @@ SIMD void packed_block(float (*sums)[PANEL], const float *x, int64_t stride, con
             v_store(sums[r] + v * LANES, sum[r][v]);
 }
 
-static void packed_rows(float (*sums)[PANEL], const float *x, int64_t stride, const float *panel, int64_t depth,
-                        int64_t rows) {
+THREAD_UNCHECKED static void packed_rows(float (*sums)[PANEL], const float *x, int64_t stride, const float *panel,
+                                         int64_t depth, int64_t rows) {
     int64_t r = 0;
     for (; r + SIMD_ROWS <= rows; r += SIMD_ROWS)
         packed_block(sums + r, x + r * stride, stride, panel, depth, SIMD_ROWS);
@@ -342,21 +343,29 @@ static void packed_rows(float (*sums)[PANEL], const float *x, int64_t stride, co
         packed_block(sums + r, x + r * stride, stride, panel, depth, 1);
 }
 
+THREAD_UNCHECKED static void packed_store(float *y, const float *sums, int64_t cols, bool accumulate) {
+    for (int64_t c = 0; c < cols; c++)
+        y[c] = accumulate ? y[c] + sums[c] : sums[c];
+}
+
 /* One block of rows, the panels begin .. end-1. A slice of a panel (DEPTH inputs) stays in the first-level cache while
  * all rows of the block pass over it. */
 static void packed_panels(const struct matmul_packed_task *t, int64_t row, int64_t begin, int64_t end) {
     _Alignas(64) float sums[PACKED_ROWS][PANEL];
     int64_t rows = t->x.rows - row < PACKED_ROWS ? t->x.rows - row : PACKED_ROWS, in = t->x.cols;
+    for (int64_t r = 0; r < rows; r++)
+        thread_reads(mat_row(t->x, row + r), (size_t)in * sizeof(float));
     for (int64_t p = begin; p < end; p++) {
         int64_t cols = t->y.cols - p * PANEL < PANEL ? t->y.cols - p * PANEL : PANEL;
+        thread_reads(t->packed + p * in * PANEL, (size_t)(in * PANEL) * sizeof(float));
         memset(sums, 0, (size_t)rows * sizeof sums[0]);
         for (int64_t i = 0; i < in; i += DEPTH)
             packed_rows(sums, mat_row(t->x, row) + i, t->x.stride, t->packed + (p * in + i) * PANEL,
                         in - i < DEPTH ? in - i : DEPTH, rows);
         for (int64_t r = 0; r < rows; r++) {
             float *y = mat_row(t->y, row + r) + p * PANEL;
-            for (int64_t c = 0; c < cols; c++)
-                y[c] = t->accumulate ? y[c] + sums[r][c] : sums[r][c];
+            thread_writes(y, (size_t)cols * sizeof *y);
+            packed_store(y, sums[r], cols, t->accumulate);
         }
     }
 }

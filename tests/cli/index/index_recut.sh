@@ -60,7 +60,7 @@ out_has "PCAR8,IVF16,PQ4np"
 expect 0 "$INDEX" verify --store "$S" --deep
 
 # Types whose lists BLAS computes: one process that has opened a device, as all steps do, against parts.
-for type in IVF16,SQ8 OPQ4_8,IVF12,PQ4np PCAR8,IVF10,Flat; do
+for type in IVF16,SQ8 OPQ1_8,IVF12,PQ4np PCAR8,IVF10,Flat; do
     fresh
     expect 0 "$INDEX" index --store "$S" --index $type --threads 1
     mv "$S" "$TMP/by-one"

@@ -17,7 +17,7 @@ harness() { # installs it, and sets PYTHON
     command -v python3 >/dev/null || skip "python3 is not installed"
     rm -rf "$folder"
     python3 -m venv "$folder" >"$OUT" 2>&1 || skip "python3 cannot make a virtual environment (Debian: python3-venv)"
-    timeout 250 "$folder/bin/python" -m pip install -q --no-input --retries 1 --timeout 10 "lm_eval[api]==$VERSION" >"$OUT" 2>&1 ||
+    timeout 250 "$folder/bin/python" -m pip install -q --no-compile --no-input --retries 1 --timeout 10 "lm_eval[api]==$VERSION" >"$OUT" 2>&1 ||
         skip "pip cannot install lm_eval $VERSION in 250 s: $(grep -m 1 ERROR "$OUT")"
     touch "$folder/complete"
     [ $SECONDS -lt 100 ] || skip "installing lm_eval took $SECONDS s of the test's time: the next run uses it"

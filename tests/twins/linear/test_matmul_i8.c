@@ -67,26 +67,38 @@ static float *rounded_copy(const float *x, int64_t rows, int64_t cols, int limit
     return copy;
 }
 
+/* The sum and the largest of |a| in each block of each row. */
+struct block_size {
+    double sum, largest;
+};
+static struct block_size *block_sizes(const float *a, int64_t rows, int64_t cols) {
+    const int64_t blocks = (cols + MATMUL_I8_BLOCK - 1) / MATMUL_I8_BLOCK;
+    struct block_size *sizes = calloc((size_t)(rows * blocks), sizeof *sizes);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < cols; i++) {
+            struct block_size *s = sizes + r * blocks + i / MATMUL_I8_BLOCK;
+            const double size = fabs((double)a[r * cols + i]);
+            s->sum += size;
+            s->largest = size > s->largest ? size : s->largest;
+        }
+    return sizes;
+}
+
 /* The greatest distance from the unrounded product, as a share of sum |x| |w|: half a step of 1/127 of a block's
  * largest weight, and of 1/steps of its largest input. */
 static void check_distance(const float *y, const double *exact, const float *w, struct product p, double steps) {
-    const float *x = p.x;
+    const int64_t blocks = (p.in + MATMUL_I8_BLOCK - 1) / MATMUL_I8_BLOCK;
+    struct block_size *sx = block_sizes(p.x, p.n, p.in), *sw = block_sizes(w, p.outs, p.in);
     for (int64_t r = 0; r < p.n; r++)
         for (int64_t o = 0; o < p.outs; o++) {
             double limit = 1e-5;
-            for (int64_t first = 0; first < p.in; first += MATMUL_I8_BLOCK) {
-                const int64_t last = first + MATMUL_I8_BLOCK < p.in ? first + MATMUL_I8_BLOCK : p.in;
-                double sum = 0, largest = 0, largest_x = 0, sum_w = 0;
-                for (int64_t i = first; i < last; i++) {
-                    sum += fabs((double)x[r * p.in + i]);
-                    sum_w += fabs((double)w[o * p.in + i]);
-                    largest = fmax(largest, fabs((double)w[o * p.in + i]));
-                    largest_x = fmax(largest_x, fabs((double)x[r * p.in + i]));
-                }
-                limit += 1.01 * (sum * largest / 254 + sum_w * largest_x / (2 * steps));
+            for (int64_t b = 0; b < blocks; b++) {
+                const struct block_size in = sx[r * blocks + b], of = sw[o * blocks + b];
+                limit += 1.01 * (in.sum * of.largest / 254 + of.sum * in.largest / (2 * steps));
             }
             CHECK(fabs((double)y[r * p.outs + o] - exact[r * p.outs + o]) <= limit);
         }
+    free(sx), free(sw);
 }
 
 /* The ops first .. last on every path. They round x to `steps`. */

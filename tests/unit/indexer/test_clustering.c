@@ -183,7 +183,7 @@ static void test_device(const char *kind) {
     test_index(name, dev, "IVF24_HNSW32,SQ8", 2, 24, DIM, 0.8);
     snprintf(name, sizeof name, "%s-rotated", kind);
     /* FAISS trains a rotation for seconds; test_index_parts compares two such indexes byte by byte. */
-    test_index(name, dev, "OPQ4_8,IVF16,SQ8", 1, 16, 8, 0.5);
+    test_index(name, dev, "OPQ1_8,IVF16,SQ8", 1, 16, 8, 0.5);
     if (strcmp(kind, "cpu") == 0) {
         test_refused(dev);
         test_progress(dev);

@@ -11,7 +11,7 @@ enum { DIM = 16, ROWS = 400, FIRST = 500, VOCAB = 100 };
 static const char *const checked[] = {"IVF16_HNSW8,SQ8",
                                       "IVF8,Flat",
                                       "IVF8_HNSW4,SQfp16",
-                                      "OPQ4_8,IVF8_HNSW8,PQ4x4np",
+                                      "OPQ1_8,IVF8_HNSW8,PQ4x4np",
                                       "PCAR8,IVF4,SQ4",
                                       "IVF4,SQ6",
                                       "IVF4,SQbf16",
