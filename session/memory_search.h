@@ -6,8 +6,8 @@
  * the store's chunks were: the mean key state, less the centre, with length 1 (indexer/build/state_landmarks.h). Its
  * products are rounded if those of passages are (engine.rounded): to 8 bits if the engine's weights are, else to bf16.
  * HYBRID ranks by BM25 plus MEMORY_COSINE_WEIGHT times the cosine of query and landmark. Other models make the vector
- * as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For one thread at a time per
- * engine. */
+ * as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For one thread at a time
+ * per engine. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
