@@ -9,6 +9,7 @@
 #include "store/lexical/lexical_lists.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { SEARCHER_CANDIDATES_MIN = 64, SEARCHER_CANDIDATES_MAX = 1024 };
 #define SEARCHER_RANK_CONSTANT 60.0f /* Cormack et al. 2009 */
@@ -213,7 +214,13 @@ static float searcher_hybrid_weight(const struct searcher_lexical *x, const stru
     return x->base.config.landmark_weight > 0 ? x->base.config.landmark_weight : q->landmark_weight;
 }
 
-/* Computes both scores of every candidate of one query, and the best k by their weighted sum. */
+static int searcher_by_id(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Computes both scores of every candidate of one query, and the best k by their weighted sum. With bm25 hits have BM25
+ * scores. */
 static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
                                             const struct searcher_query *q, int64_t i, const float *vector) {
     int depth = searcher_hybrid_candidates(&x->base, q->k);
@@ -223,6 +230,10 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, q->tokens + i, &how));
     TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
     hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q));
+    for (int j = 0; q->bm25 && j < q->k && hits[j].chunk >= 0; j++) {
+        const int64_t *id = bsearch(&hits[j].chunk, x->ids, (size_t)n, sizeof *id, searcher_by_id);
+        hits[j].score = x->lexical_scores[id - x->ids];
+    }
     return STATUS_OK;
 }
 
@@ -255,16 +266,15 @@ static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct stor
     TRY(searcher_vectors(&x->base, &vectors, q));
     for (int64_t i = 0; i < q->n; i++) {
         struct store_hit *row = hits + i * q->k;
-        if (searcher_hybrid_weight(x, q) > 0)
+        if (searcher_hybrid_weight(x, q) > 0) {
             TRY(searcher_hybrid_weighted(x, row, q, i, vectors + i * info.fingerprint.dim));
-        else
-            hybrid_reciprocal_rank(row, q->k, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth,
-                                   1, SEARCHER_RANK_CONSTANT);
+            continue;
+        }
+        const struct store_hit *words = x->lexical_hits + i * depth;
+        hybrid_reciprocal_rank(row, q->k, words, depth, x->landmark_hits + i * depth, depth, 1, SEARCHER_RANK_CONSTANT);
+        if (q->bm25) TRY(searcher_hybrid_bm25(x, row, q->k, q->tokens + i, words, depth));
     }
-    if (!q->bm25) return searcher_lexical_rescore_all(x, hits, q);
-    for (int64_t i = 0; i < q->n; i++)
-        TRY(searcher_hybrid_bm25(x, hits + i * q->k, q->k, q->tokens + i, x->lexical_hits + i * depth, depth));
-    return STATUS_OK;
+    return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);
 }
 
 static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *hits, const struct searcher_query *q) {
