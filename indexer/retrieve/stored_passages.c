@@ -91,7 +91,7 @@ static enum status rows_reserve(struct stored_passages *p, int64_t rows) {
     return STATUS_OK;
 }
 
-/* What is copied: rows of slots, or only the rows of chunks, with their numbers. */
+/* What is copied: whole slots, or the rows of chunks one after another, with their numbers. */
 struct ranges_copy {
     struct stored_passages *p;
     bool slots;
@@ -112,7 +112,7 @@ static void copy_chunks(void *context, int64_t begin, int64_t end, int worker) {
             memcpy(code + at * size, c->rows.code, (size_t)(chunk * size));
             memcpy(scale + at, c->rows.scale, (size_t)chunk * sizeof *scale);
         }
-        for (int64_t j = 0; j < chunk; j++) {
+        for (int64_t j = 0; j < chunk && !copy->slots; j++) {
             to[at + j] = (int32_t)(c->to + j);
             if (p->copy) from[at + j] = (int32_t)(c->number * chunk + j);
         }
