@@ -32,8 +32,8 @@ static const struct {
     int64_t low, high;
 } whole[] = {
     {"key_layer", offsetof(struct memory_config, key_layer), 1, 1 << 10},
-    {"k", offsetof(struct memory_config, k), 1, 1024},
-    {"every", offsetof(struct memory_config, every), 1, 1024},
+    {"k", offsetof(struct memory_config, k), 1, MEMORY_K_MAX},
+    {"every", offsetof(struct memory_config, every), 1, MEMORY_EVERY_MAX},
     {"before", offsetof(struct memory_config, before), 0, 8},
     {"after", offsetof(struct memory_config, after), 0, 8},
 };

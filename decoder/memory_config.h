@@ -27,8 +27,9 @@ extern const char *const memory_keys_names[MEMORY_KEYS];
 /* STATUS_INVALID: the gate of `file` was fitted with one kind of scores and would read the other. */
 enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted, enum memory_searcher wanted);
 
-/* Tokens of the text's own past that programs read, unless an option gives another number. */
-enum { MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20 };
+/* PAST: tokens of the text's own past that programs read, unless an option gives another number. K: chunks that a
+ * search finds. EVERY: tokens between two searches. */
+enum { MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, MEMORY_K_MAX = 1024, MEMORY_EVERY_MAX = 1024 };
 /* tau: of the sides that are read */
 struct memory_mixture { bool given; double tau[MEMORY_SIDES]; struct memory_gate gate; };
 struct memory_config {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEAT_LAST = 64, MEMORY_EVERY_MAX = 1024 };
+enum { REPEAT_LAST = 64 };
 
 /* ---- set-up ------------------------------------------------------------------------------------------------- */
 

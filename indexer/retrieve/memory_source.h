@@ -17,7 +17,7 @@
 #include "store/lexical/lexical.h"
 #include "store/store.h"
 
-enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_K_MAX = 1024 };
+enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8 };
 
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
  * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not

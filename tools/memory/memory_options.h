@@ -21,8 +21,10 @@ struct memory_options {
      "find chunks by landmarks, which must be the model's own, by words, or by both (default: as configured, or "      \
      "lexical)",                                                                                                       \
      0, 0},                                                                                                            \
-    {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0, 1024},                \
-    {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0, 1024},       \
+    {"memory-k", ARG_INT, &(o).k, "N", "chunks that a search finds; 0: as configured, or 32", 0,                       \
+     MEMORY_K_MAX},                                                                                                    \
+    {"memory-every", ARG_INT, &(o).every, "N", "tokens between two searches; 0: as configured, or 16", 0,              \
+     MEMORY_EVERY_MAX},                                                                                                \
     {"memory-span", ARG_STRING, &(o).span, "BEFORE,AFTER",                                                             \
      "chunks of the document that are read with each chunk found (default: as configured, or 0,1)", 0, 0},             \
     {"memory-keys", ARG_CHOICE, &(o).keys, "auto|stored|device|encoded",                                               \
