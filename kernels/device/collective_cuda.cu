@@ -2,7 +2,7 @@
  *
  * NCCL is loaded when it is first used, so that a program on one GPU needs no NCCL; its header gives the types. */
 #include "kernels/cuda/cuda.cuh"
-#include <dlfcn.h>
+#include "kernels/cuda/library_cuda.cuh"
 #include <nccl.h>
 #include <string.h>
 extern "C" {
@@ -33,18 +33,12 @@ static enum status load(struct nccl *out) {
                     "NCCL was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or train "
                     "with one process",
                     dlerror());
-    struct {
-        const char *name;
-        void **to;
-    } symbols[] = {
+    const struct library_symbol symbols[] = {
         {"ncclGetUniqueId", (void **)&out->get_identity}, {"ncclCommInitRank", (void **)&out->init},
         {"ncclAllReduce", (void **)&out->all_reduce},     {"ncclCommGetAsyncError", (void **)&out->async_error},
         {"ncclCommDestroy", (void **)&out->destroy},      {"ncclGetErrorString", (void **)&out->text},
     };
-    for (size_t i = 0; i < ARRAY_LEN(symbols); i++)
-        if (!(*symbols[i].to = dlsym(library, symbols[i].name)))
-            return fail(STATUS_UNSUPPORTED, "libnccl.so.2 has no %s: it is too old", symbols[i].name);
-    return STATUS_OK;
+    return library_symbols(library, symbols, ARRAY_LEN(symbols), "libnccl.so.2", "it is too old");
 }
 
 static enum status failed(const struct nccl *n, const char *what, ncclResult_t result) {

@@ -7,8 +7,8 @@
  * kernel depends on the shape alone, and this file provides the workspace, so results have the same bits each time.
  * Rates: docs/kernels/linear.md. */
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/library_cuda.cuh"
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <string.h>
 extern "C" {
 #include "base/memory.h"
@@ -72,10 +72,7 @@ static enum status load(struct library *out) {
                     "cuBLASLt was not found (%s): install it or put its folder into LD_LIBRARY_PATH, or use "
                     "--device cpu",
                     dlerror());
-    const struct {
-        const char *name;
-        void **to;
-    } symbols[] = {
+    const struct library_symbol symbols[] = {
         {"cublasLtCreate", (void **)&out->create},
         {"cublasLtDestroy", (void **)&out->destroy},
         {"cublasLtGetStatusString", (void **)&out->text},
@@ -90,10 +87,7 @@ static enum status load(struct library *out) {
         {"cublasLtMatmulAlgoGetHeuristic", (void **)&out->heuristic},
         {"cublasLtMatmul", (void **)&out->matmul},
     };
-    for (size_t i = 0; i < ARRAY_LEN(symbols); i++)
-        if (!(*symbols[i].to = dlsym(library, symbols[i].name)))
-            return fail(STATUS_UNSUPPORTED, "cuBLASLt has no %s: install another version", symbols[i].name);
-    return STATUS_OK;
+    return library_symbols(library, symbols, ARRAY_LEN(symbols), "cuBLASLt", "install another version");
 }
 
 enum status blas_cuda_open(struct blas_cuda **out) {
