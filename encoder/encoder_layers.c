@@ -237,9 +237,9 @@ static void encoder_known_landmarks(const struct encoder *e, struct device *dev,
                                  encoder_first_rows(known->residual, chunks));
 }
 
-static void encoder_known_ids(const struct encoder *e, const struct encoder_workspace *w, int64_t chunks) {
+static void encoder_known_ids(struct encoder *e, const struct encoder_workspace *w, int64_t chunks) {
     device_upload(e->dev, w->ids_device, w->ids, (size_t)(chunks * e->positions) * sizeof *w->ids);
-    encoder_embed(&(struct encoder_job){.e = (struct encoder *)e}, e->dev, w, 0, chunks);
+    encoder_embed(&(struct encoder_job){.e = e}, e->dev, w, 0, chunks);
     encoder_last_layer_products(e, e->dev, e->weights.layers, w, chunks);
 }
 

@@ -206,7 +206,6 @@ static void shape_text(char *out, size_t size, const int64_t *shape, int dims) {
     if (used < size) snprintf(out + used, size - used, "]");
 }
 
-/* Loads one tensor from the file's tensor of that name. */
 /* Returns n, or the first number of the block that has one which is not finite. */
 static int64_t finite_until(const float *x, int64_t n) {
     enum { BLOCK = 1024 };
@@ -223,6 +222,7 @@ static int64_t finite_until(const float *x, int64_t n) {
     return n;
 }
 
+/* Loads one tensor from the file's tensor of that name. */
 static enum status load_tensor(const struct param *t, const char *name, const struct safetensors *file) {
     const char *path = safetensors_path(file);
     int64_t wanted[2] = {t->rows, t->cols};

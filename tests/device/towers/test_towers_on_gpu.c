@@ -297,22 +297,29 @@ static void part_by_part(const struct machine *m, const struct model_config *c, 
     free_pools(&p, m->dev);
 }
 
-static void check_encoder(int chunk, bool proj) {
+/* shape: sizes, layers of the encoder and special ids. */
+static struct params *encoder_model(struct model_config *c, const char *shape, int chunk, bool proj) {
     char text[600];
-    struct model_config c;
     struct params *params;
+    snprintf(text, sizeof text,
+             "{%s, \"intermediate_size\": 640, \"decoder_layers\": [1, 1], \"enc_chunk_size\": %d, \"chunk_topk\": 3, "
+             "\"slide_window\": 64, \"rms_norm_eps\": 1e-5, \"encoder_input\": \"tokens\", \"retrieval_proj\": %s}",
+             shape, chunk, proj ? "true" : "false");
+    CHECK_OK(model_config_parse(c, "encoder", text, strlen(text)));
+    CHECK_OK(params_init(&params, c, 6));
+    return params;
+}
+
+static void check_encoder(int chunk, bool proj) {
+    struct model_config c;
     struct machine m;
     struct pools all;
     struct rng rng = rng_make(test_seed(), 9);
     int32_t ids[CHUNKS * 64];
-    snprintf(text, sizeof text,
-             "{\"vocab_size\": 200, \"hidden_size\": 256, \"intermediate_size\": 640, \"num_attention_heads\": 4, "
-             "\"decoder_layers\": [1, 1], \"encoder_layers\": 2, \"enc_chunk_size\": %d, \"chunk_topk\": 3, "
-             "\"slide_window\": 64, \"rms_norm_eps\": 1e-5, \"chunk_id\": 199, \"mask_id\": 198, \"pad_id\": 197, "
-             "\"encoder_input\": \"tokens\", \"retrieval_proj\": %s}",
-             chunk, proj ? "true" : "false");
-    CHECK_OK(model_config_parse(&c, "encoder", text, strlen(text)));
-    CHECK_OK(params_init(&params, &c, 6));
+    struct params *params = encoder_model(&c,
+                                          "\"vocab_size\": 200, \"hidden_size\": 256, \"num_attention_heads\": 4, "
+                                          "\"encoder_layers\": 2, \"chunk_id\": 199, \"mask_id\": 198, \"pad_id\": 197",
+                                          chunk, proj);
     for (int i = 0; i < CHUNKS * 64; i++)
         ids[i] = (int32_t)rng_below(&rng, 190);
     ids[5] = -1;
@@ -330,21 +337,16 @@ static void check_encoder(int chunk, bool proj) {
 
 /* Landmarks of an encoder of one layer have the same bits with its table of ids and without. */
 static void check_known(int chunk, bool proj, enum dtype type) {
-    char text[600];
     struct model_config c;
-    struct params *params;
     struct machine m;
     struct rng rng = rng_make(test_seed(), 10);
     int32_t ids[CHUNKS * 64];
     float *landmarks;
-    snprintf(text, sizeof text,
-             "{\"vocab_size\": 1500, \"hidden_size\": 384, \"intermediate_size\": 640, \"num_attention_heads\": 6, "
-             "\"decoder_layers\": [1, 1], \"encoder_layers\": 1, \"enc_chunk_size\": %d, \"chunk_topk\": 3, "
-             "\"slide_window\": 64, \"rms_norm_eps\": 1e-5, \"chunk_id\": 1499, \"mask_id\": 1498, \"pad_id\": 1497, "
-             "\"encoder_input\": \"tokens\", \"retrieval_proj\": %s}",
-             chunk, proj ? "true" : "false");
-    CHECK_OK(model_config_parse(&c, "encoder", text, strlen(text)));
-    CHECK_OK(params_init(&params, &c, 6));
+    struct params *params =
+        encoder_model(&c,
+                      "\"vocab_size\": 1500, \"hidden_size\": 384, \"num_attention_heads\": 6, "
+                      "\"encoder_layers\": 1, \"chunk_id\": 1499, \"mask_id\": 1498, \"pad_id\": 1497",
+                      chunk, proj);
     for (int i = 0; i < CHUNKS * 64; i++)
         ids[i] = i % 64 > 40 && i / 64 % 5 == 1 ? -1 : (int32_t)rng_below(&rng, 1490);
     start(&m, &c, params, "cuda", type, 0);
