@@ -377,6 +377,7 @@ enum status decoder_forward(struct decoder_state *s, const struct decoder_output
     for (int64_t done = 0; done < n;) {
         struct decoder_pass p = decoder_make_pass(s, n - done);
         if (out->keys.data) p.keys = mat_rows(out->keys, done, p.n);
+        if (out->key_states.data) p.key_states = mat_rows(out->key_states, done, p.n);
         p.key_layer = out->key_layer, p.states = out->states;
         enum status status = decoder_step(&step, s, out, &p, ids + done);
         if (status == STATUS_OK && !step) status = decoder_run_pass(s, out, &p, ids + done, done, n);

@@ -73,6 +73,7 @@ struct decoder_output {
      * memory_size on are 0, which does not change distances. The matrix has memory_size to hidden columns. states: the
      * states themselves instead [n, d], for ops that project (kernels/memory/next_token.h). */
     struct mat keys; int key_layer; bool states;
+    struct mat key_states; /* [n, d]: also the states that `keys` are projections of; data NULL: not wanted */
 };
 /* Computes n >= 1 more ids of the text (negative: pad_id). Fails only if the retriever fails, or if a state that grows
  * finds no memory; the state can then not be used again. */

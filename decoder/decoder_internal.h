@@ -90,7 +90,7 @@ struct decoder_pass {
     int64_t n, positions;                                 /* number of ids, and of ids with landmarks */
     int64_t first, first_chunk, in_chunk; /* position and chunk of the first id, and its index within the chunk */
     int64_t completed;                                    /* number of chunks that end in this pass */
-    struct mat keys; int key_layer; bool states;          /* as in struct decoder_output */
+    struct mat keys; int key_layer; bool states; struct mat key_states; /* as in struct decoder_output */
 };
 /* Returns the next pass over a text of which `left` ids remain, as long as possible. */
 struct decoder_pass decoder_make_pass(const struct decoder_state *s, int64_t left);

@@ -28,20 +28,13 @@ struct decoder_packed {
 
 static void packed_make(struct device *dev, enum passages_rounding rounding, float *to, struct mat w) {
     const struct matmul_ops *ops = dev->ops->matmul;
-    if (rounding == PASSAGES_I8)
-        ops->pack_i8(dev, to, w);
-    else
-        (rounding == PASSAGES_BF16 ? ops->pack_rounded : ops->pack)(dev, to, w);
+    (rounding == PASSAGES_BF16 ? ops->pack_rounded : ops->pack)(dev, to, w);
 }
 
-/* Packs the next matrix into p->memory (NULL: only counts), beginning on a cache line. narrow: the decoder's own
- * rounded weights, which are used if they have 8 bits and so has p. */
-static float *packed_next(struct device *dev, const struct decoder_packed *p, size_t *used, struct mat w,
-                          struct mat narrow) {
+/* Packs the next matrix into p->memory (NULL: only counts), beginning on a cache line. */
+static float *packed_next(struct device *dev, const struct decoder_packed *p, size_t *used, struct mat w) {
     float *to = p->memory ? p->memory + *used : NULL;
-    if (p->rounding == PASSAGES_I8 && narrow.data && narrow.type == DTYPE_I8) return narrow.data;
-    const int64_t numbers = p->rounding == PASSAGES_I8 ? matmul_i8_bytes(w.rows, w.cols) / (int64_t)sizeof(float)
-                                                       : dev->ops->matmul->packed_elements(w.rows, w.cols);
+    const int64_t numbers = dev->ops->matmul->packed_elements(w.rows, w.cols);
     if (to) packed_make(dev, p->rounding, to, w);
     *used += ((size_t)numbers + 15) / 16 * 16;
     return to;
@@ -51,14 +44,13 @@ static float *packed_next(struct device *dev, const struct decoder_packed *p, si
 static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     size_t used = 0;
     for (int i = 0; i < model_config_layers(&d->config); i++) {
-        const struct block_weights *w = &d->weights.layers[i], none = {0};
-        const struct block_weights *narrow = d->weights.narrow ? &d->weights.narrow[i] : &none;
-        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p, &used, w->qkv, narrow->qkv),
-                                             .o = packed_next(d->dev, p, &used, w->o, narrow->o),
-                                             .gate_up = packed_next(d->dev, p, &used, w->gate_up, narrow->gate_up),
-                                             .down = packed_next(d->dev, p, &used, w->down, narrow->down)};
+        const struct block_weights *w = &d->weights.layers[i];
+        p->layers[i] = (struct packed_layer){.qkv = packed_next(d->dev, p, &used, w->qkv),
+                                             .o = packed_next(d->dev, p, &used, w->o),
+                                             .gate_up = packed_next(d->dev, p, &used, w->gate_up),
+                                             .down = packed_next(d->dev, p, &used, w->down)};
     }
-    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->weights.key_proj, (struct mat){0});
+    if (d->weights.key_proj.data) p->key_proj = packed_next(d->dev, p, &used, d->weights.key_proj);
     return used;
 }
 
@@ -150,7 +142,6 @@ enum status decoder_passages_check(const struct model_config *config) {
 
 enum passages_rounding decoder_passages_rounding(struct device *dev, enum dtype type, enum passages_rounding wanted) {
     if (!dev->shares_memory) return type == DTYPE_BF16 ? PASSAGES_BF16 : PASSAGES_EXACT;
-    if (wanted == PASSAGES_I8 && !dev->ops->matmul->bytes(dev)) wanted = PASSAGES_BF16;
     return wanted == PASSAGES_BF16 && !dev->ops->matmul->rounds(dev) ? PASSAGES_EXACT : wanted;
 }
 
@@ -276,8 +267,6 @@ static void passages_product(const struct passages_job *b, struct mat y, struct 
     const struct matmul_ops *ops = b->dev->ops->matmul;
     if (!packed)
         ops->forward(b->dev, y, x, w, accumulate);
-    else if (b->p->packed->rounding == PASSAGES_I8)
-        ops->forward_bytes(b->dev, y, x, mat_dense(packed, DTYPE_I8, w.rows, w.cols), accumulate);
     else if (b->p->packed->rounding == PASSAGES_BF16)
         ops->forward_rounded(b->dev, y, x, packed, accumulate);
     else
@@ -484,7 +473,7 @@ static int64_t part_begin(const struct passages_parts *t, int64_t part) {
 /* Rows of a part are a multiple of those that a product computes together, unless that leaves a part too few rows. */
 static void parts_unit(struct passages_parts *t) {
     struct device *dev = t->task->p->decoder->dev;
-    t->unit = dev->ops->matmul->rows_together(dev, t->task->p->packed->rounding == PASSAGES_I8);
+    t->unit = dev->ops->matmul->rows_together(dev);
     for (int64_t i = 0; i < t->each; i++)
         if (part_begin(t, i + 1) - part_begin(t, i) < PART_ROWS_MIN / 2) t->unit = 1;
 }
@@ -563,10 +552,14 @@ void decoder_passages_encode(struct decoder_passages *p, struct mat keys, int ke
 
 /* ---- of a pass ---- */
 
-static void decoder_keys_make(struct decoder *d, const struct decoder_pass *p, struct mat keys, struct mat x) {
+/* For ids j .. of the pass, whose inputs of the layer's MLP are x. */
+static void decoder_keys_make(struct decoder *d, const struct decoder_pass *p, int64_t j, struct mat x) {
     const struct ops *ops = d->dev->ops;
     const bool projected = !p->states && decoder_projection(d, p->key_layer).data;
-    struct mat state = projected ? mat_rows(d->scratch.key, 0, x.rows) : keys;
+    const struct mat keys = mat_rows(p->keys, j, x.rows), state = !projected ? keys
+                                                                  : p->key_states.data
+                                                                      ? mat_rows(p->key_states, j, x.rows)
+                                                                      : mat_rows(d->scratch.key, 0, x.rows);
     ops->norm->forward(d->dev, state, decoder_no_rstd(x.rows), x, d->weights.layers[p->key_layer - 1].post_norm,
                        d->config.rms_eps);
     assert(!projected || (keys.cols >= d->config.memory_size && keys.cols <= d->config.hidden));
@@ -583,6 +576,6 @@ void decoder_keys_keep(struct decoder *d, const struct decoder_pass *p, int laye
             run++;
         int64_t from = row > begin ? row : begin, n = min_i64(row + run, end) - from;
         if (n <= 0) continue;
-        decoder_keys_make(d, p, mat_rows(p->keys, j + from - row, n), mat_rows(h, from - begin, n));
+        decoder_keys_make(d, p, j + from - row, mat_rows(h, from - begin, n));
     }
 }

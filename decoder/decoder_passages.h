@@ -10,11 +10,10 @@
 #pragma once
 #include "decoder/decoder.h"
 
-/* How the products of a CPU are rounded. Elsewhere all three are the device's own. */
+/* How the products of a CPU are rounded. Elsewhere both are the device's own. */
 enum passages_rounding {
     PASSAGES_EXACT,                      /* float32 */
     PASSAGES_BF16, /* weights and activations to bf16, as on a GPU, if the processor has instructions for it */
-    PASSAGES_I8,   /* both to 8 bits (kernels/linear/matmul.h, forward_bytes), else as BF16: for queries of a search */
     PASSAGES_ROUNDINGS
 };
 /* The rounding that passages get on a device with weights of a type, if `wanted` is requested. */

@@ -29,8 +29,7 @@ static enum status search_states(struct memory_search *s, float *out, const stru
         for (int64_t j = 0; j < chunk; j++)
             s->ids[i * chunk + j] = j < used ? texts[i].ids[texts[i].n - used + j] : -1;
     }
-    const enum passages_rounding rounding = s->engine->weights.i8 ? PASSAGES_I8 : PASSAGES_BF16;
-    return state_landmarks_query(s->states, out, s->ids, n, s->engine->rounded ? rounding : PASSAGES_EXACT);
+    return state_landmarks_make(s->states, out, s->ids, n);
 }
 
 static enum status search_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
@@ -41,6 +40,15 @@ static enum status search_vectors(void *context, float *out, const struct lexica
     for (int64_t i = 0; i < n; i++)
         TRY(text_query(out + i * e->model.config.hidden, &model, texts[i].ids, texts[i].n));
     return STATUS_OK;
+}
+
+static void search_from_states(void *context, float *out, struct mat states) {
+    struct memory_search *s = context;
+    state_landmarks_of_text(s->states, out, states);
+}
+
+bool memory_search_reads_states(const struct engine *e, const struct memory_config *c, struct memory_finder finder) {
+    return finder.from_states && c->key_layer == model_config_layers(&e->model.config);
 }
 
 /* ---- start and end ---- */
@@ -106,7 +114,11 @@ struct memory_finder memory_search_finder(struct memory_search *s) {
     if (!s) return (struct memory_finder){0};
     /* A landmark score is a cosine divided by sqrt(dim). */
     const float weight = s->states ? MEMORY_COSINE_WEIGHT * sqrtf((float)s->engine->model.config.hidden) : 0;
-    return (struct memory_finder){s->searcher, search_vectors, s, weight};
+    return (struct memory_finder){.searcher = s->searcher,
+                                  .vectors = search_vectors,
+                                  .from_states = s->states ? search_from_states : NULL,
+                                  .context = s,
+                                  .landmark_weight = weight};
 }
 
 struct memory_source_config memory_search_source(const struct engine *e, const struct memory_config *c,

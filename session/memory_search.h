@@ -2,12 +2,12 @@
  * makes the vectors of its queries.
  *
  * A search by words needs only the store's tokens. A search by landmarks (also HYBRID) needs landmarks of this model.
- * The query vector of a Base LM is the landmark of the text's last chunk of ids, read without the text before it, as
- * the store's chunks were: the mean key state, less the centre, with length 1 (indexer/build/state_landmarks.h). Its
- * products are rounded if those of passages are (engine.rounded): to 8 bits if the engine's weights are, else to bf16.
- * HYBRID ranks by BM25 plus MEMORY_COSINE_WEIGHT times the cosine of query and landmark. Other models make the vector
- * as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For one thread at a time
- * per engine. */
+ * The query vector of a Base LM is made of the key states that the text's last MEMORY_STATES ids had when the model
+ * read them: their mean, less the centre, with length 1 (indexer/build/state_landmarks.h). It costs no pass. Where
+ * these states are not known (keys of another layer, an oracle's query) it is the landmark of the last chunk of ids,
+ * which is read alone. HYBRID ranks by BM25 plus MEMORY_COSINE_WEIGHT times the cosine of query and landmark. Other
+ * models make the vector as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For
+ * one thread at a time per engine. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"
@@ -27,6 +27,9 @@ enum status memory_search_open(struct memory_search **out, const struct memory_s
 void memory_search_close(struct memory_search *s);        /* call before the engine is closed; NULL is fine */
 /* Returns the finder for memory_source_config, valid until memory_search_close. s NULL: it finds nothing. */
 struct memory_finder memory_search_finder(struct memory_search *s);
+/* Whether the queries of a running text are made of its key states: those of the memory are the last layer's, and the
+ * searcher ranks by landmarks of a Base LM. */
+bool memory_search_reads_states(const struct engine *e, const struct memory_config *c, struct memory_finder finder);
 /* Returns the configuration of a memory's chunks: `c` of the engine's model and store, found by `finder`. */
 struct memory_source_config memory_search_source(const struct engine *e, const struct memory_config *c,
                                                  struct memory_finder finder);

@@ -2,51 +2,70 @@
 #include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 enum { BATCH = 64, CENTRE_CHUNKS = 16 };
 
 struct state_landmarks {
     struct device *device;
     const struct model_config *config;
-    struct decoder *decoder;
-    struct decoder_passages *passages[PASSAGES_ROUNDINGS]; /* NULL: not made yet */
-    struct mat keys;                                       /* [BATCH * chunk, hidden] */
-    void *keys_host;                                       /* the same in host memory */
-    float *row;                                            /* [hidden] */
-    double *mean;                                          /* [hidden] */
-    double *centre;                                        /* [hidden] */
+    struct decoder_passages *passages;
+    struct mat keys; /* [BATCH * chunk, hidden] */
+    void *keys_host; /* the same in host memory */
+    float *row;      /* [hidden] */
+    double *mean;    /* [hidden] */
+    double *centre;  /* [hidden] */
 };
 
-/* The key states of one position as float32. */
-static const float *states_row(const struct state_landmarks *s, int64_t position) {
-    const size_t cols = (size_t)s->keys.cols, at = (size_t)position * cols;
-    if (s->keys.type == DTYPE_F32) return (const float *)s->keys_host + at;
-    half_from_bf16_row(s->row, (const uint16_t *)s->keys_host + at, cols);
-    return s->row;
+/* Adds the key states of one row, in host memory, to s->mean. */
+static void states_add(struct state_landmarks *s, struct mat states, int64_t row) {
+    const size_t cols = (size_t)states.cols, at = (size_t)row * cols;
+    const float *x = (const float *)states.data + at;
+    if (states.type != DTYPE_F32) {
+        half_from_bf16_row(s->row, (const uint16_t *)states.data + at, cols);
+        x = s->row;
+    }
+    for (size_t j = 0; j < cols; j++)
+        s->mean[j] += (double)x[j];
+}
+
+static void states_divide(struct state_landmarks *s, int64_t n) {
+    for (int64_t j = 0; j < s->keys.cols && n > 0; j++)
+        s->mean[j] /= (double)n;
+}
+
+/* s->mean less the centre, with length 1. */
+static void states_direction(struct state_landmarks *s, float *out) {
+    const int64_t cols = s->keys.cols;
+    double square = 0;
+    for (int64_t j = 0; j < cols; j++) {
+        s->mean[j] -= s->centre[j];
+        square += s->mean[j] * s->mean[j];
+    }
+    for (int64_t j = 0; j < cols; j++)
+        out[j] = square > 0 ? (float)(s->mean[j] / sqrt(square)) : 0;
 }
 
 /* The mean state of a chunk's ids, into s->mean. A chunk without ids has mean 0. */
 static void states_mean(struct state_landmarks *s, const int32_t *ids, int64_t chunk) {
-    const int64_t cols = s->keys.cols, length = s->config->chunk;
+    const int64_t length = s->config->chunk;
+    struct mat states = s->keys;
     int64_t n = 0;
-    for (int64_t j = 0; j < cols; j++)
-        s->mean[j] = 0;
+    states.data = s->keys_host;
+    memset(s->mean, 0, (size_t)states.cols * sizeof *s->mean);
     for (int64_t i = 0; i < length; i++) {
         if (ids[i] < 0) continue;
-        const float *row = states_row(s, chunk * length + i);
-        for (int64_t j = 0; j < cols; j++)
-            s->mean[j] += (double)row[j];
+        states_add(s, states, chunk * length + i);
         n++;
     }
-    for (int64_t j = 0; j < cols && n > 0; j++)
-        s->mean[j] /= (double)n;
+    states_divide(s, n);
 }
 
-static enum status states_read(struct state_landmarks *s, struct decoder_passages *passages, const int32_t *ids,
-                               int64_t n) {
+static enum status states_read(struct state_landmarks *s, const int32_t *ids, int64_t n) {
     struct mat keys = mat_rows(s->keys, 0, n * s->config->chunk);
-    decoder_passages_encode(passages, keys, model_config_layers(s->config), ids, n);
+    decoder_passages_encode(s->passages, keys, model_config_layers(s->config), ids, n);
     device_download(s->device, s->keys_host, keys.data, mat_bytes(keys));
     return device_sync(s->device);
 }
@@ -57,7 +76,7 @@ static enum status states_centre(struct state_landmarks *s) {
     TRY(memory_allocate(&ids, (size_t)all));
     for (int64_t i = 0; i < all; i++) /* ids that are adjacent in the vocabulary get into different chunks */
         ids[i % CENTRE_CHUNKS * chunk + i / CENTRE_CHUNKS] = (int32_t)(i * vocab / all);
-    enum status status = states_read(s, s->passages[PASSAGES_EXACT], ids, CENTRE_CHUNKS);
+    enum status status = states_read(s, ids, CENTRE_CHUNKS);
     for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
         states_mean(s, ids + i * chunk, i);
         for (int64_t j = 0; j < s->keys.cols; j++)
@@ -70,7 +89,7 @@ static enum status states_centre(struct state_landmarks *s) {
 static enum status states_allocate(struct state_landmarks *s, struct decoder *decoder) {
     const size_t cols = (size_t)s->config->hidden;
     s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
-    TRY(decoder_passages_create(&s->passages[PASSAGES_EXACT], decoder, s->config->chunk, PASSAGES_EXACT));
+    TRY(decoder_passages_create(&s->passages, decoder, s->config->chunk, PASSAGES_EXACT));
     TRY(device_allocate(s->device, &s->keys.data, mat_bytes(s->keys)));
     TRY(device_allocate_host(s->device, &s->keys_host, mat_bytes(s->keys)));
     TRY(memory_allocate(&s->row, cols));
@@ -85,7 +104,6 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
     TRY(memory_allocate_zero(&s, 1));
     s->device = device;
     s->config = config;
-    s->decoder = decoder;
     enum status status = states_allocate(s, decoder);
     if (status != STATUS_OK) {
         state_landmarks_free(s);
@@ -97,8 +115,7 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
 
 void state_landmarks_free(struct state_landmarks *s) {
     if (!s) return;
-    for (int i = 0; i < PASSAGES_ROUNDINGS; i++)
-        decoder_passages_free(s->passages[i]);
+    decoder_passages_free(s->passages);
     device_release(s->device, s->keys.data);
     device_release_host(s->device, s->keys_host);
     memory_free(s->row);
@@ -112,36 +129,28 @@ int64_t state_landmarks_batch(const struct state_landmarks *s) {
     return BATCH;
 }
 
-static enum status states_make(struct state_landmarks *s, struct decoder_passages *passages, float *landmarks,
-                               const int32_t *ids, int64_t n) {
+enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
     const int64_t chunk = s->config->chunk, cols = s->keys.cols;
     for (int64_t at = 0, part; at < n; at += part) {
         part = n - at < BATCH ? n - at : BATCH;
-        TRY(states_read(s, passages, ids + at * chunk, part));
+        TRY(states_read(s, ids + at * chunk, part));
         for (int64_t i = 0; i < part; i++) {
-            float *out = landmarks + (at + i) * cols;
-            double square = 0;
             states_mean(s, ids + (at + i) * chunk, i);
-            for (int64_t j = 0; j < cols; j++) {
-                s->mean[j] -= s->centre[j];
-                square += s->mean[j] * s->mean[j];
-            }
-            for (int64_t j = 0; j < cols; j++)
-                out[j] = square > 0 ? (float)(s->mean[j] / sqrt(square)) : 0;
+            states_direction(s, landmarks + (at + i) * cols);
         }
     }
     return STATUS_OK;
 }
 
-enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
-    return states_make(s, s->passages[PASSAGES_EXACT], landmarks, ids, n);
-}
-
-enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n,
-                                  enum passages_rounding rounding) {
-    struct decoder_passages **passages = &s->passages[rounding];
-    if (!*passages) TRY(decoder_passages_create(passages, s->decoder, s->config->chunk, rounding));
-    return states_make(s, *passages, queries, ids, n);
+void state_landmarks_of_text(struct state_landmarks *s, float *query, struct mat states) {
+    assert(states.cols == s->keys.cols && states.type == s->keys.type);
+    memset(query, 0, (size_t)states.cols * sizeof *query);
+    if (states.rows == 0) return;
+    memset(s->mean, 0, (size_t)states.cols * sizeof *s->mean);
+    for (int64_t i = 0; i < states.rows; i++)
+        states_add(s, states, i);
+    states_divide(s, states.rows);
+    states_direction(s, query);
 }
 
 /* ---- a tower of either kind ---- */

@@ -15,14 +15,12 @@ enum status state_landmarks_create(struct state_landmarks **out, struct device *
                                    const struct model_config *config);
 void state_landmarks_free(struct state_landmarks *s);     /* NULL is fine */
 int64_t state_landmarks_batch(const struct state_landmarks *s);   /* a good number of chunks for one call */
-/* Makes landmarks [n, hidden], in host memory, from ids [n, chunk], where -1 follows the last id of a short chunk. The
- * query for chunks that resemble a text is the landmark of the text's last ids. */
+/* Makes landmarks [n, hidden], in host memory, from ids [n, chunk], where -1 follows the last id of a short chunk. */
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n);
-/* Makes the same as queries, with rounded products (decoder/decoder_passages.h), which on a CPU are faster. A query
- * then differs from the landmark of its ids by some thousandths of its length (PASSAGES_BF16) or a hundredth
- * (PASSAGES_I8). */
-enum status state_landmarks_query(struct state_landmarks *s, float *queries, const int32_t *ids, int64_t n,
-                                  enum passages_rounding rounding);
+
+/* Makes the query of a running text from the key states of its last ids [n, hidden], in host memory in the decoder's
+ * type: their mean, treated as that of a chunk. n = 0: zeros. */
+void state_landmarks_of_text(struct state_landmarks *s, float *query, struct mat states);
 
 /* A model's maker of landmarks: its encoder, or a Base LM's decoder with its key states. The members of the other kind
  * are NULL. */

@@ -168,11 +168,12 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at) {
     return min_i64(at, m->config.look_back);
 }
 
-/* Makes the vectors of m->queries [n]. *out is NULL if the searcher ranks by words only. */
-static enum status source_vectors(struct memory_source *m, const float **out, int64_t n) {
+/* *out: the vectors of m->queries [n], NULL if the searcher ranks by words only. They are made unless they are given.
+ */
+static enum status source_vectors(struct memory_source *m, const float **out, const float *given, int64_t n) {
     const struct memory_finder *f = &m->config.finder;
-    *out = NULL;
-    if (!searcher_ranks_vectors(f->searcher)) return STATUS_OK;
+    *out = given;
+    if (given || !searcher_ranks_vectors(f->searcher)) return STATUS_OK;
     TRY(memory_grow(&m->vectors, &m->vectors_capacity, (size_t)(n * m->dim)));
     *out = m->vectors;
     return f->vectors(f->context, m->vectors, m->queries, n);
@@ -214,8 +215,8 @@ static void source_keep(struct memory_source *m, int64_t *chunks, float *scores,
 }
 
 /* Searches for m->queries [n]. */
-static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, int64_t n,
-                                 struct memory_scope wanted) {
+static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, const float *vectors,
+                                 int64_t n, struct memory_scope wanted) {
     const struct source_scope scope = source_scope(m, wanted);
     TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * scope.k)));
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
@@ -227,7 +228,7 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
                                .exclude = scope.out.begin < scope.out.end ? m->exclude : NULL,
                                .bm25 = m->lexical,
                                .landmark_weight = m->config.finder.landmark_weight};
-    TRY(source_vectors(m, &q.vectors, n));
+    TRY(source_vectors(m, &q.vectors, vectors, n));
     TRY(searcher_search(m->config.finder.searcher, m->hits, &q));
     source_keep(m, chunks, scores, n, &scope);
     return STATUS_OK;
@@ -245,10 +246,10 @@ static enum status source_texts(struct memory_source *m, const int32_t *ids, con
 }
 
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, int64_t n, struct memory_scope scope) {
+                               const int64_t *at, const float *vectors, int64_t n, struct memory_scope scope) {
     double start = clock_seconds();
     TRY(source_texts(m, ids, at, n));
-    TRY(source_search(m, chunks, scores, n, scope));
+    TRY(source_search(m, chunks, scores, vectors, n, scope));
     m->stats.find_seconds += clock_seconds() - start;
     return STATUS_OK;
 }
@@ -296,16 +297,15 @@ enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, f
         int64_t ahead = min_i64(length - at[i], m->config.model->chunk);
         m->queries[i] = (struct lexical_query){.ids = ids + at[i], .n = (int)max_i64(ahead, 0)};
     }
-    return source_search(m, chunks, scores, n, scope);
+    return source_search(m, chunks, scores, NULL, n, scope);
 }
 
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
-                                const int64_t *at, int64_t n) {
+                                const int64_t *at, const float *vectors, int64_t n) {
     const struct lexical_search how = {.pair_weight = LEXICAL_PAIR_WEIGHT};
     const int64_t k = m->config.k;
-    const float *vectors = NULL;
     TRY(source_texts(m, ids, at, n));
-    if (!m->lexical) TRY(source_vectors(m, &vectors, n));
+    if (!m->lexical) TRY(source_vectors(m, &vectors, vectors, n));
     for (int64_t i = 0; i < n; i++) {
         float *row = scores + i * k;
         if (m->lexical)

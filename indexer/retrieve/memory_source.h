@@ -17,14 +17,17 @@
 #include "store/lexical/lexical.h"
 #include "store/store.h"
 
-enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8 };
+enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_STATES = 16 };
 
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
  * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
- * rank by landmarks. landmark_weight: as in struct searcher_query. */
+ * rank by landmarks. from_states: NULL, or makes the query vector [dim] of a running text from the last key states
+ * of its last MEMORY_STATES ids, or fewer [n, d], in host memory in the decoder's type. landmark_weight: as in struct
+ * searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
+    void (*from_states)(void *context, float *out, struct mat states);
     void *context;
     float landmark_weight;
 };
@@ -59,9 +62,9 @@ bool memory_source_stored(const struct memory_source *m);           /* keys come
 struct memory_scope { struct store_range exclude; int64_t end; };
 /* Searches for the texts that end before ids[at[i]], one row of results for each. chunks [n*k]: best first, -1 if
  * fewer are found. scores [n*k] (NULL: not wanted): by BM25, or of landmarks if the searcher ranks by landmarks
- * only; 0 for -1. */
+ * only; 0 for -1. vectors [n, dim]: of the queries; NULL: the finder makes them of the texts' ids. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, int64_t n, struct memory_scope scope);
+                               const int64_t *at, const float *vectors, int64_t n, struct memory_scope scope);
 /* The same for one text, without a scope, in two parts, between which the caller may queue ops of the device, but no
  * other search. _queue: *queued is false if the searcher has no parts (searcher_queue), and nothing was done. _collect:
  * waits for what was found. */
@@ -83,9 +86,9 @@ enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, f
 /* Draws random chunks, distinct in each row. Row i depends only on seed, at[i] and the size of the store. */
 enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const int64_t *at, int64_t n,
                                struct store_range exclude, uint64_t seed);
-/* Computes the scores [n*k] that a search would give these chunks; 0 for -1. */
+/* Computes the scores [n*k] that a search would give these chunks; 0 for -1. vectors: as in memory_source_find. */
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
-                                const int64_t *at, int64_t n);
+                                const int64_t *at, const float *vectors, int64_t n);
 /* Returns the input of a gate: the hits of one search (struct memory_marks). */
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);

@@ -21,10 +21,6 @@
  * computed with it (matmul_i8.h). They take at most 31,744 inputs. Two such matrices that are adjacent in memory are
  * one, if the first one's number of outputs is a multiple of 16.
  *
- * forward_bytes takes the same w and rounds x to 8 bits (integers up to 127), with the same promise of equal bits. On
- * AVX-512 VNNI it is the fastest product of many rows. Its error is some times that of forward: for queries only.
- * `bytes`: whether the device has instructions that make it faster than forward_packed.
- *
  * pack_rounded and forward_rounded are pack and forward_packed with x and w rounded to bf16 (to nearest even) before
  * they are multiplied. Sums, y and the promise of equal bits are the same. `rounds`: whether the device does so, which
  * is a CPU with AVX512_BF16, also with AMX (matmul_bf16.h). Elsewhere the two are pack and forward_packed, unless
@@ -56,12 +52,10 @@ struct matmul_ops {
     int64_t (*packed_elements)(int64_t out, int64_t in);
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
-    /* So many rows, and multiples, are divided among threads without loss: a packed product, or forward_bytes (bytes),
-     * computes them together. NULL, and so the next two: not a CPU */
-    int64_t (*rows_together)(struct device *dev, bool bytes);
+    /* So many rows, and multiples, are divided among threads without loss: a packed product computes them together.
+     * NULL, and so the next one: not a CPU */
+    int64_t (*rows_together)(struct device *dev);
     void (*pack_i8)(struct device *dev, void *packed, struct mat w);
-    void (*forward_bytes)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
-    bool (*bytes)(struct device *dev);
     bool (*rounds)(struct device *dev);
     void (*pack_rounded)(struct device *dev, float *packed, struct mat w);
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);

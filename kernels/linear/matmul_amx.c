@@ -13,10 +13,6 @@
  * w. Bound by arithmetic. Best measured: 2.3 times OpenBLAS on one thread, packed, weights in bf16
  * (docs/kernels/linear.md).
  *
- * Weights and inputs of 8 bits (bytes_panels) have the layout of matmul_i8.h: a block of 64 inputs of 16 rows of x is a
- * tile, and so is that of a panel. Each block's sums are stored and added to totals with their scales, which takes some
- * three times as long as the products.
- *
  * AMX instructions, and the vectors that prepare for them, are compiled under a target attribute: the rest of the
  * program runs on any processor, and calls this file only after amx_open returned true. */
 #include "kernels/linear/matmul_amx.h"
@@ -30,8 +26,6 @@
 #include <unistd.h>
 
 #define AMX __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16"), noinline))
-#define AMX_I8 __attribute__((target("avx512f,avx512bw,amx-tile,amx-int8"), noinline))
-#define AMX_I8_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-int8"), always_inline))
 #define AMX_INLINE static inline __attribute__((target("avx512f,avx512bw,amx-tile,amx-bf16,avx512bf16"), always_inline))
 /* Not every compiler knows that the instructions that load tiles read memory. */
 #define MEMORY_IS_WRITTEN() __asm__ volatile("" ::: "memory")
@@ -52,22 +46,12 @@ enum {
     PACKED_ROWS = 128 /* split together if weights are packed: they stay in the second-level cache */
 };
 
-static bool amx_opens(unsigned products) {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, EDX_TILE = 1 << 24 };
+static bool amx_open(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18, EDX_BF16 = 1 << 22, EDX_TILE = 1 << 24 };
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & products) || !(d & EDX_TILE)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & EDX_BF16) || !(d & EDX_TILE)) return false;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return false;
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
-
-static bool amx_open(void) {
-    enum { EDX_BF16 = 1 << 22 };
-    return amx_opens(EDX_BF16);
-}
-
-static bool amx_open_i8(void) {
-    enum { EDX_INT8 = 1 << 25 };
-    return amx_opens(EDX_INT8);
 }
 
 /* Configures all eight tiles with full size. */
@@ -464,102 +448,10 @@ static void amx_forward_rounded(struct device *dev, struct mat y, struct mat x, 
     amx_multiply_packed(dev, y, x, packed, accumulate, 1);
 }
 
-/* ---- weights and inputs of 8 bits ---- */
-
-enum { BYTE_ROWS = 4 * SIDE, BYTES_AHEAD = 4096 };
-
-/* Sums of 64 inputs, of up to 64 rows (64 bytes each, `stride` from one to the next) and a panel's 16 outputs: in 4
- * tiles. All rows of a tile are read, of which some may be left over from another product. */
-AMX_I8_INLINE void bytes_sums(int32_t *sums, const unsigned char *x, int64_t stride, const unsigned char *w,
-                              int64_t rows) {
-    _tile_loadd(4, w, 64);
-    _tile_zero(0);
-    _tile_loadd(5, x, stride);
-    _tile_dpbsud(0, 5, 4);
-    _tile_stored(0, sums, 64);
-    if (rows <= SIDE) return;
-    _tile_zero(1);
-    _tile_loadd(6, x + SIDE * stride, stride);
-    _tile_dpbsud(1, 6, 4);
-    _tile_stored(1, sums + SIDE * SIDE, 64);
-    if (rows <= 2 * SIDE) return;
-    _tile_zero(2);
-    _tile_loadd(7, x + 2 * SIDE * stride, stride);
-    _tile_dpbsud(2, 7, 4);
-    _tile_stored(2, sums + 2 * SIDE * SIDE, 64);
-    if (rows <= 3 * SIDE) return;
-    _tile_zero(3);
-    _tile_loadd(5, x + 3 * SIDE * stride, stride);
-    _tile_dpbsud(3, 5, 4);
-    _tile_stored(3, sums + 3 * SIDE * SIDE, 64);
-}
-
-/* The sums of block b of a panel, and a prefetch of a later one. */
-AMX_I8_INLINE void bytes_tiles(const struct matmul_i8_rows *p, int32_t *sums, const unsigned char *w, int64_t b) {
-    for (int64_t line = 0; line < I8_BLOCK_BYTES; line += LINE)
-        __builtin_prefetch(w + BYTES_AHEAD + line, 0, 2);
-    MEMORY_IS_WRITTEN();
-    bytes_sums(sums, p->x + (p->blocks + b) * I8_BLOCK, p->row_bytes, w, p->y.rows);
-    MEMORY_IS_WRITTEN();
-}
-
-/* total[row][16] += scales * (offset + sum) of block b; first: = . */
-AMX_I8_INLINE void bytes_totals(const struct matmul_i8_rows *p, float *total, const int32_t *sums,
-                                const unsigned char *w, int64_t b, bool first) {
-    const int64_t stride = p->row_bytes;
-    const float *of_x = matmul_i8_scales(p, p->x) + b;
-    const int32_t *offset = matmul_i8_offsets(p, p->x) + b;
-    const __m512 scale = _mm512_loadu_ps(w + I8_STEPS * I8_STEP);
-#pragma GCC unroll 4
-    for (int64_t r = 0; r < p->y.rows; r++) {
-        const __m512 scales = _mm512_mul_ps(scale, _mm512_set1_ps(*of_x));
-        const __m512i sum = _mm512_add_epi32(_mm512_load_si512(sums + r * SIDE), _mm512_set1_epi32(*offset));
-        const __m512 before = first ? _mm512_setzero_ps() : _mm512_load_ps(total + r * SIDE);
-        _mm512_store_ps(total + r * SIDE, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, before));
-        of_x = (const float *)(const void *)((const char *)of_x + stride);
-        offset = (const int32_t *)(const void *)((const char *)offset + stride);
-    }
-}
-
-AMX_I8_INLINE void bytes_put(const struct matmul_i8_rows *p, const float *total, int64_t panel) {
-    const __mmask16 lanes = first_lanes(p->y.cols - panel * SIDE);
-    for (int64_t r = 0; r < p->y.rows; r++) {
-        float *y = mat_row(p->y, r) + panel * SIDE;
-        __m512 sum = _mm512_load_ps(total + r * SIDE);
-        if (p->accumulate) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, y), sum);
-        _mm512_mask_storeu_ps(y, lanes, sum);
-    }
-}
-
-/* The next block's sums are computed before those of a block are read: a stored tile can be loaded only some time
- * later, and there are too many instructions in a block for the processor to begin the next one by itself. */
-AMX_I8 static void bytes_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end) {
-    _Alignas(LINE) float total[BYTE_ROWS * SIDE];
-    _Alignas(LINE) int32_t sums[2][BYTE_ROWS * SIDE];
-    const unsigned char *w = p->w + begin * p->blocks * I8_BLOCK_BYTES;
-    if (begin >= end) return;
-    tiles_begin();
-    bytes_tiles(p, sums[0], w, 0);
-    for (int64_t panel = begin, at = 0; panel < end; panel++) {
-        for (int64_t b = 0; b < p->blocks; b++, at++, w += I8_BLOCK_BYTES) {
-            const int64_t next = b + 1 < p->blocks ? b + 1 : 0;
-            if (next > 0 || panel + 1 < end) bytes_tiles(p, sums[(at + 1) % 2], w + I8_BLOCK_BYTES, next);
-            if (b == 0)
-                bytes_totals(p, total, sums[at % 2], w, b, true);
-            else
-                bytes_totals(p, total, sums[at % 2], w, b, false);
-        }
-        bytes_put(p, total, panel);
-    }
-    tiles_end();
-}
-
 const struct matmul_amx matmul_amx = {.open = amx_open,
                                       .packed_elements = amx_packed_elements,
                                       .pack = amx_pack,
                                       .forward_packed = amx_forward_packed,
                                       .pack_rounded = amx_pack_rounded,
                                       .forward_rounded = amx_forward_rounded,
-                                      .forward = amx_forward,
-                                      .open_i8 = amx_open_i8,
-                                      .bytes = bytes_panels};
+                                      .forward = amx_forward};

@@ -10,7 +10,7 @@
  *
  * The bits of a row of y do not depend on the other rows, the columns and the threads of the call. */
 #pragma once
-#include "kernels/linear/matmul_i8.h"
+#include "kernels/device/device.h"
 
 struct matmul_amx {
     /* Whether the processor and the system let this process use tiles; requests them from the system. */
@@ -24,8 +24,5 @@ struct matmul_amx {
     void (*pack_rounded)(float *packed, struct mat w);
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
-    /* Of 8-bit products with x of 8 bits (matmul_i8.h): a block of 64 inputs is one step of a tile. open_i8: as open */
-    bool (*open_i8)(void);
-    matmul_i8_panels *bytes;
 };
 extern const struct matmul_amx matmul_amx;

@@ -395,23 +395,13 @@ static void matmul_forward_packed(struct device *dev, struct mat y, struct mat x
     threads_for(dev->threads, (y.rows + PACKED_ROWS - 1) / PACKED_ROWS * across, 1, matmul_packed_tasks, &t);
 }
 
-/* A tile of AMX; half of the rows of the blocks of bf16. Bytes take multiples of 4 well: of 63 rows, two or four
- * threads get 32 or 16, which attention puts into whole vectors of 16 lanes. */
-static int64_t matmul_rows_together(struct device *dev, bool bytes) {
-    return device_cpu(dev)->amx ? 16 : bytes ? 4 : 3;
+/* A tile of AMX; half of the rows of the blocks of bf16. */
+static int64_t matmul_rows_together(struct device *dev) {
+    return device_cpu(dev)->amx ? 16 : 3;
 }
 
 static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {
     matmul_i8.pack(dev, packed, w);
-}
-
-static void matmul_forward_bytes(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
-    assert(w.type == DTYPE_I8 && y.rows == x.rows && y.cols == w.rows && x.cols == w.cols && x.cols > 0);
-    matmul_i8.forward_bytes(dev, y, x, w, accumulate);
-}
-
-static bool matmul_bytes(struct device *dev) {
-    return device_cpu(dev)->i8 >= I8_AVX_VNNI;
 }
 
 static bool matmul_rounds(struct device *dev) {
@@ -482,8 +472,6 @@ const struct matmul_ops matmul_cpu = {
     .forward_packed = matmul_forward_packed,
     .rows_together = matmul_rows_together,
     .pack_i8 = matmul_pack_i8,
-    .forward_bytes = matmul_forward_bytes,
-    .bytes = matmul_bytes,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack_rounded,
     .forward_rounded = matmul_forward_rounded,

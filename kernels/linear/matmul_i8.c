@@ -5,7 +5,6 @@
  * more rows a task is 64 rows and 32 panels, and rounds its rows itself. Bound by reading w for few rows. */
 #include "kernels/linear/matmul_i8.h"
 #include "kernels/device/device_internal.h"
-#include "kernels/linear/matmul_amx.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
 #include <math.h>
@@ -13,7 +12,6 @@
 
 enum {
     LIMIT = 32512,
-    LIMIT_BYTES = 127,
     HALF = 128,
     ROWS = 64,
     I8_TILE_ROWS = 16,
@@ -84,9 +82,9 @@ SIMD vi round_lanes(const float *x, float factor) {
     return (vi)(steps + shift) - (vi)v_set(shift);
 }
 
-SIMD void round_block(struct rounded_block to, const float *x, bool split, float limit) {
+SIMD void round_block(struct rounded_block to, const float *x, bool split) {
     const int32_t bits = largest_bits(x);
-    const float factor = i8_scale(to.scale, bits, limit);
+    const float factor = i8_scale(to.scale, bits, LIMIT);
     vi sum = {0};
     for (int i = 0; i < I8_BLOCK; i += LANES) {
         const vi q = factor == 0.0f ? (vi){0} : round_lanes(x + i, factor);
@@ -107,7 +105,7 @@ SIMD void round_block(struct rounded_block to, const float *x, bool split, float
     *to.offset = -HALF * all;
 }
 
-SIMD void round_row(unsigned char *to, const float *x, int64_t in, bool split, float limit) {
+SIMD void round_row(unsigned char *to, const float *x, int64_t in, bool split) {
     const int64_t blocks = i8_blocks(in);
     float *scale = (float *)(void *)(to + 2 * I8_BLOCK * blocks);
     int32_t *offset = (int32_t *)(void *)(scale + blocks);
@@ -122,32 +120,17 @@ SIMD void round_row(unsigned char *to, const float *x, int64_t in, bool split, f
         }
         const struct rounded_block block = {to + (split ? at : 2 * at), to + I8_BLOCK * blocks + at, scale + b,
                                             offset + b};
-        round_block(block, from, split, limit);
+        round_block(block, from, split);
     }
 }
 
-/* A row with integers up to LIMIT, or up to LIMIT_BYTES. */
-static void round_wide(unsigned char *to, const float *x, int64_t in, bool split) {
-    if (split)
-        round_row(to, x, in, true, LIMIT);
-    else
-        round_row(to, x, in, false, LIMIT);
-}
-
-static void round_bytes(unsigned char *to, const float *x, int64_t in, bool split) {
-    if (split)
-        round_row(to, x, in, true, LIMIT_BYTES);
-    else
-        round_row(to, x, in, false, LIMIT_BYTES);
-}
-
-static void round_rows(unsigned char *to, struct mat x, struct matmul_i8_method method, bool bytes) {
+static void round_rows(unsigned char *to, struct mat x, struct matmul_i8_method method) {
     const int64_t size = i8_row_bytes(x.cols);
     for (int64_t r = 0; r < x.rows; r++, to += size)
-        if (bytes && method.round)
-            method.round(to, mat_row(x, r), x.cols);
+        if (method.split)
+            round_row(to, mat_row(x, r), x.cols, true);
         else
-            (bytes ? round_bytes : round_wide)(to, mat_row(x, r), x.cols, method.split);
+            round_row(to, mat_row(x, r), x.cols, false);
 }
 
 /* ---- w ---- */
@@ -225,14 +208,11 @@ static void plain_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t 
 
 static struct matmul_i8_method i8_method(enum matmul_i8_path path) {
     if (path == I8_PLAIN) return (struct matmul_i8_method){.panels = plain_panels};
-    if (path != I8_AMX) return matmul_i8_vectors(path);
-    struct matmul_i8_method method = matmul_i8_vectors(I8_AVX512_VNNI);
-    method.bytes = matmul_amx.bytes;
-    return method;
+    return matmul_i8_vectors(path);
 }
 
 static bool i8_has(enum matmul_i8_path path) {
-    return i8_method(path).panels != NULL && (path != I8_AMX || matmul_amx.open_i8());
+    return i8_method(path).panels != NULL;
 }
 
 static enum matmul_i8_path i8_open(void) {
@@ -247,24 +227,19 @@ struct i8_task {
     struct matmul_i8_method method;
     struct matmul_i8_rows rows; /* x: rounded, or NULL */
     struct mat x;
-    bool bytes;
 };
-
-static matmul_i8_panels *i8_panels_of(const struct i8_task *t) {
-    return t->bytes && t->method.bytes ? t->method.bytes : t->method.panels;
-}
 
 static void i8_round(void *context, int64_t begin, int64_t end, int worker) {
     const struct i8_task *t = context;
     (void)worker;
     round_rows((unsigned char *)device_scratch(t->dev, 0) + begin * t->rows.row_bytes,
-               mat_rows(t->x, begin, end - begin), t->method, t->bytes);
+               mat_rows(t->x, begin, end - begin), t->method);
 }
 
 static void i8_range(void *context, int64_t begin, int64_t end, int worker) {
     const struct i8_task *t = context;
     (void)worker;
-    i8_panels_of(t)(&t->rows, begin, end);
+    t->method.panels(&t->rows, begin, end);
 }
 
 static void i8_tasks(void *context, int64_t begin, int64_t end, int worker) {
@@ -278,38 +253,29 @@ static void i8_tasks(void *context, int64_t begin, int64_t end, int worker) {
         struct matmul_i8_rows part = t->rows;
         part.y = mat_rows(part.y, down, n);
         part.x = scratch;
-        if (down != rounded) round_rows(scratch, mat_rows(t->x, down, n), t->method, t->bytes);
+        if (down != rounded) round_rows(scratch, mat_rows(t->x, down, n), t->method);
         rounded = down;
-        i8_panels_of(t)(&part, first, i8_min(first + PANELS, panels));
-    }
-}
-
-static void i8_product(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate, bool bytes) {
-    const int64_t row_bytes = i8_row_bytes(x.cols), blocks = i8_blocks(x.cols), panels = i8_panels(y.cols);
-    const int64_t panel_bytes = blocks * I8_BLOCK_BYTES, threads = threads_count(dev->threads);
-    const int64_t rows = i8_rows(row_bytes);
-    assert(rows > 0); /* matmul.h: at most 31,744 inputs */
-    struct i8_task t = {
-        dev, i8_method(device_cpu(dev)->i8), {y, NULL, w.data, row_bytes, blocks, accumulate}, x, bytes};
-    if (y.rows == 0) return;
-    if (y.rows <= ROWS && y.rows * row_bytes <= SHARED_BYTES) {
-        const int64_t ranges = threads * (panels * panel_bytes / (threads * RANGE_BYTES) + 1);
-        const int64_t share = (panels + ranges - 1) / ranges, joined = bytes ? I8_TOGETHER : 1;
-        t.rows.x = device_scratch(dev, 0);
-        threads_for(y.rows < ROUND_TOGETHER ? NULL : dev->threads, y.rows, (y.rows + threads - 1) / threads, i8_round,
-                    &t);
-        threads_for(dev->threads, panels, (share + joined - 1) / joined * joined, i8_range, &t);
-    } else {
-        threads_for(dev->threads, (y.rows + rows - 1) / rows * ((panels + PANELS - 1) / PANELS), 1, i8_tasks, &t);
+        t->method.panels(&part, first, i8_min(first + PANELS, panels));
     }
 }
 
 static void i8_forward(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
-    i8_product(dev, y, x, w, accumulate, false);
-}
-
-static void i8_forward_bytes(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate) {
-    i8_product(dev, y, x, w, accumulate, true);
+    const int64_t row_bytes = i8_row_bytes(x.cols), blocks = i8_blocks(x.cols), panels = i8_panels(y.cols);
+    const int64_t panel_bytes = blocks * I8_BLOCK_BYTES, threads = threads_count(dev->threads);
+    const int64_t rows = i8_rows(row_bytes);
+    assert(rows > 0); /* matmul.h: at most 31,744 inputs */
+    struct i8_task t = {dev, i8_method(device_cpu(dev)->i8), {y, NULL, w.data, row_bytes, blocks, accumulate}, x};
+    if (y.rows == 0) return;
+    if (y.rows <= ROWS && y.rows * row_bytes <= SHARED_BYTES) {
+        const int64_t ranges = threads * (panels * panel_bytes / (threads * RANGE_BYTES) + 1);
+        const int64_t share = (panels + ranges - 1) / ranges;
+        t.rows.x = device_scratch(dev, 0);
+        threads_for(y.rows < ROUND_TOGETHER ? NULL : dev->threads, y.rows, (y.rows + threads - 1) / threads, i8_round,
+                    &t);
+        threads_for(dev->threads, panels, share, i8_range, &t);
+    } else {
+        threads_for(dev->threads, (y.rows + rows - 1) / rows * ((panels + PANELS - 1) / PANELS), 1, i8_tasks, &t);
+    }
 }
 
 static int64_t i8_scratch_bytes(int64_t rows, int64_t in) {
@@ -322,7 +288,7 @@ static void i8_some(enum matmul_i8_path path, struct mat y, struct mat x, struct
     const unsigned char *from = (const unsigned char *)w.data + first / I8_PANEL * blocks * I8_BLOCK_BYTES;
     const struct matmul_i8_rows rows = {y, scratch, from, i8_row_bytes(x.cols), blocks, false};
     assert(first % I8_PANEL == 0 && x.cols == w.cols);
-    round_rows(scratch, x, method, false);
+    round_rows(scratch, x, method);
     method.panels(&rows, 0, i8_panels(y.cols));
 }
 
@@ -330,6 +296,5 @@ const struct matmul_i8 matmul_i8 = {.open = i8_open,
                                     .has = i8_has,
                                     .pack = i8_pack,
                                     .forward = i8_forward,
-                                    .forward_bytes = i8_forward_bytes,
                                     .some = i8_some,
                                     .scratch_bytes = i8_scratch_bytes};

@@ -7,8 +7,6 @@
  * below 1e-30 counts as zero. An infinity or NaN in a block makes every y of the row NaN; in a weight, those of its
  * output.
  *
- * Bytes (forward_bytes): the integers of x are up to 127. All else is the same.
- *
  * The sum of a block is an exact 32-bit integer. y is one chain of fused multiply-adds over the blocks, in order. So
  * all paths give the same bits, whatever rows, columns and threads a call has. */
 #pragma once
@@ -17,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { I8_PANEL = MATMUL_I8_PANEL, I8_BLOCK = MATMUL_I8_BLOCK, I8_TOGETHER = 4 };   /* panels that a loop may join */
+enum { I8_PANEL = MATMUL_I8_PANEL, I8_BLOCK = MATMUL_I8_BLOCK };
 enum { I8_STEP = 4 * I8_PANEL, I8_STEPS = I8_BLOCK / 4, I8_BLOCK_BYTES = I8_STEPS * I8_STEP + 4 * I8_PANEL };
 
 /* The scale of a block, and the factor that makes its numbers integers up to `limit`. bits: of its largest magnitude.
@@ -49,16 +47,12 @@ static inline const int32_t *matmul_i8_offsets(const struct matmul_i8_rows *p, c
 typedef void matmul_i8_panels(const struct matmul_i8_rows *p, int64_t begin, int64_t end);
 
 /* A method to compute products, in order of preference. */
-enum matmul_i8_path { I8_PLAIN, I8_AVX2, I8_AVX_VNNI, I8_AVX512_VNNI, I8_AMX, I8_PATHS };
+enum matmul_i8_path { I8_PLAIN, I8_AVX2, I8_AVX_VNNI, I8_AVX512_VNNI, I8_PATHS };
 struct matmul_i8_method {
     matmul_i8_panels *panels;            /* NULL: the build or the processor does not have it */
     bool split;
-    /* For bytes: panels that read only the lower bytes of at most 64 rows, and what rounds a row for them. NULL:
-     * `panels`, to which x with smaller integers is the same, and the rounding of other x. */
-    matmul_i8_panels *bytes;
-    void (*round)(unsigned char *row, const float *x, int64_t in);
 };
-/* matmul_vnni.c, or matmul_novnni.c: none. Not I8_AMX: that is I8_AVX512_VNNI, and bytes on tiles (matmul_amx.h). */
+/* matmul_vnni.c, or matmul_novnni.c: none. */
 struct matmul_i8_method matmul_i8_vectors(enum matmul_i8_path path);
 
 struct matmul_i8 {
@@ -66,7 +60,6 @@ struct matmul_i8 {
     bool (*has)(enum matmul_i8_path path);
     void (*pack)(struct device *dev, void *packed, struct mat w);
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
-    void (*forward_bytes)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     /* On this thread: the columns of y that begin at output `first`, a multiple of 16. scratch: scratch_bytes, aligned
      * to 64. */
     void (*some)(enum matmul_i8_path path, struct mat y, struct mat x, struct mat w, int64_t first, void *scratch);

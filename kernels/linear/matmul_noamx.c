@@ -10,5 +10,4 @@ static int64_t matmul_noamx_nothing(int64_t out, int64_t in) {
     return 0;
 }
 
-const struct matmul_amx matmul_amx = {
-    .open = matmul_noamx_never, .open_i8 = matmul_noamx_never, .packed_elements = matmul_noamx_nothing};
+const struct matmul_amx matmul_amx = {.open = matmul_noamx_never, .packed_elements = matmul_noamx_nothing};

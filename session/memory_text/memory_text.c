@@ -55,6 +55,24 @@ static enum status mixture_allocate(struct text_mixture *m, struct engine *e) {
     return device_allocate_host(dev, &m->g, 1 + MEMORY_SIDES);
 }
 
+/* For queries that are made of states: a rewind may go back by one pass. */
+static enum status states_allocate(struct memory_text *t) {
+    struct engine *e = t->config.engine;
+    const int64_t pass = engine_pass(e), d = e->model.config.hidden;
+    const struct mat host = mat_dense(NULL, decoder_type(e->decoder), MEMORY_STATES, d);
+    if (!memory_search_reads_states(e, t->config.memory, t->config.finder)) return STATUS_OK;
+    TRY(memory_allocate(&t->query, (size_t)d));
+    TRY(device_allocate_host(e->device, &t->states_host, mat_bytes(host)));
+    if (!t->projection.data) {
+        t->states = t->keys;
+        return STATUS_OK;
+    }
+    t->states = mat_dense(NULL, host.type, pass + MEMORY_STATES, d);
+    t->fresh_states = mat_dense(NULL, host.type, pass, d);
+    TRY(device_allocate(e->device, &t->states.data, mat_bytes(t->states)));
+    return device_allocate(e->device, &t->fresh_states.data, mat_bytes(t->fresh_states));
+}
+
 static enum status memory_text_allocate(struct memory_text *t) {
     struct engine *e = t->config.engine;
     struct device *dev = e->device;
@@ -62,12 +80,13 @@ static enum status memory_text_allocate(struct memory_text *t) {
     int64_t cols = model_config_key_size(&e->model.config, key_layer), pass = engine_pass(e);
     t->found.searched = -1;
     t->now = &t->mixtures[0];
-    t->ring = t->config.past + pass;
+    t->ring = max_i64(t->config.past, MEMORY_STATES) + pass;
     t->fresh = mat_dense(NULL, decoder_type(e->decoder), pass, cols);
     t->keys = mat_dense(NULL, decoder_type(e->decoder), t->ring, cols);
     t->projection = decoder_projection(e->decoder, key_layer);
     TRY(device_allocate(dev, &t->fresh.data, mat_bytes(t->fresh)));
     TRY(device_allocate(dev, &t->keys.data, mat_bytes(t->keys)));
+    TRY(states_allocate(t));
     TRY(device_allocate(dev, &t->value, (size_t)t->ring));
     TRY(device_allocate(dev, &t->square, (size_t)t->ring));
     TRY(device_allocate(dev, &t->gate, 1));
@@ -106,9 +125,13 @@ static void mixture_free(struct text_mixture *m, struct device *dev) {
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *device_memory[] = {t->fresh.data, t->keys.data, t->value,         t->square,      t->gate,
-                             t->column,     t->tau[0],    t->column_weight, t->marked.data, t->marked_logits.data,
-                             t->tau[1]};
+    void *device_memory[] = {
+        t->fresh.data, t->keys.data,        t->value,         t->square,      t->gate,
+        t->column,     t->tau[0],           t->column_weight, t->marked.data, t->marked_logits.data,
+        t->tau[1],     t->fresh_states.data};
+    if (t->projection.data) device_release(dev, t->states.data);
+    device_release_host(dev, t->states_host);
+    memory_free(t->query);
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
@@ -123,17 +146,32 @@ void memory_text_free(struct memory_text *t) {
 
 /* ---- the text's own past ---- */
 
+/* The number of rows of a ring buffer from `row` on that are adjacent, at most n. */
+static int64_t ring_run(struct mat ring, int64_t row, int64_t n) {
+    return min_i64(n, ring.rows - row);
+}
+
+/* Adds rows of the last ids to a ring buffer, unless they are there. */
+static void ring_add(struct memory_text *t, struct mat ring, struct mat rows) {
+    const int64_t first = t->n - rows.rows;
+    for (int64_t i = 0, part; i < rows.rows; i += part) {
+        const int64_t at = (first + i) % ring.rows;
+        part = ring_run(ring, at, rows.rows - i);
+        const struct mat to = mat_rows(ring, at, part), from = mat_rows(rows, i, part);
+        if (to.data != from.data) device_copy_rows(t->config.engine->device, to, from);
+    }
+}
+
 /* Adds the last n ids to the ring buffer: their keys, and for each position before the last the id
  * that follows it. */
 static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t n) {
     struct device *dev = t->config.engine->device;
     int64_t first = t->n - n;
+    ring_add(t, t->keys, mat_rows(keys, 0, n));
     for (int64_t i = 0, part; i < n; i += part) {
-        int64_t at = (first + i) % t->ring;
-        part = n - i < t->ring - at ? n - i : t->ring - at;
-        struct mat to = mat_rows(t->keys, at, part), from = mat_rows(keys, i, part);
-        if (to.data != from.data) device_copy_rows(dev, to, from);
-        dev->ops->token_memory->squares(dev, t->square + at, to);
+        const int64_t at = (first + i) % t->ring;
+        part = ring_run(t->keys, at, n - i);
+        dev->ops->token_memory->squares(dev, t->square + at, mat_rows(t->keys, at, part));
     }
     for (int64_t p = first > 0 ? first - 1 : 0, part; p < t->n - 1; p += part) {
         int64_t at = p % t->ring;
@@ -166,17 +204,39 @@ bool memory_text_searches(const struct memory_text *t, int64_t n) {
     return t->read[MEMORY_CORPUS] && (searched < 0 || n - searched >= t->config.memory->every);
 }
 
+/* *out: the query's vector, made of the text's last states; NULL: the source makes it, if there is one. */
+static enum status text_vector(struct memory_text *t, const float **out) {
+    struct device *dev = t->config.engine->device;
+    const struct memory_finder *f = &t->config.finder;
+    *out = NULL;
+    if (!t->states.data) return STATUS_OK;
+    const int64_t n = min_i64(t->n, MEMORY_STATES);
+    struct mat host = mat_dense(t->states_host, t->states.type, n, t->states.cols);
+    for (int64_t i = 0, part; i < n; i += part) {
+        const int64_t at = (t->n - n + i) % t->states.rows;
+        part = ring_run(t->states, at, n - i);
+        device_download(dev, mat_rows(host, i, 1).data, mat_rows(t->states, at, 1).data,
+                        mat_bytes(mat_rows(t->states, at, part)));
+    }
+    TRY(device_sync(dev));
+    f->from_states(f->context, t->query, host);
+    *out = t->query;
+    return STATUS_OK;
+}
+
 /* Makes the search that is due, or takes the one that is queued. The corpus side then reads the chunks that were
  * found. */
 static enum status text_search(struct memory_text *t, bool *searched) {
     const bool queued = t->queued;
+    const float *vector;
     t->queued = false;
     *searched = memory_text_searches(t, t->n);
     if (!*searched) return STATUS_OK;
+    TRY(text_vector(t, &vector));
     if (queued)
         TRY(memory_source_collect(t->source, t->chunks, t->scores));
     else
-        TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, 1, (struct memory_scope){0}));
+        TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, vector, 1, (struct memory_scope){0}));
     t->found.marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(text_load(t));
     t->found.searched = t->n;
@@ -242,7 +302,8 @@ static enum status memory_text_mix(struct memory_text *t, float *logits, struct 
 
 struct decoder_batch_keys memory_text_keys(const struct memory_text *t, bool mix, int64_t n) {
     const bool raw = n == 1 && mix && t->projection.data;
-    return (struct decoder_batch_keys){.keys = raw      ? t->now->state
+    const struct mat state = t->states.data ? mat_rows(t->states, t->n % t->states.rows, 1) : t->now->state;
+    return (struct decoder_batch_keys){.keys = raw      ? state
                                                : n == 1 ? mat_rows(t->keys, t->n % t->ring, 1)
                                                         : mat_rows(t->fresh, 0, n),
                                        .key_layer = t->config.memory->key_layer,
@@ -272,6 +333,8 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
                                    const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
     t->n += n;
     t->ahead = false;
+    if (t->states.data && !made->states)
+        ring_add(t, t->states, mat_rows(t->fresh_states.data ? t->fresh_states : made->keys, 0, n));
     if (t->read[MEMORY_OWN_PAST] && !(n == 1 && mix)) memory_text_remember(t, made->keys, n);
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
@@ -284,10 +347,11 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
 static enum status memory_text_pass(struct memory_text *t, struct decoder_state *state, bool mix, float *logits,
                                     const int32_t *ids, int64_t n) {
     const struct decoder_batch_keys made = memory_text_keys(t, mix, n);
-    const struct decoder_output out = {.logits_device = mix ? t->now->logits : NULL,
-                                       .keys = made.keys,
-                                       .key_layer = made.key_layer,
-                                       .states = made.states};
+    struct decoder_output out = {.logits_device = mix ? t->now->logits : NULL,
+                                 .keys = made.keys,
+                                 .key_layer = made.key_layer,
+                                 .states = made.states};
+    if (t->fresh_states.data && !made.states) out.key_states = mat_rows(t->fresh_states, 0, n);
     assert(n <= t->fresh.rows);
     TRY(memory_text_ids(t, ids, n));
     const double start = clock_seconds();

@@ -44,6 +44,11 @@ struct memory_text {
     size_t ids_capacity;
     struct mat projection;  /* [m, d]; data NULL: the state is the key, m is d */
     struct mat fresh, keys; /* fresh: [pass, m] of the current call; keys: [ring, m] */
+    /* The states of the last ids, of which queries are made; data NULL: queries need none. states: [states_ring, d],
+     * which is `keys` without a projection; fresh_states: [pass, d], with one. */
+    struct mat states, fresh_states;
+    void *states_host; /* [MEMORY_STATES, d] */
+    float *query;      /* [d] */
     int32_t *value;         /* [ring] */
     float *square;
     bool read[MEMORY_SIDES], marked_is_key;

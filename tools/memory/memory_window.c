@@ -39,6 +39,13 @@ static enum status window_allocate(struct memory_window *w) {
     w->keys = mat_dense(NULL, decoder_type(e->decoder), w->config.context,
                         model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
+    if (memory_search_reads_states(e, w->config.memory, w->config.finder)) {
+        w->states_host = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
+        TRY(device_allocate_host(dev, &w->states_host.data, mat_bytes(w->states_host)));
+        w->states = w->states_host, w->states.data = NULL;
+        if (decoder_projection(e->decoder, w->config.memory->key_layer).data)
+            TRY(device_allocate(dev, &w->states.data, mat_bytes(w->states)));
+    }
     TRY(memory_allocate(&w->next, n));
     TRY(device_allocate(dev, &w->next_device, n));
     TRY(device_allocate(dev, &w->square, n));
@@ -82,15 +89,16 @@ void memory_window_free(struct memory_window *w) {
     if (!w) return;
     struct device *dev = w->config.engine->device;
     memory_source_free(w->source);
-    void *device_memory[] = {w->keys.data,    w->next_device, w->square,
+    void *device_memory[] = {w->keys.data,    w->states.data, w->next_device,   w->square,
                              w->stats_device, w->tau_device,  w->weights_device};
-    void *host_memory[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
-                           w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
+    void *host_memory[] = {w->next,     w->nearest,   w->log_p,  w->entropy, w->largest, w->log_sum, w->top,    w->at,
+                           w->drawn_at, w->row_begin, w->chunks, w->scores,  w->scaled,  w->spread,  w->vectors};
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
     for (size_t i = 0; i < ARRAY_LEN(host_memory); i++)
         memory_free(host_memory[i]);
     device_release_host(dev, w->logits);
+    device_release_host(dev, w->states_host.data);
     device_release_host(dev, w->weights);
     for (int r = 0; r < w->n_reads; r++) {
         for (int i = 0; i < MEMORY_MARKS; i++)
@@ -147,15 +155,21 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
     enum status s = decoder_state_create(&state, e->decoder, w->config.gca);
     for (int64_t i = 0; i < n - 1 && s == STATUS_OK; i += pass) {
         int64_t part = min_i64(n - 1 - i, pass);
-        const struct decoder_output out = {.logits = w->logits + i * e->model.config.vocab_size,
-                                           .logits_all = true,
-                                           .keys = mat_rows(w->keys, i, part),
-                                           .key_layer = w->config.memory->key_layer};
+        struct decoder_output out = {.logits = w->logits + i * e->model.config.vocab_size,
+                                     .logits_all = true,
+                                     .keys = mat_rows(w->keys, i, part),
+                                     .key_layer = w->config.memory->key_layer};
+        if (w->states.data) out.key_states = mat_rows(w->states, i, part);
         s = decoder_forward(state, &out, ids + i, part);
         struct lm_rows rows = {w, i, first};
         if (s == STATUS_OK) threads_for(e->device->threads, part, 1, lm_body, &rows);
     }
     decoder_state_free(state);
+    if (w->states_host.data && s == STATUS_OK) {
+        const struct mat from = mat_rows(w->states.data ? w->states : w->keys, 0, n - 1);
+        device_download(e->device, w->states_host.data, from.data, mat_bytes(from));
+        s = device_sync(e->device);
+    }
     return s;
 }
 
@@ -174,21 +188,39 @@ static int64_t window_part(const struct memory_window *w, enum memory_reads what
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
+/* *out: the query vectors of the searches, made of the text's last states; NULL: the source makes them, if there are
+ * any. */
+static enum status window_vectors(struct memory_window *w, const float **out, int64_t searches) {
+    const struct memory_finder *f = &w->config.finder;
+    const int64_t dim = w->states_host.cols;
+    *out = NULL;
+    if (!w->states_host.data) return STATUS_OK;
+    TRY(memory_grow(&w->vectors, &w->vectors_capacity, (size_t)(searches * dim)));
+    for (int64_t i = 0; i < searches; i++) {
+        const int64_t end = w->at[i], states = min_i64(end, MEMORY_STATES);
+        f->from_states(f->context, w->vectors + i * dim, mat_rows(w->states_host, end - states, states));
+    }
+    *out = w->vectors;
+    return STATUS_OK;
+}
+
 /* Finds the chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens, because
  * encoding takes most of the time. They get the scores of the query that they replace. */
 static enum status window_search(struct memory_window *w, enum memory_reads what, const int32_t *ids, int64_t n,
                                  int64_t searches, int64_t document) {
     struct memory_scope scope = {.end = window_part(w, what)};
+    const float *vectors;
+    TRY(window_vectors(w, &vectors, searches));
     TRY(memory_source_document(w->source, &scope.exclude, document));
     if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
-        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, searches, scope);
+        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     if (what == MEMORY_READ_ORACLE)
         return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
     for (int64_t i = 0; i < searches; i++)
         w->drawn_at[i] = w->at[i] / DRAWN_ROWS;
     TRY(memory_source_draw(w->source, w->chunks, w->drawn_at, searches, scope.exclude,
                            w->config.seed ^ text_number(ids, n)));
-    return memory_source_score(w->source, w->scores, w->chunks, ids, w->at, searches);
+    return memory_source_score(w->source, w->scores, w->chunks, ids, w->at, vectors, searches);
 }
 
 /* Writes the gate's evidence of search i for rows begin .. end-1 of the results. */

@@ -1,7 +1,7 @@
-/* bench_hybrid.c -- the parts of a hybrid search of one query on a CPU: words, query landmark, lists, merging.
+/* bench_hybrid.c -- the parts of a hybrid search of one query on a CPU: words, lists, merging.
  *
  *   bench_hybrid --make STORE TOKENS.u16 [dim (384)]
- *   bench_hybrid MODEL STORE TOKENS.u16 [threads (2)] [k (8)] [queries (200)] [bf16|i8] [--json FILE]
+ *   bench_hybrid MODEL STORE TOKENS.u16 [threads (2)] [k (8)] [queries (200)] [--json FILE]
  *
  * The first form makes a store of a token file (drt-tokenizer encode, end of document 0), with a lexical index and an
  * index of lists. No model makes its landmarks, since that takes hours on a CPU: a landmark is the mean of one random
@@ -9,9 +9,9 @@
  * landmarks of MODEL.
  *
  * The second form measures a running text: a query is the last 128 ids, and 16 ids later follows the next one, as a
- * token memory searches. MODEL is a Base LM, whose state landmark of the last chunk is computed and timed, with the
- * products that session/memory_search.h uses for queries. The lists get this landmark if MODEL made the store's, or
- * else a vector as the store's rows are. Parts take turns on the same query, after all queries once, so that the pages
+ * token memory searches. Its vector is made of the states that MODEL, a Base LM, has computed for the text anyway: only
+ * their mean is timed (session/memory_search.h). The lists get it if MODEL made the store's landmarks, or else a vector
+ * as the store's rows are. Parts take turns on the same query, after all queries once, so that the pages
  * of the store are mapped. "merging" is the whole search without its parts: exact scores, merging, BM25 of the hits. */
 #include "base/clock.h"
 #include "base/file.h"
@@ -117,16 +117,17 @@ static void make_store(const char *dir, const char *path, int dim) {
 
 /* ---- searches ---- */
 
-enum part { WORDS, LANDMARK, LISTS, WHOLE, PARTS };
+enum part { WORDS, VECTOR, LISTS, WHOLE, PARTS };
 struct bench {
     struct device *device;
     struct store_view *view;
     struct state_landmarks *states;
-    struct searcher *searchers[PARTS]; /* of LANDMARK: NULL */
+    struct searcher *searchers[PARTS]; /* of VECTOR: NULL */
     struct samples samples[PARTS], processor[PARTS], merging;
     struct store_info info;
-    int64_t chunk;
-    enum passages_rounding rounding;
+    int layers;
+    struct decoder *decoder;
+    struct mat keys; /* [LENGTH, d]: states of the query's text */
     float *rows, *made, *state;
     const float *vector; /* of the lists: state, or made as the store's landmarks were */
     struct store_hit *hits;
@@ -149,11 +150,20 @@ static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, dou
                                      .bm25 = part != LISTS,
                                      .landmark_weight = MEMORY_COSINE_WEIGHT * sqrtf((float)b->info.fingerprint.dim)};
     const double begin = clock_seconds(), used = processor_seconds();
-    if (part == LANDMARK || part == WHOLE)
-        CHECK_OK(state_landmarks_query(b->states, b->state, ids + LENGTH - b->chunk, 1, b->rounding));
-    if (part != LANDMARK) CHECK_OK(searcher_search(b->searchers[part], b->hits, &q));
+    if (part == VECTOR || part == WHOLE)
+        state_landmarks_of_text(b->states, b->state, mat_rows(b->keys, LENGTH - MEMORY_STATES, MEMORY_STATES));
+    if (part != VECTOR) CHECK_OK(searcher_search(b->searchers[part], b->hits, &q));
     *seconds = clock_seconds() - begin;
     *processor = processor_seconds() - used;
+}
+
+/* The states of the text, which are not timed: a model that generates has them. */
+static void hybrid_text(struct bench *b, const int32_t *ids) {
+    struct decoder_state *state;
+    const struct decoder_output out = {.keys = b->keys, .key_layer = b->layers, .states = true};
+    CHECK_OK(decoder_state_create(&state, b->decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, ids, LENGTH));
+    decoder_state_free(state);
 }
 
 static void hybrid_queries(struct bench *b, const struct tokens *t, int queries) {
@@ -164,6 +174,7 @@ static void hybrid_queries(struct bench *b, const struct tokens *t, int queries)
         const int32_t *ids = t->ids + (t->n - LENGTH - TEXT) / texts * (n / step) + n % step * EVERY;
         double took[PARTS], used[PARTS];
         make_landmark(b->made, b->rows, dim, ids + LENGTH - CHUNK, CHUNK);
+        hybrid_text(b, ids);
         for (int part = 0; part < PARTS; part++)
             hybrid_part(b, (enum part)part, ids, &took[part], &used[part]);
         if (q < 0) continue;
@@ -171,7 +182,7 @@ static void hybrid_queries(struct bench *b, const struct tokens *t, int queries)
             samples_add(&b->samples[part], took[part]);
             samples_add(&b->processor[part], used[part]);
         }
-        samples_add(&b->merging, took[WHOLE] - took[WORDS] - took[LANDMARK] - took[LISTS]);
+        samples_add(&b->merging, took[WHOLE] - took[WORDS] - took[VECTOR] - took[LISTS]);
     }
 }
 
@@ -184,12 +195,12 @@ static void hybrid_report(const char *name, const struct samples *s, const struc
     printf("%s%s\n", *text ? "," : "", text);
 }
 
-static void hybrid_run(char **argv, int threads, int k, int queries, enum passages_rounding rounding) {
+static void hybrid_run(char **argv, int threads, int k, int queries) {
     static const enum searcher_kind kinds[PARTS] = {
         [WORDS] = SEARCHER_LEXICAL, [LISTS] = SEARCHER_STORE, [WHOLE] = SEARCHER_HYBRID};
-    static const char *const names[PARTS] = {"words", "query landmark", "lists", "hybrid search"};
+    static const char *const names[PARTS] = {"words", "query vector", "lists", "hybrid search"};
     const char *model = argv[1], *store = argv[2], *tokens = argv[3];
-    struct bench b = {.rounding = rounding, .k = k, .depth = 4 * k < 64 ? 64 : 4 * k};
+    struct bench b = {.k = k, .depth = 4 * k < 64 ? 64 : 4 * k};
     struct model_folder folder;
     struct weights weights;
     struct chunk_tower tower;
@@ -202,7 +213,10 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
     CHECK_OK(weights_open(&weights, b.device, folder.params, DTYPE_F32));
     CHECK_OK(chunk_tower_open(&tower, b.device, &folder.config, &weights));
     b.states = tower.states;
-    b.chunk = folder.config.chunk;
+    b.decoder = tower.decoder;
+    b.layers = model_config_layers(&folder.config);
+    b.keys = mat_f32(NULL, LENGTH, folder.config.hidden);
+    CHECK_OK(device_allocate(b.device, &b.keys.data, mat_bytes(b.keys)));
     CHECK_OK(store_open(&s, store));
     CHECK_OK(store_view_open(&b.view, s));
     store_view_info(b.view, &b.info);
@@ -215,14 +229,14 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
     CHECK_OK(memory_allocate(&b.hits, (size_t)b.depth));
     for (int part = 0; part < PARTS; part++) {
         const struct searcher_config config = {.kind = kinds[part], .device = b.device, .view = b.view};
-        if (part != LANDMARK) CHECK_OK(searcher_open(&b.searchers[part], &config));
+        if (part != VECTOR) CHECK_OK(searcher_open(&b.searchers[part], &config));
     }
     printf("store,%lld chunks,dim %d,%s,%d threads,k %d\n", (long long)b.info.chunks, b.info.fingerprint.dim,
            own ? "landmarks of the model" : "landmarks that stand in", threads, k);
     hybrid_queries(&b, &t, queries);
     for (int part = 0; part < PARTS; part++)
         hybrid_report(names[part], &b.samples[part], &b.processor[part],
-                      part == LANDMARK ? "" : searcher_describe(b.searchers[part], k, 0).text);
+                      part == VECTOR ? "" : searcher_describe(b.searchers[part], k, 0).text);
     hybrid_report("merging", &b.merging, NULL, "");
     for (int part = 0; part < PARTS; part++) {
         searcher_close(b.searchers[part]);
@@ -230,6 +244,7 @@ static void hybrid_run(char **argv, int threads, int k, int queries, enum passag
         samples_free(&b.processor[part]);
     }
     samples_free(&b.merging);
+    device_release(b.device, b.keys.data);
     memory_free(b.rows);
     memory_free(b.made);
     memory_free(b.state);
@@ -250,12 +265,11 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (argc < 4) {
-        fprintf(stderr, "usage: bench_hybrid MODEL STORE TOKENS.u16 [threads] [k] [queries] [bf16|i8] [--json FILE]\n"
+        fprintf(stderr, "usage: bench_hybrid MODEL STORE TOKENS.u16 [threads] [k] [queries] [--json FILE]\n"
                         "       bench_hybrid --make STORE TOKENS.u16 [dim]\n");
         return 2;
     }
-    hybrid_run(argv, argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8, argc > 6 ? atoi(argv[6]) : 200,
-               argc > 7 && strcmp(argv[7], "i8") == 0 ? PASSAGES_I8 : PASSAGES_BF16);
+    hybrid_run(argv, argc > 4 ? atoi(argv[4]) : 2, argc > 5 ? atoi(argv[5]) : 8, argc > 6 ? atoi(argv[6]) : 200);
     result_end();
     return 0;
 }

@@ -1,12 +1,11 @@
 /* test_matmul_i8.c -- products with 8-bit weights (matmul.h) on every path that the processor has: against the oracle
  * with weights and inputs that this test rounds itself; the same bits on all paths, for a row alone and among others,
- * from forward, forward_each and forward_add; forward_bytes, whose inputs have 8 bits; views over adjacent matrices;
- * the loss of a rounded table. */
+ * from forward, forward_each and forward_add; views over adjacent matrices; the loss of a rounded table. */
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/matmul_i8.h"
 #include "tests/twins/twins.h"
 
-enum { FORWARD, EACH, ADD, BYTES };
+enum { FORWARD, EACH, ADD, X_STEPS = 32512 };
 
 /* y [n, outs] of x [n, in] and rounded w [outs, in], added to `old` unless it is NULL. */
 struct product {
@@ -35,8 +34,6 @@ static void multiply(float *out, struct device *dev, int op, struct product p) {
         dev->ops->matmul->forward(dev, y.m, gx.m, w, p.old != NULL);
     else if (op == EACH)
         dev->ops->matmul->forward_each(dev, y.m, gx.m, w, p.old != NULL);
-    else if (op == BYTES)
-        dev->ops->matmul->forward_bytes(dev, y.m, gx.m, w, p.old != NULL);
     else
         dev->ops->matmul->forward_add(dev, y.m, base.m, gx.m, w);
     guarded_take(out, &y);
@@ -85,8 +82,8 @@ static struct block_size *block_sizes(const float *a, int64_t rows, int64_t cols
 }
 
 /* The greatest distance from the unrounded product, as a share of sum |x| |w|: half a step of 1/127 of a block's
- * largest weight, and of 1/steps of its largest input. */
-static void check_distance(const float *y, const double *exact, const float *w, struct product p, double steps) {
+ * largest weight, and of 1/X_STEPS of its largest input. */
+static void check_distance(const float *y, const double *exact, const float *w, struct product p) {
     const int64_t blocks = (p.in + MATMUL_I8_BLOCK - 1) / MATMUL_I8_BLOCK;
     struct block_size *sx = block_sizes(p.x, p.n, p.in), *sw = block_sizes(w, p.outs, p.in);
     for (int64_t r = 0; r < p.n; r++)
@@ -94,18 +91,19 @@ static void check_distance(const float *y, const double *exact, const float *w, 
             double limit = 1e-5;
             for (int64_t b = 0; b < blocks; b++) {
                 const struct block_size in = sx[r * blocks + b], of = sw[o * blocks + b];
-                limit += 1.01 * (in.sum * of.largest / 254 + of.sum * in.largest / (2 * steps));
+                limit += 1.01 * (in.sum * of.largest / 254 + of.sum * in.largest / (2 * X_STEPS));
             }
             CHECK(fabs((double)y[r * p.outs + o] - exact[r * p.outs + o]) <= limit);
         }
     free(sx), free(sw);
 }
 
-/* The ops first .. last on every path. They round x to `steps`. */
-static void compare_ops(int first, int last, const float *w, struct product p, int steps) {
+/* The ops first .. last on every path. */
+static void compare_ops(int first, int last, const float *w, struct product p) {
     const int64_t numbers = p.n * p.outs;
     float *naive = zero_array(numbers), *twin[DEVICES] = {zero_array(numbers), zero_array(numbers)};
-    float *rx = rounded_copy(p.x, p.n, p.in, steps), *rw = rounded_copy(w, p.outs, p.in, 127), *y = zero_array(numbers);
+    float *rx = rounded_copy(p.x, p.n, p.in, X_STEPS), *rw = rounded_copy(w, p.outs, p.in, 127),
+          *y = zero_array(numbers);
     double *ref = double_array(numbers);
     bool any = false;
     ref_matmul(ref, rx, rw, p.n, p.outs, p.in, p.old);
@@ -128,7 +126,7 @@ static void compare_ops(int first, int last, const float *w, struct product p, i
     CHECK(any);
     if (!p.old) {
         ref_matmul(ref, p.x, w, p.n, p.outs, p.in, NULL);
-        check_distance(y, ref, w, p, steps);
+        check_distance(y, ref, w, p);
     }
     free(naive), free(twin[0]), free(twin[1]), free(ref), free(rx), free(rw), free(y);
 }
@@ -138,22 +136,20 @@ static void compare(int64_t n, int64_t outs, int64_t in) {
     void *packed = packed_make(twin_device[1], w, outs, in);
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         const struct product p = {x, accumulate ? old : NULL, packed, n, outs, in};
-        compare_ops(FORWARD, accumulate ? ADD : EACH, w, p, 32512);
-        compare_ops(BYTES, BYTES, w, p, 127);
+        compare_ops(FORWARD, accumulate ? ADD : EACH, w, p);
     }
     free(x), free(w), free(old), free(packed);
 }
 
 /* A row is computed alone, and at any position among others. */
-static void row_among_others(int op, int64_t n, int64_t outs, int64_t in) {
+static void row_among_others(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f);
     float *all = zero_array(n * outs), *part = zero_array(n * outs);
     void *packed = packed_make(twin_device[0], w, outs, in);
-    multiply(all, twin_device[1], op, (struct product){x, NULL, packed, n, outs, in});
+    multiply(all, twin_device[1], EACH, (struct product){x, NULL, packed, n, outs, in});
     for (int64_t first = 0, m = 1; first < n; first += m, m = 1 + (m * 5 + 2) % 11) {
         if (m > n - first) m = n - first;
-        multiply(part, twin_device[0], op == BYTES ? BYTES : EACH,
-                 (struct product){x + first * in, NULL, packed, m, outs, in});
+        multiply(part, twin_device[0], EACH, (struct product){x + first * in, NULL, packed, m, outs, in});
         CHECK_BITS(part, all + first * outs, m * outs);
     }
     free(x), free(w), free(all), free(part), free(packed);
@@ -177,15 +173,15 @@ static void adjacent(int64_t outs, int64_t more, int64_t in) {
 }
 
 /* Infinity or NaN in x makes its row NaN, in w its column; the others keep their bits. */
-static void no_numbers(int op, float odd, bool in_w) {
+static void no_numbers(float odd, bool in_w) {
     enum { N = 7, OUTS = 40, IN = 150, ROW = 5, AT = 133 };
     float *x = random_array(N * IN, 1.0f), *w = random_array(OUTS * IN, 1.0f);
     float *before = zero_array(N * OUTS), *y = zero_array(N * OUTS);
     void *packed = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(before, twin_device[0], op, (struct product){x, NULL, packed, N, OUTS, IN});
+    multiply(before, twin_device[0], FORWARD, (struct product){x, NULL, packed, N, OUTS, IN});
     *(in_w ? w + ROW * IN + AT : x + ROW * IN + AT) = odd;
     void *again = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(y, twin_device[0], op, (struct product){x, NULL, again, N, OUTS, IN});
+    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, again, N, OUTS, IN});
     for (int64_t r = 0; r < N; r++)
         for (int64_t o = 0; o < OUTS; o++) {
             if ((in_w ? o : r) == ROW)
@@ -198,7 +194,7 @@ static void no_numbers(int op, float odd, bool in_w) {
 
 /* Numbers at the ends: blocks of zeros and of tiny numbers count as zero, equal numbers have no error, and the largest
  * sums fit. */
-static void extremes(int op) {
+static void extremes(void) {
     enum { IN = 2 * MATMUL_I8_BLOCK, OUTS = 17 };
     float x[IN], w[OUTS * IN], y[OUTS];
     for (int64_t i = 0; i < IN; i++)
@@ -210,13 +206,13 @@ static void extremes(int op) {
         w[6 * IN + i] = i % 2 ? 1e30f : -1e30f;
     }
     void *packed = packed_make(twin_device[0], w, OUTS, IN);
-    multiply(y, twin_device[0], op, (struct product){x, NULL, packed, 1, OUTS, IN});
+    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, packed, 1, OUTS, IN});
     for (int o = 0; o < OUTS; o++) {
         const double expected = o == 3 ? -128.0 : o == 5 ? 0.0 : o == 6 ? -256e30 : 128.0;
         CHECK_CLOSE(&y[o], &(float){(float)expected}, 1, 1e-6 * fabs(expected));
     }
     memset(x, 0, sizeof x);
-    multiply(y, twin_device[0], op, (struct product){x, NULL, packed, 1, OUTS, IN});
+    multiply(y, twin_device[0], FORWARD, (struct product){x, NULL, packed, 1, OUTS, IN});
     for (int o = 0; o < OUTS; o++)
         CHECK(y[o] == 0.0f);
     free(packed);
@@ -262,19 +258,14 @@ int main(int argc, char **argv) {
     for (int path = 0; path < I8_PATHS; path++) {
         if (!matmul_i8.has((enum matmul_i8_path)path)) continue;
         use_path((enum matmul_i8_path)path);
-        row_among_others(EACH, 150, 70, 300);
-        row_among_others(EACH, 23, 32, 64);
-        row_among_others(BYTES, 150, 140, 300);
-        row_among_others(BYTES, 63, 64, 64);
+        row_among_others(150, 70, 300);
+        row_among_others(23, 32, 64);
         adjacent(32, 7, 100);
         adjacent(16, 32, 64);
-        extremes(FORWARD);
-        extremes(BYTES);
+        extremes();
         for (int in_w = 0; in_w < 2; in_w++) {
-            for (int op = FORWARD; op <= BYTES; op += BYTES) {
-                no_numbers(op, INFINITY, in_w);
-                no_numbers(op, -NAN, in_w);
-            }
+            no_numbers(INFINITY, in_w);
+            no_numbers(-NAN, in_w);
         }
         loss(1, 64, 512);
         loss(9, 33, 530);

@@ -104,8 +104,8 @@ static void no_numbers(float odd, bool in_w) {
 /* Rows that one thread computes with others: of a worker's device as of its own. */
 static void rows_together(void) {
     struct device *dev = twin_device[1], *worker = device_worker(dev, 1);
-    const int64_t rows = dev->ops->matmul->rows_together(dev, false);
-    CHECK(rows == (device_cpu(dev)->amx ? 16 : 3) && rows == worker->ops->matmul->rows_together(worker, false));
+    const int64_t rows = dev->ops->matmul->rows_together(dev);
+    CHECK(rows == (device_cpu(dev)->amx ? 16 : 3) && rows == worker->ops->matmul->rows_together(worker));
 }
 
 static void all_shapes(void) {

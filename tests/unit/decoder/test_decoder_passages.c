@@ -1,6 +1,5 @@
 /* test_decoder_passages.c -- key states of passages: float32 products against decoder_forward; rounded products, of the
- * same decoder at the same time, near them; those of 8 bits, also with a decoder's own weights of 8 bits; the same bits
- * in any batch and with any number of threads. */
+ * same decoder at the same time, near them; the same bits in any batch and with any number of threads. */
 #include "base/rng.h"
 #include "decoder/decoder_passages.h"
 #include "kernels/device/device_internal.h"
@@ -77,28 +76,6 @@ static void passages_run(const struct model_config *config, const struct weights
     device_close(device);
 }
 
-/* copied: the decoder has weights of 8 bits already, which are the same numbers. */
-static void bytes_run(const struct model_config *config, struct weights weights, int threads, bool copied) {
-    struct device *device;
-    struct decoder *decoder;
-    struct decoder_passages *passages;
-    CHECK_OK(device_open(&device, "cpu", threads));
-    if (copied) CHECK_OK(weights_round(&weights, device, decoder_rounds));
-    CHECK_OK(decoder_create(&decoder, device, config, &weights, 0));
-    CHECK_OK(decoder_passages_create(&passages, decoder, length, PASSAGES_I8));
-    encode(again, passages, threads);
-    if (threads == 1 && !copied) {
-        memcpy(rounded, again, sizeof rounded);
-        CHECK(distance(rounded, exact) < 5e-2);
-        CHECK(!device->ops->matmul->bytes(device) || distance(rounded, exact) > 1e-3);
-    }
-    CHECK(memcmp(again, rounded, sizeof again) == 0);
-    decoder_passages_free(passages);
-    decoder_free(decoder);
-    weights_release(&weights, device);
-    device_close(device);
-}
-
 /* Passages of one chunk, whose rows threads divide, if there are few of them and all rows see all before them; and of
  * two chunks. */
 static void model_run(const char *layers, int encoder_layers, int window) {
@@ -114,14 +91,10 @@ static void model_run(const char *layers, int encoder_layers, int window) {
     CHECK_OK(params_init(&params, &config, 5));
     model_fixture_enlarge(params, VOCAB, 10);
     const struct weights weights = weights_of_params(params);
-    for (length = CHUNK; length <= 2 * CHUNK; length += CHUNK) {
+    for (length = CHUNK; length <= 2 * CHUNK; length += CHUNK)
         for (int rounds = 0; rounds < 2; rounds++)
             for (size_t i = 0; i < ARRAY_LEN(threads_of); i++)
                 passages_run(&config, &weights, threads_of[i], rounds);
-        for (int copied = 0; copied < 2; copied++)
-            for (size_t i = 0; i < ARRAY_LEN(threads_of); i++)
-                bytes_run(&config, weights, threads_of[i], copied);
-    }
     params_free(params);
 }
 

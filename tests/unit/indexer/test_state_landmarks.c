@@ -1,5 +1,5 @@
 /* test_state_landmarks.c -- landmarks of a Base LM against plain means over decoder_forward's key states; the same bits
- * in any batch and with any number of threads; a chunk is nearest to itself. */
+ * in any batch and with any number of threads; a chunk is nearest to itself; the query of a text's states. */
 #include "base/rng.h"
 #include "indexer/build/state_landmarks.h"
 #include "model/params.h"
@@ -66,19 +66,20 @@ static void check_nearest(void) {
     }
 }
 
-/* Queries are nearly the landmarks of the same ids, also if their products are rounded, and do not depend on the other
- * queries of a call. */
-static void check_queries(struct state_landmarks *states, enum passages_rounding rounding) {
-    static float query[N][D], alone[D];
-    CHECK_OK(state_landmarks_query(states, query[0], ids[0], N, rounding));
-    CHECK_OK(state_landmarks_query(states, alone, ids[3], 1, rounding));
-    CHECK(memcmp(alone, query[3], sizeof alone) == 0);
-    for (int i = 0; i < N; i++) {
-        double dot = 0;
-        for (int j = 0; j < D; j++)
-            dot += (double)made[i][j] * (double)query[i][j];
-        CHECK(dot >= 0.999 && dot <= 1.00001);
-    }
+/* The query of a text that is a chunk is the landmark of the chunk. */
+static void check_text(struct chunk_tower *tower, int c, int n) {
+    static float keys[CHUNK * D];
+    float query[D], zeros[D] = {0};
+    struct decoder_state *state;
+    const struct decoder_output out = {.keys = mat_f32(keys, n, D), .key_layer = 3};
+    CHECK_OK(decoder_state_create(&state, tower->decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, ids[c], n));
+    decoder_state_free(state);
+    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D));
+    for (int j = 0; j < D; j++)
+        CHECK(fabsf(query[j] - made[c][j]) <= 1e-4f);
+    state_landmarks_of_text(tower->states, query, mat_f32(keys, 0, D));
+    CHECK(memcmp(query, zeros, sizeof zeros) == 0);
 }
 
 int main(void) {
@@ -108,8 +109,8 @@ int main(void) {
         if (threads == 1) {
             CHECK_OK(state_landmarks_make(tower.states, made[0], ids[0], N));
             check_plain(tower.decoder);
-            for (int rounding = 0; rounding < PASSAGES_ROUNDINGS; rounding++)
-                check_queries(tower.states, (enum passages_rounding)rounding);
+            check_text(&tower, 5, CHUNK);
+            check_text(&tower, 23, 20);
         } else {
             CHECK_OK(state_landmarks_make(tower.states, again[0], ids[0], 1));
             CHECK_OK(state_landmarks_make(tower.states, again[1], ids[1], N - 1));

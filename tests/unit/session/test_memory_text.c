@@ -1,9 +1,11 @@
 /* test_memory_text.c -- a running text with a token memory: fed id by id it gives what it gives in one call, for both
  * memories, also where keys are projected states; a projection that changes nothing gives what the states give. In a
- * batch of texts each mixture has the bits of the text alone. */
+ * batch of texts each mixture has the bits of the text alone. Queries are made of the states of the last ids, however
+ * the text is divided, also after a rewind. */
 #include "session/memory_search.h"
 #include "session/memory_text.h"
 #include "tests/unit/session/memory_world_fixture.h"
+#include "tools/memory/memory_window.h"
 
 enum { READ = 150, K = 3, TAU = 4 };
 
@@ -159,6 +161,132 @@ static void check_batches(struct world *w) {
     memory_search_close(search);
 }
 
+/* ---- queries of states ---- */
+
+enum { EVERY = 20, SEARCHES = (READ + 30) / EVERY + 2 };
+/* Keeps the states that queries are made of. */
+struct recorder {
+    struct memory_finder finder;
+    struct mat states[SEARCHES];
+    float rows[SEARCHES][MEMORY_STATES * D];
+    int n;
+};
+static void record_states(void *context, float *out, struct mat states) {
+    struct recorder *r = context;
+    CHECK(r->n < SEARCHES && states.rows <= MEMORY_STATES && states.type == DTYPE_F32);
+    memcpy(r->rows[r->n], states.data, mat_bytes(states));
+    r->states[r->n] = mat_f32(r->rows[r->n], states.rows, states.cols);
+    r->n++;
+    r->finder.from_states(r->finder.context, out, states);
+}
+static enum status record_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
+    (void)context, (void)out, (void)texts, (void)n;
+    return fail(STATUS_INVALID, "a query that is not made of states");
+}
+
+static struct memory_finder recording(struct recorder *r, struct memory_search *search) {
+    struct memory_finder finder = memory_search_finder(search);
+    r->finder = finder;
+    finder.vectors = record_vectors, finder.from_states = record_states, finder.context = r;
+    return finder;
+}
+
+/* The states of search number i are those of the last ids before ids[at]. */
+static void check_recorded(const struct recorder *r, int i, const float *states, int at) {
+    const int n = at < MEMORY_STATES ? at : MEMORY_STATES;
+    CHECK(i < r->n);
+    CHECK_EQ(r->states[i].rows, n);
+    CHECK_EQ(r->states[i].cols, D);
+    for (int j = 0; j < n * D; j++)
+        CHECK(fabsf(r->rows[i][j] - states[(at - n) * D + j]) <= 1e-3F);
+}
+
+/* Feeds `first` ids at once, and then the rest in calls of `step`, each with a mixture. Then goes back to a mark. */
+static void check_states(struct world *w, const float *states, enum memory_kind kind, int first, int step) {
+    static float log_p[VOCAB];
+    struct memory_search *search;
+    struct memory_text *t;
+    struct decoder_state *state;
+    struct recorder *r = calloc(1, sizeof *r);
+    struct memory_config memory = {.key_layer = 2, .k = K, .every = EVERY};
+    int searches = 0, searched = -1, at = 0;
+    memory.mixture[kind] = (struct memory_mixture){true, {TAU, TAU}, memory_gate_fixed(kind, 0.5)};
+    CHECK_OK(memory_search_open(
+        &search, &(struct memory_search_config){.engine = &w->engine, .kind = MEMORY_HYBRID, .store = w->store}));
+    const struct memory_text_config config = {
+        .engine = &w->engine, .memory = &memory, .finder = recording(r, search), .kind = kind, .past = 5};
+    CHECK_OK(memory_text_create(&t, &config));
+    CHECK_OK(decoder_state_create(&state, w->engine.decoder, NULL));
+    for (int n = first; at < READ; n = step) {
+        n = READ - at < n ? READ - at : n;
+        CHECK_OK(memory_text_feed(t, state, log_p, w->text + at, n));
+        at += n;
+        if (searched >= 0 && at - searched < EVERY) continue;
+        check_recorded(r, searches++, states, at);
+        searched = at;
+    }
+    CHECK_EQ(r->n, searches);
+    CHECK_OK(memory_text_mark(t));
+    CHECK(decoder_state_mark(state));
+    CHECK_OK(memory_text_feed(t, state, log_p, w->text + 7, 30)); /* another text */
+    CHECK(decoder_state_rewind(state));
+    CHECK_OK(memory_text_rewind(t, log_p));
+    r->n = 0;
+    while (r->n == 0)
+        CHECK_OK(memory_text_feed(t, state, log_p, w->text + at++, 1));
+    check_recorded(r, 0, states, at);
+    memory_text_free(t);
+    decoder_state_free(state);
+    memory_search_close(search);
+    free(r);
+}
+
+/* The same for a window of drt-eval. */
+static void check_window(struct world *w, const float *states) {
+    struct memory_search *search;
+    struct memory_window *window;
+    struct memory_lm lm;
+    struct recorder *r = calloc(1, sizeof *r);
+    const struct memory_config memory = {.key_layer = 2, .k = K, .every = EVERY};
+    struct memory_read read = {.what = MEMORY_READ_FOUND, .taus = 1, .tau = {TAU}};
+    CHECK_OK(memory_search_open(
+        &search, &(struct memory_search_config){.engine = &w->engine, .kind = MEMORY_HYBRID, .store = w->store}));
+    const struct memory_window_config config = {
+        .engine = &w->engine, .memory = &memory, .finder = recording(r, search), .context = READ, .past = 5};
+    CHECK_OK(memory_window_create(&window, &config, &read, 1));
+    CHECK_OK(memory_window_run(window, &lm, w->text, READ, 9, -1));
+    for (int at = 9, i = 0; at < READ; at += EVERY)
+        check_recorded(r, i++, states, at);
+    memory_window_free(window);
+    memory_search_close(search);
+    free(r);
+}
+
+static void check_queries(struct world *w) {
+    static float states[LENGTH * D], keys[LENGTH * D];
+    struct decoder_state *state;
+    struct decoder_output out = {.keys = mat_f32(states, LENGTH, D), .key_layer = 2, .states = true};
+    CHECK_OK(decoder_state_create(&state, w->engine.decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, w->text, LENGTH));
+    decoder_state_free(state);
+    check_window(w, states);
+    for (enum memory_kind kind = 0; kind < MEMORY_KINDS; kind++) {
+        if (!memory_kind_reads(kind, MEMORY_CORPUS)) continue;
+        check_states(w, states, kind, 5, 1);
+        check_states(w, states, kind, 90, 1);
+        check_states(w, states, kind, 40, 7);
+    }
+    /* Projections and states of one pass. */
+    static float both[LENGTH * D];
+    const int64_t size = model_config_key_size(&w->engine.model.config, 2);
+    if (size == D) return;
+    out.states = false, out.keys = mat_f32(keys, LENGTH, size), out.key_states = mat_f32(both, LENGTH, D);
+    CHECK_OK(decoder_state_create(&state, w->engine.decoder, NULL));
+    CHECK_OK(decoder_forward(state, &out, w->text, LENGTH));
+    decoder_state_free(state);
+    CHECK(memcmp(both, states, sizeof states) == 0);
+}
+
 static void check_near(const float *a, const float *b) {
     for (int v = 0; v < VOCAB; v++)
         CHECK(fabsf(a[v] - b[v]) <= 2e-3F * (1 + fabsf(b[v])));
@@ -184,9 +312,11 @@ int main(int argc, char **argv) {
     open_projected(&states, "states", 0, false);
     check_world(&states);
     check_batches(&states);
+    check_queries(&states);
     open_projected(&projected, "projected", 16, false);
     check_world(&projected);
     check_batches(&projected);
+    check_queries(&projected);
     read_text(a, &projected, MEMORY_OWN_PAST, 1, true);
     read_text(b, &states, MEMORY_OWN_PAST, 1, true);
     CHECK(memcmp(a, b, sizeof a) != 0);
