@@ -1,5 +1,5 @@
 /* test_memory_ahead_on_gpu.c -- tests/ref/memory_ahead.inc on a GPU. A second argument: few checks, for memcheck. */
-enum { HIDDEN = 128, FFN = 256 };
+enum { HIDDEN = 128, FFN = 256, LANDMARKS = 1 };
 #include "tests/device/on_device.h"
 #include "tests/ref/memory_ahead.inc"
 

@@ -1,7 +1,8 @@
 /* test_memory_ahead.c -- tests/ref/memory_ahead.inc without a GPU: a CPU device that acts as if its memory were its
  * own, with the decode step as plain loops. It also checks how host memory is used that a GPU would still read: nothing
  * changes what was sent until this process has waited for it, or has released it. */
-enum { HIDDEN = 64, FFN = 96, KEYS = 80, LAYERS = 8 };
+/* No landmarks: top-k of a CPU does not read the fp16 rows of other devices. */
+enum { HIDDEN = 64, FFN = 96, KEYS = 80, LAYERS = 8, LANDMARKS = 0 };
 #include "kernels/device/device_internal.h"
 #include "tests/ref/memory_ahead.inc"
 #include "tests/ref/plain_decode.inc"
