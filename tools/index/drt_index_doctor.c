@@ -106,11 +106,12 @@ int drt_index_doctor(int argc, char **argv, const char **operands) {
         {"store", ARG_PATH, &dir, "STORE", "also check this store and its file system", 0, 0}};
     const struct arg_program program = {
         .name = "drt-index doctor",
-        .synopsis = "[--store STORE]",
+        .synopsis = "[[--store] STORE]",
         .about = "Shows the linked libraries and the machine's limits, and gives advice where one of them costs speed "
                  "or safety.",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -92,12 +92,13 @@ int drt_index_export(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index export",
-        .synopsis = "--store STORE [options]",
+        .synopsis = "[--store] STORE [options]",
         .about = "Prints one JSON object for each chunk of the newest generation: its position in its document and "
                  "source file, its token ids, and its landmark. Two stores hold the same data if their outputs are "
                  "equal except for the source files.",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -162,7 +162,7 @@ int drt_index_get(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index get",
-        .synopsis = "--store STORE --chunk ID|--document ID [options]",
+        .synopsis = "[--store] STORE --chunk ID|--document ID [options]",
         .about = "Prints the text of a chunk or of a document, with its source, key, line and byte offset. Search and "
                  "generation print the ids. The text is decoded from the stored tokens, so it differs from the source "
                  "where the tokenizer does not keep every byte. A document's text goes to standard output; its "
@@ -170,7 +170,9 @@ int drt_index_get(int argc, char **argv, const char **operands) {
         .examples = "  drt-index get --store store --chunk 1234 --context 2\n"
                     "  drt-index get --store store --document 17 --json\n",
         .options = options,
-        .n_options = ARRAY_LEN(options)};
+        .n_options = ARRAY_LEN(options),
+        .operand = "store",
+    };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
     if (!o.store) return drt_index_usage("get", "--store STORE is missing");

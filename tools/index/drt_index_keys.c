@@ -109,7 +109,7 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index keys",
-        .synopsis = "--store STORE --model DIR [options]",
+        .synopsis = "[--store] STORE --model DIR [options]",
         .about =
             "Computes once what a token memory needs of a store: the keys of all tokens. Generation then copies the "
             "keys of the chunks that it finds (--memory-keys stored). Without them the model encodes these chunks. The "
@@ -125,7 +125,9 @@ int drt_index_keys(int argc, char **argv, const char **operands) {
             "  drt-index keys --store store --model base-128\n"
             "  drt-generate --store store --model base-128 --memory both --memory-keys stored -p \"The kernel\"\n",
         .options = options,
-        .n_options = ARRAY_LEN(options)};
+        .n_options = ARRAY_LEN(options),
+        .operand = "store",
+    };
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage("keys", "--store STORE is missing");
     if (code < 0 && !o.model && !o.remove) code = drt_index_usage("keys", "--model DIR is missing");

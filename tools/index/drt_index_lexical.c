@@ -62,7 +62,7 @@ int drt_index_lexical(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index lexical",
-        .synopsis = "--store STORE [options]",
+        .synopsis = "[--store] STORE [options]",
         .about = "Makes the lexical index of a store that has none: chunks found by their tokens and pairs of tokens "
                  "(BM25), for drt-index search --searcher lexical or hybrid and for token memories (--memory corpus). "
                  "drt-index build makes it with a new store, unless --lexical off; drt-index add keeps it complete. "
@@ -70,7 +70,9 @@ int drt_index_lexical(int argc, char **argv, const char **operands) {
                  "Readers see all of it or nothing. A run that was stopped or killed leaves the store as it was.",
         .examples = "  drt-index lexical --store store\n",
         .options = options,
-        .n_options = ARRAY_LEN(options)};
+        .n_options = ARRAY_LEN(options),
+        .operand = "store",
+    };
     int n_operands, code = args_parse(&program, argc, argv, operands, &n_operands);
     if (code < 0 && !o.store) code = drt_index_usage("lexical", "--store STORE is missing");
     if (code >= 0) return code;

@@ -146,7 +146,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index recall",
-        .synopsis = "--store STORE [options]",
+        .synopsis = "[--store] STORE [options]",
         .about = "Compares the index with exact search. The queries are the landmarks of random chunks of the store, "
                  "which do not find their own document (see --exclude); the distribution of a decoder's queries may "
                  "differ. Columns: the share of the exact k hits that the index finds; the share of their softmax "
@@ -155,6 +155,7 @@ int drt_index_recall(int argc, char **argv, const char **operands) {
         .examples = "  drt-index recall --store store --k 8 --nprobe 1,4,16,64\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

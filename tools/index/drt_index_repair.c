@@ -82,7 +82,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index repair",
-        .synopsis = "--store STORE [--model DIR] [options]",
+        .synopsis = "[--store] STORE [--model DIR] [options]",
         .about =
             "Makes derived data again: the index and its template from the landmarks, the lexical index from the "
             "tokens, the table of document hashes from the documents, and with --model damaged landmarks from "
@@ -93,6 +93,7 @@ int drt_index_repair(int argc, char **argv, const char **operands) {
                     "  drt-index repair --store store --model model\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -134,10 +134,11 @@ int drt_index_stats(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index stats",
-        .synopsis = "--store STORE [--json]",
+        .synopsis = "[--store] STORE [--json]",
         .about = "Shows the newest published generation: counts, sizes, the indexes, and the fingerprint of the model.",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -79,12 +79,13 @@ int drt_index_verify(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index verify",
-        .synopsis = "--store STORE [--deep]",
+        .synopsis = "[--store] STORE [--deep]",
         .about = "Compares the store's files with its catalog: names, sizes and ranges of ids; with --deep every byte. "
                  "Prints one line for each problem: the file's name and the remedy. Exit code 1 if there is a problem. "
                  "Changes nothing.",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -160,7 +160,7 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index worker",
-        .synopsis = "--store STORE --slice i/N [--listen IP:PORT] [options]",
+        .synopsis = "[--store] STORE --slice i/N [--listen IP:PORT] [options]",
         .about = "Searches a slice of a store for other processes. A slice has 1/N of the chunks, and the segments of "
                  "the index in it. Requests and hits have a binary form.\n\n"
                  "With --listen it serves any number of programs that connect to it with their option --workers: "
@@ -172,6 +172,7 @@ int drt_index_worker(int argc, char **argv, const char **operands) {
                     "      --worker 'ssh b drt-index worker --store /nfs/store --slice 2/2'\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

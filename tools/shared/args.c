@@ -211,19 +211,32 @@ static bool args_wants(const char *argument, const char *name, const char *lette
     return strcmp(argument, name) == 0 || strcmp(argument, letter) == 0;
 }
 
+/* Stores an argument that is not an option, for a program without operands. *alone: the one that was stored. */
+static int store_operand(const struct arg_program *program, const char *argument, const char **alone) {
+    const struct arg_option *o =
+        program->operand ? option_find(program, program->operand, strlen(program->operand)) : NULL;
+    if (!o || *(const char **)o->value)
+        return usage_error(program, "'%s' is one argument too many (quote text that has spaces)", argument);
+    *alone = argument;
+    return store_value(program, o, argument);
+}
+
 enum walk { WALK_CONTINUE = -1, WALK_HELP = -2, WALK_VERSION = -3 };
 
 /* Reads argv once. Returns WALK_... or an exit code. `look_only`: neither stores nor refuses anything. */
 static int args_walk(const struct arg_program *program, int argc, char **argv, const char **operands, int *n_operands,
                      bool look_only) {
     bool only_operands = false;
+    const char *alone = NULL; /* the value of program->operand, as an argument of its own */
     *n_operands = 0;
     for (int i = 1; i < argc; i++) {
         const char *argument = argv[i], *value;
         if (only_operands || argument[0] != '-' || argument[1] == 0) {
             if (program->max_operands >= 0 && *n_operands == program->max_operands) {
                 if (look_only) continue;
-                return usage_error(program, "'%s' is one argument too many (quote text that has spaces)", argument);
+                const int code = store_operand(program, argument, &alone);
+                if (code >= 0) return code;
+                continue;
             }
             operands[(*n_operands)++] = argument;
             continue;
@@ -250,6 +263,8 @@ static int args_walk(const struct arg_program *program, int argc, char **argv, c
             }
         }
         if (look_only) continue;
+        if (alone && o == option_find(program, program->operand, strlen(program->operand)))
+            return usage_error(program, "--%s is given twice: '%s' is one, too", o->name, alone);
         int code = store_value(program, o, value);
         if (code >= 0) return code;
     }

@@ -34,6 +34,8 @@ struct arg_program {
     const char *examples;                /* shown at the end of --help; may be NULL */
     const struct arg_option *options; int n_options;
     int min_operands, max_operands;      /* max < 0: any number */
+    /* Without operands: an option (ARG_PATH) whose value may be an argument of its own; NULL: none */
+    const char *operand;
     const struct arg_letter *letters;    /* ends with letter 0; NULL: only -h */
 };
 /* Parses argv. operands [max_operands], or [argc] if there is no maximum, get pointers into argv. Returns -1 if the

@@ -5,7 +5,7 @@
 
 static struct {
     bool flag;
-    const char *text, *choice;
+    const char *text, *path, *choice;
     struct arg_strings many;
     int64_t whole;
     double real;
@@ -16,6 +16,7 @@ static const struct arg_option options[] = {
     {NULL, ARG_FLAG, NULL, NULL, "Things", 0, 0},
     {"corpus-retrieval", ARG_FLAG, &got.flag, NULL, "retrieve from the store", 0, 0},
     {"text", ARG_STRING, &got.text, "TEXT", "what to say", 0, 0},
+    {"store", ARG_PATH, &got.path, "STORE", "the store", 0, 0},
     {"device", ARG_CHOICE, &got.choice, "auto|cpu|cuda", "where", 0, 0},
     {"stop", ARG_STRINGS, &got.many, "STR", "where to stop", 0, 0},
     {"max-tokens", ARG_INT, &got.whole, "N", "how much, in so many words that the line must be wrapped somewhere\nhere",
@@ -32,6 +33,15 @@ static const struct arg_program program = {.name = "drt-test go",
                                            .n_options = ARRAY_LEN(options),
                                            .max_operands = 2,
                                            .letters = letters};
+
+/* No operands: an argument may be the store. */
+static const struct arg_program of_store = {.name = "drt-test go",
+                                            .synopsis = "[--store] STORE",
+                                            .about = "Does.",
+                                            .options = options,
+                                            .n_options = ARRAY_LEN(options),
+                                            .operand = "store"};
+static const struct arg_program *parsed = &program;
 
 static char captured[8192];
 static const char *operands[64];
@@ -53,7 +63,7 @@ static int parse(const char *const *arguments) {
     int saved_out = dup(1), saved_err = dup(2);
     CHECK(freopen(path, "w", stdout));
     dup2(1, 2);
-    int code = args_parse(&program, argc, argv, operands, &n_operands);
+    int code = args_parse(parsed, argc, argv, operands, &n_operands);
     fflush(stdout);
     dup2(saved_out, 1);
     dup2(saved_err, 2);
@@ -170,6 +180,22 @@ static void test_letters(void) {
     CHECK(strstr(captured, "\n  -V, --version  "));
 }
 
+static void test_operand_of_option(void) {
+    parsed = &of_store;
+    CHECK_EQ(PARSE("a", "--text", "b"), -1);
+    CHECK_STR(got.path, "a");
+    CHECK_EQ(n_operands, 0);
+    CHECK_EQ(PARSE("--text", "b", "a"), -1);
+    CHECK_STR(got.path, "a");
+    CHECK_EQ(PARSE("--store", "a"), -1);
+    CHECK_STR(got.path, "a");
+    CHECK_USAGE("--store is given twice: 'a' is one, too", "a", "--store", "b");
+    CHECK_USAGE("'b' is one argument too many", "--store", "a", "b");
+    CHECK_USAGE("'b' is one argument too many", "a", "b");
+    CHECK_USAGE("--store '': the name is empty", "");
+    parsed = &program;
+}
+
 static void test_version(void) {
     CHECK_EQ(PARSE("--nonsense", "--version"), 0);
     CHECK(strncmp(captured, "drt-test ", 9) == 0);
@@ -205,6 +231,7 @@ int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     test_values();
     test_letters();
+    test_operand_of_option();
     test_version();
     test_refusals(); /* keeps stderr on another descriptor */
     test_help();

@@ -56,7 +56,7 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index compact",
-        .synopsis = "--store STORE --out NEW [options]",
+        .synopsis = "[--store] STORE --out NEW [options]",
         .about = "Makes a new store of the documents that are left after delete and drop. Nothing is encoded again: "
                  "tokens, landmarks and keys of a token memory are copied as they are (but see --landmarks). Chunks "
                  "and documents get new ids, in the same order. A run that was stopped or killed continues when the "
@@ -64,6 +64,7 @@ int drt_index_compact(int argc, char **argv, const char **operands) {
         .examples = "  drt-index compact --store store --out store.new\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -113,7 +113,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index delete",
-        .synopsis = "--store STORE --document ID | --key KEY | --source PATTERN [options]",
+        .synopsis = "[--store] STORE --document ID | --key KEY | --source PATTERN [options]",
         .about = "Deletes documents. Programs that open the store afterwards find neither them nor their chunks. "
                  "Programs that have it open keep them. Ids of all other chunks and documents stay, and the files keep "
                  "their sizes. The same text may be added again, under new ids.",
@@ -122,6 +122,7 @@ int drt_index_delete(int argc, char **argv, const char **operands) {
                     "  drt-index delete --store store --key user-4711\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

@@ -98,7 +98,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index drop",
-        .synopsis = "--store STORE --shard N [--shard N ...] [options]",
+        .synopsis = "[--store] STORE --shard N [--shard N ...] [options]",
         .about = "Removes shards with lost tokens from a store (drt-index verify names them), and prints their "
                  "documents, which drt-index add can add again. Ids of all other chunks and documents stay; those of "
                  "the shard are not used again. The change is one transaction.\n\n"
@@ -107,6 +107,7 @@ int drt_index_drop(int argc, char **argv, const char **operands) {
                     "  drt-index drop --store store --shard 3\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;

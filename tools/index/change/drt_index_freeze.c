@@ -50,7 +50,7 @@ int drt_index_freeze(int argc, char **argv, const char **operands) {
     };
     const struct arg_program program = {
         .name = "drt-index freeze",
-        .synopsis = "--store STORE --out DIR [options]",
+        .synopsis = "[--store] STORE --out DIR [options]",
         .about =
             "Makes a snapshot of a store's newest generation, which is never changed. Programs read it like any "
             "store, but take no lock and write nothing. So it may be on a network file system or on read-only "
@@ -62,6 +62,7 @@ int drt_index_freeze(int argc, char **argv, const char **operands) {
                     "  drt-index freeze --store store --out /nfs/store --copy\n",
         .options = options,
         .n_options = ARRAY_LEN(options),
+        .operand = "store",
     };
     int n, code = args_parse(&program, argc, argv, operands, &n);
     if (code >= 0) return code;
