@@ -22,7 +22,10 @@ static void exchange_check_head(struct exchange *e, const struct exchange_head *
     const struct serve_options *o = &e->serve->options;
     int64_t length = 0;
     e->cors = o->cors_origin && head->origin && strcmp(head->origin, o->cors_origin) == 0;
-    if (!route_host_allowed(head->host, o->hosts.items, o->hosts.count))
+    e->closes = head->ambiguous;
+    if (head->ambiguous)
+        exchange_refuse(e, 400, "Host or the length of the body is given twice");
+    else if (!route_host_allowed(head->host, o->hosts.items, o->hosts.count))
         exchange_refuse(e, 403, "the Host header does not name this server: see --allow-host");
     else if (!route_origin_allowed(head->origin, head->host, o->cors_origin))
         exchange_refuse(e, 403, "requests of pages of this origin are not allowed: see --cors-origin");

@@ -9,6 +9,7 @@
 #include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum {
@@ -36,6 +37,29 @@ static const char *http_header(struct MHD_Connection *connection, const char *na
     return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
 }
 
+/* Counts the headers of one name. */
+struct header_count {
+    const char *name;
+    int n;
+};
+static enum MHD_Result http_count(void *context, enum MHD_ValueKind kind, const char *name, const char *value) {
+    struct header_count *c = context;
+    (void)kind, (void)value;
+    c->n += strcasecmp(name, c->name) == 0;
+    return MHD_YES;
+}
+static int http_headers_named(struct MHD_Connection *connection, const char *name) {
+    struct header_count count = {name, 0};
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, http_count, &count);
+    return count.n;
+}
+
+/* RFC 9112, 6.3 and 3.2: such requests are refused, because they hide another one from a proxy. */
+static bool http_is_ambiguous(struct MHD_Connection *connection) {
+    const int coded = http_headers_named(connection, "Transfer-Encoding");
+    return http_headers_named(connection, "Content-Length") + coded > 1 || http_headers_named(connection, "Host") > 1;
+}
+
 static struct connection *http_connection(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
@@ -59,7 +83,7 @@ static void http_headers(const struct exchange *e, struct MHD_Response *response
     if (e->retry) http_add(response, "Retry-After", "1");
     if (e->route.allow) http_add(response, "Allow", e->route.allow);
     if (e->status == 401) http_add(response, "WWW-Authenticate", "Bearer");
-    if (atomic_load(&e->serve->stopping)) http_add(response, "Connection", "close");
+    if (e->closes || atomic_load(&e->serve->stopping)) http_add(response, "Connection", "close");
     if (!e->serve->options.cors_origin) return;
     http_add(response, "Vary", "Origin");
     if (!e->cors) return;
@@ -148,6 +172,7 @@ static enum MHD_Result http_begin(struct serve_http *h, struct MHD_Connection *c
         .length = http_header(connection, "Content-Length"),
         .first = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "first"),
         .chunks = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "chunks"),
+        .ambiguous = http_is_ambiguous(connection),
     };
     int64_t length = 0;
     if (exchange_create(&e, h->serve, &head) != STATUS_OK) return MHD_NO;
@@ -155,7 +180,7 @@ static enum MHD_Result http_begin(struct serve_http *h, struct MHD_Connection *c
     *context = e;
     /* A short body is read before the refusal, because closing the connection could otherwise drop the answer; a long
      * one is not read. */
-    if (!e->refusal || (route_number(head.length, 0, &length) && length <= DISCARD_MAX)) return MHD_YES;
+    if (!e->refusal || (!e->closes && route_number(head.length, 0, &length) && length <= DISCARD_MAX)) return MHD_YES;
     exchange_run(e);
     connection_answering(h->connections, http_connection(connection), NULL);
     return http_answer(e, connection, e->reply.data, e->reply.bytes);

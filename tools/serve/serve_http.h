@@ -20,7 +20,7 @@ struct exchange {
     int status;                          /* of the answer; 0: none yet */
     const char *type;                    /* of the body */
     const char *refusal;                 /* the reason for a refusal; NULL: not refused */
-    bool retry, cors;
+    bool retry, cors, closes;            /* closes: no other request is read from the connection */
     char *body; size_t bytes, capacity;  /* of the request */
     int64_t first_chunk, chunks;         /* arguments of /documents/ID */
     struct reply reply;                  /* the answer, if there is no job */
@@ -32,6 +32,7 @@ struct exchange {
 /* The parts of a request's head; a string is NULL if the head lacks it. */
 struct exchange_head {
     const char *method, *path, *host, *origin, *authorization, *length, *first, *chunks;
+    bool ambiguous;                      /* a proxy may take another host or another end of the body than this server */
 };
 enum status exchange_create(struct exchange **out, struct serve *serve, const struct exchange_head *head);
 /* Writes the log and counts the metrics. complete: the whole answer was sent. */
