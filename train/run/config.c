@@ -393,9 +393,11 @@ static enum status config_unknown_key(const char *name, const char *key, size_t 
     const char *best = config_near_key(full, key, length), *file = name ? name : "", *colon = name ? ": " : "";
     int shown = (int)(length < 60 ? length : 60);
     const char *dot = memchr(key, '.', length);
-    if (best && dot && strlen(best) == length && memcmp(best, key, length) == 0) /* as --set writes it */
+    const bool same = best && strlen(best) == length && memcmp(best, key, length) == 0;
+    if (same && dot) /* as --set writes it */
         return fail(STATUS_INVALID, "%s%sthere is no key \"%s\": write \"%.*s\": {\"%.*s\": ...}", file, colon, best,
                     (int)(dot - key), key, (int)(length - (size_t)(dot - key) - 1), dot + 1);
+    if (same) return fail(STATUS_INVALID, "%s is an object: set one of its keys, as %s.KEY=VALUE", best, best);
     return fail(STATUS_INVALID, "%s%sthere is no key \"%.*s\"%s%s%s; drt-train --help lists all", file, colon, shown,
                 key, best ? ": did you mean \"" : "", best ? best : "", best ? "\"?" : "");
 }

@@ -187,6 +187,7 @@ cmp -s "$TMP/other.json" "$TINY/tokenizer.json" && die "the other tokenizer is t
 expect_error "other.json: is not the run's own" "$TRAIN" --out "$TMP/parts" --resume --set tokenizer="$TMP/other.json" --device cpu
 expect_error "holds no run to resume" "$TRAIN" --out "$TMP/nothing" --resume --device cpu
 expect_error 'there is no key "larning_rate"' "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set larning_rate=1 --device cpu
+expect_error 'mlm is an object: set one of its keys, as mlm.KEY=VALUE' "$TRAIN" --config "$TMP/config.json" --out "$TMP/x" --set mlm=0.1 --device cpu
 sed 's/"warmup"/"warm_up"/' "$TMP/config.json" >"$TMP/typo.json"
 expect_error 'there is no key "warm_up"' "$TRAIN" --config "$TMP/typo.json" --out "$TMP/x" --device cpu
 sed 's/"eos_id"/"eos"/' "$TMP/config.json" >"$TMP/typo.json"
