@@ -120,6 +120,10 @@ int32_t wordpiece_vocab_size(const struct wordpiece *w) {
     return w->n;
 }
 
+bool wordpiece_lowers(const struct wordpiece *w) {
+    return w->options.lower;
+}
+
 void wordpiece_fingerprint(const struct wordpiece *w, uint8_t out[16]) {
     const uint8_t options[3] = {w->options.lower, w->options.chinese, w->options.strip_accents > 0};
     XXH3_state_t state;
@@ -144,6 +148,16 @@ static enum status read_flag(struct json *j, int *out, const char *expected) {
     return STATUS_OK;
 }
 
+static enum status read_class(struct json *j) {
+    struct json class = *j;
+    if (json_next(&class) == JSON_STRING && json_equals(&class, "BertJapaneseTokenizer"))
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: tokenizer_class is \"BertJapaneseTokenizer\": it divides text into words "
+                    "with a dictionary, which is not supported",
+                    j->name);
+    return json_skip(j);
+}
+
 enum status wordpiece_options_parse(struct wordpiece_options *out, const char *name, const void *data, size_t bytes) {
     struct json j;
     int lower = 1, chinese = 1, accents = -1;
@@ -157,6 +171,8 @@ enum status wordpiece_options_parse(struct wordpiece_options *out, const char *n
             TRY(read_flag(&j, &chinese, "tokenize_chinese_chars: true, false or null"));
         else if (json_equals(&j, "strip_accents"))
             TRY(read_flag(&j, &accents, "strip_accents: true, false or null"));
+        else if (json_equals(&j, "tokenizer_class"))
+            TRY(read_class(&j));
         else
             TRY(json_skip(&j));
     }

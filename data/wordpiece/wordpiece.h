@@ -23,10 +23,12 @@ enum status wordpiece_open(struct wordpiece **out, const char *folder);
  * Messages use `name`. */
 enum status wordpiece_parse(struct wordpiece **out, const char *name, const void *data, size_t bytes,
                             struct wordpiece_options options);
-/* Reads the options from the bytes of a tokenizer_config.json; other members are ignored. */
+/* Reads the options from the bytes of a tokenizer_config.json; other members are ignored. STATUS_UNSUPPORTED: a
+ * tokenizer_class that divides words in another manner. */
 enum status wordpiece_options_parse(struct wordpiece_options *out, const char *name, const void *data, size_t bytes);
 void wordpiece_free(struct wordpiece *w);                 /* NULL is fine */
 int32_t wordpiece_vocab_size(const struct wordpiece *w);
+bool wordpiece_lowers(const struct wordpiece *w);         /* text is in lower case before it is divided */
 /* Computes XXH3-128 of the vocabulary and the options. */
 void wordpiece_fingerprint(const struct wordpiece *w, uint8_t out[16]);
 

@@ -25,7 +25,7 @@ static const struct {
 static const struct {
     const char *key, *accepted, *why;
 } texts[] = {
-    {"model_type", "bert", "only encoders of model_type \"bert\" are supported (such as Contriever, MiniLM, E5, BGE)"},
+    {"model_type", "bert", "only encoders of model_type \"bert\" are supported (such as Contriever, MiniLM, E5, GTE)"},
     {"hidden_act", "gelu", "only the exact GELU is supported"},
     {"position_embedding_type", "absolute", "only learned absolute positions are supported"},
 };
@@ -89,7 +89,7 @@ static enum status check_config(const char *name, struct bert_config *c) {
 
 enum status bert_config_parse(struct bert_config *out, const char *name, const void *data, size_t bytes) {
     struct json j;
-    *out = (struct bert_config){UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, 1e-12f, 0};
+    *out = (struct bert_config){UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, UNSET, 1e-12f, 0, false};
     json_open(&j, name, data, bytes);
     TRY(json_expect(&j, JSON_OBJECT, "an object"));
     for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
@@ -100,24 +100,58 @@ enum status bert_config_parse(struct bert_config *out, const char *name, const v
     return check_config(name, out);
 }
 
-/* All keys pooling_mode_* except the mean's must be false. */
+/* sentence-transformers before 6 wrote a flag for each mode, of which only the mean's may be true. Later versions write
+ * "pooling_mode": a mode or a list of modes. */
+static enum status read_pooling(struct json *j) {
+    static const char prefix[] = "pooling_mode_", why[] = "only the mean over the tokens is supported";
+    const struct json key = *j;
+    if (json_equals(j, "pooling_mode")) {
+        const bool list = json_next(j) == JSON_ARRAY, mean = !list || json_next(j) == JSON_STRING;
+        if (!mean || !json_equals(j, "mean") || (list && json_next(j) != JSON_ARRAY_END))
+            return fail(STATUS_UNSUPPORTED, "%s: pooling_mode is not \"mean\": %s", j->name, why);
+        return STATUS_OK;
+    }
+    if (key.length < sizeof prefix || memcmp(key.text, prefix, sizeof prefix - 1) != 0) return json_skip(j);
+    bool value = false;
+    TRY(json_next_bool(j, &value));
+    if (value == json_equals(&key, "pooling_mode_mean_tokens")) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: %s", j->name, (int)(key.length < 60 ? key.length : 60), key.text,
+                value ? "true" : "false", why);
+}
+
 enum status bert_pooling_parse(const char *name, const void *data, size_t bytes) {
-    static const char prefix[] = "pooling_mode_";
     struct json j;
     json_open(&j, name, data, bytes);
     TRY(json_expect(&j, JSON_OBJECT, "an object"));
     for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
         if (e != JSON_KEY) return json_fail(&j, "a member");
-        if (j.length < sizeof prefix || memcmp(j.text, prefix, sizeof prefix - 1) != 0) {
-            TRY(json_skip(&j));
-            continue;
+        TRY(read_pooling(&j));
+    }
+    return json_expect(&j, JSON_END, "the end of the file");
+}
+
+/* The class is the part after the last dot. */
+static enum status read_module(struct json *j) {
+    static const char *const computed[] = {"Transformer", "Pooling", "Normalize"};
+    TRY(json_expect(j, JSON_STRING, "type: the class of a module"));
+    const char *dot = memrchr(j->text, '.', j->length), *class = dot ? dot + 1 : j->text;
+    const size_t length = j->length - (size_t)(class - j->text);
+    for (size_t i = 0; i < ARRAY_LEN(computed); i++)
+        if (strlen(computed[i]) == length && memcmp(computed[i], class, length) == 0) return STATUS_OK;
+    return fail(STATUS_UNSUPPORTED, "%s: has a module %.*s: only Transformer, Pooling and Normalize are supported",
+                j->name, (int)(length < 60 ? length : 60), class);
+}
+
+enum status bert_modules_parse(const char *name, const void *data, size_t bytes) {
+    struct json j;
+    json_open(&j, name, data, bytes);
+    TRY(json_expect(&j, JSON_ARRAY, "a list of modules"));
+    for (enum json_event module = json_next(&j); module != JSON_ARRAY_END; module = json_next(&j)) {
+        if (module != JSON_OBJECT) return json_fail(&j, "a module");
+        for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
+            if (e != JSON_KEY) return json_fail(&j, "a member");
+            TRY(json_equals(&j, "type") ? read_module(&j) : json_skip(&j));
         }
-        struct json key = j;
-        bool value = false;
-        TRY(json_next_bool(&j, &value));
-        if (value != json_equals(&key, "pooling_mode_mean_tokens"))
-            return fail(STATUS_UNSUPPORTED, "%s: %.*s is %s: only the mean over the tokens is supported", name,
-                        (int)(key.length < 60 ? key.length : 60), key.text, value ? "true" : "false");
     }
     return json_expect(&j, JSON_END, "the end of the file");
 }
@@ -129,7 +163,7 @@ enum status bert_length_parse(struct bert_config *out, const char *name, const v
     for (enum json_event e = json_next(&j); e != JSON_OBJECT_END; e = json_next(&j)) {
         if (e != JSON_KEY) return json_fail(&j, "a member");
         if (!json_equals(&j, "max_seq_length")) {
-            TRY(json_skip(&j));
+            TRY(json_equals(&j, "do_lower_case") ? json_next_bool(&j, &out->lower) : json_skip(&j));
             continue;
         }
         e = json_next(&j);
@@ -156,7 +190,7 @@ static enum status map_file(struct file_map *out, char path[FILE_PATH_MAX], cons
 
 enum status bert_config_load(struct bert_config *out, const char *folder) {
     char path[FILE_PATH_MAX];
-    struct file_map sizes = {0}, pooling = {0}, length = {0};
+    struct file_map sizes = {0}, modules = {0}, pooling = {0}, length = {0};
     bool there;
     enum status s;
     if (!file_is_directory(folder))
@@ -167,6 +201,8 @@ enum status bert_config_load(struct bert_config *out, const char *folder) {
     TRY(map_file(&sizes, path, folder, "config.json", &there));
     if (!there) return fail(STATUS_NOT_FOUND, "%s: no such file; the folder of an encoder has its sizes there", path);
     TRY_GOTO(s, bert_config_parse(out, path, sizes.data, sizes.size), out);
+    TRY_GOTO(s, map_file(&modules, path, folder, "modules.json", &there), out);
+    if (there) TRY_GOTO(s, bert_modules_parse(path, modules.data, modules.size), out);
     TRY_GOTO(s, map_file(&pooling, path, folder, "1_Pooling/config.json", &there), out);
     if (there) TRY_GOTO(s, bert_pooling_parse(path, pooling.data, pooling.size), out);
     TRY_GOTO(s, map_file(&length, path, folder, "sentence_bert_config.json", &there), out);
@@ -174,6 +210,7 @@ enum status bert_config_load(struct bert_config *out, const char *folder) {
 out:
     file_unmap(&length);
     file_unmap(&pooling);
+    file_unmap(&modules);
     file_unmap(&sizes);
     return s;
 }

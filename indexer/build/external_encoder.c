@@ -37,6 +37,11 @@ static enum status external_open_parts(struct external_encoder *e) {
     if (have > sizes.vocab_size)
         return fail(STATUS_MISMATCH, "%s: vocab.txt has %d tokens, but config.json says vocab_size %d", c->folder, have,
                     sizes.vocab_size);
+    if (sizes.lower && !wordpiece_lowers(e->wordpiece))
+        return fail(STATUS_UNSUPPORTED,
+                    "%s: sentence_bert_config.json has do_lower_case true, and the tokenizer keeps case: this is not "
+                    "supported",
+                    c->folder);
     TRY(wordpiece_scratch_create(&e->pieces));
     TRY(tokenizer_scratch_create(&e->decoded, c->tokenizer));
     return bert_open(&e->bert, c->folder, c->device, c->type);

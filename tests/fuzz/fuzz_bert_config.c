@@ -13,10 +13,10 @@ static void check(const struct bert_config *c) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct bert_config c = {8, 4, 8, 2, 1, 100, 1, 1e-12f, 100};
+    struct bert_config c = {8, 4, 8, 2, 1, 100, 1, 1e-12f, 100, false};
     struct wordpiece_options o;
     if (size == 0) return 0;
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0:
         if (bert_config_parse(&c, "fuzz", data + 1, size - 1) == STATUS_OK) check(&c);
         break;
@@ -25,6 +25,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         break;
     case 2:
         if (bert_pooling_parse("fuzz", data + 1, size - 1) != STATUS_OK) return 0;
+        break;
+    case 4:
+        if (bert_modules_parse("fuzz", data + 1, size - 1) != STATUS_OK) return 0;
         break;
     default:
         if (wordpiece_options_parse(&o, "fuzz", data + 1, size - 1) != STATUS_OK) return 0;

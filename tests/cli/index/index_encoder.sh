@@ -51,6 +51,12 @@ expect_error "no such folder" "$INDEX" search "x" --store "$TMP/s" "${model[@]}"
 sed -i 's/"bert"/"roberta"/' "$TMP/torch/config.json"
 expect_error 'model_type is "roberta"' "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" "${model[@]}" --encoder "$TMP/torch"
 [ -e "$TMP/x" ] && die "a build that was refused made a folder"
+cp -r "$BERT" "$TMP/cased"
+echo '{"do_lower_case": true}' >"$TMP/cased/sentence_bert_config.json"
+expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/lower" "${model[@]}" --encoder "$TMP/cased"
+echo '{"do_lower_case": false}' >"$TMP/cased/tokenizer_config.json"
+expect_error "do_lower_case true, and the tokenizer keeps case" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" "${model[@]}" --encoder "$TMP/cased"
+[ -e "$TMP/x" ] && die "a build that was refused made a folder"
 expect_usage "--encoder-kind needs --encoder" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" --encoder-kind e5
 expect_usage "give one of them" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" --encoder "$BERT" --vectors a.npy
 

@@ -100,6 +100,9 @@ static void bad_input(void) {
     CHECK(!o.lower && o.chinese && o.strip_accents == -1);
     CHECK_FAILS(wordpiece_options_parse(&o, "t", "{\"do_lower_case\":3}", 19), STATUS_INVALID, "do_lower_case");
     CHECK_FAILS(wordpiece_options_parse(&o, "t", "[1]", 3), STATUS_INVALID, "t");
+    static const char japanese[] = "{\"tokenizer_class\":\"BertJapaneseTokenizer\"}";
+    CHECK_FAILS(wordpiece_options_parse(&o, "t", japanese, sizeof japanese - 1), STATUS_UNSUPPORTED, "tokenizer_class");
+    CHECK_OK(wordpiece_options_parse(&o, "t", "{\"tokenizer_class\":\"BertTokenizer\"}", 35));
 }
 
 int main(int argc, char **argv) {

@@ -88,6 +88,14 @@ static void bad_folders(struct device *dev) {
         {"echo '{\"max_seq_length\": 73}' > sentence_bert_config.json", "max_seq_length is 73", STATUS_INVALID},
         {"mkdir 1_Pooling && echo '{\"pooling_mode_cls_token\": true}' > 1_Pooling/config.json",
          "pooling_mode_cls_token is true", STATUS_UNSUPPORTED},
+        {"mkdir 1_Pooling && echo '{\"pooling_mode\": \"cls\"}' > 1_Pooling/config.json",
+         "pooling_mode is not \"mean\"", STATUS_UNSUPPORTED},
+        {"mkdir 1_Pooling && echo '{\"pooling_mode\": [\"mean\", \"max\"]}' > 1_Pooling/config.json",
+         "pooling_mode is not \"mean\"", STATUS_UNSUPPORTED},
+        {"echo '[{\"type\": \"st.models.Transformer\"}, {\"path\": \"\", \"type\": \"st.models.Dense\"}]' > "
+         "modules.json",
+         "modules.json: has a module Dense", STATUS_UNSUPPORTED},
+        {"echo '{}' > modules.json", "modules.json", STATUS_INVALID},
         {"head -c 4000 model.safetensors > x && mv x model.safetensors", "model.safetensors", STATUS_CORRUPT},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -118,6 +126,13 @@ int main(int argc, char **argv) {
     equals_transformers(b, o);
     bert_fingerprint(b, torch);
     CHECK(memcmp(safe, torch, sizeof safe) == 0); /* of the numbers, not of the file */
+    bert_close(b);
+    CHECK_OK(bert_open(&b,
+                       copy_with("mkdir 1_Pooling && echo '{\"pooling_mode\": [\"mean\"], \"include_prompt\": true}' > "
+                                 "1_Pooling/config.json && echo '[{\"idx\": 0, \"type\": \"st.Transformer\"}, "
+                                 "{\"type\": \"Pooling\"}, {\"type\": \"a.b.Normalize\"}]' > modules.json"),
+                       dev, DTYPE_F32));
+    equals_transformers(b, o);
     bert_close(b);
     bad_folders(dev);
     device_close(dev);
