@@ -60,6 +60,11 @@ done
 expect 0 "$EVAL" tasks "$TMP/empty.jsonl" --model "$TMP/model" --max-tokens 2 --metric rouge
 expect_error "cannot be read twice" "$EVAL" tasks - --model "$TMP/model"
 expect_error "line 1 is no sample" "$EVAL" tasks "$TMP/text.jsonl" --model "$TMP/model"
+# An output that would replace an input is refused.
+cp "$TMP/ruler.jsonl" "$TMP/same.jsonl"
+expect_error "same.jsonl: is read, and the output would replace it" "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/same.jsonl" --model "$TMP/model" --answers "$TMP/same.jsonl"
+cmp "$TMP/ruler.jsonl" "$TMP/same.jsonl" || die "an input was replaced by answers"
+expect_error "text.jsonl: is read, and the output would replace it" "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" --context 256 --trials 1 --answers "$TMP/text.jsonl"
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"
 expect_usage "needs --store" "$EVAL" tasks "$TMP/ruler.jsonl" --corpus-retrieval
 

@@ -1,6 +1,7 @@
 /* drt_eval_niah_run.c -- reads the ids of the haystack, then for each sample writes it, or reads it with the model and
  * checks the answer. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "base/minmax.h"
@@ -340,6 +341,9 @@ static enum status niah_trials(struct niah_state *s, struct niah_cell *cell, enu
 static enum status niah_open(struct niah_state *s) {
     const struct niah_options *o = s->options;
     const struct model_folder *folder = &s->folder;
+    const char *const written[] = {o->write, o->write_documents, o->answers, o->heat_map, o->plot};
+    for (size_t i = 0; i < ARRAY_LEN(written); i++)
+        TRY(file_apart(written[i], o->data.items, o->data.count));
     s->path = o->write ? o->write : o->write_documents;
     if (s->path) {
         TRY(model_folder_open(&s->folder, o->run.model));

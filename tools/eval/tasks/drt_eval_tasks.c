@@ -2,6 +2,7 @@
  * contain, or by ROUGE. */
 #include "tools/eval/tasks/drt_eval_tasks.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
 #include "tools/shared/progress_line.h"
@@ -148,6 +149,7 @@ static enum status tasks_metric(struct tasks_state *s, const char *path) {
 }
 
 static enum status tasks_run(struct tasks_state *s, struct tasks_file_result *results, const char **paths, int n) {
+    TRY(file_apart(s->options->answers, paths, n));
     TRY(tasks_metric(s, paths[0]));
     s->metric = s->rouge ? NULL : strcmp(s->options->metric, "auto") == 0 ? "ruler" : s->options->metric;
     TRY(task_run_open(&s->run, &s->options->run, s->options->max_tokens, &s->options->stops, s->progress));
