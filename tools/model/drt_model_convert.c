@@ -13,6 +13,7 @@
 
 struct options {
     const char *input, *out, *config, *tokenizer, *dtype;
+    const char *folder; /* of the input; NULL: the input is a file */
     bool force;
 };
 
@@ -45,12 +46,39 @@ static enum safetensors_dtype stored_type(const struct model_source *s) {
     return s->tensors[0].dtype;
 }
 
+static enum safetensors_dtype new_type(const struct options *o, const struct model_source *s) {
+    return strcmp(o->dtype, "keep") == 0 ? stored_type(s) : model_dtype(o->dtype);
+}
+
+/* Copies the gates of token memories, which fit these weights only. */
+static enum status copy_gates(const struct new_folder *folder, const struct options *o, bool rounded) {
+    static const char *const names[] = {"memory.json", "memory-cpu.json"};
+    char path[FILE_PATH_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(names) && o->folder; i++) {
+        struct file_map map;
+        TRY(file_join(path, o->folder, names[i]));
+        if (!file_exists(path)) continue;
+        if (rounded) {
+            fprintf(stderr,
+                    "drt-model: note: %s was fitted to the weights before their rounding, and is not copied: fit it "
+                    "again with drt-eval fit-memory\n",
+                    path);
+            continue;
+        }
+        TRY(file_map(&map, path));
+        const enum status status = new_folder_write(folder, names[i], map.data, map.size);
+        file_unmap(&map);
+        TRY(status);
+    }
+    return STATUS_OK;
+}
+
 static enum status write_weights(const struct new_folder *folder, const struct options *o, const struct model_source *s,
                                  const struct model_config *config, int64_t *elements) {
     char passing[FILE_PATH_MAX], path[FILE_PATH_MAX];
     struct safetensors *file = NULL;
     struct params *params = NULL;
-    enum safetensors_dtype dtype = strcmp(o->dtype, "keep") == 0 ? stored_type(s) : model_dtype(o->dtype);
+    const enum safetensors_dtype dtype = new_type(o, s);
     TRY(file_join(passing, folder->temporary, "source.safetensors"));
     TRY(file_join(path, folder->temporary, "model.safetensors"));
     TRY(safetensors_write(passing, s->tensors, s->count, NULL));
@@ -79,6 +107,8 @@ static enum status model_convert_folder(struct new_folder *folder, const struct 
     status = write_weights(folder, o, &s, &config, &elements);
     if (status != STATUS_OK) status = fail_context(status, "%s", o->input);
     TRY_GOTO(status, status, out);
+    const enum safetensors_dtype type = new_type(o, &s);
+    TRY_GOTO(status, copy_gates(folder, o, type != stored_type(&s) && type != SAFETENSORS_F32), out);
     TRY_GOTO(status, new_folder_publish(folder), out);
     streams_printf(stdout, "%s: %lld parameters from %s\n", folder->path, (long long)elements, o->input);
 out:
@@ -93,7 +123,7 @@ struct folder_input {
 
 static enum status use_folder(struct folder_input *in, struct options *o) {
     static const char *const WEIGHTS[] = {"model.safetensors", "model.bin", "pytorch_model.bin", "model_best.bin"};
-    const char *folder = o->input;
+    const char *folder = o->folder = o->input;
     o->input = NULL;
     for (size_t i = 0; i < ARRAY_LEN(WEIGHTS) && !o->input; i++) {
         TRY(file_join(in->weights, folder, WEIGHTS[i]));

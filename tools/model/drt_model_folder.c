@@ -14,7 +14,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-static const char *const MODEL_FILES[] = {"config.json", "model.safetensors", "tokenizer.json", "source.safetensors"};
+static const char *const MODEL_FILES[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                          "memory.json", "memory-cpu.json",   "source.safetensors"};
 
 static bool is_model_file(const char *name) {
     size_t length = strlen(name);

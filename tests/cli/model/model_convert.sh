@@ -18,6 +18,15 @@ mv "$TMP/several/model.safetensors" "$TMP/several/model-00001-of-00002.safetenso
 echo '{}' >"$TMP/several/model.safetensors.index.json"
 expect_error "index.json: the weights are in several files" "$MODEL" info "$TMP/several"
 
+# A folder's gates of token memories fit its weights: copied with these, and named in a note if the weights are rounded.
+cp -r "$TMP/a" "$TMP/fitted"
+for name in memory.json memory-cpu.json; do echo "{\"of\": \"$name\"}" >"$TMP/fitted/$name"; done
+expect 0 "$MODEL" convert "$TMP/fitted" --out "$TMP/gates"
+diff -r "$TMP/fitted" "$TMP/gates" >"$OUT" || die "a copy of a model folder differs"
+expect 0 "$MODEL" convert "$TMP/fitted" --dtype bf16 --out "$TMP/gates" --force
+err_has "fitted/memory.json was fitted to the weights before their rounding, and is not copied"
+same "$(ls "$TMP/gates" | tr '\n' ' ')" "config.json model.safetensors tokenizer.json " "files of a rounded model"
+
 # The same tiny model as torch.save writes it in data-parallel training: the prefix "module.", slopes, the tied head.
 expect 0 "$MODEL" convert "$TORCH/tiny_module.bin" --config "$TORCH/config.json" --out "$TMP/t"
 expect 0 "$MODEL" info "$TMP/t" --json
