@@ -1,7 +1,9 @@
 /* drt_eval_overlap.c -- the overlap of the evaluated documents with the store (contamination; indexer/overlap.h). */
 #include "base/formats/json.h"
 #include "base/memory.h"
-#include "tools/eval/drt_eval_tokens.h"
+#include "data/readers/reader.h"
+#include "indexer/build/indexer.h"
+#include "tools/eval/drt_eval_run.h"
 #include "tools/shared/streams.h"
 #include <string.h>
 
@@ -121,4 +123,19 @@ enum status eval_find_runs(struct eval_result *r, int64_t first) {
 out:
     memory_free(reach);
     return s;
+}
+
+enum status eval_find_stored(int64_t *stored, struct eval_run *r, const struct document *document, const int32_t *ids,
+                             size_t n) {
+    uint8_t hash[16];
+    struct document other = {.ids = (const uint32_t *)ids, .n_ids = n};
+    indexer_document_hash(hash, document);
+    TRY(store_view_find_document(r->engine->view, stored, hash));
+    if (*stored >= 0) return STATUS_OK;
+    if (document->ids) {
+        other.ids = NULL;
+        TRY(tokenizer_decode(r->engine->model.tokenizer, r->decoding, ids, n, false, &other.text, &other.bytes));
+    }
+    indexer_document_hash(hash, &other);
+    return store_view_find_document(r->engine->view, stored, hash);
 }

@@ -25,12 +25,11 @@ static enum status document_ids(struct eval_run *r, const struct document *docum
 }
 
 /* Finds the document in the store, because it would find itself. */
-static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document) {
-    uint8_t hash[16];
+static enum status look_up_stored(struct eval_run *r, struct eval_file *f, const struct document *document,
+                                  const int32_t *ids, size_t n) {
     int64_t stored = r->stored = -1;
     if (!eval_uses_store(r->result) && eval_gca_mode(r->options) <= EVAL_OWN_PAST) return STATUS_OK;
-    indexer_document_hash(hash, document);
-    TRY(store_view_find_document(r->engine->view, &stored, hash));
+    TRY(eval_find_stored(&stored, r, document, ids, n));
     f->stored_documents += stored >= 0;
     if (r->options->rule != EXCLUDE_NOTHING) r->stored = stored;
     return STATUS_OK;
@@ -45,7 +44,7 @@ static enum status next_document(struct eval_run *r, int file, const struct docu
     struct eval_document d = {.file = file, .number = f->read_documents++};
     if (d.number % 2 != (strcmp(o->documents, "odd") == 0) && strcmp(o->documents, "all") != 0) return STATUS_OK;
     TRY(document_ids(r, document, &ids, &n));
-    TRY(look_up_stored(r, f, document));
+    TRY(look_up_stored(r, f, document, ids, n));
     int64_t left = o->max_tokens ? o->max_tokens - f->tokens : 0;
     if (o->document_tokens && (!left || o->document_tokens < left)) left = o->document_tokens;
     const int64_t tokens = o->processes ? eval_scored_tokens(o, (int64_t)n, left) : 0;

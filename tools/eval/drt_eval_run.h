@@ -38,6 +38,12 @@ enum status eval_memory_prepare(struct eval_run *r);
 enum status eval_memory_score(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                               int64_t first, int64_t token); /* token: number of the first scored token */
 
+/* drt_eval_overlap.c. Finds a document with these ids in the store; -1: there is none. The hash of a document is that
+ * of its text, or of its ids if it came from a token file: the store may have it in the other form. */
+struct document;
+enum status eval_find_stored(int64_t *stored, struct eval_run *r, const struct document *document, const int32_t *ids,
+                             size_t n);
+
 /* Reports the scored tokens of the current file. detail: what is computed of the next window; NULL: nothing. */
 void eval_step(const struct eval_run *r, const char *detail);
 struct progress eval_window_progress(struct eval_run *r); /* whose steps are details of eval_step */

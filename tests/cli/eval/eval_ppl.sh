@@ -1,6 +1,6 @@
 # drt-eval ppl: the same positions in every mode, known values, figures for each file, seeds, JSON, every refusal.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
-needs drt-eval drt-index
+needs drt-eval drt-index drt-tokenizer
 tiny_model "$TMP/m"
 corpus "$TMP/train.jsonl" 10 80
 corpus "$TMP/valid.jsonl" 4 200 100
@@ -77,6 +77,15 @@ leak --store "$TMP/leaky" --exclude window=100000
 whole=$(figure corpus)
 leak --store "$TMP/leaky"
 same "$(figure corpus)" "$whole" "all of the document against a window that covers it"
+# A document is also found if the store has the document's text and the evaluation its ids, and the other way round.
+expect 0 "$BIN/drt-tokenizer" encode "$TMP/other.jsonl" --tokenizer "$TINY/tokenizer.json" --out "$TMP/other.u16" --eod-id 268
+expect 0 "$BIN/drt-index" build "$TMP/train.jsonl" "$TMP/other.u16" --out "$TMP/ids" --model "$TMP/m"
+leak --store "$TMP/ids"
+out_has '"documents_in_store":2'
+same "$(figure corpus)" "$whole" "perplexity of texts whose ids are in the store"
+expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.u16" --context 504 --skip 64 --modes corpus --json --store "$TMP/leaky"
+out_has '"documents_in_store":2'
+same "$(figure corpus)" "$whole" "perplexity of ids whose texts are in the store"
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/other.jsonl" --context 504 --skip 64 --store "$TMP/leaky" --modes corpus
 out_has "in store   2 of the documents do not find themselves (--exclude doc)"
 expect_usage "--exclude is doc, window=N or none" "$EVAL" ppl --data x --exclude some
