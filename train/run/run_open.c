@@ -1,4 +1,5 @@
 /* run_open.c -- opens a run: its folder, data, weights and training step. */
+#include "base/file.h"
 #include "base/formats/text.h"
 #include "base/memory.h"
 #include "data/readers/ids_check.h"
@@ -199,18 +200,23 @@ static enum status run_load_weights(struct run *r) {
  */
 
 /* the pools batch and corpus exclude chunks by document. So every document must have an end, and must be in the data
- * once. */
+ * and pool_data once. */
 static void run_note_documents(struct run *r) {
     const struct train_config *c = r->config;
     const struct progress *p = r->options->progress;
     if (c->end_id >= 0 && batches_unended(r->batches) > 0)
         progress_note(p, "%d of %zu token files do not end with id %lld: does this id end their documents (end_id)?",
                       batches_unended(r->batches), c->data.count, (long long)c->end_id);
-    for (size_t i = 0; i < c->data.count && c->pool >= POOL_BATCH; i++)
-        for (size_t j = 0; j < i; j++)
-            if (strcmp(c->data.items[i], c->data.items[j]) == 0)
-                progress_note(p, "%s: given twice: with pool %s its documents retrieve their own copies",
-                              c->data.items[i], pool_kind_name((enum pool_kind)c->pool));
+    for (size_t i = 1; i < c->data.count + c->pool_data.count; i++) {
+        const bool pool = i >= c->data.count;
+        const char *file = pool ? c->pool_data.items[i - c->data.count] : c->data.items[i];
+        if (file_apart(file, (const char *const *)c->data.items, (int)(pool ? c->data.count : i)) == STATUS_OK)
+            continue;
+        if (c->pool >= POOL_BATCH || config_reads_passages(c))
+            progress_note(p, "%s: given twice: with %s%s its documents retrieve their own copies", file,
+                          c->pool >= POOL_BATCH ? "pool " : "memory.passages",
+                          c->pool >= POOL_BATCH ? pool_kind_name((enum pool_kind)c->pool) : "");
+    }
 }
 
 /* With start_from the model may have keys of other programs. One that differs from a key of this program by one or two

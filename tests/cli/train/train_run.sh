@@ -213,6 +213,9 @@ err_lacks "given twice"
 expect 0 train --config "$TMP/config.json" --out "$TMP/other-ends" --until 1 --set end_id=32 --data "$TMP/train.u16" --data "$TMP/train.u16"
 err_has "2 of 2 token files do not end with id 32"
 err_has "train.u16: given twice: with pool batch"
+ln "$TMP/train.u16" "$TMP/pool.u16"
+expect 0 train --config "$TMP/config.json" --out "$TMP/pool-data" --until 1 --set pool=corpus --set "pool_data=[\"$TMP/pool.u16\"]"
+err_has "pool.u16: given twice: with pool corpus"
 cp -r "$TMP/parts" "$TMP/old" && rm "$TMP/old/log.jsonl" "$TMP/old/config.json"
 expect_error "holds checkpoints of another run, up to step 24" "$TRAIN" --config "$TMP/config.json" --out "$TMP/old" --device cpu
 for pool in batch corpus; do
