@@ -32,6 +32,13 @@ struct ratio ratio_of(const double *numerator, const double *denominator, size_t
     return (struct ratio){value, value - half, value + half};
 }
 
+struct ratio ratio_share(int64_t found, int64_t n) {
+    const double z = 1.959963985, m = (double)n, p = (double)found / m;
+    const double centre = p + z * z / (2 * m), spread = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m));
+    return (struct ratio){p, fmax(0, (centre - spread) / (1 + z * z / m)),
+                          fmin(1, (centre + spread) / (1 + z * z / m))};
+}
+
 /* ---- mean over groups ---- */
 
 enum { DRAWS = 2000 };

@@ -6,9 +6,13 @@
 #include "base/formats/json.h"
 #include "base/status.h"
 #include <stddef.h>
+#include <stdint.h>
 
 struct ratio { double value, low, high; };                /* low > high: fewer than two documents, so no interval */
 struct ratio ratio_of(const double *numerator, const double *denominator, size_t n);
+
+/* A share of n >= 1 samples, with Wilson's score interval: it has a width also if all samples, or none, were found. */
+struct ratio ratio_share(int64_t found, int64_t n);
 
 /* The mean over groups of the ratio of each group's sums. Each group counts once; groups without a sample are left out.
  * The interval is a bootstrap of 2,000 draws over the samples of each group, with a fixed seed. low > high: no group

@@ -47,6 +47,10 @@ expect 0 "$EVAL" tasks "$TMP/half.jsonl" --model "$TMP/model" --max-tokens 9 --j
 grep -A 1 '"ruler": {' "$OUT" | grep -q '"score": 0.5' || die "one of two outputs"
 expect 0 "$EVAL" tasks "$TMP/half.jsonl" --model "$TMP/model" --max-tokens 9 --json --metric ruler-part
 grep -A 1 '"ruler-part": {' "$OUT" | grep -q '"score": 1' || die "one of two alternatives"
+# The interval of a share has a width also if no sample has its output.
+for n in 1 2 3; do sed 's/"outputs": .*\]/"outputs": ["no such text"]/' "$TMP/half.jsonl"; done >"$TMP/none.jsonl"
+expect 0 "$EVAL" tasks "$TMP/none.jsonl" --model "$TMP/model" --max-tokens 9
+out_has "0.0000 .. 0.5615"
 # A file without samples, and files of two kinds without --metric.
 printf '\n \n' >"$TMP/blank.jsonl"
 expect_error "blank.jsonl: has no samples" "$EVAL" tasks "$TMP/blank.jsonl" --model "$TMP/model"

@@ -16,6 +16,13 @@ static void test_by_hand(void) {
     CHECK(fabs(r.high - r.low) < 1e-12);
     r = ratio_of(NULL, NULL, 0);
     CHECK(isnan(r.value) && r.low > r.high);
+    /* statsmodels: proportion_confint(8, 10, method="wilson"); of 10 of 10 it is 10 / (10 + z * z) .. 1 */
+    r = ratio_share(8, 10);
+    CHECK(r.value == 0.8 && fabs(r.low - 0.490162) < 1e-6 && fabs(r.high - 0.943318) < 1e-6);
+    r = ratio_share(10, 10);
+    CHECK(r.value == 1 && fabs(r.low - 0.722467) < 1e-6 && r.high == 1);
+    r = ratio_share(0, 1);
+    CHECK(r.value == 0 && r.low < 1e-12 && fabs(r.high - 0.793451) < 1e-6);
 }
 
 /* Documents of random length and difficulty: the interval must contain the true ratio in about 95 % of samples. 4000

@@ -1,17 +1,10 @@
 /* drt_eval_niah_report.c -- the table, the JSON object and the heat map of drt-eval niah. */
 #include "base/formats/json.h"
 #include "tools/eval/tasks/drt_eval_niah.h"
+#include "tools/shared/ratio.h"
 
 #include <errno.h>
 #include <math.h>
-
-/* Computes Wilson's 95 % score interval of a share. */
-static void niah_interval(int64_t found, int64_t n, double *low, double *high) {
-    const double z = 1.959963985, p = (double)found / (double)n, m = (double)n;
-    const double centre = p + z * z / (2 * m), spread = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m));
-    *low = fmax(0, (centre - spread) / (1 + z * z / m));
-    *high = fmin(1, (centre + spread) / (1 + z * z / m));
-}
 
 double niah_bytes(const struct niah_cell *cell) {
     return (double)cell->past_bytes * (double)cell->trials / (double)cell->tokens;
@@ -23,12 +16,11 @@ void niah_print(const struct niah_result *r, const struct niah_options *o) {
     for (int t = 0; t < o->n_tasks; t++)
         for (int c = 0; c < o->n_contexts; c++) {
             const struct niah_cell *cell = &r->cell[t][c];
-            double low, high;
             if (cell->trials == 0) continue;
-            niah_interval(cell->whole, cell->trials, &low, &high);
+            const struct ratio found = ratio_share(cell->whole, cell->trials);
             printf("%-12s %9lld %7lld  %6.3f  %.3f .. %.3f  %7.3f %9.3f %7.3f %9.1f %8.1f %9zu\n",
-                   needle_task_names[o->task[t]], (long long)o->context[c], (long long)cell->trials,
-                   (double)cell->whole / (double)cell->trials, low, high, cell->values / (double)cell->trials,
+                   needle_task_names[o->task[t]], (long long)o->context[c], (long long)cell->trials, found.value,
+                   found.low, found.high, cell->values / (double)cell->trials,
                    (double)cell->retrieved / (double)cell->trials, (double)cell->scored / (double)cell->trials,
                    cell->seconds * 1e6 / (double)cell->tokens, niah_bytes(cell), cell->resident >> 20);
         }

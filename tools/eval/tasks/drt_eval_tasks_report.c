@@ -10,6 +10,12 @@
 static struct ratio tasks_figure(const struct tasks_file_result *r, int k) {
     double *ones;
     struct ratio out = {.value = NAN, .low = 1, .high = 0};
+    int64_t found = 0, missed = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        found += r->scores[k][i] == 1;
+        missed += r->scores[k][i] == 0;
+    }
+    if (r->n > 1 && (size_t)(found + missed) == r->n) return ratio_share(found, (int64_t)r->n);
     if (r->n == 0 || memory_allocate(&ones, r->n) != STATUS_OK) return out;
     for (size_t i = 0; i < r->n; i++)
         ones[i] = 1;
