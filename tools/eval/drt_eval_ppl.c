@@ -45,7 +45,7 @@ static int eval_ppl_parse(struct eval_options *o, int argc, char **argv, const c
          0, 0},
         {NULL, ARG_FLAG, NULL, NULL, "Which tokens", 0, 0},
         {"documents", ARG_CHOICE, &o->documents, "all|even|odd",
-         "which documents of each file, counted from 0 (drt-eval fit-memory fits on even ones)", 0, 0},
+         "which documents of each file, counted from 0 (drt-eval fit-memory fits what it writes on all of them)", 0, 0},
         OPTIONS_OF_WINDOWS(*o),
         OPTION_FORMAT(o->format, "--data"),
         OPTIONS_OF_TEXTS(*o),
