@@ -34,7 +34,8 @@ struct searcher_config {
     bool exact;                          /* AUTO and STORE: scans all landmarks, without an index */
     bool exact_fallback;                 /* scans for queries whose hits are missing (store_view_missing) */
     int nprobe;                          /* lists to visit, of STORE and LISTS; 0: their default */
-    /* candidates from the index for exact scores, and from each part of HYBRID; 0: at least 4 * k */
+    /* candidates from the index for exact scores, and from each part of HYBRID; 0: at least 4 * k, but
+     * 64 by landmarks for a query with landmark_weight */
     int candidates;
     uint64_t reserve;                    /* bytes of device memory that copies of the store leave free */
     struct slices *slices; /* STORE (AUTO then is STORE): these processes search; borrowed; NULL: this process */

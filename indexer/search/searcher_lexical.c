@@ -214,20 +214,48 @@ static float searcher_hybrid_weight(const struct searcher_lexical *x, const stru
     return x->base.config.landmark_weight > 0 ? x->base.config.landmark_weight : q->landmark_weight;
 }
 
+/* Candidates by landmarks. A token memory, whose queries have a weight, loses nothing by few of them
+ * (docs/research/token-memory.md, "Words and landmarks"), and a GPU finds 32 in a pass. */
+static int searcher_hybrid_landmarks(const struct searcher_lexical *x, const struct searcher_query *q) {
+    const int depth = searcher_hybrid_candidates(&x->base, q->k);
+    const bool few = x->base.config.candidates <= 0 && q->landmark_weight > 0;
+    return few && depth > SEARCHER_CANDIDATES_MIN ? SEARCHER_CANDIDATES_MIN : depth;
+}
+
 static int searcher_by_id(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
+}
+
+/* Computes BM25 of the candidates x->ids [n], in ascending order. The hits of the words have it. */
+static enum status searcher_hybrid_words(struct searcher_lexical *x, int64_t n, const struct store_hit *words,
+                                         int depth, const struct lexical_query *tokens) {
+    const struct lexical_search how = searcher_lexical_how(x, depth, NULL);
+    int64_t *rest = x->ids + n, others = 0;
+    float *rest_scores = x->lexical_scores + n;
+    for (int64_t j = 0; j < n; j++)
+        x->lexical_scores[j] = NAN;
+    for (int j = 0; j < depth && words[j].chunk >= 0; j++) {
+        const int64_t *id = bsearch(&words[j].chunk, x->ids, (size_t)n, sizeof *id, searcher_by_id);
+        x->lexical_scores[id - x->ids] = words[j].score;
+    }
+    for (int64_t j = 0; j < n; j++)
+        if (isnan(x->lexical_scores[j])) rest[others++] = x->ids[j];
+    TRY(lexical_score(x->index, rest_scores, rest, others, tokens, &how));
+    for (int64_t j = 0, next = 0; j < n; j++)
+        if (isnan(x->lexical_scores[j])) x->lexical_scores[j] = rest_scores[next++];
+    return STATUS_OK;
 }
 
 /* Computes both scores of every candidate of one query, and the best k by their weighted sum. With bm25 hits have BM25
  * scores. */
 static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct store_hit *hits,
                                             const struct searcher_query *q, int64_t i, const float *vector) {
-    int depth = searcher_hybrid_candidates(&x->base, q->k);
-    const struct lexical_search how = searcher_lexical_how(x, depth, NULL);
-    TRY(searcher_lexical_reserve(x, 2 * (int64_t)depth));
-    int64_t n = hybrid_candidates(x->ids, x->lexical_hits + i * depth, depth, x->landmark_hits + i * depth, depth);
-    TRY(lexical_score(x->index, x->lexical_scores, x->ids, n, q->tokens + i, &how));
+    const int depth = searcher_hybrid_candidates(&x->base, q->k), landmarks = searcher_hybrid_landmarks(x, q);
+    const struct store_hit *words = x->lexical_hits + i * depth;
+    TRY(searcher_lexical_reserve(x, (int64_t)depth + 2 * landmarks));
+    int64_t n = hybrid_candidates(x->ids, words, depth, x->landmark_hits + i * landmarks, landmarks);
+    TRY(searcher_hybrid_words(x, n, words, depth, q->tokens + i));
     TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
     hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q));
     for (int j = 0; q->bm25 && j < q->k && hits[j].chunk >= 0; j++) {
@@ -283,9 +311,9 @@ static enum status searcher_hybrid_search(struct searcher *s, struct store_hit *
     const struct lexical_search how = searcher_lexical_how(x, depth, q->exclude);
     struct searcher_query wider = *q;
     size_t count = (size_t)q->n * (size_t)depth;
-    wider.k = depth;
+    wider.k = searcher_hybrid_landmarks(x, q);
     TRY(memory_grow(&x->lexical_hits, &x->lexical_hit_capacity, count));
-    TRY(memory_grow(&x->landmark_hits, &x->landmark_hit_capacity, count));
+    TRY(memory_grow(&x->landmark_hits, &x->landmark_hit_capacity, (size_t)q->n * (size_t)wider.k));
     TRY(searcher_search(s->part, x->landmark_hits, &wider));
     TRY(searcher_lexical_find(x, x->lexical_hits, q, &how));
     return searcher_hybrid_merge(x, hits, q);

@@ -194,6 +194,42 @@ static void test_hybrid(const struct world *w) {
     }
 }
 
+/* A query with a weight, of a token memory: 64 candidates by landmarks, however many by words; hits with BM25. */
+static void test_hybrid_of_memory(const struct world *w) {
+    enum { MORE = 20, WORDS = 4 * MORE, LANDMARKS = 64 };
+    const struct lexical *x = w->lexical;
+    struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true});
+    struct searcher_query q = query_of(w, true);
+    struct store_hit hits[N * MORE];
+    int64_t by_words = 0;
+    q.k = MORE, q.bm25 = x, q.landmark_weight = 3;
+    CHECK(w->info.chunks > WORDS);
+    CHECK_OK(searcher_search(s, hits, &q));
+    for (int i = 0; i < N; i++) {
+        struct store_hit by_ids[WORDS], by_rows[LANDMARKS], merged[MORE];
+        int64_t ids[WORDS + LANDMARKS];
+        float a[WORDS + LANDMARKS], b[WORDS + LANDMARKS];
+        const float *vector = w->queries + i * DIM;
+        const struct lexical_search how = {.k = WORDS, .pair_weight = LEXICAL_PAIR_WEIGHT, .exclude = w->exclude + i};
+        const struct store_search scan = {.k = LANDMARKS, .exact = true, .exclude = w->exclude + i};
+        CHECK_OK(lexical_search(x, by_ids, w->tokens + i, 1, &how));
+        CHECK_OK(store_view_search(w->view, by_rows, vector, 1, &scan));
+        const int64_t n = hybrid_candidates(ids, by_ids, WORDS, by_rows, LANDMARKS);
+        CHECK_OK(lexical_score(x, a, ids, n, w->tokens + i, &how));
+        CHECK_OK(store_view_scores(w->view, b, vector, ids, n));
+        hybrid_weighted(merged, MORE, ids, a, b, n, 3);
+        for (int j = 0; j < MORE; j++) {
+            const struct store_hit hit = hits[i * MORE + j];
+            CHECK_EQ(hit.chunk, merged[j].chunk);
+            for (int64_t c = 0; c < n; c++)
+                if (ids[c] == hit.chunk) CHECK(hit.score == a[c]);
+            by_words += hit.score > 0;
+        }
+    }
+    CHECK(by_words > 0 && by_words < N * MORE);
+    searcher_close(s);
+}
+
 static void test_scores(const struct world *w) {
     struct store_hit hits[K];
     int64_t chunks[K + 2];
@@ -436,6 +472,7 @@ int main(int argc, char **argv) {
     test_lexical(&w);
     test_bm25(&w);
     test_hybrid(&w);
+    test_hybrid_of_memory(&w);
     test_describe(&w);
     test_separate_memory(&w);
     test_words_on_device(&w);
