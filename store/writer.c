@@ -1,8 +1,8 @@
 /* writer.c -- the writer: lock, open shard, seal, journal.
  *
  * Order of a seal: each data file is written under a temporary name, synced and renamed, and its folder is synced; then
- * one LMDB transaction records the shard, its documents, runs and hashes. A killed writer leaves either a recorded
- * shard or orphan files, which the next writer removes. */
+ * one LMDB transaction records the shard, its documents, runs and hashes, and perhaps the shards after it. A killed
+ * writer leaves either a recorded shard or orphan files, which the next writer removes. */
 #include "base/memory.h"
 #include "base/system/fault.h"
 #include "store/catalog/frozen_internal.h"
@@ -488,61 +488,6 @@ enum status store_shard_landmarks(struct store_writer *w, const float *rows, int
 
 /* ---- sealing ---- */
 
-static enum status record_shard(const struct store_shard *s, struct catalog_txn *t, const struct shard_record *r) {
-    for (size_t i = 0; i < s->n_documents; i++) {
-        struct pending_document *p = &s->documents[i];
-        struct document_record d = p->record;
-        d.source = s->text + p->source_at;
-        d.key = s->text + p->key_at;
-        int64_t number = r->first_document + (int64_t)i;
-        TRY(record_append_document(t, number, &d));
-        struct run_record run = {number, d.shard, d.token_offset, d.tokens, d.chunks};
-        TRY(record_append_run(t, d.first_chunk, &run));
-        /* while the document that will be replaced exists, it keeps the hash */
-        TRY(record_add_hash(t, d.hash, number));
-    }
-    TRY(record_put_shard(t, r));
-    return fault_point("store:seal:before-commit");
-}
-
-static enum status publish_files(struct store_shard *s, struct shard_record *r) {
-    TRY(fault_point("store:seal:begin"));
-    struct shard_writer *file = s->tokens;
-    s->tokens = NULL;
-    TRY(shard_publish(file, &r->token_file));
-    TRY(fault_point("store:seal:tokens-written"));
-    file = s->landmarks;
-    s->landmarks = NULL;
-    TRY(shard_publish(file, &r->landmark_file));
-    return fault_point("store:seal:landmarks-written");
-}
-
-static enum status record_in_catalog(const struct store_shard *s, const struct shard_record *r) {
-    struct catalog_txn *t;
-    TRY(catalog_begin(&t, s->writer->catalog, true));
-    enum status status = record_shard(s, t, r);
-    if (status != STATUS_OK) {
-        catalog_abort(t);
-        return status;
-    }
-    return catalog_commit(t);
-}
-
-enum status shard_seal(struct store_shard *s, enum status (*turn)(void *context), void *context) {
-    struct shard_record *r = &s->record;
-    const long long rows = shard_rows(s->landmarks);
-    enum status status = rows == s->chunks ? STATUS_OK
-                                           : fail(STATUS_INVALID, "%s: shard %lld has %lld chunks but %lld landmarks",
-                                                  s->writer->dir, (long long)r->number, (long long)s->chunks, rows);
-    if (status == STATUS_OK) status = publish_files(s, r);
-    if (status == STATUS_OK && turn) status = turn(context);
-    if (status == STATUS_OK) status = record_in_catalog(s, r);
-    shard_close_files(s);
-    if (status == STATUS_NO_SPACE)
-        return fail(status, "%s; sealed shards are kept: free disk space and run the command again", status_message());
-    return status;
-}
-
 static void end_record(const struct store_writer *w, const void *cursor, size_t cursor_bytes) {
     struct store_shard *s = w->shard;
     assert(s && cursor_bytes <= STORE_CURSOR_MAX);
@@ -568,7 +513,8 @@ static void count_shard(struct store_writer *w, const struct shard_record *r) {
 enum status store_shard_seal(struct store_writer *w, const void *cursor, size_t cursor_bytes) {
     TRY(store_writer_wait(w));
     end_record(w, cursor, cursor_bytes);
-    enum status s = shard_seal(w->shard, NULL, NULL);
+    enum status s = shard_write_files(w->shard);
+    if (s == STATUS_OK) s = shards_record((const struct store_shard *const *)&w->shard, 1);
     if (s == STATUS_OK) count_shard(w, &w->shard->record);
     store_shard_discard(w);
     return s == STATUS_OK ? fault_point("store:seal:committed") : s;

@@ -20,7 +20,7 @@ struct store_shard {
     int64_t chunks, duplicates;
     struct shard_record record;          /* set when it is ended; its cursor is in `cursor` */
     uint8_t cursor[STORE_CURSOR_MAX];
-    bool complete, taken;                /* in the queue: it has all landmarks; a thread is sealing it */
+    bool complete, taken, written;       /* in the queue: has all landmarks; files begun; files done */
     struct store_shard *next;            /* in the queue: the next shard */
 };
 /* What a writer created when it opened a store. */
@@ -94,9 +94,10 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
                          const struct shard_record *file, const struct store_encoder *encoder,
                          const struct progress *progress);
 
-/* Syncs and renames both files, and records the shard in one transaction. Before the transaction it calls `turn`, if
- * not NULL, which waits until all earlier shards are recorded. The files are closed, also after a failure. */
-enum status shard_seal(struct store_shard *s, enum status (*turn)(void *context), void *context);
+/* Syncs and renames both files. After a failure shard_free closes them. */
+enum status shard_write_files(struct store_shard *s);
+/* Records n >= 1 consecutive shards, whose files are written, in one transaction. */
+enum status shards_record(const struct store_shard *const *shards, int n);
 bool shard_has(const struct store_shard *s, const uint8_t hash[16]);      /* whether a document has this hash */
 void shard_free(struct store_shard *s);                   /* discards files that are not sealed; NULL is fine */
 /* The queue of store/shards/seal_queue.c. seal_queue_add: the shard must be ended; the queue owns it from then on.

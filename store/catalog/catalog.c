@@ -50,9 +50,9 @@ struct catalog_txn {
     struct catalog *c;
     MDB_txn *txn;
     bool active; /* whether the transaction is not paused */
-    /* at the end of each table that records were appended to, so that the next one is not searched for; LMDB closes
-     * them with the transaction */
-    MDB_cursor *ends[TABLE_COUNT];
+    /* at the last record that was appended or added, so that the next one is not searched for from the root; LMDB
+     * closes them with the transaction */
+    MDB_cursor *last[TABLE_COUNT];
 };
 struct catalog_walk {
     struct catalog_txn *t;
@@ -521,13 +521,23 @@ enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const v
     return catalog_translate(t->c, mdb_put(t->txn, t->c->tables[table], &k, &v, 0), catalog_table_name(table));
 }
 
+static int put_at_cursor(struct catalog_txn *t, enum catalog_table table, MDB_val key, MDB_val value, unsigned flags) {
+    MDB_cursor **last = &t->last[table];
+    const int rc = *last ? MDB_SUCCESS : mdb_cursor_open(t->txn, t->c->tables[table], last);
+    return rc == MDB_SUCCESS ? mdb_cursor_put(*last, &key, &value, flags) : rc;
+}
+
 enum status catalog_append(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                            const void *value, size_t bytes) {
-    MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
-    MDB_cursor **end = &t->ends[table];
-    int rc = *end ? MDB_SUCCESS : mdb_cursor_open(t->txn, t->c->tables[table], end);
-    if (rc == MDB_SUCCESS) rc = mdb_cursor_put(*end, &k, &v, MDB_APPEND);
-    return catalog_translate(t->c, rc, catalog_table_name(table));
+    const MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
+    return catalog_translate(t->c, put_at_cursor(t, table, k, v, MDB_APPEND), catalog_table_name(table));
+}
+
+enum status catalog_add(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                        const void *value, size_t bytes) {
+    const MDB_val k = {key_bytes, (void *)key}, v = {bytes, (void *)value};
+    const int rc = put_at_cursor(t, table, k, v, MDB_NOOVERWRITE);
+    return rc == MDB_KEYEXIST ? STATUS_OK : catalog_translate(t->c, rc, catalog_table_name(table));
 }
 
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes) {

@@ -72,6 +72,9 @@ enum status catalog_put(struct catalog_txn *t, enum catalog_table table, const v
 /* Appends a record. Keys must ascend, which is faster and fills pages. */
 enum status catalog_append(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
                            const void *value, size_t bytes);
+/* Puts a record unless there is one with this key; fastest if the keys of a transaction ascend. */
+enum status catalog_add(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes,
+                        const void *value, size_t bytes);
 /* Returns STATUS_OK also if there is no such record. */
 enum status catalog_delete(struct catalog_txn *t, enum catalog_table table, const void *key, size_t key_bytes);
 enum status catalog_empty(struct catalog_txn *t, enum catalog_table table);

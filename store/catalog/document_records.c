@@ -119,25 +119,27 @@ enum status record_find_hash(struct catalog_txn *t, const uint8_t hash[16], bool
     return STATUS_OK;
 }
 
-enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
-    uint8_t value[8 + VALUE_CRC_BYTES];
-    struct value_writer w = {value};
+enum { HASH_RECORD_BYTES = 8 + VALUE_CRC_BYTES };
+
+static size_t hash_record_encode(uint8_t out[HASH_RECORD_BYTES], int64_t document) {
+    struct value_writer w = {out};
     value_put_i64(&w, document);
-    return catalog_put(t, TABLE_HASHES, hash, 16, value, value_seal(&w, value));
+    return value_seal(&w, out);
+}
+
+enum status record_put_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
+    uint8_t value[HASH_RECORD_BYTES];
+    return catalog_put(t, TABLE_HASHES, hash, 16, value, hash_record_encode(value, document));
 }
 
 enum status record_append_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
-    uint8_t value[8 + VALUE_CRC_BYTES];
-    struct value_writer w = {value};
-    value_put_i64(&w, document);
-    return catalog_append(t, TABLE_HASHES, hash, 16, value, value_seal(&w, value));
+    uint8_t value[HASH_RECORD_BYTES];
+    return catalog_append(t, TABLE_HASHES, hash, 16, value, hash_record_encode(value, document));
 }
 
 enum status record_add_hash(struct catalog_txn *t, const uint8_t hash[16], int64_t document) {
-    bool found;
-    int64_t other;
-    TRY(record_find_hash(t, hash, &found, &other));
-    return found ? STATUS_OK : record_put_hash(t, hash, document);
+    uint8_t value[HASH_RECORD_BYTES];
+    return catalog_add(t, TABLE_HASHES, hash, 16, value, hash_record_encode(value, document));
 }
 
 enum status document_record_copy(struct store_document *out, char **text, size_t *capacity, int64_t number,
