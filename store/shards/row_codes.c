@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { SCALE_BITS = 4, SCALE_EXPONENT_MIN = -24, LANES = 8 };
-static const float half_max = 65504.0f;
+static const float half_max = 65504.0f, rounding = 0x1.8p23f; /* adding and subtracting it rounds, as rintf does */
 
 /* Returns the least number that is not less than `value`, has four significant bits and is a multiple of 2^-24. */
 static float scale_up(float value) {
@@ -23,20 +23,32 @@ static float scale_of(float largest) {
     return scale > 0 ? scale_up(rintf(largest / scale) * scale / ROW_CODE_MAX) : 0;
 }
 
+/* The bits of positive numbers are in the order of the numbers, and loops over integers use vector instructions. */
+static float row_largest(const float *row, int dim) {
+    uint32_t largest = 0;
+    for (int i = 0; i < dim; i++) {
+        uint32_t bits;
+        memcpy(&bits, row + i, sizeof bits);
+        bits &= INT32_MAX;
+        largest = bits > largest ? bits : largest;
+    }
+    float value;
+    memcpy(&value, &largest, sizeof value);
+    return value;
+}
+
 void row_codes_make(int8_t *codes, float *scale, const float *row, int dim) {
-    float largest = 0;
-    for (int i = 0; i < dim; i++)
-        if (fabsf(row[i]) > largest) largest = fabsf(row[i]);
-    *scale = scale_of(largest);
-    if (*scale == 0) {
+    const float by = *scale = scale_of(row_largest(row, dim));
+    if (by == 0) {
         memset(codes, 0, (size_t)dim);
         return;
     }
-    float limit = floorf(half_max / *scale); /* keeps products in the range of fp16 if the scale was rounded up */
-    if (limit > ROW_CODE_MAX) limit = ROW_CODE_MAX;
+    const float most = floorf(half_max / by); /* keeps products in the range of fp16 if the scale was rounded up */
+    const int32_t limit = most > ROW_CODE_MAX ? ROW_CODE_MAX : (int32_t)most;
     for (int i = 0; i < dim; i++) {
-        float code = rintf(row[i] / *scale);
-        codes[i] = (int8_t)(code > limit ? limit : code < -limit ? -limit : code);
+        int32_t code = (int32_t)(row[i] / by + rounding - rounding);
+        code = code > limit ? limit : code;
+        codes[i] = (int8_t)(code < -limit ? -limit : code);
     }
 }
 

@@ -118,7 +118,8 @@ void shard_hold(struct shard_writer *w, struct held_pool *pool) {
     w->held.share = w->kind == SHARD_TOKENS ? TOKENS_SHARE : 0;
 }
 
-/* Where up to `bytes` next bytes of the file are made. Returns their number, which is even; shard_add follows. */
+/* Where up to `bytes` next bytes of the file are made. Returns their number, which is even if `bytes` is; shard_add
+ * follows. */
 static size_t shard_space(struct shard_writer *w, size_t bytes, uint8_t **at) {
     size_t n = held_space(&w->held, at);
     if (n == 0) {
@@ -199,7 +200,14 @@ static enum status write_half(struct shard_writer *w, const float *row) {
 static enum status write_codes(struct shard_writer *w, const float *row) {
     TRY(memory_grow(&w->scales, &w->scales_capacity, w->n_scales + 1));
     row_codes_make(w->codes, &w->scales[w->n_scales++], row, w->dim);
-    return file_write(w->file, w->codes, (size_t)w->dim);
+    for (size_t done = 0, n = (size_t)w->dim; done < n;) {
+        uint8_t *at;
+        const size_t m = shard_space(w, n - done, &at);
+        memcpy(at, w->codes + done, m);
+        TRY(shard_add(w, at, m));
+        done += m;
+    }
+    return STATUS_OK;
 }
 
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n) {

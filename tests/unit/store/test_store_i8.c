@@ -43,7 +43,9 @@ static void check_row(const float *row, int dim) {
         if (fabs((double)row[i]) > largest) largest = fabs((double)row[i]);
     row_codes_make(codes, &scale, row, dim);
     row_codes_to_float(decoded, codes, scale, dim);
-    double least = least_scale(largest);
+    double least = least_scale(largest), most = scale > 0 ? fmin(ROW_CODE_MAX, floor(65504 / (double)scale)) : 0;
+    for (int i = 0; i < dim && scale > 0; i++)
+        CHECK_EQ(codes[i], fmin(fmax(rintf(row[i] / scale), -most), most));
     CHECK(scale >= 0 && (double)scale <= least * (1 + 1e-6));
     for (int i = 0; i < dim; i++) {
         CHECK(codes[i] >= -ROW_CODE_MAX);
