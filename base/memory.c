@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Large blocks request large pages, because with small pages reading 80 MB of weights often misses the TLB. */
-enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 8 * LARGE_PAGE };
+enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20, LARGE_BLOCK = 2 * LARGE_PAGE };
 
 static enum status memory_refuse(size_t count, size_t size) {
     return fail(STATUS_NO_MEMORY, "out of memory: %zu items of %zu bytes", count, size);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { MESSAGE_MAX = 1024, BUFFERS = 2, SPARE = 8, MARKS = 128 };
+enum { SLAB = 16 /* batches whose ids are allocated at once, in large pages if the system has them */ };
 
 struct slot {
     int32_t *ids; /* NULL: none yet */
@@ -40,9 +41,11 @@ struct encode_pool {
     int64_t n_slots;
     float **rows; /* [n_rows] */
     int n_rows, n_threads;
-    int32_t **free_ids; /* [n_slots]: memory of no batch, the last used one last; of the caller's thread and `lock` */
-    int64_t n_free_ids;
+    int32_t **slabs; /* [n_slots / SLAB + 1]; of the caller's thread */
+    int64_t n_slabs;
     pthread_mutex_t lock; /* of all below, and of the slots' states */
+    int32_t **free_ids;   /* [n_slots + SLAB]: memory of no batch, the last used one last */
+    int64_t n_free_ids;
     pthread_cond_t submitted, encoded, freed;
     int64_t filled, taken, stored;
     double begun;  /* when the first batch was submitted, or later, when devices were open */
@@ -208,7 +211,8 @@ static enum status pool_allocate(struct encode_pool *p) {
     const struct encode_pool_config *c = &p->config;
     TRY(memory_allocate_zero(&p->threads, (size_t)c->n_devices));
     TRY(memory_allocate_zero(&p->slots, (size_t)p->n_slots));
-    TRY(memory_allocate(&p->free_ids, (size_t)p->n_slots));
+    TRY(memory_allocate(&p->free_ids, (size_t)p->n_slots + SLAB));
+    TRY(memory_allocate(&p->slabs, (size_t)p->n_slots / SLAB + 1));
     TRY(memory_allocate_zero(&p->rows, (size_t)p->n_rows));
     for (int i = 0; i < c->n_devices; i++) {
         p->threads[i].pool = p;
@@ -289,10 +293,11 @@ enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_
     return status;
 }
 
-/* Frees the memory that no batch uses. */
+/* Frees the ids of all batches. No thread reads them any more. */
 static void free_ids(struct encode_pool *p) {
-    for (; p->n_free_ids > 0; p->n_free_ids--)
-        memory_free(p->free_ids[p->n_free_ids - 1]);
+    for (; p->n_slabs > 0; p->n_slabs--)
+        memory_free(p->slabs[p->n_slabs - 1]);
+    p->n_free_ids = 0;
 }
 
 void encode_pool_close(struct encode_pool *p) {
@@ -316,8 +321,6 @@ void encode_pool_close(struct encode_pool *p) {
     struct device *first = p->threads ? p->threads[0].is.device : NULL;
     if (first) device_enter(first);
     free_ids(p);
-    for (int64_t i = 0; p->slots && i < p->n_slots; i++)
-        memory_free(p->slots[i].ids);
     for (int i = 0; p->rows && i < p->n_rows; i++)
         if (first) device_release_host(first, p->rows[i]);
     pthread_cond_destroy(&p->freed);
@@ -326,6 +329,7 @@ void encode_pool_close(struct encode_pool *p) {
     pthread_mutex_destroy(&p->lock);
     memory_free(p->slots);
     memory_free(p->free_ids);
+    memory_free(p->slabs);
     memory_free(p->rows);
     memory_free(p->threads);
     memory_free(p);
@@ -355,12 +359,23 @@ static enum status pool_space(struct encode_pool *p, int marks, int32_t **ids) {
     return status;
 }
 
+/* Sets *ids to memory for a batch, and keeps that of others for later. */
+static enum status more_ids(struct encode_pool *p, int32_t **ids) {
+    const size_t each = (size_t)p->config.batch * (size_t)p->config.chunk;
+    int32_t *slab;
+    TRY(memory_allocate_aligned(&slab, SLAB * each));
+    p->slabs[p->n_slabs++] = *ids = slab;
+    pthread_mutex_lock(&p->lock);
+    for (int i = SLAB - 1; i > 0; i--)
+        p->free_ids[p->n_free_ids++] = slab + (size_t)i * each;
+    pthread_mutex_unlock(&p->lock);
+    return STATUS_OK;
+}
+
 enum status encode_pool_ids(struct encode_pool *p, int32_t **ids) {
-    struct slot *slot = &p->slots[p->filled % p->n_slots];
-    int32_t *memory;
-    TRY(pool_space(p, 0, &memory));
-    if (!memory) TRY(memory_allocate(&memory, (size_t)p->config.batch * (size_t)p->config.chunk));
-    *ids = slot->ids = memory;
+    TRY(pool_space(p, 0, ids));
+    if (!*ids) TRY(more_ids(p, ids));
+    p->slots[p->filled % p->n_slots].ids = *ids;
     return STATUS_OK;
 }
 
@@ -391,8 +406,8 @@ enum status encode_pool_drain(struct encode_pool *p) {
     pthread_mutex_lock(&p->lock);
     while (p->opening || (p->status == STATUS_OK && p->filled > p->stored) || p->storing)
         pthread_cond_wait(&p->freed, &p->lock);
-    free_ids(p);
     const enum status status = pool_status(p);
+    if (status == STATUS_OK) free_ids(p);
     pthread_mutex_unlock(&p->lock);
     return status;
 }

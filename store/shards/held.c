@@ -3,20 +3,23 @@
 #include "store/shards/held_internal.h"
 #include <pthread.h>
 
-enum { BLOCK_BYTES = 1 << 20 };
+enum { BLOCK_BYTES = 1 << 20, SLAB = 8 /* blocks that are allocated at once, in large pages if the system has them */ };
 
 struct held_pool {
     pthread_mutex_t lock;
-    uint8_t **free; /* [most] */
-    size_t n_free, made, most;
+    uint8_t **slabs; /* [most / SLAB + 1] */
+    uint8_t **free;  /* [most] */
+    size_t n_slabs, n_free, made, most;
 };
 
 enum status held_pool_create(struct held_pool **out, uint64_t bytes) {
     struct held_pool *p;
     TRY(memory_allocate_zero(&p, 1));
     p->most = (size_t)(bytes / BLOCK_BYTES);
-    const enum status s = memory_allocate(&p->free, p->most);
+    enum status s = memory_allocate(&p->free, p->most);
+    if (s == STATUS_OK) s = memory_allocate(&p->slabs, p->most / SLAB + 1);
     if (s != STATUS_OK) {
+        memory_free(p->free);
         memory_free(p);
         return s;
     }
@@ -27,23 +30,32 @@ enum status held_pool_create(struct held_pool **out, uint64_t bytes) {
 
 void held_pool_free(struct held_pool *p) {
     if (!p) return;
-    for (size_t i = 0; i < p->n_free; i++)
-        memory_free(p->free[i]);
+    for (size_t i = 0; i < p->n_slabs; i++)
+        memory_free(p->slabs[i]);
     pthread_mutex_destroy(&p->lock);
+    memory_free(p->slabs);
     memory_free(p->free);
     memory_free(p);
+}
+
+static void pool_grow(struct held_pool *p) {
+    const size_t left = p->most - p->made, n = left < SLAB ? left : SLAB;
+    uint8_t *slab;
+    if (memory_allocate_aligned(&slab, n * BLOCK_BYTES) != STATUS_OK) return;
+    p->slabs[p->n_slabs++] = slab;
+    for (size_t i = n; i > 0; i--)
+        p->free[p->n_free++] = slab + (i - 1) * BLOCK_BYTES;
+    p->made += n;
 }
 
 /* NULL: all but `kept` are in use. */
 static uint8_t *pool_take(struct held_pool *p, size_t kept) {
     uint8_t *block = NULL;
     pthread_mutex_lock(&p->lock);
-    if (p->made - p->n_free + kept >= p->most)
-        block = NULL;
-    else if (p->n_free > 0)
-        block = p->free[--p->n_free];
-    else if (memory_allocate(&block, BLOCK_BYTES) == STATUS_OK)
-        p->made++;
+    if (p->made - p->n_free + kept < p->most) {
+        if (p->n_free == 0) pool_grow(p);
+        if (p->n_free > 0) block = p->free[--p->n_free];
+    }
     pthread_mutex_unlock(&p->lock);
     return block;
 }

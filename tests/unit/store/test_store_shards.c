@@ -342,14 +342,14 @@ static void damage_is_not_merged(void) {
 
 /* ---- what is held until a shard is sealed ---- */
 
-enum { HELD_FILES = 3, HELD_DIM = 1000, HELD_ROWS = 2500, HELD_IDS = 200000 };
+enum { HELD_FILES = 4, HELD_DIM = 1000, HELD_ROWS = 2500, HELD_IDS = 200000 };
 
 static enum shard_kind held_kind(int file) {
-    return file == 2 ? SHARD_TOKENS : SHARD_LANDMARKS_F16;
+    return file == 3 ? SHARD_LANDMARKS_I8 : file == 2 ? SHARD_TOKENS : SHARD_LANDMARKS_F16;
 }
 
-/* Two files of landmarks, of 5 MB and a smaller one, and one of 4 MB of ids, which are made at the same time, with a
- * pool of `blocks` MiB. */
+/* Two files of landmarks, of 5 MB and a smaller one, one of 4 MB of ids and one of 1 MB of 8-bit landmarks, which are
+ * made at the same time, with a pool of `blocks` MiB. */
 static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES]) {
     static float rows[HELD_ROWS / 10 * HELD_DIM];
     static int32_t ids[HELD_IDS];
@@ -376,6 +376,7 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
         CHECK_OK(shard_write_ids(w[2], ids, HELD_IDS));
         CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
         CHECK_OK(shard_write_rows(w[1], rows, 1 + part * 20));
+        CHECK_OK(shard_write_rows(w[3], rows, 100 + part));
     }
     for (int i = 0; i < HELD_FILES; i++) {
         struct stored_file stored;
@@ -399,7 +400,7 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
 
 /* The bytes of files do not depend on how much is held: nothing, a part, all. */
 static void held_files_are_equal(void) {
-    static const uint64_t blocks[] = {0, 1, 2, 3, 7, 100};
+    static const uint64_t blocks[] = {0, 1, 2, 3, 7, 11, 100};
     uint32_t first[HELD_FILES], crc[HELD_FILES];
     for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
         char name[40];
@@ -407,6 +408,48 @@ static void held_files_are_equal(void) {
         make_held(name, blocks[i], i == 0 ? first : crc);
         if (i > 0) CHECK(memcmp(first, crc, sizeof crc) == 0);
     }
+}
+
+/* Many shards that are complete at once are recorded several at a time. The journal and the store are those of shards
+ * that were sealed one after another. */
+static void queued_shards(struct threads *threads) {
+    enum { SHARDS = 90 };
+    struct contents contents[2];
+    for (int queued = 0; queued < 2; queued++) {
+        struct store_writer *w;
+        struct store_journal journal;
+        struct store *s;
+        struct store_view *v;
+        int64_t end = 0;
+        bool duplicate;
+        CHECK_OK(store_writer_open(&w, new_dir(queued ? "queued" : "one-by-one"), &config, true));
+        for (int i = 0; i < SHARDS; i++) {
+            CHECK_OK(store_shard_begin(w));
+            for (const int64_t begin = end; end < begin + 1 + i % 4; end++)
+                CHECK_OK(fixture_add(w, &config, end, &duplicate));
+            struct store_shard *shard = store_shard_open(w);
+            if (!queued) {
+                CHECK_OK(store_shard_seal(w, &end, sizeof end));
+                continue;
+            }
+            CHECK_OK(store_shard_end(w, &end, sizeof end));
+            CHECK_OK(store_shard_complete(shard));
+        }
+        CHECK_OK(store_writer_wait(w));
+        CHECK_OK(store_writer_journal(w, &journal));
+        CHECK_EQ(journal.shards, SHARDS);
+        CHECK_EQ(journal.documents, end);
+        CHECK(journal.cursor_bytes == sizeof end && memcmp(journal.cursor, &end, sizeof end) == 0);
+        CHECK_OK(store_writer_publish(w, &(struct store_publish){.index = "exact", .seed = 1}));
+        store_writer_close(w);
+        open_view(&s, &v);
+        contents[queued] = read_contents(v, threads);
+        store_view_close(v);
+        store_close(s);
+    }
+    check_equal(&contents[0], &contents[1]);
+    free_contents(&contents[0]);
+    free_contents(&contents[1]);
 }
 
 /* All hashes that were added may be there; of others very few. */
@@ -451,6 +494,7 @@ int main(int argc, char **argv) {
     damage_is_not_merged();
     view_beside_a_merge(threads);
     held_files_are_equal();
+    queued_shards(threads);
     known_hashes();
     threads_free(threads);
     return test_done();
