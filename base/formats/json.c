@@ -32,9 +32,44 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
+/* Whether one of 8 bytes is a quote, a backslash or below 0x20: bit 7 of such a byte is then set. If one is set, bits
+ * of bytes after it may be wrong, which the caller does not use. */
+static inline uint64_t special_bytes(uint64_t bytes) {
+    const uint64_t ones = UINT64_C(0x0101010101010101), high = 0x80 * ones, quote = bytes ^ '"' * ones,
+                   backslash = bytes ^ '\\' * ones;
+    return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((bytes - 0x20 * ones) & ~bytes)) & high;
+}
+
+/* Returns the first byte that the loop of scan_string must look at, or one up to seven bytes before it. */
+static inline const char *skip_plain(const char *at, const char *end) {
+    for (; end - at >= 8; at += 8) {
+        uint64_t bytes;
+        memcpy(&bytes, at, sizeof bytes);
+        if (special_bytes(bytes)) break;
+    }
+    return at;
+}
+
+static bool is_escape(char c) {
+    switch (c) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* On entry j->at is after the opening quote, at the end after the closing one. */
 static bool scan_string(struct json *j) {
     j->text = j->at;
+    j->at = skip_plain(j->at, j->end);
     while (j->at < j->end) {
         unsigned char c = (unsigned char)*j->at;
         if (c == '"') {
@@ -51,10 +86,10 @@ static bool scan_string(struct json *j) {
                 for (int i = 2; i < 6; i++)
                     if (!is_hex(j->at[i])) return false;
                 j->at += 4;
-            } else if (!strchr("\"\\/bfnrt", e) || e == 0) {
+            } else if (!is_escape(e)) {
                 return false;
             }
-            j->at += 2;
+            j->at = skip_plain(j->at + 2, j->end);
             continue;
         }
         j->at++;

@@ -8,7 +8,7 @@
 enum { MESSAGE_MAX = 1024 };
 
 struct block {
-    uint8_t *data;     /* [STREAM_AHEAD_BLOCK]; NULL: not used yet */
+    uint8_t *data;     /* [STREAM_AHEAD_BLOCK]; NULL: it has none now */
     size_t size;       /* less: the stream ends, or fails, after these bytes */
     uint64_t consumed; /* of the stream, after the block */
 };
@@ -26,6 +26,8 @@ struct stream_ahead {
     struct block *blocks; /* [n_blocks] */
     int n_blocks;
     int64_t head, tail; /* blocks that were returned, that were made */
+    uint8_t **unused;   /* [n_blocks]: memory of blocks that were returned, the last one last */
+    int n_unused;
     bool ended, closing;
     enum status status; /* after the last block */
     char message[MESSAGE_MAX];
@@ -55,8 +57,10 @@ static void *read_ahead(void *context) {
         while (a->tail - a->head == a->n_blocks && !a->closing)
             pthread_cond_wait(&a->changed, &a->lock);
         more = !a->closing;
+        struct block *b = &a->blocks[a->tail % a->n_blocks];
+        if (a->n_unused > 0) b->data = a->unused[--a->n_unused];
         pthread_mutex_unlock(&a->lock);
-        if (more) more = make_block(a, &a->blocks[a->tail % a->n_blocks]);
+        if (more) more = make_block(a, b);
     }
     return NULL;
 }
@@ -69,6 +73,7 @@ enum status stream_ahead_start(struct stream_ahead **out, struct stream *s, int 
     pthread_cond_init(&a->changed, NULL);
     a->n_blocks = blocks;
     enum status status = memory_allocate_zero(&a->blocks, (size_t)blocks);
+    if (status == STATUS_OK) status = memory_allocate(&a->unused, (size_t)blocks);
     if (status == STATUS_OK) {
         a->started = threads_start(&a->thread, read_ahead, a);
         if (!a->started) status = fail(STATUS_NO_MEMORY, "cannot start a thread that decompresses");
@@ -89,7 +94,10 @@ void stream_ahead_free(struct stream_ahead *a) {
     if (a->started) pthread_join(a->thread, NULL);
     for (int i = 0; a->blocks && i < a->n_blocks; i++)
         memory_free(a->blocks[i].data);
+    while (a->n_unused > 0)
+        memory_free(a->unused[--a->n_unused]);
     memory_free(a->blocks);
+    memory_free(a->unused);
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
     memory_free(a);
@@ -107,9 +115,12 @@ static enum status wait_block(struct stream_ahead *a, bool *more) {
 }
 
 static void release_block(struct stream_ahead *a) {
-    a->consumed = a->blocks[a->head % a->n_blocks].consumed;
+    struct block *b = &a->blocks[a->head % a->n_blocks];
+    a->consumed = b->consumed;
     a->used = 0;
     pthread_mutex_lock(&a->lock);
+    a->unused[a->n_unused++] = b->data; /* used again first: it is still in a cache */
+    b->data = NULL;
     a->head++;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);

@@ -1,10 +1,10 @@
 /* indexer_feed.c -- reads and tokenizes documents ahead of the encoder, and returns them in input order.
  *
- * Worker threads take turns at the reader, which one lock protects. A worker that holds the lock claims the next slots
- * of a ring, reads a document into each, and parses and tokenizes them after releasing the lock. So decompression and
- * the search for the ends of lines are serial, the rest is parallel, and slots have the order of the input. The bytes
- * of waiting documents are limited. One document may exceed the limit, so that a document larger than the lookahead can
- * pass. */
+ * Worker threads parse and tokenize. One of them at a time also reads: it claims the next slots of a ring and reads a
+ * document into each. So decompression and the search for the ends of lines are serial, the rest is parallel, and slots
+ * have the order of the input. Each worker has some documents that were read and wait. So if the system stops the one
+ * that reads for a while, the others have work. The bytes of waiting documents are limited. One document may exceed the
+ * limit, so that a document larger than the lookahead can pass. */
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
@@ -15,33 +15,45 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* A worker reads up to TURN documents of together about TURN_BYTES at a time. */
-enum { RING = 1024, MESSAGE_MAX = 1024, TURN = 32, TURN_BYTES = 1 << 17 };
+/* A worker reads, or tokenizes, up to TURN documents of together about TURN_BYTES at a time. */
+enum { RING = 8192, TURN = 32, TURN_BYTES = 1 << 17 };
+enum { TURNS_AHEAD = 4 }; /* for each worker, that are read and wait for it */
 /* The consumer takes up to so many documents that are ready at a time. Their slots are free after the last of them. */
 enum { TAKEN = 64, RELEASED_SHARE = 16 };
 /* A worker that waited for space continues when so much of the ring and of the lookahead is free. With less, the two
  * threads would wake each other for each document. */
 enum { SPACE_SHARE = 4 };
 
+/* Of a document that was read: its strings and its text or ids, in one piece of memory. */
+struct raw {
+    char *source, *key, *text;
+    uint32_t *ids;
+    size_t bytes, n_ids;
+    bool unparsed;
+};
+
 enum slot_state { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
 struct slot {
     enum slot_state state;
     enum status status;
     bool end;
-    char message[MESSAGE_MAX];
+    char *message; /* of a failure; NULL: none, or no memory for it */
+    struct raw raw;
     struct feed_item item;
 };
 
 struct feed {
     struct feed_config config;
-    struct slot *slots;      /* [RING] */
-    pthread_mutex_t reading; /* held by the worker that uses the reader */
-    pthread_mutex_t lock;    /* protects all members below, and the states of slots */
-    pthread_cond_t space, ready;
-    int64_t head, tail;     /* next slot to return, next slot to claim */
-    uint64_t bytes;         /* bytes of all documents that are not yet released */
-    bool wants_space;       /* a worker waits for it */
-    bool finished, closing; /* finished: the input has ended or failed; closing: feed_close waits */
+    struct slot *slots;   /* [RING] */
+    pthread_mutex_t lock; /* protects all members below, and the states of slots */
+    pthread_cond_t work, ready;
+    int64_t head, begun, tail; /* next slot to return, to tokenize, to read into */
+    uint64_t bytes;            /* bytes of all documents that are not yet released */
+    uint64_t waiting_bytes;    /* of text and ids from slot `begun` on */
+    bool reading;              /* a worker reads */
+    int waiting;               /* workers that wait for work */
+    bool wants_space;          /* because there is no space */
+    bool finished, closing;    /* finished: the input has ended or failed; closing: feed_close waits */
     double seconds;
     int live; /* workers that did not end */
     /* Of the consumer alone: the next slot to return, how many from there on are ready, and the bytes of the documents
@@ -55,13 +67,6 @@ struct feed {
 /* ---- workers -------------------------------------------------------------------------------------------- */
 
 /* Copies a document with its strings and its text or ids into one piece of memory. */
-struct raw {
-    char *source, *key, *text;
-    uint32_t *ids;
-    size_t bytes, n_ids;
-    bool unparsed;
-};
-
 static enum status copy_document(struct raw *raw, struct feed_item *item, const struct document *d) {
     size_t source = strlen(d->source) + 1, key = strlen(d->key) + 1;
     size_t body = d->ids ? d->n_ids * sizeof(uint32_t) : d->bytes;
@@ -155,41 +160,25 @@ static enum status finish_document(const struct feed *f, const struct tools *too
     return STATUS_OK;
 }
 
+static size_t raw_bytes(const struct raw *raw) {
+    return raw->bytes + raw->n_ids * sizeof *raw->ids;
+}
+
+static bool has_space(const struct feed *f) {
+    return f->tail - f->head <= RING - TURN && f->bytes < f->config.lookahead_bytes;
+}
+
 /* Wakes the worker that waits for space, if there is enough. The caller holds the lock. */
 static void indexer_feed_space(struct feed *f) {
     if (!f->wants_space || f->tail - f->head > RING - RING / SPACE_SHARE ||
         f->bytes > f->config.lookahead_bytes - f->config.lookahead_bytes / SPACE_SHARE)
         return;
     f->wants_space = false;
-    pthread_cond_broadcast(&f->space);
+    pthread_cond_signal(&f->work);
 }
 
-/* Claims the next slot; returns NULL if there is nothing more to do, or if there is no free one and `wait` is false.
- * charge: of the slot that was claimed before, in the same turn. The caller holds `reading`. */
-static struct slot *indexer_feed_claim(struct feed *f, bool wait, uint64_t charge) {
-    pthread_mutex_lock(&f->lock);
-    f->bytes += charge;
-    bool full;
-    while ((full = f->tail - f->head >= RING || f->bytes >= f->config.lookahead_bytes) && wait && !f->closing &&
-           !f->finished) {
-        f->wants_space = true;
-        pthread_cond_wait(&f->space, &f->lock);
-    }
-    struct slot *slot = NULL;
-    if (!full && !f->closing && !f->finished) {
-        slot = &f->slots[f->tail % RING];
-        f->tail++;
-        memset(&slot->item, 0, sizeof slot->item);
-        slot->state = SLOT_CLAIMED;
-        slot->status = STATUS_OK;
-        slot->end = false;
-    }
-    pthread_mutex_unlock(&f->lock);
-    return slot;
-}
-
-/* Reads the next document into the claimed slot. The caller holds `reading`. */
-static enum status read_document(struct feed *f, struct slot *slot, struct raw *raw) {
+/* Reads the next document into the slot. Of the worker that reads. */
+static enum status read_document(struct feed *f, struct slot *slot) {
     struct document d;
     int more = 0;
     TRY(reader_next_unparsed(f->config.reader, &d, &more));
@@ -197,11 +186,11 @@ static enum status read_document(struct feed *f, struct slot *slot, struct raw *
     if (!more) return STATUS_OK;
     slot->item.after = reader_position(f->config.reader);
     reader_progress(f->config.reader, &slot->item.read_done, &slot->item.read_total);
-    return copy_document(raw, &slot->item, &d);
+    return copy_document(&slot->raw, &slot->item, &d);
 }
 
 /* Whether this worker is one too many for documents of ids: they need no tokenizing, and more threads would only wait
- * for each other at the reader. */
+ * for each other. */
 static bool indexer_feed_leaves(struct feed *f, const struct raw *raw) {
     pthread_mutex_lock(&f->lock);
     const bool leave = raw->ids && f->config.id_workers > 0 && f->live > f->config.id_workers;
@@ -210,74 +199,107 @@ static bool indexer_feed_leaves(struct feed *f, const struct raw *raw) {
     return leave;
 }
 
-/* A document that was read, or that could not be. */
-struct turn {
-    struct slot *slot;
-    struct raw raw;
-    enum status status;
-};
-
-/* Reads into a claimed slot. Returns whether more may follow. The caller holds `reading`. */
-static bool read_slot(struct feed *f, struct turn *t, enum status status) {
-    t->raw = (struct raw){0};
-    t->status = status == STATUS_OK ? read_document(f, t->slot, &t->raw) : status;
-    if (t->status != STATUS_OK) snprintf(t->slot->message, sizeof t->slot->message, "%s", status_message());
-    t->slot->item.charge = (uint64_t)t->raw.bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + t->raw.n_ids * 2 * sizeof(int32_t);
-    return t->status == STATUS_OK && !t->slot->end;
+static void keep_message(struct slot *slot) {
+    char *message;
+    if (memory_copy_string(&message, status_message()) == STATUS_OK) slot->message = message;
 }
 
-/* Takes the reader, and reads some documents. Returns their number; 0: there is nothing more to do. */
-static int read_turn(struct feed *f, struct turn turns[TURN], enum status status) {
+/* Returns whether more may follow. Of the worker that reads. */
+static bool read_slot(struct feed *f, struct slot *slot) {
+    memset(&slot->item, 0, sizeof slot->item);
+    slot->end = false;
+    slot->raw = (struct raw){0};
+    slot->status = read_document(f, slot);
+    if (slot->status != STATUS_OK) keep_message(slot);
+    const struct raw *raw = &slot->raw;
+    slot->item.charge = (uint64_t)raw->bytes * (FEED_BYTES_PER_TEXT_BYTE - 2) + raw->n_ids * 2 * sizeof(int32_t);
+    return slot->status == STATUS_OK && !slot->end;
+}
+
+/* Reads some documents. The caller holds the lock, which is not held meanwhile. */
+static void read_turn(struct feed *f) {
+    const int64_t tail = f->tail;
     int n = 0;
-    size_t bytes = 0;
+    uint64_t bytes = 0, charge = 0;
     bool more = true;
-    uint64_t charge = 0;
-    pthread_mutex_lock(&f->reading);
+    f->reading = true;
+    pthread_mutex_unlock(&f->lock);
     while (more && n < TURN && bytes < TURN_BYTES) {
-        struct turn *t = &turns[n];
-        t->slot = indexer_feed_claim(f, n == 0, charge);
-        charge = 0;
-        if (!t->slot) break;
-        more = read_slot(f, t, status);
-        charge = t->slot->item.charge;
-        bytes += t->raw.bytes + t->raw.n_ids * sizeof(uint32_t);
-        n++;
+        struct slot *slot = &f->slots[(tail + n++) % RING];
+        more = read_slot(f, slot);
+        bytes += raw_bytes(&slot->raw);
+        charge += slot->item.charge;
     }
     pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < n; i++)
+        f->slots[(tail + i) % RING].state = SLOT_CLAIMED;
+    f->tail += n;
     f->bytes += charge;
+    f->waiting_bytes += bytes;
     f->finished = f->finished || !more;
+    f->reading = false;
+    if (f->finished)
+        pthread_cond_broadcast(&f->work);
+    else if (f->waiting > 0)
+        pthread_cond_signal(&f->work);
+}
+
+/* Whether the caller is to read. The caller holds the lock. */
+static bool reads_next(const struct feed *f) {
+    const uint64_t turns = TURNS_AHEAD * (uint64_t)(f->live > 1 ? f->live : 1);
+    return !f->reading && !f->finished && f->waiting_bytes < turns * TURN_BYTES && has_space(f);
+}
+
+/* Takes documents that were read, from slot *first on, and reads before that if few wait. Returns their number; 0:
+ * there will be none. */
+static int indexer_feed_take(struct feed *f, int64_t *first) {
+    int n = 0;
+    size_t bytes = 0;
+    pthread_mutex_lock(&f->lock);
+    while (!f->closing) {
+        if (reads_next(f)) {
+            read_turn(f);
+            continue;
+        }
+        if (f->begun < f->tail || f->finished) break;
+        f->wants_space = f->wants_space || !f->reading;
+        f->waiting++;
+        pthread_cond_wait(&f->work, &f->lock);
+        f->waiting--;
+    }
+    *first = f->begun;
+    while (!f->closing && f->begun < f->tail && n < TURN && bytes < TURN_BYTES) {
+        bytes += raw_bytes(&f->slots[f->begun++ % RING].raw);
+        n++;
+    }
+    f->waiting_bytes -= bytes;
     pthread_mutex_unlock(&f->lock);
-    pthread_mutex_unlock(&f->reading);
     return n;
 }
 
-/* Parses and tokenizes. */
-static void finish_turn(struct feed *f, const struct tools *tools, struct turn *t) {
-    struct slot *slot = t->slot;
-    if (t->status == STATUS_OK && !slot->end) {
-        t->status = finish_document(f, tools, &slot->item, &t->raw);
-        if (t->status != STATUS_OK) snprintf(slot->message, sizeof slot->message, "%s", status_message());
+/* Parses and tokenizes. made: whether there are tools. */
+static void finish_slot(struct feed *f, const struct tools *tools, enum status made, struct slot *slot) {
+    if (slot->status == STATUS_OK && !slot->end) {
+        slot->status = made == STATUS_OK ? finish_document(f, tools, &slot->item, &slot->raw) : made;
+        if (slot->status != STATUS_OK) keep_message(slot);
     }
-    if (t->status == STATUS_OK) return;
+    if (slot->status == STATUS_OK) return;
     memory_free(slot->item.memory);
     slot->item.memory = NULL;
 }
 
-static void indexer_feed_settle(struct feed *f, struct turn *turns, int n, double seconds) {
-    bool first = false;
+static void indexer_feed_settle(struct feed *f, int64_t first, int n, double seconds) {
     pthread_mutex_lock(&f->lock);
     for (int i = 0; i < n; i++) {
-        struct slot *slot = turns[i].slot;
-        const bool document = turns[i].status == STATUS_OK && !slot->end;
+        struct slot *slot = &f->slots[(first + i) % RING];
+        const bool document = slot->status == STATUS_OK && !slot->end;
         const uint64_t charge = document ? slot->item.document.n_ids * sizeof(int32_t) + 1024 : 0;
         f->bytes += charge - slot->item.charge;
         slot->item.charge = charge;
-        slot->status = turns[i].status;
         slot->state = SLOT_READY;
-        first = first || slot == &f->slots[f->head % RING]; /* the one that is waited for */
     }
     f->seconds += seconds;
-    if (first) pthread_cond_broadcast(&f->ready);
+    if (first == f->head) pthread_cond_broadcast(&f->ready); /* the one that is waited for */
     indexer_feed_space(f);
     pthread_mutex_unlock(&f->lock);
 }
@@ -289,16 +311,16 @@ static enum status make_tools(struct tools *tools, const struct feed *f) {
 
 static void *indexer_feed_work(void *context) {
     struct feed *f = context;
-    struct turn turns[TURN];
     struct tools tools = {0};
     const enum status made = make_tools(&tools, f);
     bool leave = false;
-    for (int n; !leave && (n = read_turn(f, turns, made)) > 0;) {
+    int64_t first;
+    for (int n; !leave && (n = indexer_feed_take(f, &first)) > 0;) {
         const double start = clock_seconds();
-        leave = indexer_feed_leaves(f, &turns[0].raw);
+        leave = indexer_feed_leaves(f, &f->slots[first % RING].raw);
         for (int i = 0; i < n; i++)
-            finish_turn(f, &tools, &turns[i]);
-        indexer_feed_settle(f, turns, n, clock_seconds() - start);
+            finish_slot(f, &tools, made, &f->slots[(first + i) % RING]);
+        indexer_feed_settle(f, first, n, clock_seconds() - start);
     }
     tokenizer_scratch_free(tools.scratch);
     document_parser_free(tools.parser);
@@ -318,9 +340,8 @@ enum status feed_open(struct feed **out, const struct feed_config *config) {
     struct feed *f = memory;
     f->config = *config;
     f->slots = slots;
-    pthread_mutex_init(&f->reading, NULL);
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->space, NULL);
+    pthread_cond_init(&f->work, NULL);
     pthread_cond_init(&f->ready, NULL);
     int wanted = config->workers < 1 ? 1 : config->workers;
     if (wanted > (int)ARRAY_LEN(f->threads)) wanted = (int)ARRAY_LEN(f->threads);
@@ -362,7 +383,7 @@ enum status feed_next(struct feed *f, struct feed_item *item, bool *more) {
     const enum status status = slot->status;
     *more = status == STATUS_OK && !slot->end;
     if (!*more) /* an end or a failure stays in its slot, so that the next call finds it again */
-        return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message);
+        return status == STATUS_OK ? STATUS_OK : fail(status, "%s", slot->message ? slot->message : "out of memory");
     *item = slot->item;
     slot->item.memory = NULL;
     f->next++;
@@ -391,16 +412,17 @@ void feed_close(struct feed *f) {
     if (!f) return;
     pthread_mutex_lock(&f->lock);
     f->closing = true;
-    pthread_cond_broadcast(&f->space);
+    pthread_cond_broadcast(&f->work);
     pthread_mutex_unlock(&f->lock);
     for (int i = 0; i < f->n_threads; i++)
         pthread_join(f->threads[i], NULL);
-    for (int i = 0; i < RING; i++)
+    for (int i = 0; i < RING; i++) {
         memory_free(f->slots[i].item.memory);
+        memory_free(f->slots[i].message);
+    }
     pthread_cond_destroy(&f->ready);
-    pthread_cond_destroy(&f->space);
+    pthread_cond_destroy(&f->work);
     pthread_mutex_destroy(&f->lock);
-    pthread_mutex_destroy(&f->reading);
     memory_free(f->slots);
     memory_free(f);
 }
