@@ -2,12 +2,7 @@
 #pragma once
 #include "tests/teach_fixture.h"
 
-/* Sanitizers search other faults and take ten times as long, so they test a part of the tensors. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { EVERY = 6 };
-#else
-enum { EVERY = 1 };
-#endif
+enum { EVERY = TEST_SANITIZED ? 6 : 1 }; /* one of so many tensors is tested */
 
 /* The inputs of the differences of a step. */
 struct subject {

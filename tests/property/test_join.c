@@ -11,7 +11,7 @@
 #include "store/writer_internal.h"
 #include "tests/store_fixture.h"
 
-enum { DIM = 4, VOCAB = 100, PARTS_MAX = 6, ROUNDS = 6, DOCUMENTS_MAX = 400, POOL = 700 };
+enum { DIM = 4, VOCAB = 100, PARTS_MAX = 6, ROUNDS = TEST_RACES ? 2 : 6, DOCUMENTS_MAX = 400, POOL = 700 };
 
 /* ---- records ---- */
 
@@ -265,7 +265,7 @@ static const char *check_join(const char *what, int n) {
     static char first[FILE_PATH_MAX];
     struct tables want;
     expect(&want, part_paths, n);
-    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(threads); i += TEST_RACES ? 3 : 1) {
         char to[FILE_PATH_MAX];
         snprintf(to, sizeof to, "%s/%s-joined-%zu", test_folder(), what, i);
         CHECK_OK(join_parts(to, n, i, threads[i], NULL));
@@ -396,6 +396,7 @@ static void many_documents(void) {
     expect(&want, part_paths, MANY_PARTS);
     CHECK_EQ(want.of[TABLE_DELETED].n, MANY);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (TEST_RACES && i != 1 && i != 3) continue; /* more threads, one pass and many */
         make_hashes_again(joined, cases[i].most, cases[i].threads);
         check_records(&want, joined);
     }
@@ -444,7 +445,7 @@ static void stopped_joins(void) {
     for (int i = 0; i < 4; i++)
         make_part(part_paths[i], i, 4, &r, 100);
     expect(&want, part_paths, 4);
-    for (int after = 0, done = 0; !done; after++) {
+    for (int after = 0, done = 0; !done; after += TEST_RACES ? 3 : 1) {
         for (int old = 0; old < 2; old++) {
             char to[FILE_PATH_MAX];
             struct stop stop = {.after = after};
@@ -460,7 +461,7 @@ static void stopped_joins(void) {
             check_no_problem(to);
         }
     }
-    CHECK(stopped >= 2 * 5); /* after each part, and after the hashes */
+    CHECK(TEST_RACES || stopped >= 2 * 5); /* after each part, and after the hashes */
     tables_free(&want);
 }
 
