@@ -43,6 +43,7 @@ static double row_weights(double g[1 + MEMORY_SIDES], double q[1 + MEMORY_SIDES]
  * added in the order of the features, and those over units in the order of the units. */
 enum { LANES = 8, VECTORS = MEMORY_GATE_HIDDEN / LANES };
 typedef double unit_lanes __attribute__((vector_size(LANES * sizeof(double))));
+typedef double unit_lanes_unaligned __attribute__((vector_size(LANES * sizeof(double)), aligned(8), may_alias));
 struct units {
     unit_lanes v[VECTORS];
 };
@@ -53,15 +54,14 @@ struct gate_block {
 
 static struct units units_load(const double *from) {
     struct units u;
-    memcpy(&u, from, sizeof u);
+    for (int v = 0; v < VECTORS; v++)
+        u.v[v] = *(const unit_lanes_unaligned *)(from + v * LANES);
     return u;
 }
 
 static void units_add(double *to, struct units x, double factor) {
-    struct units u = units_load(to);
     for (int v = 0; v < VECTORS; v++)
-        u.v[v] += factor * x.v[v];
-    memcpy(to, &u, sizeof u);
+        *(unit_lanes_unaligned *)(to + v * LANES) += factor * x.v[v];
 }
 
 static void gate_row(double *sums, struct gate_block *t, const double *w, const struct memory_gate_row *row) {
