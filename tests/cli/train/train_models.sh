@@ -52,7 +52,7 @@ awk -v a="$(last_loss memory)" -v b="$(last_loss base)" 'BEGIN { exit !(a > 0 &&
 grep -q '"teach_accuracy"' "$folder/runs/drt/log.jsonl" || die "the retriever was not taught"
 same "$(stat -c %Y%i "$folder/neighbours-2.safetensors")" "$before" "the prepared neighbours were used"
 sed -n 17,20p "$TMP/all.jsonl" >"$folder/other-text.jsonl"
-expect 0 run evaluate --models base,memory --eval-tokens 512 --k 8
+expect 0 run evaluate --models base,memory --eval-tokens 256 --k 8
 out_has "a store of other text"
 out_has "own"
 out_has "corpus"
