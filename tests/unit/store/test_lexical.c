@@ -4,7 +4,7 @@
 #include "store/lexical/lexical_segment_internal.h"
 #include "tests/lexical_fixture.h"
 
-enum { QUERY = 40, K_MAX = 300 };
+enum { QUERY = 40, K_MAX = 300, MANY = TEST_RACES ? 17000 : 40000 }; /* MANY: several windows in one segment */
 
 static bool excluded(const struct lexical_search *how, int64_t chunk) {
     return how->exclude && chunk >= how->exclude->begin && chunk < how->exclude->end;
@@ -119,7 +119,7 @@ static void test_random(void) {
     static const struct {
         int64_t chunks;
         int vocab, queries;
-    } cases[] = {{1, 5, 6}, {90, 40, 12}, {1500, 3000, 12}, {40000, 5000, 6}, {20000, LEXICAL_VOCAB_MAX, 4}};
+    } cases[] = {{1, 5, 6}, {90, 40, 12}, {1500, 3000, 12}, {MANY, 5000, 6}, {MANY / 2, LEXICAL_VOCAB_MAX, 4}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct lexical_corpus c;
         lexical_corpus_random(&c, cases[i].chunks, cases[i].vocab, test_seed() + i);
@@ -186,7 +186,7 @@ static void test_running(void) {
     struct lexical_corpus c;
     struct threads *threads;
     CHECK_OK(threads_create(&threads, 3));
-    lexical_corpus_random(&c, 40000, 3000, test_seed() + 9);
+    lexical_corpus_random(&c, MANY, 3000, test_seed() + 9);
     struct lexical *one = lexical_fixture_open(&c, 1, "running"), *many = lexical_fixture_open(&c, 40, "running");
     check_running(one, &c, NULL);
     check_running(one, &c, threads);
