@@ -97,6 +97,7 @@ void decoder_free(struct decoder *d) {
     decoder_packed_free(d);
     memory_free(d->weights.layers);
     memory_free(d->weights.narrow);
+    memory_free(d->weights.step);
     memory_free(d);
 }
 

@@ -30,9 +30,9 @@ static void decoder_head_losses(struct decoder *d, const struct decoder_output *
     int32_t *targets_device = device_side(d->dev, targets, s->ids_device);
     const float *nll = s->nll.host;
     device_upload(d->dev, targets_device, targets, (size_t)n * sizeof *targets);
-    const bool i8 = d->weights.narrow && d->weights.narrow_embed.type == DTYPE_I8;
+    const bool rounded = d->weights.narrow && d->weights.narrow_rows > MATMUL_FEW_ROWS; /* one of 8-bit weights */
     d->dev->ops->loss->forward(d->dev, s->nll.device, mat_rows(s->h, 0, n),
-                               i8 ? d->weights.narrow_embed : d->weights.embed, targets_device);
+                               rounded ? d->weights.narrow_embed : d->weights.embed, targets_device);
     device_pair_download(d->dev, &s->nll, (size_t)n * sizeof *nll);
     for (int64_t i = 0; i < n; i++)
         out->nll[offset + selected[i]] = nll[i];

@@ -19,6 +19,7 @@ struct decoder_weights {
     struct mat embed, final_norm, narrow_embed;
     struct block_weights *layers, *narrow; /* lower layers, then each group's; narrow: in bf16 or 8 bits, or NULL */
     int64_t narrow_rows; /* products of at most so many rows read `narrow`: few in bf16, any number in 8 bits */
+    struct block_weights *step; struct mat step_head; /* 8 bits on a GPU (narrow: these as bf16), or NULL */
     struct mat query_norm[MODEL_GROUPS_MAX], query_proj[MODEL_GROUPS_MAX];
     struct recurrent_weights recurrent; struct mat key_proj; /* [memory_size, d]; data NULL: none */
 };
@@ -44,7 +45,7 @@ struct decoder {
     struct decoder_packed *packed[3]; struct decoder_passages *passages;  /* of decoder_passages.c; NULL: none so far */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: no batch was computed so far */
     struct decoder_rows *rows_batch;                      /* of decoder_rows.c; NULL: the same */
-    enum dtype type, ring_type;          /* of weights and activations; of rings: bf16 with 8-bit weights on a CPU */
+    enum dtype type, ring_type;          /* of weights and activations; of rings: bf16 with 8-bit weights */
     int64_t max_tokens, max_positions, max_chunks;        /* of one pass */
     int64_t logit_rows;                                   /* rows of one head product */
     int positions;                                        /* of a chunk, including its landmark */
@@ -99,7 +100,6 @@ static inline int64_t decoder_pass_row(const struct decoder *d, const struct dec
     return model_config_landmarks(&d->config) ? j + (p->in_chunk + j) / d->config.chunk : j;
 }
 static inline struct mat decoder_no_rstd(int64_t rows) { return mat_f32(NULL, rows, 1); } /* 1/rms is not needed */
-
 /* Keeps the last row of `found` (n > 0) as the current neighbours. Call it after the blocks of this pass were built. */
 enum status decoder_current_set(struct decoder_state *s, int group, const struct neighbours *found);
 /* Determines which rows of the pass read which slots. The current chunk reads the current neighbours; the following

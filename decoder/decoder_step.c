@@ -18,7 +18,8 @@
 
 _Static_assert((int)DECODE_STEP_GROUPS_MAX == MODEL_GROUPS_MAX, "the kernel takes every legal model");
 
-static void decoder_step_layers(struct decode_step_layer *out, const struct decoder *d) {
+static void decoder_step_layers(struct decode_step_layer *out, const struct decoder *d,
+                                const struct block_weights *layers) {
     int n = d->config.lower_layers, base_layers = d->config.base_lm ? model_config_layers(&d->config) : n;
     for (int i = 0; i < base_layers; i++)
         out[i].group = -1;
@@ -26,7 +27,7 @@ static void decoder_step_layers(struct decode_step_layer *out, const struct deco
         for (int i = 0; i < d->config.group_layers[g]; i++)
             out[n++].group = g;
     for (int i = 0; i < model_config_layers(&d->config); i++) {
-        const struct block_weights *w = &d->weights.layers[i];
+        const struct block_weights *w = &layers[i];
         out[i] = (struct decode_step_layer){.input_norm = w->input_norm,
                                             .qkv = w->qkv,
                                             .o = w->o,
@@ -40,21 +41,37 @@ static void decoder_step_layers(struct decode_step_layer *out, const struct deco
     }
 }
 
+static enum status decoder_step_refused(void) {
+    return fail(
+        STATUS_UNSUPPORTED,
+        "i8: on a GPU 8-bit weights need one of compute capability 9.0 or more (Hopper), a model without a "
+        "recurrent state or Landmark Attention, attention heads of 64 and at most 1,024 columns: use --dtype bf16");
+}
+
 enum status decoder_step_weights(struct decoder *d) {
     struct decode_step_layer *layers;
     int n = model_config_layers(&d->config);
     /* the kernel supports neither */
-    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0) return STATUS_OK;
-    TRY(memory_allocate(&layers, (size_t)n));
-    decoder_step_layers(layers, d);
-    const struct decode_step_config config = {.layers = layers,
-                                              .n_layers = n,
-                                              .embed = d->weights.embed,
-                                              .final_norm = d->weights.final_norm,
-                                              .heads = d->config.heads,
-                                              .window = d->config.window,
-                                              .eps = d->config.rms_eps};
+    if (d->config.recurrent_layer > 0 || d->config.landmark_block > 0)
+        return d->weights.step ? decoder_step_refused() : STATUS_OK;
+    const struct decoder_weights *w = &d->weights;
+    const bool i8 = w->step != NULL;
+    TRY(memory_allocate_zero(&layers, (size_t)n));
+    decoder_step_layers(layers, d, i8 ? w->step : w->layers);
+    struct decode_step_config config = {.layers = layers,
+                                        .n_layers = n,
+                                        .embed = d->weights.embed,
+                                        .final_norm = d->weights.final_norm,
+                                        .heads = d->config.heads,
+                                        .window = d->config.window,
+                                        .eps = d->config.rms_eps,
+                                        .head = w->step_head};
     enum status status = decode_step_weights_create(&d->step_weights, d->dev, &config);
+    if (status == STATUS_OK && i8 && !d->step_weights) status = decoder_step_refused();
+    if (i8) { /* several texts read the numbers of 8-bit weights in bf16 */
+        decoder_step_layers(layers, d, w->narrow);
+        config.head = w->narrow_embed;
+    }
     if (status == STATUS_OK) status = decode_rows_create(&d->rows, d->dev, &config);
     memory_free(layers);
     return status;

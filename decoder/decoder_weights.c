@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds the layers with the bf16 or 8-bit copies of their matrices. Norms are the float32 ones. */
-static enum status decoder_weights_find_narrow(struct decoder_weights *out, const struct model_config *c,
-                                               const struct weights *narrow) {
-    TRY(memory_allocate_zero(&out->narrow, (size_t)model_config_layers(c)));
+/* Finds the layers with the bf16 or 8-bit copies of their matrices. Norms are those of out->layers. */
+static enum status decoder_weights_find_copies(struct block_weights **copies, const struct decoder_weights *out,
+                                               const struct model_config *c, const struct weights *narrow) {
+    TRY(memory_allocate_zero(copies, (size_t)model_config_layers(c)));
     for (int i = 0; i < model_config_layers(c); i++) {
-        struct block_weights *l = &out->narrow[i];
+        struct block_weights *l = &(*copies)[i];
         block_weights_decoder(l, c, narrow, i);
         l->input_norm = out->layers[i].input_norm;
         l->post_norm = out->layers[i].post_norm;
@@ -42,10 +42,15 @@ enum status decoder_weights_find(struct decoder_weights *out, const struct model
     snprintf(name, sizeof name, "%s.embed_tokens.weight", model);
     out->embed = weights_tensor(weights, name);
     if (weights->narrow || weights->i8) {
-        const struct weights narrow = weights->i8 ? weights_rounded(weights) : weights_narrowed(weights);
-        TRY(decoder_weights_find_narrow(out, c, &narrow));
+        const struct weights narrow = weights->narrow ? weights_narrowed(weights) : weights_rounded(weights);
+        TRY(decoder_weights_find_copies(&out->narrow, out, c, &narrow));
         out->narrow_embed = weights_tensor(&narrow, name);
         out->narrow_rows = weights->i8 ? INT64_MAX : MATMUL_FEW_ROWS;
+    }
+    if (weights->narrow && weights->i8) {
+        const struct weights rounded = weights_rounded(weights);
+        TRY(decoder_weights_find_copies(&out->step, out, c, &rounded));
+        out->step_head = weights_tensor(&rounded, name);
     }
     snprintf(name, sizeof name, "%s.norm.weight", model);
     out->final_norm = weights_tensor(weights, name);

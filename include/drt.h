@@ -96,8 +96,8 @@ struct drt_tokenizer;
 struct drt_model_config {
     size_t size;
     const char *device;                  /* "auto" (NULL): a GPU if there is one; "cpu", "cuda" */
-    const char *dtype;                   /* "auto" (NULL): float32 on a CPU, bf16 on a GPU; "f32", "bf16"; "i8": a CPU
-                                          * with the decoder's weights rounded to 8 bits */
+    const char *dtype;                   /* "auto" (NULL): float32 on a CPU, bf16 on a GPU; "f32", "bf16"; "i8": "auto"
+                                          * with the decoder's weights rounded to 8 bits (a GPU: Hopper or newer) */
     int threads;                         /* of the CPU; 0: one for each processor that this process may use */
 };
 /* Opens a model. folder: has config.json, model.safetensors and tokenizer.json. NULL: the model that is installed with

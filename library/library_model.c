@@ -91,7 +91,7 @@ enum drt_status drt_model_info(struct drt_model *model, struct drt_model_info *o
     LIBRARY_NEEDS(out);
     const struct engine *e = &model->engine;
     const struct model_config *c = &e->model.config;
-    const char *dtype = e->weights.type == DTYPE_BF16 ? "bf16" : e->weights.i8 ? "i8" : "f32";
+    const char *dtype = e->weights.i8 ? "i8" : e->weights.type == DTYPE_BF16 ? "bf16" : "f32";
     const char *variant = c->encoder_input == ENCODER_INPUT_TOKENS ? "encoder-decoder" : "decoder";
     const struct drt_model_info info = {.path = e->model.path,
                                         .variant = c->base_lm ? "base" : variant,

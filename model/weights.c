@@ -96,6 +96,7 @@ struct weights weights_narrowed(const struct weights *w) {
 struct weights_i8 {
     unsigned char *data;
     int64_t *at;
+    enum dtype others; /* the type of tensors without a copy */
 };
 
 static void weights_i8_free(struct weights_i8 *i8, struct device *dev) {
@@ -127,25 +128,57 @@ static enum status place_copies(struct weights_i8 *i8, int64_t *bytes, const str
     return STATUS_OK;
 }
 
-enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
-    struct weights_i8 *i8;
-    const struct params *table = w->table;
-    int64_t bytes;
-    enum status status;
-    assert(dev->shares_memory && w->type == DTYPE_F32 && !w->i8);
-    TRY(memory_allocate_zero(&i8, 1));
-    TRY_GOTO(status, memory_allocate(&i8->at, (size_t)params_count(table)), out);
-    TRY_GOTO(status, place_copies(i8, &bytes, table, wanted), out);
-    TRY_GOTO(status, device_allocate(dev, &i8->data, bytes), out);
-    const float *from = w->data;
+/* Rounds the matrices into `packed`, host memory. */
+static void pack_copies(const struct weights_i8 *i8, struct device *dev, unsigned char *packed,
+                        const struct params *table) {
+    const float *from = params_at(table, 0)->data;
+    assert(from);
     for (int i = 0; i < params_count(table); i++) {
         const struct param *t = params_at(table, i);
-        if (i8->at[i] >= 0) dev->ops->matmul->pack_i8(dev, i8->data + i8->at[i], mat_f32(from, t->rows, t->cols));
+        if (i8->at[i] >= 0) matmul_cpu.pack_i8(dev, packed + i8->at[i], mat_f32(from, t->rows, t->cols));
         from += t->rows * t->cols;
     }
+}
+
+/* Uploads `packed`, and its numbers as bf16 in the layout of the other weights. */
+static enum status upload_copies(struct weights *w, const struct weights_i8 *i8, struct device *dev,
+                                 unsigned char *packed, int64_t bytes) {
+    const struct params *table = w->table;
+    uint16_t *numbers = NULL, *to;
+    device_upload(dev, i8->data, packed, (size_t)bytes);
+    TRY(memory_allocate_zero(&numbers, (size_t)params_elements(table)));
+    to = numbers;
+    for (int i = 0; i < params_count(table); i++) {
+        const struct param *t = params_at(table, i);
+        if (i8->at[i] >= 0) matmul_cpu.unpack_i8(dev, to, mat_dense(packed + i8->at[i], DTYPE_I8, t->rows, t->cols));
+        to += t->rows * t->cols;
+    }
+    const size_t all = (size_t)params_elements(table) * sizeof *numbers;
+    enum status status = device_allocate(dev, &w->narrow, all);
+    if (status == STATUS_OK) device_upload(dev, w->narrow, numbers, all);
+    memory_free(numbers); /* device_upload has copied it (device.h) */
+    return status;
+}
+
+enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name)) {
+    struct weights_i8 *i8;
+    unsigned char *packed = NULL;
+    int64_t bytes;
+    enum status status;
+    assert(w->type == (dev->shares_memory ? DTYPE_F32 : DTYPE_BF16) && !w->i8 && !w->narrow);
+    TRY(memory_allocate_zero(&i8, 1));
+    i8->others = w->type;
+    TRY_GOTO(status, memory_allocate(&i8->at, (size_t)params_count(w->table)), out);
+    TRY_GOTO(status, place_copies(i8, &bytes, w->table, wanted), out);
+    TRY_GOTO(status, device_allocate(dev, &i8->data, bytes), out);
+    if (!dev->shares_memory) TRY_GOTO(status, memory_allocate_aligned(&packed, (size_t)bytes), out);
+    pack_copies(i8, dev, packed ? packed : i8->data, w->table);
+    if (packed) TRY_GOTO(status, upload_copies(w, i8, dev, packed, bytes), out);
+    memory_free(packed);
     w->i8 = i8;
     return STATUS_OK;
 out:
+    memory_free(packed);
     weights_i8_free(i8, dev);
     return status;
 }
@@ -171,7 +204,7 @@ struct mat weights_tensor(const struct weights *w, const char *name) {
         if (strcmp(t->name, name) == 0) {
             if (w->type == DTYPE_I8 && w->i8->at[i] >= 0)
                 return mat_dense(w->i8->data + w->i8->at[i], DTYPE_I8, t->rows, t->cols);
-            const enum dtype type = w->type == DTYPE_I8 ? DTYPE_F32 : w->type;
+            const enum dtype type = w->type == DTYPE_I8 ? w->i8->others : w->type;
             return mat_dense((unsigned char *)w->data + at * dtype_bytes(type), type, t->rows, t->cols);
         }
         at += t->rows * t->cols;

@@ -11,7 +11,7 @@ struct weights {
     const struct params *table;
     void *data;
     enum dtype type;
-    void *narrow;                        /* the copy of weights_narrow; NULL: none */
+    void *narrow;                        /* the bf16 copy of weights_narrow, or of weights_round on a GPU; NULL: none */
     struct weights_i8 *i8;               /* the copy of weights_round; NULL: none */
 };
 
@@ -31,7 +31,8 @@ enum status weights_narrow(struct weights *w, struct device *dev, bool (*wanted)
 /* Returns the bf16 copy as weights, borrowed; data NULL: there is none. Tensors of one row and unwanted
  * ones are not in it. */
 struct weights weights_narrowed(const struct weights *w);
-/* For float32 weights on the CPU: adds copies of the matrices whose names `wanted` accepts, in 8 bits (matmul.h).
+/* Adds copies of the matrices whose names `wanted` accepts, in 8 bits (matmul.h), of the table's own float32 data. On a
+ * GPU, whose weights are bf16, also a bf16 copy of the rounded numbers (weights_narrowed), for products of many rows.
  * STATUS_UNSUPPORTED: a matrix that one of the same shape follows, so that they may be used as one, has a number of
  * rows that is no multiple of MATMUL_I8_PANEL. */
 enum status weights_round(struct weights *w, struct device *dev, bool (*wanted)(const char *name));

@@ -18,9 +18,8 @@ static enum status choose_type(enum dtype *out, const struct device *dev, const 
     bool automatic = strcmp(dtype, "auto") == 0, bf16 = strcmp(dtype, "bf16") == 0;
     if (bf16 && dev->shares_memory)
         return fail(STATUS_UNSUPPORTED, "bf16: the CPU computes in float32 only; use --device cuda, or f32");
-    if (strcmp(dtype, "i8") == 0 && !dev->shares_memory)
-        return fail(STATUS_UNSUPPORTED, "i8: 8-bit weights are for the CPU; use --device cpu, or bf16");
-    *out = bf16 || (automatic && !dev->shares_memory) ? DTYPE_BF16 : DTYPE_F32;
+    const bool rounded = automatic || strcmp(dtype, "i8") == 0;
+    *out = bf16 || (rounded && !dev->shares_memory) ? DTYPE_BF16 : DTYPE_F32;
     return STATUS_OK;
 }
 
@@ -40,7 +39,8 @@ enum status device_choose(struct device **out, enum dtype *type, const struct de
     }
     if (automatic && !dev->shares_memory)
         report(choice, "device %s, %s (choose with --device cpu|cuda%s)", dev->name,
-               *type == DTYPE_BF16 ? "bf16" : "f32", strcmp(choice->dtype, "auto") == 0 ? " and --dtype" : "");
+               strcmp(choice->dtype, "auto") == 0 ? "bf16" : choice->dtype,
+               strcmp(choice->dtype, "auto") == 0 ? " and --dtype" : "");
     *out = dev;
     return STATUS_OK;
 }

@@ -10,8 +10,7 @@ typedef void report_line(const char *line);
 
 /* "auto" selects a GPU if there is one, and reports it, otherwise the CPU. "cuda" without a GPU is an error that names
  * the reason. dtype "auto" is float32 on the CPU and bf16 on a GPU. "f32" on a GPU is for comparisons. "bf16" on the
- * CPU is an error. "i8" is float32 on the CPU, with weights that engine_open rounds to 8 bits; on a GPU it is
- * an error. */
+ * CPU is an error. "i8" is the type of "auto", with weights that engine_open rounds to 8 bits. */
 struct device_choice {
     const char *device, *dtype;
     report_line *report;                 /* NULL: no reports */

@@ -65,6 +65,14 @@ static __device__ __forceinline__ void warp_product(float *d, uint32_t a0, uint3
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+/* The same of bytes, 16 x 8 x 32, with exact sums. */
+static __device__ __forceinline__ void warp_product_bytes(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                                          uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 
 /* ---- barriers in shared memory ---- */
 

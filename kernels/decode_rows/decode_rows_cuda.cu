@@ -29,7 +29,7 @@ struct decode_rows {
     struct decode_step_layer *layers;
     int n_layers, d, f, heads, window;
     float eps;
-    struct mat embed, final_norm;
+    struct mat embed, head, final_norm;
     void *memory;
     size_t bytes;
     float *x, *sum, *qkv;
@@ -186,9 +186,9 @@ static rows_ahead rows_ahead_next(const struct decode_rows *r, int layer, bool l
         if (!last_kernel) a = rows_ahead_weights(r->layers[layer + 1].qkv);
         return a;
     }
-    const int64_t all = r->embed.rows * r->embed.cols * (int64_t)sizeof(bf16);
+    const int64_t all = r->head.rows * r->head.cols * (int64_t)sizeof(bf16);
     const int64_t begin = last_kernel ? ROWS_AHEAD_HEAD : 0, left = all > begin ? all - begin : 0;
-    a.weights = (const unsigned char *)r->embed.data + begin;
+    a.weights = (const unsigned char *)r->head.data + begin;
     a.bytes = left < (int64_t)ROWS_AHEAD_HEAD ? left : (int64_t)ROWS_AHEAD_HEAD;
     return a;
 }
@@ -257,7 +257,7 @@ static void rows_issue(void *context, struct device *dev) {
         }
         rows_issue_layer(r, pass, i);
     }
-    rows_product p = rows_product_of(r->embed, r->x, r->final_norm, r->eps);
+    rows_product p = rows_product_of(r->head, r->x, r->final_norm, r->eps);
     p.texts = r->texts->row;
     rows_launch_norm<2, ROWS_LOGITS>(dev, "decode_rows.head", p, pass->rows);
 }
@@ -311,7 +311,7 @@ static bool rows_fit(struct device *dev, const struct decode_step_config *c) {
     if (dev->shares_memory || c->embed.type != DTYPE_BF16 || device_cuda_architecture(dev) < 80) return false;
     const int64_t d = c->embed.cols;
     if (c->heads <= 0 || (d != c->heads * 64 && d != c->heads * 128) || !rows_dense(c->embed) ||
-        !rows_dense(c->final_norm))
+        !rows_dense(c->final_norm) || (c->head.data && !rows_dense(c->head)))
         return false;
     for (int i = 0; i < c->n_layers; i++) {
         const struct decode_step_layer *l = &c->layers[i];
@@ -340,7 +340,7 @@ static enum status rows_prepare(struct decode_rows *r, const struct decode_step_
     TRY(memory_allocate(&r->layers, (size_t)c->n_layers));
     memcpy(r->layers, c->layers, (size_t)c->n_layers * sizeof *c->layers);
     r->n_layers = c->n_layers, r->heads = c->heads, r->window = c->window, r->eps = c->eps;
-    r->embed = c->embed, r->final_norm = c->final_norm;
+    r->embed = c->embed, r->head = c->head.data ? c->head : c->embed, r->final_norm = c->final_norm;
     r->d = (int)c->embed.cols, r->f = (int)c->layers[0].down.cols;
     TRY(carve_device(r->dev, &r->memory, &r->bytes, rows_layout, r));
     TRY(device_allocate_host(r->dev, &r->staging, DECODE_ROWS_CALLS));

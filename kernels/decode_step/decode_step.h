@@ -23,6 +23,9 @@ struct decode_step_config {
     struct mat embed, final_norm;              /* not copied: borrowed until decode_step_weights_free */
     int heads, window;
     float eps;
+    /* The head's matrix; data NULL: embed. DTYPE_I8 (matmul->pack_i8): so are the layers' matrices, and it is copied,
+     * too; heads of 64 and at most 1,024 columns. */
+    struct mat head;
 };
 /* Copies the layers' weights as they are now. *out is NULL if the kernel does not support the device, type or shape. */
 enum status decode_step_weights_create(struct decode_step_weights **out, struct device *dev,

@@ -4,11 +4,12 @@
 #include "kernels/cuda/launch_cuda.cuh"
 #include "kernels/decode_step/decode_step_product.cuh"
 
-template <int DIM, int STRIPS, int UNITS> struct step_consumer {
-    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+template <int DIM, int STRIPS, int UNITS, bool I8> struct step_consumer {
+    using sizes = step_sizes<DIM, STRIPS, UNITS, I8>;
     using attention_type = step_attention<DIM>;
     enum { PAIRS = attention_type::PAIRS, HEAD_SHARE = DIM / STEP_CLUSTER };
-    step_block<DIM, STRIPS, UNITS> block;
+    enum { PART = DIM / 2 + I8 /* numbers of 32 bits in a part; the last one of 8 bits: a scale */ };
+    step_block<DIM, STRIPS, UNITS, I8> block;
     attention_type attention;
     int cluster, clusters;
     int slot, slot_count; /* of the current chunk; its keys */
@@ -30,10 +31,17 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
     }
     /* Warp w sends this block's part to block w of the cluster. */
     __device__ __forceinline__ void send_part(const float2 (&y)[PAIRS]) {
+        step_rounding by = {};
+        if constexpr (I8) { /* as digits: a head is one block of 64 columns */
+            static_assert(!I8 || PAIRS == 1, "a lane has a pair");
+            by = step_rounding_of(max(step_magnitude(y[0].x), step_magnitude(y[0].y)));
+            if (block.lane == 0)
+                step_send(block.peer(&block.s.parts[block.rank][DIM / 2]), by.scale, block.peer_signal(PARTS));
+        }
 #pragma unroll
         for (int i = 0; i < PAIRS; i++)
-            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]), pack2(y[i].x, y[i].y),
-                      block.peer_signal(PARTS));
+            step_send(block.peer(&block.s.parts[block.rank][block.lane + 32 * i]),
+                      I8 ? step_digits(y[i].x, y[i].y, by.factor) : pack2(y[i].x, y[i].y), block.peer_signal(PARTS));
     }
     /* Sends the product's rows (HEAD_SHARE of each of `parts` vectors of the head) to the cluster. */
     __device__ __forceinline__ void send_vectors(const step_layer &l, int head, unsigned parts) {
@@ -59,7 +67,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
     __device__ __forceinline__ void attend(const step_layer &l, int head, bf16 *copy) {
         block.template product<sizes::stage_tiles(sizes::QKV_TILES)>(sizes::QKV_TILES, copy);
         block.expect(VECTORS, 3 * DIM * 4);
-        block.expect(PARTS, STEP_CLUSTER * (DIM / 2 + 2) * 4);
+        block.expect(PARTS, STEP_CLUSTER * (PART + 2) * 4);
         step_barrier();
         send_vectors(l, head, 3);
         bool attends = block.warp < attention_type::WARPS;
@@ -80,7 +88,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
         const step_fusion &f = block.t.fusion[l.group];
         block.template product<sizes::stage_tiles(sizes::QUERY_TILES)>(sizes::QUERY_TILES, NULL);
         block.expect(VECTORS, DIM * 4);
-        block.expect(PARTS, STEP_CLUSTER * DIM / 2 * 4);
+        block.expect(PARTS, STEP_CLUSTER * PART * 4);
         step_barrier();
         send_vectors(l, head, 1);
         bool attends = block.warp < attention_type::WARPS;
@@ -158,8 +166,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_consumer {
 };
 
 /* An exchange warp: polls its part of this block's share of the columns and sends the sums to the whole cluster. */
-template <int DIM, int STRIPS, int UNITS> struct step_exchange_warp {
-    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+template <int DIM, int STRIPS, int UNITS, bool I8> struct step_exchange_warp {
+    using sizes = step_sizes<DIM, STRIPS, UNITS, I8>;
     step_shared<DIM, STRIPS, UNITS> &s;
     const step_accumulator *exchange;
     /* Counts exchanges. A buffer of `stream` is reused after four exchanges, one of which at least was an MLP's. Every

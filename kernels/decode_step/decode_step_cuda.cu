@@ -17,113 +17,15 @@
  *
  * Bound by reading the weights once, 58 us for the 124M model; measured 89 us back to back (H200, 12 layers of d 768,
  * 50,265 ids), 107 us with eight chunks read in six layers. */
-#include "kernels/decode_step/decode_step_consumer.cuh"
+#include "kernels/decode_step/decode_step_kernel.cuh"
 #include "kernels/decode_step/decode_step_pack.cuh"
 extern "C" {
 #include "base/memory.h"
 #include "kernels/decode_step/decode_step.h"
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/* A step that was launched early (decode_step_launch) waits here for the kernels before it. Only weights are read
- * sooner. */
-static __device__ __forceinline__ void step_wait_kernels() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-#endif
-
-template <int DIM, int STRIPS, int UNITS> struct step_memory {
-    using shared = step_shared<DIM, STRIPS, UNITS>;
-    enum { RING = (sizeof(shared) + 127) / 128 * 128 };
-};
-
-/* KEYS: a separate kernel for steps that compute a key state, because it needs more registers. */
-template <int DIM, int STRIPS, int UNITS, bool KEYS>
-static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(const __grid_constant__ step_task t) {
-/* Older GPUs have no clusters; decode_step_decode_step_fits refuses them. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    using shared_memory = step_shared<DIM, STRIPS, UNITS>;
-    extern __shared__ __align__(128) unsigned char memory[];
-    shared_memory &shared = *(shared_memory *)memory;
-    step_ring ring = {shared_address(memory + step_memory<DIM, STRIPS, UNITS>::RING),
-                      shared_address(shared.full),
-                      shared_address(shared.empty),
-                      t.capacity,
-                      0,
-                      0,
-                      0};
-    if (threadIdx.x < RING_STAGES)
-        barrier_init(&shared.full[threadIdx.x], 1), barrier_init(&shared.empty[threadIdx.x], STEP_WARPS);
-    if (threadIdx.x < 3) barrier_init(&shared.signals[threadIdx.x], 1);
-    if (threadIdx.x < STREAM_BUFFERS) barrier_init(&shared.gathered[threadIdx.x], 1);
-    if (threadIdx.x < RING_STAGES) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    step_cluster_barrier();
-    if (threadIdx.x >= STEP_CONSUMER_THREADS + 32) {
-        step_wait_kernels();
-        step_exchange_warp<DIM, STRIPS, UNITS>{
-            shared, t.exchange_buffer, 0, (int)threadIdx.x / 32 - STEP_WARPS - 1}.run(t);
-    } else if (threadIdx.x >= STEP_CONSUMER_THREADS) {
-        step_producer<DIM, STRIPS, UNITS>{t, ring, 0, 0, 0, 0, 0, 0, NULL, 0, 0}.produce();
-    } else {
-        step_wait_kernels();
-        for (int i = blockIdx.x * STEP_CONSUMER_THREADS + threadIdx.x;
-             i < t.exchanges * step_sizes<DIM, STRIPS, UNITS>::P; i += gridDim.x * STEP_CONSUMER_THREADS)
-            t.next_exchange_buffer[i] = 0;
-        int warp = threadIdx.x / 32, rank = blockIdx.x % STEP_CLUSTER;
-        step_consumer<DIM, STRIPS, UNITS> consumer = {
-            {t,
-             shared,
-             ring,
-             (int)threadIdx.x % 32,
-             warp,
-             rank,
-             step_peer_address(shared_address(memory), warp),
-             step_units(t.f, blockIdx.x, gridDim.x),
-             0,
-             t.exchange_buffer,
-             0,
-             false,
-             false,
-             {}},
-            {shared_address(shared.keys + warp % step_attention<DIM>::WARPS * 16 * step_attention<DIM>::ROW)},
-            (int)blockIdx.x / STEP_CLUSTER,
-            (int)gridDim.x / STEP_CLUSTER,
-            0,
-            0,
-            0.0f,
-            0};
-        consumer.template run<KEYS>();
-    }
-    __syncwarp();
-    step_cluster_barrier(); /* no block ends while others may still write to its shared memory */
-#endif
-}
-
 /* ---- kernels: specialised for shapes known when this is compiled, and general ones ---- */
 
-struct step_kernel {
-    int dim, strips, units; /* units: of a block, or eight less; 0: any number up to UNITS_MAX */
-    const void *kernel[2]; /* the second also gives a key state */
-    size_t shared;             /* bytes before the ring */
-    int (*largest)(int units); /* bytes of a stage */
-    int64_t (*layer)(int heads, int f, bool fuses);
-};
-template <int DIM, int STRIPS, int UNITS> static int largest_stage(int units) {
-    using sizes = step_sizes<DIM, STRIPS, UNITS>;
-    int product = max(sizes::stage_tiles(sizes::QKV_TILES), sizes::GATE_STAGE) * sizes::TILE + sizes::NORM;
-    int head = sizes::HEAD_TILES * sizes::TILE + sizes::NORM;
-    return max(max(product, head), max((int)sizes::OUTPUT, sizes::DOWN_STAGE * sizes::down(units)));
-}
-template <int DIM, int STRIPS, int UNITS> static constexpr step_kernel decode_step_entry() {
-    return {DIM,
-            STRIPS,
-            UNITS,
-            {(const void *)decode_step_kernel<DIM, STRIPS, UNITS, false>,
-             (const void *)decode_step_kernel<DIM, STRIPS, UNITS, true>},
-            (size_t)step_memory<DIM, STRIPS, UNITS>::RING,
-            largest_stage<DIM, STRIPS, UNITS>,
-            step_sizes<DIM, STRIPS, UNITS>::layer};
-}
 static const step_kernel decode_step_kernels[] = {
     decode_step_entry<64, 3, 24>(), decode_step_entry<64, 4, 24>(), decode_step_entry<64, 1, 0>(),
     decode_step_entry<64, 2, 0>(),  decode_step_entry<64, 3, 0>(),  decode_step_entry<64, 4, 0>(),
@@ -141,7 +43,8 @@ struct decode_step_weights {
     mutable bool late; /* the driver has refused an early launch */
     int blocks, window;
     size_t p;              /* columns of the residual stream, rounded up */
-    unsigned char *packed; /* weights, layer after layer, then the norms' */
+    unsigned char *packed; /* weights, layer after layer, then the norms'; of 8 bits: then the head's */
+    bool i8;
     bool fused[DECODE_STEP_GROUPS_MAX];
 };
 
@@ -161,17 +64,21 @@ static bool decode_step_dense(struct mat m) {
     return m.type == DTYPE_BF16 && m.stride == m.cols && (uintptr_t)m.data % 16 == 0;
 }
 
+static bool decode_step_packed(struct mat m) {
+    return m.type == DTYPE_I8 && (uintptr_t)m.data % 16 == 0;
+}
+
 static bool decode_step_fits(struct device *dev, const struct decode_step_config *c) {
+    const bool i8 = c->head.data && c->head.type == DTYPE_I8;
+    bool (*fits)(struct mat) = i8 ? decode_step_packed : decode_step_dense;
     int64_t d = c->embed.cols, f = c->layers[0].gate_up.rows / 2;
     if (dev->shares_memory || device_cuda_architecture(dev) < 90 || c->n_layers < 1 || c->n_layers > STEP_LAYERS_MAX ||
         c->heads > STEP_COUNT || d % c->heads || f % 8 || !decode_step_dense(c->embed) ||
-        !decode_step_dense(c->final_norm))
+        !decode_step_dense(c->final_norm) || (c->head.data && !decode_step_packed(c->head)))
         return false;
     for (int i = 0; i < c->n_layers; i++) {
         const struct decode_step_layer *w = &c->layers[i];
-        if (!decode_step_dense(w->qkv) || !decode_step_dense(w->o) || !decode_step_dense(w->gate_up) ||
-            !decode_step_dense(w->down))
-            return false;
+        if (!fits(w->qkv) || !fits(w->o) || !fits(w->gate_up) || !fits(w->down)) return false;
     }
     return true;
 }
@@ -197,7 +104,10 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
 /* Selects the kernel for this shape, with as many clusters as can run at once. False: no kernel fits. */
 static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int f, int dim) {
     int strips = (d + 255) / 256, shared = device_cuda_shared_bytes(w->dev);
-    for (const step_kernel &k : decode_step_kernels) {
+    const step_kernel *kernels = w->i8 ? decode_step_kernels_i8 : decode_step_kernels;
+    const int n = w->i8 ? (int)DECODE_STEP_KERNELS_I8 : (int)ARRAY_LEN(decode_step_kernels);
+    for (int i = 0; i < n; i++) {
+        const step_kernel &k = kernels[i];
         cudaLaunchAttribute attributes[3];
         int clusters = 0;
         if (k.dim != dim || k.strips < strips) continue;
@@ -223,20 +133,38 @@ static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int 
     return false;
 }
 
+/* each: numbers of a piece; of 8 bits: its bytes. */
 template <step_matrix WHICH>
 static void decode_step_pack_matrix(struct decode_step_weights *w, unsigned char *to, int64_t stride, struct mat from,
-                                    int pieces, int each) {
+                                    int pieces, int64_t each) {
     const struct step_task &t = w->task;
-    step_packing c = {(bf16 *)(void *)to, stride / 2, (const bf16 *)from.data, t.d, t.f, w->kernel->dim, (int)w->p};
-    dim3 grid((unsigned)((each + 255) / 256), (unsigned)pieces);
-    decode_step_pack<WHICH><<<grid, 256, 0, device_cuda_stream(w->dev)>>>(c, each);
+    const cudaStream_t stream = device_cuda_stream(w->dev);
+    const step_packing_shape shape = {t.d, t.f, w->kernel->dim, (int)w->p};
+    if (w->i8) {
+        step_packing_i8 c = {to,
+                             stride,
+                             (const unsigned char *)from.data,
+                             (int)from.rows,
+                             (int)from.cols,
+                             w->kernel->mlp(1, 0),
+                             w->kernel->mlp(0, 1),
+                             shape};
+        step_pack_i8(WHICH, c, pieces, each, stream);
+    } else if constexpr (WHICH != PACK_HEAD) {
+        step_packing c = {(bf16 *)(void *)to, stride / 2, (const bf16 *)from.data, shape};
+        dim3 grid((unsigned)((each + 255) / 256), (unsigned)pieces);
+        decode_step_pack<WHICH><<<grid, 256, 0, stream>>>(c, (int)each);
+    }
     device_cuda_check(w->dev, "decode_step_weights");
 }
 
 static void decode_step_pack_layers(struct decode_step_weights *w, const struct decode_step_config *c) {
     const struct step_task &t = w->task;
-    int p = (int)w->p, dim = w->kernel->dim, shares = t.heads * STEP_CLUSTER, output = p / STEP_CLUSTER * dim;
-    int qkv = 3 * dim / STEP_CLUSTER * p, query = qkv / 3, units = step_units(t.f, w->blocks - 1, w->blocks);
+    int p = (int)w->p, dim = w->kernel->dim, shares = t.heads * STEP_CLUSTER;
+    int units = step_units(t.f, w->blocks - 1, w->blocks), tile = w->i8 ? step_tile_i8(p) : 8 * p;
+    int output = p / STEP_CLUSTER * (w->i8 ? dim + 4 : dim), qkv = 3 * dim / STEP_CLUSTER / 8 * tile, query = qkv / 3;
+    int down = w->i8 ? units * p + (int)w->kernel->mlp(0, 1) : units * p;
+    int number = w->i8 ? 1 : 2; /* bytes of what is counted here */
     unsigned char *to = w->packed;
     bf16 *norms = (bf16 *)t.norms;
     for (int i = 0; i < c->n_layers; i++) {
@@ -248,19 +176,22 @@ static void decode_step_pack_layers(struct decode_step_weights *w, const struct 
                                                                                                (const bf16 *)from, t.d);
             norms += p;
         }
-        int64_t stride = 2 * (int64_t)(qkv + output);
+        int64_t stride = number * (int64_t)(qkv + output);
         decode_step_pack_matrix<PACK_QKV>(w, to, stride, l->qkv, shares, qkv);
-        decode_step_pack_matrix<PACK_OUTPUT>(w, to + 2 * qkv, stride, l->o, shares, output);
-        to += shares * stride, stride = 2 * (int64_t)(query + output);
+        decode_step_pack_matrix<PACK_OUTPUT>(w, to + number * qkv, stride, l->o, shares, output);
+        to += shares * stride, stride = number * (int64_t)(query + output);
         if (fuses) {
             decode_step_pack_matrix<PACK_QUERY>(w, to, stride, l->gca_q, shares, query);
-            decode_step_pack_matrix<PACK_OUTPUT>(w, to + 2 * query, stride, l->gca_o, shares, output);
+            decode_step_pack_matrix<PACK_OUTPUT>(w, to + number * query, stride, l->gca_o, shares, output);
             to += shares * stride;
         }
-        decode_step_pack_matrix<PACK_GATE_UP>(w, to, 0, l->gate_up, w->blocks, 2 * units * p);
-        decode_step_pack_matrix<PACK_DOWN>(w, to, 0, l->down, w->blocks, units * p);
-        to += 2 * 3 * (int64_t)t.f * p;
+        decode_step_pack_matrix<PACK_GATE_UP>(w, to, 0, l->gate_up, w->blocks, units / 4 * tile);
+        decode_step_pack_matrix<PACK_DOWN>(w, to, 0, l->down, w->blocks, down);
+        to += w->kernel->mlp(t.f, w->blocks);
     }
+    if (w->i8)
+        decode_step_pack_matrix<PACK_HEAD>(w, (unsigned char *)t.head, 0, c->head, 1,
+                                           (t.vocab + 7) / 8 * (int64_t)t.head_tile);
 }
 
 static enum status decode_step_prepare(struct decode_step_weights *w, const struct decode_step_config *c) {
@@ -275,12 +206,15 @@ static enum status decode_step_prepare(struct decode_step_weights *w, const stru
         int group = c->layers[i].group;
         t->layers[i] = {NULL, group, i > 0 && group > c->layers[i - 1].group};
         if (group >= 0) w->fused[group] = true;
-        bytes += w->kernel->layer(t->heads, t->f, group >= 0);
+        bytes += w->kernel->layer(t->heads, t->f, group >= 0, w->blocks);
         t->exchanges += group >= 0 ? 3 : 2;
     }
-    TRY(device_allocate(w->dev, &w->packed, (size_t)bytes + (size_t)c->n_layers * 3 * w->p * sizeof(bf16)));
+    const int64_t norms = (int64_t)c->n_layers * 3 * (int64_t)w->p * (int64_t)sizeof(bf16);
+    t->head_tile = w->i8 ? step_tile_i8(t->d) : 0;
+    TRY(device_allocate(w->dev, &w->packed, (size_t)(bytes + norms + (t->vocab + 7) / 8 * (int64_t)t->head_tile)));
     t->packed = w->packed;
     t->norms = (const bf16 *)(const void *)(t->packed + bytes);
+    t->head = t->packed + bytes + norms;
     decode_step_pack_layers(w, c);
     return STATUS_OK;
 }
@@ -291,7 +225,7 @@ enum status decode_step_weights_create(struct decode_step_weights **out, struct 
     if (!decode_step_fits(dev, config)) return STATUS_OK;
     struct decode_step_weights *w = NULL;
     TRY(memory_allocate_zero(&w, 1));
-    w->dev = dev;
+    w->dev = dev, w->i8 = config->head.data && config->head.type == DTYPE_I8;
     int64_t d = config->embed.cols;
     enum status status = STATUS_OK;
     bool serves = decode_step_select_kernel(w, (int)d, (int)config->layers[0].gate_up.rows / 2, (int)d / config->heads);

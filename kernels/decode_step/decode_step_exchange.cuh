@@ -174,6 +174,11 @@ static __device__ __forceinline__ uint2 step_shared_load2(unsigned address) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
     return x;
 }
+static __device__ __forceinline__ float step_shared_load(unsigned address) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
 static __device__ __forceinline__ void step_mma(float4 &c, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
                                                 unsigned b0, unsigned b1) {
     warp_product(&c.x, a0, a1, a2, a3, b0, b1);

@@ -11,7 +11,7 @@
  *   for each block                           rows of gate and up of its units; the columns of its units of all of Wdown
  *
  * Tiles are 8 rows x 32 columns for products with the residual stream (lane 4 g + k has columns 8 k .. 8 k + 7 of row
- * g), 16 x 16 for Wo and 16 x 8 for Wdown (fragments of mma.sync).
+ * g), 16 x 16 for Wo and 16 x 8 for Wdown (fragments of mma.sync). Weights of 8 bits: decode_step_i8.cuh.
  *
  * The ring takes nearly all of shared memory: more than a layer of a small model. Stages have different sizes. The
  * producer walks through all stages of the kernel and copies as soon as the ring has capacity; the consumer warps walk
@@ -32,6 +32,13 @@ enum { COPY_BYTES = 4096, COPY_GROUP = 3, COPY_PAUSE = 140 };
  * AHEAD_STAGES in all (d 768: 23 MB of 50 MB of L2). The stages between them come from memory while these come from
  * L2. */
 enum { AHEAD_LAYERS = 6, AHEAD_BYTES = 3072, AHEAD_FIRST = 4, AHEAD_STAGES = 4 };
+/* With weights of 8 bits the layers wait for no weights even so, and a stage of the head has half of the bytes. */
+enum { COPY_PAUSE_I8 = 260, AHEAD_LAYERS_I8 = 8, AHEAD_BYTES_I8 = 4096, AHEAD_STAGES_I8 = 8 };
+enum { STEP_BLOCK = 64 /* inputs that share a scale */ };
+/* A tile of eight rows of `cols` columns with weights of 8 bits and their scales. */
+static __host__ __device__ __forceinline__ constexpr int step_tile_i8(int cols) {
+    return 8 * cols + 32 * (cols / STEP_BLOCK);
+}
 enum { RING_STAGES = 16, STEP_LAYERS_MAX = 96, UNITS_MAX = 80 /* of a block */, STREAM_BUFFERS = 4 };
 
 struct step_layer {
@@ -71,6 +78,9 @@ struct step_task {
     struct logit_share *shares;
     /* [blocks] in host memory: `step` after the block's part of the logits is there; NULL: not wanted */
     unsigned *written, step;
+    /* Weights of 8 bits: tiles of eight rows of the head, `head_tile` bytes each. Else the head is `embed`. */
+    const unsigned char *head;
+    int head_tile;
 };
 static __device__ __forceinline__ bool step_fused(const step_task &t, const step_layer &l) {
     return l.group >= 0 && t.fusion[l.group].k > 0;
@@ -91,20 +101,28 @@ static __host__ __device__ __forceinline__ int step_units(int f, int block, int 
     return step_units_begin(f, block + 1, blocks) - step_units_begin(f, block, blocks);
 }
 
-/* Sizes in bytes. STRIPS: strips of 32 columns of d that a warp has. UNITS: units of a block at most; 0: any number. */
-template <int DIM, int STRIPS, int UNITS> struct step_sizes {
+/* Scales that a row of Wdown has for `units` units from `first` on, with weights of 8 bits: of each block of inputs. */
+static __host__ __device__ __forceinline__ int step_down_scales(int first, int units) {
+    return units ? (first + units - 1) / STEP_BLOCK - first / STEP_BLOCK + 1 : 0;
+}
+
+/* Sizes in bytes. STRIPS: strips of 32 columns of d that a warp has. UNITS: units of a block at most; 0: any number.
+ * I8: weights of 8 bits. */
+template <int DIM, int STRIPS, int UNITS, bool I8> struct step_sizes {
     enum {
         P = STRIPS * 32 * STEP_WARPS,
         SHARE = P / STEP_CLUSTER, /* rows of Wo and Wdown that a block finishes */
-        TILE = 8 * P * 2,
+        TILE = I8 ? step_tile_i8(P) : 8 * P * 2,
         QKV_TILES = 3 * DIM / 64,
         QUERY_TILES = DIM / 64,
-        OUTPUT = SHARE * DIM * 2,
+        OUTPUT = SHARE * (I8 ? DIM + 4 : DIM * 2),
         ATTEND = QKV_TILES * TILE + OUTPUT,
         FUSE = QUERY_TILES * TILE + OUTPUT,
         NORM = P * 2,
-        UNIT = 3 * P * 2,
         DOWN_TILES = 2 * STRIPS, /* of a warp, 16 rows each */
+        UNIT = I8 ? 2 * TILE / 8 + DOWN_TILES * 128 : 3 * P * 2,
+        DOWN_SCALES = DOWN_TILES * 512, /* 8 bits: one for each row */
+        MLP_SCALES = I8 ? (UNITS ? 2 : 3) * DOWN_SCALES : 0, /* of a block, as many as it may need */
         DOWN_STAGE = UNITS ? DOWN_TILES : 2,
         HEAD_TILES = STRIPS > 4 ? 2 : 4, /* of a stage */
         HEAD_ROWS = 8 * HEAD_TILES
@@ -113,9 +131,16 @@ template <int DIM, int STRIPS, int UNITS> struct step_sizes {
         return STRIPS > 4 ? (tiles < 2 ? tiles : 2) : tiles % 3 == 0 ? 3 : tiles < 4 ? tiles : 4;
     }
     static constexpr int GATE_STAGE = UNITS ? UNITS / 4 : stage_tiles(4);
-    static __host__ __device__ int down(int units) { return units * 256; } /* a tile of each warp */
-    static __host__ __device__ int64_t layer(int heads, int f, bool fuses) {
-        return (int64_t)heads * STEP_CLUSTER * (ATTEND + (fuses ? FUSE : 0)) + (int64_t)f * UNIT;
+    /* a tile of each warp; scales: of step_down_scales */
+    static __host__ __device__ constexpr int down(int units, int scales) {
+        return I8 ? units * 128 + scales * 512 : units * 256;
+    }
+    /* from the MLP's weights of the first block to those of `block`, whose first unit is `first` */
+    static __host__ __device__ int64_t mlp(int first, int block) {
+        return (int64_t)first * UNIT + (I8 ? block * (int64_t)MLP_SCALES : 0);
+    }
+    static __host__ __device__ int64_t layer(int heads, int f, bool fuses, int blocks) {
+        return (int64_t)heads * STEP_CLUSTER * (ATTEND + (fuses ? FUSE : 0)) + mlp(f, blocks);
     }
 };
 
@@ -148,9 +173,15 @@ static __device__ __forceinline__ void ring_prefetch(const void *from, unsigned 
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(size) : "memory");
 }
 
-/* The first row of the embedding (the head's matrix) that block `block` multiplies. */
-static __device__ __forceinline__ int step_vocab_begin(const step_task &t, unsigned block) {
+/* The first row of the head's matrix that block `block` multiplies; with weights of 8 bits a multiple of 8, and the
+ * last rows may not exist. */
+template <bool I8> static __device__ __forceinline__ int step_vocab_begin(const step_task &t, unsigned block) {
+    if (I8) return 8 * (int)((int64_t)((t.vocab + 7) / 8) * block / gridDim.x);
     return (int)((int64_t)t.vocab * block / gridDim.x);
+}
+/* Bytes of so many of its rows. */
+template <bool I8> static __device__ __forceinline__ int step_head_bytes(const step_task &t, int rows) {
+    return I8 ? rows / 8 * t.head_tile : rows * (t.d * 2);
 }
 
 /* What a product reads: `stages` of `each` bytes, the last one shorter. The norm's weights follow the first one, unless
@@ -164,12 +195,16 @@ struct step_piece {
 
 /* The producer warp. All its lanes walk through the stages together, and each lane issues a copy. So the code is short;
  * a copy's instructions once for each copy of a layer took longer, since they were not in the instruction cache. */
-template <int DIM, int STRIPS, int UNITS> struct step_producer {
-    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
+    using sizes = step_sizes<DIM, STRIPS, UNITS, I8>;
+    static constexpr int PAUSE = I8 ? (int)COPY_PAUSE_I8 : (int)COPY_PAUSE,
+                         LAYERS = I8 ? (int)AHEAD_LAYERS_I8 : (int)AHEAD_LAYERS,
+                         AHEAD = I8 ? (int)AHEAD_BYTES_I8 : (int)AHEAD_BYTES,
+                         STAGES = I8 ? (int)AHEAD_STAGES_I8 : (int)AHEAD_STAGES;
     static_assert(sizes::stage_tiles(sizes::QKV_TILES) * sizes::TILE <= 31 * COPY_BYTES &&
                       sizes::GATE_STAGE * sizes::TILE <= 31 * COPY_BYTES && sizes::OUTPUT <= 32 * COPY_BYTES &&
                       sizes::HEAD_TILES * sizes::TILE <= 31 * COPY_BYTES &&
-                      sizes::DOWN_STAGE * (UNITS ? UNITS : UNITS_MAX) * 256 <= 32 * COPY_BYTES,
+                      sizes::DOWN_STAGE * sizes::down(UNITS ? UNITS : UNITS_MAX, 3) <= 32 * COPY_BYTES,
                   "each lane has a copy, and a further one the norm's weights");
     const step_task &t;
     step_ring ring;
@@ -183,7 +218,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_producer {
 
     /* Requests a few bytes of the head's rows, which are then in the L2 cache when the head needs them. */
     __device__ __forceinline__ void request_ahead() {
-        int bytes = min((int)AHEAD_BYTES, ahead_left), stage = sizes::HEAD_ROWS * t.d * 2;
+        int bytes = min(AHEAD, ahead_left), stage = step_head_bytes<I8>(t, sizes::HEAD_ROWS);
         if (threadIdx.x % 32 == 0) ring_prefetch(ahead, (unsigned)bytes);
         ahead += bytes, ahead_left -= bytes;
         if (ahead_left == 0 && ahead_stages > 0)
@@ -235,8 +270,9 @@ template <int DIM, int STRIPS, int UNITS> struct step_producer {
                     norms + (fuses ? sizes::P : 0), sizes::NORM};
         }
         from += (int64_t)t.heads * STEP_CLUSTER * (sizes::ATTEND + (l.group >= 0 ? sizes::FUSE : 0));
-        from += (int64_t)step_units_begin(t.f, blockIdx.x, gridDim.x) * sizes::UNIT;
-        int tiles = units / 4, gate = tiles * sizes::TILE, down = sizes::down(units);
+        int first = step_units_begin(t.f, blockIdx.x, gridDim.x);
+        from += sizes::mlp(first, blockIdx.x);
+        int tiles = units / 4, gate = tiles * sizes::TILE, down = sizes::down(units, step_down_scales(first, units));
         if (part == parts - 2)
             return {from, (tiles + sizes::GATE_STAGE - 1) / sizes::GATE_STAGE, gate, sizes::GATE_STAGE * sizes::TILE,
                     norms + 2 * sizes::P, sizes::NORM};
@@ -247,18 +283,21 @@ template <int DIM, int STRIPS, int UNITS> struct step_producer {
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         int cluster = blockIdx.x / STEP_CLUSTER, clusters = gridDim.x / STEP_CLUSTER;
         int heads = cluster < t.heads ? (t.heads - cluster + clusters - 1) / clusters : 0;
-        int row = step_vocab_begin(t, blockIdx.x), row_bytes = t.d * 2, stage = sizes::HEAD_ROWS * row_bytes;
-        int head = t.logits ? (step_vocab_begin(t, blockIdx.x + 1) - row) * row_bytes : 0;
-        const unsigned char *rows = (const unsigned char *)t.embed + (int64_t)row * row_bytes, *from = t.packed;
+        int row = step_vocab_begin<I8>(t, blockIdx.x), row_bytes = t.d * 2;
+        int stage = step_head_bytes<I8>(t, sizes::HEAD_ROWS);
+        int head = t.logits ? step_head_bytes<I8>(t, step_vocab_begin<I8>(t, blockIdx.x + 1) - row) : 0;
+        const unsigned char *rows = I8 ? t.head + (int64_t)(row / 8) * t.head_tile
+                                       : (const unsigned char *)t.embed + (int64_t)row * row_bytes;
+        const unsigned char *from = t.packed;
         tail = 0, begin = 0, units = step_units(t.f, blockIdx.x, gridDim.x);
-        last = (unsigned)clock(), pause = COPY_PAUSE * COPY_GROUP, ahead_left = 0;
+        last = (unsigned)clock(), pause = PAUSE * COPY_GROUP, ahead_left = 0;
 #pragma unroll 1
         for (int n = 0; n <= t.n_layers; n++) {
             bool after = n == t.n_layers; /* the head */
             const step_layer &l = t.layers[after ? 0 : n];
             int parts = after ? head > 0 : 2 * heads * (step_fused(t, l) ? 2 : 1) + 2;
-            if (n == max(t.n_layers - AHEAD_LAYERS, 0)) {
-                ahead_stages = min((int)AHEAD_STAGES, (head / stage - AHEAD_FIRST + 1) / 2) - 1;
+            if (n == max(t.n_layers - LAYERS, 0)) {
+                ahead_stages = min(STAGES, (head / stage - AHEAD_FIRST + 1) / 2) - 1;
                 ahead = rows + AHEAD_FIRST * stage, ahead_left = ahead_stages >= 0 ? stage : 0;
             }
             if (after) pause = 0; /* no exchange follows that copies could delay */
@@ -270,7 +309,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_producer {
                 for (int i = 0, at = 0; i < p.stages; i++, at += p.each)
                     load_stage(p.from + at, min(p.each, p.bytes - at), i ? NULL : p.norm, p.norm_bytes);
             }
-            from += sizes::layer(t.heads, t.f, l.group >= 0);
+            from += sizes::layer(t.heads, t.f, l.group >= 0, gridDim.x);
         }
     }
 };

@@ -17,7 +17,7 @@
  *
  * Every warp adds all partial sums itself, because each warp sends the results to a different block of the cluster. */
 #pragma once
-#include "kernels/decode_step/decode_step_attention.cuh"
+#include "kernels/decode_step/decode_step_i8.cuh"
 #include "kernels/decode_step/logit_share.cuh"
 
 /* Shared memory of a block, before the ring. */
@@ -42,8 +42,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_shared {
 enum step_signal { VECTORS, PARTS, DOWN };
 
 /* The state of a consumer thread. */
-template <int DIM, int STRIPS, int UNITS> struct step_block {
-    using sizes = step_sizes<DIM, STRIPS, UNITS>;
+template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
+    using sizes = step_sizes<DIM, STRIPS, UNITS, I8>;
     using shared_memory = step_shared<DIM, STRIPS, UNITS>;
     enum { COLUMNS = STRIPS * 32 /* of a warp */, PAIRS = (STRIPS + 1) / 2 };
     const step_task &t;
@@ -57,6 +57,8 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
     unsigned exchanges_made;
     bool pending, aside; /* the last exchange is not in x yet; it must not be added to x */
     float2 x[PAIRS];     /* the residual stream, float32: pairs lane + 32 i of this warp's columns */
+    int eight;           /* 8 bits: the number of the block's first eight of units in its block of 64 */
+    float vector_scale;  /* 8 bits: of the vector that load_vector has made */
 
     __device__ __forceinline__ bool has(int pair, int cols) const { /* is pair lane + 32 * pair below `cols`? */
         return lane + 32 * pair < COLUMNS / 2 && warp * COLUMNS + 2 * lane + 64 * pair < cols;
@@ -137,16 +139,20 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             h[i] = x[i];
         if (pending) add_exchange(h);
         squares = 0.0f;
+        float2 y[PAIRS];
         unsigned *to = s.scratch[warp] + lane / 4 * 4 + lane % 2 * 2 + lane / 2 % 2; /* of four pairs 0 2 1 3 */
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             if (copy && has(i, t.d)) *(unsigned *)(copy + column + 64 * i) = pack2(h[i].x, h[i].y);
             squares += h[i].x * h[i].x + h[i].y * h[i].y;
             float low = h[i].x * step_low(by[i]), high = h[i].y * step_high(by[i]);
+            y[i] = make_float2(low, high);
+            if constexpr (I8) continue;
             unsigned rounded = pack2(low, high);
             if (lane + 32 * i < COLUMNS / 2)
                 to[32 * i] = rounded, to[32 * i + STRIPS * 16] = step_residual(low, high, rounded);
         }
+        if constexpr (I8) return step_load_digits(*this, b, y);
         __syncwarp();
         /* four of B's columns: rounded value and residual for row g, then for row g + 8 */
         unsigned at = shared_address(s.scratch[warp]) + lane / 4 % 2 * STRIPS * 64 + lane % 4 * 16 + lane / 8 % 2 * 8;
@@ -184,6 +190,34 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         if (lane == 0) s.squares[warp] = squares;
     }
 
+    /* `staged` tiles of a product. */
+    template <int EACH>
+    __device__ __forceinline__ void load_tiles(step_tiles<STRIPS, EACH, I8> &w, unsigned stage, int staged) const {
+        unsigned from = stage + warp * STRIPS * 512 + lane * 16;
+#pragma unroll
+        for (int m = 0; m < EACH; m++)
+#pragma unroll
+            for (int j = 0; j < STRIPS; j++)
+                w.a[m][j] = m < staged ? step_shared_load4(from + m * sizes::TILE + j * 512) : make_uint4(0, 0, 0, 0);
+    }
+    /* Their products with b, as partial sums of tile `first` and the next ones; with_squares: also the warp's sum of
+     * `squares`. */
+    template <int EACH>
+    __device__ __forceinline__ void store_products(int first, int staged, const step_tiles<STRIPS, EACH, I8> &w,
+                                                   const uint2 (&b)[STRIPS], float &squares, bool with_squares) {
+        float4 c[EACH] = {};
+#pragma unroll
+        for (int j = 0; j < STRIPS; j++) {
+#pragma unroll
+            for (int m = 0; m < EACH; m++)
+                if (m < staged) step_mma(c[m], w.a[m][j], b[j].x, b[j].y);
+            if (with_squares) squares = sum_squares(squares, 2 * j, j + 1 < STRIPS ? 2 : 5);
+        }
+        if (with_squares) store_squares(squares);
+#pragma unroll
+        for (int m = 0; m < EACH; m++)
+            if (m < staged) store_sums(first + m, c[m]);
+    }
     /* Products of `tiles` tiles with the stream, EACH tiles a stage; partial sums go to shared memory. */
     template <int EACH> __device__ __forceinline__ void product(int tiles, bf16 *copy) {
         uint2 b[STRIPS];
@@ -191,27 +225,20 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
 #pragma unroll 1
         for (int first = 0; first < tiles; first += EACH) {
             int staged = min(EACH, tiles - first), bytes = staged * sizes::TILE + (first ? 0 : sizes::NORM);
-            unsigned stage = wait_stage(bytes), from = stage + warp * STRIPS * 512 + lane * 16;
-            uint4 a[EACH][STRIPS];
-#pragma unroll
-            for (int m = 0; m < EACH; m++)
-#pragma unroll
-                for (int j = 0; j < STRIPS; j++)
-                    a[m][j] = m < staged ? step_shared_load4(from + m * sizes::TILE + j * 512) : make_uint4(0, 0, 0, 0);
+            unsigned stage = wait_stage(bytes);
+            step_tiles<STRIPS, EACH, I8> w;
+            if constexpr (I8)
+                step_load_tiles<true>(*this, w, stage, staged, sizes::P);
+            else
+                load_tiles(w, stage, staged);
             if (first == 0) load_vector(b, squares, stage + staged * sizes::TILE, sizes::P, copy);
             release_stage(bytes);
-            float4 c[EACH] = {};
-#pragma unroll
-            for (int j = 0; j < STRIPS; j++) {
-#pragma unroll
-                for (int m = 0; m < EACH; m++)
-                    if (m < staged) step_mma(c[m], a[m][j], b[j].x, b[j].y);
-                if (first == 0) squares = sum_squares(squares, 2 * j, j + 1 < STRIPS ? 2 : 5);
+            if constexpr (I8) {
+                if (first == 0) store_squares(sum_squares(squares, 0, 5));
+                step_store_products(*this, first, staged, w, b);
+            } else {
+                store_products(first, staged, w, b, squares, first == 0);
             }
-            if (first == 0) store_squares(squares);
-#pragma unroll
-            for (int m = 0; m < EACH; m++)
-                if (m < staged) store_sums(first + m, c[m]);
         }
     }
 
@@ -226,16 +253,33 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
         }
     }
 
-
-    /* The MLP: gate and up of this block's units, SwiGLU, and their columns of Wdown. Each block of the cluster sends
-     * its contribution to the owner of each row; the owner adds them and makes one summand of the exchange. */
-    template <int KNOWN, bool KEYS> /* KNOWN: units of this block; 0: any number */
-    __device__ __forceinline__ void mlp(int layer) {
-        constexpr int STEPS = KNOWN ? KNOWN / 8 : 1; /* of 8 units */
+    /* After the products with gate and up: the factor of all sums. */
+    template <bool KEYS> __device__ __forceinline__ float finish_product(int layer) {
+        step_barrier();
+        float by = scale();
+        if (KEYS && step_has_keys(t, layer)) {
+            norm_keys(t.key_state, t.norms + ((int64_t)layer * 3 + 2) * sizes::P, by);
+            step_keys_arrive(); /* without a wait: all blocks wait for this block's part of the MLP */
+        }
+        return by;
+    }
+    /* SwiGLU of a row of gate; lanes of rows of up, which are eight rows after it, get other numbers. */
+    __device__ __forceinline__ float activation(int row, float by, int units) const {
+        float y = row < 2 * units ? total(row) * by : 0.0f, z = __shfl_xor_sync(~0u, y, 8);
+        return __fdividef(y, 1.0f + power2(y * -STEP_LOG2E)) * z;
+    }
+    /* Results of a stage of Wdown, tiles `first` and the next ones: of two rows, in each fourth lane. */
+    __device__ __forceinline__ void send_down(int first, const float2 (&sum)[sizes::DOWN_STAGE]) const {
+#pragma unroll
+        for (int i = 0; i < sizes::DOWN_STAGE && lane % 4 == 0; i += 2)
+            step_send(peer(&s.down[rank][lane / 4 * 4 * STRIPS + (first + i) * 2]),
+                      make_float4(sum[i].x, sum[i].y, sum[i + 1].x, sum[i + 1].y), peer_signal(DOWN));
+    }
+    /* The block's columns of Wdown times its activations. Each result goes to the owner of its row. */
+    template <int KNOWN, bool KEYS> __device__ __forceinline__ void down(int layer) {
         int units = KNOWN ? KNOWN : this->units;
-        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, KEYS && step_has_keys(t, layer) ? t.key_state : NULL);
-        expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
-        int tile = sizes::down(units), bytes = sizes::DOWN_STAGE * tile;
+        constexpr int STEPS = KNOWN ? KNOWN / 8 : 1; /* of 8 units */
+        int tile = sizes::down(units, 0), bytes = sizes::DOWN_STAGE * tile;
         unsigned stage = wait_stage(bytes) + warp * tile / STEP_WARPS + lane * 8;
         uint2 a[sizes::DOWN_STAGE][STEPS];
         if (KNOWN) {
@@ -246,18 +290,12 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                     a[i][j] = step_shared_load2(stage + i * tile + j * 256);
             release_stage(bytes);
         }
-        step_barrier();
         unsigned b[STEPS], *activations = s.scratch[warp];
-        float by = scale();
-        if (KEYS && step_has_keys(t, layer)) {
-            norm_keys(t.key_state, t.norms + ((int64_t)layer * 3 + 2) * sizes::P, by);
-            step_keys_arrive(); /* without a wait: all blocks wait for this block's part of the MLP */
-        }
+        float by = finish_product<KEYS>(layer);
 #pragma unroll
         for (int pass = 0; pass * 16 < units; pass++) { /* of four tiles: gate, up, gate, up */
-            int row = pass * 32 + lane, k = lane % 4;
-            float y = row < 2 * units ? total(row) * by : 0.0f, z = __shfl_xor_sync(~0u, y, 8);
-            float act = __fdividef(y, 1.0f + power2(y * -STEP_LOG2E)) * z;
+            int k = lane % 4;
+            float act = activation(pass * 32 + lane, by, units);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float x = __shfl_sync(~0u, act, half * 16 + 2 * k), next = __shfl_sync(~0u, act, half * 16 + 2 * k + 1);
@@ -280,14 +318,26 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                     else
                         step_mma(c[i], step_shared_load2(stage + i * tile + j * 256), activations[j * 32 + lane]);
                 }
+            float2 sum[sizes::DOWN_STAGE];
 #pragma unroll
-            for (int i = 0; i < sizes::DOWN_STAGE && lane % 4 == 0; i += 2)
-                step_send(
-                    peer(&s.down[rank][lane / 4 * 4 * STRIPS + (first + i) * 2]),
-                    make_float4(c[i].x + c[i].y, c[i].z + c[i].w, c[i + 1].x + c[i + 1].y, c[i + 1].z + c[i + 1].w),
-                    peer_signal(DOWN));
+            for (int i = 0; i < sizes::DOWN_STAGE; i++)
+                sum[i] = make_float2(c[i].x + c[i].y, c[i].z + c[i].w);
+            send_down(first, sum);
             if (!KNOWN) release_stage(bytes);
         }
+    }
+
+    /* The MLP: gate and up of this block's units, SwiGLU, and their columns of Wdown. Each block of the cluster sends
+     * its contribution to the owner of each row; the owner adds them and makes one summand of the exchange. */
+    template <int KNOWN, bool KEYS> /* KNOWN: units of this block; 0: any number */
+    __device__ __forceinline__ void mlp(int layer) {
+        int units = KNOWN ? KNOWN : this->units;
+        product<KNOWN ? KNOWN / 4 : sizes::GATE_STAGE>(units / 4, KEYS && step_has_keys(t, layer) ? t.key_state : NULL);
+        expect(DOWN, STEP_CLUSTER * sizes::SHARE * 4);
+        if constexpr (I8)
+            step_down_i8<KNOWN, KEYS>(*this, layer);
+        else
+            down<KNOWN, KEYS>(layer);
         wait_signal(DOWN, threadIdx.x < sizes::SHARE);
         if (threadIdx.x < sizes::SHARE) {
             float y[STEP_CLUSTER];
@@ -303,21 +353,40 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
     /* This block's rows of the output matrix, the head's columns of it, times the head's vector. That vector is the sum
      * of the parts of all blocks; WINDOW: each part rescaled to the common maximum, and divided by the sum. */
     template <bool WINDOW> __device__ __forceinline__ void output() {
-        enum { STEPS = DIM / 16, TILES = 2 * STRIPS, ROUNDS = (TILES + STEP_WARPS - 1) / STEP_WARPS };
-        unsigned stage = wait_stage(sizes::OUTPUT) + lane * 16;
+        enum { TILES = 2 * STRIPS, ROUNDS = (TILES + STEP_WARPS - 1) / STEP_WARPS };
+        enum { STEPS = I8 ? DIM / 32 : DIM / 16 }; /* of 512 bytes of a tile */
+        unsigned whole = wait_stage(sizes::OUTPUT), stage = whole + lane * 16;
         uint4 a[ROUNDS][STEPS];
+        float row_scale[ROUNDS]; /* 8 bits: of the row that this lane adds */
 #pragma unroll
         for (int i = 0; i < ROUNDS; i++)
 #pragma unroll
             for (int j = 0; j < STEPS; j++)
                 a[i][j] = step_shared_load4(stage + (min(warp + i * STEP_WARPS, TILES - 1) * STEPS + j) * 512);
+        if (I8)
+#pragma unroll
+            for (int i = 0; i < ROUNDS; i++) {
+                int row = min(warp + i * STEP_WARPS, TILES - 1) * 16 + lane / 4 + lane % 2 * 8;
+                row_scale[i] = step_shared_load(whole + TILES * STEPS * 512 + row * 4);
+            }
         release_stage(sizes::OUTPUT);
         wait_signal(PARTS, warp < TILES);
         if (warp >= TILES) return;
         int g = lane / 4, k = lane % 4;
         float4 c[ROUNDS][2] = {};
+        int upper[ROUNDS][4] = {}, lower[ROUNDS][4] = {};
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
+            if constexpr (I8) {
+                uint4 p = *(const uint4 *)&s.parts[g][8 * k + 4 * j]; /* of eight columns, as pairs of digits */
+#pragma unroll
+                for (int i = 0; i < ROUNDS; i++) {
+                    const uint4 &w = a[i][j];
+                    warp_product_bytes(upper[i], w.x, w.y, w.z, w.w, step_digit(p.x, p.y, 0), step_digit(p.z, p.w, 0));
+                    warp_product_bytes(lower[i], w.x, w.y, w.z, w.w, step_digit(p.x, p.y, 1), step_digit(p.z, p.w, 1));
+                }
+                continue;
+            }
             unsigned low = s.parts[g][j * 8 + k], high = s.parts[g][j * 8 + 4 + k];
 #pragma unroll
             for (int i = 0; i < ROUNDS; i++)
@@ -337,6 +406,13 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
             all += __shfl_xor_sync(~0u, all, 2);
             even = __fdividef(even, all), odd = __fdividef(odd, all);
         }
+        if (I8) {
+            even *= __uint_as_float(s.parts[2 * k][DIM / 2]), odd *= __uint_as_float(s.parts[2 * k + 1][DIM / 2]);
+#pragma unroll
+            for (int i = 0; i < ROUNDS; i++)
+                c[i][0] = make_float4(step_joined(upper[i][0], lower[i][0]), step_joined(upper[i][1], lower[i][1]),
+                                      step_joined(upper[i][2], lower[i][2]), step_joined(upper[i][3], lower[i][3]));
+        }
 #pragma unroll
         for (int i = 0; i < ROUNDS; i++) {
             float y = (c[i][0].x + c[i][1].x) * even + (c[i][0].y + c[i][1].y) * odd,
@@ -346,48 +422,57 @@ template <int DIM, int STRIPS, int UNITS> struct step_block {
                 y += __shfl_xor_sync(~0u, y, offset), z += __shfl_xor_sync(~0u, z, offset);
             int row = rank * sizes::SHARE + (warp + i * STEP_WARPS) * 16 + g + k * 8;
             if (k > 1 || warp + i * STEP_WARPS >= TILES) continue;
-            step_add(exchange + row, k ? z : y);
+            step_add(exchange + row, I8 ? (k ? z : y) * row_scale[i] : k ? z : y);
         }
     }
 
     /* Logits of this block's rows of the vocabulary. SHARES: also each warp's share of them. */
     template <bool SHARES> __device__ __forceinline__ void head() {
         enum { TILES = sizes::HEAD_TILES, ROWS = sizes::HEAD_ROWS };
-        int begin = step_vocab_begin(t, blockIdx.x), rows = step_vocab_begin(t, blockIdx.x + 1) - begin;
+        int begin = step_vocab_begin<I8>(t, blockIdx.x), rows = step_vocab_begin<I8>(t, blockIdx.x + 1) - begin;
         int stride = t.d * 2;
         uint2 b[STRIPS];
         float by = 0.0f;
         logit_share share = logit_share_none();
 #pragma unroll 1
         for (int round = 0; round * ROWS < rows; round++) {
-            int staged = min((int)ROWS, rows - round * ROWS), bytes = (staged + (round == 0)) * stride;
+            int staged = min((int)ROWS, rows - round * ROWS), all = step_head_bytes<I8>(t, staged);
+            int bytes = all + (round == 0) * stride, row_buffer = round % 2 * TILES;
             unsigned stage = wait_stage(bytes);
-            uint4 a[TILES][STRIPS];
-#pragma unroll
-            for (int m = 0; m < TILES; m++)
-#pragma unroll
-                for (int j = 0; j < STRIPS;
-                     j++) { /* past the last row or column, whose products are not used: the last one again */
-                    int row = min(m * 8 + lane / 4, staged - 1), column = warp * COLUMNS + j * 32 + lane % 4 * 8;
-                    a[m][j] = step_shared_load4(stage + row * stride + min(column, t.d - 8) * 2);
-                }
+            step_tiles<STRIPS, TILES, I8> w;
             float squares;
-            if (round == 0) load_vector(b, squares, stage + staged * stride, t.d, NULL);
-            release_stage(bytes);
-            float4 c[TILES] = {};
-#pragma unroll
-            for (int j = 0; j < STRIPS; j++)
+            if constexpr (I8) {
+                step_load_tiles<false>(*this, w, stage, staged / 8, t.d);
+                if (round == 0) load_vector(b, squares, stage + all, t.d, NULL);
+                release_stage(bytes);
+                if (round == 0) store_squares(sum_squares(squares, 0, 5));
+                step_store_products(*this, row_buffer, staged / 8, w, b);
+            } else {
 #pragma unroll
                 for (int m = 0; m < TILES; m++)
-                    step_mma(c[m], a[m][j], b[j].x, b[j].y);
-            if (round == 0) store_squares(sum_squares(squares, 0, 5));
-            int row_buffer = round % 2 * TILES;
 #pragma unroll
-            for (int m = 0; m < TILES; m++)
-                store_sums(row_buffer + m, c[m]);
+                    for (int j = 0; j < STRIPS;
+                         j++) { /* past the last row or column, whose products are not used: the last one again */
+                        int row = min(m * 8 + lane / 4, staged - 1), column = warp * COLUMNS + j * 32 + lane % 4 * 8;
+                        w.a[m][j] = step_shared_load4(stage + row * stride + min(column, t.d - 8) * 2);
+                    }
+                if (round == 0) load_vector(b, squares, stage + all, t.d, NULL);
+                release_stage(bytes);
+                float4 c[TILES] = {};
+#pragma unroll
+                for (int j = 0; j < STRIPS; j++)
+#pragma unroll
+                    for (int m = 0; m < TILES; m++)
+                        step_mma(c[m], w.a[m][j], b[j].x, b[j].y);
+                if (round == 0) store_squares(sum_squares(squares, 0, 5));
+#pragma unroll
+                for (int m = 0; m < TILES; m++)
+                    store_sums(row_buffer + m, c[m]);
+            }
             step_barrier();
             if (round == 0) by = scale();
-            if (warp == round % STEP_WARPS && lane < staged) {
+            bool own = warp == round % STEP_WARPS && lane < staged;
+            if (own && (!I8 || begin + round * ROWS + lane < t.vocab)) {
                 const float logit = total(row_buffer * 8 + lane) * by;
                 t.logits[begin + round * ROWS + lane] = logit;
                 if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);

@@ -19,7 +19,9 @@
  * forward_each and forward_add on a CPU take such a w for any number of rows. They round x to 16 bits with a scale for
  * each row and block, and compute the sum of a block exactly; so all three give a row the same bits, whatever rows are
  * computed with it (matmul_i8.h). They take at most 31,744 inputs. Two such matrices that are adjacent in memory are
- * one, if the first one's number of outputs is a multiple of 16.
+ * one, if the first one's number of outputs is a multiple of 16. On a GPU the step of one id alone takes such a w
+ * (kernels/decode_step/decode_step.h); pack_i8 and unpack_i8 of matmul_cpu make it in host memory, with any device's
+ * threads. unpack_i8 writes w's numbers, rounded to bf16.
  *
  * pack_rounded and forward_rounded are pack and forward_packed with x and w rounded to bf16 (to nearest even) before
  * they are multiplied. Sums, y and the promise of equal bits are the same. `rounds`: whether the device does so, which
@@ -53,9 +55,10 @@ struct matmul_ops {
     void (*pack)(struct device *dev, float *packed, struct mat w);
     void (*forward_packed)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);
     /* So many rows, and multiples, are divided among threads without loss: a packed product computes them together.
-     * NULL, and so the next one: not a CPU */
+     * NULL, and so the next two: not a CPU */
     int64_t (*rows_together)(struct device *dev);
     void (*pack_i8)(struct device *dev, void *packed, struct mat w);
+    void (*unpack_i8)(struct device *dev, uint16_t *numbers, struct mat w);
     bool (*rounds)(struct device *dev);
     void (*pack_rounded)(struct device *dev, float *packed, struct mat w);
     void (*forward_rounded)(struct device *dev, struct mat y, struct mat x, const float *packed, bool accumulate);

@@ -404,6 +404,10 @@ static void matmul_pack_i8(struct device *dev, void *packed, struct mat w) {
     matmul_i8.pack(dev, packed, w);
 }
 
+static void matmul_unpack_i8(struct device *dev, uint16_t *numbers, struct mat w) {
+    matmul_i8.unpack(dev, numbers, w);
+}
+
 static bool matmul_rounds(struct device *dev) {
     return device_cpu(dev)->bf16;
 }
@@ -472,6 +476,7 @@ const struct matmul_ops matmul_cpu = {
     .forward_packed = matmul_forward_packed,
     .rows_together = matmul_rows_together,
     .pack_i8 = matmul_pack_i8,
+    .unpack_i8 = matmul_unpack_i8,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack_rounded,
     .forward_rounded = matmul_forward_rounded,

@@ -119,6 +119,7 @@ extern "C" const struct matmul_ops matmul_cuda = {
     .pack = matmul_pack,
     .forward_packed = matmul_forward_packed,
     .pack_i8 = nullptr,
+    .unpack_i8 = nullptr,
     .rounds = matmul_rounds,
     .pack_rounded = matmul_pack,
     .forward_rounded = matmul_forward_packed,

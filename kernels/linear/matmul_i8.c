@@ -4,6 +4,7 @@
  * Few rows of x are rounded once by the calling thread, and a task is a range of panels: w is read once, in order. With
  * more rows a task is 64 rows and 32 panels, and rounds its rows itself. Bound by reading w for few rows. */
 #include "kernels/linear/matmul_i8.h"
+#include "base/half.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/pointwise/simd_internal.h"
 #include <assert.h>
@@ -174,6 +175,32 @@ static void i8_pack(struct device *dev, void *packed, struct mat w) {
     threads_for(dev->threads, i8_panels(w.rows), 16, pack_panels, &(struct pack_task){packed, w});
 }
 
+struct unpack_task {
+    uint16_t *to; /* [rows, cols] */
+    struct mat w;
+};
+
+static void unpack_panels(void *context, int64_t begin, int64_t end, int worker) {
+    const struct unpack_task *t = context;
+    const int64_t blocks = i8_blocks(t->w.cols), cols = t->w.cols;
+    (void)worker;
+    for (int64_t row = begin * I8_PANEL; row < i8_min(end * I8_PANEL, t->w.rows); row++)
+        for (int64_t b = 0; b < blocks; b++) {
+            const unsigned char *block =
+                (const unsigned char *)t->w.data + (row / I8_PANEL * blocks + b) * I8_BLOCK_BYTES;
+            const float scale = ((const float *)(const void *)(block + I8_STEPS * I8_STEP))[row % I8_PANEL];
+            const unsigned char *from = block + row % I8_PANEL * 4;
+            for (int64_t i = 0; i < i8_min(I8_BLOCK, cols - b * I8_BLOCK); i++)
+                t->to[row * cols + b * I8_BLOCK + i] =
+                    half_to_bf16(scale * (float)(from[i / 4 * I8_STEP + i % 4] - HALF));
+        }
+}
+
+static void i8_unpack(struct device *dev, uint16_t *numbers, struct mat w) {
+    assert(w.type == DTYPE_I8);
+    threads_for(dev->threads, i8_panels(w.rows), 16, unpack_panels, &(struct unpack_task){numbers, w});
+}
+
 /* ---- products ---- */
 
 static void plain_panel(const struct matmul_i8_rows *p, int64_t row, int64_t panel) {
@@ -295,6 +322,7 @@ static void i8_some(enum matmul_i8_path path, struct mat y, struct mat x, struct
 const struct matmul_i8 matmul_i8 = {.open = i8_open,
                                     .has = i8_has,
                                     .pack = i8_pack,
+                                    .unpack = i8_unpack,
                                     .forward = i8_forward,
                                     .some = i8_some,
                                     .scratch_bytes = i8_scratch_bytes};

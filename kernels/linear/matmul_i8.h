@@ -59,6 +59,7 @@ struct matmul_i8 {
     enum matmul_i8_path (*open)(void);   /* the best path of this processor */
     bool (*has)(enum matmul_i8_path path);
     void (*pack)(struct device *dev, void *packed, struct mat w);
+    void (*unpack)(struct device *dev, uint16_t *numbers, struct mat w);
     void (*forward)(struct device *dev, struct mat y, struct mat x, struct mat w, bool accumulate);
     /* On this thread: the columns of y that begin at output `first`, a multiple of 16. scratch: scratch_bytes, aligned
      * to 64. */

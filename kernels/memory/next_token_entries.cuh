@@ -307,11 +307,7 @@ struct read_code_sums {
         add(x.x, x.y, y.x, y.y, half), add(x.z, x.w, y.z, y.w, half);
     }
     __device__ __forceinline__ void add(uint32_t x0, uint32_t x1, uint32_t y0, uint32_t y1, int half) {
-        int(&d)[4] = sums[half];
-        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-            "{%0, %1, %2, %3};"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-            : "r"(y0), "r"(0), "r"(y1), "r"(0), "r"(x0), "r"(x1));
+        warp_product_bytes(sums[half], y0, 0, y1, 0, x0, x1);
         squares[half] = __dp4a((int)x0, (int)x0, __dp4a((int)x1, (int)x1, squares[half]));
     }
     /* Of entries 8 half + 2 lane and the next, for lanes below 4: products with the vector; squares. */

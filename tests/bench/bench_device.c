@@ -1,6 +1,6 @@
 /* bench_device.c -- decoding, prefill and encoding at published sizes on any device; models are made here, at random.
  *
- *   bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] [--batch N,N,...] [--json FILE]
+ *   bench_device [--device cpu|cuda] [--dtype f32|bf16|i8] [--tokens N] [--chunks N] [--batch N,N,...] [--json FILE]
  * decode|batch|prefill|encode...
  *
  * decode   microseconds a token of a Base LM (12 layers, d 768, vocabulary 50265: 124M parameters) and of a DRT ([6,
@@ -34,7 +34,7 @@ struct options {
     const char *device, *batch;
     enum dtype type;
     int64_t tokens, chunks;
-    bool picked;
+    bool picked, i8;
 };
 
 struct model {
@@ -49,6 +49,13 @@ static void make(struct model *m, struct device *dev, const struct options *o, c
     CHECK_OK(model_config_parse(&m->config, "bench", text, strlen(text)));
     CHECK_OK(params_init(&m->params, &m->config, 1));
     CHECK_OK(weights_open(&m->weights, dev, m->params, o->type));
+    if (o->i8) CHECK_OK(weights_round(&m->weights, dev, decoder_rounds));
+}
+
+/* What a token reads of a matrix or vector. */
+static double read_bytes(const struct param *p, const struct options *o) {
+    if (o->i8 && p->rows > 1 && decoder_rounds(p->name)) return (double)matmul_i8_bytes(p->rows, p->cols);
+    return (double)(p->rows * p->cols * dtype_bytes(o->type));
 }
 
 static void drop(struct model *m) {
@@ -127,7 +134,7 @@ static void decode_run(const struct model *m, const struct options *o, struct de
     CHECK_OK(device_allocate_host(m->dev, &logits, (size_t)m->config.vocab_size));
     for (int i = 0; i < params_count(m->params); i++) {
         const struct param *p = params_at(m->params, i);
-        if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
+        if (is_read_each_token(p->name)) bytes += read_bytes(p, o);
     }
     for (int64_t i = 0; i < n; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
@@ -180,7 +187,7 @@ static void decode_picked(const struct model *m, const struct options *o, struct
     CHECK(took && ids);
     for (int i = 0; i < params_count(m->params); i++) {
         const struct param *p = params_at(m->params, i);
-        if (is_read_each_token(p->name)) bytes += (double)(p->rows * p->cols * dtype_bytes(o->type));
+        if (is_read_each_token(p->name)) bytes += read_bytes(p, o);
     }
     for (int i = 0; i < PROMPT; i++)
         ids[i] = (int32_t)rng_below(&rng, (uint64_t)m->config.vocab_size - 8);
@@ -508,12 +515,13 @@ int main(int argc, char **argv) {
         if (strcmp(argv[first], "--device") == 0) o.device = value;
         if (strcmp(argv[first], "--batch") == 0) o.batch = value;
         if (strcmp(argv[first], "--dtype") == 0)
-            o.type = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32, typed = true;
+            o.type = strcmp(value, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32, o.i8 = strcmp(value, "i8") == 0,
+            typed = !o.i8;
         if (strcmp(argv[first], "--tokens") == 0) o.tokens = strtoll(value, NULL, 10);
         if (strcmp(argv[first], "--chunks") == 0) o.chunks = strtoll(value, NULL, 10);
     }
     if (first >= argc || o.tokens < 1) {
-        fprintf(stderr, "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16] [--tokens N] [--chunks N] "
+        fprintf(stderr, "usage: bench_device [--device cpu|cuda] [--dtype f32|bf16|i8] [--tokens N] [--chunks N] "
                         "[--batch N,N,...] [--json FILE] decode|batch|prefill|encode...\n");
         return 2;
     }
@@ -526,7 +534,10 @@ int main(int argc, char **argv) {
     double rate = copy_rate(dev);
     if (!dev->shares_memory) result_gpu(NULL);
     result_value("TB/s", rate * 1e-12, "copy, read and written");
-    printf("# device %s, %s, a copy moves %.2f TB/s\n", dev->name, o.type == DTYPE_F32 ? "float32" : "bf16",
+    printf("# device %s, %s, a copy moves %.2f TB/s\n", dev->name,
+           o.i8                  ? "8-bit weights"
+           : o.type == DTYPE_F32 ? "float32"
+                                 : "bf16",
            rate * 1e-12);
     for (int i = first; i < argc; i++) {
         if (strcmp(argv[i], "decode") == 0) {

@@ -71,9 +71,9 @@ static int generate_options_read(struct generate_options *o, int argc, char **ar
         OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         {"dtype", ARG_CHOICE, &o->where.dtype, "auto|f32|bf16|i8",
          "a GPU computes in bf16 (auto) or float32; a CPU computes in float32 and, with auto, reads weights as bf16 if "
-         "they are the same, and rounds passages of a token memory to bf16 if it has instructions for it; i8: as auto "
-         "on a "
-         "CPU, with the decoder's weights rounded to 8 bits: less time, slightly other probabilities",
+         "they are the same, and rounds passages of a token memory to bf16 if it has instructions for it; i8: as "
+         "auto, with the decoder's weights rounded to 8 bits: less time, slightly other probabilities. A GPU has to be "
+         "a Hopper or newer, and computes prompts and several texts with these weights in bf16",
          0, 0},
         OPTION_THREADS(o->threads),
     };

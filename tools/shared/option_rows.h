@@ -48,7 +48,7 @@
 /* For programs that decode. */
 #define OPTION_DTYPE_I8(name)                                                                                          \
     {"dtype", ARG_CHOICE, &(name), "auto|f32|bf16|i8",                                                                 \
-     "a GPU computes in bf16 (auto) or float32; i8: a CPU computes with the decoder's weights rounded to 8 bits", 0, 0}
+     "a GPU computes in bf16 (auto) or float32; i8: as auto, with the decoder's weights rounded to 8 bits", 0, 0}
 #define OPTION_THREADS(count)                                                                                          \
     {"threads", ARG_INT, &(count), "N",                                                                                \
      "threads to use; 0: one for each processor that the affinity mask and CPU quota allow", 0, THREADS_MAX}

@@ -345,7 +345,7 @@ class Model:
         """Opens a model folder (config.json, model.safetensors, tokenizer.json); None: the bundled model.
 
         `device`: "auto" (a GPU if there is one), "cpu" or "cuda". `dtype`: "auto" (float32 on a CPU, bf16 on a GPU), "f32", "bf16", or
-        "i8": a CPU with the decoder's weights rounded to 8 bits. `threads`: of the CPU; 0: one for each processor.
+        "i8": as "auto" with the decoder's weights rounded to 8 bits (a GPU: Hopper or newer). `threads`: of the CPU; 0: one for each processor.
         """
         return cls(lib.opened("drt_model_open", "drt_model_close", None if path is None else check.path(path, "path"), cls._config(device, dtype, threads)),
                    (None if path is None else os.path.abspath(path), device, dtype, threads))

@@ -22,6 +22,23 @@ static inline void start(struct machine *m, const struct model_config *c, const 
     if (!c->base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, c, &m->weights, 40));
 }
 
+/* The same with the decoder's weights in 8 bits. If the device or the model cannot have them, the status, and m is
+ * stopped. */
+static inline enum status start_i8(struct machine *m, const struct model_config *c, const struct params *p,
+                                   const char *kind) {
+    *m = (struct machine){0};
+    CHECK_OK(device_open(&m->dev, kind, 2));
+    CHECK_OK(weights_open(&m->weights, m->dev, p, m->dev->shares_memory ? DTYPE_F32 : DTYPE_BF16));
+    enum status s = weights_round(&m->weights, m->dev, decoder_rounds);
+    if (s == STATUS_OK) s = decoder_create(&m->decoder, m->dev, c, &m->weights, 0);
+    if (s == STATUS_OK && !c->base_lm) CHECK_OK(encoder_create(&m->encoder, m->dev, c, &m->weights, 40));
+    if (s != STATUS_OK) {
+        weights_release(&m->weights, m->dev);
+        device_close(m->dev);
+    }
+    return s;
+}
+
 static inline void stop(struct machine *m) {
     CHECK_OK(device_sync(m->dev));
     decoder_free(m->decoder);

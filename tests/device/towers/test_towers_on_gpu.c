@@ -1,7 +1,8 @@
 /* test_towers_on_gpu.c -- decoding id by id on a GPU (bf16: the single kernel of kernels/decode_step/decode_step.h)
  * against the same text in one call and against the CPU, over variants, head sizes, windows and K; and equal bits in
- * two runs. The same with one op after another, as on GPUs before Hopper. K and V of a chunk by all paths: among many,
- * few at a time (recorded), part by part. Key states of passages, likewise. */
+ * two runs. The same with weights of 8 bits, against the CPU's. The same with one op after another, as on GPUs before
+ * Hopper. K and V of a chunk by all paths: among many, few at a time (recorded), part by part. Key states of passages,
+ * likewise. */
 #include "base/half.h"
 #include "base/rng.h"
 #include "decoder/decoder_internal.h"
@@ -21,6 +22,10 @@ struct variant {
 static const struct variant variants[] = {
     {"base", "[3]", "hidden", 384, 1000, 6, 0, 63, 0, 100, false, false},
     {"base, 768", "[2]", "hidden", 768, 2048, 12, 0, 63, 0, 100, false, false},
+    {"base, 384", "[3]", "hidden", 384, 1024, 6, 0, 63, 0, 100, false, false},
+    {"base, 768, more units", "[2]", "hidden", 768, 4096, 12, 0, 63, 0, 100, false, false},
+    {"base, 768, most units", "[1]", "hidden", 768, 9280, 12, 0, 63, 0, 100, false, false},
+    {"base, 1024", "[2]", "hidden", 1024, 2816, 16, 0, 63, 0, 100, false, false},
     {"base, wide heads", "[2]", "hidden", 256, 512, 2, 0, 63, 0, 40, false, false},
     {"Block-Recurrent Transformer", "[3], \"recurrent_layer\": 2, \"recurrent_states\": 50, \"recurrent_block\": 60",
      "hidden", 256, 640, 4, 0, 63, 0, 100, false, false},
@@ -161,6 +166,37 @@ static void check_passages(const struct machine *m, const struct model_config *c
     free(texts), free(many), free(few), free(before), free(expected), free(got);
 }
 
+/* 8-bit weights on a GPU: heads of 64, at most 1,024 columns; gate and up are one matrix. */
+static bool has_i8(const struct variant *v, const struct model_config *c) {
+    return has_step(c) && v->hidden == v->heads * 64 && v->hidden <= 1024 && v->ffn % 16 == 0;
+}
+
+/* Weights of 8 bits: the step has the numbers of the CPU's, so it is closer to it than one call, which has them as
+ * bf16. */
+static void check_i8(const struct variant *v, const struct model_config *c, const struct params *p,
+                     const int32_t *ids) {
+    struct machine cpu, gpu;
+    const enum status status = start_i8(&gpu, c, p, "cuda");
+    if (!has_i8(v, c)) {
+        CHECK_EQ(status, STATUS_UNSUPPORTED);
+        return;
+    }
+    CHECK_OK(status);
+    CHECK_OK(start_i8(&cpu, c, p, "cpu"));
+    float *truth = towers_run(&cpu, c, v, ids, LENGTH, LENGTH, false),
+          *whole = towers_run(&gpu, c, v, ids, LENGTH, LENGTH, false), *all = towers_run(&gpu, c, v, ids, 1, 1, false),
+          *again = towers_run(&gpu, c, v, ids, 1, 1, false), *ops = towers_run(&gpu, c, v, ids, 1, 1, true);
+    const double whole_error = relative(whole, truth), all_error = relative(all, truth),
+                 ops_error = relative(ops, truth);
+    printf("  8 bits: one call %.4f, id by id %.4f, op by op %.4f\n", whole_error, all_error, ops_error);
+    CHECK(memcmp(all, again, sizeof *all * LENGTH * VOCAB) == 0);
+    CHECK(whole_error < 0.05 && all_error < whole_error && ops_error < 1.5 * whole_error + 0.01);
+    free(truth), free(whole), free(all), free(again), free(ops);
+    if (!v->retrieval) check_keys(&cpu, &gpu, c, ids);
+    stop(&cpu);
+    stop(&gpu);
+}
+
 static void check(const struct variant *v) {
     char text[800];
     struct model_config c;
@@ -204,6 +240,7 @@ static void check(const struct variant *v) {
     free(truth), free(whole), free(steps), free(again), free(all), free(cut), free(ops);
     if (!v->retrieval) check_keys(&cpu, &gpu, &c, ids);
     if (c.recurrent_layer == 0 && c.landmark_block == 0) check_passages(&gpu, &c, ids);
+    check_i8(v, &c, p, ids);
     stop(&cpu);
     stop(&gpu);
     stop(&narrow);
@@ -374,7 +411,7 @@ static void check_known(int chunk, bool proj, enum dtype type) {
 }
 
 /* If one weight of a layer's output is NaN, all logits are NaN. The same for a sum that does not fit a column. */
-static void check_lost(const char *name, float weight) {
+static void check_lost(const char *name, float weight, bool i8) {
     const char *text =
         "{\"vocab_size\": 200, \"hidden_size\": 128, \"intermediate_size\": 256, "
         "\"num_attention_heads\": 2, \"decoder_layers\": [2], \"slide_window\": 64, \"rms_norm_eps\": 1e-5}";
@@ -389,7 +426,10 @@ static void check_lost(const char *name, float weight) {
         const struct param *t = params_at(p, i);
         if (strstr(t->name, name)) ((float *)t->data)[77 * t->cols + 5] = weight;
     }
-    start(&m, &c, p, "cuda", DTYPE_BF16, 0);
+    if (i8)
+        CHECK_OK(start_i8(&m, &c, p, "cuda"));
+    else
+        start(&m, &c, p, "cuda", DTYPE_BF16, 0);
     CHECK_OK(decoder_state_create(&s, m.decoder, NULL));
     CHECK(s->step); /* else the ops would be tested */
     for (int32_t id = 3; id < 6; id++) {
@@ -410,8 +450,10 @@ int main(int argc, char **argv) {
         check(&variants[i]);
     const char *added[] = {"o_proj", "down_proj"};
     const float lost[] = {NAN, INFINITY, -1e30f, 0.5f};
-    for (size_t i = 0; i < ARRAY_LEN(added) * ARRAY_LEN(lost); i++)
-        check_lost(added[i % 2], lost[i / 2]);
+    for (size_t i = 0; i < ARRAY_LEN(added) * ARRAY_LEN(lost); i++) {
+        check_lost(added[i % 2], lost[i / 2], false);
+        check_lost(added[i % 2], lost[i / 2], true);
+    }
     check_encoder(63, false);
     check_encoder(64, true);
     for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {

@@ -1,6 +1,8 @@
 /* test_matmul_i8.c -- products with 8-bit weights (matmul.h) on every path that the processor has: against the oracle
  * with weights and inputs that this test rounds itself; the same bits on all paths, for a row alone and among others,
- * from forward, forward_each and forward_add; views over adjacent matrices; the loss of a rounded table. */
+ * from forward, forward_each and forward_add; the weights' numbers, unpacked; views over adjacent matrices; the loss of
+ * a rounded table. */
+#include "base/half.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/linear/matmul_i8.h"
 #include "tests/twins/twins.h"
@@ -131,9 +133,22 @@ static void compare_ops(int first, int last, const float *w, struct product p) {
     free(naive), free(twin[0]), free(twin[1]), free(ref), free(rx), free(rw), free(y);
 }
 
+/* The numbers of packed weights are those that the test rounds, as bf16. */
+static void check_unpacked(void *packed, const float *w, int64_t outs, int64_t in) {
+    float *rounded = rounded_copy(w, outs, in, 127);
+    uint16_t *numbers = calloc((size_t)(outs * in), sizeof *numbers);
+    for (int d = 0; d < DEVICES; d++) {
+        twin_device[d]->ops->matmul->unpack_i8(twin_device[d], numbers, mat_dense(packed, DTYPE_I8, outs, in));
+        for (int64_t i = 0; i < outs * in; i++)
+            CHECK(half_from_bf16(numbers[i]) == half_from_bf16(half_to_bf16(rounded[i]))); /* either zero */
+    }
+    free(rounded), free(numbers);
+}
+
 static void compare(int64_t n, int64_t outs, int64_t in) {
     float *x = random_array(n * in, 1.0f), *w = random_array(outs * in, 0.3f), *old = random_array(n * outs, 1.0f);
     void *packed = packed_make(twin_device[1], w, outs, in);
+    check_unpacked(packed, w, outs, in);
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         const struct product p = {x, accumulate ? old : NULL, packed, n, outs, in};
         compare_ops(FORWARD, accumulate ? ADD : EACH, w, p);
