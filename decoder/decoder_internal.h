@@ -42,7 +42,7 @@ struct decoder {
     struct decoder_scratch scratch;
     struct decode_step_weights *step_weights;             /* of the kernel for a single id; NULL: the device has none */
     struct decode_rows *rows;                             /* for ids of several texts on a GPU; NULL: it has none */
-    struct decoder_packed *packed[3]; struct decoder_passages *passages;  /* of decoder_passages.c; NULL: none so far */
+    struct decoder_packed *packed[2]; struct decoder_passages *passages;  /* of decoder_passages.c; NULL: none so far */
     struct decoder_batch_scratch *batch;                  /* of decoder_batch.c; NULL: no batch was computed so far */
     struct decoder_rows *rows_batch;                      /* of decoder_rows.c; NULL: the same */
     enum dtype type, ring_type;          /* of weights and activations; of rings: bf16 with 8-bit weights */

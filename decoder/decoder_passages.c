@@ -40,6 +40,8 @@ static float *packed_next(struct device *dev, const struct decoder_packed *p, si
     return to;
 }
 
+_Static_assert(ARRAY_LEN(((struct decoder *)0)->packed) == PASSAGES_ROUNDINGS, "one for each rounding");
+
 /* Returns how many numbers are needed. */
 static size_t packed_fill(struct decoder_packed *p, struct decoder *d) {
     size_t used = 0;

@@ -227,7 +227,8 @@ static int searcher_by_id(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Computes BM25 of the candidates x->ids [n], in ascending order. The hits of the words have it. */
+/* Computes BM25 of the chunks x->ids [n], in ascending order. The hits of the words have it. After them x has
+ * memory for those that the words did not find. */
 static enum status searcher_hybrid_words(struct searcher_lexical *x, int64_t n, const struct store_hit *words,
                                          int depth, const struct lexical_query *tokens) {
     const struct lexical_search how = searcher_lexical_how(x, depth, NULL);
@@ -237,7 +238,7 @@ static enum status searcher_hybrid_words(struct searcher_lexical *x, int64_t n, 
         x->lexical_scores[j] = NAN;
     for (int j = 0; j < depth && words[j].chunk >= 0; j++) {
         const int64_t *id = bsearch(&words[j].chunk, x->ids, (size_t)n, sizeof *id, searcher_by_id);
-        x->lexical_scores[id - x->ids] = words[j].score;
+        if (id) x->lexical_scores[id - x->ids] = words[j].score;
     }
     for (int64_t j = 0; j < n; j++)
         if (isnan(x->lexical_scores[j])) rest[others++] = x->ids[j];
@@ -245,6 +246,14 @@ static enum status searcher_hybrid_words(struct searcher_lexical *x, int64_t n, 
     for (int64_t j = 0, next = 0; j < n; j++)
         if (isnan(x->lexical_scores[j])) x->lexical_scores[j] = rest_scores[next++];
     return STATUS_OK;
+}
+
+/* Gives hits, which are among the chunks of searcher_hybrid_words, their BM25. */
+static void searcher_hybrid_take_words(const struct searcher_lexical *x, int64_t n, struct store_hit *hits, int k) {
+    for (int j = 0; j < k && hits[j].chunk >= 0; j++) {
+        const int64_t *id = bsearch(&hits[j].chunk, x->ids, (size_t)n, sizeof *id, searcher_by_id);
+        hits[j].score = x->lexical_scores[id - x->ids];
+    }
 }
 
 /* Computes both scores of every candidate of one query, and the best k by their weighted sum. With bm25 hits have BM25
@@ -258,10 +267,7 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     TRY(searcher_hybrid_words(x, n, words, depth, q->tokens + i));
     TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
     hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q));
-    for (int j = 0; q->bm25 && j < q->k && hits[j].chunk >= 0; j++) {
-        const int64_t *id = bsearch(&hits[j].chunk, x->ids, (size_t)n, sizeof *id, searcher_by_id);
-        hits[j].score = x->lexical_scores[id - x->ids];
-    }
+    if (q->bm25) searcher_hybrid_take_words(x, n, hits, q->k);
     return STATUS_OK;
 }
 
@@ -269,19 +275,13 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
  * of its words, which have these scores already. */
 static enum status searcher_hybrid_bm25(struct searcher_lexical *x, struct store_hit *hits, int k,
                                         const struct lexical_query *tokens, const struct store_hit *words, int depth) {
-    const struct lexical_search how = searcher_lexical_how(x, k, NULL);
-    int64_t n = 0, scored = 0;
-    TRY(searcher_lexical_reserve(x, k));
-    for (; n < k && hits[n].chunk >= 0; n++) {
-        int at = 0;
-        while (at < depth && words[at].chunk != hits[n].chunk)
-            at++;
-        hits[n].score = at < depth ? words[at].score : NAN;
-        if (at == depth) x->ids[scored++] = hits[n].chunk;
-    }
-    TRY(lexical_score(x->index, x->lexical_scores, x->ids, scored, tokens, &how));
-    for (int64_t i = 0, next = 0; i < n; i++)
-        if (isnan(hits[i].score)) hits[i].score = x->lexical_scores[next++];
+    int64_t n = 0;
+    TRY(searcher_lexical_reserve(x, 2 * (int64_t)k));
+    for (; n < k && hits[n].chunk >= 0; n++)
+        x->ids[n] = hits[n].chunk;
+    qsort(x->ids, (size_t)n, sizeof *x->ids, searcher_by_id);
+    TRY(searcher_hybrid_words(x, n, words, depth, tokens));
+    searcher_hybrid_take_words(x, n, hits, k);
     return STATUS_OK;
 }
 

@@ -18,7 +18,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_memory {
 /* KEYS: a separate kernel for steps that compute a key state, because it needs more registers. */
 template <int DIM, int STRIPS, int UNITS, bool I8, bool KEYS>
 static __global__ void __launch_bounds__(STEP_THREADS, 1) decode_step_kernel(const __grid_constant__ step_task t) {
-/* Older GPUs have no clusters; decode_step_decode_step_fits refuses them. */
+/* Older GPUs have no clusters; decode_step_fits refuses them. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     using shared_memory = step_shared<DIM, STRIPS, UNITS>;
     extern __shared__ __align__(128) unsigned char memory[];

@@ -174,8 +174,8 @@ static void memory_text_remember(struct memory_text *t, struct mat keys, int64_t
         dev->ops->token_memory->squares(dev, t->square + at, mat_rows(t->keys, at, part));
     }
     for (int64_t p = first > 0 ? first - 1 : 0, part; p < t->n - 1; p += part) {
-        int64_t at = p % t->ring;
-        part = t->n - 1 - p < t->ring - at ? t->n - 1 - p : t->ring - at;
+        const int64_t at = p % t->ring;
+        part = ring_run(t->keys, at, t->n - 1 - p);
         device_upload(dev, t->value + at, t->ids + p + 1, (size_t)part * sizeof *t->value);
     }
 }
@@ -228,15 +228,16 @@ static enum status text_vector(struct memory_text *t, const float **out) {
  * found. */
 static enum status text_search(struct memory_text *t, bool *searched) {
     const bool queued = t->queued;
-    const float *vector;
     t->queued = false;
     *searched = memory_text_searches(t, t->n);
     if (!*searched) return STATUS_OK;
-    TRY(text_vector(t, &vector));
-    if (queued)
+    if (queued) {
         TRY(memory_source_collect(t->source, t->chunks, t->scores));
-    else
+    } else {
+        const float *vector;
+        TRY(text_vector(t, &vector));
         TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, vector, 1, (struct memory_scope){0}));
+    }
     t->found.marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(text_load(t));
     t->found.searched = t->n;
@@ -333,9 +334,12 @@ static enum status memory_text_fed(struct memory_text *t, struct decoder_state *
                                    const struct decoder_batch_keys *made, bool mix, float *logits, int64_t n) {
     t->n += n;
     t->ahead = false;
-    if (t->states.data && !made->states)
-        ring_add(t, t->states, mat_rows(t->fresh_states.data ? t->fresh_states : made->keys, 0, n));
-    if (t->read[MEMORY_OWN_PAST] && !(n == 1 && mix)) memory_text_remember(t, made->keys, n);
+    if (t->fresh_states.data && !made->states) ring_add(t, t->states, mat_rows(t->fresh_states, 0, n));
+    if (t->read[MEMORY_OWN_PAST]) {
+        if (!(n == 1 && mix)) memory_text_remember(t, made->keys, n);
+    } else if (t->states.data && !t->fresh_states.data) {
+        ring_add(t, t->keys, mat_rows(made->keys, 0, n)); /* which are the states */
+    }
     if (!mix) return STATUS_OK;
     const double start = clock_seconds();
     enum status s = memory_text_mix(t, logits, memory_text_task(t, state, made, n));

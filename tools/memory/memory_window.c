@@ -210,12 +210,12 @@ static enum status window_search(struct memory_window *w, enum memory_reads what
                                  int64_t searches, int64_t document) {
     struct memory_scope scope = {.end = window_part(w, what)};
     const float *vectors;
-    TRY(window_vectors(w, &vectors, searches));
     TRY(memory_source_document(w->source, &scope.exclude, document));
-    if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
-        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     if (what == MEMORY_READ_ORACLE)
         return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
+    TRY(window_vectors(w, &vectors, searches));
+    if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
+        return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     for (int64_t i = 0; i < searches; i++)
         w->drawn_at[i] = w->at[i] / DRAWN_ROWS;
     TRY(memory_source_draw(w->source, w->chunks, w->drawn_at, searches, scope.exclude,
