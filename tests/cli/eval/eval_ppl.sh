@@ -145,3 +145,9 @@ expect_error "$TMP/m2" "$EVAL" ppl --model "$TMP/m2" --data "$TMP/valid.jsonl" -
 awk 'BEGIN { for (i = 0; i < 40; i++) { a = a "#%&~"; b = b " the ing the and the" } printf "{\"text\": \"%s\"}\n{\"text\": \"%s\"}\n", a, b }' >"$TMP/two.jsonl"
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/two.jsonl" --skip 8 --json
 out_has '"bits_per_byte_interval":[0,'
+
+# A model whose numbers overflow: an error that names the position, not the perplexity nan.
+cp -r "$TMP/m" "$TMP/huge"
+size=$(stat -c %s "$TMP/huge/model.safetensors")
+head -c 4096 /dev/zero | tr '\0' '\177' | dd of="$TMP/huge/model.safetensors" bs=1 seek=$((size - 4096)) conv=notrunc status=none
+expect_error "valid.jsonl: document 0, token 64: the loss (none) is not a number" "$EVAL" ppl --model "$TMP/huge" --data "$TMP/valid.jsonl" --context 504 --skip 64
