@@ -173,14 +173,16 @@ static enum status check_id(const char *name, const char *key, int32_t id, int32
 /* The landmark and the end of a document have ids of their own: a text's end would else be read as a pad or a landmark,
  * and never be generated. A Base LM reads no pads, so its pad may be the end (model_config_take). */
 static enum status check_distinct(const char *name, const struct raw *r, bool retrieval) {
-    const struct mark { const char *key; int32_t id; } marks[] = {
-        {"chunk_id", r->landmark_id}, {"eos_id", r->eos_id}, {"pad_id", r->pad_id}, {"mask_id", r->mask_id}};
+    const struct mark {
+        const char *key;
+        int32_t id;
+    } marks[] = {{"chunk_id", r->landmark_id}, {"eos_id", r->eos_id}, {"pad_id", r->pad_id}, {"mask_id", r->mask_id}};
     for (size_t i = 0; i < 2; i++)
         for (size_t j = i + 1; j < ARRAY_LEN(marks); j++) {
             const bool is = marks[i].id != UNSET && marks[i].id >= 0;
             if (is && marks[i].id == marks[j].id && (retrieval || i == 0))
-                return fail(STATUS_INVALID, "%s: %s and %s are both %d: each needs an id of its own", name, marks[i].key,
-                            marks[j].key, marks[i].id);
+                return fail(STATUS_INVALID, "%s: %s and %s are both %d: each needs an id of its own", name,
+                            marks[i].key, marks[j].key, marks[i].id);
         }
     return STATUS_OK;
 }
