@@ -170,6 +170,23 @@ static enum status check_id(const char *name, const char *key, int32_t id, int32
     return STATUS_OK;
 }
 
+/* The landmark and the end of a document have ids of their own: a text's end would else be read as a pad or a landmark,
+ * and never be generated. A Base LM reads no pads, so its pad may be the end (model_config_take). */
+static enum status check_distinct(const char *name, const struct raw *r, bool retrieval) {
+    const struct mark {
+        const char *key;
+        int32_t id;
+    } marks[] = {{"chunk_id", r->landmark_id}, {"eos_id", r->eos_id}, {"pad_id", r->pad_id}, {"mask_id", r->mask_id}};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = i + 1; j < ARRAY_LEN(marks); j++) {
+            const bool is = marks[i].id != UNSET && marks[i].id >= 0;
+            if (is && marks[i].id == marks[j].id && (retrieval || i == 0))
+                return fail(STATUS_INVALID, "%s: %s and %s are both %d: each needs an id of its own", name,
+                            marks[i].key, marks[j].key, marks[i].id);
+        }
+    return STATUS_OK;
+}
+
 static enum status check_sizes(const char *name, const struct raw *r) {
     for (size_t i = 0; i < ARRAY_LEN(whole_numbers); i++) {
         int32_t value;
@@ -310,6 +327,7 @@ static void model_config_take(struct model_config *c, const struct raw *r) {
     c->softmax_off_by_one = r->off_by_one < 0 ? c->chunk == 63 : r->off_by_one == 1;
     c->base_lm = c->encoder_layers == 0 && c->groups == 0;
     if (c->landmark_block > 0) c->chunk = c->landmark_block;
+    if (c->base_lm && c->pad_id == c->eos_id) c->pad_id = -1; /* of many Hugging Face models; nothing is padded */
     memcpy(c->group_layers, r->layers + 1, (size_t)c->groups * sizeof *c->group_layers);
     memcpy(c->unread, r->unread, sizeof c->unread);
 }
@@ -337,6 +355,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     TRY(check_id(name, "pad_id", r.pad_id, r.vocab_size, retrieval));
     TRY(check_id(name, "mask_id", r.mask_id, r.vocab_size, false));
     TRY(check_id(name, "eos_id", r.eos_id, r.vocab_size, false));
+    TRY(check_distinct(name, &r, retrieval));
     model_config_take(out, &r);
     TRY(check_recurrent(name, out));
     TRY(check_landmarks(name, out));

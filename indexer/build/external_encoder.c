@@ -10,7 +10,8 @@
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include <xxhash.h>
 
-enum { BATCH = 256, BATCH_GPU = 1024 };
+/* PADDED_ROWS: embeddings are often padded to a multiple of 64 or 128 rows, so a vocabulary may have fewer tokens. */
+enum { BATCH = 256, BATCH_GPU = 1024, PADDED_ROWS = 128 };
 
 const char *const external_kind_names[EXTERNAL_KINDS] = {"auto", "cosine", "dot", "e5"};
 
@@ -37,6 +38,11 @@ static enum status external_open_parts(struct external_encoder *e) {
     if (have > sizes.vocab_size)
         return fail(STATUS_MISMATCH, "%s: vocab.txt has %d tokens, but config.json says vocab_size %d", c->folder, have,
                     sizes.vocab_size);
+    if (sizes.vocab_size - have >= PADDED_ROWS)
+        return fail(STATUS_MISMATCH,
+                    "%s: vocab.txt has %d tokens, but config.json says vocab_size %d: the file is not whole; copy it "
+                    "again",
+                    c->folder, have, sizes.vocab_size);
     if (sizes.lower && !wordpiece_lowers(e->wordpiece))
         return fail(STATUS_UNSUPPORTED,
                     "%s: sentence_bert_config.json has do_lower_case true, and the tokenizer keeps case: this is not "

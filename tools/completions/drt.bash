@@ -50,6 +50,7 @@ _drt_options() {
 --threads value
 --devices value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-eval niah') echo '--data file
@@ -82,6 +83,7 @@ _drt_options() {
 --dtype auto|f32|bf16|i8
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-eval ppl') echo '--model dir
@@ -137,6 +139,7 @@ _drt_options() {
 --devices value
 --no-overlap -
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-eval tasks') echo '--metric value
@@ -160,6 +163,7 @@ _drt_options() {
 --dtype auto|f32|bf16|i8
 --threads value
 --json -
+--log-json -
 --help,-h -
 --version,-V -' ;;
     'drt-generate') echo '--model dir

@@ -1,13 +1,16 @@
 /* drt_eval.c -- drt-eval: measures of a model. Subcommands are in drt_eval_<name>.c. */
 #include "tools/eval/drt_eval.h"
 #include "tools/shared/commands.h"
+#include "tools/shared/log.h"
 
 int eval_usage(const char *command, const char *what) {
-    fprintf(stderr, "drt-eval %s: %s; see drt-eval %s --help\n", command, what, command);
+    char from[64];
+    snprintf(from, sizeof from, "drt-eval %s", command);
+    log_line(LOG_ERROR, "usage", from, "%s; see drt-eval %s --help", what, command);
     return 2;
 }
-int eval_failed(void) {
-    fprintf(stderr, "drt-eval: %s\n", status_message());
+int eval_failed(enum status status) {
+    log_failure("drt-eval", status);
     return 1;
 }
 

@@ -42,7 +42,7 @@ int eval_fit_memory(int argc, char **argv, const char **operands);
 int eval_tasks(int argc, char **argv, const char **operands), eval_ablation(int argc, char **argv,
                const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
-int eval_failed(void);                                    /* exit code 1, with the status' message */
+int eval_failed(enum status status);                      /* exit code 1, with the status' message */
 
 /* ---- drt_eval_modes.c: -1 to continue, else the exit code ---- */
 enum eval_mode eval_gca_mode(const struct eval_options *o);   /* the mode of --gca: none, self, corpus or both */

@@ -161,7 +161,7 @@ int eval_ablation(int argc, char **argv, const char **operands) {
     if (plan) ablation_plan_free(plan);
     memory_free(plan);
     ablation_config_free(&config);
-    if (s != STATUS_OK) return eval_failed();
+    if (s != STATUS_OK) return eval_failed(s);
     if (o.estimate || finished) return 0;
     fprintf(stderr, "drt-eval: not finished: the same command continues\n");
     return 1;

@@ -1,6 +1,7 @@
 /* drt_eval_ppl.c -- drt-eval ppl: perplexity with and without retrieval and token memory, on the same positions. */
 #include "tools/eval/drt_eval.h"
 #include "tools/eval/drt_eval_tokens.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -58,6 +59,7 @@ static int eval_ppl_parse(struct eval_options *o, int argc, char **argv, const c
         OPTION_DEVICES(o->devices, DEVICES_SEARCH),
         {"no-overlap", ARG_FLAG, &o->no_overlap, NULL, "leave out the overlap of the documents with the store", 0, 0},
         OPTION_JSON_TABLES(o->json),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-eval ppl",
@@ -92,15 +94,16 @@ int eval_ppl(int argc, char **argv, const char **operands) {
                                          .memory = eval_has_memory(&result)};
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
-    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
-    enum status status = eval_machine_open(&machine, &config, &o);
+    enum status status = progress_line_start(&line, "drt-eval");
+    if (status != STATUS_OK) return eval_failed(status);
+    status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = eval_run(&result, &machine->engines, &o, NULL, progress_line_progress(line));
     progress_line_end(line);
     if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
-    if (status != STATUS_OK) return eval_failed();
+    if (status != STATUS_OK) return eval_failed(status);
     if (result.partial)
-        fprintf(stderr, "drt-eval: stopped by a signal: the report covers the documents scored so far\n");
+        log_line(LOG_WARNING, "note", "drt-eval", "stopped by a signal: the report covers the documents scored so far");
     return result.partial ? 1 : 0;
 }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
 #include "tools/shared/progress_line.h"
+#include <math.h>
 #include <stdio.h>
 
 /* ---- progress -------------------------------------------------------------------------------------------- */
@@ -126,6 +127,20 @@ static enum status score_modes(struct eval_run *r, struct eval_document *d, cons
     return window_bytes(r, ids + at, length, first, &d->bytes);
 }
 
+/* A mean over NaN says nothing. at: the document's id with the number `token`. */
+static enum status check_numbers(const struct eval_run *r, const struct eval_document *d, int64_t token, int64_t at) {
+    const struct eval_tokens *t = &r->result->tokens;
+    for (int mode = 0; mode < EVAL_MODES; mode++)
+        for (int64_t i = token; isnan(d->nll[mode]) && i < t->n; i++)
+            if (isnan(t->nll[mode][i]))
+                return fail(STATUS_INVALID,
+                            "%s: document %lld, token %lld: the loss (%s) is not a number: numbers of the model "
+                            "overflow, in its weights or in this --dtype",
+                            r->result->files[d->file].path, (long long)d->number, (long long)(at + i - token),
+                            eval_mode_names[mode]);
+    return STATUS_OK;
+}
+
 enum status eval_score_document(struct eval_run *r, struct eval_document *d, const int32_t *ids, int64_t n,
                                 int64_t tokens_left) {
     const struct eval_options *o = r->options;
@@ -144,6 +159,7 @@ enum status eval_score_document(struct eval_run *r, struct eval_document *d, con
             return STATUS_OK;
         }
         TRY(status);
+        TRY(check_numbers(r, &with, token, at + first));
         *d = with;
         r->done = d->tokens += length - first;
         r->read = at + length;

@@ -1,6 +1,7 @@
 /* task_run.h -- continues prompts by a model, each as a separate text. For drt-eval tasks and drt-eval niah. */
 #pragma once
 #include "session/generation.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/search_options.h"
 
@@ -18,7 +19,7 @@ struct task_run_options {
     {"corpus-retrieval", ARG_FLAG, &(o).corpus, NULL, "retrieve from the store", 0, 0},                                \
     {"self-retrieval", ARG_FLAG, &(o).own_past, NULL, "retrieve from the text's own past", 0, 0},                      \
     OPTIONS_OF_SEARCH(o), OPTIONS_OF_MACHINE((o).where, (o).threads),                                                  \
-        OPTION_JSON((o).json, "print one JSON object instead of a table")
+        OPTION_JSON((o).json, "print one JSON object instead of a table"), OPTION_LOG_JSON
 
 /* Returns the error of wrong options; NULL: they are valid. */
 const char *task_run_usage(const struct task_run_options *o);

@@ -145,3 +145,26 @@ expect_error "$TMP/m2" "$EVAL" ppl --model "$TMP/m2" --data "$TMP/valid.jsonl" -
 awk 'BEGIN { for (i = 0; i < 40; i++) { a = a "#%&~"; b = b " the ing the and the" } printf "{\"text\": \"%s\"}\n{\"text\": \"%s\"}\n", a, b }' >"$TMP/two.jsonl"
 expect 0 "$EVAL" ppl --model "$TMP/m" --data "$TMP/two.jsonl" --skip 8 --json
 out_has '"bits_per_byte_interval":[0,'
+
+# A model whose numbers overflow: an error that names the position, not the perplexity nan.
+cp -r "$TMP/m" "$TMP/huge"
+size=$(stat -c %s "$TMP/huge/model.safetensors")
+head -c 4096 /dev/zero | tr '\0' '\177' | dd of="$TMP/huge/model.safetensors" bs=1 seek=$((size - 4096)) conv=notrunc status=none
+expect_error "valid.jsonl: document 0, token 64: the loss (none) is not a number" "$EVAL" ppl --model "$TMP/huge" --data "$TMP/valid.jsonl" --context 504 --skip 64
+
+# --log-json: every line on standard error is an object; standard output is the same.
+log_is() { # EVENTS
+    python3 -c 'import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+assert all(o["program"] == "drt-eval" and "time" in o and "level" in o for o in lines), lines
+got = " ".join(sorted({o["event"] for o in lines}))
+sys.exit(got != sys.argv[2] and "events: " + got)' "$ERR" "$1" || die "the log is wrong"
+}
+if command -v python3 >/dev/null; then
+    ppl --json
+    sed 's/"seconds":[0-9.e-]*//g; s/"tokens_per_second":[0-9.e-]*//g' "$OUT" >"$TMP/plain"
+    ppl --json --log-json && log_is progress
+    sed 's/"seconds":[0-9.e-]*//g; s/"tokens_per_second":[0-9.e-]*//g' "$OUT" | cmp -s - "$TMP/plain" || die "the option changes standard output"
+    expect 1 "$EVAL" ppl --model "$TMP/huge" --data "$TMP/valid.jsonl" --log-json && log_is "error progress"
+    expect 2 "$EVAL" tasks --nonsense --log-json && log_is usage
+fi

@@ -57,6 +57,9 @@ expect 0 "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/lower" "${model[@]}" --e
 echo '{"do_lower_case": false}' >"$TMP/cased/tokenizer_config.json"
 expect_error "do_lower_case true, and the tokenizer keeps case" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" "${model[@]}" --encoder "$TMP/cased"
 [ -e "$TMP/x" ] && die "a build that was refused made a folder"
+cp -r "$BERT" "$TMP/cut"
+head -n 20 "$BERT/vocab.txt" >"$TMP/cut/vocab.txt"
+expect_error "vocab.txt has 20 tokens, but config.json says vocab_size" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" "${model[@]}" --encoder "$TMP/cut"
 expect_usage "--encoder-kind needs --encoder" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" --encoder-kind e5
 expect_usage "give one of them" "$INDEX" build "$TMP/corpus.jsonl" --out "$TMP/x" --encoder "$BERT" --vectors a.npy
 

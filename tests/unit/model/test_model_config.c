@@ -58,6 +58,10 @@ static void accepted(void) {
     CHECK(c.base_lm);
     CHECK_EQ(c.groups, 0);
     CHECK_EQ(model_config_layers(&c), 3);
+    c = parse("{\"vocab_size\":272,\"hidden_size\":96,\"intermediate_size\":160,\"num_attention_heads\":3,\"decoder_"
+              "layers\":[3],\"pad_id\":0,\"eos_id\":0,\"slide_window\":512,\"rms_norm_eps\":1e-05}");
+    CHECK_EQ(c.eos_id, 0); /* the end can be generated */
+    CHECK_EQ(c.pad_id, -1);
 }
 
 /* The names of unread keys are kept, as many as fit. */
@@ -101,6 +105,10 @@ static void refused(void) {
         {"\"chunk_id\": 271", "\"chunk_id\": 272", STATUS_INVALID, "chunk_id is 272: the vocabulary has 272 ids"},
         {"\"chunk_id\": 271, ", "", STATUS_INVALID, "chunk_id is missing"},
         {"\"pad_id\": 264, ", "", STATUS_INVALID, "pad_id is missing"},
+        {"\"pad_id\": 264, ", "\"pad_id\": 271, ", STATUS_INVALID, "chunk_id and pad_id are both 271"},
+        {"\"pad_id\": 264, ", "\"pad_id\": 264, \"eos_id\": 264, ", STATUS_INVALID, "eos_id and pad_id are both 264"},
+        {"\"pad_id\": 264, ", "\"pad_id\": 264, \"mask_id\": 271, ", STATUS_INVALID,
+         "chunk_id and mask_id are both 271"},
         {"\"rms_norm_eps\": 1e-5", "\"rms_norm_eps\": -1", STATUS_INVALID, "rms_norm_eps is -1"},
         {"\"rms_norm_eps\": 1e-5,", "", STATUS_INVALID, "rms_norm_eps is missing"},
         {"\"tokens\"", "\"words\"", STATUS_INVALID, "encoder_input"},

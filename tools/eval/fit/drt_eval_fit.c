@@ -2,6 +2,7 @@
 #include "tools/eval/fit/drt_eval_fit.h"
 #include "base/memory.h"
 #include "tools/memory/memory_fit.h"
+#include "tools/shared/log.h"
 
 enum part { PART_EVEN, PART_ODD, PART_ALL };
 
@@ -60,8 +61,8 @@ static enum status fit_part(struct fit_modes *f, struct memory_mixture *out, int
     }
     const struct memory_part part = {f->use, f->file, (int)r->n_documents, r->n_files};
     TRY(memory_fit(out, &report, f->samples, &part, &c, f->threads));
-    fprintf(stderr, "drt-eval: %s, %s (%lld tokens): tau %g %g, penalty %g\n", eval_mode_names[mode], names[which],
-            (long long)report.tokens, out->tau[0], out->tau[1], report.penalty);
+    log_line(LOG_INFO, "note", "drt-eval", "%s, %s (%lld tokens): tau %g %g, penalty %g", eval_mode_names[mode],
+             names[which], (long long)report.tokens, out->tau[0], out->tau[1], report.penalty);
     return STATUS_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "tools/eval/fit/drt_eval_fit.h"
 #include "tools/eval/fit/drt_eval_processes.h"
 #include "tools/eval/fit/drt_eval_samples.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -63,6 +64,7 @@ static int eval_fit_memory_parse(struct eval_options *o, const char **out, int a
         OPTIONS_OF_MACHINE(o->where, o->threads),
         OPTION_DEVICES(o->devices, "divide the documents among several GPUs, each by a process with the model"),
         OPTION_JSON_TABLES(o->json),
+        OPTION_LOG_JSON,
     };
     const struct arg_program program = {
         .name = "drt-eval fit-memory",
@@ -127,8 +129,8 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
         s = memory_folder_load(config, &m->model.model, o->apply, false);
         if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config->searcher, searcher);
         if (s == STATUS_OK && (config->k != k || config->every != every))
-            fprintf(stderr, "drt-eval: note: %s: fitted with k %d every %d, applied with k %d every %d\n", o->apply,
-                    config->k, config->every, k, every);
+            log_line(LOG_INFO, "note", "drt-eval", "note: %s: fitted with k %d every %d, applied with k %d every %d",
+                     o->apply, config->k, config->every, k, every);
         if (s == STATUS_OK) s = eval_fit_apply(result, config, &samples, o);
     } else if (s == STATUS_OK) {
         s = eval_fit_crossed(config, result, &samples, threads);
@@ -212,7 +214,9 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     if (code < 0) code = eval_fit_memory_check(&o, &result, out);
     o.memory_options.unfitted = true;
     if (code >= 0) return code;
-    if (outputs_apart(&o, out) != STATUS_OK || processes_start(&o) != STATUS_OK) return eval_failed();
+    enum status status = outputs_apart(&o, out);
+    if (status == STATUS_OK) status = processes_start(&o);
+    if (status != STATUS_OK) return eval_failed(status);
     const struct engine_config config = {.model = o.model,
                                          .store = o.store,
                                          .where = o.where,
@@ -222,13 +226,14 @@ int eval_fit_memory(int argc, char **argv, const char **operands) {
     struct eval_machine *machine = NULL;
     struct progress_line *line = NULL;
     if (eval_processes_number(o.processes) > 0) fit_process(&result, &config, &o);
-    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
-    enum status status = eval_machine_open(&machine, &config, &o);
+    status = progress_line_start(&line, "drt-eval");
+    if (status != STATUS_OK) return eval_failed(status);
+    status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = fit_memory(&result, machine, &o, out, progress_line_progress(line));
     progress_line_end(line);
     if (status == STATUS_OK) status = eval_report(&result, &machine->model, &o);
     eval_machine_close(machine);
     eval_result_free(&result);
     eval_processes_end(o.processes);
-    return status == STATUS_OK ? 0 : eval_failed();
+    return status == STATUS_OK ? 0 : eval_failed(status);
 }

@@ -2,6 +2,7 @@
  * drt_eval_niah_run.c runs the trials, and drt_eval_niah_report.c prints the results. */
 #include "tools/eval/tasks/drt_eval_niah.h"
 #include "tools/eval/drt_eval.h"
+#include "tools/shared/log.h"
 #include "tools/shared/option_rows.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
@@ -159,11 +160,12 @@ int eval_niah(int argc, char **argv, const char **operands) {
     const char *wrong = code < 0 ? niah_usage(&o) : NULL;
     if (wrong) return eval_usage("niah", wrong);
     if (code >= 0) return code;
-    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
-    enum status status = niah_run(&result, &o, progress_line_progress(line));
+    enum status status = progress_line_start(&line, "drt-eval");
+    if (status != STATUS_OK) return eval_failed(status);
+    status = niah_run(&result, &o, progress_line_progress(line));
     progress_line_end(line);
     if (result.cell[0][0].trials > 0) (o.run.json ? niah_print_json : niah_print)(&result, &o);
     if (status == STATUS_OK && o.heat_map) status = niah_draw(&result, &o);
     if (status == STATUS_OK && o.plot) status = niah_plot(&result, &o);
-    return status == STATUS_OK ? 0 : eval_failed();
+    return status == STATUS_OK ? 0 : eval_failed(status);
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/formats/json.h"
 #include "base/memory.h"
+#include "tools/shared/log.h"
 #include "tools/shared/progress_line.h"
 #include "tools/shared/report.h"
 #include "tools/tasks/task_file.h"
@@ -181,9 +182,10 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     const char *wrong = code < 0 ? task_run_usage(&o.run) : NULL;
     if (wrong) return eval_usage("tasks", wrong);
     if (code >= 0) return code;
-    if (progress_line_start(&line, "drt-eval") != STATUS_OK) return eval_failed();
+    enum status status = progress_line_start(&line, "drt-eval");
+    if (status != STATUS_OK) return eval_failed(status);
     s.progress = progress_line_progress(line);
-    enum status status = tasks_run(&s, results, operands, n);
+    status = tasks_run(&s, results, operands, n);
     progress_line_end(line);
     if (s.answers && fclose(s.answers) != 0 && status == STATUS_OK) status = fail_errno("%s", o.answers);
     report_missing("drt-eval", &s.run.engine, o.run.exact_fallback);
@@ -194,5 +196,5 @@ int eval_tasks(int argc, char **argv, const char **operands) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < ROUGE_KINDS; k++)
             memory_free(results[i].scores[k]);
-    return status == STATUS_OK ? 0 : eval_failed();
+    return status == STATUS_OK ? 0 : eval_failed(status);
 }
