@@ -60,7 +60,7 @@ enum drt_status {
     DRT_BUSY = -9,         /* another writer has the lock of the store, or this process has it open already */
     DRT_UNSUPPORTED = -10,               /* valid, but this model, build or machine does not support it */
     DRT_INTERRUPTED = -11, /* stopped by a callback; builds can be resumed */
-    DRT_READ_ONLY = -12
+    DRT_READ_ONLY = -12    /* the store is a snapshot, or this user may not write it */
 };
 
 /* Returns the calling thread's last message, "" before the first failure. It is valid until the next call that fails
@@ -460,7 +460,8 @@ struct drt_search {
     /* [n] chunks that a query must not find, such as those of its document; NULL: none */
     const struct drt_range *exclude;
 };
-/* Write hits[n * k], best first. The score of a hit is q.l / sqrt(dim), also if the hits are ranked by something else.
+/* Write hits[n * k], best first. The score of a hit is q.l / sqrt(dim), also if the hits are ranked by something else;
+ * in a store without landmarks it is BM25's.
  * Queries are vectors[n, dim]; or texts[n] of bytes[n] (NULL: each ends with a NUL); or ids[n] of n_ids[n].
  * DRT_INVALID: a text is empty. */
 DRT_CALL drt_search_vectors(struct drt_searcher *searcher, struct drt_hit *hits, const float *vectors, int64_t n,
@@ -476,7 +477,8 @@ DRT_CALL drt_search_ids(struct drt_searcher *searcher, struct drt_hit *hits, con
 struct drt_session;
 /* Where a token memory takes the keys of a store's chunks from (docs/token-memory.md, "Stored keys"). AUTO: from the
  * store if it has keys of the model, else the model computes them. STORED: from the store. DEVICE: from the store; the
- * first session copies all of them into the GPU's memory, where further sessions use them, too; on a CPU as STORED. */
+ * first session copies all of them into the GPU's memory, where further sessions use them, too; on a CPU as STORED.
+ * ENCODED: the model computes them. */
 enum drt_memory_keys {
     DRT_MEMORY_KEYS_AUTO = 0,
     DRT_MEMORY_KEYS_STORED = 1,

@@ -75,10 +75,11 @@ static enum status open_parts(struct engine *e, const struct engine_config *conf
     enum dtype type;
     TRY(model_folder_open(&e->model, config->model));
     if (config->retrieval && e->model.config.base_lm)
-        return fail(STATUS_UNSUPPORTED,
-                    "%s: is a Base LM, which has no retrieval: leave the retrieval options out, or take "
-                    "another model",
-                    e->model.path);
+        return fail(
+            STATUS_UNSUPPORTED,
+            "%s: is a Base LM, which has no retrieval: leave the retrieval options out (a Base LM reads a store "
+            "by a token memory: --memory), or take another model",
+            e->model.path);
     if (config->encoder && !config->store)
         return fail(STATUS_INVALID, "%s: an external encoder searches a store: name it with --store", config->encoder);
     if (config->store) TRY(open_store(e, config->store, config));

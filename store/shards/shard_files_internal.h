@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/little_endian.h"
 #include "store/catalog/records_internal.h"
-#include "store/shards/held_internal.h"
+#include "store/shards/held_bytes_internal.h"
 
 enum shard_kind { SHARD_TOKENS, SHARD_LANDMARKS_F16, SHARD_LANDMARKS_I8 };
 /* The two files of a shard: shard_file_kind(type, 0) holds its tokens, shard_file_kind(type, 1) its landmarks. */

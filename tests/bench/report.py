@@ -125,7 +125,7 @@ def table(rows, where):
 
 
 def section(result):
-    """The block of a result file: its note, its table, then command, date, commit and machine."""
+    """The block of a result file: its note, its table, then a line with command, date, commit and machine."""
     intervals = any("interval" in figure for figure in result["figures"])
     rows = [("figure", "value" if intervals else "median", "95 % interval" if intervals else "quartiles", "against", "ratio")]
     for figure in result["figures"]:
@@ -138,7 +138,7 @@ def section(result):
     origin = f"from {result['from']}" if "from" in result else f"commit {result['commit']}"
     note = [result["note"], ""] if "note" in result else []
     return "\n".join(note + table(rows, result["file"]) +
-                     ["", f"`{result['command']}`", "", f"{result['date']}, {origin}; {where}."]) + "\n"
+                     ["", f"`{result['command']}`: {result['date']}, {origin}; {where}."]) + "\n"
 
 
 BLOCK = re.compile(r"(<!-- result:([\w-]+) -->\n)(.*?)(<!-- /result -->)", re.S)

@@ -15,10 +15,10 @@ static const struct arg_letter letters[] = {
     {'p', "prompt"}, {'f', "prompt-file"}, {'n', "max-tokens"}, {'i', "interactive"}, {0, NULL}};
 
 static const char about[] =
-    "Generates text. At the end of each chunk the model retrieves chunks from the store or from the text's own past, "
-    "and "
-    "reads them while it generates the next chunk. The text is written to standard output as it is generated; - reads "
-    "the prompt from standard input.\n\n"
+    "Generates text. At the end of each chunk a DRT model retrieves chunks from the store or from the text's own past, "
+    "and reads them while it generates the next chunk. Any model, also a Base LM, reads them by a token memory "
+    "(--memory). The text is written to standard output as it is generated; - reads the prompt from standard "
+    "input.\n\n"
     "With --interactive it reads lines from a terminal or a pipe and continues the text after each. Ctrl-C stops an "
     "answer, Ctrl-D ends; /help lists the commands.";
 
@@ -79,11 +79,13 @@ static int generate_options_read(struct generate_options *o, int argc, char **ar
     };
     const struct arg_program program = {
         .name = "drt-generate",
-        .synopsis = "[--model DIR] [--store DIR --corpus-retrieval] [--prompt TEXT | --prompt-file FILE | -] [options]",
+        .synopsis = "[--model DIR] [--store DIR] [--corpus-retrieval | --memory both] "
+                    "[--prompt TEXT | --prompt-file FILE | -] [options]",
         .about = about,
         .examples =
             "  drt-generate -p 'The history of the lighthouse' -n 100\n"
             "  drt-generate --store docs.store --corpus-retrieval --prompt-file question.txt --show-retrieved 3\n"
+            "  drt-generate --model data/models/base-28m --store docs.store --memory both -p 'The kernel'\n"
             "  drt-generate --interactive --self-retrieval -n 80\n"
             "  drt-generate --store docs.store --corpus-retrieval --self-retrieval --trace t.html - < book.txt\n",
         .options = options,
@@ -115,7 +117,8 @@ static int generate_options_check(const struct generate_options *o) {
     if (!memory && memory_options_given(&o->memory_options))
         return generate_options_usage("--memory-... options need --memory own, corpus or both");
     if (o->store && !o->corpus && !found)
-        return generate_options_usage("--store needs --corpus-retrieval (without it the store is not used)");
+        return generate_options_usage("--store needs --corpus-retrieval, or --memory corpus or both (without one of "
+                                      "them the store is not used)");
     if (SEARCH_OPTIONS_GIVEN(*o) && !o->corpus)
         return generate_options_usage(
             "--searcher, --exact, --exact-fallback, --nprobe, --continuation, --overlap and --query-tokens need "

@@ -32,8 +32,9 @@ static const struct command commands[] = {
 static const struct command_program program = {
     .name = "drt-index",
     .about = "Builds, searches and maintains chunk stores for retrieval language models. A store is one folder. It\n"
-             "has a corpus divided into chunks, one landmark vector per chunk, and an index over the vectors. One\n"
-             "process may write to a store while any number of processes read it.\n",
+             "has a corpus divided into chunks, a vector (landmark) for each chunk, and an index for search by\n"
+             "landmarks and one for search by words (BM25); a store may lack either. One process may write to a\n"
+             "store while any number of processes read it.\n",
     .examples = "Examples:\n"
                 "  drt-index build corpus/ more.jsonl.zst --out store\n"
                 "  drt-index search \"how are page tables locked\" --store store\n"

@@ -107,7 +107,8 @@ enum status serve_model_open(struct serve_model *out, const struct serve_options
     snprintf(m->eos_text, sizeof m->eos_text, "%s", eos ? eos : "");
     if (strcmp(m->info.variant, "base") == 0 && strcmp(o->retrieval, "none") != 0)
         return fail(STATUS_UNSUPPORTED,
-                    "%s: is a Base LM, which has no retrieval: leave out --retrieval %s, or take another model",
+                    "%s: is a Base LM, which has no retrieval: leave out --retrieval %s (a Base LM reads a store by a "
+                    "token memory: --memory), or take another model",
                     m->info.path, o->retrieval);
     if (o->store) TRY(serve_model_store(m, o));
     for (size_t i = 1; o->memory && i < RETRIEVAL_MEMORIES; i++)

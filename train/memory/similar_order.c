@@ -1,6 +1,6 @@
 /* similar_order.c -- groups similar windows of a batch: a greedy pass over the random order of windows. */
 #include "base/memory.h"
-#include "train/memory/similar_internal.h"
+#include "train/memory/similar_passages_internal.h"
 #include <assert.h>
 #include <string.h>
 

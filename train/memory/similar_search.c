@@ -4,7 +4,7 @@
 #include "base/formats/safetensors.h"
 #include "base/memory.h"
 #include "store/lexical/lexical_build.h"
-#include "train/memory/similar_internal.h"
+#include "train/memory/similar_passages_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* run_memory.h -- passages of a token memory for a run's batches, and the order of windows that memory.pack wants
  * (training-keys.md, memory). */
 #pragma once
-#include "train/memory/similar.h"
+#include "train/memory/similar_passages.h"
 #include "train/run/run.h"
 
 struct run_memory;

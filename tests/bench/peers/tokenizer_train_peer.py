@@ -56,8 +56,8 @@ def main():
         same = open(files[0], "rb").read() == open(files[1], "rb").read()
     for name, f in (("ours", a), ("tokenizers", b)):
         print("%-10s %7.1f s  %7.1f s of processor time  %6.0f MB at the peak" % (name, f[0], f[1], f[2] / 1024))
-        peer = {"peer": "tokenizers", "ratio": b[1] / a[1]} if name == "ours" else {}
-        result.figure("processor time, " + name, "s", f[1], **peer)
+        against = {"peer": "tokenizers", "ratio": b[1] / a[1]} if name == "ours" else {}
+        result.figure("processor time, " + name, "s", f[1], **against)
         result.figure("peak memory, " + name, "MB", f[2] / 1024)
     result.write()
     print("%s threads each; files are %s" % (threads, "equal" if same else "DIFFERENT"))

@@ -6,7 +6,7 @@
 # FOLDER: programs, made on a machine with the libraries by
 #   tests/device/portable.sh --out FOLDER bench_device bench_device_corpus bench_train bench_ops bench_memory bench_lexical_scan \
 #       bench_decode_step bench_attention
-# OUT: to be copied to tests/bench/results/gpu. PEERS: the PyTorch scripts of tests/bench/peers/peers.py; they need PyTorch and
+# OUT: to be copied to tests/bench/results/gpu, but for gpu-encode, gpu-token-kernel and gpu-memory: docs/kernels/ has those. PEERS: the PyTorch scripts of tests/bench/peers/peers.py; they need PyTorch and
 # FOLDER/libgca.so (tests/device/bench/gca_library.sh). DRT_COMMIT: the commit of the programs, for the files.
 # A failed benchmark is reported; the exit status is then 1.
 set -u

@@ -3,7 +3,7 @@
  * put into one group. */
 #include "base/file.h"
 #include "tests/test.h"
-#include "train/memory/similar.h"
+#include "train/memory/similar_passages.h"
 
 enum { CHUNK = 63, VOCAB = 4000, END = 0, LANDMARK = 3999, LONG = 6 * CHUNK, DOCUMENTS = 12, PASSAGES = 2, SPAN = 2 };
 enum { NUMBERS = SPAN * CHUNK + 1 };

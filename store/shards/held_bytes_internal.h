@@ -1,5 +1,5 @@
-/* held_internal.h -- bytes of a file that stay in memory until the file ends. So the thread that makes them neither
- * computes their checksum nor writes them; the thread that seals the shard does.
+/* held_bytes_internal.h -- bytes of a file that stay in memory until the file ends. So the thread that makes them
+ * neither computes their checksum nor writes them; the thread that seals the shard does.
  *
  * The blocks of all files come from one pool, which never has more than its limit and uses them again. */
 #pragma once

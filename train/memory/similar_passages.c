@@ -1,6 +1,6 @@
-/* similar.c -- see similar.h: the tables of the corpus, and the passages of a batch. */
+/* similar_passages.c -- see similar_passages.h: the tables of the corpus, and the passages of a batch. */
 #include "base/memory.h"
-#include "train/memory/similar_internal.h"
+#include "train/memory/similar_passages_internal.h"
 #include <assert.h>
 #include <string.h>
 

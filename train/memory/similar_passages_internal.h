@@ -1,7 +1,7 @@
-/* similar_internal.h -- shared by similar.c (tables and batches), similar_search.c (search, file) and similar_order.c
- * (order of windows). */
+/* similar_passages_internal.h -- shared by similar_passages.c (tables and batches), similar_search.c (search, file) and
+ * similar_order.c (order of windows). */
 #pragma once
-#include "train/memory/similar.h"
+#include "train/memory/similar_passages.h"
 
 /* results searched beyond those that are used: some may belong to a block's own documents */
 enum { SIMILAR_SPARE = 4,

@@ -1,5 +1,5 @@
-/* similar.h -- finds similar passages of the training corpus by BM25 for every chunk of the text, before the first
- * step.
+/* similar_passages.h -- finds similar passages of the training corpus by BM25 for every chunk of the text, before the
+ * first step.
  *
  * The corpus is the training text and the text of pool_data, cut into chunks document by document. The query of chunk i
  * is the chunk itself and the chunk before it, as when the token memory generates (docs/token-memory.md). The chunk's

@@ -1,6 +1,6 @@
-/* held.c -- see held_internal.h. */
+/* held_bytes.c -- see held_bytes_internal.h. */
 #include "base/memory.h"
-#include "store/shards/held_internal.h"
+#include "store/shards/held_bytes_internal.h"
 #include <pthread.h>
 
 enum { BLOCK_BYTES = 1 << 20, SLAB = 8 /* blocks that are allocated at once, in large pages if the system has them */ };
