@@ -101,6 +101,14 @@ static cudaLaunchConfig_t decode_step_launch(const struct decode_step_weights *w
     return launch;
 }
 
+static step_pace decode_step_pace(bool i8) {
+    int gpu = 0, kilohertz = 0, bits = 0;
+    (void)cudaGetDevice(&gpu);
+    (void)cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, gpu);
+    (void)cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, gpu);
+    return STEP_PACE[2e3 * kilohertz * bits / 8 >= STEP_FAST_MEMORY][i8]; /* two transfers a cycle */
+}
+
 /* Selects the kernel for this shape, with as many clusters as can run at once. False: no kernel fits. */
 static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int f, int dim) {
     int strips = (d + 255) / 256, shared = device_cuda_shared_bytes(w->dev);
@@ -128,6 +136,7 @@ static bool decode_step_select_kernel(struct decode_step_weights *w, int d, int 
             continue;
         if (k.largest(units) > capacity) continue;
         w->kernel = &k, w->task.capacity = capacity, w->p = (size_t)k.strips * 256;
+        w->task.pace = decode_step_pace(w->i8);
         return true;
     }
     return false;

@@ -23,17 +23,22 @@ extern "C" {
 #include "kernels/decode_step/decode_step.h"
 }
 
-/* The producer issues COPY_GROUP copies of COPY_BYTES at a time, one group every COPY_GROUP * COPY_PAUSE cycles. When
- * all blocks request whole stages at once, the accumulators of decode_step_exchange.cuh queue after them in the memory
- * system. */
-enum { COPY_BYTES = 4096, COPY_GROUP = 3, COPY_PAUSE = 140 };
+/* The producer issues `group` copies of COPY_BYTES at a time, one group every `cycles`. When all blocks request whole
+ * stages at once, the accumulators of decode_step_exchange.cuh queue after them in the memory system. The faster the
+ * memory, the shorter the queue (docs/kernels/decode_step.md has the times of each pace). */
+enum { COPY_BYTES = 4096 };
+struct step_pace {
+    int group, cycles;
+};
+static constexpr double STEP_FAST_MEMORY = 4e12; /* bytes/s: HBM3e */
+static constexpr step_pace STEP_PACE[2][2] = {{{3, 420}, {3, 780}}, {{4, 360}, {4, 540}}}; /* [fast][8 bits] */
 /* The layers wait for exchanges and do not take all that the memory gives. So in the last AHEAD_LAYERS the producer
  * also requests rows of the head, AHEAD_BYTES with each group of copies: every second stage from AHEAD_FIRST on,
- * AHEAD_STAGES in all (d 768: 23 MB of 50 MB of L2). The stages between them come from memory while these come from
+ * AHEAD_STAGES in all (d 768: 12 MB of 50 MB of L2). The stages between them come from memory while these come from
  * L2. */
-enum { AHEAD_LAYERS = 6, AHEAD_BYTES = 3072, AHEAD_FIRST = 4, AHEAD_STAGES = 4 };
+enum { AHEAD_LAYERS = 6, AHEAD_BYTES = 3072, AHEAD_FIRST = 4, AHEAD_STAGES = 2 };
 /* With weights of 8 bits the layers wait for no weights even so, and a stage of the head has half of the bytes. */
-enum { COPY_PAUSE_I8 = 260, AHEAD_LAYERS_I8 = 8, AHEAD_BYTES_I8 = 4096, AHEAD_STAGES_I8 = 8 };
+enum { AHEAD_LAYERS_I8 = 8, AHEAD_BYTES_I8 = 4096, AHEAD_STAGES_I8 = 8 };
 enum { STEP_BLOCK = 64 /* inputs that share a scale */ };
 /* A tile of eight rows of `cols` columns with weights of 8 bits and their scales. */
 static __host__ __device__ __forceinline__ constexpr int step_tile_i8(int cols) {
@@ -65,6 +70,7 @@ struct step_task {
     int row, first, keys, ring; /* rows of the ring: the position's, its window's first; keys in the window */
     int n_layers, d, f, heads, vocab, id;
     int capacity;     /* bytes of the ring of weights */
+    step_pace pace;   /* of the copies into it */
     float share;      /* 1 / d */
     float eps, slope; /* slope: log2 of the ALiBi slope of head h is (h + 1) * slope */
     step_fusion fusion[DECODE_STEP_GROUPS_MAX];
@@ -197,8 +203,7 @@ struct step_piece {
  * a copy's instructions once for each copy of a layer took longer, since they were not in the instruction cache. */
 template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
     using sizes = step_sizes<DIM, STRIPS, UNITS, I8>;
-    static constexpr int PAUSE = I8 ? (int)COPY_PAUSE_I8 : (int)COPY_PAUSE,
-                         LAYERS = I8 ? (int)AHEAD_LAYERS_I8 : (int)AHEAD_LAYERS,
+    static constexpr int LAYERS = I8 ? (int)AHEAD_LAYERS_I8 : (int)AHEAD_LAYERS,
                          AHEAD = I8 ? (int)AHEAD_BYTES_I8 : (int)AHEAD_BYTES,
                          STAGES = I8 ? (int)AHEAD_STAGES_I8 : (int)AHEAD_STAGES;
     static_assert(sizes::stage_tiles(sizes::QKV_TILES) * sizes::TILE <= 31 * COPY_BYTES &&
@@ -209,7 +214,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
     const step_task &t;
     step_ring ring;
     int units;
-    unsigned last, pause; /* clock of the last group of copies; cycles from group to group */
+    unsigned last, pause; /* clock of the last group of copies; cycles from group to group, 0: as soon as there is room */
     unsigned tail;        /* the oldest stage that may still be read */
     unsigned begin;       /* lane l: where the last stage s with s % RING_STAGES == l begins */
     uint64_t policy;
@@ -243,11 +248,11 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
         if (norm && lane == copies) at = size, bytes = norm_bytes, source = norm;
         copies += norm != NULL;
 #pragma unroll 1
-        for (int first = 0; first < copies; first += COPY_GROUP) {
+        for (int first = 0; first < copies; first += t.pace.group) {
             while ((unsigned)clock() - last < pause)
                 ;
             last = (unsigned)clock();
-            if (lane >= first && lane < min(first + COPY_GROUP, copies))
+            if (lane >= first && lane < min(first + t.pace.group, copies))
                 ring_copy(to + at, source, (unsigned)bytes, barrier, policy);
             __syncwarp();
             if (ahead_left > 0 && pause > 0) request_ahead();
@@ -290,7 +295,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
                                        : (const unsigned char *)t.embed + (int64_t)row * row_bytes;
         const unsigned char *from = t.packed;
         tail = 0, begin = 0, units = step_units(t.f, blockIdx.x, gridDim.x);
-        last = (unsigned)clock(), pause = PAUSE * COPY_GROUP, ahead_left = 0;
+        last = (unsigned)clock(), pause = (unsigned)t.pace.cycles, ahead_left = 0;
 #pragma unroll 1
         for (int n = 0; n <= t.n_layers; n++) {
             bool after = n == t.n_layers; /* the head */
