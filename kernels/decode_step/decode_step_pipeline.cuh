@@ -214,7 +214,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_producer {
     const step_task &t;
     step_ring ring;
     int units;
-    unsigned last, pause; /* clock of the last group of copies; cycles from group to group, 0: as soon as there is room */
+    unsigned last, pause; /* clock of the last group of copies; cycles from group to group; 0: no pause */
     unsigned tail;        /* the oldest stage that may still be read */
     unsigned begin;       /* lane l: where the last stage s with s % RING_STAGES == l begins */
     uint64_t policy;
