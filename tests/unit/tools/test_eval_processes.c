@@ -11,7 +11,8 @@
 int eval_usage(const char *command, const char *what) {
     return fprintf(stderr, "%s: %s\n", command, what), 2;
 }
-int eval_failed(void) {
+int eval_failed(enum status status) {
+    (void)status;
     return 1;
 }
 
