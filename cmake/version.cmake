@@ -3,8 +3,12 @@
 set(drt_commit_source ${PROJECT_BINARY_DIR}/generated/build_version_commit.c)
 add_custom_target(drt_commit BYPRODUCTS ${drt_commit_source} VERBATIM
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DOUT=${drt_commit_source} -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake)
-target_sources(drt_session PRIVATE ${drt_commit_source})
-add_dependencies(drt_session drt_commit)
+add_library(drt_commit_text STATIC ${drt_commit_source})  # also of benchmarks, whose results name it
+add_dependencies(drt_commit_text drt_commit)
+if(NOT TARGET drt_session)                               # a build of kernels alone
+  return()
+endif()
+target_link_libraries(drt_session PUBLIC drt_commit_text)
 set(drt_cuda_version "")
 if(drt_cuda_on)
   set(drt_cuda_version ${CUDAToolkit_VERSION})

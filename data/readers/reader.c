@@ -38,6 +38,17 @@ out:
     return status;
 }
 
+enum status reader_apart(const char *out, const struct reader_config *config) {
+    struct reader *r;
+    if (!out || !file_exists(out)) return STATUS_OK;
+    TRY(reader_open(&r, config));
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < r->n_files && status == STATUS_OK; i++)
+        status = file_apart(out, (const char *const[]){r->files[i].path}, 1);
+    reader_close(r);
+    return status;
+}
+
 void reader_close_file(struct reader *r) {
     jsonl_close(r);
     tokens_close(r);

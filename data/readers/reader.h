@@ -65,6 +65,8 @@ struct document {
 struct reader;
 enum status reader_open(struct reader **out, const struct reader_config *config);
 void reader_close(struct reader *r);                      /* NULL is fine */
+/* STATUS_INVALID: `out` would replace a file that is read, also one of a folder. NULL and a new file are fine. */
+enum status reader_apart(const char *out, const struct reader_config *config);
 
 /* Returns the next document; *more = 0 at the end (document unset). An empty document (bytes == 0) is returned, too. */
 enum status reader_next(struct reader *r, struct document *document, int *more);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+extern const char build_version_commit[]; /* cmake/version.cmake; "" outside of a git checkout */
+
 static struct {
     const char *path, *name; /* path NULL: nothing is written */
     FILE *memory;
@@ -99,12 +101,13 @@ static void result_head(void) {
     time_t now = time(NULL);
     struct tm utc;
     const char *commit = getenv("DRT_COMMIT");
+    if (!commit || !*commit) commit = build_version_commit;
     result.has_figures = true;
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
     json_write_open(&result.json, result.memory, 1);
     json_write_object(&result.json);
     result_string("name", result.name);
-    result_string("commit", commit && *commit ? commit : "unknown");
+    result_string("commit", *commit ? commit : "unknown");
     result_string("date", date);
     result_string("command", result.command);
     json_write_key(&result.json, "machine");

@@ -7,7 +7,7 @@
  *
  * q1 and q3 are the quartiles of the n measured values, interpolated. peer names the object of a comparison (a library,
  * or a limit of the machine). ratio is how many times as fast this program is, or its share of the limit. Both are left
- * out without a peer. The commit is the environment's DRT_COMMIT, or "unknown", since a GPU machine has no git.
+ * out without a peer. The commit is the environment's DRT_COMMIT, or that of the build.
  * tests/bench/result.py writes the same, tests/bench/report.py makes BENCHMARKS.md from such files.
  *
  * One result a process, one thread. Without --json the calls do nothing. A failure to write ends the program with 1. */

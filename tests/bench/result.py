@@ -3,6 +3,7 @@ import datetime
 import json
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 
@@ -35,6 +36,15 @@ def machine(gpu=None):
     return found
 
 
+def commit():
+    """The commit of the checkout that has this file; a GPU machine has no git, and needs DRT_COMMIT."""
+    command = ["git", "-C", os.path.dirname(os.path.abspath(__file__)), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
 class Result:
     """Takes `--json FILE` out of argv (sys.argv); without it write() does nothing."""
 
@@ -47,7 +57,7 @@ class Result:
                 sys.exit(f"{name}: --json needs the name of a file")
             self.path = argv[at + 1]
             del argv[at:at + 2]
-        self.object = {"name": name, "commit": os.environ.get("DRT_COMMIT") or "unknown",
+        self.object = {"name": name, "commit": os.environ.get("DRT_COMMIT") or commit(),
                        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
                        "command": shlex.join(argv), "machine": machine(gpu), "figures": []}
 

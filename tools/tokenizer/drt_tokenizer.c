@@ -49,8 +49,8 @@ enum status drt_tokenizer_end(int32_t *out, const struct tokenizer *t, const cha
     return fail(STATUS_NOT_FOUND, "%s: has no end-of-document token of a known name: give its id with --eod-id", path);
 }
 
-enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,
-                                 const struct progress *progress) {
+enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *written,
+                                 const char *const *inputs, int n, const struct progress *progress) {
     struct reader_config config = {.inputs = inputs,
                                    .n_inputs = n,
                                    .text_field = o->text_field,
@@ -59,6 +59,7 @@ enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_option
                                    .no_follow = o->no_follow,
                                    .progress = progress};
     TRY(reader_format_parse(&config.format, o->format));
+    TRY(reader_apart(written, &config));
     return reader_open(out, &config);
 }
 

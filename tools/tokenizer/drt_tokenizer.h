@@ -32,8 +32,9 @@ struct corpus_options {
     const char *format, *text_field;
     bool skip_bad_lines, no_follow;
 };
-enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *const *inputs, int n,
-                                 const struct progress *progress);
+/* written: the output, which must not be a file of the corpus. */
+enum status drt_tokenizer_corpus(struct reader **out, const struct corpus_options *o, const char *written,
+                                 const char *const *inputs, int n, const struct progress *progress);
 
 /* Gets the id that ends a document: `wanted` if it is >= 0, otherwise the token with such a spelling
  * ("<|endoftext|>", "</s>", ...). */

@@ -156,8 +156,7 @@ static enum status encode_run(const void *options, const char *const *inputs, in
     struct file_writer *out = NULL;
     enum status s;
     TRY_GOTO(s, open_work(&w, o), out);
-    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, p), out);
-    TRY_GOTO(s, file_apart(o->out, inputs, n), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, o->out, inputs, n, p), out);
     TRY_GOTO(s, file_create(&out, o->out), out);
     TRY_GOTO(s, encode_all(&w, reader, out, p), out);
     s = file_publish(out), out = NULL;

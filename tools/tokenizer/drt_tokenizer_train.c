@@ -97,8 +97,7 @@ static enum status train_run(const void *options, const char *const *inputs, int
     enum status s;
     TRY_GOTO(s, threads_create(&threads, (int)o->threads), out);
     TRY_GOTO(s, tokenizer_trainer_create(&t, &config, threads), out);
-    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, inputs, n, progress), out);
-    TRY_GOTO(s, file_apart(o->out, inputs, n), out);
+    TRY_GOTO(s, drt_tokenizer_corpus(&reader, &o->corpus, o->out, inputs, n, progress), out);
     TRY_GOTO(s, try_output(o->out), out);
     print_configuration(o, &config, threads_count(threads));
     TRY_GOTO(s, read_all(t, reader, progress), out);

@@ -433,6 +433,13 @@ class Opened:
         # A child of a fork must not close what its parent opened.
         if self._close is None or self.value is None or self.process != os.getpid():
             return
+        try:
+            self._release()
+        except BaseException:                    # a signal's handler raised, as at Ctrl-C: once more
+            self._release()
+            raise
+
+    def _release(self) -> None:
         # A session waits for its model's turn: not in the callback of a build with that model, and better not in a
         # thread that watches one, for it could be stopped no longer.
         if _long_calls and self.turns:
@@ -472,6 +479,11 @@ class Handle:
                                "(model.share()), or do it after the call")
         return opened
 
+    def fill(self, value: int | None) -> None:
+        """The value of a handle that was made with None."""
+        if self._opened is not None:
+            self._opened.value, self._opened._as_parameter_ = value, c.c_void_p(value)
+
     def close(self) -> None:
         self._opened = None
 
@@ -488,8 +500,12 @@ def opened(call: str, close: str, *arguments: object, keeps: tuple[object, ...] 
            lock: ClosingLock | None = None) -> Handle:
     """The handle that a function makes through its first argument. `lock`: held while it is closed."""
     value = c.c_void_p()
-    getattr(library, call)(c.byref(value), *arguments)
-    return Handle(value.value, close, *keeps, turns=turns, lock=lock)
+    handle = Handle(None, close, *keeps, turns=turns, lock=lock)
+    try:
+        getattr(library, call)(c.byref(value), *arguments)
+    finally:                                     # also if Ctrl-C raises when the call has returned
+        handle.fill(value.value)
+    return handle
 
 
 @contextmanager

@@ -69,6 +69,9 @@ cp "$TMP/ruler.jsonl" "$TMP/same.jsonl"
 expect_error "same.jsonl: is read, and the output would replace it" "$EVAL" tasks "$TMP/ruler.jsonl" "$TMP/same.jsonl" --model "$TMP/model" --answers "$TMP/same.jsonl"
 cmp "$TMP/ruler.jsonl" "$TMP/same.jsonl" || die "an input was replaced by answers"
 expect_error "text.jsonl: is read, and the output would replace it" "$EVAL" niah --data "$TMP/text.jsonl" --model "$TMP/model" --context 256 --trials 1 --answers "$TMP/text.jsonl"
+mkdir "$TMP/texts" && cp "$TMP/text.jsonl" "$TMP/texts/in.jsonl"
+expect_error "texts/in.jsonl: is read, and the output would replace it" "$EVAL" niah --data "$TMP/texts" --model "$TMP/model" --context 256 --trials 1 --answers "$TMP/texts/in.jsonl"
+cmp "$TMP/text.jsonl" "$TMP/texts/in.jsonl" || die "an input in a folder was emptied"
 expect_error "no-such.jsonl" "$EVAL" tasks "$TMP/no-such.jsonl" --model "$TMP/model"
 expect_usage "needs --store" "$EVAL" tasks "$TMP/ruler.jsonl" --corpus-retrieval
 

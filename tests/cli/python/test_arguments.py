@@ -7,12 +7,14 @@ import pickle
 import subprocess
 import sys
 import threading
+import types
 
 import numpy as np
 import pytest
 from conftest import words
 
 import drt
+from drt import _library as lib
 
 BIG = 2**64
 WRONG = [None, BIG, -1, 1.5, float("nan"), "", "x", "a\0b", b"x", [], [None], ["a", 1], {}, {"a": 1}, object(), len, True, np.float32(1), np.int64(3),
@@ -298,3 +300,25 @@ def test_a_child_of_fork_uses_nothing_of_its_parent(model_folder, store_path):
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert session.next() is not None and next(tokens) is not None
+
+
+def test_interrupted_handles(monkeypatch):
+    """Ctrl-C raises when the call that opens has returned, or while a handle is collected: it is closed all the same."""
+    closed, interrupts = [], [KeyboardInterrupt, KeyboardInterrupt]
+
+    def make(out):
+        out._obj.value = 7
+        raise interrupts.pop()
+
+    def close(opened):
+        if interrupts:
+            raise interrupts.pop()
+        opened.close()
+
+    monkeypatch.setattr(lib, "library", types.SimpleNamespace(make=make, end=closed.append))
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        lib.opened("make", "end")
+    assert closed == [7]
+    lib.Handle(8, "end", lock=types.SimpleNamespace(close=close))
+    assert closed == [7, 8] and not interrupts

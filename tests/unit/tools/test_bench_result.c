@@ -1,6 +1,7 @@
 /* test_bench_result.c -- the results that benchmarks write: quartiles, peers, the arguments, and a file that cannot be
  * written. */
 #include "base/file.h"
+#include "session/build_version.h"
 #include "tests/bench/result.h"
 #include "tests/test.h"
 #include <sys/wait.h>
@@ -22,14 +23,14 @@ static void quantiles(void) {
 }
 
 /* Runs like a benchmark, in a separate process; returns its exit status. */
-static int run_bench(const char *json) {
+static int run_bench(const char *json, const char *commit) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         char *argv[] = {(char *)"bench", (char *)"a b", (char *)"--json", (char *)json, (char *)"c", NULL};
         int argc = 5;
         const double seconds[] = {0.002, 0.001, 0.004};
-        setenv("DRT_COMMIT", "1234abc", 1);
+        setenv("DRT_COMMIT", commit, 1);
         result_begin("bench_test", &argc, argv);
         if (argc != 3 || strcmp(argv[1], "a b") != 0 || strcmp(argv[2], "c") != 0 || argv[3]) _exit(9);
         struct figure f = {.unit = "ms", .values = seconds, .count = 3, .scale = 1e3, .peer = "a \"peer\"", .ratio = 2};
@@ -53,10 +54,16 @@ static bool holds(const struct file_map *map, const char *text) {
 }
 
 static void written(void) {
-    char path[600];
+    char path[600], commit[100];
     struct file_map map;
     snprintf(path, sizeof path, "%s/result.json", test_folder());
-    CHECK_EQ(run_bench(path), 0);
+    CHECK_EQ(run_bench(path, ""), 0);
+    CHECK_OK(file_map(&map, path));
+    snprintf(commit, sizeof commit, "\"commit\": \"%s\"",
+             build_version().commit[0] ? build_version().commit : "unknown");
+    CHECK(holds(&map, commit));
+    file_unmap(&map);
+    CHECK_EQ(run_bench(path, "1234abc"), 0);
     CHECK_OK(file_map(&map, path));
     CHECK(holds(&map, "\"name\": \"bench_test\"") && holds(&map, "\"commit\": \"1234abc\""));
     CHECK(holds(&map, "\"command\": \"bench 'a b' c\"") && holds(&map, "\"gpu\": \"card\""));
@@ -70,7 +77,7 @@ static void written(void) {
 static void not_written(void) {
     char path[600];
     snprintf(path, sizeof path, "%s/no/such/folder.json", test_folder());
-    CHECK_EQ(run_bench(path), 1);
+    CHECK_EQ(run_bench(path, "1234abc"), 1);
     CHECK(!file_exists(path));
 }
 

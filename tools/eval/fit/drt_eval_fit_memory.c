@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
+#include "data/readers/reader.h"
 #include "kernels/search/topk.h"
 #include "session/memory_folder.h"
 #include "tools/eval/drt_eval.h"
@@ -168,8 +169,11 @@ static enum status processes_start(struct eval_options *o) {
 /* Fails if an output would replace a file that is read. */
 static enum status outputs_apart(const struct eval_options *o, const char *out) {
     const char *const written[] = {out, o->keep, o->plot}, *const also_read[] = {o->other, o->apply};
+    struct reader_config data = {
+        .inputs = o->data.items, .n_inputs = o->data.count, .text_field = o->text_field, .no_follow = o->no_follow};
+    TRY(reader_format_parse(&data.format, o->format));
     for (size_t i = 0; i < ARRAY_LEN(written); i++) {
-        TRY(file_apart(written[i], o->data.items, o->data.count));
+        if (o->data.count > 0) TRY(reader_apart(written[i], &data));
         TRY(file_apart(written[i], o->samples.items, o->samples.count));
         TRY(file_apart(written[i], also_read, ARRAY_LEN(also_read)));
     }

@@ -65,15 +65,21 @@ static enum status niah_add_document(struct niah_state *s, const struct document
     return STATUS_OK;
 }
 
+static enum status niah_reader_config(struct reader_config *out, const struct niah_state *s, const char *const *inputs,
+                                      int n) {
+    const struct niah_options *o = s->options;
+    *out = (struct reader_config){
+        .inputs = inputs, .n_inputs = n, .text_field = o->text_field, .eod_id = s->eos, .progress = s->progress};
+    return reader_format_parse(&out->format, o->format);
+}
+
 /* Reads one input until the haystack has `most` ids. */
 static enum status niah_read(struct niah_state *s, const char *const *input, int64_t most) {
-    const struct niah_options *o = s->options;
-    struct reader_config config = {
-        .inputs = input, .n_inputs = 1, .text_field = o->text_field, .eod_id = s->eos, .progress = s->progress};
+    struct reader_config config;
     struct reader *reader;
     struct document d;
     int more = 1;
-    TRY(reader_format_parse(&config.format, o->format));
+    TRY(niah_reader_config(&config, s, input, 1));
     TRY(reader_open(&reader, &config));
     enum status status = STATUS_OK;
     while (status == STATUS_OK && s->n_haystack < most) {
@@ -342,8 +348,10 @@ static enum status niah_open(struct niah_state *s) {
     const struct niah_options *o = s->options;
     const struct model_folder *folder = &s->folder;
     const char *const written[] = {o->write, o->write_documents, o->answers, o->heat_map, o->plot};
+    struct reader_config data;
+    TRY(niah_reader_config(&data, s, o->data.items, o->data.count));
     for (size_t i = 0; i < ARRAY_LEN(written); i++)
-        TRY(file_apart(written[i], o->data.items, o->data.count));
+        TRY(reader_apart(written[i], &data));
     s->path = o->write ? o->write : o->write_documents;
     if (s->path) {
         TRY(model_folder_open(&s->folder, o->run.model));
