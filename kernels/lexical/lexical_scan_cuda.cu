@@ -4,6 +4,7 @@
  *                                                        of the windows (lexical_scan_lists_cuda.cuh has the lists)
  *   scan_merge_kernel     block (group, query)           the best of up to 128 windows, then of up to 128 groups; the
  *                                                        last step sorts and writes the hits
+ *   scan_score_kernel     block (given chunk)            lexical_scan_score_cuda.cuh
  *
  * Up to as many windows as multiprocessors, each has a block of 1024 threads, so windows are as large as possible with
  * one for each multiprocessor at 1M chunks. If there are more, a multiprocessor has two such blocks. If all then have
@@ -19,7 +20,7 @@
  *
  * Bound by the latency of one window up to 1M chunks, and by instructions at 20M (docs/kernels/search.md has the
  * figures); the bytes of the lists would take 3 us and 50 us of an H200. */
-#include "kernels/lexical/lexical_scan_lists_cuda.cuh"
+#include "kernels/lexical/lexical_scan_score_cuda.cuh"
 
 enum {
     THREADS_ONE = 1024,                  /* of a block that has one window */
@@ -160,7 +161,7 @@ static __device__ void scan_windows(scan_window_memory<WINDOWS> *m, const scan_t
     for (int i = 4 * (int)threadIdx.x; i < WINDOWS * WINDOW; i += 4 * THREADS)
         *(int4 *)&m->sums[i] = {0, 0, 0, 0};
     __syncthreads();
-    scan_add_sparse<THREADS, WINDOWS>(m->sums, &m->found, m->of_warp, t.in, part, begin, n, in.chunks);
+    scan_add_sparse<THREADS, WINDOWS * WINDOW>(m->sums, &m->found, m->of_warp, t.in, part, begin, n, in.chunks);
     __syncthreads();
     unsigned *reach_of = t.reach ? &t.reach[q - t.first_query] : NULL;
     uint32_t reach = reach_of && threadIdx.x == 0 ? __ldcg(reach_of) : 0; /* used after the dense lists */
@@ -321,4 +322,5 @@ static void lexical_scan_forward(struct device *dev, int64_t *index, float *scor
     }
 }
 
-extern "C" const struct lexical_scan_ops lexical_scan_cuda = {.forward = lexical_scan_forward};
+extern "C" const struct lexical_scan_ops lexical_scan_cuda = {.forward = lexical_scan_forward,
+                                                              .score = lexical_scan_score};

@@ -288,8 +288,9 @@ static __device__ __forceinline__ void scan_add_blocks(int32_t *sums, uint32_t c
     }
 }
 
-/* sums: numbers of WINDOWS windows. n: chunks of them that there are; chunks: of the segment. */
-template <int THREADS, int WINDOWS>
+/* sums: of SUMS chunks from `begin` on, and 32 more (scan_add_block). n: how many of them there are; chunks: of the
+ * segment. */
+template <int THREADS, int SUMS>
 static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_t *of_warp, const lexical_scan &in,
                                        const lexical_scan_part &part, uint32_t begin, int n, int chunks) {
     for (int first = 0; first < part.sparse; first += LISTS) {
@@ -311,7 +312,7 @@ static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_
             if (threadIdx.x < blocks)
                 scan_describe(found, in, lists, count, pair + threadIdx.x, begin, &found->blocks[threadIdx.x]);
             __syncthreads();
-            scan_add_blocks<THREADS>(sums, WINDOWS * WINDOW, found, in.postings, blocks);
+            scan_add_blocks<THREADS>(sums, SUMS, found, in.postings, blocks);
         }
     }
 }
