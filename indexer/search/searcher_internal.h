@@ -8,10 +8,12 @@ struct searcher_ops {
     /* the parts of a search for one query; NULL: it has none */
     enum status (*queue)(struct searcher *s, bool *queued, const struct searcher_query *q);
     enum status (*queue_on_device)(struct searcher *s, struct searcher_found out, const struct searcher_query *q);
-    bool (*finds_on_device)(const struct searcher *s, int k);
+    bool (*finds_on_device)(const struct searcher *s, int k, float landmark_weight);
     enum status (*collect)(struct searcher *s, struct store_hit *hits);
     void (*prepare)(struct searcher *s, const struct searcher_query *q);
     void (*describe)(const struct searcher *s, struct searcher_description *out, int k, int nprobe);
+    /* what the device has of its landmarks, for HYBRID; STATUS_UNSUPPORTED or NULL: nothing that ops can read */
+    enum status (*lists)(struct searcher *s, struct landmark_lists *out);
     void (*close)(struct searcher *s);   /* frees the memory of the kind, and s */
     bool index;                          /* may miss neighbours unless describe sets `exact` */
     int tokens;                          /* number of ids of a query that it reads */
