@@ -19,8 +19,8 @@ int64_t state_landmarks_batch(const struct state_landmarks *s);   /* a good numb
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n);
 
 /* Queues the making of the query of a running text, [hidden] on the device, from the key states of its last n ids: rows
- * first .. first+n-1 of a ring buffer on the device, of the decoder's type (kernels/lexical/hybrid.h). It is their mean,
- * treated as that of a chunk. n = 0: zeros. */
+ * first .. first+n-1 of a ring buffer on the device, of the decoder's type (kernels/lexical/hybrid.h). It is their
+ * mean, treated as that of a chunk. n = 0: zeros. */
 void state_landmarks_of_text(const struct state_landmarks *s, float *query, struct mat ring, int64_t first, int64_t n);
 
 /* A model's maker of landmarks: its encoder, or a Base LM's decoder with its key states. The members of the other kind

@@ -21,9 +21,9 @@ enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_STATES = 16 };
 
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
  * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
- * rank by landmarks. from_states: NULL, or queues the making of the query vector [dim] of a running text, on the device,
- * from the key states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the decoder's
- * type, from row `first` on (modulo its rows). landmark_weight: as in struct searcher_query. */
+ * rank by landmarks. from_states: NULL, or queues the making of the query vector [dim] of a running text, on the
+ * device, from the key states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the
+ * decoder's type, from row `first` on (modulo its rows). landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
@@ -62,8 +62,8 @@ bool memory_source_stored(const struct memory_source *m);           /* keys come
 struct memory_scope { struct store_range exclude; int64_t end; };
 /* Searches for the texts that end before ids[at[i]], one row of results for each. chunks [n*k]: best first, -1 if
  * fewer are found. scores [n*k] (NULL: not wanted): by BM25, or of landmarks if the searcher ranks by landmarks
- * only; 0 for -1. vectors [n, dim] float32 on the device: of the queries; data NULL: the finder makes them of the texts'
- * ids. */
+ * only; 0 for -1. vectors [n, dim] float32 on the device: of the queries; data NULL: the finder makes them of the
+ * texts' ids. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                const int64_t *at, struct mat vectors, int64_t n, struct memory_scope scope);
 /* The same for one text, without a scope, in two parts, between which the caller may queue ops of the device, but no

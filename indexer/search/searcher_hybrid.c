@@ -3,8 +3,8 @@
  * If the device has the postings and the landmarks, a search that ranks by the weighted sum and wants BM25 scores is
  * all on the device (device_hybrid.h). Otherwise this process merges. */
 #include "base/memory.h"
-#include "indexer/search/searcher_lexical_internal.h"
-#include "store/lexical/hybrid.h"
+#include "indexer/search/searcher_internal.h"
+#include "store/lexical/hybrid_hits.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

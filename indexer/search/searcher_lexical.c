@@ -4,7 +4,7 @@
  * query requests them. Chunks that were dropped after the view was opened are left out. On a GPU the words are searched
  * in a copy of the postings (device_lexical.h). */
 #include "base/memory.h"
-#include "indexer/search/searcher_lexical_internal.h"
+#include "indexer/search/searcher_internal.h"
 #include "store/lexical/lexical_lists.h"
 #include <math.h>
 #include <stdio.h>

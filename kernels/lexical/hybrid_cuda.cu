@@ -1,8 +1,8 @@
 /* hybrid_cuda.cu -- the query of a running text, and the merge of chunks found by words and by landmarks.
  *
- *   hybrid_query_kernel   one block                          a thread has every THREADS-th number of the states
- *   hybrid_sums_kernel    a warp for each candidate          its product with the query, its sum; NaN if it does not count
- *   hybrid_rank_kernel    block (64 candidates, query)       16 threads count the candidates that are better than theirs
+ *   hybrid_query_kernel   one block                      a thread has every THREADS-th number of the states
+ *   hybrid_sums_kernel    a warp for each candidate      its product with the query, its sum; NaN: it does not count
+ *   hybrid_rank_kernel    block (64 candidates, query)   16 threads count the candidates that are better than theirs
  *
  * The order is total, so a candidate's rank is its slot in the results, and no list is sorted. Bound by latency: 1088
  * candidates have 0.8 MB of rows of 384 numbers. */

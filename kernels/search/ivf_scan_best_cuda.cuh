@@ -6,8 +6,8 @@
  * other; if the keys might not fit the next round, the best k and at most SPARE more remain, and raise the threshold.
  * ivf_best_merge: one block finds the best of all blocks, and writes the results.
  *
- * A key is the score's ordered bits << 32 | ~id: keys are unique, greater is better, and equal scores are ordered by id.
- * Bound by memory: 2 d bytes a row. */
+ * A key is the score's ordered bits << 32 | ~id: keys are unique, greater is better, and of equal scores the smaller id
+ * is. Bound by memory: 2 d bytes a row. */
 #pragma once
 #include "kernels/search/best_keys_cuda.cuh"
 #include "kernels/search/ivf_scan_lists_cuda.cuh"

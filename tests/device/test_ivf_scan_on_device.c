@@ -30,8 +30,8 @@ static void scans(void) {
     scan(1, 1, 8, 1, 1, 1, 0);
     scan(1, 30, 24, 3, 5, 40, 0);
     scan(50, 700, 128, 9, 7, 8, 8);
-    scan(50, 40, 768, 5, 20, 8, 0);  /* results that stay empty */
-    scan(1, 30, 24, 1, 1, 40, 0);    /* one query, more results than a list has: fewer rows than results */
+    scan(50, 40, 768, 5, 20, 8, 0); /* results that stay empty */
+    scan(1, 30, 24, 1, 1, 40, 0);   /* one query, more results than a list has: fewer rows than results */
     scan(50, 700, 136, 1, 7, 33, 8);
     scan(40, 900, 136, 33, 6, 8, 0); /* from here on the scan is list by list */
     if (on_short) return;

@@ -3,17 +3,17 @@
  *
  *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--hybrid K,K,...] [--json FILE]
  *
- * M: millions of chunks, 1,20; K: how many a query finds, 64,256; --hybrid: the same for searches by words and landmarks,
- * 8,64,256 (0: none)
+ * M: millions of chunks, 1,20; K: how many a query finds, 64,256; --hybrid: the same for searches by words and
+ * landmarks, 8,64,256 (0: none)
  *
  * Chunks have 63 tokens of 50,000, with Zipf's frequencies, in as few segments of equal size as the format allows. A
  * query has 128 tokens, drawn by the same frequencies, and lists of 128 pairs; a list that several queries of a batch
  * read counts once. The hits of one query are compared with those of the CPU twin.
  *
- * A hybrid search has the parts of a token memory's: a query of 16 states, 64 landmarks, four times K chunks by words (64
- * to 1024), both scores of all of them, the merge. Landmarks are random, of 384 numbers: all of 1M are scanned, and of
- * 20M as many lists of equal size as the index on a GPU visits. Times until hits are in the device's memory, or in this
- * process's, are those of this process, without the plan of the query, which the host makes. */
+ * A hybrid search has the parts of a token memory's: a query of 16 states, 64 landmarks, four times K chunks by words
+ * (64 to 1024), both scores of all of them, the merge. Landmarks are random, of 384 numbers: all of 1M are scanned, and
+ * of 20M as many lists of equal size as the index on a GPU visits. Times until hits are in the device's memory, or in
+ * this process's, are those of this process, without the plan of the query, which the host makes. */
 #include "tests/device/bench/bench_device.cuh"
 #include <chrono>
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
-#include "store/lexical/hybrid.h"
+#include "store/lexical/hybrid_hits.h"
 #include "store/lexical/lexical.h"
 #include "tests/store_fixture.h"
 

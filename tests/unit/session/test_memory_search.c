@@ -3,7 +3,7 @@
  * refusal. */
 #include "session/memory_search.h"
 #include "session/text_query.h"
-#include "store/lexical/hybrid.h"
+#include "store/lexical/hybrid_hits.h"
 #include "tests/unit/session/memory_world_fixture.h"
 
 enum { K = 5 };
