@@ -1,6 +1,6 @@
 /* best_keys_cuda.cuh -- the best k of keys, of which no two are equal, by a block of threads: a threshold is found
- * digit by digit, 11 bits in each pass, from the top. Up to SPARE more keys than wanted may reach it, so one or two passes
- * are enough most of the time. 0 is no key. */
+ * digit by digit, 11 bits in each pass, from the top. Up to SPARE more keys than wanted may reach it, so one or two
+ * passes are enough most of the time. 0 is no key. */
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 

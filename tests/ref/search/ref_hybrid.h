@@ -1,6 +1,5 @@
 /* ref_hybrid.h -- a merge of small integers, whose products and sums are exact in any order: the right results are
- * known to the last bit, ties included. And the query of a text's last states in float64. For the tests of both
- * twins. */
+ * known to the last bit, ties included. And the query of a text's last states in float64. */
 #pragma once
 #include "base/rng.h"
 #include "kernels/lexical/hybrid.h"
