@@ -42,9 +42,9 @@ static enum status search_vectors(void *context, float *out, const struct lexica
     return STATUS_OK;
 }
 
-static void search_from_states(void *context, float *out, struct mat states) {
-    struct memory_search *s = context;
-    state_landmarks_of_text(s->states, out, states);
+static void search_from_states(void *context, float *out, struct mat ring, int64_t first, int64_t n) {
+    const struct memory_search *s = context;
+    state_landmarks_of_text(s->states, out, ring, first, n);
 }
 
 bool memory_search_reads_states(const struct engine *e, const struct memory_config *c, struct memory_finder finder) {

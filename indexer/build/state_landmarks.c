@@ -1,7 +1,10 @@
-/* state_landmarks.c -- see state_landmarks.h. Key states are copied to the host, which sums them in float64. */
+/* state_landmarks.c -- see state_landmarks.h. Key states of chunks are copied to the host, which sums them in
+ * float64. */
 #include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "kernels/device/device_pair.h"
+#include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -12,11 +15,11 @@ struct state_landmarks {
     struct device *device;
     const struct model_config *config;
     struct decoder_passages *passages;
-    struct mat keys; /* [BATCH * chunk, hidden] */
-    void *keys_host; /* the same in host memory */
-    float *row;      /* [hidden] */
-    double *mean;    /* [hidden] */
-    double *centre;  /* [hidden] */
+    struct mat keys;           /* [BATCH * chunk, hidden] */
+    void *keys_host;           /* the same in host memory */
+    float *row;                /* [hidden] */
+    double *mean;              /* [hidden] */
+    struct device_pair centre; /* double [hidden] */
 };
 
 /* Adds the key states of one row, in host memory, to s->mean. */
@@ -39,9 +42,10 @@ static void states_divide(struct state_landmarks *s, int64_t n) {
 /* s->mean less the centre, with length 1. */
 static void states_direction(struct state_landmarks *s, float *out) {
     const int64_t cols = s->keys.cols;
+    const double *centre = s->centre.host;
     double square = 0;
     for (int64_t j = 0; j < cols; j++) {
-        s->mean[j] -= s->centre[j];
+        s->mean[j] -= centre[j];
         square += s->mean[j] * s->mean[j];
     }
     for (int64_t j = 0; j < cols; j++)
@@ -72,6 +76,7 @@ static enum status states_read(struct state_landmarks *s, const int32_t *ids, in
 
 static enum status states_centre(struct state_landmarks *s) {
     const int64_t chunk = s->config->chunk, all = CENTRE_CHUNKS * chunk, vocab = s->config->vocab_size;
+    double *centre = s->centre.host;
     int32_t *ids;
     TRY(memory_allocate(&ids, (size_t)all));
     for (int64_t i = 0; i < all; i++) /* ids that are adjacent in the vocabulary get into different chunks */
@@ -80,8 +85,9 @@ static enum status states_centre(struct state_landmarks *s) {
     for (int64_t i = 0; i < CENTRE_CHUNKS && status == STATUS_OK; i++) {
         states_mean(s, ids + i * chunk, i);
         for (int64_t j = 0; j < s->keys.cols; j++)
-            s->centre[j] += s->mean[j] / CENTRE_CHUNKS;
+            centre[j] += s->mean[j] / CENTRE_CHUNKS;
     }
+    device_pair_upload(s->device, &s->centre, (size_t)s->keys.cols * sizeof *centre);
     memory_free(ids);
     return status;
 }
@@ -94,7 +100,7 @@ static enum status states_allocate(struct state_landmarks *s, struct decoder *de
     TRY(device_allocate_host(s->device, &s->keys_host, mat_bytes(s->keys)));
     TRY(memory_allocate(&s->row, cols));
     TRY(memory_allocate(&s->mean, cols));
-    TRY(memory_allocate_zero(&s->centre, cols));
+    TRY(device_pair_allocate(s->device, &s->centre, cols * sizeof(double)));
     return states_centre(s);
 }
 
@@ -120,7 +126,7 @@ void state_landmarks_free(struct state_landmarks *s) {
     device_release_host(s->device, s->keys_host);
     memory_free(s->row);
     memory_free(s->mean);
-    memory_free(s->centre);
+    device_pair_release(s->device, &s->centre);
     memory_free(s);
 }
 
@@ -142,15 +148,9 @@ enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, co
     return STATUS_OK;
 }
 
-void state_landmarks_of_text(struct state_landmarks *s, float *query, struct mat states) {
-    assert(states.cols == s->keys.cols && states.type == s->keys.type);
-    memset(query, 0, (size_t)states.cols * sizeof *query);
-    if (states.rows == 0) return;
-    memset(s->mean, 0, (size_t)states.cols * sizeof *s->mean);
-    for (int64_t i = 0; i < states.rows; i++)
-        states_add(s, states, i);
-    states_divide(s, states.rows);
-    states_direction(s, query);
+void state_landmarks_of_text(const struct state_landmarks *s, float *query, struct mat ring, int64_t first, int64_t n) {
+    assert(ring.cols == s->keys.cols && ring.type == s->keys.type);
+    s->device->ops->hybrid->query(s->device, query, ring, first, n, s->centre.device);
 }
 
 /* ---- a tower of either kind ---- */

@@ -18,9 +18,10 @@ int64_t state_landmarks_batch(const struct state_landmarks *s);   /* a good numb
 /* Makes landmarks [n, hidden], in host memory, from ids [n, chunk], where -1 follows the last id of a short chunk. */
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n);
 
-/* Makes the query of a running text from the key states of its last ids [n, hidden], in host memory in the decoder's
- * type: their mean, treated as that of a chunk. n = 0: zeros. */
-void state_landmarks_of_text(struct state_landmarks *s, float *query, struct mat states);
+/* Queues the making of the query of a running text, [hidden] on the device, from the key states of its last n ids: rows
+ * first .. first+n-1 of a ring buffer on the device, of the decoder's type (kernels/lexical/hybrid.h). It is their
+ * mean, treated as that of a chunk. n = 0: zeros. */
+void state_landmarks_of_text(const struct state_landmarks *s, float *query, struct mat ring, int64_t first, int64_t n);
 
 /* A model's maker of landmarks: its encoder, or a Base LM's decoder with its key states. The members of the other kind
  * are NULL. */

@@ -7,6 +7,7 @@
 #include "indexer/build/stored_keys.h"
 #include "indexer/retrieve/memory_source_internal.h"
 #include "indexer/retrieve/retriever.h"
+#include "indexer/search/searcher_internal.h"
 #include "kernels/ops.h"
 #include <assert.h>
 #include <math.h>
@@ -168,14 +169,14 @@ int64_t memory_source_query(const struct memory_source *m, int64_t at) {
     return min_i64(at, m->config.look_back);
 }
 
-/* *out: the vectors of m->queries [n], NULL if the searcher ranks by words only. They are made unless they are given.
+/* Sets the vectors of m->queries [n], if the searcher does not rank by words only. They are made unless they are given.
  */
-static enum status source_vectors(struct memory_source *m, const float **out, const float *given, int64_t n) {
+static enum status source_vectors(struct memory_source *m, struct searcher_query *q, struct mat given, int64_t n) {
     const struct memory_finder *f = &m->config.finder;
-    *out = given;
-    if (given || !searcher_ranks_vectors(f->searcher)) return STATUS_OK;
+    q->device_vectors = given;
+    if (given.data || !searcher_ranks_vectors(f->searcher)) return STATUS_OK;
     TRY(memory_grow(&m->vectors, &m->vectors_capacity, (size_t)(n * m->dim)));
-    *out = m->vectors;
+    q->vectors = m->vectors;
     return f->vectors(f->context, m->vectors, m->queries, n);
 }
 
@@ -215,8 +216,8 @@ static void source_keep(struct memory_source *m, int64_t *chunks, float *scores,
 }
 
 /* Searches for m->queries [n]. */
-static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, const float *vectors,
-                                 int64_t n, struct memory_scope wanted) {
+static enum status source_search(struct memory_source *m, int64_t *chunks, float *scores, struct mat vectors, int64_t n,
+                                 struct memory_scope wanted) {
     const struct source_scope scope = source_scope(m, wanted);
     TRY(memory_grow(&m->hits, &m->hits_capacity, (size_t)(n * scope.k)));
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
@@ -228,7 +229,7 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
                                .exclude = scope.out.begin < scope.out.end ? m->exclude : NULL,
                                .bm25 = m->lexical,
                                .landmark_weight = m->config.finder.landmark_weight};
-    TRY(source_vectors(m, &q.vectors, vectors, n));
+    TRY(source_vectors(m, &q, vectors, n));
     TRY(searcher_search(m->config.finder.searcher, m->hits, &q));
     source_keep(m, chunks, scores, n, &scope);
     return STATUS_OK;
@@ -246,7 +247,7 @@ static enum status source_texts(struct memory_source *m, const int32_t *ids, con
 }
 
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, const float *vectors, int64_t n, struct memory_scope scope) {
+                               const int64_t *at, struct mat vectors, int64_t n, struct memory_scope scope) {
     double start = clock_seconds();
     TRY(source_texts(m, ids, at, n));
     TRY(source_search(m, chunks, scores, vectors, n, scope));
@@ -256,7 +257,11 @@ enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *
 
 enum status memory_source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
     TRY(source_texts(m, ids, &at, 1));
-    *out = (struct searcher_query){.n = 1, .k = m->config.k, .tokens = m->queries, .bm25 = m->lexical};
+    *out = (struct searcher_query){.n = 1,
+                                   .k = m->config.k,
+                                   .tokens = m->queries,
+                                   .bm25 = m->lexical,
+                                   .landmark_weight = m->config.finder.landmark_weight};
     return STATUS_OK;
 }
 
@@ -297,21 +302,26 @@ enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, f
         int64_t ahead = min_i64(length - at[i], m->config.model->chunk);
         m->queries[i] = (struct lexical_query){.ids = ids + at[i], .n = (int)max_i64(ahead, 0)};
     }
-    return source_search(m, chunks, scores, NULL, n, scope);
+    return source_search(m, chunks, scores, (struct mat){0}, n, scope);
 }
 
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
-                                const int64_t *at, const float *vectors, int64_t n) {
+                                const int64_t *at, struct mat vectors, int64_t n) {
     const struct lexical_search how = {.pair_weight = LEXICAL_PAIR_WEIGHT};
     const int64_t k = m->config.k;
+    const float *of = NULL; /* the vectors, in memory of this process */
     TRY(source_texts(m, ids, at, n));
-    if (!m->lexical) TRY(source_vectors(m, &vectors, vectors, n));
+    if (!m->lexical) {
+        struct searcher_query q = {.n = n};
+        TRY(source_vectors(m, &q, vectors, n));
+        TRY(searcher_vectors(m->config.finder.searcher, &of, &q));
+    }
     for (int64_t i = 0; i < n; i++) {
         float *row = scores + i * k;
         if (m->lexical)
             TRY(lexical_score(m->lexical, row, chunks + i * k, k, m->queries + i, &how));
         else
-            TRY(store_view_scores(m->config.view, row, vectors + i * m->dim, chunks + i * k, k));
+            TRY(store_view_scores(m->config.view, row, of + i * m->dim, chunks + i * k, k));
         for (int64_t j = 0; j < k; j++)
             if (!isfinite(row[j])) row[j] = 0;
     }

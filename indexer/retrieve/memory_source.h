@@ -21,13 +21,13 @@ enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_STATES = 16 };
 
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
  * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
- * rank by landmarks. from_states: NULL, or makes the query vector [dim] of a running text from the last key states
- * of its last MEMORY_STATES ids, or fewer [n, d], in host memory in the decoder's type. landmark_weight: as in struct
- * searcher_query. */
+ * rank by landmarks. from_states: NULL, or queues the making of the query vector [dim] of a running text, on the
+ * device, from the key states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the
+ * decoder's type, from row `first` on (modulo its rows). landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
-    void (*from_states)(void *context, float *out, struct mat states);
+    void (*from_states)(void *context, float *out, struct mat ring, int64_t first, int64_t n);
     void *context;
     float landmark_weight;
 };
@@ -62,9 +62,10 @@ bool memory_source_stored(const struct memory_source *m);           /* keys come
 struct memory_scope { struct store_range exclude; int64_t end; };
 /* Searches for the texts that end before ids[at[i]], one row of results for each. chunks [n*k]: best first, -1 if
  * fewer are found. scores [n*k] (NULL: not wanted): by BM25, or of landmarks if the searcher ranks by landmarks
- * only; 0 for -1. vectors [n, dim]: of the queries; NULL: the finder makes them of the texts' ids. */
+ * only; 0 for -1. vectors [n, dim] float32 on the device: of the queries; data NULL: the finder makes them of the
+ * texts' ids. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
-                               const int64_t *at, const float *vectors, int64_t n, struct memory_scope scope);
+                               const int64_t *at, struct mat vectors, int64_t n, struct memory_scope scope);
 /* The same for one text, without a scope, in two parts, between which the caller may queue ops of the device, but no
  * other search. _queue: *queued is false if the searcher has no parts (searcher_queue), and nothing was done. _collect:
  * waits for what was found. */
@@ -72,11 +73,12 @@ enum status memory_source_queue(struct memory_source *m, bool *queued, const int
 enum status memory_source_collect(struct memory_source *m, int64_t *chunks, float *scores);
 /* The same without _collect: from then on the device needs nothing of this process for the search, nor for the keys of
  * what it finds. *out is valid until the next call with the same `turn`, 0 or 1. Only if memory_source_finds_on_device
- * holds: words are searched on the device, which has all keys. chunks: on the host, after device_fetch_wait. */
+ * holds: the device searches, has all keys, and `vector`, the query's [1, dim], if the searcher ranks by landmarks.
+ * chunks: on the host, after device_fetch_wait. */
 struct memory_found { struct memory_slots slots; const struct memory_marks *marks; const int64_t *chunks; };
-bool memory_source_finds_on_device(const struct memory_source *m);
+bool memory_source_finds_on_device(const struct memory_source *m, struct mat vector);
 enum status memory_source_find_on_device(struct memory_source *m, int turn, struct memory_found *out,
-                                         const int32_t *ids, int64_t at);
+                                         const int32_t *ids, int64_t at, struct mat vector);
 /* While the device computes: prepares a search for a text that continues this one by a few ids (searcher_prepare). */
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at);
 /* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
@@ -88,7 +90,7 @@ enum status memory_source_draw(struct memory_source *m, int64_t *chunks, const i
                                struct store_range exclude, uint64_t seed);
 /* Computes the scores [n*k] that a search would give these chunks; 0 for -1. vectors: as in memory_source_find. */
 enum status memory_source_score(struct memory_source *m, float *scores, const int64_t *chunks, const int32_t *ids,
-                                const int64_t *at, const float *vectors, int64_t n);
+                                const int64_t *at, struct mat vectors, int64_t n);
 /* Returns the input of a gate: the hits of one search (struct memory_marks). */
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);

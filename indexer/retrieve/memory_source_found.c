@@ -38,19 +38,22 @@ void source_found_free(struct memory_source *m) {
     }
 }
 
-bool memory_source_finds_on_device(const struct memory_source *m) {
-    return m->lexical && m->found[0].marks && searcher_finds_on_device(m->config.finder.searcher, m->config.k);
+bool memory_source_finds_on_device(const struct memory_source *m, struct mat vector) {
+    const struct memory_finder *f = &m->config.finder;
+    return m->lexical && m->found[0].marks && (vector.data || !searcher_ranks_vectors(f->searcher)) &&
+           searcher_finds_on_device(f->searcher, m->config.k, f->landmark_weight);
 }
 
 enum status memory_source_find_on_device(struct memory_source *m, int turn, struct memory_found *out,
-                                         const int32_t *ids, int64_t at) {
+                                         const int32_t *ids, int64_t at, struct mat vector) {
     const double start = clock_seconds();
     struct device *dev = m->config.device;
     struct source_found *f = &m->found[turn];
     const int k = m->config.k;
     struct searcher_query q;
-    assert(memory_source_finds_on_device(m) && turn >= 0 && turn < MEMORY_FOUND_TURNS);
+    assert(memory_source_finds_on_device(m, vector) && turn >= 0 && turn < MEMORY_FOUND_TURNS);
     TRY(memory_source_words(m, &q, ids, at));
+    q.device_vectors = vector;
     const struct searcher_found hits = {f->chunks.device, f->scores};
     TRY(searcher_queue_on_device(m->config.finder.searcher, hits, &q));
     device_fetch(dev, f->chunks.host, f->chunks.device, (size_t)k * sizeof(int64_t));

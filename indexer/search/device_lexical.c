@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 64, WINDOW = LEXICAL_SCAN_WINDOW, WINDOW_BYTES = WINDOW / 8 };
+enum { BATCH = DEVICE_LEXICAL_BATCH, WINDOW = LEXICAL_SCAN_WINDOW, WINDOW_BYTES = WINDOW / 8 };
 static_assert((int)LEXICAL_SCAN_CODES == (int)LEXICAL_LIST_CODES);
 
 struct device_lexical {
@@ -257,14 +257,15 @@ static enum status lexical_batch_plan(struct device_lexical *d, struct lexical_s
 
 /* ---- searching ---- */
 
-/* Plans a batch and queues its scan, which writes hits [n*k]. */
-static enum status lexical_queue_scan(struct device_lexical *d, struct hit_list out,
-                                      const struct lexical_query *queries, int64_t n,
-                                      const struct lexical_search *how) {
+enum status device_lexical_queue_into(struct device_lexical *d, int64_t *chunk, float *score,
+                                      const struct lexical_query *queries, int64_t n, const struct lexical_search *how,
+                                      const struct device_lexical_given *given) {
+    const struct lexical_scan_ops *ops = d->dev->ops->lexical_scan;
     struct lexical_batch b = {.d = d, .queries = queries, .how = how, .n = n, .status = STATUS_OK};
     struct lexical_scan scan;
     TRY(lexical_batch_plan(d, &scan, &b));
-    d->dev->ops->lexical_scan->forward(d->dev, out.index, out.score, &scan, how->k);
+    ops->forward(d->dev, chunk, score, &scan, how->k);
+    if (given) ops->score(d->dev, given->score, &scan, given->chunk, given->n);
     return STATUS_OK;
 }
 
@@ -273,7 +274,7 @@ static enum status lexical_queue_batch(struct device_lexical *d, const struct le
     const int64_t count = n * how->k;
     TRY(hit_buffer_reserve(&d->found, d->dev, count));
     struct hit_list hits_host = hit_buffer_host(&d->found, count), hits_device = hit_buffer_mapped(&d->found, count);
-    TRY(lexical_queue_scan(d, hits_device, queries, n, how));
+    TRY(device_lexical_queue_into(d, hits_device.index, hits_device.score, queries, n, how, NULL));
     device_fetch(d->dev, hits_host.index, hits_device.index, hit_list_bytes(count));
     d->queued = count;
     return STATUS_OK;
@@ -316,11 +317,6 @@ enum status device_lexical_queue(struct device_lexical *d, bool *queued, const s
     TRY(lexical_queue_batch(d, query, 1, how));
     *queued = true;
     return STATUS_OK;
-}
-
-enum status device_lexical_queue_into(struct device_lexical *d, int64_t *chunk, float *score,
-                                      const struct lexical_query *query, const struct lexical_search *how) {
-    return lexical_queue_scan(d, (struct hit_list){chunk, score}, query, 1, how);
 }
 
 enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits) {

@@ -34,10 +34,14 @@ enum status device_lexical_queue(struct device_lexical *d, bool *queued, const s
 enum status device_lexical_collect(struct device_lexical *d, struct store_hit *hits);
 /* Whether the device searches for k hits, and not the CPU. */
 bool device_lexical_takes(const struct device_lexical *d, int k);
-/* The search for one query whose hits are written to memory of the device: chunk [k], -1 where fewer are found, and
- * score [k]. Only if device_lexical_takes holds. */
+/* Chunks of which a search also computes the scores: chunk, score [n_queries * n], memory of the device. */
+struct device_lexical_given { const int64_t *chunk; float *score; int n; };
+enum { DEVICE_LEXICAL_BATCH = 64 };
+/* The search for at most DEVICE_LEXICAL_BATCH queries whose hits are written to memory of the device: chunk, score
+ * [n_queries * k], chunk -1 where fewer are found. Only if device_lexical_takes holds. given NULL: none. */
 enum status device_lexical_queue_into(struct device_lexical *d, int64_t *chunk, float *score,
-                                      const struct lexical_query *query, const struct lexical_search *how);
+                                      const struct lexical_query *queries, int64_t n_queries,
+                                      const struct lexical_search *how, const struct device_lexical_given *given);
 /* Looks up a query's lists, so that the plan of the next search, if it has most of these ids, takes less time. A
  * failure has no effect: that search reports it. */
 void device_lexical_prepare(struct device_lexical *d, const struct lexical_query *query,

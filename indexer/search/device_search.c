@@ -96,6 +96,24 @@ enum status landmark_source_allocate(struct mat *out, const struct landmark_sour
     return STATUS_OK;
 }
 
+enum status landmark_rows_of(struct device *dev, int32_t **row_of, const int32_t *chunk_of, int64_t rows,
+                             int64_t chunks) {
+    const size_t count = (size_t)chunks;
+    int32_t *row_of_host, *out;
+    TRY(memory_allocate(&row_of_host, count));
+    const enum status s = device_allocate(dev, &out, count);
+    for (int64_t c = 0; c < chunks; c++)
+        row_of_host[c] = -1;
+    for (int64_t r = 0; r < rows; r++)
+        row_of_host[chunk_of[r]] = (int32_t)r;
+    if (s == STATUS_OK) {
+        device_upload(dev, out, row_of_host, count * sizeof *out);
+        *row_of = out;
+    }
+    memory_free(row_of_host);
+    return s;
+}
+
 enum status hit_buffer_reserve(struct hit_buffer *b, struct device *dev, int64_t count) {
     if (count <= b->capacity) return STATUS_OK;
     hit_buffer_release(b, dev);

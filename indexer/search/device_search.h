@@ -1,6 +1,7 @@
 /* device_search.h -- used by all searches on a device: the source of their rows, and the buffer for their hits. */
 #pragma once
 #include "kernels/device/device_pair.h"
+#include "kernels/search/ivf_scan.h"
 #include "store/store.h"
 #include <pthread.h>
 
@@ -39,6 +40,17 @@ static inline uint64_t landmark_source_bytes(const struct landmark_source *s, co
  * there are more rows than ops can count. */
 enum status landmark_source_allocate(struct mat *out, const struct landmark_source *s, struct device *dev,
                                      uint64_t reserve);
+
+/* An index in device memory as the ops of a hybrid search read it (kernels/lexical/hybrid.h). */
+struct landmark_lists {
+    struct ivf_scan_lists lists;         /* of all rows; ids are chunks */
+    int nprobe;                          /* lists that a query scans */
+    const int32_t *row_of;               /* [chunks]: the row of each, -1: none; NULL: chunk c has row c */
+    int64_t chunks;
+};
+/* Allocates row_of, device memory, from the chunk of each row, in memory of this process. */
+enum status landmark_rows_of(struct device *dev, int32_t **row_of, const int32_t *chunk_of, int64_t rows,
+                             int64_t chunks);
 
 /* Ids and scores of hits in one block of memory, so that one copy fetches both. `score` follows `index`. */
 struct hit_list { int64_t *index; float *score; };

@@ -43,6 +43,7 @@ struct flat_index {
     struct ranges now;           /* the batch that is being searched: n queries, k hits for each */
     int64_t n;
     int k;
+    struct landmark_lists as_lists; /* flat_index_lists; nprobe 0: not made */
 };
 
 static enum status flat_copy_dropped(struct flat_index *f, struct store_dropped from) {
@@ -100,12 +101,61 @@ enum status flat_index_create(struct flat_index **out, const struct flat_index_c
     return flat_index_create_all(out, config, 1);
 }
 
+/* ---- all rows as one list ---- */
+
+static void flat_release_lists(struct flat_index *f) {
+    struct landmark_lists *l = &f->as_lists;
+    void *memory[] = {l->lists.centroids.data, (void *)l->lists.begin, (void *)l->lists.id, (void *)l->row_of};
+    for (size_t i = 0; i < ARRAY_LEN(memory); i++)
+        device_release(f->dev, memory[i]);
+    *l = (struct landmark_lists){0};
+}
+
+static enum status flat_make_lists(struct flat_index *f) {
+    struct landmark_lists *l = &f->as_lists;
+    const int64_t rows = f->rows.rows;
+    int32_t *id_host, *id, *begin, *row_of = NULL;
+    enum status s;
+    TRY(memory_allocate(&id_host, (size_t)rows));
+    for (int64_t r = 0; r < rows; r++)
+        id_host[r] = (int32_t)store_dropped_nth(f->dropped, f->first + r);
+    l->lists.rows = f->rows;
+    l->lists.centroids = mat_dense(NULL, f->rows.type, 1, f->rows.cols);
+    l->chunks = id_host[rows - 1] + 1;
+    TRY_GOTO(s, device_allocate_bytes(f->dev, &l->lists.centroids.data, mat_bytes(l->lists.centroids)), out);
+    TRY_GOTO(s, device_allocate(f->dev, &begin, 2), out);
+    l->lists.begin = begin;
+    TRY_GOTO(s, device_allocate(f->dev, &id, (size_t)rows), out);
+    l->lists.id = id;
+    if (l->chunks > rows) TRY_GOTO(s, landmark_rows_of(f->dev, &row_of, id_host, rows, l->chunks), out);
+    l->row_of = row_of;
+    device_upload(f->dev, begin, (const int32_t[2]){0, (int32_t)rows}, 2 * sizeof *begin);
+    device_upload(f->dev, id, id_host, (size_t)rows * sizeof *id);
+    l->nprobe = 1;
+out:
+    memory_free(id_host);
+    if (s != STATUS_OK) flat_release_lists(f);
+    return s;
+}
+
+enum status flat_index_lists(struct flat_index *f, struct landmark_lists *out) {
+    const struct mat rows = f->rows;
+    if (rows.rows == 0 || rows.cols % 8 != 0 || rows.cols > IVF_SCAN_WIDTH_MAX)
+        return fail(STATUS_UNSUPPORTED,
+                    "%lld landmarks of %lld dimensions: the GPU's lists take multiples of 8 up to %d",
+                    (long long)rows.rows, (long long)rows.cols, IVF_SCAN_WIDTH_MAX);
+    if (f->as_lists.nprobe == 0) TRY(flat_make_lists(f));
+    *out = f->as_lists;
+    return STATUS_OK;
+}
+
 void flat_index_free(struct flat_index *f) {
     if (!f) return;
     hit_buffer_release(&f->found, f->dev);
     device_stage_release(f->dev, &f->visible);
     device_release(f->dev, f->queries_device);
     device_release(f->dev, f->rows.data);
+    flat_release_lists(f);
     memory_free(f->ranges);
     memory_free(f);
 }

@@ -25,6 +25,10 @@ enum status flat_index_search(struct flat_index *f, struct store_hit *hits, stru
 enum status flat_index_search_host(struct flat_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    const struct store_range *exclude);
 
+/* All rows as one list, which is made at the first call; valid until flat_index_free. STATUS_UNSUPPORTED: the GPU's
+ * scan of lists does not read rows of this width (kernels/search/ivf_scan.h), or there are none. */
+enum status flat_index_lists(struct flat_index *f, struct landmark_lists *out);
+
 /* A search in two steps. The device computes between them, so the caller can begin searches on other devices meanwhile.
  * An index can have one search at a time, of at most FLAT_INDEX_BATCH queries. A matrix of queries must not change
  * until the second step. Queries in the memory of this process may change after the first step. */

@@ -23,7 +23,8 @@ struct list_index {
     struct device *dev;
     struct mat rows, centroids;
     int32_t *begin, *id; /* device memory */
-    int64_t largest;
+    int32_t *row_of;     /* list_index_lists; NULL: not made */
+    int64_t largest, chunks;
     int nprobe;
     struct hit_buffer found;
     struct device_stage skip; /* int64 [BATCH][2] */
@@ -165,6 +166,7 @@ static enum status list_write_rows(struct making *m) {
         f->dev->ops->kmeans_assign->scatter_rows(f->dev, f->rows, mat_rows(m->block, 0, n), m->list_device);
         TRY(list_check_stop(m));
     }
+    f->chunks = store_dropped_nth(from->dropped, from->first + from->rows - 1) + 1;
     device_upload(f->dev, f->id, m->id, (size_t)from->rows * sizeof *m->id);
     device_upload(f->dev, f->begin, m->begin, (size_t)(f->centroids.rows + 1) * sizeof *m->begin);
     return device_sync(f->dev);
@@ -213,6 +215,7 @@ void list_index_free(struct list_index *f) {
     device_release(f->dev, f->centroids.data);
     device_release(f->dev, f->begin);
     device_release(f->dev, f->id);
+    device_release(f->dev, f->row_of);
     device_stage_release(f->dev, &f->skip);
     device_release(f->dev, f->queries_device);
     memory_free(f);
@@ -221,6 +224,23 @@ void list_index_free(struct list_index *f) {
 struct list_index_info list_index_info(const struct list_index *f) {
     return (struct list_index_info){
         .rows = f->rows.rows, .lists = f->centroids.rows, .largest = f->largest, .nprobe = f->nprobe};
+}
+
+static enum status list_find_rows(struct list_index *f) {
+    const size_t rows = (size_t)f->rows.rows;
+    int32_t *id_host;
+    TRY(memory_allocate(&id_host, rows));
+    device_download(f->dev, id_host, f->id, rows * sizeof *id_host);
+    enum status s = device_sync(f->dev);
+    if (s == STATUS_OK) s = landmark_rows_of(f->dev, &f->row_of, id_host, f->rows.rows, f->chunks);
+    memory_free(id_host);
+    return s;
+}
+
+enum status list_index_lists(struct list_index *f, struct landmark_lists *out) {
+    if (!f->row_of) TRY(list_find_rows(f));
+    *out = (struct landmark_lists){{f->centroids, f->rows, f->begin, f->id}, f->nprobe, f->row_of, f->chunks};
+    return STATUS_OK;
 }
 
 /* ---- searching ---- */

@@ -38,3 +38,7 @@ enum status list_index_search(struct list_index *f, struct store_hit *hits, stru
 /* The same for queries in memory of this process. */
 enum status list_index_search_host(struct list_index *f, struct store_hit *hits, const float *queries, int64_t n, int k,
                                    int nprobe, const struct store_range *exclude);
+
+/* What the index consists of, with the row of each chunk, which is made at the first call; valid until
+ * list_index_free. */
+enum status list_index_lists(struct list_index *f, struct landmark_lists *out);

@@ -136,12 +136,12 @@ enum status searcher_queue(struct searcher *s, bool *queued, const struct search
     return s->ops->queue ? s->ops->queue(s, queued, q) : STATUS_OK;
 }
 
-bool searcher_finds_on_device(const struct searcher *s, int k) {
-    return s->ops->finds_on_device && s->ops->finds_on_device(s, k);
+bool searcher_finds_on_device(const struct searcher *s, int k, float landmark_weight) {
+    return s->ops->finds_on_device && s->ops->finds_on_device(s, k, landmark_weight);
 }
 
 enum status searcher_queue_on_device(struct searcher *s, struct searcher_found out, const struct searcher_query *q) {
-    assert(q->n == 1 && q->tokens && q->bm25 && searcher_finds_on_device(s, q->k));
+    assert(q->n == 1 && q->tokens && q->bm25 && searcher_finds_on_device(s, q->k, q->landmark_weight));
     s->counts.queries++;
     return s->ops->queue_on_device(s, out, q);
 }

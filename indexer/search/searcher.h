@@ -83,10 +83,11 @@ enum status searcher_queue(struct searcher *s, bool *queued, const struct search
 enum status searcher_collect(struct searcher *s, struct store_hit *hits);
 /* Hits in memory of the device, in the order of searcher_search. */
 struct searcher_found { int64_t *chunk; float *score; };  /* [k]; chunk -1 where fewer were found */
-/* Whether searches by words can be queued with hits that stay on the device. */
-bool searcher_finds_on_device(const struct searcher *s, int k);
+/* Whether searches with bm25 for k hits can be queued with hits that stay on the device: of LEXICAL, and of HYBRID with
+ * a weight, if the device has all that they read. */
+bool searcher_finds_on_device(const struct searcher *s, int k, float landmark_weight);
 /* Queues a search for one query whose hits ops of the device read: they are written to `out`, in the order of ops. Of
- * a searcher for which searcher_finds_on_device holds. */
+ * a searcher for which searcher_finds_on_device holds. HYBRID reads the vector when the ops run. */
 enum status searcher_queue_on_device(struct searcher *s, struct searcher_found out, const struct searcher_query *q);
 /* While the device computes: makes what a search for a query of most of these ids needs of this process. */
 void searcher_prepare(struct searcher *s, const struct searcher_query *q);

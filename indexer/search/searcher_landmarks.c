@@ -92,6 +92,12 @@ static void searcher_flat_describe(const struct searcher *s, struct searcher_des
         snprintf(out->text, sizeof out->text, "gpu-flat, exact");
 }
 
+static enum status searcher_flat_lists(struct searcher *s, struct landmark_lists *out) {
+    struct searcher_flat *f = (struct searcher_flat *)s;
+    if (f->slices) return fail(STATUS_UNSUPPORTED, "landmarks are on several GPUs");
+    return flat_index_lists(f->own ? f->own : s->config.flat, out);
+}
+
 static void searcher_flat_close(struct searcher *s) {
     flat_index_free(((struct searcher_flat *)s)->own);
     flat_slices_free(((struct searcher_flat *)s)->slices);
@@ -99,8 +105,10 @@ static void searcher_flat_close(struct searcher *s) {
 }
 
 enum status searcher_flat_open(struct searcher **out, const struct searcher_config *config) {
-    static const struct searcher_ops ops = {
-        .search = searcher_flat_search, .describe = searcher_flat_describe, .close = searcher_flat_close};
+    static const struct searcher_ops ops = {.search = searcher_flat_search,
+                                            .describe = searcher_flat_describe,
+                                            .lists = searcher_flat_lists,
+                                            .close = searcher_flat_close};
     const struct flat_index_config how = {
         .device = config->device, .source = landmark_source_of(config->view), .reserve = config->reserve};
     struct searcher_flat *f;
@@ -154,6 +162,10 @@ static void searcher_lists_describe(const struct searcher *s, struct searcher_de
              (long long)out->lists);
 }
 
+static enum status searcher_lists_lists(struct searcher *s, struct landmark_lists *out) {
+    return list_index_lists(searcher_lists_index(s), out);
+}
+
 static void searcher_lists_close(struct searcher *s) {
     list_index_free(((struct searcher_lists *)s)->own);
     memory_free(s);
@@ -162,6 +174,7 @@ static void searcher_lists_close(struct searcher *s) {
 enum status searcher_lists_open(struct searcher **out, const struct searcher_config *config) {
     static const struct searcher_ops ops = {.search = searcher_lists_search,
                                             .describe = searcher_lists_describe,
+                                            .lists = searcher_lists_lists,
                                             .close = searcher_lists_close,
                                             .index = true};
     const struct list_index_config how = {.device = config->device,

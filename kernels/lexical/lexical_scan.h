@@ -56,5 +56,8 @@ struct lexical_scan {
 struct lexical_scan_ops {
     /* k: 1 .. LEXICAL_SCAN_K_MAX */
     void (*forward)(struct device *dev, int64_t *index, float *score, const struct lexical_scan *scan, int k);
+    /* The scores of given chunks: score, chunk [n_queries*n]. Of a chunk that no segment has, such as -1, it is 0.
+     * Holes and `absent` are not read. */
+    void (*score)(struct device *dev, float *score, const struct lexical_scan *scan, const int64_t *chunk, int n);
 };
 extern const struct lexical_scan_ops lexical_scan_cpu;

@@ -49,9 +49,14 @@ static uint32_t scan_step(const uint8_t *block, int n, int i, int width) {
     return (uint32_t)((words[0] | words[1] << 32) >> (bit % 32)) & (uint32_t)((UINT64_C(1) << width) - 1);
 }
 
-/* Adds the postings of one block that are in chunks begin .. begin + WINDOW - 1. */
-static void scan_block(int32_t *sums, const struct lexical_scan_list *l, const uint8_t *block, int n, unsigned form,
-                       uint32_t base, uint32_t begin) {
+/* A block's postings, and those of a list, are added to `n` sums from chunk `begin` on. */
+struct scan_sums {
+    int32_t *sums;
+    uint32_t begin, n;
+};
+
+static void scan_block(struct scan_sums to, const struct lexical_scan_list *l, const uint8_t *block, int n,
+                       unsigned form, uint32_t base) {
     int width = (int)(form & 31), greatest = (int)(form >> 5);
     const uint8_t *twice = block + (n * width + 7) / 8, *thrice = twice + (n + 7) / 8;
     uint32_t chunk = base - 1;
@@ -59,7 +64,7 @@ static void scan_block(int32_t *sums, const struct lexical_scan_list *l, const u
         chunk += scan_step(block, n, i, width) + 1;
         int code = greatest > 0 ? (int)scan_bits(twice, (uint64_t)i, 1) : 0;
         if (code && greatest > 1) code += (int)scan_bits(thrice, (uint64_t)marked++, 1);
-        if (chunk - begin < WINDOW) sums[chunk - begin] += l->weight[code];
+        if (chunk - to.begin < to.n) to.sums[chunk - to.begin] += l->weight[code];
     }
 }
 
@@ -67,36 +72,46 @@ static uint32_t scan_table_last(const uint8_t *table, int64_t block) {
     return (uint32_t)little_endian_get(table + 8 * block, 3);
 }
 
-static void scan_sparse(int32_t *sums, const struct lexical_scan_list *l, const uint8_t *postings, uint32_t begin) {
+static void scan_sparse(struct scan_sums to, const struct lexical_scan_list *l, const uint8_t *postings) {
     const uint8_t *data = postings + l->begin, *table = data + l->bytes;
     if (l->n <= BLOCK) {
-        scan_block(sums, l, data, (int)l->n, l->form, 0, begin);
+        scan_block(to, l, data, (int)l->n, l->form, 0);
         return;
     }
     int64_t blocks = ((int64_t)l->n + BLOCK - 1) / BLOCK, low = 0, high = blocks;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (scan_table_last(table, middle) < begin)
+        if (scan_table_last(table, middle) < to.begin)
             low = middle + 1;
         else
             high = middle;
     }
     for (int64_t b = low; b < blocks; b++) {
         uint32_t base = b ? scan_table_last(table, b - 1) + 1 : 0;
-        if (base >= begin + WINDOW) return;
+        if (base >= to.begin + to.n) return;
         uint64_t from = b ? little_endian_get(table + 8 * b - 4, 4) : 0;
         int64_t left = (int64_t)l->n - b * BLOCK;
-        scan_block(sums, l, data + from, left < BLOCK ? (int)left : BLOCK, table[8 * b + 3], base, begin);
+        scan_block(to, l, data + from, left < BLOCK ? (int)left : BLOCK, table[8 * b + 3], base);
     }
 }
 
-static void scan_dense(int32_t *sums, const struct lexical_scan_list *l, const uint8_t *postings, uint32_t begin,
-                       int n) {
-    const uint8_t *codes = postings + l->begin + begin / 4;
-    for (int i = 0; i < n; i++) {
-        int code = codes[i / 4] >> (i % 4 * 2) & 3;
-        if (code) sums[i] += l->weight[code - 1];
+static void scan_dense(struct scan_sums to, const struct lexical_scan_list *l, const uint8_t *postings) {
+    const uint8_t *codes = postings + l->begin;
+    for (uint32_t i = 0; i < to.n; i++) {
+        uint32_t chunk = to.begin + i;
+        int code = codes[chunk / 4] >> (chunk % 4 * 2) & 3;
+        if (code) to.sums[i] += l->weight[code - 1];
     }
+}
+
+/* Clears the sums, and adds all lists of a query in a segment. */
+static void scan_lists(struct scan_sums to, const struct lexical_scan *s, int64_t q, int64_t segment) {
+    const struct lexical_scan_part *part = &s->parts[q * s->n_segments + segment];
+    memset(to.sums, 0, to.n * sizeof *to.sums);
+    for (int i = 0; i < part->sparse; i++)
+        scan_sparse(to, &s->lists[part->first + i], s->postings);
+    for (int i = 0; i < part->dense; i++)
+        scan_dense(to, &s->lists[part->first + part->sparse + i], s->postings);
 }
 
 /* ---- the best k ---- */
@@ -126,15 +141,10 @@ static void scan_window(struct lexical_scan_memory *m, const struct lexical_scan
                         int64_t window) {
     const struct lexical_scan *s = t->scan;
     const struct lexical_scan_segment *in = &s->segments[segment];
-    const struct lexical_scan_part *part = &s->parts[q * s->n_segments + segment];
     const int64_t *hole = s->queries[q].hole;
     uint32_t begin = (uint32_t)(window - in->first_window) * WINDOW;
     int n = in->chunks - (int32_t)begin < WINDOW ? in->chunks - (int32_t)begin : WINDOW;
-    memset(m->sums, 0, sizeof m->sums);
-    for (int i = 0; i < part->sparse; i++)
-        scan_sparse(m->sums, &s->lists[part->first + i], s->postings, begin);
-    for (int i = 0; i < part->dense; i++)
-        scan_dense(m->sums, &s->lists[part->first + part->sparse + i], s->postings, begin, n);
+    scan_lists((struct scan_sums){m->sums, begin, (uint32_t)n}, s, q, segment);
     for (int i = 0; i < n; i++) {
         int64_t chunk = in->first_chunk + begin + i, position = window * WINDOW + i;
         bool out =
@@ -182,4 +192,36 @@ static void lexical_scan_forward(struct device *dev, int64_t *index, float *scor
     threads_for(dev->threads, scan->n_queries, 1, scan_queries, &t);
 }
 
-const struct lexical_scan_ops lexical_scan_cpu = {.forward = lexical_scan_forward};
+/* ---- given chunks ---- */
+
+struct lexical_score_task {
+    float *score;
+    const struct lexical_scan *scan;
+    const int64_t *chunk;
+    int n;
+};
+
+static void scan_scores(void *context, int64_t begin, int64_t end, int worker) {
+    const struct lexical_score_task *t = context;
+    const struct lexical_scan *s = t->scan;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t q = i / t->n, segment = s->n_segments - 1;
+        int32_t sum = 0;
+        while (segment > 0 && s->segments[segment].first_chunk > t->chunk[i])
+            segment--;
+        int64_t chunk = t->chunk[i] - s->segments[segment].first_chunk;
+        if (chunk >= 0 && chunk < s->segments[segment].chunks)
+            scan_lists((struct scan_sums){&sum, (uint32_t)chunk, 1}, s, q, segment);
+        t->score[i] = (float)sum * s->queries[q].unit;
+    }
+}
+
+static void lexical_scan_score(struct device *dev, float *score, const struct lexical_scan *scan, const int64_t *chunk,
+                               int n) {
+    struct lexical_score_task t = {score, scan, chunk, n};
+    assert(n >= 1 && scan->n_segments >= 1);
+    threads_for(dev->threads, scan->n_queries * n, 16, scan_scores, &t);
+}
+
+const struct lexical_scan_ops lexical_scan_cpu = {.forward = lexical_scan_forward, .score = lexical_scan_score};

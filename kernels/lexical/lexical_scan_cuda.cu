@@ -4,6 +4,7 @@
  *                                                        of the windows (lexical_scan_lists_cuda.cuh has the lists)
  *   scan_merge_kernel     block (group, query)           the best of up to 128 windows, then of up to 128 groups; the
  *                                                        last step sorts and writes the hits
+ *   scan_score_kernel     block (given chunk)            lexical_scan_score_cuda.cuh
  *
  * Up to as many windows as multiprocessors, each has a block of 1024 threads, so windows are as large as possible with
  * one for each multiprocessor at 1M chunks. If there are more, a multiprocessor has two such blocks. If all then have
@@ -11,28 +12,25 @@
  * windows have less work.
  *
  * A key is sum << 32 | ~position (position: window * WINDOW + chunk in it): keys are unique, and greater is better. A
- * window outputs its best k keys and at most SPARE more: a threshold is found digit by digit, 11 bits in each pass,
- * from the top. If there are more windows than run at a time, each raises a sum that k chunks reach, in the device's
- * memory; later windows leave out smaller sums, and most of them then have so few keys that no threshold is needed.
- * Which keys a window outputs may differ from run to run, but never one of the best k, and the final order is total, so
- * the results have the same bits.
+ * window outputs its best k keys and at most SPARE more (kernels/search/best_keys_cuda.cuh). If there are more windows
+ * than run at a time, each raises a sum that k chunks reach, in the device's memory; later windows leave out smaller
+ * sums, and most of them then have so few keys that no threshold is needed. Which keys a window outputs may differ from
+ * run to run, but never one of the best k, and the final order is total, so the results have the same bits.
  *
  * Bound by the latency of one window up to 1M chunks, and by instructions at 20M (docs/kernels/search.md has the
  * figures); the bytes of the lists would take 3 us and 50 us of an H200. */
-#include "kernels/lexical/lexical_scan_lists_cuda.cuh"
+#include "kernels/lexical/lexical_scan_score_cuda.cuh"
 
 enum {
     THREADS_ONE = 1024,                  /* of a block that has one window */
     THREADS_SPAN = 512, SPAN = 2,        /* of a block that has SPAN windows, if they are in one segment */
     RESIDENT = 2,                        /* blocks of a multiprocessor, if there are so many */
     EACH = 8,                            /* chunks of a thread in a turn */
-    SPARE = 64,
+    SPARE = BEST_SPARE,
     FAN = 128,                           /* windows or groups that a block merges */
-    DIGIT = 11, BINS = 1 << DIGIT,
     KEY_BITS = 62,
 };
-static_assert(WINDOW % (EACH * THREADS_ONE) == 0 && BINS % THREADS_ONE == 0);
-static_assert((int)LEXICAL_SCAN_K_MAX + SPARE <= 2 * THREADS_ONE);
+static_assert(WINDOW % (EACH * THREADS_ONE) == 0 && (int)LEXICAL_SCAN_K_MAX <= (int)BEST_K_MAX);
 
 struct scan_task {
     struct lexical_scan in;
@@ -41,58 +39,6 @@ struct scan_task {
     uint64_t *keys;           /* [queries, windows, slots], 0: none */
     unsigned *reach;          /* [queries] a sum that at least k chunks reach; NULL: not used */
 };
-
-/* ---- the best keys ---- */
-
-struct scan_select {
-    uint32_t bins[BINS], of_warp[32];
-    uint32_t digit, at_least, in_digit, count;
-};
-
-/* A key above 0 such that at least `wanted` keys are not below it and, unless there are fewer than `wanted`, at most
- * wanted + SPARE. each(f) calls f(key) for the keys of this thread; keys of 0 do not count, others are unique. All
- * threads call it and get the result. */
-template <int THREADS, typename EACH_KEY>
-static __device__ uint64_t scan_threshold(scan_select *s, uint32_t wanted, EACH_KEY each) {
-    constexpr int OWN = BINS / THREADS; /* bins of a thread */
-    uint64_t prefix = 0;
-    uint32_t above = 0; /* keys whose first digits are greater than the prefix */
-    int shift = KEY_BITS;
-    do { /* in the last pass at_least is `wanted`, since keys are unique */
-        int next = shift > DIGIT ? shift - DIGIT : 0;
-        uint32_t digits = (1u << (shift - next)) - 1;
-        __syncthreads();
-        for (int i = threadIdx.x; i < BINS; i += THREADS)
-            s->bins[i] = 0;
-        if (threadIdx.x == 0) s->at_least = 0;
-        __syncthreads();
-        each([&](uint64_t key) {
-            if (key && key >> shift == prefix) atomicAdd(&s->bins[(uint32_t)(key >> next) & digits], 1u);
-        });
-        __syncthreads();
-        /* the first thread has the bins of the greatest digits */
-        int high = BINS - 1 - OWN * (int)threadIdx.x;
-        uint32_t in_own = 0;
-        for (int i = 0; i < OWN; i++)
-            in_own += s->bins[high - i];
-        uint32_t until = above + scan_prefix<THREADS>(in_own, s->of_warp), before = until - in_own;
-        if (before < wanted && until >= wanted) { /* at most one thread */
-            int i = 0;
-            while (before + s->bins[high - i] < wanted)
-                before += s->bins[high - i++];
-            s->digit = (uint32_t)(high - i);
-            s->in_digit = s->bins[high - i];
-            s->at_least = before + s->in_digit;
-        }
-        __syncthreads();
-        if (s->at_least == 0) return 1; /* fewer than wanted: all */
-        prefix = prefix << (shift - next) | s->digit;
-        above = s->at_least - s->in_digit;
-        shift = next;
-    } while (s->at_least > wanted + SPARE);
-    uint64_t least = prefix << shift;
-    return least ? least : 1;
-}
 
 /* ---- windows ---- */
 
@@ -113,7 +59,7 @@ template <int WINDOWS> struct scan_window_memory {
     union {
         scan_found found;
         scan_dense dense;
-        scan_select select;
+        best_select select;
     };
     uint32_t of_warp[32], reach, count;
 };
@@ -160,7 +106,7 @@ static __device__ void scan_windows(scan_window_memory<WINDOWS> *m, const scan_t
     for (int i = 4 * (int)threadIdx.x; i < WINDOWS * WINDOW; i += 4 * THREADS)
         *(int4 *)&m->sums[i] = {0, 0, 0, 0};
     __syncthreads();
-    scan_add_sparse<THREADS, WINDOWS>(m->sums, &m->found, m->of_warp, t.in, part, begin, n, in.chunks);
+    scan_add_sparse<THREADS, WINDOWS * WINDOW>(m->sums, &m->found, m->of_warp, t.in, part, begin, n, in.chunks);
     __syncthreads();
     unsigned *reach_of = t.reach ? &t.reach[q - t.first_query] : NULL;
     uint32_t reach = reach_of && threadIdx.x == 0 ? __ldcg(reach_of) : 0; /* used after the dense lists */
@@ -183,7 +129,7 @@ static __device__ void scan_windows(scan_window_memory<WINDOWS> *m, const scan_t
     uint32_t slots = (uint32_t)t.slots, found = slots + 1;
     if (reach) found = scan_output(keys, &m->count, slots, 1, each);
     if (found > slots) {
-        uint64_t least = scan_threshold<THREADS>(&m->select, (uint32_t)t.k, each);
+        uint64_t least = best_threshold<THREADS, KEY_BITS>(&m->select, (uint32_t)t.k, each);
         found = scan_output(keys, &m->count, slots, least, each);
         if (reach_of && threadIdx.x == 0 && found >= (uint32_t)t.k) atomicMax(reach_of, (unsigned)(least >> 32));
     }
@@ -227,22 +173,16 @@ struct scan_merge {
     float *score;
 };
 
-/* The results of a query, from its best keys. Each key's rank is the number of greater ones. */
+/* The results of a query, from its best keys. */
 static __device__ void scan_write_hits(const scan_task &t, const scan_merge &out, const uint64_t *best, int n) {
     int q = t.first_query + (int)blockIdx.y;
     float unit = t.in.queries[q].unit;
-    for (int i = threadIdx.x; i < n; i += THREADS_ONE) {
-        uint64_t key = best[i];
-        int rank = 0;
-#pragma unroll 8
-        for (int j = 0; j < n; j++)
-            rank += best[j] > key;
-        if (rank >= t.k) continue;
+    best_ranks<THREADS_ONE>(best, n, t.k, [&](int rank, uint64_t key) {
         uint32_t position = ~(uint32_t)key;
         const lexical_scan_segment &in = t.in.segments[scan_segment_of(t.in, position / WINDOW)];
         out.index[(int64_t)q * t.k + rank] = in.first_chunk + position - (int64_t)in.first_window * WINDOW;
         out.score[(int64_t)q * t.k + rank] = (float)(int32_t)(key >> 32) * unit;
-    }
+    });
     for (int i = n + (int)threadIdx.x; i < t.k; i += THREADS_ONE) {
         out.index[(int64_t)q * t.k + i] = -1;
         out.score[(int64_t)q * t.k + i] = -INFINITY;
@@ -250,31 +190,20 @@ static __device__ void scan_write_hits(const scan_task &t, const scan_merge &out
 }
 
 static __global__ void __launch_bounds__(THREADS_ONE, 1) scan_merge_kernel(scan_task t, scan_merge m) {
-    __shared__ scan_select select;
+    __shared__ best_select select;
     __shared__ uint64_t best[(int)LEXICAL_SCAN_K_MAX + SPARE];
-    int first = (int)blockIdx.x * FAN, lists = min(m.lists - first, (int)FAN), n = lists * t.slots;
+    int first = (int)blockIdx.x * FAN, lists = min(m.lists - first, (int)FAN);
     const uint64_t *from = m.from + ((int64_t)blockIdx.y * m.lists + first) * t.slots;
     launch_next();
     launch_wait();
-    auto each = [&](auto f) {
-#pragma unroll 4
-        for (int i = threadIdx.x; i < n; i += THREADS_ONE)
-            f(from[i]);
-    };
-    uint64_t least = scan_threshold<THREADS_ONE>(&select, (uint32_t)t.k, each);
-    if (threadIdx.x == 0) select.count = 0;
-    __syncthreads();
-    each([&](uint64_t key) {
-        if (key >= least) best[atomicAdd(&select.count, 1u)] = key;
-    });
-    __syncthreads();
+    int n = best_gather<THREADS_ONE, KEY_BITS>(&select, best, from, lists * t.slots, t.k);
     if (!m.to) {
-        scan_write_hits(t, m, best, (int)select.count);
+        scan_write_hits(t, m, best, n);
         return;
     }
     uint64_t *to = m.to + ((int64_t)blockIdx.y * m.groups + blockIdx.x) * t.slots;
     for (int i = threadIdx.x; i < t.slots; i += THREADS_ONE)
-        to[i] = i < (int)select.count ? best[i] : 0;
+        to[i] = i < n ? best[i] : 0;
 }
 
 /* ---- the op ---- */
@@ -321,4 +250,5 @@ static void lexical_scan_forward(struct device *dev, int64_t *index, float *scor
     }
 }
 
-extern "C" const struct lexical_scan_ops lexical_scan_cuda = {.forward = lexical_scan_forward};
+extern "C" const struct lexical_scan_ops lexical_scan_cuda = {.forward = lexical_scan_forward,
+                                                              .score = lexical_scan_score};

@@ -10,6 +10,7 @@
  * Dense lists: a thread adds the codes of 8 or 16 chunks, two chunks in one lookup. */
 #pragma once
 #include "kernels/cuda/launch_cuda.cuh"
+#include "kernels/search/best_keys_cuda.cuh"
 
 enum {
     WINDOW = LEXICAL_SCAN_WINDOW, BLOCK = LEXICAL_SCAN_BLOCK,
@@ -99,27 +100,6 @@ static __device__ uint2 scan_find_blocks(const uint8_t *postings, const lexical_
     }
     uint32_t stop = low_end < blocks ? low_end + 1 : blocks;
     return {low, stop > low ? stop - low : 0};
-}
-
-/* Inclusive sums over the threads of a block; every thread calls. */
-template <int THREADS> static __device__ uint32_t scan_prefix(uint32_t x, uint32_t *of_warp) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        uint32_t before = __shfl_up_sync(~0u, x, offset);
-        if (lane >= offset) x += before;
-    }
-    __syncthreads();
-    if (lane == 31) of_warp[warp] = x;
-    __syncthreads();
-    uint32_t sum = lane < THREADS / 32 ? of_warp[lane] : 0;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        uint32_t before = __shfl_up_sync(~0u, sum, offset);
-        if (lane >= offset) sum += before;
-    }
-    uint32_t all_before = __shfl_sync(~0u, sum, warp ? warp - 1 : 0);
-    return x + (warp ? all_before : 0);
 }
 
 /* ---- a block ---- */
@@ -288,8 +268,9 @@ static __device__ __forceinline__ void scan_add_blocks(int32_t *sums, uint32_t c
     }
 }
 
-/* sums: numbers of WINDOWS windows. n: chunks of them that there are; chunks: of the segment. */
-template <int THREADS, int WINDOWS>
+/* sums: of SUMS chunks from `begin` on, and 32 more (scan_add_block). n: how many of them there are; chunks: of the
+ * segment. */
+template <int THREADS, int SUMS>
 static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_t *of_warp, const lexical_scan &in,
                                        const lexical_scan_part &part, uint32_t begin, int n, int chunks) {
     for (int first = 0; first < part.sparse; first += LISTS) {
@@ -297,7 +278,7 @@ static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_
         int count = min(part.sparse - first, (int)LISTS), own = (int)threadIdx.x;
         uint2 mine = {0, 0};
         if (own < count) mine = scan_find_blocks(in.postings, lists[own], begin, begin + (uint32_t)n, chunks);
-        uint32_t until = scan_prefix<THREADS>(mine.y, of_warp); /* all warps have left the lists before */
+        uint32_t until = best_prefix<THREADS>(mine.y, of_warp); /* all warps have left the lists before */
         if (own < count) {
             found->first[own] = mine.x;
             found->until[own] = until;
@@ -311,7 +292,7 @@ static __device__ void scan_add_sparse(int32_t *sums, scan_found *found, uint32_
             if (threadIdx.x < blocks)
                 scan_describe(found, in, lists, count, pair + threadIdx.x, begin, &found->blocks[threadIdx.x]);
             __syncthreads();
-            scan_add_blocks<THREADS>(sums, WINDOWS * WINDOW, found, in.postings, blocks);
+            scan_add_blocks<THREADS>(sums, SUMS, found, in.postings, blocks);
         }
     }
 }

@@ -3,6 +3,7 @@
  *   ivf_centroid_scores      scores of all centroids            a warp: 4 centroids x all queries of the pass
  *   ivf_select_kernel        the nprobe best lists, work plan   one block for each query
  *   up to 32 queries         ivf_scan_lists_cuda.cuh            all warps share the rows equally; then lists are merged
+ *   one, best 33 to 1024     ivf_scan_best_cuda.cuh             the same; keys are merged by thresholds
  *   more, to 1024 a pass     ivf_scan_many_cuda.cuh             blocks draw pieces of lists
  *
  * With up to 32 queries each kernel except the first is launched early and waits for the kernel before it. The
@@ -11,8 +12,7 @@
  * Bound by memory: 2 d bytes a centroid, 2 d bytes a row that any query scans. Best measured (H200, 20M x 768, 16,384
  * lists, best 8): one query 56 us with 32 lists, 156 us with 256 (docs/kernels/search.md). */
 #include "kernels/search/ivf_scan_many_cuda.cuh"
-#include "kernels/search/ivf_select_lists_cuda.cuh"
-#include "kernels/search/ivf_scan_lists_cuda.cuh"
+#include "kernels/search/ivf_scan_best_cuda.cuh"
 
 static_assert((int)IVF_SCAN_ONCE == (int)TOPK_LIST_MAX);
 
@@ -84,26 +84,44 @@ static void ivf_select(struct device *dev, const ivf_scan_task &t, int each) {
     launch_dependent(dev, "ivf_scan.forward", kernel, (unsigned)t.queries, SELECT_THREADS, 0, t, each);
 }
 
+/* The plan of up to IVF_SCAN_QUERIES queries, and `more` bytes of scratch, which are returned. */
+template <int UNITS> static void *ivf_plan_few(struct device *dev, ivf_scan_task *t, ivf_scan_inputs in, size_t more) {
+    size_t lists = (size_t)t->lists, n = (size_t)t->queries;
+    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * (n * lists + 4 * lists) + 16 * 256 + more);
+    t->plan.score = (float *)ivf_scan_carve(&at, n * lists * 4);
+    t->plan.mask = (uint32_t *)ivf_scan_carve(&at, lists * 4);
+    t->plan.list = (int32_t *)ivf_scan_carve(&at, lists * 4);
+    t->plan.who = (uint32_t *)ivf_scan_carve(&at, lists * 4);
+    t->plan.piece = (int32_t *)ivf_scan_carve(&at, (lists + 1) * 4);
+    t->plan.counts = (int32_t *)ivf_scan_carve(&at, 3 * 4);
+    ivf_score_centroids<UNITS>(dev, *t, in);
+    ivf_select(dev, *t, IVF_SCAN_GROUP);
+    return at;
+}
+
 template <int UNITS> static void ivf_scan_pass_few(struct device *dev, ivf_scan_task t, ivf_scan_inputs in) {
     const char *op = "ivf_scan.forward";
     int blocks = device_cuda_processors(dev);
-    size_t lists = (size_t)t.lists, n = (size_t)t.queries, slots = (size_t)blocks * n * (size_t)t.out.k;
-    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * (n * lists + 4 * lists + 2 * slots) + 16 * 256);
-    t.plan.score = (float *)ivf_scan_carve(&at, n * lists * 4);
-    t.plan.mask = (uint32_t *)ivf_scan_carve(&at, lists * 4);
-    t.plan.list = (int32_t *)ivf_scan_carve(&at, lists * 4);
-    t.plan.who = (uint32_t *)ivf_scan_carve(&at, lists * 4);
-    t.plan.piece = (int32_t *)ivf_scan_carve(&at, (lists + 1) * 4);
-    t.plan.counts = (int32_t *)ivf_scan_carve(&at, 3 * 4);
-    t.block_score = (float *)ivf_scan_carve(&at, slots * 4);
-    t.block_id = (int32_t *)ivf_scan_carve(&at, slots * 4);
-    ivf_score_centroids<UNITS>(dev, t, in);
-    ivf_select(dev, t, IVF_SCAN_GROUP);
+    size_t n = (size_t)t.queries, slots = (size_t)blocks * n * (size_t)t.out.k;
+    t.block_score = (float *)ivf_plan_few<UNITS>(dev, &t, in, 2 * slots * 4);
+    t.block_id = (int32_t *)(t.block_score + slots);
     size_t shared = n * ivf_query_bytes(UNITS) + (size_t)IVF_SCAN_WARPS * n * (size_t)t.out.k * 8;
     (void)cudaFuncSetAttribute(ivf_scan_lists_kernel<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     launch_dependent(dev, op, ivf_scan_lists_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries,
                   in.rows);
     launch_dependent(dev, op, ivf_join_lists, (unsigned)n, 32 * JOIN_WARPS, 0, t, blocks);
+}
+
+/* One query, more results than a list has, in one pass. */
+template <int UNITS> static void ivf_scan_pass_one(struct device *dev, ivf_scan_task t, ivf_scan_inputs in) {
+    const char *op = "ivf_scan.forward";
+    int blocks = device_cuda_processors(dev), slots = t.out.k + BEST_SPARE;
+    uint64_t *keys = (uint64_t *)ivf_plan_few<UNITS>(dev, &t, in, (size_t)blocks * (size_t)slots * sizeof *keys);
+    size_t shared = ivf_query_bytes(UNITS) + sizeof(ivf_best_block);
+    (void)cudaFuncSetAttribute(ivf_best_kernel<UNITS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    launch_dependent(dev, op, ivf_best_kernel<UNITS>, (unsigned)blocks, IVF_SCAN_THREADS, shared, t, in.queries,
+                     in.rows, keys, slots);
+    launch_dependent(dev, op, ivf_best_merge, 1, IVF_BEST_MERGE_THREADS, 0, t, keys, blocks * slots);
 }
 
 /* Bytes of scratch for n queries: the part that grows with n, and the fixed part. */
@@ -144,6 +162,11 @@ static void ivf_scan_pass_many(struct device *dev, ivf_scan_task t, ivf_scan_inp
 template <int UNITS>
 static void ivf_scan_passes(struct device *dev, ivf_scan_task t, struct mat queries, struct ivf_scan_lists in,
                             int64_t many) {
+    if (t.out.k > TOPK_LIST_MAX) {
+        t.queries = 1;
+        ivf_scan_pass_one<UNITS>(dev, t, ivf_scan_inputs_of(queries, in));
+        return;
+    }
     int64_t most = queries.rows > IVF_SCAN_QUERIES ? many : ivf_scan_pass_queries(dev, UNITS, t.out.k);
     for (int64_t q = 0; q < queries.rows; q += most) {
         t.first_query = q;
@@ -174,8 +197,9 @@ static void ivf_scan_forward(struct device *dev, int64_t *index, float *score, s
     t.begin = in.begin, t.id = in.id, t.hole = hole;
     t.lists = (int)lists, t.d = (int)d, t.nprobe = (int)(nprobe < lists ? nprobe : lists),
     t.scale = 1.0f / sqrtf((float)d);
-    for (int first = 0; first < k; first += TOPK_LIST_MAX) {
-        t.out = {index, score, k, first, k - first < TOPK_LIST_MAX ? k - first : TOPK_LIST_MAX};
+    int most = queries.rows == 1 && k <= BEST_K_MAX ? k : TOPK_LIST_MAX; /* results of a round */
+    for (int first = 0; first < k; first += most) {
+        t.out = {index, score, k, first, k - first < most ? k - first : most};
         pass(dev, t, queries, in, many);
     }
 }

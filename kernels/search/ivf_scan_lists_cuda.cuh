@@ -24,34 +24,46 @@ static __device__ int ivf_list_of_piece(const int32_t *piece, int visited, int w
     return low;
 }
 
-/* A warp's stretch of pieces. */
+/* A warp's stretch of pieces: the current piece has rows `row` .. row+3, of a list whose last row is `last`. */
+struct ivf_stretch {
+    int piece, end, next, at, row, last;
+
+    __device__ __forceinline__ explicit ivf_stretch(const ivf_scan_task &t) {
+        const ivf_scan_plan &p = t.plan;
+        int visited = p.counts[0], warps = gridDim.x * IVF_SCAN_WARPS;
+        int64_t pieces = p.counts[1], warp = blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32;
+        piece = (int)(pieces * warp / warps), end = (int)(pieces * (warp + 1) / warps), row = 0, last = 0;
+        at = piece < end ? ivf_list_of_piece(p.piece, visited, piece) - 1 : 0;
+        next = piece;
+    }
+    /* Whether the current piece is the first of the stretch or of its list. */
+    __device__ __forceinline__ bool enter(const ivf_scan_task &t) {
+        if (piece != next) return false;
+        const ivf_scan_plan &p = t.plan;
+        int list = p.list[++at];
+        next = p.piece[at + 1];
+        row = t.begin[list] + (piece - p.piece[at]) * IVF_SCAN_GROUP;
+        last = t.begin[list + 1] - 1;
+        return true;
+    }
+    __device__ __forceinline__ void step() { piece++, row += IVF_SCAN_GROUP; }
+};
+
 template <int UNITS>
 static __device__ void ivf_scan_stretch(const ivf_scan_task &t, const float4 *queries, rows<const __half> from,
                                         const ivf_lists_block &own, topk_list lists) {
-    const ivf_scan_plan &p = t.plan;
-    int visited = p.counts[0], lane = threadIdx.x % 32, k = t.out.k, warps = gridDim.x * IVF_SCAN_WARPS;
-    int64_t pieces = p.counts[1], warp = blockIdx.x * IVF_SCAN_WARPS + threadIdx.x / 32;
-    int piece = (int)(pieces * warp / warps), end = (int)(pieces * (warp + 1) / warps), next = 0, row = 0, last = 0;
+    int lane = threadIdx.x % 32, k = t.out.k;
     uint32_t who = 0;
-    int at = piece < end ? ivf_list_of_piece(p.piece, visited, piece) - 1 : 0;
-    for (bool fresh = true; piece < end; piece++, row += IVF_SCAN_GROUP) {
-        if (fresh || piece == next) {
-            at++;
-            int list = p.list[at];
-            who = p.who[at];
-            next = p.piece[at + 1];
-            row = t.begin[list] + (piece - p.piece[at]) * IVF_SCAN_GROUP;
-            last = t.begin[list + 1] - 1;
-            fresh = false;
-        }
+    for (ivf_stretch s(t); s.piece < s.end; s.step()) {
+        if (s.enter(t)) who = t.plan.who[s.at];
         uint4 raw[IVF_SCAN_GROUP][UNITS];
-        ivf_load_rows(raw, from, row, last, t.d);
-        int mine = row + lane / 8;
+        ivf_load_rows(raw, from, s.row, s.last, t.d);
+        int mine = s.row + lane / 8;
         for (uint32_t left = who; left; left &= left - 1) {
             int q = __ffs(left) - 1;
             float score = ivf_row_dots(raw, queries + q * UNITS * 64) * t.scale;
             topk_list l = {lists.score + q * k, lists.index + q * k};
-            bool good = lane % 8 == 0 && mine <= last && score >= l.score[k - 1];
+            bool good = lane % 8 == 0 && mine <= s.last && score >= l.score[k - 1];
             if (!__any_sync(~0u, good)) continue;
             int32_t id = good ? t.id[mine] : -1;
             good = good && (id < own.hole[q][0] || id >= own.hole[q][1]) && own.below[q].allows(score, id);

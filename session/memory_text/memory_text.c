@@ -59,16 +59,16 @@ static enum status mixture_allocate(struct text_mixture *m, struct engine *e) {
 static enum status states_allocate(struct memory_text *t) {
     struct engine *e = t->config.engine;
     const int64_t pass = engine_pass(e), d = e->model.config.hidden;
-    const struct mat host = mat_dense(NULL, decoder_type(e->decoder), MEMORY_STATES, d);
+    const enum dtype type = decoder_type(e->decoder);
     if (!memory_search_reads_states(e, t->config.memory, t->config.finder)) return STATUS_OK;
-    TRY(memory_allocate(&t->query, (size_t)d));
-    TRY(device_allocate_host(e->device, &t->states_host, mat_bytes(host)));
+    t->query = mat_f32(NULL, 1, d);
+    TRY(device_allocate(e->device, &t->query.data, mat_bytes(t->query)));
     if (!t->projection.data) {
         t->states = t->keys;
         return STATUS_OK;
     }
-    t->states = mat_dense(NULL, host.type, pass + MEMORY_STATES, d);
-    t->fresh_states = mat_dense(NULL, host.type, pass, d);
+    t->states = mat_dense(NULL, type, pass + MEMORY_STATES, d);
+    t->fresh_states = mat_dense(NULL, type, pass, d);
     TRY(device_allocate(e->device, &t->states.data, mat_bytes(t->states)));
     return device_allocate(e->device, &t->fresh_states.data, mat_bytes(t->fresh_states));
 }
@@ -125,13 +125,14 @@ static void mixture_free(struct text_mixture *m, struct device *dev) {
 void memory_text_free(struct memory_text *t) {
     if (!t) return;
     struct device *dev = t->config.engine->device;
-    void *device_memory[] = {
-        t->fresh.data, t->keys.data,        t->value,         t->square,      t->gate,
-        t->column,     t->tau[0],           t->column_weight, t->marked.data, t->marked_logits.data,
-        t->tau[1],     t->fresh_states.data};
+    void *device_memory[] = {t->fresh.data,  t->keys.data,
+                             t->value,       t->square,
+                             t->gate,        t->column,
+                             t->tau[0],      t->column_weight,
+                             t->marked.data, t->marked_logits.data,
+                             t->tau[1],      t->fresh_states.data,
+                             t->query.data};
     if (t->projection.data) device_release(dev, t->states.data);
-    device_release_host(dev, t->states_host);
-    memory_free(t->query);
     memory_source_free(t->source);
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
@@ -204,24 +205,10 @@ bool memory_text_searches(const struct memory_text *t, int64_t n) {
     return t->read[MEMORY_CORPUS] && (searched < 0 || n - searched >= t->config.memory->every);
 }
 
-/* *out: the query's vector, made of the text's last states; NULL: the source makes it, if there is one. */
-static enum status text_vector(struct memory_text *t, const float **out) {
-    struct device *dev = t->config.engine->device;
+void memory_text_vector(struct memory_text *t) {
     const struct memory_finder *f = &t->config.finder;
-    *out = NULL;
-    if (!t->states.data) return STATUS_OK;
     const int64_t n = min_i64(t->n, MEMORY_STATES);
-    struct mat host = mat_dense(t->states_host, t->states.type, n, t->states.cols);
-    for (int64_t i = 0, part; i < n; i += part) {
-        const int64_t at = (t->n - n + i) % t->states.rows;
-        part = ring_run(t->states, at, n - i);
-        device_download(dev, mat_rows(host, i, 1).data, mat_rows(t->states, at, 1).data,
-                        mat_bytes(mat_rows(t->states, at, part)));
-    }
-    TRY(device_sync(dev));
-    f->from_states(f->context, t->query, host);
-    *out = t->query;
-    return STATUS_OK;
+    if (t->query.data) f->from_states(f->context, t->query.data, t->states, t->n - n, n);
 }
 
 /* Makes the search that is due, or takes the one that is queued. The corpus side then reads the chunks that were
@@ -234,9 +221,8 @@ static enum status text_search(struct memory_text *t, bool *searched) {
     if (queued) {
         TRY(memory_source_collect(t->source, t->chunks, t->scores));
     } else {
-        const float *vector;
-        TRY(text_vector(t, &vector));
-        TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, vector, 1, (struct memory_scope){0}));
+        memory_text_vector(t);
+        TRY(memory_source_find(t->source, t->chunks, t->scores, t->ids, &t->n, t->query, 1, (struct memory_scope){0}));
     }
     t->found.marks = memory_source_marks(t->source, t->chunks, t->scores, memory_source_query(t->source, t->n));
     TRY(text_load(t));

@@ -2,14 +2,16 @@
  *
  * Where the mixture searches, the id is a word of the query. If the device needs nothing else of this process, the
  * decode step alone is queued ahead. While it computes, this process receives the id, plans the search, and queues the
- * scan, the keys of what it finds and the mixture after the step. */
+ * scans, the keys of what they find and the mixture after the step. The query of a search by landmarks is made of
+ * states on the device, of which the step writes the last. */
 #include "decoder/batch/decoder_ahead.h"
 #include "session/memory_text/memory_text_internal.h"
 #include <assert.h>
 
 bool memory_text_ahead_takes(const struct memory_text *t, const struct decoder_state *state) {
     if (!decoder_ahead_takes(state, true)) return false;
-    return !memory_text_searches(t, t->n + 1) || (!t->config.late && memory_source_finds_on_device(t->source));
+    return !memory_text_searches(t, t->n + 1) ||
+           (!t->config.late && memory_source_finds_on_device(t->source, t->query));
 }
 
 bool memory_text_ahead_waits(const struct memory_text *t) {
@@ -67,7 +69,8 @@ static enum status text_search_ahead(struct memory_text *t, const struct decoder
     const int turn = t->found.on_device ? !t->found.turn : 0;
     struct memory_found found;
     t->waiting.then = NULL;
-    TRY(memory_source_find_on_device(t->source, turn, &found, t->ids, t->n));
+    memory_text_vector(t);
+    TRY(memory_source_find_on_device(t->source, turn, &found, t->ids, t->n, t->query));
     t->found_before = t->found;
     t->found = (struct text_found){
         .searched = t->n, .slots = found.slots, .on_device = found.marks, .chunks = found.chunks, .turn = turn};

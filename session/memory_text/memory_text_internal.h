@@ -47,8 +47,7 @@ struct memory_text {
     /* The states of the last ids, of which queries are made; data NULL: queries need none. states: [states_ring, d],
      * which is `keys` without a projection; fresh_states: [pass, d], with one. */
     struct mat states, fresh_states;
-    void *states_host; /* [MEMORY_STATES, d] */
-    float *query;      /* [d] */
+    struct mat query; /* [1, d] the vector that is made of them; data NULL: the source makes it, if there is one */
     int32_t *value;         /* [ring] */
     float *square;
     bool read[MEMORY_SIDES], marked_is_key;
@@ -78,6 +77,8 @@ static inline struct text_mixture *memory_text_other(const struct memory_text *t
 }
 /* Whether a mixture after n ids searches. */
 bool memory_text_searches(const struct memory_text *t, int64_t n);
+/* Queues the making of the vector of a search after t->n ids, where it is made of states. */
+void memory_text_vector(struct memory_text *t);
 /* Adds ids after the first t->n. */
 enum status memory_text_ids(struct memory_text *t, const int32_t *ids, int64_t n);
 /* Where the pass of n ids writes their key states. The key of a single id is written into the ring buffer at once, or

@@ -33,9 +33,9 @@ build() {
         -DDRT_CUDA_ARCHITECTURES="$capability-real" && cmake --build "$build" -j "$(nproc)"
 }
 if step build build; then
-    for test in ops landmark loss topk ivf_scan lexical_scan decode_rows pick; do step "test_$test" "$build/tests/device/test_${test}_on_device"; done
+    for test in ops landmark loss topk ivf_scan lexical_scan hybrid decode_rows pick; do step "test_$test" "$build/tests/device/test_${test}_on_device"; done
     if [ $sanitizer = yes ] && command -v compute-sanitizer >/dev/null; then
-        for test in ops landmark loss topk ivf_scan lexical_scan decode_rows pick; do # test_ops makes calls fail on purpose, so only errors of kernels count
+        for test in ops landmark loss topk ivf_scan lexical_scan hybrid decode_rows pick; do # test_ops makes calls fail on purpose, so only errors of kernels count
             step "memcheck_$test" timeout 120 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
                 "$build/tests/device/test_${test}_on_device" 5 short
         done

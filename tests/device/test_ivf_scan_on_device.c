@@ -30,9 +30,14 @@ static void scans(void) {
     scan(1, 1, 8, 1, 1, 1, 0);
     scan(1, 30, 24, 3, 5, 40, 0);
     scan(50, 700, 128, 9, 7, 8, 8);
-    scan(50, 40, 768, 5, 20, 8, 0);  /* results that stay empty */
+    scan(50, 40, 768, 5, 20, 8, 0); /* results that stay empty */
+    scan(1, 30, 24, 1, 1, 40, 0);   /* one query, more results than a list has: fewer rows than results */
+    scan(50, 700, 136, 1, 7, 33, 8);
     scan(40, 900, 136, 33, 6, 8, 0); /* from here on the scan is list by list */
     if (on_short) return;
+    scan(1, 60000, 128, 1, 1, 1024, 0);
+    scan(40, 40000, 384, 1, 13, 64, 8);
+    scan(3000, 9000, 64, 1, 2900, 700, 0);
     scan(300, 5000, 64, 1100, 20, 8, 8);
     scan(3, 4000, 768, 50, 2, 8, 0); /* several pieces of a list that all queries visit */
     scan(700, 3000, 24, 200, 700, 32, 0);

@@ -35,6 +35,21 @@ static void scan_case(const struct lexical_scan_case *c, bool absent, int k) {
     free(index), free(again);
 }
 
+static void given(const int32_t *chunks, int64_t segments, int64_t lists, int64_t queries, int n) {
+    struct lexical_scan_case c = lexical_scan_case_make(&on_rng, chunks, segments, lists, queries, LEXICAL_SCAN_RANDOM);
+    int64_t *chunk = zeros(queries * n, sizeof *chunk);
+    float *right = zeros(queries * n, sizeof *right);
+    lexical_scan_case_given(&c, &on_rng, chunk, right, n);
+    const struct lexical_scan s = put_scan(&c, false);
+    struct mat score = put_plain(NULL, DTYPE_F32, 1, queries * n);
+    gpu->ops->lexical_scan->score(gpu, score.data, &s, put_bytes(chunk, (size_t)(queries * n) * sizeof *chunk), n);
+    float *found = take(score);
+    drop_all();
+    CHECK_SAME(found, right, queries * n);
+    free(chunk), free(right), free(found);
+    lexical_scan_case_free(&c);
+}
+
 static void scan(const int32_t *chunks, int64_t segments, int64_t lists, int64_t queries, int k) {
     for (int kind = 0; kind < LEXICAL_SCAN_KINDS; kind++) {
         struct lexical_scan_case c =
@@ -62,5 +77,8 @@ int main(int argc, char **argv) {
         scan((const int32_t[]){2 * WINDOW - 9, 4 * WINDOW + 1, 8}, 3, 9, 200,
              5); /* a pair of windows of two segments */
     }
+    given((const int32_t[]){1}, 1, 3, 2, 4);
+    given((const int32_t[]){WINDOW + 1, 0, 129, 2 * WINDOW - 3, 3}, 5, 24, 4, 100);
+    given((const int32_t[]){300000, 70}, 2, 700, 2, 64);
     return on_device_close();
 }

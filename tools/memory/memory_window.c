@@ -40,9 +40,9 @@ static enum status window_allocate(struct memory_window *w) {
                         model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
     if (memory_search_reads_states(e, w->config.memory, w->config.finder)) {
-        w->states_host = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
-        TRY(device_allocate_host(dev, &w->states_host.data, mat_bytes(w->states_host)));
-        w->states = w->states_host, w->states.data = NULL;
+        w->vectors = mat_f32(NULL, w->config.context, e->model.config.hidden);
+        TRY(device_allocate(dev, &w->vectors.data, mat_bytes(w->vectors)));
+        w->states = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
         if (decoder_projection(e->decoder, w->config.memory->key_layer).data)
             TRY(device_allocate(dev, &w->states.data, mat_bytes(w->states)));
     }
@@ -89,16 +89,15 @@ void memory_window_free(struct memory_window *w) {
     if (!w) return;
     struct device *dev = w->config.engine->device;
     memory_source_free(w->source);
-    void *device_memory[] = {w->keys.data,    w->states.data, w->next_device,   w->square,
-                             w->stats_device, w->tau_device,  w->weights_device};
-    void *host_memory[] = {w->next,     w->nearest,   w->log_p,  w->entropy, w->largest, w->log_sum, w->top,    w->at,
-                           w->drawn_at, w->row_begin, w->chunks, w->scores,  w->scaled,  w->spread,  w->vectors};
+    void *device_memory[] = {w->keys.data, w->states.data,  w->vectors.data, w->next_device,
+                             w->square,    w->stats_device, w->tau_device,   w->weights_device};
+    void *host_memory[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
+                           w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
     for (size_t i = 0; i < ARRAY_LEN(host_memory); i++)
         memory_free(host_memory[i]);
     device_release_host(dev, w->logits);
-    device_release_host(dev, w->states_host.data);
     device_release_host(dev, w->weights);
     for (int r = 0; r < w->n_reads; r++) {
         for (int i = 0; i < MEMORY_MARKS; i++)
@@ -165,11 +164,6 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
         if (s == STATUS_OK) threads_for(e->device->threads, part, 1, lm_body, &rows);
     }
     decoder_state_free(state);
-    if (w->states_host.data && s == STATUS_OK) {
-        const struct mat from = mat_rows(w->states.data ? w->states : w->keys, 0, n - 1);
-        device_download(e->device, w->states_host.data, from.data, mat_bytes(from));
-        s = device_sync(e->device);
-    }
     return s;
 }
 
@@ -188,20 +182,16 @@ static int64_t window_part(const struct memory_window *w, enum memory_reads what
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
-/* *out: the query vectors of the searches, made of the text's last states; NULL: the source makes them, if there are
- * any. */
-static enum status window_vectors(struct memory_window *w, const float **out, int64_t searches) {
+/* Returns the query vectors of the searches, made of the text's last states; data NULL: the source makes them, if there
+ * are any. */
+static struct mat window_vectors(struct memory_window *w, int64_t searches) {
     const struct memory_finder *f = &w->config.finder;
-    const int64_t dim = w->states_host.cols;
-    *out = NULL;
-    if (!w->states_host.data) return STATUS_OK;
-    TRY(memory_grow(&w->vectors, &w->vectors_capacity, (size_t)(searches * dim)));
-    for (int64_t i = 0; i < searches; i++) {
-        const int64_t end = w->at[i], states = min_i64(end, MEMORY_STATES);
-        f->from_states(f->context, w->vectors + i * dim, mat_rows(w->states_host, end - states, states));
+    const struct mat states = w->states.data ? w->states : w->keys;
+    for (int64_t i = 0; i < searches && w->vectors.data; i++) {
+        const int64_t n = min_i64(w->at[i], MEMORY_STATES);
+        f->from_states(f->context, mat_row(w->vectors, i), states, w->at[i] - n, n);
     }
-    *out = w->vectors;
-    return STATUS_OK;
+    return w->vectors;
 }
 
 /* Finds the chunks and scores of the window's searches. Random chunks are drawn once for some hundred tokens, because
@@ -209,11 +199,10 @@ static enum status window_vectors(struct memory_window *w, const float **out, in
 static enum status window_search(struct memory_window *w, enum memory_reads what, const int32_t *ids, int64_t n,
                                  int64_t searches, int64_t document) {
     struct memory_scope scope = {.end = window_part(w, what)};
-    const float *vectors;
     TRY(memory_source_document(w->source, &scope.exclude, document));
     if (what == MEMORY_READ_ORACLE)
         return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
-    TRY(window_vectors(w, &vectors, searches));
+    const struct mat vectors = window_vectors(w, searches);
     if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
         return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     for (int64_t i = 0; i < searches; i++)

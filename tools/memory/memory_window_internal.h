@@ -12,9 +12,7 @@ struct memory_window {
     struct memory_source *source;        /* NULL: only the text's own past */
     struct mat keys;                     /* [context, m] */
     struct mat states;                   /* [context, d]: what they are projections of; data NULL: keys are states */
-    struct mat states_host;              /* [context, d] in memory of this process; data NULL: queries need none */
-    float *vectors;                      /* of the searches of a window */
-    size_t vectors_capacity;
+    struct mat vectors;                  /* [context, d] on the device: of searches; data NULL: not made of states */
     int32_t *next, *next_device;         /* [context] the id after each */
     float *square;                       /* [context] in memory of the device, like the next two */
     float *stats_device;                 /* [MEMORY_STATS * context] */

@@ -151,7 +151,7 @@ static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, dou
                                      .landmark_weight = MEMORY_COSINE_WEIGHT * sqrtf((float)b->info.fingerprint.dim)};
     const double begin = clock_seconds(), used = processor_seconds();
     if (part == VECTOR || part == WHOLE)
-        state_landmarks_of_text(b->states, b->state, mat_rows(b->keys, LENGTH - MEMORY_STATES, MEMORY_STATES));
+        state_landmarks_of_text(b->states, b->state, b->keys, LENGTH - MEMORY_STATES, MEMORY_STATES);
     if (part != VECTOR) CHECK_OK(searcher_search(b->searchers[part], b->hits, &q));
     *seconds = clock_seconds() - begin;
     *processor = processor_seconds() - used;

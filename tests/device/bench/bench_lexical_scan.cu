@@ -1,14 +1,21 @@
 /* bench_lexical_scan.cu -- BM25 sums over lists of postings, timed by events, against one read of the lists at the rate
  * of a device copy in the same run.
  *
- *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--json FILE]
+ *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--hybrid K,K,...] [--json FILE]
  *
- * M: millions of chunks, 1,20; K: how many a query finds, 64,256
+ * M: millions of chunks, 1,20; K: how many a query finds, 64,256; --hybrid: the same for searches by words and
+ * landmarks, 8,64,256 (0: none)
  *
  * Chunks have 63 tokens of 50,000, with Zipf's frequencies, in as few segments of equal size as the format allows. A
  * query has 128 tokens, drawn by the same frequencies, and lists of 128 pairs; a list that several queries of a batch
- * read counts once. The hits of one query are compared with those of the CPU twin. */
+ * read counts once. The hits of one query are compared with those of the CPU twin.
+ *
+ * A hybrid search has the parts of a token memory's: a query of 16 states, 64 landmarks, four times K chunks by words
+ * (64 to 1024), both scores of all of them, the merge. Landmarks are random, of 384 numbers: all of 1M are scanned, and
+ * of 20M as many lists of equal size as the index on a GPU visits. Times until hits are in the device's memory, or in
+ * this process's, are those of this process, without the plan of the query, which the host makes. */
 #include "tests/device/bench/bench_device.cuh"
+#include <chrono>
 #include <math.h>
 #include <random>
 
@@ -256,7 +263,135 @@ static void scan(const lists *l, const std::vector<std::vector<size_t>> &queries
     if (n == 1) check_hits(l, p, index, score, k);
 }
 
-static void chunks_of(int64_t millions, const std::vector<int> &best) {
+/* ---- words and landmarks ---- */
+
+enum { WIDTH = 384, LANDMARKS = 64, STATES = 16, FLAT_MAX = 2 << 20 };
+
+struct landmarks {
+    ivf_scan_lists lists;
+    int nprobe;
+    const int32_t *row_of;
+};
+
+/* As indexer/search/list_index.c divides them; up to FLAT_MAX are one list. */
+static landmarks make_landmarks(int64_t chunks) {
+    int64_t lists = 1;
+    while (chunks > FLAT_MAX && lists * 2 <= (int64_t)(8 * sqrt((double)chunks) * 1.4143))
+        lists *= 2;
+    std::vector<int32_t> begin, id((size_t)chunks), row_of((size_t)chunks);
+    for (int64_t l = 0; l <= lists; l++)
+        begin.push_back((int32_t)(chunks * l / lists));
+    for (int64_t r = 0; r < chunks; r++) {
+        id[(size_t)r] = lists > 1 ? (int32_t)(r * 1000003 % chunks) : (int32_t)r;
+        row_of[(size_t)id[(size_t)r]] = (int32_t)r;
+    }
+    landmarks out = {};
+    out.nprobe = lists > 1 ? (int)(2 * sqrt((double)lists)) : 1;
+    out.lists.centroids = matrix(DTYPE_F16, lists, WIDTH, 1.0f / sqrtf(WIDTH));
+    out.lists.rows = matrix(DTYPE_F16, chunks, WIDTH, 1.0f / sqrtf(WIDTH));
+    out.lists.begin = copy_of(begin), out.lists.id = copy_of(id);
+    if (lists > 1) out.row_of = copy_of(row_of);
+    return out;
+}
+
+struct hybrid_bench {
+    lexical_scan scan;
+    landmarks of;
+    struct mat ring, query;
+    double *centre;
+    int64_t *found, *given; /* by words, by landmarks */
+    float *found_score, *given_score, *given_bm25;
+    int64_t *index; /* [k] */
+    float *score;
+    int k, depth;
+};
+
+static void run_words(const hybrid_bench &b) {
+    dev->ops->lexical_scan->forward(dev, b.found, b.found_score, &b.scan, b.k);
+}
+
+static void run_hybrid(const hybrid_bench &b, int64_t *index, float *score) {
+    const struct ops *ops = dev->ops;
+    hybrid_merge m = {b.query, {b.found, b.found_score, b.depth}, {b.given, b.given_bm25, LANDMARKS},
+                      b.of.lists.rows, b.of.row_of, b.of.lists.rows.rows, 120.0f * sqrtf(WIDTH)};
+    ops->hybrid->query(dev, (float *)b.query.data, b.ring, 5, STATES, b.centre);
+    ops->ivf_scan->forward(dev, b.given, b.given_score, b.query, b.of.lists, NULL, b.of.nprobe, LANDMARKS);
+    ops->lexical_scan->forward(dev, b.found, b.found_score, &b.scan, b.depth);
+    ops->lexical_scan->score(dev, b.given_bm25, &b.scan, b.given, LANDMARKS);
+    ops->hybrid->merge(dev, index, score, &m, b.k);
+}
+
+template <typename F> static void report_wall(const char *name, F f) {
+    std::vector<double> ms;
+    for (int i = 0; i < 60; i++) {
+        auto begin = std::chrono::steady_clock::now();
+        f();
+        double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        if (i >= 9) ms.push_back(seconds * 1e3);
+    }
+    std::sort(ms.begin(), ms.end());
+    size_t n = ms.size();
+    printf("%-52s %8.1f us, quartiles %.1f, %.1f\n", name, ms[n / 2] * 1e3, ms[n / 4] * 1e3, ms[3 * n / 4] * 1e3);
+    fflush(stdout);
+    struct figure figure = {};
+    figure.unit = "ms", figure.values = ms.data(), figure.count = (int64_t)n;
+    result_figure(&figure, "%s", name);
+}
+
+/* BM25 of the hits by words, once more, as of given chunks. */
+static void check_given(const hybrid_bench &b) {
+    size_t n = (size_t)b.depth;
+    float *again = (float *)take(n * 4);
+    std::vector<float> right(n), found(n);
+    dev->ops->lexical_scan->score(dev, again, &b.scan, b.found, b.depth);
+    device_download(dev, right.data(), b.found_score, n * 4);
+    device_download(dev, found.data(), again, n * 4);
+    for (size_t i = 0; i < n; i++)
+        if (right[i] == -INFINITY) right[i] = 0;
+    printf("  scores of given chunks: %s\n", right == found ? "those of the scan" : "WRONG");
+}
+
+static void hybrid(const lists *l, const std::vector<size_t> &query, const uint8_t *postings, const landmarks &of,
+                   int k) {
+    const plan p = plan_queries(l, {query});
+    hybrid_bench b = {scan_of(p, postings), of};
+    b.scan.segments = copy_of(p.segments), b.scan.lists = copy_of(p.all), b.scan.parts = copy_of(p.parts);
+    b.scan.queries = copy_of(p.queries);
+    b.k = k, b.depth = std::min(std::max(4 * k, 64), (int)LEXICAL_SCAN_K_MAX);
+    b.ring = matrix(DTYPE_BF16, 1024, WIDTH, 1.0f), b.query = matrix(DTYPE_F32, 1, WIDTH, 1.0f);
+    b.centre = (double *)take(WIDTH * 8);
+    b.found = (int64_t *)take(LEXICAL_SCAN_K_MAX * 8), b.found_score = (float *)take(LEXICAL_SCAN_K_MAX * 4);
+    b.given = (int64_t *)take(LANDMARKS * 8), b.given_score = (float *)take(LANDMARKS * 4);
+    b.given_bm25 = (float *)take(LANDMARKS * 4);
+    b.index = (int64_t *)take((size_t)k * 12), b.score = (float *)(b.index + k);
+    void *host;
+    must(device_allocate_host_bytes(dev, &host, (size_t)k * 12));
+    int64_t *mapped = (int64_t *)device_reach(dev, host);
+    char name[96];
+    auto named = [&](const char *what) {
+        snprintf(name, sizeof name, "hybrid %lldM, K %d, %s", (long long)l->chunks / 1000000, k, what);
+        return name;
+    };
+    report(named("words alone, best K"), p.bytes, 0, [&] { run_words(b); }, 41);
+    report(named("landmarks, best 64"), 0, 0, [&] {
+        dev->ops->ivf_scan->forward(dev, b.given, b.given_score, b.query, of.lists, NULL, of.nprobe, LANDMARKS); }, 41);
+    report(named("words, best 4 K"), p.bytes, 0, [&] {
+        dev->ops->lexical_scan->forward(dev, b.found, b.found_score, &b.scan, b.depth); }, 41);
+    report(named("BM25 of the landmarks' chunks"), 0, 0, [&] {
+        dev->ops->lexical_scan->score(dev, b.given_bm25, &b.scan, b.given, LANDMARKS); }, 41);
+    report(named("all kernels"), 0, 0, [&] { run_hybrid(b, b.index, b.score); }, 41);
+    report_wall(named("words alone, hits in device memory"), [&] { run_words(b); must(device_sync(dev)); });
+    report_wall(named("hits in device memory"), [&] { run_hybrid(b, b.index, b.score); must(device_sync(dev)); });
+    report_wall(named("hits in host memory"), [&] {
+        run_hybrid(b, mapped, (float *)(mapped + k));
+        device_fetch(dev, host, mapped, (size_t)k * 12);
+        device_fetch_wait(dev);
+    });
+    check_given(b);
+    device_release_host(dev, host);
+}
+
+static void chunks_of(int64_t millions, const std::vector<int> &best, const std::vector<int> &merged) {
     lists l = {};
     l.chunks = millions * 1000000;
     l.made.resize(KEYS);
@@ -274,6 +409,11 @@ static void chunks_of(int64_t millions, const std::vector<int> &best) {
         scan(&l, {queries[0]}, postings, k);
         scan(&l, queries, postings, k);
     }
+    if (merged[0] > 0) {
+        const landmarks of = make_landmarks(l.chunks);
+        for (int k : merged)
+            hybrid(&l, queries[0], postings, of, k);
+    }
     drop();
 }
 
@@ -289,13 +429,15 @@ static std::vector<int> numbers(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    const char *chunks = "1,20", *best = "64,256";
+    const char *chunks = "1,20", *best = "64,256", *merged = "8,64,256";
     result_begin("bench_lexical_scan", &argc, argv);
     for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--chunks") == 0)
             chunks = argv[i + 1];
         else if (strcmp(argv[i], "--best") == 0)
             best = argv[i + 1];
+        else if (strcmp(argv[i], "--hybrid") == 0)
+            merged = argv[i + 1];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
@@ -303,7 +445,7 @@ int main(int argc, char **argv) {
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
     for (int millions : numbers(chunks))
-        chunks_of(millions, numbers(best));
+        chunks_of(millions, numbers(best), numbers(merged));
     device_close(dev);
     result_end();
     return 0;

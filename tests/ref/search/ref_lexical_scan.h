@@ -46,6 +46,32 @@ static inline int lexical_scan_rank(const void *a, const void *b) {
     return x->chunk < y->chunk ? -1 : 1;
 }
 
+/* A chunk's sum in a query. */
+static inline int64_t lexical_scan_case_sum(const struct lexical_scan_case *c, int64_t q, int64_t segment,
+                                            int64_t chunk) {
+    const struct lexical_scan_part *part = &c->parts[q * c->scan.n_segments + segment];
+    int64_t sum = 0;
+    for (int64_t l = part->first; l < part->first + part->sparse + part->dense; l++) {
+        int code = c->stored[c->origin[l]].codes[chunk];
+        if (code) sum += c->lists[l].weight[code - 1];
+    }
+    return sum;
+}
+
+/* Chunks of each segment and of none [n_queries * n]; their scores are `right`. */
+static inline void lexical_scan_case_given(const struct lexical_scan_case *c, struct rng *rng, int64_t *chunk,
+                                           float *right, int n) {
+    const struct lexical_scan *s = &c->scan;
+    for (int64_t i = 0; i < s->n_queries * n; i++) {
+        const int64_t segment = (int64_t)rng_below(rng, (uint64_t)s->n_segments), q = i / n;
+        const struct lexical_scan_segment *in = &c->segments[segment];
+        const int64_t of = in->chunks > 0 ? (int64_t)rng_below(rng, (uint64_t)in->chunks) : 0;
+        const bool none = i % 17 == 5 || in->chunks == 0;
+        chunk[i] = none ? (i % 2 ? -1 : INT64_C(1) << 40) : in->first_chunk + of;
+        right[i] = none ? 0 : (float)lexical_scan_case_sum(c, q, segment, of) * c->queries[q].unit;
+    }
+}
+
 /* Checks that index, score [n * k] are what the header promises. */
 static inline void lexical_scan_case_check(const struct lexical_scan_case *c, const int64_t *index, const float *score,
                                            bool absent, int k) {
@@ -55,13 +81,9 @@ static inline void lexical_scan_case_check(const struct lexical_scan_case *c, co
         int64_t n = 0;
         for (int64_t segment = 0; segment < s->n_segments; segment++) {
             const struct lexical_scan_segment *in = &c->segments[segment];
-            const struct lexical_scan_part *part = &c->parts[q * s->n_segments + segment];
             for (int64_t i = 0; i < in->chunks; i++) {
-                int64_t sum = 0, id = in->first_chunk + i, bit = (int64_t)in->first_window * LEXICAL_SCAN_WINDOW + i;
-                for (int64_t l = part->first; l < part->first + part->sparse + part->dense; l++) {
-                    int code = c->stored[c->origin[l]].codes[i];
-                    if (code) sum += c->lists[l].weight[code - 1];
-                }
+                int64_t id = in->first_chunk + i, bit = (int64_t)in->first_window * LEXICAL_SCAN_WINDOW + i;
+                int64_t sum = lexical_scan_case_sum(c, q, segment, i);
                 if (id >= c->queries[q].hole[0] && id < c->queries[q].hole[1]) continue;
                 if (absent && c->absent[bit / 8] >> (bit % 8) & 1) continue;
                 if (sum > 0) all[n++] = (struct lexical_scan_hit){sum, id};

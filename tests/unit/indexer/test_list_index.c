@@ -2,6 +2,7 @@
  * search; with fewer it finds nearly all hits, and never a wrong score. Rows come from a store or from the caller's
  * memory. */
 #include "base/half.h"
+#include "indexer/search/flat_index.h"
 #include "indexer/search/list_index.h"
 #include "tests/store_fixture.h"
 
@@ -165,6 +166,50 @@ static void check_limits(struct world *w) {
     list_index_free(NULL);
 }
 
+/* Each row has its chunk, and each chunk its row, but dropped chunks have none. */
+static void check_rows(struct world *w, const struct landmark_lists *l, bool mapped) {
+    const size_t rows = (size_t)l->lists.rows.rows, chunks = (size_t)l->chunks;
+    int32_t *id = malloc(rows * sizeof *id), *row_of = malloc(chunks * sizeof *row_of);
+    size_t none = 0;
+    CHECK_EQ(l->chunks, w->info.chunks);
+    CHECK(id && row_of && (l->row_of != NULL) == mapped);
+    device_download(w->dev, id, l->lists.id, rows * sizeof *id);
+    if (mapped) device_download(w->dev, row_of, l->row_of, chunks * sizeof *row_of);
+    CHECK_OK(device_sync(w->dev));
+    for (size_t c = 0; c < chunks; c++) {
+        const int32_t row = mapped ? row_of[c] : (int32_t)c;
+        none += row < 0;
+        CHECK(row < 0 ? (c >= 3 && c < 7) || c == 20 : id[row] == (int32_t)c);
+    }
+    CHECK_EQ(none + rows, chunks);
+    free(id), free(row_of);
+}
+
+/* The rows of both indexes, as ops of a hybrid search read them. */
+static void check_lists(struct world *w) {
+    static const struct store_hole holes[] = {{3, 7, 0}, {20, 21, 4}};
+    for (int dropped = 0; dropped < 2; dropped++) {
+        struct flat_index *flat;
+        struct landmark_lists lists, again;
+        struct landmark_source source = w->source;
+        if (dropped) source.rows -= 5, source.dropped = (struct store_dropped){holes, 2};
+        CHECK_OK(flat_index_create(&flat, &(struct flat_index_config){.device = w->dev, .source = source}));
+        CHECK_OK(flat_index_lists(flat, &lists));
+        CHECK_OK(flat_index_lists(flat, &again));
+        CHECK(lists.lists.id == again.lists.id && lists.nprobe == 1 && lists.lists.centroids.rows == 1);
+        check_rows(w, &lists, dropped);
+        flat_index_free(flat);
+        struct list_index *f;
+        const struct list_index_config config = {.device = w->dev, .source = source, .lists = 16, .seed = 1};
+        CHECK_OK(list_index_create(&f, &config));
+        CHECK_OK(list_index_lists(f, &lists));
+        CHECK_OK(list_index_lists(f, &again));
+        CHECK(lists.row_of == again.row_of && lists.nprobe == list_index_info(f).nprobe);
+        check_rows(w, &lists, true);
+        list_index_free(f);
+    }
+}
+
 static void test_device(const char *kind, int dim) {
     struct world w = {0};
     char dir[600];
@@ -189,12 +234,15 @@ static void test_device(const char *kind, int dim) {
         check_exact(&w, f, 1000, QUERIES, 8, NULL);
         check_exact(&w, f, 0, QUERIES, 1, exclude);
         check_exact(&w, f, 0, QUERIES, 40, exclude);
+        check_exact(&w, f, 0, 1, 40, exclude + 3);
+        check_exact(&w, f, 0, 1, 700, NULL);
         check_exact(&w, f, 0, 3, (int)w.info.chunks + 10, exclude);
         check_exact(&w, f, 1, QUERIES, (int)info.largest + 1, exclude); /* more than one list: all are visited */
         check_some(&w, f, 8, lists[i] == 0 ? 0.6 : 0.8);
         list_index_free(f);
     }
     check_source(&w);
+    check_lists(&w);
     check_limits(&w);
     store_view_close(w.view);
     store_close(w.store);

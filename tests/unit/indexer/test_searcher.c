@@ -1,10 +1,11 @@
 /* test_searcher.c -- every kind of searcher over one store: equal hits, common rules, descriptions. */
 #include "base/half.h"
+#include "indexer/search/device_hybrid.h"
 #include "indexer/search/searcher.h"
 #include "kernels/device/device_internal.h"
 #include "kernels/ops.h"
 #include "kernels/search/topk.h"
-#include "store/lexical/hybrid.h"
+#include "store/lexical/hybrid_hits.h"
 #include "store/lexical/lexical.h"
 #include "tests/store_fixture.h"
 
@@ -227,6 +228,50 @@ static void test_hybrid_of_memory(const struct world *w) {
         }
     }
     CHECK(by_words > 0 && by_words < N * MORE);
+    searcher_close(s);
+}
+
+/* The hits of a search that is all on the device, here by the CPU twins, are those of one that this process merges: of
+ * more queries than a batch, with vectors in either memory, all rows as one list or by lists. */
+static void test_hybrid_on_device(const struct world *w) {
+    enum { MORE = 20, MANY = 70 };
+    static struct store_hit expected[MANY * MORE], hits[MANY * MORE];
+    static float vectors[MANY * DIM];
+    struct searcher *s = open_kind(w, (struct searcher_config){.kind = SEARCHER_HYBRID, .exact = true});
+    struct lexical_query tokens[MANY];
+    struct store_range exclude[MANY];
+    struct device_lexical *words;
+    struct flat_index *flat;
+    const struct device_lexical_config copy = {.device = w->dev, .index = w->lexical};
+    const struct flat_index_config rows = {.device = w->dev, .source = landmark_source_of(w->view)};
+    CHECK_OK(device_lexical_create(&words, &copy));
+    CHECK_OK(flat_index_create(&flat, &rows));
+    for (int i = 0; i < MANY; i++) {
+        memcpy(vectors + i * DIM, w->queries + (i + i / N) % N * DIM, DIM * sizeof *vectors);
+        tokens[i] = w->tokens[i % N], exclude[i] = w->exclude[(i + i / 9) % N];
+    }
+    for (int by_lists = 0; by_lists < 2; by_lists++) {
+        struct device_hybrid *h;
+        struct device_hybrid_config config = {.device = w->dev, .lexical = words};
+        CHECK_OK(by_lists ? list_index_lists(w->lists, &config.landmarks) : flat_index_lists(flat, &config.landmarks));
+        CHECK_OK(device_hybrid_create(&h, &config));
+        for (int kind = 0; kind < 4; kind++) {
+            struct searcher_query q = {.n = MANY, .k = MORE, .tokens = tokens, .bm25 = true, .landmark_weight = 3};
+            const struct device_hybrid_how how = {
+                .words = {.k = 4 * MORE, .pair_weight = LEXICAL_PAIR_WEIGHT}, .landmarks = 64, .weight = 3};
+            if (kind % 2) q.exclude = exclude;
+            if (kind / 2)
+                q.vectors = vectors;
+            else
+                q.device_vectors = mat_f32(vectors, MANY, DIM);
+            CHECK_OK(searcher_search(s, expected, &q));
+            CHECK_OK(device_hybrid_search(h, hits, &q, &how));
+            CHECK(fixture_same_hits(hits, expected, MANY * MORE));
+        }
+        device_hybrid_free(h);
+    }
+    flat_index_free(flat);
+    device_lexical_free(words);
     searcher_close(s);
 }
 
@@ -473,6 +518,7 @@ int main(int argc, char **argv) {
     test_bm25(&w);
     test_hybrid(&w);
     test_hybrid_of_memory(&w);
+    test_hybrid_on_device(&w);
     test_describe(&w);
     test_separate_memory(&w);
     test_words_on_device(&w);

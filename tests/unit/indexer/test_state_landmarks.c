@@ -75,10 +75,10 @@ static void check_text(struct chunk_tower *tower, int c, int n) {
     CHECK_OK(decoder_state_create(&state, tower->decoder, NULL));
     CHECK_OK(decoder_forward(state, &out, ids[c], n));
     decoder_state_free(state);
-    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D));
+    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D), 0, n);
     for (int j = 0; j < D; j++)
         CHECK(fabsf(query[j] - made[c][j]) <= 1e-4f);
-    state_landmarks_of_text(tower->states, query, mat_f32(keys, 0, D));
+    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D), 0, 0);
     CHECK(memcmp(query, zeros, sizeof zeros) == 0);
 }
 

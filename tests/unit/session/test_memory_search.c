@@ -3,7 +3,7 @@
  * refusal. */
 #include "session/memory_search.h"
 #include "session/text_query.h"
-#include "store/lexical/hybrid.h"
+#include "store/lexical/hybrid_hits.h"
 #include "tests/unit/session/memory_world_fixture.h"
 
 enum { K = 5 };
@@ -95,9 +95,9 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
     CHECK_OK(store_view_lexical(&lexical, w->engine.view));
     CHECK_OK(memory_search_open(&search, &config));
     struct memory_source *source = open_source(w, search);
-    CHECK_OK(memory_source_find(source, chunks, scores, w->text, w->at, NULL, N, scope));
+    CHECK_OK(memory_source_find(source, chunks, scores, w->text, w->at, (struct mat){0}, N, scope));
     CHECK_OK(memory_source_draw(source, random, w->at, N, scope.exclude, 5));
-    CHECK_OK(memory_source_score(source, random_scores, random, w->text, w->at, NULL, N));
+    CHECK_OK(memory_source_score(source, random_scores, random, w->text, w->at, (struct mat){0}, N));
     for (int i = 0; i < N; i++) {
         struct store_hit by_rows[CHUNKS], by_words[CHUNKS], merged[K];
         double landmark[CHUNKS], best = -1e9;
@@ -184,7 +184,7 @@ static void test_queries_of_model(void) {
     CHECK_STR(memory_search_describe(search, K).kind, "exact");
     struct memory_source *source = open_source(&w, search);
     const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config};
-    CHECK_OK(memory_source_find(source, chunks, scores, w.text, w.at, NULL, 1, (struct memory_scope){0}));
+    CHECK_OK(memory_source_find(source, chunks, scores, w.text, w.at, (struct mat){0}, 1, (struct memory_scope){0}));
     CHECK_OK(text_query(vector, &model, w.text + LENGTH - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK));
     CHECK_OK(store_view_search(w.engine.view, hits, vector, 1, &(struct store_search){.k = K, .exact = true}));
     for (int i = 0; i < K; i++)

@@ -171,13 +171,15 @@ struct recorder {
     float rows[SEARCHES][MEMORY_STATES * D];
     int n;
 };
-static void record_states(void *context, float *out, struct mat states) {
+static void record_states(void *context, float *out, struct mat ring, int64_t first, int64_t n) {
     struct recorder *r = context;
-    CHECK(r->n < SEARCHES && states.rows <= MEMORY_STATES && states.type == DTYPE_F32);
-    memcpy(r->rows[r->n], states.data, mat_bytes(states));
-    r->states[r->n] = mat_f32(r->rows[r->n], states.rows, states.cols);
+    CHECK(r->n < SEARCHES && n <= MEMORY_STATES && ring.type == DTYPE_F32);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(r->rows[r->n] + i * ring.cols, mat_row(ring, (first + i) % ring.rows),
+               (size_t)ring.cols * sizeof(float));
+    r->states[r->n] = mat_f32(r->rows[r->n], n, ring.cols);
     r->n++;
-    r->finder.from_states(r->finder.context, out, states);
+    r->finder.from_states(r->finder.context, out, ring, first, n);
 }
 static enum status record_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
     (void)context, (void)out, (void)texts, (void)n;

@@ -1,5 +1,5 @@
 /* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
-#include "store/lexical/hybrid.h"
+#include "store/lexical/hybrid_hits.h"
 #include "store/lexical/lexical_lists.h"
 #include "store/lexical/lexical_segment_internal.h"
 #include "tests/lexical_fixture.h"

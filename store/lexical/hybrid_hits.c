@@ -1,5 +1,6 @@
-/* hybrid.c -- see hybrid.h. Lists have some hundreds of hits, so insertion into the sorted result is fast enough. */
-#include "store/lexical/hybrid.h"
+/* hybrid_hits.c -- see hybrid_hits.h. Lists have some hundreds of hits, so insertion into the sorted result is fast
+ * enough. */
+#include "store/lexical/hybrid_hits.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
