@@ -5,6 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+#endif
 
 /* What the parser expects. The stack stores for each open level whether it is an object. */
 enum { WANT_VALUE, WANT_FIRST_KEY, WANT_KEY, WANT_FIRST_ITEM, WANT_COMMA, WANT_NOTHING, FAILED };
@@ -40,12 +43,22 @@ static inline uint64_t special_bytes(uint64_t bytes) {
     return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((bytes - 0x20 * ones) & ~bytes)) & high;
 }
 
-/* Returns the first byte that the loop of scan_string must look at, or one up to seven bytes before it. */
+/* Returns the first byte that the loop of scan_string must look at, or one of the last seven bytes. */
 static inline const char *skip_plain(const char *at, const char *end) {
+#if defined(__AVX512BW__)
+    for (; end - at >= 64; at += 64) {
+        const __m512i bytes = _mm512_loadu_si512(at);
+        const uint64_t special = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('"')) |
+                                 _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\\')) |
+                                 _mm512_cmplt_epu8_mask(bytes, _mm512_set1_epi8(0x20));
+        if (special) return at + __builtin_ctzll(special);
+    }
+#endif
     for (; end - at >= 8; at += 8) {
         uint64_t bytes;
         memcpy(&bytes, at, sizeof bytes);
-        if (special_bytes(bytes)) break;
+        const uint64_t special = special_bytes(bytes);
+        if (special) return at + __builtin_ctzll(special) / 8; /* numbers are little-endian here, too */
     }
     return at;
 }

@@ -65,12 +65,9 @@ struct tokenizer {
     bool metaspace_drop;                     /* whether the first token's mark is dropped */
 };
 
-enum { WORD_BYTES_MAX = 24, WORD_IDS_MAX = 8 };
-struct word { uint64_t text[WORD_BYTES_MAX / 8]; int32_t ids[WORD_IDS_MAX]; uint8_t bytes, n_ids; };
-
 struct tokenizer_scratch {
     const struct tokenizer *tokenizer;
-    struct word *words;                      /* WORD_SETS pairs; the first of a pair is the newer one */
+    struct short_word *short_words; struct word *words;    /* the cache: tokenizer_bpe.c */
     uint64_t hits, misses;
     int32_t *ids; size_t n_ids, ids_capacity;
     struct bytes repaired, normal[2], rewritten[2], out;
@@ -112,7 +109,8 @@ enum status bpe_words_create(struct tokenizer_scratch *s);
 enum status bpe_encode(const struct tokenizer *t, struct tokenizer_scratch *s, const char *word, size_t bytes);
 enum status bpe_encode_scanned(const struct tokenizer *t, struct tokenizer_scratch *s, const char *text, size_t bytes);
 static inline uint64_t bpe_pair(int32_t a, int32_t b) { return (uint64_t)(uint32_t)a << 32 | (uint32_t)b; }
-static inline size_t bpe_slot(uint64_t pair) { return (size_t)((pair * 0x9E3779B97F4A7C15u) >> 20); }
+/* The upper half of the product, because its low bits depend on b alone. */
+static inline size_t bpe_slot(uint64_t pair) { return (size_t)((pair * 0x9E3779B97F4A7C15u) >> 32); }
 
 /* tokenizer_decode.c */
 enum status decode_prepare(struct tokenizer *t);

@@ -167,7 +167,7 @@ static enum status read_merges(struct tokenizer *t, struct json j) {
     TRY(json_expect(&counting, JSON_ARRAY, "a list of merges"));
     for (; !json_at_array_end(&counting); count++)
         TRY(json_skip(&counting));
-    size_t size = table_size(count);
+    size_t size = 2 * table_size(count); /* mostly pairs without a merge are looked up: they end at a free slot */
     TRY(memory_allocate(&t->merges, size));
     t->merge_mask = size - 1;
     for (size_t i = 0; i < size; i++)

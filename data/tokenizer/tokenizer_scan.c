@@ -10,6 +10,9 @@
 #include "data/tokenizer/utf8.h"
 #include <string.h>
 #include <utf8proc.h>
+#if defined(__AVX512BW__)
+#include <immintrin.h>
+#endif
 
 enum { CODE_POINTS = 0x110000 };
 
@@ -225,4 +228,105 @@ size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *te
         break;
     }
     return bytes - at;
+}
+
+/* ---- many words at a time ------------------------------------------------------------------------------------ */
+
+enum { BLOCK = 64 };
+
+/* Of the bytes of a block, a bit each. */
+struct marks {
+    uint64_t letters, numbers, spaces, blanks, ascii;
+};
+
+#if defined(__AVX512BW__)
+static inline struct marks mark_block(const char *text) {
+    const __m512i x = _mm512_loadu_si512(text), lower = _mm512_or_si512(x, _mm512_set1_epi8(0x20));
+    const __m512i from_a = _mm512_sub_epi8(lower, _mm512_set1_epi8('a')),
+                  from_0 = _mm512_sub_epi8(x, _mm512_set1_epi8('0')),
+                  from_tab = _mm512_sub_epi8(x, _mm512_set1_epi8('\t'));
+    struct marks m;
+    m.letters = _mm512_cmplt_epu8_mask(from_a, _mm512_set1_epi8(26));
+    m.numbers = _mm512_cmplt_epu8_mask(from_0, _mm512_set1_epi8(10));
+    m.blanks = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8(' '));
+    m.spaces = m.blanks | _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8('\r' - '\t' + 1));
+    m.ascii = ~_mm512_movepi8_mask(x);
+    return m;
+}
+#else
+/* The high bit of each byte whose low 7 bits are at least `first`, and less than `end`. */
+static inline uint64_t bytes_within(uint64_t low, uint8_t first, uint8_t end) {
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    return (low + each * (uint8_t)(0x80 - first)) & ~(low + each * (uint8_t)(0x80 - end));
+}
+
+/* The high bits of the 8 bytes, as a number. */
+static inline uint64_t high_bits(uint64_t x) {
+    return (x >> 7 & UINT64_C(0x0101010101010101)) * UINT64_C(0x0102040810204080) >> 56;
+}
+
+static inline struct marks mark_block(const char *text) {
+    const uint64_t each = UINT64_C(0x0101010101010101);
+    struct marks m = {0};
+    for (int i = 0; i < BLOCK; i += 8) {
+        uint64_t x;
+        memcpy(&x, text + i, sizeof x); /* numbers are little-endian here, too */
+        const uint64_t low = x & each * 0x7F, lower = (x | each * 0x20) & each * 0x7F;
+        const uint64_t blank = bytes_within(low, ' ', ' ' + 1);
+        m.letters |= high_bits(bytes_within(lower, 'a', 'z' + 1)) << i;
+        m.numbers |= high_bits(bytes_within(low, '0', '9' + 1)) << i;
+        m.spaces |= high_bits(bytes_within(low, '\t', '\r' + 1) | blank) << i;
+        m.blanks |= high_bits(blank) << i;
+        m.ascii |= high_bits(~x) << i;
+    }
+    return m;
+}
+#endif
+
+/* Ends of the words of a block that begins with a word, as far as its bytes determine them: up to a character outside
+ * ASCII. A word begins where the class changes, but not after a blank, and at the last of several spaces. */
+static int gpt2_block(const struct scan *s, size_t at, size_t *ends, size_t *decided) {
+    const struct marks m = mark_block(s->text + at);
+    const uint64_t others = ~(m.letters | m.numbers | m.spaces);
+    const uint64_t same = (m.letters & m.letters << 1) | (m.numbers & m.numbers << 1) | (m.spaces & m.spaces << 1) |
+                          (others & others << 1);
+    const uint64_t begins = (~same & ~(m.blanks << 1 & ~m.spaces)) | (m.spaces & ~(m.spaces >> 1));
+    *decided = ~m.ascii ? (size_t)__builtin_ctzll(~m.ascii) : BLOCK;
+    if (*decided < 3) return 0;
+    uint64_t left = begins & ((UINT64_C(1) << (*decided - 1)) - 1) & ~UINT64_C(1);
+    int n = 0;
+    for (size_t begin = 0;;) {
+        const size_t end = s->text[at + begin] == '\'' ? tokenizer_scan_contraction(s, at + begin, false) : 0;
+        if (end) {
+            begin = end - at;
+            left &= begin < BLOCK - 1 ? ~UINT64_C(0) << (begin + 1) : 0;
+        } else if (left) {
+            begin = (size_t)__builtin_ctzll(left);
+            left &= left - 1;
+        } else {
+            return n;
+        }
+        ends[n++] = at + begin;
+        if (begin >= BLOCK) return n;
+    }
+}
+
+int scanner_words(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at,
+                  size_t ends[SCANNER_WORDS_MAX]) {
+    const struct scan s = {classes, text, bytes};
+    int n = 0;
+    while (n < SCANNER_WORDS_MAX - BLOCK && at < bytes) {
+        size_t decided = 0, block = at;
+        if (scanner == SCANNER_GPT2 && bytes - at >= BLOCK) {
+            const int found = gpt2_block(&s, at, ends + n, &decided);
+            n += found;
+            if (found > 0) at = ends[n - 1];
+            if (found > 0 && decided == BLOCK) continue;
+        }
+        do { /* a long word, the end of the text, or what is left of a block with other characters */
+            at += scanner_next(scanner, classes, text, bytes, at);
+            ends[n++] = at;
+        } while (decided < BLOCK && at < bytes && at - block < BLOCK);
+    }
+    return n;
 }

@@ -12,3 +12,8 @@ enum scanner scanner_find(const char *pattern);
 const char *scanner_pattern(enum scanner scanner);
 /* Returns the bytes of the word at text[at] (at < bytes); it reads no byte beyond `bytes`. */
 size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at);
+/* Finds the ends of the words from text[at] on, where a word begins, as scanner_next does. Returns how many, at least
+ * one; the last is the end of the text, or more words follow. */
+enum { SCANNER_WORDS_MAX = 96 };
+int scanner_words(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at,
+                  size_t ends[SCANNER_WORDS_MAX]);

@@ -1,4 +1,4 @@
-/* utf8.c -- checks and repairs UTF-8. ASCII is skipped eight bytes at a time. */
+/* utf8.c -- checks and repairs UTF-8. ASCII is skipped 64 or eight bytes at a time. */
 #include "data/tokenizer/utf8.h"
 #include "base/memory.h"
 #include <string.h>
@@ -29,6 +29,20 @@ int utf8_check(const char *text, size_t bytes, uint32_t *code, bool *cut) {
     return *code = value, length;
 }
 
+/* The bytes of the blocks from the first on that are ASCII. */
+static inline size_t ascii_blocks(const char *text, size_t bytes) {
+    uint64_t block[8];
+    size_t i = 0;
+    for (; i + sizeof block <= bytes; i += sizeof block) {
+        uint64_t all = 0;
+        memcpy(block, text + i, sizeof block);
+        for (int k = 0; k < 8; k++)
+            all |= block[k];
+        if (all & 0x8080808080808080u) break;
+    }
+    return i;
+}
+
 size_t utf8_valid_prefix(const char *text, size_t bytes) {
     size_t i = 0;
     while (i < bytes) {
@@ -37,6 +51,7 @@ size_t utf8_valid_prefix(const char *text, size_t bytes) {
             memcpy(&word, text + i, sizeof word);
             if (word & 0x8080808080808080u) break;
             i += sizeof word;
+            i += ascii_blocks(text + i, bytes - i);
         }
         if (i == bytes) break;
         uint32_t code;

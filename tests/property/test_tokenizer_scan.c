@@ -1,11 +1,12 @@
-/* test_tokenizer_scan.c -- the hand-written scanners cut random Unicode text exactly as their patterns do in PCRE2. */
+/* test_tokenizer_scan.c -- the hand-written scanners cut random Unicode text exactly as their patterns do in PCRE2, and
+ * as many words at a time as one by one. */
 #include "base/memory.h"
 #include "base/rng.h"
 #include "data/tokenizer/tokenizer_internal.h"
 #include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 
-enum { ROUNDS = 60000, LENGTH_MAX = 40 };
+enum { ROUNDS = 60000, LENGTH_MAX = 40, LONG_ROUNDS = 20000, LONG_MAX = 400 };
 
 static uint32_t random_code(struct rng *rng) {
     static const uint32_t often[] = {' ',    ' ',   ' ',   '\n',   '\r',    '\t',   '\'',   '\'',   's',    'S',  'T',
@@ -79,6 +80,49 @@ static void test_scanner(enum scanner scanner, const uint8_t *classes, const uin
     regex_scratch_free(scratch);
 }
 
+/* Characters of ASCII, and in some rounds others. */
+static size_t random_long(struct rng *rng, char *text) {
+    static const char often[] = "  \n\t\r''''sdmtrevl llaZ09!-_AZ[az{/:@`";
+    const uint64_t others = rng_below(rng, 4) == 0 ? 1 + rng_below(rng, 40) : 1000000, repeats = rng_below(rng, 6);
+    const int length = 1 + (int)rng_below(rng, LONG_MAX);
+    size_t bytes = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && rng_below(rng, 8) < repeats && (uint8_t)text[bytes - 1] < 0x80) {
+            text[bytes] = text[bytes - 1];
+            bytes++;
+        } else if (rng_below(rng, others) == 0) {
+            bytes += (size_t)utf8_encode(text + bytes, random_code(rng));
+        } else {
+            text[bytes++] =
+                rng_below(rng, 4) == 0 ? (char)rng_below(rng, 0x80) : often[rng_below(rng, sizeof often - 1)];
+        }
+    }
+    return bytes;
+}
+
+/* Many words at a time are those that are found one by one. */
+static void test_words(enum scanner scanner, const uint8_t *classes) {
+    struct rng rng = rng_make(test_seed(), 10 + (uint64_t)scanner);
+    for (int round = 0; round < LONG_ROUNDS; round++) {
+        char text[4 * LONG_MAX];
+        const size_t bytes = random_long(&rng, text);
+        char *exact = malloc(bytes); /* so that a sanitizer sees a read past the end */
+        memcpy(exact, text, bytes);
+        size_t ends[SCANNER_WORDS_MAX];
+        for (size_t at = 0; at < bytes;) {
+            const int n = scanner_words(scanner, classes, exact, bytes, at, ends);
+            CHECK(n > 0 && n <= SCANNER_WORDS_MAX);
+            for (int i = 0; i < n; at = ends[i++])
+                if (at >= bytes || ends[i] != at + scanner_next(scanner, classes, exact, bytes, at)) {
+                    fprintf(stderr, "scanner %d, round %d, at %zu: the word ends at %zu: \"%.*s\"\n", (int)scanner,
+                            round, at, ends[i], (int)bytes, exact);
+                    test_fail(__FILE__, __LINE__, "words at a time differ from one by one");
+                }
+        }
+        free(exact);
+    }
+}
+
 int main(int argc, char **argv) {
     test_start(argc, argv, 1);
     uint8_t *classes;
@@ -87,6 +131,9 @@ int main(int argc, char **argv) {
     test_scanner(SCANNER_GPT2, classes, good);
     test_scanner(SCANNER_CL100K, classes, good);
     test_scanner(SCANNER_QWEN2, classes, good);
+    test_words(SCANNER_GPT2, classes);
+    test_words(SCANNER_CL100K, classes);
+    test_words(SCANNER_NONE, classes);
     free(good);
     memory_free(classes);
     return test_done();

@@ -127,6 +127,42 @@ static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
     }
 }
 
+/* Words of a few letters that repeat often, and of many that do not, so that the cache finds, replaces and reorders
+ * words of all lengths: the ids are those of the definition. */
+static void test_words(const char *name) {
+    struct opened o = open_tokenizer(name);
+    struct rng rng = rng_make(test_seed(), 4);
+    CHECK(o.t->byte_level && o.t->scanner != SCANNER_NONE);
+    for (int round = 0; round < 20 * ROUNDS; round++) {
+        char text[4 * LENGTH_MAX];
+        int32_t plain[4 * LENGTH_MAX], word[4 * LENGTH_MAX];
+        size_t bytes = 0, n = 0, got;
+        const int words = 1 + (int)rng_below(&rng, 12);
+        for (int i = 0; i < words; i++) {
+            const uint64_t letters = rng_below(&rng, 3) == 0 ? 26 : 2,
+                           length = 1 + rng_below(&rng, letters == 2 ? 30 : 4);
+            text[bytes++] = ' ';
+            for (uint64_t k = 0; k < length; k++)
+                text[bytes++] = "teaoinshrdlucmfwypvbgkqjxz"[rng_below(&rng, letters)];
+            if (rng_below(&rng, 30) == 0) bytes += (size_t)utf8_encode(text + bytes, (uint32_t)rng_below(&rng, 0xD800));
+        }
+        for (size_t at = 0, length; at < bytes; at += length) {
+            length = scanner_next(o.t->scanner, o.t->classes, text, bytes, at);
+            for (size_t i = 0; i < length; i++)
+                word[i] = o.t->byte_id[(uint8_t)text[at + i]];
+            const size_t merged = merge_plainly(o.t, word, length);
+            memcpy(plain + n, word, merged * sizeof *word);
+            n += merged;
+        }
+        const int32_t *ids;
+        CHECK_OK(tokenizer_encode(o.t, o.s, text, bytes, TOKENIZER_LITERAL, &ids, &got));
+        CHECK_EQ(got, n);
+        CHECK(memcmp(ids, plain, n * sizeof *ids) == 0);
+    }
+    CHECK(o.s->hits > o.s->misses / 4 && o.s->misses > 1000);
+    close_tokenizer(&o);
+}
+
 /* llama2 has no pre-tokenizer, so the text is one word of marks and letters that have ids of their own. */
 static void test_merges(const char *name, int length_max) {
     struct opened o = open_tokenizer(name);
@@ -166,6 +202,8 @@ int main(int argc, char **argv) {
     static const char *const all[] = {"cl100k", "llama2", "gemma", "metaspace", "metaspace-never", "joined"};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         test_random_ids(all[i]);
+    test_words("digits");
+    test_words("cl100k");
     test_merges("llama2", 30);
     test_merges("llama2", LENGTH_MAX);
     test_merges("metaspace-whole", LENGTH_MAX);
