@@ -273,6 +273,9 @@ struct store_shard;
 struct store_shard *store_shard_open(struct store_writer *w);
 enum status store_shard_end(struct store_writer *w, const void *cursor, size_t cursor_bytes);
 enum status store_shard_rows(struct store_shard *s, const float *rows, int64_t n);
+/* The same for rows that are fp16 already, of a shard that stores fp16. */
+enum status store_shard_halves(struct store_shard *s, const uint16_t *rows, int64_t n);
+bool store_shard_is_f16(const struct store_shard *s);
 enum status store_shard_complete(struct store_shard *s);
 /* Waits until every ended shard is sealed. Each must be complete, or the other thread must be about to complete it. */
 enum status store_writer_wait(struct store_writer *w);

@@ -481,6 +481,14 @@ enum status store_shard_rows(struct store_shard *s, const float *rows, int64_t n
     return shard_write_rows(s->landmarks, rows, n);
 }
 
+enum status store_shard_halves(struct store_shard *s, const uint16_t *rows, int64_t n) {
+    return shard_write_halves(s->landmarks, rows, n);
+}
+
+bool store_shard_is_f16(const struct store_shard *s) {
+    return shard_is_f16(s->landmarks);
+}
+
 enum status store_shard_landmarks(struct store_writer *w, const float *rows, int64_t n) {
     assert(w->shard && shard_rows(w->shard->landmarks) + n <= w->shard->chunks);
     return store_shard_rows(w->shard, rows, n);

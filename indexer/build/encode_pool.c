@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/system/threads.h"
+#include "kernels/ops.h"
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,7 @@ enum { SLAB = 16 /* batches whose ids are allocated at once, in large pages if t
 struct slot {
     int32_t *ids; /* NULL: none yet */
     float *rows;  /* host memory of the first device, which all others can write; set when a device takes the batch */
+    bool halves;  /* whether they are fp16 */
     int64_t n;    /* 0: a mark */
     void *target;
     bool encoded;       /* or failed */
@@ -29,8 +31,9 @@ struct encode_thread {
     struct encode_pool *pool;
     struct encode_device is;
     float *rows_device[BUFFERS]; /* [batch, dim] on the device; NULL where memory is shared */
-    struct slot *running;        /* issued, and not complete; NULL: none */
-    int next;                    /* buffer of the next batch */
+    void *halves_device[BUFFERS];
+    struct slot *running; /* issued, and not complete; NULL: none */
+    int next;             /* buffer of the next batch */
     double seconds;
     pthread_t thread;
 };
@@ -112,6 +115,10 @@ static void encode_thread_done(struct encode_thread *t, struct slot *slot, enum 
     pthread_mutex_unlock(&p->lock);
 }
 
+static struct mat pool_halves(const struct encode_thread *t, const struct slot *slot) {
+    return mat_dense(t->halves_device[t->next], DTYPE_F16, slot->n, t->pool->config.dim);
+}
+
 /* Issues the batch. The landmarks are in slot->rows when the call returns, or on a GPU with an encoder in the buffer.
  */
 static enum status encode_thread_issue(struct encode_thread *t, struct slot *slot) {
@@ -120,6 +127,10 @@ static enum status encode_thread_issue(struct encode_thread *t, struct slot *slo
     if (is->states) return state_landmarks_make(is->states, slot->rows, slot->ids, slot->n);
     const struct encoder_output out = {.landmarks = device_side(is->device, slot->rows, t->rows_device[t->next])};
     encoder_encode(is->encoder, &out, slot->ids, slot->n);
+    slot->halves = t->halves_device[t->next] && t->pool->config.halves && t->pool->config.halves(slot->target);
+    if (slot->halves)
+        is->device->ops->elementwise->convert(is->device, pool_halves(t, slot),
+                                              mat_f32(out.landmarks, slot->n, t->pool->config.dim));
     return STATUS_OK;
 }
 
@@ -133,8 +144,9 @@ static void encode_thread_finish(struct encode_thread *t) {
 }
 
 static void encode_thread_fetch(struct encode_thread *t, struct slot *slot) {
-    const size_t bytes = (size_t)(slot->n * t->pool->config.dim) * sizeof *slot->rows;
-    device_fetch(t->is.device, slot->rows, t->rows_device[t->next], bytes);
+    const struct mat rows =
+        slot->halves ? pool_halves(t, slot) : mat_f32(t->rows_device[t->next], slot->n, t->pool->config.dim);
+    device_fetch(t->is.device, slot->rows, rows.data, mat_bytes(rows));
     t->running = slot;
     t->next = (t->next + 1) % BUFFERS;
 }
@@ -178,7 +190,8 @@ static void *writer_body(void *context) {
         }
         p->storing = true;
         pthread_mutex_unlock(&p->lock);
-        const enum status status = p->config.store(slot->target, slot->rows, slot->n);
+        const struct mat rows = mat_dense(slot->rows, slot->halves ? DTYPE_F16 : DTYPE_F32, slot->n, p->config.dim);
+        const enum status status = p->config.store(slot->target, rows);
         pthread_mutex_lock(&p->lock);
         p->storing = false;
         if (status != STATUS_OK) pool_fail(p, status, status_message());
@@ -234,6 +247,8 @@ static enum status pool_allocate_on_devices(struct encode_pool *p) {
             void *memory;
             TRY(device_buffer(t->is.device, &memory, rows * sizeof(float)));
             t->rows_device[j] = memory;
+            if (t->is.device->shares_memory || !p->config.halves) continue;
+            TRY(device_buffer(t->is.device, &t->halves_device[j], rows * sizeof(uint16_t)));
         }
     }
     device_enter(p->threads[0].is.device);
@@ -316,7 +331,7 @@ void encode_pool_close(struct encode_pool *p) {
         if (!t->is.device) continue;
         device_enter(t->is.device);
         for (int j = 0; j < BUFFERS; j++)
-            device_release(t->is.device, t->rows_device[j]);
+            device_release(t->is.device, t->rows_device[j]), device_release(t->is.device, t->halves_device[j]);
     }
     struct device *first = p->threads ? p->threads[0].is.device : NULL;
     if (first) device_enter(first);
@@ -384,6 +399,7 @@ static void pool_add(struct encode_pool *p, int64_t n, void *target) {
     if (p->filled == 0) p->begun = clock_seconds();
     struct slot *slot = &p->slots[p->filled++ % p->n_slots];
     slot->n = n;
+    slot->halves = false;
     slot->target = target;
     p->marks += n == 0;
     pthread_cond_broadcast(&p->submitted);

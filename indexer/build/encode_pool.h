@@ -35,7 +35,10 @@ struct encode_pool_config {
     uint64_t ahead_bytes;
     /* landmarks [n, dim] of the next batch, in host memory, and its target; n 0: encode_pool_mark. Called by one
      * thread. */
-    enum status (*store)(void *target, const float *rows, int64_t n);
+    enum status (*store)(void *target, struct mat rows);
+    /* Whether a GPU converts the landmarks of this target to fp16, which are then the type of its rows, otherwise
+     * float32. Called by the threads of devices. NULL: never. */
+    bool (*halves)(void *target);
 };
 struct encode_pool;
 enum status encode_pool_open(struct encode_pool **out, const struct encode_pool_config *config);

@@ -55,8 +55,14 @@ struct build {
 /* ---- encoding ------------------------------------------------------------------------------------------- */
 
 /* Of the pool's thread that stores. */
-static enum status store_landmarks(void *shard, const float *rows, int64_t n) {
-    return n > 0 ? store_shard_rows(shard, rows, n) : store_shard_complete(shard);
+static enum status store_landmarks(void *shard, struct mat rows) {
+    if (rows.rows == 0) return store_shard_complete(shard);
+    return rows.type == DTYPE_F16 ? store_shard_halves(shard, rows.data, rows.rows)
+                                  : store_shard_rows(shard, rows.data, rows.rows);
+}
+
+static bool takes_halves(void *shard) {
+    return store_shard_is_f16(shard);
 }
 
 /* Gives the pending chunks to the devices, as one batch. */
@@ -425,7 +431,8 @@ static enum status open_pool(struct build *b) {
                                               .chunk = c->model->chunk,
                                               .dim = b->fingerprint.dim,
                                               .ahead_bytes = ahead,
-                                              .store = store_landmarks};
+                                              .store = store_landmarks,
+                                              .halves = takes_halves};
     const uint64_t bytes = encode_pool_bytes(&config);
     if (n > 1 && b->free_ram > bytes + INDEXER_WORKING_BYTES)
         b->free_ram -= bytes; /* of one device: within INDEXER_OVERHEAD_BYTES */

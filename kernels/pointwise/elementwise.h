@@ -7,7 +7,7 @@
 struct elementwise_slots { const int32_t *slot; int64_t chunks; int positions, slot_rows, live; };
 
 struct elementwise_ops {
-    /* y = x in y's type: float32 and bf16 in any pair (the CPU: of float32 x alone). */
+    /* y = x in y's type: float32 and bf16 in any pair, and float32 x in fp16 (the CPU: of float32 x alone). */
     void (*convert)(struct device *dev, struct mat y, struct mat x);
     void (*add)(struct device *dev, struct mat y, struct mat a, struct mat b);
     void (*swiglu)(struct device *dev, struct mat y, struct mat gate, struct mat up);

@@ -16,6 +16,13 @@ static void convert_rows(void *context, int64_t begin, int64_t end, int worker) 
         memmove(mat_row(t->y, row), mat_row(t->a, row), (size_t)t->y.cols * sizeof(float));
 }
 
+static void halve_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct elementwise_task *t = context;
+    (void)worker;
+    for (int64_t row = begin; row < end; row++)
+        half_to_f16_row((uint16_t *)t->y.data + row * t->y.stride, mat_row(t->a, row), (size_t)t->y.cols);
+}
+
 static void round_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct elementwise_task *t = context;
     (void)worker;
@@ -93,8 +100,11 @@ static void elementwise_for_rows(struct device *dev, struct mat y, struct mat a,
 }
 
 static void elementwise_convert(struct device *dev, struct mat y, struct mat x) {
-    assert(x.type == DTYPE_F32 && (y.type == DTYPE_F32 || y.type == DTYPE_BF16));
-    elementwise_for_rows(dev, y, x, x, y.type == DTYPE_BF16 ? round_rows : convert_rows);
+    assert(x.type == DTYPE_F32 && (y.type == DTYPE_F32 || y.type == DTYPE_BF16 || y.type == DTYPE_F16));
+    elementwise_for_rows(dev, y, x, x,
+                         y.type == DTYPE_BF16  ? round_rows
+                         : y.type == DTYPE_F16 ? halve_rows
+                                               : convert_rows);
 }
 static void elementwise_add(struct device *dev, struct mat y, struct mat a, struct mat b) {
     elementwise_for_rows(dev, y, a, b, add_rows);

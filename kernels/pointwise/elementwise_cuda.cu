@@ -8,6 +8,15 @@
 
 enum { THREADS = 256 };
 
+static __device__ __forceinline__ void store8(__half *p, const vec8 &x) {
+    uint4 raw;
+    __half2 *pair = (__half2 *)&raw;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pair[i] = __floats2half2_rn(x.v[2 * i], x.v[2 * i + 1]);
+    *(uint4 *)p = raw;
+}
+
 template <typename TY, typename TX> struct conversion {
     rows<TY> y;
     rows<TX> x;
@@ -101,7 +110,10 @@ template <typename TY, typename TX> static void convert_typed(struct device *dev
 
 static void elementwise_convert(struct device *dev, struct mat y, struct mat x) {
     assert(same_shape(y, x) && (y.data != x.data || y.type == x.type));
-    if (y.type == DTYPE_F32)
+    assert(y.type != DTYPE_F16 || x.type == DTYPE_F32);
+    if (y.type == DTYPE_F16)
+        convert_typed<__half, float>(dev, y, x);
+    else if (y.type == DTYPE_F32)
         x.type == DTYPE_F32 ? convert_typed<float, float>(dev, y, x) : convert_typed<float, bf16>(dev, y, x);
     else x.type == DTYPE_F32 ? convert_typed<bf16, float>(dev, y, x) : convert_typed<bf16, bf16>(dev, y, x);
 }

@@ -175,15 +175,51 @@ enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n
     return STATUS_OK;
 }
 
+static enum status refuse_value(const struct shard_writer *w, int64_t row, float value) {
+    return fail(STATUS_INVALID, "%s: row %lld: value %g does not fit fp16, the model's landmark is broken", w->path,
+                (long long)row, (double)value);
+}
+
 static enum status check_row(const struct shard_writer *w, const float *row, int64_t number) {
     int bad = 0;
     for (int i = 0; i < w->dim; i++)
         bad |= !(fabsf(row[i]) < 65520.0f);
     for (int i = 0; i < w->dim && bad; i++)
-        if (!(fabsf(row[i]) < 65520.0f))
-            return fail(STATUS_INVALID, "%s: row %lld: value %g does not fit fp16, the model's landmark is broken",
-                        w->path, (long long)number, (double)row[i]);
+        if (!(fabsf(row[i]) < 65520.0f)) return refuse_value(w, number, row[i]);
     return STATUS_OK;
+}
+
+static bool is_broken(uint16_t half) { /* infinite, or no number */
+    return (half & 0x7C00) == 0x7C00;
+}
+
+/* The values are `first` and later ones of the next rows. */
+static enum status check_halves(const struct shard_writer *w, const uint16_t *halves, size_t first, size_t n) {
+    uint16_t bad = 0;
+    for (size_t i = 0; i < n; i++)
+        bad |= (uint16_t)-is_broken(halves[i]);
+    for (size_t i = 0; i < n && bad; i++)
+        if (is_broken(halves[i]))
+            return refuse_value(w, w->rows + (int64_t)((first + i) / (size_t)w->dim), half_from_f16(halves[i]));
+    return STATUS_OK;
+}
+
+enum status shard_write_halves(struct shard_writer *w, const uint16_t *rows, int64_t n) {
+    const size_t all = (size_t)n * (size_t)w->dim;
+    for (size_t done = 0; done < all;) {
+        uint8_t *at;
+        const size_t bytes = shard_space(w, (all - done) * sizeof *rows, &at), m = bytes / sizeof *rows;
+        memcpy(at, rows + done, bytes);
+        TRY(check_halves(w, rows + done, done, m));
+        TRY(shard_add(w, at, bytes));
+        done += m;
+    }
+    w->rows += n;
+    return STATUS_OK;
+}
+
+bool shard_is_f16(const struct shard_writer *w) {
+    return w && w->kind == SHARD_LANDMARKS_F16;
 }
 
 static enum status write_half(struct shard_writer *w, const float *row) {

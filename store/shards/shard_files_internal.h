@@ -42,6 +42,9 @@ enum status shard_check_ids(const struct shard_writer *w, const int32_t *ids, si
 /* Writes checked ids, or rows. Numbers of rows must be in the range of fp16, for either type of landmarks. */
 enum status shard_write_ids(struct shard_writer *w, const int32_t *ids, size_t n);
 enum status shard_write_rows(struct shard_writer *w, const float *rows, int64_t n);
+/* rows: fp16 already, of a file of fp16 */
+enum status shard_write_halves(struct shard_writer *w, const uint16_t *rows, int64_t n);
+bool shard_is_f16(const struct shard_writer *w);          /* NULL: false */
 /* Copies ids or rows of another shard unchanged. */
 struct shard_map;
 enum status shard_write_stored(struct shard_writer *w, const struct shard_map *from);

@@ -458,6 +458,8 @@ static void convert_invert(void) {
             case_convert(300, 768, types[x], types[y], 8, 0);
             case_convert(77, 33, types[x], types[y], 3, 1);
         }
+    case_convert(300, 768, DTYPE_F32, DTYPE_F16, 8, 0);
+    case_convert(77, 33, DTYPE_F32, DTYPE_F16, 3, 1);
     case_invert(0, 1);
     case_invert(1, 1);
     case_invert(300, 5);

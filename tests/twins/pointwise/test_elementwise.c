@@ -1,5 +1,6 @@
 /* test_elementwise.c -- conversion, add and SwiGLU, each output in separate memory, in the first input, in the second;
  * rows into slots. */
+#include "base/half.h"
 #include "tests/twins/twins.h"
 
 static void compare(int64_t n, int64_t cols, float scale, bool swiglu, int alias) {
@@ -37,6 +38,23 @@ static void converted(int64_t n, int64_t cols, bool alias) {
     free(x), free(y);
 }
 
+/* Of every kind of fp16: numbers, those too small and too large for it, and those between two. */
+static void halved(int64_t n, int64_t cols) {
+    float *x = random_array(n * cols, 1.0f);
+    for (int64_t i = 0; i < n * cols; i++)
+        x[i] *= ldexpf(1.0f, (int)(i % 48) - 30);
+    for (int i = 0; i < DEVICES; i++) {
+        struct guarded gx = guarded_make(n, cols, x), gy = guarded_make(n, cols, NULL);
+        const struct mat y = {.data = gy.m.data, .type = DTYPE_F16, .rows = n, .cols = cols, .stride = 2 * gy.m.stride};
+        twin_device[i]->ops->elementwise->convert(twin_device[i], y, gx.m);
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t c = 0; c < cols; c++)
+                CHECK_EQ(((const uint16_t *)y.data)[r * y.stride + c], half_to_f16(mat_row(gx.m, r)[c]));
+        guarded_drop(&gx), guarded_drop(&gy);
+    }
+    free(x);
+}
+
 /* Every slot but one is filled, in mixed order; the remaining one must not change. */
 static void placed(int64_t chunks, int positions, int slot_rows, int live, int64_t cols, bool named) {
     int64_t rows = (chunks + 1) * slot_rows;
@@ -70,6 +88,8 @@ int main(int argc, char **argv) {
         converted(1, 1, alias);
         converted(700, 33, alias);
     }
+    halved(1, 1);
+    halved(700, 33);
     for (int named = 0; named < 2; named++) {
         placed(1, 64, 64, 63, 8, named);
         placed(4, 65, 64, 64, 33, named); /* 3 c + 1 modulo 5 names each slot once */

@@ -37,12 +37,13 @@ struct stored {
     int64_t next, marks, calls, fail_at;
 };
 
-static enum status store_rows(void *context, const float *rows, int64_t n) {
+static enum status store_rows(void *context, struct mat rows) {
     struct stored *s = context;
-    s->marks += n == 0;
-    s->calls += n > 0;
-    for (int64_t i = 0; i < n; i++)
-        CHECK_EQ((int64_t)rows[i * DIM], s->next++);
+    s->marks += rows.rows == 0;
+    s->calls += rows.rows > 0;
+    CHECK(rows.type == DTYPE_F32 && rows.cols == DIM);
+    for (int64_t i = 0; i < rows.rows; i++)
+        CHECK_EQ((int64_t)*mat_row(rows, i), s->next++);
     return s->fail_at && s->next >= s->fail_at ? fail(STATUS_NO_SPACE, "the disk is full") : STATUS_OK;
 }
 

@@ -356,6 +356,7 @@ static enum shard_kind held_kind(int file) {
  * made at the same time, with a pool of `blocks` MiB. */
 static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES]) {
     static float rows[HELD_ROWS / 10 * HELD_DIM];
+    static uint16_t halves[ARRAY_LEN(rows)];
     static int32_t ids[HELD_IDS];
     const struct store_fingerprint f = {.dim = HELD_DIM, .vocab_size = VOCAB, .chunk_tokens = FIXTURE_CHUNK};
     struct held_pool *pool;
@@ -378,7 +379,11 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
         for (int k = 0; k < HELD_IDS; k++)
             ids[k] = (k * 7 + part) % VOCAB;
         CHECK_OK(shard_write_ids(w[2], ids, HELD_IDS));
-        CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
+        half_to_f16_row(halves, rows, ARRAY_LEN(rows));
+        if ((part + blocks) % 2) /* the bytes are the same, converted here or by the caller */
+            CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
+        else
+            CHECK_OK(shard_write_halves(w[0], halves, HELD_ROWS / 10));
         CHECK_OK(shard_write_rows(w[1], rows, 1 + part * 20));
         CHECK_OK(shard_write_rows(w[3], rows, 100 + part));
     }
@@ -397,6 +402,14 @@ static void make_held(const char *name, uint64_t blocks, uint32_t crc[HELD_FILES
     CHECK_OK(shard_create(&w[0], dir, SHARD_LANDMARKS_F16, &r, &f));
     shard_hold(w[0], pool);
     CHECK_OK(shard_write_rows(w[0], rows, HELD_ROWS / 10));
+    CHECK(shard_is_f16(w[0]) && !shard_is_f16(NULL));
+    const float broken[] = {65520.0f, -INFINITY, NAN};
+    for (size_t i = 0; i < ARRAY_LEN(broken); i++) {
+        rows[3 * HELD_DIM + 500] = broken[i];
+        half_to_f16_row(halves, rows, ARRAY_LEN(rows));
+        CHECK_FAILS(shard_write_halves(w[0], halves, 5), STATUS_INVALID, "row 253: value");
+    }
+    CHECK_FAILS(shard_write_rows(w[0], rows, 5), STATUS_INVALID, "row 253: value nan does not fit fp16");
     shard_discard(w[0]);
     held_pool_free(pool);
     held_pool_free(NULL);
