@@ -410,6 +410,9 @@ static enum status generation_pick(struct generation *g, struct generation_token
     TRY(generation_ready(g));
     *out = (struct generation_token){.position = decoder_state_tokens(g->state), .alternatives = g->alternatives};
     out->id = sampler_pick(g->sampler, g->logits);
+    if (isnan(g->logits[out->id])) /* which ranks below all numbers */
+        return fail(STATUS_CORRUPT, "%s: the logits after token %lld are not numbers: numbers of the model overflow",
+                    g->config.engine->model.path, (long long)out->position);
     generation_token_scores(g, out);
     return STATUS_OK;
 }

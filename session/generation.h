@@ -79,8 +79,9 @@ struct generation_token {
     float logprob;                       /* before sampling options apply */
     const struct generation_alternative *alternatives; int n_alternatives;
 };
-/* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached. A GPU picks
- * the id itself, and computes the position after it meanwhile: that of a text that continues. */
+/* The next id. It joins the text in the next call. STATUS_INVALID: nothing was fed, or the end was reached.
+ * STATUS_CORRUPT, on a CPU: all logits are NaN. A GPU picks the id itself, and computes the position after it
+ * meanwhile: that of a text that continues. */
 enum status generation_next(struct generation *g, struct generation_token *out);
 /* Feeds what the last generation_next of each of n generations gave, all in one pass over the weights. The next
  * generation_next of each then finds its logits computed; on a GPU it waits for its id, and the pass after that one is

@@ -39,7 +39,7 @@ static void states_divide(struct state_landmarks *s, int64_t n) {
         s->mean[j] /= (double)n;
 }
 
-/* s->mean less the centre, with length 1. */
+/* s->mean less the centre, with length 1. NaN where numbers of the model overflow, which no shard takes. */
 static void states_direction(struct state_landmarks *s, float *out) {
     const int64_t cols = s->keys.cols;
     const double *centre = s->centre.host;
@@ -49,7 +49,7 @@ static void states_direction(struct state_landmarks *s, float *out) {
         square += s->mean[j] * s->mean[j];
     }
     for (int64_t j = 0; j < cols; j++)
-        out[j] = square > 0 ? (float)(s->mean[j] / sqrt(square)) : 0;
+        out[j] = square == 0 ? 0 : (float)(s->mean[j] / sqrt(square));
 }
 
 /* The mean state of a chunk's ids, into s->mean. A chunk without ids has mean 0. */

@@ -9,6 +9,7 @@
 #include "kernels/device/device_pair.h"
 #include "kernels/linear/matmul.h"
 #include "kernels/ops.h"
+#include <math.h>
 #include <string.h>
 
 /* What the devices of a call share. */
@@ -93,6 +94,10 @@ static enum status stored_take(void *context, struct mat keys, const struct key_
         const int64_t first = i * KEY_WINDOW * chunk, row = first + windows[i].skip * chunk;
         const struct store_key_rows kept = {code + row * size, scale + row};
         stored_clear_ends(k, &windows[i], first);
+        for (int64_t j = 0; j < windows[i].keep * chunk; j++)
+            if (!isfinite(kept.scale[j]))
+                return fail(STATUS_INVALID, "keys of layer %d are not finite numbers: numbers of the model overflow",
+                            k->spec.layer);
         TRY(store_keys_append(k->file, kept, windows[i].keep));
     }
     return STATUS_OK;

@@ -123,3 +123,14 @@ expect_error "the model has 2 layers" "$INDEX" keys --store "$TMP/s" --model "$T
 for command in keys; do expect 0 "$INDEX" $command --help; help_is_smooth; done
 expect 0 "$MODEL" project --help
 help_is_smooth
+
+# ---- a model whose numbers overflow: no keys, landmarks and texts are made of what is not a number
+cp -r "$TMP/m" "$TMP/huge"
+size=$(stat -c %s "$TMP/huge/model.safetensors")
+head -c $((size / 2)) /dev/zero | tr '\0' '\177' | dd of="$TMP/huge/model.safetensors" bs=64K seek=$((size - size / 2)) oflag=seek_bytes conv=notrunc status=none
+tiny_store "$TMP/overflow" "$TMP/huge" "$TMP/train.jsonl" --landmarks none
+expect_error "keys of layer 2 are not finite numbers" "$INDEX" keys --store "$TMP/overflow" --model "$TMP/huge"
+expect_error "huge: the logits after token 3 are not numbers" "$GENERATE" --model "$TMP/huge" --prompt abc
+for kind in f16 i8; do
+    expect_error "row 0: value" "$INDEX" build "$TMP/train.jsonl" --out "$TMP/overflow-$kind" --model "$TMP/huge" --landmarks $kind
+done
