@@ -6,7 +6,7 @@
 # are the system's shared ones.
 set(drt_abi 1)                             # of the soname; raised if a function of drt.h is changed or removed
 set(drt_parts base kernels data store model encoder decoder indexer session library)
-set(drt_objects "")
+set(drt_objects $<TARGET_OBJECTS:drt_commit_text>)
 foreach(part ${drt_parts})
   list(APPEND drt_objects $<TARGET_OBJECTS:drt_${part}>)
 endforeach()
