@@ -17,19 +17,25 @@ enum {
 
 /* ---- the query ---- */
 
+/* A column of the mean, less the centre. */
+template <typename T>
+static __device__ __forceinline__ double state_mean(rows<const T> ring, int64_t ring_rows, int64_t first, int64_t n,
+                                                    const double *centre, int64_t column) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)to_float(ring[(first + i) % ring_rows][column]);
+    return sum / (double)n - centre[column];
+}
+
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     hybrid_query_kernel(float *out, rows<const T> ring, int64_t ring_rows, int64_t d, int64_t first, int64_t n,
                         const double *centre) {
-    extern __shared__ double mean[]; /* [d] */
     __shared__ double of_warp[THREADS / 32];
     double square = 0;
     for (int64_t j = threadIdx.x; j < d && n > 0; j += THREADS) {
-        double sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            sum += (double)to_float(ring[(first + i) % ring_rows][j]);
-        mean[j] = sum / (double)n - centre[j];
-        square += mean[j] * mean[j];
+        const double mean = state_mean(ring, ring_rows, first, n, centre, j);
+        square += mean * mean;
     }
     for (int offset = 16; offset; offset /= 2)
         square += __shfl_xor_sync(~0u, square, offset);
@@ -38,21 +44,20 @@ static __global__ void __launch_bounds__(THREADS)
     square = of_warp[threadIdx.x % 32];
     for (int offset = 16; offset; offset /= 2)
         square += __shfl_xor_sync(~0u, square, offset);
-    double length = sqrt(square);
-    for (int64_t j = threadIdx.x; j < d; j += THREADS)
-        out[j] = square > 0 ? (float)(mean[j] / length) : 0.0f;
+    const double length = sqrt(square);
+    for (int64_t j = threadIdx.x; j < d; j += THREADS) /* computed again: d has no limit */
+        out[j] = square > 0 ? (float)(state_mean(ring, ring_rows, first, n, centre, j) / length) : 0.0f;
 }
 
 static void hybrid_query(struct device *dev, float *out, struct mat ring, int64_t first, int64_t n,
                          const double *centre) {
     const char *op = "hybrid.query";
-    const size_t bytes = (size_t)ring.cols * sizeof(double);
-    assert(n >= 0 && n <= ring.rows && (ring.type == DTYPE_F32 || ring.type == DTYPE_BF16) && bytes <= 40000);
+    assert(n >= 0 && n <= ring.rows && (ring.type == DTYPE_F32 || ring.type == DTYPE_BF16));
     if (ring.type == DTYPE_F32)
-        launch(dev, op, hybrid_query_kernel<float>, 1, THREADS, bytes, out,
+        launch(dev, op, hybrid_query_kernel<float>, 1, THREADS, 0, out,
                rows<const float>{(const float *)ring.data, ring.stride}, ring.rows, ring.cols, first, n, centre);
     else
-        launch(dev, op, hybrid_query_kernel<bf16>, 1, THREADS, bytes, out,
+        launch(dev, op, hybrid_query_kernel<bf16>, 1, THREADS, 0, out,
                rows<const bf16>{(const bf16 *)ring.data, ring.stride}, ring.rows, ring.cols, first, n, centre);
 }
 

@@ -57,6 +57,7 @@ int main(int argc, char **argv) {
         query(20, 16, 0, 16, type ? DTYPE_BF16 : DTYPE_F32);
         query(20, 384, 13, 16, type ? DTYPE_BF16 : DTYPE_F32);
         query(5, 2048, 1234567, 5, type ? DTYPE_BF16 : DTYPE_F32);
+        query(16, 8192, 3, 16, type ? DTYPE_BF16 : DTYPE_F32);
         query(7, 24, 3, 0, type ? DTYPE_BF16 : DTYPE_F32);
     }
     return on_device_close();
