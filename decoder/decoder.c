@@ -364,7 +364,7 @@ static enum status decoder_run_pass(struct decoder_state *s, const struct decode
     }
     start = clock_seconds();
     decoder_head(s, out, p, x, offset, total);
-    if (out->then && offset + p->n == total) out->then(out->context, d->dev);
+    if (offset + p->n == total) decoder_queue_ops(d, out);
     s->times.head += clock_seconds() - start;
     s->tokens += p->n;
     return STATUS_OK;

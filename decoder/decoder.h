@@ -66,6 +66,7 @@ struct decoder_output {
     float *logits_device; /* [1, V] of the last id in device memory; the call does not wait; only if logits is NULL */
     /* NULL, or called once logits_device are queued, before a landmark and a retrieval that follow: to queue ops */
     device_ops *then; void *context;
+    const struct pick_row *pick; /* NULL, or a pick of logits_device, which is queued with them; `then` must be NULL */
     const int32_t *targets; float *nll;  /* [n]: nll[i] of targets[i] at ids[i] (targets[i] < 0: 0); NULL: none */
     /* [n, d] dense, device memory in the weights' type; data NULL: none. Row i is the key state of ids[i]
      * (docs/token-memory.md), the input of the MLP of layer key_layer (from 1) after its norm. At the model's

@@ -84,3 +84,8 @@ void decoder_head(struct decoder_state *s, const struct decoder_output *out, con
     else
         decoder_head_logits(d, out->logits + (last ? 0 : offset * d->config.vocab_size), n);
 }
+
+void decoder_queue_ops(const struct decoder *d, const struct decoder_output *out) {
+    if (out->pick) d->dev->ops->pick->rows(d->dev, out->pick, 1, d->config.vocab_size);
+    if (out->then) out->then(out->context, d->dev);
+}

@@ -112,9 +112,9 @@ void decoder_blocks_free(struct decoder_blocks *b, struct device *dev);
 enum status decoder_state_reserve(struct decoder_state *s, int64_t positions);
 enum status decoder_retrieve(struct decoder_state *s, struct neighbours *found, int group, struct mat landmarks,
                              const struct decoder_pass *p);
-
 /* Computes logits and losses of the pass, whose first id is number `offset` of the call's `total` ids. */
 void decoder_head(struct decoder_state *s, const struct decoder_output *out, const struct decoder_pass *p, struct mat x,
                   int64_t offset, int64_t total);
+void decoder_queue_ops(const struct decoder *d, const struct decoder_output *out);       /* `pick` and `then` */
 void decoder_batch_free(struct decoder *d);               /* frees what decoder_batch.c allocated */
 void decoder_watch_rows(struct decoder_state *s, const char *what, int group, int64_t first, struct mat rows);

@@ -150,6 +150,11 @@ enum status decoder_step_fusions(struct decode_step_fusion *out, struct decoder_
     return STATUS_OK;
 }
 
+/* The pick, if the step makes it. */
+static const struct pick_row *decoder_step_pick(const struct decoder_output *out) {
+    return out->pick && !out->keys.data && decode_step_picks(out->pick) ? out->pick : NULL;
+}
+
 enum status decoder_step(bool *done, struct decoder_state *s, const struct decoder_output *out,
                          const struct decoder_pass *p, const int32_t *ids) {
     struct decoder *d = s->decoder;
@@ -167,10 +172,11 @@ enum status decoder_step(bool *done, struct decoder_state *s, const struct decod
                                             .awaited = direct != NULL,
                                             .inputs = s->inputs.data,
                                             .keys = p->keys.data,
-                                            .key_layer = p->key_layer};
+                                            .key_layer = p->key_layer,
+                                            .pick = decoder_step_pick(out)};
     assert(!logits || !out->logits_device);
     decode_step_run(s->step, &made, ids[0] < 0 ? pad : ids[0], p->first, fusions);
-    if (out->then) out->then(out->context, d->dev);
+    if (!made.pick) decoder_queue_ops(d, out);
     /* The copy of the logits overlaps with the landmark's step and with the retriever's idle work. */
     if (logits && !direct) device_fetch(d->dev, out->logits, logits, (size_t)d->config.vocab_size * sizeof *logits);
     if (s->retriever) s->chunk_ids[p->in_chunk] = ids[0];
@@ -205,15 +211,18 @@ bool decoder_ahead_takes(const struct decoder_state *s, bool alone) {
 
 enum status decoder_ahead_step(struct decoder_state *s, const struct decoder_output *out, const int32_t *id) {
     const struct decoder_pass p = decoder_make_pass(s, 1);
-    const struct decode_step_output made = {
-        .logits = out->logits_device, .inputs = s->inputs.data, .keys = out->keys.data, .key_layer = out->key_layer};
+    const struct decode_step_output made = {.logits = out->logits_device,
+                                            .inputs = s->inputs.data,
+                                            .keys = out->keys.data,
+                                            .key_layer = out->key_layer,
+                                            .pick = decoder_step_pick(out)};
     struct decode_step_fusion fusions[MODEL_GROUPS_MAX] = {0};
     const double start = clock_seconds();
     assert(decoder_ahead_takes(s, true) && out->logits_device && !decoder_step_projects(s, out));
     TRY(decoder_step_fusions(fusions, s, &p));
     decode_step_run_id(s->step, &made, (struct decode_step_id){.picked = id}, p.first, fusions);
     s->stepped = out->keys.data != NULL;
-    out->then(out->context, s->decoder->dev);
+    if (!made.pick) decoder_queue_ops(s->decoder, out);
     decoder_step_keep_hidden(s, p.in_chunk);
     s->tokens++;
     s->times.layers += clock_seconds() - start;

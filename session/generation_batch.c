@@ -46,9 +46,10 @@ enum status generation_pass_on_device(struct generation *g, const int32_t *ids, 
         status = memory_text_feed_on_device(g->memory, g->state, &g->latest, ids, n);
         if (status == STATUS_OK && pick) generation_queue_pick(g, dev);
     } else {
+        struct pick_row row;
         g->latest = g->logits_device[g->now];
-        const struct decoder_output out = {
-            .logits_device = g->latest, .then = pick ? generation_queue_pick : NULL, .context = g};
+        if (pick) row = generation_pick_row(g, g->latest);
+        const struct decoder_output out = {.logits_device = g->latest, .pick = pick ? &row : NULL};
         status = decoder_forward(g->state, &out, ids, n);
     }
     if (status == STATUS_OK && g->config.fed) status = g->config.fed(g->config.context, ids, n, prompt);
@@ -126,8 +127,9 @@ static enum status generation_run_ahead(struct generation *g) {
     if (g->memory) return generation_run_ahead_with_memory(g);
     if (!decoder_ahead_takes(g->state, true)) return STATUS_OK;
     const int32_t *id = picker_id(g->picker);
-    const struct decoder_output out = {
-        .logits_device = generation_turn(g), .then = generation_queue_pick, .context = g};
+    float *logits = generation_turn(g);
+    const struct pick_row row = generation_pick_row(g, logits);
+    const struct decoder_output out = {.logits_device = logits, .pick = &row};
     return decoder_ahead_step(g->state, &out, id);
 }
 

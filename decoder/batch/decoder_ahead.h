@@ -15,8 +15,8 @@ bool decoder_ahead_takes(const struct decoder_state *s, bool alone);
  * call decoder_ahead_takes is false. After a failure the state can only be freed. */
 enum status decoder_ahead_settle(struct decoder_state *s);
 /* Queues the next position of one text; id: memory of the device. Of `out` it takes what decoder_forward takes of an id
- * that one kernel computes: logits_device, keys that the decoder does not project, and `then`, which is called after
- * the step is queued and before work of the retriever that is not urgent: to queue the pick. */
+ * that one kernel computes: logits_device, keys that the decoder does not project, and `pick` or `then`, which is
+ * called after the step is queued and before work of the retriever that is not urgent: to queue the pick. */
 enum status decoder_ahead_step(struct decoder_state *s, const struct decoder_output *out, const int32_t *id);
 /* As decoder_batch_forward on a GPU, but waits only for retrievals that are due. logits[i]: memory of the device.
  * `then` is called once, after the pass is queued and before landmarks are: to queue the picks. At most

@@ -8,6 +8,7 @@
 #include "kernels/attention/gca.h"
 #include "kernels/decode_step/logit_share.h"
 #include "kernels/device/device.h"
+#include "kernels/pick/pick.h"
 
 /* A copy of the layers' weights in the order in which the kernel reads them; shared by all texts of a model. */
 struct decode_step_weights;
@@ -50,7 +51,14 @@ struct decode_step_output {
     /* The rest is memory of the device, in the weights' type. inputs [groups, d]: the input of each group's first
      * layer. keys [d]: the input of layer key_layer's MLP after its norm (layers count from 1). */
     void *inputs, *keys; int key_layer;
+    /* A pick of these logits, which are memory of the device; decode_step_picks takes it; not with keys. The step makes
+     * it sooner than an op after the step could. */
+    const struct pick_row *pick;
 };
+/* Whether a step can make the pick: greedy, no penalty, no log-probability. Its id has the same bits as pick_ops'. */
+static inline bool decode_step_picks(const struct pick_row *row) {
+    return !(row->rule.scale > 0) && !row->seen && !row->logprob;
+}
 /* An id, or memory of the device where an earlier op writes it. */
 struct decode_step_id { int32_t id; const int32_t *picked; };         /* picked NULL: id */
 /* Computes the id at `position`; the rings hold the positions of its window. */

@@ -161,6 +161,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_consumer {
             else
                 block.template mlp<UNITS - 8, KEYS>(n);
         }
+        if (!KEYS && t.pick.id && block.warp == 0) launch_next(); /* the step that reads the pick may start */
         if (t.logits) block.template head<KEYS>();
     }
 };

@@ -56,6 +56,7 @@ struct decode_step {
     /* [2]: counts key states, and blocks that have written their part of logits and shares; their next values */
     uint32_t *ready, at, done_at;
     struct logit_share *shares; /* [blocks * STEP_WARPS] */
+    unsigned long long *best;   /* [2]: of a pick (decode_step_pick.cuh) */
     /* [blocks] of host memory: the number of the last awaited step whose logits the block has written; that number */
     uint32_t *written, *written_device, awaited;
 };
@@ -267,6 +268,7 @@ enum status decode_step_create(struct decode_step **out, const struct decode_ste
     enum status status = device_allocate(weights->dev, &t->exchange, 2 * (size_t)t->task.exchanges * weights->p);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->ready, 2);
     if (status == STATUS_OK) status = device_allocate(weights->dev, &t->shares, weights->blocks * STEP_WARPS);
+    if (status == STATUS_OK) status = device_allocate(weights->dev, &t->best, 2);
     if (status == STATUS_OK) status = device_allocate_host(weights->dev, &t->written, weights->blocks);
     if (status == STATUS_OK) {
         memset(t->written, 0, (size_t)weights->blocks * sizeof *t->written);
@@ -285,6 +287,7 @@ void decode_step_free(struct decode_step *t) {
     device_release(t->weights->dev, t->exchange);
     device_release(t->weights->dev, t->ready);
     device_release(t->weights->dev, t->shares);
+    device_release(t->weights->dev, t->best);
     device_release_host(t->weights->dev, t->written);
     memory_free(t);
 }
@@ -302,6 +305,11 @@ void decode_step_run_id(struct decode_step *t, const struct decode_step_output *
     task.logits = out->logits, task.inputs = (bf16 *)out->inputs, task.key_state = (bf16 *)out->keys;
     if (out->awaited) task.written = t->written_device, task.step = ++t->awaited;
     task.id = id.id, task.picked = id.picked;
+    if (out->pick) {
+        const struct pick_row *row = out->pick;
+        assert(decode_step_picks(row) && out->logits == row->logits && !out->keys);
+        task.pick = {row->banned, t->best, row->id, &row->result->ticket, row->ticket};
+    }
     task.key_layer = out->keys ? out->key_layer - 1 : -1;
     task.permit_layer = out->keys ? max(task.key_layer - PERMIT_LAYERS, 0) : -1;
     task.row = (int)(position % task.ring), task.first = (int)(begin % task.ring),

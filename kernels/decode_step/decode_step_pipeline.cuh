@@ -19,6 +19,7 @@
  * warps have read it). README.md has a drawing. */
 #pragma once
 #include "kernels/decode_step/decode_step_exchange.cuh"
+#include "kernels/decode_step/decode_step_pick.cuh"
 extern "C" {
 #include "kernels/decode_step/decode_step.h"
 }
@@ -84,6 +85,7 @@ struct step_task {
     struct logit_share *shares;
     /* [blocks] in host memory: `step` after the block's part of the logits is there; NULL: not wanted */
     unsigned *written, step;
+    step_pick pick; /* id NULL: not wanted */
     /* Weights of 8 bits: tiles of eight rows of the head, `head_tile` bytes each. Else the head is `embed`. */
     const unsigned char *head;
     int head_tile;

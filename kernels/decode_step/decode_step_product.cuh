@@ -38,6 +38,7 @@ template <int DIM, int STRIPS, int UNITS> struct step_shared {
     /* of a warp: its strips of the stream, split; or the activations of all units */
     alignas(16) unsigned scratch[STEP_WARPS][UNITS ? STRIPS * 32 : UNITS_MAX * 4];
     alignas(16) unsigned char keys[attention::BYTES];
+    unsigned long long picks[STEP_WARPS]; /* of each warp: the key of its greatest logit (decode_step_pick.cuh) */
 };
 enum step_signal { VECTORS, PARTS, DOWN };
 
@@ -427,6 +428,16 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
     }
 
     /* Logits of this block's rows of the vocabulary. SHARES: also each warp's share of them. */
+    /* key: of the warp */
+    __device__ __forceinline__ void pick(unsigned long long key) {
+        if (lane == 0) s.picks[warp] = key;
+        step_barrier();
+        if (threadIdx.x > 0) return;
+#pragma unroll
+        for (int i = 1; i < STEP_WARPS; i++)
+            key = max(key, s.picks[i]);
+        step_pick_join(t.pick, key);
+    }
     template <bool SHARES> __device__ __forceinline__ void head() {
         enum { TILES = sizes::HEAD_TILES, ROWS = sizes::HEAD_ROWS };
         int begin = step_vocab_begin<I8>(t, blockIdx.x), rows = step_vocab_begin<I8>(t, blockIdx.x + 1) - begin;
@@ -434,6 +445,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
         uint2 b[STRIPS];
         float by = 0.0f;
         logit_share share = logit_share_none();
+        step_candidate best = {0, -1};
 #pragma unroll 1
         for (int round = 0; round * ROWS < rows; round++) {
             int staged = min((int)ROWS, rows - round * ROWS), all = step_head_bytes<I8>(t, staged);
@@ -472,12 +484,17 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
             step_barrier();
             if (round == 0) by = scale();
             bool own = warp == round % STEP_WARPS && lane < staged;
-            if (own && (!I8 || begin + round * ROWS + lane < t.vocab)) {
+            const int id = begin + round * ROWS + lane;
+            if (own && (!I8 || id < t.vocab)) {
                 const float logit = total(row_buffer * 8 + lane) * by;
-                t.logits[begin + round * ROWS + lane] = logit;
-                if (SHARES) share = logit_share_add(share, logit, begin + round * ROWS + lane);
+                t.logits[id] = logit;
+                if (SHARES)
+                    share = logit_share_add(share, logit, id);
+                else if (t.pick.id)
+                    best.add(logit, id, t.pick.banned);
             }
         }
+        if (!SHARES && t.pick.id) pick(best.key());
         if (t.written) {
             step_barrier();
             if (threadIdx.x == 0)

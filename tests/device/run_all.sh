@@ -5,7 +5,7 @@
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
 #       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device test_hybrid_on_device \
-#       test_token_memory_on_device test_next_token_on_device test_packed_keys_on_device test_decode_rows_on_device test_pick_on_device test_generation_on_gpu test_towers_on_gpu test_batch_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering test_assignment \
+#       test_token_memory_on_device test_next_token_on_device test_packed_keys_on_device test_decode_rows_on_device test_pick_on_device test_step_pick_on_gpu test_generation_on_gpu test_towers_on_gpu test_batch_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering test_assignment \
 #       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
 #
@@ -81,6 +81,7 @@ corpus() {
 export -f resume corpus
 for test in runtime ops landmark loss topk ivf_scan lexical_scan hybrid token_memory next_token packed_keys decode_rows pick; do step "test_$test" 200 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
+step step_pick 100 "$programs/test_step_pick_on_gpu"
 step generation 100 env "DRT_SOURCE=$PWD" "$programs/test_generation_on_gpu"
 step batch 200 "$programs/test_batch_on_gpu"
 step memory_training 100 "$programs/test_memory_training_on_gpu"

@@ -40,25 +40,24 @@ static inline void picked_take(struct picked *p) {
     if (ahead) decoder_ahead_known(p->state, p->id);
 }
 
-static inline void picked_queue(void *context, struct device *dev) {
-    struct picked *p = context;
+static inline struct pick_row picked_row(struct picked *p) {
     struct pick_row row;
     picker_queue(p->picker, &row, p->logits_device[p->now], false, 0);
-    dev->ops->pick->rows(dev, &row, 1, p->vocab);
+    return row;
 }
 
 /* The next id of one text. */
 static inline void picked_next(struct picked *p) {
     if (p->known) {
-        const struct decoder_output out = {
-            .logits_device = p->logits_device[p->now], .then = picked_queue, .context = p};
+        const struct pick_row row = picked_row(p);
+        const struct decoder_output out = {.logits_device = p->logits_device[p->now], .pick = &row};
         CHECK_OK(decoder_forward(p->state, &out, &p->id, 1));
     }
     if (decoder_ahead_takes(p->state, true)) {
         const int32_t *id = picker_id(p->picker);
         p->now = !p->now;
-        const struct decoder_output out = {
-            .logits_device = p->logits_device[p->now], .then = picked_queue, .context = p};
+        const struct pick_row row = picked_row(p);
+        const struct decoder_output out = {.logits_device = p->logits_device[p->now], .pick = &row};
         CHECK_OK(decoder_ahead_step(p->state, &out, id));
     }
     picked_take(p);
@@ -69,8 +68,7 @@ static inline void picked_round_queue(void *context, struct device *dev) {
     const struct picked_round *round = context;
     struct pick_row rows[DECODER_BATCH_MAX];
     for (int i = 0; i < round->n; i++) {
-        struct picked *p = round->at[i];
-        picker_queue(p->picker, &rows[i], p->logits_device[p->now], false, 0);
+        rows[i] = picked_row(round->at[i]);
     }
     dev->ops->pick->rows(dev, rows, round->n, round->at[0]->vocab);
 }

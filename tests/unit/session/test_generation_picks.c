@@ -133,6 +133,6 @@ int main(int argc, char **argv) {
         engine.device->shares_memory = true; /* as when its weights were opened */
         engine_close(&engine);
     }
-    CHECK(steps_ahead > 1000);
+    CHECK(steps_ahead > 1000 && plain_step_picks > 100);
     return test_done();
 }
