@@ -18,12 +18,14 @@ if [ ! -x "$out/bench_attention" ]; then
     for source in attention/test_attention_device bench/bench_attention bench/bench_ceiling; do
         nvcc $flags -c tests/device/$source.cu -o "$out/$(basename $source).o" &
     done
-    # result.c, which writes the figures of --json, needs files, JSON and memory of base/ alone.
+    # result.c, which writes the figures of --json, needs the commit, and files, JSON and memory of base/ alone.
     for source in tests/ref/ref_double tests/bench/result base/{crc32c,file,memory,printable,status} \
-        base/formats/{json,json_write} base/system/{control_groups,fault,processors,threads}; do
+        base/formats/{json,json_write,text} base/system/{control_groups,fault,processors,threads}; do
         gcc -std=gnu2x -O2 -I. -D_GNU_SOURCE -c $source.c -o "$out/$(basename $source).o"
     done
-    results=$(printf "$out/%s.o " result crc32c file memory printable status json json_write control_groups fault processors threads)
+    cmake -DSOURCE="$PWD" -DOUT="$(realpath "$out")/build_version_commit.c" -P cmake/commit.cmake
+    gcc -c "$out/build_version_commit.c" -o "$out/build_version_commit.o"
+    results=$(printf "$out/%s.o " result crc32c file memory printable status json json_write text build_version_commit control_groups fault processors threads)
     wait
     objects() { printf "$out/%s$1.o " $twins; }
     nvcc $here "$out/test_attention_device.o" $(objects "") "$out/ref_double.o" -o "$out/test_attention" -lm || exit 1
