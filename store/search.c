@@ -327,13 +327,22 @@ enum status store_view_search(struct store_view *v, struct store_hit *hits, cons
     return store_view_search_passes(v, hits, queries, n_queries, how, NULL);
 }
 
-/* There are some hundreds of candidates, so a loop finds the score of each. */
-static void scores_of_hits(float *scores, const int64_t *chunks, int64_t n, const struct store_hit *hits) {
-    for (int64_t i = 0; i < n; i++)
-        scores[i] = -INFINITY;
-    for (int64_t h = 0; h < n && hits[h].chunk >= 0; h++)
-        for (int64_t i = 0; i < n; i++)
-            if (chunks[i] == hits[h].chunk) scores[i] = hits[h].score;
+static int by_chunk(const void *a, const void *b) {
+    const struct store_hit *x = a, *y = b;
+    return (x->chunk > y->chunk) - (x->chunk < y->chunk);
+}
+
+/* Sorts the hits [n], which end with chunks -1, by their chunks, and writes the score of each chunk. */
+static void scores_of_hits(float *scores, const int64_t *chunks, int64_t n, struct store_hit *hits) {
+    int64_t found = 0;
+    while (found < n && hits[found].chunk >= 0)
+        found++;
+    qsort(hits, (size_t)found, sizeof *hits, by_chunk);
+    for (int64_t i = 0; i < n; i++) {
+        const struct store_hit wanted = {.chunk = chunks[i]};
+        const struct store_hit *hit = bsearch(&wanted, hits, (size_t)found, sizeof *hits, by_chunk);
+        scores[i] = hit ? hit->score : -INFINITY;
+    }
 }
 
 enum status store_view_scores(struct store_view *v, float *scores, const float *query, const int64_t *chunks,

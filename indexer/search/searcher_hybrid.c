@@ -114,7 +114,7 @@ static enum status searcher_hybrid_weighted(struct searcher_lexical *x, struct s
     int64_t n = hybrid_candidates(x->ids, words, depth, x->landmark_hits + i * landmarks, landmarks);
     TRY(searcher_hybrid_words(x, n, words, depth, q->tokens + i));
     TRY(store_view_scores(x->base.config.view, x->landmark_scores, vector, x->ids, n));
-    hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q));
+    TRY(hybrid_weighted(hits, q->k, x->ids, x->lexical_scores, x->landmark_scores, n, searcher_hybrid_weight(x, q)));
     if (q->bm25) searcher_hybrid_take_words(x, n, hits, q->k);
     return STATUS_OK;
 }
@@ -147,7 +147,8 @@ static enum status searcher_hybrid_merge(struct searcher_lexical *x, struct stor
             continue;
         }
         const struct store_hit *words = x->lexical_hits + i * depth;
-        hybrid_reciprocal_rank(row, q->k, words, depth, x->landmark_hits + i * depth, depth, 1, SEARCHER_RANK_CONSTANT);
+        TRY(hybrid_reciprocal_rank(row, q->k, words, depth, x->landmark_hits + i * depth, depth, 1,
+                                   SEARCHER_RANK_CONSTANT));
         if (q->bm25) TRY(searcher_hybrid_bm25(x, row, q->k, q->tokens + i, words, depth));
     }
     return q->bm25 ? STATUS_OK : searcher_lexical_rescore_all(x, hits, q);

@@ -182,9 +182,9 @@ static void test_hybrid(const struct world *w) {
             CHECK_OK(lexical_score(x, a, ids, n, w->tokens + i, &how));
             CHECK_OK(store_view_scores(w->view, b, vector, ids, n));
             if (weighted)
-                hybrid_weighted(merged, K, ids, a, b, n, 3);
+                CHECK_OK(hybrid_weighted(merged, K, ids, a, b, n, 3));
             else
-                hybrid_reciprocal_rank(merged, K, by_ids, DEPTH, by_rows, DEPTH, 1, 60);
+                CHECK_OK(hybrid_reciprocal_rank(merged, K, by_ids, DEPTH, by_rows, DEPTH, 1, 60));
             for (int j = 0; j < K; j++) {
                 CHECK_EQ(hits[i * K + j].chunk, merged[j].chunk);
                 check_score(w, hits[i * K + j], vector);
@@ -218,7 +218,7 @@ static void test_hybrid_of_memory(const struct world *w) {
         const int64_t n = hybrid_candidates(ids, by_ids, WORDS, by_rows, LANDMARKS);
         CHECK_OK(lexical_score(x, a, ids, n, w->tokens + i, &how));
         CHECK_OK(store_view_scores(w->view, b, vector, ids, n));
-        hybrid_weighted(merged, MORE, ids, a, b, n, 3);
+        CHECK_OK(hybrid_weighted(merged, MORE, ids, a, b, n, 3));
         for (int j = 0; j < MORE; j++) {
             const struct store_hit hit = hits[i * MORE + j];
             CHECK_EQ(hit.chunk, merged[j].chunk);

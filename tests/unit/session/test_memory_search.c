@@ -83,7 +83,7 @@ static void ranked_by_both(struct store_hit hits[K], const float words[CHUNKS], 
     float a[CHUNKS], b[CHUNKS];
     for (int64_t c = 0; c < CHUNKS; c++)
         if (!outside(c, scope)) ids[n] = c, a[n] = words[c], b[n++] = (float)landmark[c];
-    hybrid_weighted(hits, K, ids, a, b, n, 120 * sqrtf(D));
+    CHECK_OK(hybrid_weighted(hits, K, ids, a, b, n, 120 * sqrtf(D)));
 }
 
 static void check_search(struct world *w, enum memory_searcher kind, struct memory_scope scope) {

@@ -1,4 +1,5 @@
 /* test_lexical.c -- the lexical index against plain loops: scores, order, segments, threads, memory, damage. */
+#include "base/memory.h"
 #include "store/lexical/hybrid_hits.h"
 #include "store/lexical/lexical_lists.h"
 #include "store/lexical/lexical_segment_internal.h"
@@ -490,16 +491,42 @@ static void test_hybrid(void) {
     static const int64_t want[] = {3, 5, 7, 8};
     CHECK(memcmp(ids, want, sizeof want) == 0);
     struct store_hit hits[5];
-    hybrid_weighted(hits, 5, ids, (const float[]){8, 1, 9, NAN}, (const float[]){0, 0.9f, -0.1f, 1}, 4, 10);
+    CHECK_OK(hybrid_weighted(hits, 5, ids, (const float[]){8, 1, 9, NAN}, (const float[]){0, 0.9f, -0.1f, 1}, 4, 10));
     static const int64_t order[] = {5, 3, 7, -1, -1}; /* 10, 8, 8: a tie goes to the smaller id */
     for (int i = 0; i < 5; i++)
         CHECK_EQ(hits[i].chunk, order[i]);
-    hybrid_reciprocal_rank(hits, 5, a, 4, b, 3, 1, 60);
+    CHECK_OK(hybrid_reciprocal_rank(hits, 5, a, 4, b, 3, 1, 60));
     static const int64_t ranks[] = {5, 7, 3, 8, -1}; /* 1/63 + 1/61 and 1/61 + 1/63 tie, then 1/62 twice */
     for (int i = 0; i < 5; i++)
         CHECK_EQ(hits[i].chunk, ranks[i]);
-    hybrid_reciprocal_rank(hits, 1, a, 4, b, 3, 0, 60);
+    CHECK_OK(hybrid_reciprocal_rank(hits, 1, a, 4, b, 3, 0, 60));
     CHECK_EQ(hits[0].chunk, 7);
+}
+
+/* Two lists of many hits, with the same chunks in opposite orders. Loops over all pairs of them would take minutes. */
+static void test_hybrid_many(void) {
+    enum { HITS = 400000 };
+    struct store_hit *lists[2], *hits;
+    bool *seen;
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(memory_allocate(&lists[i], HITS));
+    CHECK_OK(memory_allocate(&hits, HITS));
+    CHECK_OK(memory_allocate_zero(&seen, HITS));
+    for (int64_t i = 0; i < HITS; i++)
+        lists[0][i] = lists[1][HITS - 1 - i] = (struct store_hit){.chunk = i};
+    CHECK_OK(hybrid_reciprocal_rank(hits, HITS, lists[0], HITS, lists[1], HITS, 1, 60));
+    for (int64_t i = 0; i < HITS; i++) {
+        const int64_t c = hits[i].chunk;
+        CHECK(c >= 0 && c < HITS && !seen[c]);
+        seen[c] = true;
+        CHECK(hits[i].score == 1 / (60 + (float)(c + 1)) + 1 / (60 + (float)(HITS - c)));
+        if (i == 0) continue;
+        CHECK(hits[i].score < hits[i - 1].score || (hits[i].score == hits[i - 1].score && c > hits[i - 1].chunk));
+    }
+    for (int i = 0; i < 2; i++)
+        memory_free(lists[i]);
+    memory_free(hits);
+    memory_free(seen);
 }
 
 int main(int argc, char **argv) {
@@ -519,5 +546,6 @@ int main(int argc, char **argv) {
     test_refusals();
     test_unpack();
     test_hybrid();
+    test_hybrid_many();
     return test_done();
 }
