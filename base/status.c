@@ -26,6 +26,19 @@ enum status fail(enum status code, const char *format, ...) {
     return code;
 }
 
+static const char *remedy_of(int error) {
+    switch (error) {
+    case EFBIG:
+        return " (raise ulimit -f, or write to a file system that takes larger files)";
+    case ENOSPC:
+        return " (free disk space)";
+    case EDQUOT:
+        return " (free disk space, or raise the quota)";
+    default:
+        return "";
+    }
+}
+
 enum status fail_errno(const char *format, ...) {
     int error = errno;
     va_list args;
@@ -33,8 +46,7 @@ enum status fail_errno(const char *format, ...) {
     set_message(format, args);
     va_end(args);
     size_t used = strlen(last_message);
-    snprintf(last_message + used, sizeof last_message - used, ": %s%s", strerror(error),
-             error == EFBIG ? " (raise ulimit -f, or write to a file system that takes larger files)" : "");
+    snprintf(last_message + used, sizeof last_message - used, ": %s%s", strerror(error), remedy_of(error));
     switch (error) {
     case EFBIG:
     case ENOSPC:

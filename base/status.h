@@ -40,8 +40,8 @@ enum [[nodiscard]] status { STATUS_LIST(STATUS_ENUM) };
  * fail(STATUS_CORRUPT, "%s: ...", path)`. */
 enum status fail(enum status code, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Records the line with ": <strerror(errno)>" at its end. ENOSPC, EDQUOT, EFBIG, ENOMEM, ENOENT and EROFS have their
- * own codes; every other error is STATUS_IO. */
+/* Records the line with ": <strerror(errno)>" at its end, and with a remedy after ENOSPC, EDQUOT and EFBIG. These,
+ * ENOMEM, ENOENT and EROFS have their own codes; every other error is STATUS_IO. */
 enum status fail_errno(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* Inserts "<text>: " before this thread's last message and returns `code`. */

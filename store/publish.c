@@ -311,9 +311,7 @@ static enum status publish_listed(struct store_writer *w, struct shard_record **
     memory_free(b.old);
     memory_free(b.fresh);
     lexical_record_free(&b.lexical);
-    if (s == STATUS_NO_SPACE)
-        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
-    TRY(s);
+    TRY(seal_failure(s));
     w->published = g;
     return fault_point("store:publish:committed");
 }
@@ -338,9 +336,7 @@ static enum status finish_follower(struct store_writer *w, const struct store_pu
     if (how->lexical == STORE_LEXICAL_ON) s = lexical_follower_finish(f, &made, &done, how->progress);
     if (done) w->followed = made;
     lexical_follower_free(f);
-    if (s == STATUS_NO_SPACE)
-        return fail(s, "%s; sealed shards are kept: free disk space and run the command again", status_message());
-    TRY(s);
+    TRY(seal_failure(s));
     return done ? fault_point("store:lexical:followed") : STATUS_OK;
 }
 

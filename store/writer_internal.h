@@ -94,8 +94,8 @@ enum status shard_encode(struct stored_file *out, const struct store_writer *w, 
                          const struct shard_record *file, const struct store_encoder *encoder,
                          const struct progress *progress);
 
-/* Syncs and renames both files. After a failure shard_free closes them. */
-enum status shard_write_files(struct store_shard *s);
+enum status shard_write_files(struct store_shard *s);     /* syncs, renames both; after a failure shard_free closes */
+enum status seal_failure(enum status status);             /* adds to the message of a full disk what is kept */
 /* Records n >= 1 consecutive shards, whose files are written, in one transaction. */
 enum status shards_record(const struct store_shard *const *shards, int n);
 bool shard_has(const struct store_shard *s, const uint8_t hash[16]);      /* whether a document has this hash */

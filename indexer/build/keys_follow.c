@@ -82,5 +82,8 @@ enum status keys_follow_make(struct stored_keys_report *out, const char *store, 
     struct store_keys_state have;
     TRY(store_keys_state(&have, job->config.view));
     TRY(keys_spec_check(store, &have, &spec));
-    return stored_keys_make(out, job);
+    const enum status s = stored_keys_make(out, job);
+    if (s != STATUS_NO_SPACE) return s;
+    return fail(s, "%s; all documents are in the store, but not all keys: run the command again after that",
+                status_message());
 }

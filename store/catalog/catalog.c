@@ -112,8 +112,7 @@ static enum status catalog_translate(const struct catalog *c, int rc, const char
                                : "run the command again, which maps more");
     case ENOSPC:
     case EDQUOT:
-        return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device, free some and run the command again",
-                    c->path, what);
+        return fail(STATUS_NO_SPACE, "%s: %s: no space left on the device (free disk space)", c->path, what);
     case EFBIG:
         return fail(STATUS_NO_SPACE, "%s: %s: larger than ulimit -f, or the file system, allows: raise it", c->path,
                     what);
@@ -442,7 +441,8 @@ enum status catalog_commit(struct catalog_txn *t) {
     s = fault_point("catalog:commit:before-record");
     if (s == STATUS_OK) s = catalog_renew_record(c);
     c->unrecorded = s != STATUS_OK;
-    return s;
+    if (!c->unrecorded) return STATUS_OK;
+    return fail(s, "%s; the change itself is made, and the next command that writes records it", status_message());
 }
 
 void catalog_abort(struct catalog_txn *t) {

@@ -49,11 +49,8 @@ struct vectors {
 };
 
 static enum status fail_faiss_text(enum status code, const char *what, const char *text) {
-    if (strstr(text, "File too large")) {
-        errno = EFBIG;
-        return fail_errno("%s: cannot write", what);
-    }
-    if (strstr(text, "No space left")) code = STATUS_NO_SPACE;
+    errno = strstr(text, "File too large") ? EFBIG : strstr(text, "No space left") ? ENOSPC : 0;
+    if (errno) return fail_errno("%s: cannot write", what);
     if (strstr(text, "bad_alloc")) code = STATUS_NO_MEMORY;
     /* Shortens FAISS's text "Error in <function> at <file>:<line>: Error: '<condition>' failed: <reason>" to the
      * reason. */

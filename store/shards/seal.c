@@ -65,9 +65,9 @@ static enum status publish_files(struct store_shard *s, struct shard_record *r) 
     return fault_point("store:seal:landmarks-written");
 }
 
-static enum status seal_failure(enum status status) {
+enum status seal_failure(enum status status) {
     if (status != STATUS_NO_SPACE) return status;
-    return fail(status, "%s; sealed shards are kept: free disk space and run the command again", status_message());
+    return fail(status, "%s; sealed shards are kept: run the command again after that", status_message());
 }
 
 enum status shard_write_files(struct store_shard *s) {

@@ -111,6 +111,15 @@ expect 0 "$INDEX" search "the river" --store "$TMP/store" --model "$TMP/model"
 expect 0 "$INDEX" add "$TMP/b.jsonl" --store "$TMP/store" "${model[@]}"
 search "$TMP/store" 3 | grep -q "b.jsonl" || die "nothing is found of what was added"
 
+# The record of the commit cannot be written after the commit: the error says that the documents are deleted, and the next command writes it.
+mkdir "$TMP/store/catalog/commit.tmp"
+last=$("$INDEX" export --store "$TMP/store" 2>/dev/null | documents_of | tail -n 1)
+expect_error "the change itself is made" "$INDEX" delete --store "$TMP/store" --document "$last"
+expect_error "was deleted" "$INDEX" get --store "$TMP/store" --model "$TMP/model" --document "$last"
+rmdir "$TMP/store/catalog/commit.tmp"
+expect 0 "$INDEX" delete --store "$TMP/store" --document $((last - 1))
+expect 0 "$INDEX" verify --store "$TMP/store" --deep
+
 expect_usage "--store STORE is missing" "$INDEX" delete --document 1
 expect_usage "give --document ID, or --key KEY or --source" "$INDEX" delete --store "$TMP/store"
 expect_usage "give --document ID, or --key KEY or --source" "$INDEX" delete --store "$TMP/store" --document 1 --source x

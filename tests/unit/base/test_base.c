@@ -9,6 +9,7 @@
 #include "base/system/threads.h"
 #include "tests/test.h"
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -312,6 +313,17 @@ static void test_same_path(void) {
     CHECK_EQ(temporaries(), 0);
 }
 
+static void test_no_space(void) {
+    errno = ENOSPC;
+    CHECK_FAILS(fail_errno("a.tmp: cannot write"), STATUS_NO_SPACE,
+                "a.tmp: cannot write: No space left on device (free");
+    errno = EDQUOT;
+    CHECK_FAILS(fail_errno("a"), STATUS_NO_SPACE, "raise the quota");
+    errno = EIO;
+    CHECK_FAILS(fail_errno("a"), STATUS_IO, "a: Input/output error");
+    CHECK(!strchr(status_message(), '('));
+}
+
 /* `ulimit -f`: the error names the remedy, as for a full disk; no file is left. */
 static void test_size_limit(void) {
     char path[FILE_PATH_MAX];
@@ -420,6 +432,7 @@ int main(int argc, char **argv) {
     test_file_blocks(1);
     test_file_blocks(3);
     test_same_path();
+    test_no_space();
     test_size_limit();
     test_crc();
     test_half();
