@@ -1,4 +1,5 @@
-/* hybrid_hits.h -- merges the hits of two searches, e.g. by tokens and by landmarks. One query a call. STATUS_NO_MEMORY is the only failure.
+/* hybrid_hits.h -- merges the hits of two searches, e.g. by tokens and by landmarks. One query a call.
+ * STATUS_NO_MEMORY is the only failure.
  *
  * The weighted sum takes three steps: hybrid_candidates, both scores of every candidate (lexical_score; exact scores of
  * landmarks), hybrid_weighted. Reciprocal ranks need no scores and one call, hybrid_reciprocal_rank. */
