@@ -2,7 +2,7 @@
  * and the inverse list, which has the entries of each slot (a stable sort of the entries by slot, then a binary search
  * for the begin of each slot). */
 #include "kernels/attention/attend_cuda.cuh"
-#include "kernels/cuda/scatter_cuda.cuh"
+#include "kernels/cuda/scatter_sort_cuda.h"
 
 static struct attend_task gca_task(const struct gca_pool *pool, const struct gca_blocks *blocks, struct mat q,
                                    int heads) {

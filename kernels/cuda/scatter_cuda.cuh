@@ -1,6 +1,6 @@
 /* scatter_cuda.cuh -- scatter-add without atomics: table[key[i]] += coefficient[i] * source[i / share].
  *
- * Items are sorted by key (CUB's radix sort, stable), then all items of one key are summed in a fixed order:
+ * Items are sorted by key (scatter_sort_cuda.h), then all items of one key are summed in a fixed order:
  *
  *   scatter_short  warp -> item; it leaves unless its item is the first of its key. Lane -> 8 columns, in steps of 256.
  *                  Keys of up to SCATTER_SHORT items: nearly all of them.
@@ -9,41 +9,9 @@
  *
  * Bound by memory: source is read once, rows of the table that have a key are read and written once. */
 #pragma once
-#include "kernels/cuda/cuda.cuh"
-#include <cub/device/device_radix_sort.cuh>
-#include <limits.h>
+#include "kernels/cuda/scatter_sort_cuda.h"
 
 enum { SCATTER_WARPS = 8, SCATTER_THREADS = 32 * SCATTER_WARPS, SCATTER_COLUMNS = 256, SCATTER_SHORT = 32 };
-
-struct scatter_plan { /* in the device's scratch memory */
-    uint32_t *key, *key_sorted;
-    int32_t *item, *item_sorted;
-    void *temporary;
-    size_t temporary_bytes;
-    int64_t n;
-    int bits;
-};
-
-/* Allocates scratch memory for n items of `keys` keys, and *more of `more_bytes`. The key `keys` marks an item that is
- * left out. */
-static scatter_plan scatter_allocate(struct device *dev, int64_t n, int64_t keys, void **more, size_t more_bytes) {
-    scatter_plan p = {};
-    assert(n <= INT_MAX && keys < UINT_MAX);
-    p.n = n;
-    while ((uint64_t)keys >> p.bits)
-        p.bits++;
-    (void)cub::DeviceRadixSort::SortPairs(NULL, p.temporary_bytes, p.key, p.key_sorted, p.item, p.item_sorted, (int)n,
-                                          0, p.bits);
-    size_t each = ((size_t)n * 4 + 255) / 256 * 256;
-    unsigned char *at = (unsigned char *)device_cuda_scratch(dev, 4 * each + p.temporary_bytes + 256 + more_bytes);
-    p.key = (uint32_t *)(void *)at;
-    p.key_sorted = (uint32_t *)(void *)(at + each);
-    p.item = (int32_t *)(void *)(at + 2 * each);
-    p.item_sorted = (int32_t *)(void *)(at + 3 * each);
-    p.temporary = at + 4 * each;
-    if (more) *more = at + 4 * each + (p.temporary_bytes + 255) / 256 * 256;
-    return p;
-}
 
 /* Adds a lane's eight columns of one row to sum; columns from d on are left out. */
 template <typename T>
@@ -151,15 +119,6 @@ static __global__ void __launch_bounds__(SCATTER_THREADS) scatter_long(scatter_t
     for (int w = 0; w < SCATTER_WARPS; w++)
         all += part[w][threadIdx.x];
     t.table[mine][column] += all;
-}
-
-/* Sorts plan.key and plan.item. */
-static void scatter_sort(struct device *dev, const char *op, scatter_plan plan) {
-    cudaError_t error =
-        cub::DeviceRadixSort::SortPairs(plan.temporary, plan.temporary_bytes, plan.key, plan.key_sorted, plan.item,
-                                        plan.item_sorted, (int)plan.n, 0, plan.bits, device_cuda_stream(dev));
-    if (error != cudaSuccess) device_cuda_fault(dev, op, cudaGetErrorString(error));
-    device_cuda_check(dev, op);
 }
 
 /* The caller has filled plan.key and plan.item. coefficient NULL: 1. */

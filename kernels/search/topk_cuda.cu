@@ -13,6 +13,7 @@
  *
  * Queries of a wider type than the landmarks are split in two parts (topk_split_cuda.cuh), so that tensor cores lose
  * nothing of a float32 query. For k up to TOPK_LIST_MAX the results are scored once more in float32. */
+#include "kernels/cuda/scatter_cuda.cuh"
 #include "kernels/search/topk_sample_cuda.cuh"
 #include "kernels/search/topk_rows_cuda.cuh"
 #include "kernels/search/topk_stream_cuda.cuh"

@@ -12,7 +12,6 @@
  * Bound by memory: 2 E d bytes, each landmark read once. Best measured (H100, 20M x 1024 fp16, best 8): 97 % of a
  * copy's rate for one query, 88 % for 64 (docs/kernels/search.md). */
 #pragma once
-#include "kernels/cuda/scatter_cuda.cuh"
 #include "kernels/search/topk_list_cuda.cuh"
 #include "kernels/search/topk_split_cuda.cuh"
 
