@@ -35,7 +35,7 @@ message(STATUS "CUDA twins: ${drt_cuda_on}")
 
 # Code of compute_80 is valid on every later GPU. `./check` compiles all files for it alone, and names here what it compiles the files
 # for, in addition, that differ there: those with code for Hopper for the first architecture, those with code for each GPU from Hopper on
-# for the last one.
+# for the last one. launch_wait and launch_next are one instruction, the same in each file: a file that only calls them does not count.
 set(DRT_CUDA_BRANCHES "" CACHE STRING "architectures (90a;100) that only the files with branches for them are compiled for, in addition: to see that they compile")
 # The text of a file and of the files of kernels/ that it includes, but for the helpers that each of them includes.
 function(drt_cuda_text out source)
@@ -62,7 +62,7 @@ function(drt_cuda_branches)
     if(text MATCHES "HOPPER")
       list(APPEND branches ${hopper})
     endif()
-    if(text MATCHES "__CUDA_ARCH__|launch_wait")
+    if(text MATCHES "__CUDA_ARCH__")
       list(APPEND branches ${later})
     endif()
     list(REMOVE_DUPLICATES branches)
