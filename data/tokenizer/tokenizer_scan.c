@@ -14,7 +14,9 @@
 #include <immintrin.h>
 #endif
 
-enum { CODE_POINTS = 0x110000 };
+/* From ASSIGNED on no character is a letter, a number or a space: planes 4 to 13 are reserved, 14 has tags and
+ * selectors, 15 and 16 are for private use. */
+enum { CODE_POINTS = 0x110000, ASSIGNED = 0x40000 };
 
 static const struct {
     enum scanner scanner;
@@ -81,10 +83,8 @@ static void set_class(uint8_t *classes, struct range range, uint8_t class) {
 }
 
 enum status scanner_classes(uint8_t **out) {
-    void *classes;
-    TRY(memory_allocate(&classes, CODE_POINTS));
-    *out = classes;
-    for (int32_t code = 0; code < CODE_POINTS; code++)
+    TRY(memory_allocate_zero(out, CODE_POINTS)); /* CLASS_OTHER */
+    for (int32_t code = 0; code < ASSIGNED; code++)
         (*out)[code] = class_of(code);
     for (size_t i = 0; i < ARRAY_LEN(newer_letters); i++)
         set_class(*out, newer_letters[i], CLASS_LETTER);

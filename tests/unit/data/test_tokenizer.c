@@ -10,6 +10,7 @@
 #include "data/tokenizer/utf8.h"
 #include "tests/test.h"
 #include <dirent.h>
+#include <utf8proc.h>
 
 static const char *source_folder(void) {
     const char *folder = getenv("DRT_SOURCE");
@@ -410,6 +411,12 @@ static void test_newer_letters(void) {
     CHECK_EQ(classes[0x31350], CLASS_LETTER); /* a Chinese character of Unicode 15 */
     CHECK_EQ(classes[0x2EBF0], CLASS_LETTER); /* and of 15.1 */
     CHECK_EQ(classes[0x1CCF0], CLASS_NUMBER); /* a digit of Unicode 16 */
+    for (int32_t code = 0; code < 0x110000; code++) {
+        const char *category = utf8proc_category_string(code);
+        const int class = *category == 'L' ? CLASS_LETTER : *category == 'N' ? CLASS_NUMBER : CLASS_OTHER;
+        if (class != CLASS_OTHER) CHECK_EQ(classes[code], class);
+        if (*category == 'Z') CHECK_EQ(classes[code], CLASS_SPACE);
+    }
     memory_free(classes);
 }
 
