@@ -133,17 +133,21 @@ bool index_plan_decides(const char *wanted) {
     return !wanted || strcmp(wanted, "auto") == 0;
 }
 
+/* FAISS's own reason for a refusal. */
+static enum status faiss_makes(const char *factory, int dim) {
+    struct vectors *probe;
+    TRY(vectors_make(&probe, factory, dim));
+    vectors_free(probe);
+    return STATUS_OK;
+}
+
 enum status store_index_check(const char *wanted, int dim) {
     if (index_plan_decides(wanted) || strcmp(wanted, "exact") == 0) return STATUS_OK;
     if (dim == 0)
         return fail(STATUS_INVALID, "index %s: the store has no landmarks (--landmarks none) to index", wanted);
     if (strlen(wanted) >= RECORD_INDEX_MAX) return fail(STATUS_INVALID, "index %.40s...: the name is too long", wanted);
     TRY(factory_check(wanted));
-    if (vectors_plan(wanted, dim).lists > PROBE_LISTS_MAX) return STATUS_OK;
-    struct vectors *probe; /* FAISS's own reason for a refusal */
-    TRY(vectors_make(&probe, wanted, dim));
-    vectors_free(probe);
-    return STATUS_OK;
+    return vectors_plan(wanted, dim).lists > PROBE_LISTS_MAX ? STATUS_OK : faiss_makes(wanted, dim);
 }
 
 enum status index_plan_make(struct index_plan *out, const char *wanted, const struct index_record *old, int64_t chunks,
@@ -165,9 +169,8 @@ enum status index_plan_make(struct index_plan *out, const char *wanted, const st
     }
     p.rebuild = strcmp(p.factory, old->factory) != 0;
     TRY(index_plan_enough(&p, chunks)); /* before vectors_make, which would allocate all lists */
-    struct vectors *probe;              /* an index of more lists, or one that the store has */
-    TRY(vectors_make(&probe, p.factory, dim));
-    vectors_free(probe);
+    /* Of fewer lists store_index_check has made what is wanted: FAISS takes a millisecond to read a name. */
+    if (index_plan_decides(wanted) || p.lists > PROBE_LISTS_MAX) TRY(faiss_makes(p.factory, dim));
     TRY(size_sample(&p, chunks, dim, max_ram));
     p.segment_rows = rows_within(max_ram, &p, dim);
     if (p.segment_rows < chunks) TRY(enough_rows(&p, p.segment_rows, max_ram));
