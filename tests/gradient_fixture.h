@@ -1,6 +1,10 @@
 /* gradient_fixture.h -- a training step's gradients against finite differences of its losses, tensor by tensor. */
 #pragma once
 #include "tests/slope_fixture.h"
+#include <limits.h>
+
+/* Of each model: a sanitizer sees the same steps whatever tensor they vary. */
+enum { TENSORS_MAX = TEST_SANITIZED ? 2 : INT_MAX };
 
 /* The embedding's row that negative ids read: by definition it learns from the head alone, so its gradient is not the
  * derivative. */
@@ -60,10 +64,14 @@ static void differences(struct subject *of) {
         memcpy(of->chosen, of->s->encoder_ids, chosen_bytes(of->s)); /* the CPU's memory */
     }
     int64_t at = 0;
+    int tested = 0;
     for (int i = 0; i < params_count(of->m->params); i++) {
         const struct param *p = params_at(of->m->params, i);
-        bool all = strncmp(p->name, "memory.", 7) == 0 || i % (EVERY * of->every) == 0;
-        if (of->taught ? teach_student(of->m, p->name) : all) check_tensor(of, p, weights + at, gradient + at, &rng);
+        bool all = strncmp(p->name, "memory.", 7) == 0 || i % of->every == 0;
+        if ((of->taught ? teach_student(of->m, p->name) : all) && tested < TENSORS_MAX) {
+            check_tensor(of, p, weights + at, gradient + at, &rng);
+            tested++;
+        }
         at += p->rows * p->cols;
     }
     free(of->chosen), of->chosen = NULL;

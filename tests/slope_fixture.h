@@ -2,8 +2,6 @@
 #pragma once
 #include "tests/teach_fixture.h"
 
-enum { EVERY = TEST_SANITIZED ? 6 : 1 }; /* one of so many tensors is tested */
-
 /* The inputs of the differences of a step. */
 struct subject {
     const char *name;

@@ -11,6 +11,9 @@ TMP=$(mktemp -d "$DRT_TEST_TMP/cli-XXXXXX") || exit 1
 trap 'rm -rf "$TMP"' EXIT
 OUT=$TMP/.stdout ERR=$TMP/.stderr
 
+# sanitized: the programs have sanitizers, which look for other faults than wrong results. A run that is repeated only for its result
+# (other numbers of threads or parts) is then left to the release build.
+sanitized() { [ "${DRT_TEST_SANITIZED:-0}" = 1 ]; }
 skip() { echo "skipped: $*"; exit 77; }
 die() {
     echo "FAILED: $*" >&2

@@ -22,9 +22,11 @@ for mode in memory-own memory-corpus memory-both; do
     awk -v g="$(gain $mode)" 'BEGIN { exit !(g < -30) }' || die "$mode gives $(gain $mode) % to a model that knows nothing"
 done
 none=$(figure none)
-expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-every 16 --out "$TMP/memory.json" --json --threads 3
-cmp -s "$OUT" "$TMP/one" || die "other figures with three threads"
-cmp -s "$TMP/memory.json" "$TMP/memory1.json" || die "another gate with three threads"
+if ! sanitized; then # eval_memory_search.sh computes with three threads there
+    expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-every 16 --out "$TMP/memory.json" --json --threads 3
+    cmp -s "$OUT" "$TMP/one" || die "other figures with three threads"
+    cmp -s "$TMP/memory.json" "$TMP/memory1.json" || die "another gate with three threads"
+fi
 
 # ppl with that configuration gives the fit's figures of the odd documents.
 expect 0 "$EVAL" ppl --model "$TMP/base" "${texts[@]}" "${memory[@]}" --memory own,corpus,both,random --memory-config "$TMP/memory.json" --documents odd --json
@@ -66,13 +68,15 @@ out_has "to base"
 expect 0 "$EVAL" ppl --model "$TMP/m" "${texts[@]}" --store "$TMP/s" --modes none,self,both --json
 for mode in none self both; do declare "ppl_$mode=$(figure $mode)"; done
 sed 's/.*"scored":\[{"in_file":0,"number":0,//' "$OUT" | grep -q '^"scored_tokens":[0-9]*,"scored_bytes":[0-9]*,"nll":{"none":[0-9.]*,"self":[0-9.]*,"both":[0-9.]*}}' || die "scored documents"
-for mode in none self both; do
+gca=(none self both)
+sanitized && gca=(both) # self and none are parts of it
+for mode in "${gca[@]}"; do
     expect 0 "$EVAL" fit-memory --model "$TMP/m" "${texts[@]}" "${memory[@]}" --memory both --gca $mode --out "$TMP/gca.json" --json
     name=ppl_$mode
     near "$(figure none)" "${!name}" "the model with --gca $mode"
     declare "memory_$mode=$(figure memory-both)"
 done
-[ "$memory_none" != "$memory_self" ] && [ "$memory_self" != "$memory_both" ] || die "--gca changes nothing: $memory_none $memory_self $memory_both"
+sanitized || { [ "$memory_none" != "$memory_self" ] && [ "$memory_self" != "$memory_both" ]; } || die "--gca changes nothing: $memory_none $memory_self $memory_both"
 expect_usage "it needs --memory LIST" "$EVAL" ppl --data x --gca self
 expect_usage "need --store DIR" "$EVAL" ppl --data x --gca both --memory own
 

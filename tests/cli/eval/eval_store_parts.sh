@@ -11,8 +11,10 @@ parts=(--memory corpus,both --store-parts 1/8,1/2,1)
 fit() { expect 0 "$EVAL" fit-memory --model "$TMP/base" "${texts[@]}" --store "$TMP/s" --memory-k 4 "${parts[@]}" "$@"; }
 fit --out "$TMP/memory.json" --keep "$TMP/kept" --plot "$TMP/plot.svg" --json --threads 1
 cp "$OUT" "$TMP/one"
-fit --out "$TMP/memory3.json" --plot "$TMP/plot3.svg" --json --threads 3
-cmp -s "$OUT" "$TMP/one" && cmp -s "$TMP/memory.json" "$TMP/memory3.json" && cmp -s "$TMP/plot.svg" "$TMP/plot3.svg" || die "other figures with three threads"
+if ! sanitized; then
+    fit --out "$TMP/memory3.json" --plot "$TMP/plot3.svg" --json --threads 3
+    cmp -s "$OUT" "$TMP/one" && cmp -s "$TMP/memory.json" "$TMP/memory3.json" && cmp -s "$TMP/plot.svg" "$TMP/plot3.svg" || die "other figures with three threads"
+fi
 python3 - "$TMP/one" "$TMP/plot.svg" <<'END' || die "rows or picture"
 import json, sys, xml.etree.ElementTree as tree
 report = json.load(open(sys.argv[1]))

@@ -26,7 +26,9 @@ for nprobe in 1 5 32; do hits "$TMP/one" --nprobe $nprobe >"$TMP/one.$nprobe"; d
 [ "$(wc -l <"$TMP/one.5")" = 60 ] || die "too few answers"
 cmp -s "$TMP/one.1" "$TMP/one.32" && die "nprobe makes no difference"
 
-for parts in 1 2 5; do
+divisions="1 2 5" types="IVF16,SQ8 OPQ1_8,IVF12,PQ4np PCAR8,IVF10,Flat"
+sanitized && divisions=5 types=OPQ1_8,IVF12,PQ4np
+for parts in $divisions; do
     fresh
     expect 0 step train --index $F
     out_has "trained"
@@ -60,7 +62,7 @@ out_has "PCAR8,IVF16,PQ4np"
 expect 0 "$INDEX" verify --store "$S" --deep
 
 # Types whose lists BLAS computes: one process that has opened a device, as all steps do, against parts.
-for type in IVF16,SQ8 OPQ1_8,IVF12,PQ4np PCAR8,IVF10,Flat; do
+for type in $types; do
     fresh
     expect 0 "$INDEX" index --store "$S" --index $type --threads 1
     mv "$S" "$TMP/by-one"

@@ -2,6 +2,7 @@
 # of the shipped configs. The shipped models have equal sizes within 5 %, below 30 million.
 . "$DRT_SOURCE/tests/cli/lib_model.sh" || exit 1
 needs drt-train drt-tokenizer drt-index drt-eval
+sanitized && skip "a test of a script: with sanitizers train_memory, train_teach, eval_memory and others run what it runs"
 RUN=$DRT_SOURCE/tests/device/run_models.sh
 folder=$TMP/models; mkdir "$folder" "$TMP/configs"
 for program in drt-train drt-tokenizer drt-index drt-eval; do ln -s "$BIN/$program" "$folder/$program"; done

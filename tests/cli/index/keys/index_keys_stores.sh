@@ -234,12 +234,14 @@ PYTHON
 build_parts "$TMP/long" "$TMP/long.u16" 3 --keys
 expect 0 "$INDEX" join "$TMP"/long/* --out "$TMP/jl"
 out_has "keys of a token memory in 3 files"
-expect 0 "$INDEX" build "$TMP/long.u16" --out "$TMP/sl" "${none[@]}" --keys
-out_has "2 of 2 files made"
-rows "$TMP/jl" "$TMP/joined"
-rows "$TMP/sl" "$TMP/single"
-cmp -s "$TMP/joined" "$TMP/single" || die "a long document has other keys in a joined store"
-complete "$TMP/jl"
+if ! sanitized; then
+    expect 0 "$INDEX" build "$TMP/long.u16" --out "$TMP/sl" "${none[@]}" --keys
+    out_has "2 of 2 files made"
+    rows "$TMP/jl" "$TMP/joined"
+    rows "$TMP/sl" "$TMP/single"
+    cmp -s "$TMP/joined" "$TMP/single" || die "a long document has other keys in a joined store"
+    complete "$TMP/jl"
+fi
 
 # ---- compact
 expect 0 "$INDEX" delete --store "$TMP/jl" --document 0 --document 3
