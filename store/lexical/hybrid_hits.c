@@ -22,33 +22,33 @@ int64_t hybrid_candidates(int64_t *ids, const struct store_hit *a, int64_t n_a, 
     return kept;
 }
 
-/* Writes the best k of all [n] by score, ties by smaller id. */
-static enum status best_hits(struct store_hit *hits, int k, const struct store_hit *all, int64_t n) {
-    struct top_list best = {.k = k};
-    enum status status = memory_allocate(&best.id, (size_t)k);
-    if (status == STATUS_OK) status = memory_allocate(&best.score, (size_t)k);
-    if (status == STATUS_OK) {
-        top_list_clear(best);
-        for (int64_t i = 0; i < n; i++)
-            top_list_offer(best, all[i].score, all[i].chunk);
-        top_list_sort(best);
-        for (int i = 0; i < k; i++)
-            hits[i] = (struct store_hit){best.id[i], best.score[i]};
-    }
+static enum status best_open(struct top_list *best, int k) {
+    *best = (struct top_list){.k = k};
+    TRY(memory_allocate(&best->id, (size_t)k));
+    const enum status status = memory_allocate(&best->score, (size_t)k);
+    if (status == STATUS_OK)
+        top_list_clear(*best);
+    else
+        memory_free(best->id);
+    return status;
+}
+/* Writes hits[k], the best by score, ties by smaller id, and frees the list. */
+static void best_take(struct store_hit *hits, struct top_list best) {
+    top_list_sort(best);
+    for (int i = 0; i < best.k; i++)
+        hits[i] = (struct store_hit){best.id[i], best.score[i]};
     memory_free(best.id);
     memory_free(best.score);
-    return status;
 }
 
 enum status hybrid_weighted(struct store_hit *hits, int k, const int64_t *ids, const float *a, const float *b,
                             int64_t n, float weight) {
-    struct store_hit *all;
-    TRY(memory_allocate(&all, (size_t)n));
+    struct top_list best;
+    TRY(best_open(&best, k));
     for (int64_t i = 0; i < n; i++)
-        all[i] = (struct store_hit){ids[i], a[i] + weight * b[i]};
-    const enum status status = best_hits(hits, k, all, n);
-    memory_free(all);
-    return status;
+        top_list_offer(best, a[i] + weight * b[i], ids[i]);
+    best_take(hits, best);
+    return STATUS_OK;
 }
 
 static int by_chunk(const void *a, const void *b) {
@@ -72,7 +72,11 @@ enum status hybrid_reciprocal_rank(struct store_hit *hits, int k, const struct s
         else
             all[kept++] = all[i];
     }
-    const enum status status = best_hits(hits, k, all, kept);
+    struct top_list best;
+    const enum status status = best_open(&best, k);
+    for (int64_t i = 0; status == STATUS_OK && i < kept; i++)
+        top_list_offer(best, all[i].score, all[i].chunk);
+    if (status == STATUS_OK) best_take(hits, best);
     memory_free(all);
     return status;
 }
