@@ -427,8 +427,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
         }
     }
 
-    /* Logits of this block's rows of the vocabulary. SHARES: also each warp's share of them. */
-    /* key: of the warp */
+    /* Joins the warp's key (decode_step_pick.cuh) with all others. */
     __device__ __forceinline__ void pick(unsigned long long key) {
         if (lane == 0) s.picks[warp] = key;
         step_barrier();
@@ -438,6 +437,7 @@ template <int DIM, int STRIPS, int UNITS, bool I8> struct step_block {
             key = max(key, s.picks[i]);
         step_pick_join(t.pick, key);
     }
+    /* Logits of this block's rows of the vocabulary. SHARES: also each warp's share of them. */
     template <bool SHARES> __device__ __forceinline__ void head() {
         enum { TILES = sizes::HEAD_TILES, ROWS = sizes::HEAD_ROWS };
         int begin = step_vocab_begin<I8>(t, blockIdx.x), rows = step_vocab_begin<I8>(t, blockIdx.x + 1) - begin;
