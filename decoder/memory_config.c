@@ -99,6 +99,18 @@ static void mixture_write(struct json_writer *w, const struct memory_mixture *m)
     json_write_object_end(w);
 }
 
+static void order_write(struct json_writer *w, const struct memory_order *order) {
+    json_write_key(w, "order");
+    json_write_object(w);
+    json_write_key(w, "candidates"), json_write_int(w, order->candidates);
+    json_write_key(w, "weights");
+    json_write_array(w);
+    for (int i = 0; i < CANDIDATE_FEATURES; i++)
+        json_write_double(w, order->weights[i]);
+    json_write_array_end(w);
+    json_write_object_end(w);
+}
+
 enum status memory_config_save(const struct memory_config *c, const char *path) {
     char *text = NULL;
     size_t bytes = 0;
@@ -119,6 +131,7 @@ enum status memory_config_save(const struct memory_config *c, const char *path) 
     }
     json_write_key(&w, "searcher");
     json_write_string(&w, memory_searcher_names[c->searcher]);
+    if (c->order.candidates > 0) order_write(&w, &c->order);
     for (int kind = 0; kind < MEMORY_KINDS; kind++) {
         if (!c->mixture[kind].given) continue;
         json_write_key(&w, memory_kind_names[kind]);
@@ -143,6 +156,7 @@ static enum status array_read(struct json *j, double *values, int n) {
 
 /* Products and sums of larger numbers overflow, and a gate with such numbers gives no weights. */
 static const double largest_number = 1e100;
+static const double largest_weight = 1e15; /* of an order, whose sums are float32 */
 
 static enum status mixture_check(const struct json *j, const struct memory_mixture *m, int kind) {
     bool sound = true;
@@ -180,6 +194,36 @@ static enum status mixture_read(struct json *j, struct memory_mixture *m, int ki
                         memory_kind_names[kind]);
     m->given = true;
     return mixture_check(j, m, kind);
+}
+
+static enum status order_read(struct json *j, struct memory_order *order) {
+    bool weights = false;
+    if (order->candidates > 0) return json_fail(j, "\"order\" once");
+    TRY(json_expect(j, JSON_OBJECT, "an object"));
+    enum json_event event;
+    while ((event = json_next(j)) == JSON_KEY) {
+        if (json_equals(j, "candidates")) {
+            int64_t value;
+            TRY(json_next_int(j, &value));
+            if (value < 1 || value > MEMORY_CANDIDATES_MAX)
+                return fail(STATUS_INVALID, "%s: candidates of \"order\" is %lld: must be 1 to %d", j->name,
+                            (long long)value, MEMORY_CANDIDATES_MAX);
+            order->candidates = (int)value;
+        } else if (json_equals(j, "weights")) {
+            TRY(array_read(j, order->weights, CANDIDATE_FEATURES));
+            weights = true;
+        } else {
+            return json_fail(j, "candidates or weights");
+        }
+    }
+    if (event != JSON_OBJECT_END) return json_fail(j, "a member");
+    if (order->candidates == 0 || !weights)
+        return fail(STATUS_INVALID, "%s: \"order\" needs candidates and weights: fit it again with drt-eval fit-order",
+                    j->name);
+    for (int i = 0; i < CANDIDATE_FEATURES; i++)
+        if (fabs(order->weights[i]) > largest_weight)
+            return fail(STATUS_INVALID, "%s: weights of \"order\" must not be beyond 1e15", j->name);
+    return STATUS_OK;
 }
 
 static int memory_config_digit(char c) {
@@ -227,6 +271,7 @@ static enum status member_read(struct json *j, struct memory_config *c, unsigned
         return STATUS_OK;
     }
     if (json_equals(j, "searcher")) return searcher_read(j, &c->searcher);
+    if (json_equals(j, "order")) return order_read(j, &c->order);
     for (int kind = 0; kind < MEMORY_KINDS; kind++)
         if (json_equals(j, memory_kind_names[kind])) return mixture_read(j, &c->mixture[kind], kind);
     return json_fail(j, "a member of a memory's configuration (docs/token-memory.md)");

@@ -3,6 +3,7 @@
  * model's folder; drt-eval fit-memory writes it. */
 #pragma once
 #include "base/status.h"
+#include "kernels/lexical/candidate_features.h"
 #include "kernels/memory/memory_gate.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +30,11 @@ enum status memory_searcher_agrees(const char *file, enum memory_searcher fitted
 
 /* PAST: tokens of the text's own past that programs read, unless an option gives another number. K: chunks that a
  * search finds. EVERY: tokens between two searches. */
-enum { MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, MEMORY_K_MAX = 1024, MEMORY_EVERY_MAX = 1024 };
+enum { MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, MEMORY_K_MAX = 1024, MEMORY_EVERY_MAX = 1024,
+       MEMORY_CANDIDATES_MAX = 4096 };
+/* A trained order of the chunks that a search finds: it finds `candidates`, and the k of the greatest sums of weighted
+ * features are read (kernels/lexical/candidate_features.h). candidates 0: as found. */
+struct memory_order { int candidates; double weights[CANDIDATE_FEATURES]; };
 /* tau: of the sides that are read */
 struct memory_mixture { bool given; double tau[MEMORY_SIDES]; struct memory_gate gate; };
 struct memory_config {
@@ -39,6 +44,7 @@ struct memory_config {
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
     enum memory_keys keys;               /* a program's choice, not a member of the file: AUTO */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
+    struct memory_order order;           /* drt-eval fit-order writes it; the file need not have it */
     struct memory_mixture mixture[MEMORY_KINDS];
 };
 enum { MEMORY_CONFIG_VERSION = 2 };

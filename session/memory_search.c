@@ -135,6 +135,7 @@ struct memory_source_config memory_search_source(const struct engine *e, const s
                                          .rounded = e->rounded,
                                          .from = c->keys,
                                          .copies = e->device_keys,
+                                         .order = &c->order,
                                          .weights = c->weights,
                                          .name = e->model.path};
 }

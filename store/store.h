@@ -151,6 +151,9 @@ struct store_chunk {
 enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk);
 /* The same, from the chunk's id `offset` on: the ids extend into the next chunk of the document. n_tokens may be 0. */
 enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset);
+/* Gets the ids [n, length] from the first one of each of n chunks on; they extend into the next chunks of its document,
+ * -1 after its end. Chunks below 0 are skipped. */
+enum status store_view_passages(struct store_view *v, int32_t *ids, int length, const int64_t *chunks, int64_t n);
 /* STATUS_UNSUPPORTED: the store has no landmarks. Calls below that read or search landmarks then return this, too. */
 enum status store_view_needs_landmarks(const struct store_view *v);
 /* Gets the chunk's landmark as stored: out[dim]. */

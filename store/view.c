@@ -445,8 +445,10 @@ static enum status bad_token(const struct store_view *v, const struct shard_reco
                 (long long)token);
 }
 
-/* The record's numbers are checked against the shard before its tokens are read. */
-static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run_record *run, int64_t at, int n) {
+/* Copies n ids of a run, and -1 to the rest of ids [length]. The record's numbers are checked against the shard before
+ * its tokens are read. */
+static enum status copy_ids(struct store_view *v, int32_t *ids, int length, const struct run_record *run, int64_t at,
+                            int n) {
     const struct store_fingerprint *f = &v->store->fingerprint;
     const struct shard_record *shard = run->shard < v->n_shards ? &v->shards[run->shard] : NULL;
     if (!shard || run->token_offset + run->tokens > shard->tokens)
@@ -462,7 +464,7 @@ static enum status copy_ids(struct store_view *v, int32_t *ids, const struct run
         if (id >= (uint32_t)f->vocab_size) return bad_token(v, shard, first + i);
         ids[i] = (int32_t)id;
     }
-    for (int i = n; i < f->chunk_tokens; i++)
+    for (int i = n; i < length; i++)
         ids[i] = -1;
     return STATUS_OK;
 }
@@ -471,31 +473,67 @@ enum status store_view_chunk(struct store_view *v, struct store_chunk *out, int3
     return store_view_ids(v, out, ids, chunk, 0);
 }
 
-enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset) {
-    assert(offset >= 0 && offset < v->store->fingerprint.chunk_tokens);
+/* Finds the run of a chunk, in a transaction. */
+static enum status find_run(struct store_view *v, int64_t *first, struct run_record *run, int64_t chunk) {
     if (chunk < 0 || chunk >= v->generation.chunks) return no_chunk(v, chunk);
     if (!store_dropped_live((struct store_dropped){v->dropped, v->n_dropped}, chunk) && v->deleted.n > 0)
         return no_chunk(v, chunk);
+    TRY(record_find_run(v->txn, v->store->catalog, first, run, chunk));
+    if (run->tokens > (chunk - *first) * (int64_t)v->store->fingerprint.chunk_tokens) return STATUS_OK;
+    return fail(STATUS_CORRUPT, "%s: the run of chunk %lld has too few tokens, run drt-index repair",
+                catalog_path(v->store->catalog), (long long)chunk);
+}
+
+/* Reads ids [length] of a run from token `at` on; *n: how many there are. */
+static enum status run_ids(struct store_view *v, int32_t *ids, int length, int *n, const struct run_record *run,
+                           int64_t at, int64_t chunk) {
+    const int64_t left = run->tokens - at;
+    enum status s;
+    *n = left < length ? left > 0 ? (int)left : 0 : length;
+    do {
+        s = check_not_dropped(v, run->shard, "chunk", chunk);
+        if (s == STATUS_OK) s = copy_ids(v, ids, length, run, at, *n);
+    } while (view_follow_shards(v, &s));
+    return s;
+}
+
+enum status store_view_ids(struct store_view *v, struct store_chunk *out, int32_t *ids, int64_t chunk, int offset) {
+    assert(offset >= 0 && offset < v->store->fingerprint.chunk_tokens);
     struct run_record run;
     int64_t first;
     TRY(catalog_renew(v->txn));
-    enum status s = record_find_run(v->txn, v->store->catalog, &first, &run, chunk);
+    enum status s = find_run(v, &first, &run, chunk);
     catalog_pause(v->txn);
     TRY(s);
-    int64_t chunk_tokens = v->store->fingerprint.chunk_tokens, at = (chunk - first) * chunk_tokens + offset;
-    int64_t left = run.tokens - at;
-    if (left + offset < 1)
-        return fail(STATUS_CORRUPT, "%s: the run of chunk %lld has too few tokens, run drt-index repair",
-                    catalog_path(v->store->catalog), (long long)chunk);
-    struct store_chunk found = {
-        .id = chunk, .document = run.document, .in_document = chunk - first, .token_offset = at};
-    found.n_tokens = left < chunk_tokens ? left > 0 ? (int)left : 0 : (int)chunk_tokens;
-    do {
-        s = check_not_dropped(v, run.shard, "chunk", chunk);
-        if (s == STATUS_OK) s = copy_ids(v, ids, &run, at, found.n_tokens);
-    } while (view_follow_shards(v, &s));
-    TRY(s);
+    const int chunk_tokens = (int)v->store->fingerprint.chunk_tokens;
+    struct store_chunk found = {.id = chunk,
+                                .document = run.document,
+                                .in_document = chunk - first,
+                                .token_offset = (chunk - first) * chunk_tokens + offset};
+    TRY(run_ids(v, ids, chunk_tokens, &found.n_tokens, &run, found.token_offset, chunk));
     *out = found;
+    return STATUS_OK;
+}
+
+enum status store_view_passages(struct store_view *v, int32_t *ids, int length, const int64_t *chunks, int64_t n) {
+    enum { TOGETHER = 64 }; /* chunks whose runs are found in one transaction */
+    struct run_record run[TOGETHER];
+    int64_t first[TOGETHER];
+    for (int64_t i = 0; i < n; i += TOGETHER) {
+        const int64_t end = n - i < TOGETHER ? n - i : TOGETHER;
+        enum status s = STATUS_OK;
+        TRY(catalog_renew(v->txn));
+        for (int64_t j = 0; j < end && s == STATUS_OK; j++)
+            if (chunks[i + j] >= 0) s = find_run(v, &first[j], &run[j], chunks[i + j]);
+        catalog_pause(v->txn);
+        TRY(s);
+        for (int64_t j = 0; j < end; j++) {
+            const int64_t chunk = chunks[i + j], tokens = v->store->fingerprint.chunk_tokens;
+            int there;
+            if (chunk >= 0)
+                TRY(run_ids(v, ids + (i + j) * length, length, &there, &run[j], (chunk - first[j]) * tokens, chunk));
+        }
+    }
     return STATUS_OK;
 }
 

@@ -45,6 +45,7 @@ struct memory_source_config {
     enum memory_keys from;
     struct device_keys *copies;          /* for MEMORY_KEYS_DEVICE; NULL: as MEMORY_KEYS_STORED */
     bool numbers;                        /* slots are not packed: every op of token_memory.h can read them */
+    const struct memory_order *order;    /* copied; NULL, or 0 candidates: chunks are read as found */
     const uint8_t *weights;              /* [16] params_fingerprint; NULL: keys are computed, whatever `from` says */
     const char *name;                    /* of the model, for messages */
 };
@@ -54,7 +55,8 @@ struct memory_source;
 enum status memory_source_create(struct memory_source **out, const struct memory_source_config *config);
 void memory_source_free(struct memory_source *m);         /* NULL is fine */
 int64_t memory_source_slots(const struct memory_source *m);
-int64_t memory_source_chunks(const struct memory_source *m);        /* number of chunks of the store */
+int64_t memory_source_chunks(const struct memory_source *m);        /* of the store */
+int memory_source_candidates(const struct memory_source *m);        /* of a search with an order; 0: no order */
 bool memory_source_stored(const struct memory_source *m);           /* keys come from the store */
 
 /* Limits what searches find: never chunks of `exclude` (begin == end: none), and only chunks before `end` (0: all), as
@@ -66,6 +68,9 @@ struct memory_scope { struct store_range exclude; int64_t end; };
  * texts' ids. */
 enum status memory_source_find(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                const int64_t *at, struct mat vectors, int64_t n, struct memory_scope scope);
+/* With an order: the candidates of one text as found, [memory_source_candidates], with features (candidate_order.h). */
+enum status memory_source_find_candidates(struct memory_source *m, struct store_hit *hits, float *features,
+                                          const int32_t *ids, int64_t at, struct mat vector, struct store_range out);
 /* The same for one text, without a scope, in two parts, between which the caller may queue ops of the device, but no
  * other search. _queue: *queued is false if the searcher has no parts (searcher_queue), and nothing was done. _collect:
  * waits for what was found. */
@@ -81,8 +86,7 @@ enum status memory_source_find_on_device(struct memory_source *m, int turn, stru
                                          const int32_t *ids, int64_t at, struct mat vector);
 /* While the device computes: prepares a search for a text that continues this one by a few ids (searcher_prepare). */
 enum status memory_source_prepare(struct memory_source *m, const int32_t *ids, int64_t at);
-/* Searches as an oracle: as memory_source_find, but the query is the chunk to come, the tokens of ids [length]
- * from ids[at[i]] on. */
+/* As memory_source_find, but the query is the chunk to come, ids [length] from ids[at[i]] on: an oracle. */
 enum status memory_source_find_ahead(struct memory_source *m, int64_t *chunks, float *scores, const int32_t *ids,
                                      int64_t length, const int64_t *at, int64_t n, struct memory_scope scope);
 /* Draws random chunks, distinct in each row. Row i depends only on seed, at[i] and the size of the store. */
@@ -94,9 +98,8 @@ enum status memory_source_score(struct memory_source *m, float *scores, const in
 /* Returns the input of a gate: the hits of one search (struct memory_marks). */
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);
-/* Returns the number of tokens of the query for the text that ends before ids[at]. */
-int64_t memory_source_query(const struct memory_source *m, int64_t at);
-/* Gets the range of a document's chunks; empty for document < 0. */
+int64_t memory_source_query(const struct memory_source *m, int64_t at);   /* tokens of the query before ids[at] */
+/* The range of a document's chunks; empty for document < 0. */
 enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
 
 /* Finds the slots of chunks, and encodes those that are not in the pool; packed slots need no pool. Block b, which is
@@ -105,13 +108,11 @@ enum status memory_source_document(struct memory_source *m, struct store_range *
 enum status memory_source_load(struct memory_source *m, struct memory_slots *out, const int64_t *chunks,
                                const int64_t *row_begin, int blocks);
 
-/* Slots and values of the last memory_source_load, on the host. They are valid as long as its result, and are not
- * packed. */
+/* Slots and values of the last memory_source_load, not packed, on the host; valid as long as its result. */
 struct memory_slots_host { const int32_t *slot, *value; };
 struct memory_slots_host memory_source_slots_host(const struct memory_source *m);
 
-/* Where the value of row `at` of a chunk's slot comes from: its chunk, its document, and its offset in the
- * document in tokens. */
+/* Where the value of row `at` of a chunk's slot comes from; token_offset: in the document. */
 struct memory_origin { int64_t chunk, document, token_offset; };
 enum status memory_source_origin(struct memory_source *m, struct memory_origin *out, int64_t chunk, int64_t at);
 

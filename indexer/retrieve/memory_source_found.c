@@ -40,7 +40,7 @@ void source_found_free(struct memory_source *m) {
 
 bool memory_source_finds_on_device(const struct memory_source *m, struct mat vector) {
     const struct memory_finder *f = &m->config.finder;
-    return m->lexical && m->found[0].marks && (vector.data || !searcher_ranks_vectors(f->searcher)) &&
+    return m->lexical && !m->order && m->found[0].marks && (vector.data || !searcher_ranks_vectors(f->searcher)) &&
            searcher_finds_on_device(f->searcher, m->config.k, f->landmark_weight);
 }
 

@@ -1,6 +1,7 @@
 /* memory_source_internal.h -- the struct of a source, for the files memory_source*.c. */
 #pragma once
 #include "decoder/decoder_passages.h"
+#include "indexer/retrieve/candidate_order.h"
 #include "indexer/retrieve/memory_source.h"
 #include "indexer/retrieve/stored_passages.h"
 #include "kernels/device/device_pair.h"
@@ -43,6 +44,8 @@ struct memory_source {
     size_t hits_capacity, queries_capacity, vectors_capacity, exclude_capacity;
     const struct lexical *lexical; /* NULL: the searcher ranks by landmarks only */
     int dim;                       /* of the store's landmarks */
+    struct candidate_order *order; /* NULL: as found */
+    int found_k;                   /* hits of a search: k, or more with an order */
     struct source_found found[MEMORY_FOUND_TURNS];
     struct memory_source_stats stats;
 };

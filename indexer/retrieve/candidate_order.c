@@ -1,0 +1,184 @@
+/* candidate_order.c -- see candidate_order.h. */
+#include "indexer/retrieve/candidate_order.h"
+#include "base/memory.h"
+#include "base/minmax.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PER_THREAD = 32 }; /* candidates that are worth a thread */
+
+struct candidate {
+    float sum;
+    int at;
+};
+struct candidate_order {
+    struct store_view *view;
+    struct threads *threads;
+    struct memory_order order;
+    int chunk, dim; /* ids of a chunk; numbers of a landmark, 0: none */
+    float *idf;
+    struct candidate_query query;
+    float *vector; /* [dim]; of the query, if it has one */
+    bool has_vector;
+    /* of the hits that are being ordered */
+    int64_t *chunks;
+    int32_t *ids; /* [n, 2 * chunk] */
+    float *features, *cosines;
+    struct candidate *sums;
+    struct store_hit *hits;
+    size_t chunk_capacity, id_capacity, feature_capacity, cosine_capacity, sum_capacity, hit_capacity;
+};
+
+/* ---- how rare an id is ---- */
+
+/* Counts in how many of the sampled chunks each id is. */
+static enum status count_chunks(struct candidate_order *o, int64_t *sampled, int32_t *count, int32_t *last,
+                                int64_t chunks) {
+    const struct store_dropped dropped = store_view_dropped(o->view);
+    const int64_t step = max_i64(chunks / CANDIDATE_SAMPLE, 1);
+    for (int64_t c = 0; c < chunks; c += step) {
+        struct store_chunk found;
+        if (!store_dropped_live(dropped, c)) continue;
+        TRY(store_view_chunk(o->view, &found, o->ids, c));
+        ++*sampled;
+        for (int i = 0; i < found.n_tokens; i++) {
+            const int32_t id = o->ids[i];
+            if (id < 0 || id >= o->query.vocab || last[id] == (int32_t)*sampled) continue;
+            last[id] = (int32_t)*sampled;
+            count[id]++;
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status idf_make(struct candidate_order *o, int64_t chunks) {
+    const size_t vocab = (size_t)o->query.vocab;
+    int32_t *count = NULL;
+    int64_t sampled = 0;
+    TRY(memory_grow(&o->ids, &o->id_capacity, (size_t)(2 * o->chunk)));
+    TRY(memory_allocate_zero(&count, 2 * vocab));
+    enum status s = count_chunks(o, &sampled, count, count + vocab, chunks);
+    for (size_t id = 0; id < vocab && s == STATUS_OK; id++)
+        o->idf[id] = (float)log(1 + ((double)(sampled - count[id]) + 0.5) / ((double)count[id] + 0.5));
+    memory_free(count);
+    return s;
+}
+
+/* ---- start and end ---- */
+
+static enum status order_start(struct candidate_order *o) {
+    struct store_info info;
+    store_view_info(o->view, &info);
+    o->chunk = info.fingerprint.chunk_tokens;
+    o->dim = info.fingerprint.dim;
+    o->query.vocab = info.fingerprint.vocab_size;
+    TRY(memory_allocate(&o->idf, (size_t)o->query.vocab));
+    TRY(memory_allocate_zero(&o->query.words, (size_t)o->query.vocab));
+    TRY(memory_allocate(&o->vector, (size_t)max_i64(o->dim, 1)));
+    return idf_make(o, info.chunks);
+}
+
+enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
+                                   const struct memory_order *order, struct threads *threads) {
+    struct candidate_order *o = NULL;
+    TRY(memory_allocate_zero(&o, 1));
+    o->view = view;
+    o->threads = threads;
+    o->order = *order;
+    const enum status s = order_start(o);
+    if (s == STATUS_OK)
+        *out = o;
+    else
+        candidate_order_free(o);
+    return s;
+}
+
+void candidate_order_free(struct candidate_order *o) {
+    if (!o) return;
+    void *memory[] = {o->idf,      o->query.words, o->vector, o->chunks, o->ids,
+                      o->features, o->cosines,     o->sums,   o->hits,   o};
+    for (size_t i = 0; i < ARRAY_LEN(memory); i++)
+        memory_free(memory[i]);
+}
+
+/* ---- a query ---- */
+
+void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector) {
+    candidate_query_set(&o->query, tokens->ids, tokens->n, o->idf);
+    o->has_vector = vector && o->dim > 0;
+    if (o->has_vector) memcpy(o->vector, vector, (size_t)o->dim * sizeof *vector);
+}
+
+/* Cosines of the chunks that were found, 0 for others. */
+static enum status cosines_make(struct candidate_order *o, int n) {
+    memset(o->cosines, 0, (size_t)n * sizeof *o->cosines);
+    if (!o->has_vector) return STATUS_OK;
+    TRY(store_view_scores(o->view, o->cosines, o->vector, o->chunks, n));
+    for (int i = 0; i < n; i++)
+        o->cosines[i] = isfinite(o->cosines[i]) ? o->cosines[i] * sqrtf((float)o->dim) : 0;
+    return STATUS_OK;
+}
+
+struct features_of {
+    const struct candidate_order *o;
+    float *features;
+    const struct store_hit *hits;
+};
+static void features_body(void *context, int64_t begin, int64_t end, int worker) {
+    const struct features_of *c = context;
+    const struct candidate_order *o = c->o;
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        float *to = c->features + i * CANDIDATE_FEATURES;
+        if (c->hits[i].chunk < 0) {
+            memset(to, 0, CANDIDATE_FEATURES * sizeof *to);
+            continue;
+        }
+        candidate_features(to, &o->query, o->ids + i * 2 * o->chunk, o->chunk, 2 * o->chunk);
+        to[CANDIDATE_SCORE] = c->hits[i].score;
+        to[CANDIDATE_COSINE] = o->cosines[i];
+    }
+}
+
+enum status candidate_order_features(struct candidate_order *o, float *features, const struct store_hit *hits, int n) {
+    const size_t ids = (size_t)n * 2 * (size_t)o->chunk;
+    TRY(memory_grow(&o->chunks, &o->chunk_capacity, (size_t)n));
+    TRY(memory_grow(&o->cosines, &o->cosine_capacity, (size_t)n));
+    TRY(memory_grow(&o->ids, &o->id_capacity, ids));
+    for (int i = 0; i < n; i++)
+        o->chunks[i] = hits[i].chunk;
+    TRY(store_view_passages(o->view, o->ids, 2 * o->chunk, o->chunks, n));
+    TRY(cosines_make(o, n));
+    struct features_of c = {o, features, hits};
+    threads_for(o->threads, n, PER_THREAD, features_body, &c);
+    return STATUS_OK;
+}
+
+/* ---- the order ---- */
+
+static int candidate_before(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return x->sum != y->sum ? (x->sum < y->sum) - (x->sum > y->sum) : x->at - y->at;
+}
+
+enum status candidate_order_sort(struct candidate_order *o, struct store_hit *hits, int n) {
+    while (n > 0 && hits[n - 1].chunk < 0)
+        n--;
+    if (n == 0) return STATUS_OK;
+    TRY(memory_grow(&o->features, &o->feature_capacity, (size_t)n * CANDIDATE_FEATURES));
+    TRY(memory_grow(&o->sums, &o->sum_capacity, (size_t)n));
+    TRY(memory_grow(&o->hits, &o->hit_capacity, (size_t)n));
+    TRY(candidate_order_features(o, o->features, hits, n));
+    for (int i = 0; i < n; i++) {
+        double sum = 0;
+        for (int f = 0; f < CANDIDATE_FEATURES; f++)
+            sum += o->order.weights[f] * (double)o->features[i * CANDIDATE_FEATURES + f];
+        o->sums[i] = (struct candidate){(float)sum, i};
+    }
+    qsort(o->sums, (size_t)n, sizeof *o->sums, candidate_before);
+    memcpy(o->hits, hits, (size_t)n * sizeof *hits);
+    for (int i = 0; i < n; i++)
+        hits[i] = o->hits[o->sums[i].at];
+    return STATUS_OK;
+}

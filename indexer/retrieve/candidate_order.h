@@ -1,0 +1,23 @@
+/* candidate_order.h -- orders the chunks that a search found by a trained weighted sum of features
+ * (kernels/lexical/candidate_features.h; docs/token-memory.md, "Order of the candidates").
+ *
+ * The idf of an id is that of lexical.h, counted in up to CANDIDATE_SAMPLE chunks of the store, evenly spaced, so it is
+ * the same with every kind of search and every index. For one thread at a time, as the view is. */
+#pragma once
+#include "decoder/memory_config.h"
+#include "store/lexical/lexical.h"
+#include "store/store.h"
+
+enum { CANDIDATE_SAMPLE = 1 << 17 };
+struct candidate_order;
+/* Reads the sample. `view` and `threads` are borrowed until candidate_order_free, `order` is copied. */
+enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
+                                   const struct memory_order *order, struct threads *threads);
+void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
+/* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks; NULL: none. */
+void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector);
+/* Orders the hits [n] of the query, best first; of equal sums the first one stays first. Scores stay with their
+ * chunks. Hits of chunk -1 stay last. */
+enum status candidate_order_sort(struct candidate_order *o, struct store_hit *hits, int n);
+/* Writes their features [n][CANDIDATE_FEATURES] instead. Those of chunk -1 are 0. */
+enum status candidate_order_features(struct candidate_order *o, float *features, const struct store_hit *hits, int n);
