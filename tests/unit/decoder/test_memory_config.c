@@ -68,6 +68,30 @@ static void test_files_of_before(const char *path) {
     CHECK(back.mixture[MEMORY_BOTH].given && back.key_layer == 3);
 }
 
+/* An order is read as written, and a wrong one is refused. */
+static void test_order(struct memory_config *c, const char *path) {
+    struct memory_config back;
+    c->order.candidates = MEMORY_CANDIDATES_MAX;
+    for (int i = 0; i < CANDIDATE_FEATURES; i++)
+        c->order.weights[i] = (i - 3) / 7.0;
+    CHECK_OK(memory_config_save(c, path));
+    CHECK_OK(memory_config_load(&back, path));
+    CHECK(memcmp(c, &back, sizeof *c) == 0);
+    c->order.weights[2] = -1e16;
+    CHECK_OK(memory_config_save(c, path));
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "must not be beyond 1e15");
+    c->order = (struct memory_order){0};
+    write_text(path, HEAD "\"order\": {\"candidates\": 5000}}");
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "is 5000: must be 1 to 4096");
+    write_text(path, HEAD "\"order\": {\"candidates\": 50}}");
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "fit it again with drt-eval fit-order");
+    write_text(path, HEAD "\"order\": {\"candidates\": 50, \"weights\": [1, 2]}}");
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "memory.json");
+    write_text(path, HEAD "\"order\": {\"weight\": 1}}");
+    CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "candidates or weights");
+    CHECK_OK(memory_config_save(c, path));
+}
+
 static void test_file(void) {
     char path[600];
     struct rng rng = rng_make(2, 0);
@@ -88,6 +112,7 @@ static void test_file(void) {
         CHECK_OK(memory_config_load(&back, path));
         CHECK(back.searcher == c.searcher && memcmp(&c, &back, sizeof c) == 0);
     }
+    test_order(&c, path);
     CHECK_OK(memory_searcher_agrees("x", MEMORY_LEXICAL, MEMORY_HYBRID));
     CHECK_OK(memory_searcher_agrees("x", MEMORY_LANDMARK, MEMORY_LANDMARK));
     CHECK_FAILS(memory_searcher_agrees("x.json", MEMORY_LANDMARK, MEMORY_HYBRID), STATUS_INVALID,

@@ -133,6 +133,91 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
     memory_search_close(search);
 }
 
+/* ---- a trained order ---- */
+
+/* The sums of the features of a search's candidates, in the order of the search, from the weights of `order`. */
+static void plain_order(struct store_hit *hits, const struct memory_order *order, const float *features, int n) {
+    double sum[CHUNKS];
+    for (int i = 0; i < n; i++) {
+        sum[i] = 0;
+        for (int f = 0; f < CANDIDATE_FEATURES; f++)
+            sum[i] += order->weights[f] * (double)features[i * CANDIDATE_FEATURES + f];
+    }
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && hits[j].chunk >= 0 && (float)sum[j] > (float)sum[j - 1]; j--) {
+            const double s = sum[j];
+            const struct store_hit h = hits[j];
+            sum[j] = sum[j - 1], sum[j - 1] = s;
+            hits[j] = hits[j - 1], hits[j - 1] = h;
+        }
+}
+
+/* A search of a memory with an order finds the first K of its candidates by these sums, with the search's scores. The
+ * candidates are those of a search without an order. */
+static void check_order(struct world *w, enum memory_searcher kind, struct store_range out) {
+    enum { CANDIDATES = 16 };
+    const struct memory_search_config config = search_config(w, kind);
+    struct memory_order order = {.candidates = CANDIDATES};
+    struct memory_search *search;
+    struct memory_source *source;
+    struct store_hit hits[CANDIDATES];
+    float features[CANDIDATES * CANDIDATE_FEATURES], scores[K], all_scores[CANDIDATES];
+    int64_t chunks[K], all[CANDIDATES];
+    struct rng rng = rng_make(6, (uint64_t)kind);
+    for (int f = 0; f < CANDIDATE_FEATURES; f++)
+        order.weights[f] = (double)rng_uniform(&rng) - 0.5;
+    CHECK_OK(memory_search_open(&search, &config));
+    struct memory_source_config how = {.device = w->engine.device,
+                                       .model = &w->engine.model.config,
+                                       .decoder = w->engine.decoder,
+                                       .view = w->engine.view,
+                                       .finder = memory_search_finder(search),
+                                       .k = K,
+                                       .key_layer = 2,
+                                       .order = &order};
+    CHECK_OK(memory_source_create(&source, &how));
+    how.k = CANDIDATES, how.order = NULL;
+    struct memory_source *plain;
+    CHECK_OK(memory_source_create(&plain, &how));
+    CHECK_EQ(memory_source_candidates(source), CANDIDATES);
+    CHECK_EQ(memory_source_candidates(plain), 0);
+    for (int i = 0; i < N; i++) {
+        const struct memory_scope scope = {.exclude = out};
+        CHECK_OK(memory_source_find_candidates(source, hits, features, w->text, w->at[i], (struct mat){0}, out));
+        CHECK_OK(memory_source_find(plain, all, all_scores, w->text, &w->at[i], (struct mat){0}, 1, scope));
+        for (int j = 0; j < CANDIDATES; j++) {
+            CHECK_EQ(hits[j].chunk, all[j]);
+            if (all[j] < 0) continue;
+            int length = CHUNK;
+            while (w->ids[all[j]][length - 1] < 0)
+                length--;
+            const float *f = features + j * CANDIDATE_FEATURES;
+            CHECK(f[CANDIDATE_SCORE] == all_scores[j] && f[CANDIDATE_LENGTH] == (float)length);
+            if (kind == MEMORY_LANDMARK) CHECK(fabs((double)(f[CANDIDATE_COSINE] - all_scores[j] * sqrtf(D))) < 1e-5);
+            if (kind == MEMORY_LEXICAL) CHECK(f[CANDIDATE_COSINE] == 0);
+        }
+        plain_order(hits, &order, features, CANDIDATES);
+        CHECK_OK(memory_source_find(source, chunks, scores, w->text, &w->at[i], (struct mat){0}, 1, scope));
+        for (int j = 0; j < K; j++) {
+            CHECK_EQ(chunks[j], hits[j].chunk);
+            CHECK(chunks[j] < 0 || scores[j] == hits[j].score);
+        }
+    }
+    memory_source_free(plain);
+    memory_source_free(source);
+    memory_search_close(search);
+}
+
+static void test_order(void) {
+    static struct world w;
+    open_world(&w, "order", true, STORE_LEXICAL_ON);
+    for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
+        check_order(&w, (enum memory_searcher)kind, (struct store_range){0});
+        check_order(&w, (enum memory_searcher)kind, (struct store_range){w.first_chunk[4], w.first_chunk[5]});
+    }
+    engine_close(&w.engine);
+}
+
 /* The oracle searches with the next chunk: a chunk of the store finds itself, with the score of a vector and itself. */
 static void test_ahead(struct world *w) {
     const struct memory_search_config config = search_config(w, MEMORY_LANDMARK);
@@ -219,6 +304,7 @@ static void test_other_model(void) {
 
 int main(void) {
     test_kinds();
+    test_order();
     test_queries_of_model();
     test_other_model();
     return 0;

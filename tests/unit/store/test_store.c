@@ -56,6 +56,15 @@ static void check_contents(struct store_view *v, const struct store_writer_confi
             for (int j = 0; j < FIXTURE_CHUNK; j++)
                 CHECK_EQ(got_ids[j], from + j < n_ids ? ids[from + j] : -1);
             CHECK_EQ(got.n_tokens, from >= n_ids ? 0 : n_ids - from < FIXTURE_CHUNK ? n_ids - from : FIXTURE_CHUNK);
+            enum { LONG = 2 * FIXTURE_CHUNK + 3 };
+            int32_t passages[3 * LONG];
+            memset(passages, 0x55, sizeof passages);
+            CHECK_OK(store_view_passages(v, passages, LONG, (const int64_t[]){chunk, -1, doc.first_chunk}, 3));
+            for (int j = 0; j < LONG; j++) {
+                CHECK_EQ(passages[j], i * FIXTURE_CHUNK + j < n_ids ? ids[i * FIXTURE_CHUNK + j] : -1);
+                CHECK_EQ(passages[LONG + j], 0x55555555);
+                CHECK_EQ(passages[2 * LONG + j], j < n_ids ? ids[j] : -1);
+            }
             CHECK_OK(store_view_landmark(v, row, chunk));
             fixture_landmark(want, dim, d, i);
             for (int j = 0; j < dim; j++)
@@ -73,6 +82,7 @@ static void check_contents(struct store_view *v, const struct store_writer_confi
     struct store_document no_document;
     CHECK_FAILS(store_view_chunk(v, &none, ids, chunk), STATUS_NOT_FOUND, "there is no chunk");
     CHECK_FAILS(store_view_chunk(v, &none, ids, -1), STATUS_NOT_FOUND, "there is no chunk");
+    CHECK_FAILS(store_view_passages(v, ids, FIXTURE_CHUNK, &chunk, 1), STATUS_NOT_FOUND, "there is no chunk");
     CHECK_FAILS(store_view_landmark(v, row, chunk), STATUS_NOT_FOUND, "there is no chunk");
     CHECK_FAILS(store_view_document(v, &no_document, n), STATUS_NOT_FOUND, "there is no document");
     free(row);
