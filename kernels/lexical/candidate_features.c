@@ -31,8 +31,8 @@ static int lowest_bit(bits x) {
 }
 
 static float saturated_count(int f) {
-    const float x = f > 2 ? 4 : (float)f;
-    return x * 2.2F / (x + 1.2F);
+    static const float s[] = {0, 1 * 2.2F / (1 + 1.2F), 2 * 2.2F / (2 + 1.2F), 4 * 2.2F / (4 + 1.2F)};
+    return s[f < 3 ? f : 3];
 }
 
 /* The range of a bit among n ranges that end at `end`. */
@@ -62,7 +62,7 @@ static struct runs runs_find(uint16_t *in_chunk, uint16_t *after, const struct c
     struct runs all = {0};
     bits one = 0, two = 0, three = 0, three_before = 0;
     for (int i = 0; i < length; i++) {
-        const int m = ids[i] >= 0 && ids[i] < q->vocab ? q->words[ids[i]] : 0;
+        const int m = (uint32_t)ids[i] < (uint32_t)q->vocab ? q->words[ids[i]] : 0;
         const bits now = q->mask[m], pair = now & one >> 1, triple = pair & two >> 1;
         (i < chunk ? in_chunk : after)[m]++;
         all.one |= now;
