@@ -125,8 +125,7 @@ static void read_body(void *context, int64_t begin, int64_t end, int worker) {
         read_row(c, c->w->scaled + worker * c->columns, c->w->spread + worker * c->vocab, r);
 }
 
-/* Allocates memory for the weights of some rows, and for one row per thread. */
-static enum status read_reserve(struct memory_window *w, size_t weights, size_t columns) {
+enum status memory_window_reserve(struct memory_window *w, size_t weights, size_t columns) {
     struct device *dev = w->config.engine->device;
     const size_t threads = (size_t)threads_count(dev->threads),
                  vocab = (size_t)w->config.engine->model.config.vocab_size;
@@ -150,7 +149,7 @@ enum status memory_window_read(struct memory_window *w, struct memory_read *read
     int64_t rows = end - begin, vocab = w->config.engine->model.config.vocab_size;
     memory->tau = w->tau_device + (read - w->reads);
     int64_t columns = token_memory_columns(memory);
-    TRY(read_reserve(w, (size_t)(rows * columns), (size_t)columns));
+    TRY(memory_window_reserve(w, (size_t)(rows * columns), (size_t)columns));
     struct mat states = mat_rows(w->keys, begin, rows), weights = mat_f32(w->weights_device, rows, columns);
     float *s = w->stats_device;
     ops->forward(dev, (struct token_memory_stats){s, s + rows, s + 2 * rows, s + 3 * rows, s + 4 * rows}, states,
@@ -210,7 +209,7 @@ enum status memory_window_nearest(struct memory_window *w, struct memory_read *r
     const int64_t rows = end - begin, vocab = w->config.engine->model.config.vocab_size;
     struct nearest_rows c = {.rows = {.w = w, .read = read, .vocab = vocab, .row = begin, .to = begin - (first - 1)},
                              .of = of};
-    TRY(read_reserve(w, 1, 1));
+    TRY(memory_window_reserve(w, 1, 1));
     for (int64_t r = 0; r < rows; r++) {
         int entries = 0;
         while (entries < of.m && of.value[r * of.m + entries] >= 0)

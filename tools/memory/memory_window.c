@@ -20,6 +20,14 @@ static enum status window_source(struct memory_window *w) {
     if (!wanted) return STATUS_OK;
     struct memory_source_config config = memory_search_source(w->config.engine, w->config.memory, w->config.finder);
     config.numbers = true;
+    if (w->config.candidates == 0) return memory_source_create(&w->source, &config);
+    const struct memory_order as_found = {.candidates = w->config.candidates};
+    config.order = &as_found;
+    if (w->config.group == 0) w->config.group = (int)min_i64(w->config.candidates, MEMORY_K_MAX);
+    config.k = w->config.group;
+    TRY(memory_allocate(&w->hits, (size_t)w->config.candidates));
+    TRY(memory_grow(&w->chunks, &w->chunks_capacity, (size_t)w->config.candidates));
+    TRY(memory_allocate(&w->scores, (size_t)w->config.candidates));
     return memory_source_create(&w->source, &config);
 }
 
@@ -91,8 +99,8 @@ void memory_window_free(struct memory_window *w) {
     memory_source_free(w->source);
     void *device_memory[] = {w->keys.data, w->states.data,  w->vectors.data, w->next_device,
                              w->square,    w->stats_device, w->tau_device,   w->weights_device};
-    void *host_memory[] = {w->next, w->nearest,  w->log_p,     w->entropy, w->largest, w->log_sum, w->top,
-                           w->at,   w->drawn_at, w->row_begin, w->chunks,  w->scores,  w->scaled,  w->spread};
+    void *host_memory[] = {w->next,     w->nearest,   w->log_p,  w->entropy, w->largest, w->log_sum, w->top, w->at,
+                           w->drawn_at, w->row_begin, w->chunks, w->scores,  w->scaled,  w->spread,  w->hits};
     for (size_t i = 0; i < ARRAY_LEN(device_memory); i++)
         device_release(dev, device_memory[i]);
     for (size_t i = 0; i < ARRAY_LEN(host_memory); i++)
@@ -146,8 +154,7 @@ static void lm_body(void *context, int64_t begin, int64_t end, int worker) {
         if (t->row + i >= t->first - 1) lm_row(t->w, t->row + i, t->row + i - (t->first - 1));
 }
 
-/* Computes the key states of ids 0 .. n-2, and the model's results for tokens first .. n-1. */
-static enum status window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first) {
+static enum status window_pass(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first) {
     struct engine *e = w->config.engine;
     const int64_t pass = engine_pass(e);
     struct decoder_state *state = NULL;
@@ -167,6 +174,16 @@ static enum status window_trunk(struct memory_window *w, const int32_t *ids, int
     return s;
 }
 
+enum status memory_window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first) {
+    struct device *dev = w->config.engine->device;
+    for (int64_t i = 0; i < n; i++)
+        w->next[i] = i + 1 < n ? ids[i + 1] : -1;
+    TRY(window_pass(w, ids, n, first));
+    device_upload(dev, w->next_device, w->next, (size_t)n * sizeof *w->next);
+    dev->ops->token_memory->squares(dev, w->square, mat_rows(w->keys, 0, n - 1));
+    return STATUS_OK;
+}
+
 /* ---- the chunks ---- */
 
 /* Returns a number that depends on the text, so that texts have different random chunks. */
@@ -182,9 +199,7 @@ static int64_t window_part(const struct memory_window *w, enum memory_reads what
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
-/* Returns the query vectors of the searches, made of the text's last states; data NULL: the source makes them, if there
- * are any. */
-static struct mat window_vectors(struct memory_window *w, int64_t searches) {
+struct mat memory_window_vectors(struct memory_window *w, int64_t searches) {
     const struct memory_finder *f = &w->config.finder;
     const struct mat states = w->states.data ? w->states : w->keys;
     for (int64_t i = 0; i < searches && w->vectors.data; i++) {
@@ -202,7 +217,7 @@ static enum status window_search(struct memory_window *w, enum memory_reads what
     TRY(memory_source_document(w->source, &scope.exclude, document));
     if (what == MEMORY_READ_ORACLE)
         return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
-    const struct mat vectors = window_vectors(w, searches);
+    const struct mat vectors = memory_window_vectors(w, searches);
     if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
         return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     for (int64_t i = 0; i < searches; i++)
@@ -307,13 +322,8 @@ static enum status window_read(struct memory_window *w, struct memory_read *read
 
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first, int64_t document) {
-    struct device *dev = w->config.engine->device;
     double start = clock_seconds();
-    for (int64_t i = 0; i < n; i++)
-        w->next[i] = i + 1 < n ? ids[i + 1] : -1;
-    TRY(window_trunk(w, ids, n, first));
-    device_upload(dev, w->next_device, w->next, (size_t)n * sizeof *w->next);
-    dev->ops->token_memory->squares(dev, w->square, mat_rows(w->keys, 0, n - 1));
+    TRY(memory_window_trunk(w, ids, n, first));
     double trunk = clock_seconds() - start;
     for (int i = 0; i < w->n_reads; i++) {
         struct memory_read *read = &w->reads[i];

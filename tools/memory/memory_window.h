@@ -8,6 +8,7 @@
 #include "indexer/retrieve/memory_source.h"
 #include "tools/memory/memory_knn.h"
 #include "tools/memory/memory_options.h"
+#include "tools/memory/memory_order_fit.h"
 
 /* OTHER: chunks that were found in a store of other text; they are not read here, but taken from another collection
  * (memory_samples.h). From PART on: FOUND in the first 1/2, 1/4, .. 1/64 of the store's chunks. */
@@ -49,6 +50,8 @@ struct memory_window_config {
     uint64_t seed;                       /* of random chunks */
     struct retriever *gca; /* NULL: the model reads without GCA. The caller resets it before each window */
     const struct progress *progress;     /* steps are the searches of each read of a store; NULL is fine */
+    int candidates;                      /* of a search, for memory_window_candidates; 0: for memory_window_run */
+    int group;                           /* for tests: candidates loaded at once, at least k; 0: MEMORY_K_MAX */
 };
 struct memory_window;
 /* Borrows everything that config names until memory_window_free. reads [n_reads] get their arrays here,
@@ -68,3 +71,11 @@ struct memory_lm { const float *log_p, *entropy, *largest; };
 enum status memory_window_run(struct memory_window *w, struct memory_lm *out, const int32_t *ids, int64_t n,
                               int64_t first,
                               int64_t document);
+
+/* A text as memory_window_run takes it. */
+struct memory_window_text { const int32_t *ids; int64_t n, first, document; };
+/* Adds searches to the samples, one before each of ids[at[i]], i < searches: first <= at[i] < n, ascending. The one
+ * read of the window is FOUND with the temperature of the configuration's mixture of the corpus, whose gate sees the
+ * first k candidates. file and held_out stay 0. */
+enum status memory_window_candidates(struct memory_window *w, struct memory_order_samples *to,
+                                     const struct memory_window_text *text, const int64_t *at, int64_t searches);

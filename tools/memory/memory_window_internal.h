@@ -1,5 +1,5 @@
-/* memory_window_internal.h -- for memory_window.c (the model, the searches) and memory_read.c (a memory's
- * results for rows). */
+/* memory_window_internal.h -- for memory_window.c (the model, the searches), memory_read.c (a memory's results for
+ * rows) and memory_window_order.c (what each candidate of a search gives). */
 #pragma once
 #include "tools/memory/memory_window.h"
 
@@ -28,7 +28,17 @@ struct memory_window {
     float *weights, *weights_device;     /* [rows, columns] of the rows being read: both sides */
     float *scaled, *spread;              /* a row of weights and a distribution of each thread */
     size_t weights_capacity, scaled_capacity, spread_capacity;
+    struct store_hit *hits;              /* [candidates] of the search being read */
 };
+
+/* Computes what does not depend on a memory: key states of ids 0 .. n-2, and the model's results for tokens first ..
+ * n-1. */
+enum status memory_window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first);
+/* Returns the query vectors of the searches at w->at, made of the text's last states; data NULL: the source makes them,
+ * if there are any. */
+struct mat memory_window_vectors(struct memory_window *w, int64_t searches);
+/* Allocates memory for weights [weights] of rows, and for one row of columns per thread. */
+enum status memory_window_reserve(struct memory_window *w, size_t weights, size_t columns);
 
 /* Reads rows begin .. end-1 of the window with one memory, whose tau it sets: columns of the scored tokens, and the
  * nearest distance. */

@@ -1,5 +1,6 @@
 /* test_memory_window.c -- a window read with token memories against plain loops in double precision: the keys of single
  * passages, the distances, the softmax, the mixed probabilities; the same bits with any number of threads. */
+#include "base/half.h"
 #include "base/rng.h"
 #include "model/params.h"
 #include "session/memory_text.h"
@@ -507,6 +508,85 @@ static void test_stop(void) {
     free_world(&w);
 }
 
+/* ---- candidates ---- */
+
+enum { CANDIDATES = 9, GROUP = 4 };
+
+/* Of each candidate and token the sums of exp(-d2 / tau), all of them and those of the token. */
+static void check_candidates(const struct world *w, const struct memory_order_samples *s, int64_t search, int64_t at) {
+    static float keys[CONTEXT * D], logits[CONTEXT * VOCAB];
+    static struct entries e;
+    const int64_t length = at < MEMORY_LOOK_BACK ? at : MEMORY_LOOK_BACK, row = search * CANDIDATES;
+    struct store_hit hits[CANDIDATES];
+    const struct lexical_query query = {w->text + at - length, (int)length};
+    const struct lexical_search how = {.k = CANDIDATES, .pair_weight = LEXICAL_PAIR_WEIGHT};
+    static struct { double z, right; } gives[CANDIDATES][MEMORY_ORDER_TOKENS];
+    const int tokens = s->search[search].tokens, found = s->search[search].found;
+    CHECK_OK(lexical_search(w->lexical, hits, &query, 1, &how));
+    CHECK(found > GROUP && hits[found - 1].chunk >= 0 && (found == CANDIDATES || hits[found].chunk < 0));
+    CHECK_EQ(tokens, CONTEXT - at < MEMORY_ORDER_TOKENS ? CONTEXT - at : MEMORY_ORDER_TOKENS);
+    plain_keys(w, keys, logits, w->text, CONTEXT, 50);
+    memset(gives, 0, sizeof gives);
+    for (int i = 0; i < found; i++) {
+        CHECK(s->features[(row + i) * CANDIDATE_FEATURES + CANDIDATE_SCORE] == hits[i].score);
+        e.n = 0;
+        add_passage(w, &e, hits[i].chunk);
+        for (int64_t t = 0; t < tokens; t++)
+            for (int j = 0; j < e.n; j++) {
+                double d2 = 0;
+                for (int c = 0; c < D; c++)
+                    d2 += pow((double)keys[(at - 1 + t) * D + c] - (double)e.key[j][c], 2);
+                gives[i][t].z += exp(-d2 / 20);
+                gives[i][t].right += e.value[j] == w->text[at + t] ? exp(-d2 / 20) : 0;
+            }
+    }
+    for (int64_t t = 0; t < tokens; t++) {
+        double all = 0, plain = 0, sum = 0;
+        for (int i = 0; i < found; i++)
+            all += gives[i][t].z, plain += (double)half_from_bf16(s->z[(row + i) * MEMORY_ORDER_TOKENS + t]);
+        for (int i = 0; i < found; i++) {
+            const int64_t to = (row + i) * MEMORY_ORDER_TOKENS + t;
+            CHECK(fabs((double)half_from_bf16(s->z[to]) / plain - gives[i][t].z / all) <
+                  0.008 * gives[i][t].z / all + 1e-4);
+            CHECK(fabs((double)half_from_bf16(s->right[to]) / plain - gives[i][t].right / all) <
+                  0.008 * gives[i][t].right / all + 1e-4);
+        }
+        for (int v = 0; v < VOCAB; v++)
+            sum += exp((double)logits[(at - 1 + t) * VOCAB + v]);
+        const double p = exp((double)logits[(at - 1 + t) * VOCAB + w->text[at + t]]) / sum;
+        CHECK(fabs((double)s->lm[search * MEMORY_ORDER_TOKENS + t] - p) < 1e-4);
+        CHECK(fabs((double)s->gate[search * MEMORY_ORDER_TOKENS + t] - 0.3) < 1e-6);
+    }
+    for (int64_t t = tokens; t < MEMORY_ORDER_TOKENS; t++)
+        CHECK(s->z[row * MEMORY_ORDER_TOKENS + t] == 0 && s->right[row * MEMORY_ORDER_TOKENS + t] == 0);
+}
+
+static void test_candidates(void) {
+    static struct world w;
+    struct memory_window *window;
+    struct memory_order_samples s;
+    struct memory_read read = {.what = MEMORY_READ_FOUND, .taus = 1, .tau = {20}};
+    const int64_t at[] = {FIRST, FIRST + 70, CONTEXT - 10};
+    make_world(&w, true, 1, "candidates");
+    w.memory.mixture[MEMORY_CORPUS] = (struct memory_mixture){true, {20, 20}, memory_gate_fixed(MEMORY_CORPUS, 0.3)};
+    const struct memory_window_config config = {.engine = &w.engine,
+                                                .memory = &w.memory,
+                                                .finder = w.finder,
+                                                .context = CONTEXT,
+                                                .candidates = CANDIDATES,
+                                                .group = GROUP};
+    CHECK_OK(memory_window_create(&window, &config, &read, 1));
+    CHECK_OK(memory_order_samples_create(&s, 4, CANDIDATES));
+    const struct memory_window_text text = {w.text, CONTEXT, FIRST, -1};
+    CHECK_OK(memory_window_candidates(window, &s, &text, at, 1));
+    CHECK_OK(memory_window_candidates(window, &s, &text, at + 1, 2));
+    for (int i = 0; i < s.n; i++)
+        check_candidates(&w, &s, i, at[i]);
+    memory_order_samples_free(&s);
+    memory_window_free(window);
+    free_world(&w);
+}
+
 int main(void) {
     test_stop();
     test_text();
@@ -515,5 +595,6 @@ int main(void) {
     test_small_pool();
     test_draw();
     test_deleted();
+    test_candidates();
     return 0;
 }
