@@ -32,6 +32,7 @@ _drt_options() {
 --memory-span value
 --memory-keys auto|stored|device|encoded
 --memory-layer value
+--memory-order file
 --workers value
 --worker-key-file file
 --worker-timeout value
@@ -49,6 +50,38 @@ _drt_options() {
 --dtype auto|f32|bf16|i8
 --threads value
 --devices value
+--json -
+--log-json -
+--help,-h -
+--version,-V -' ;;
+    'drt-eval fit-order') echo '--model dir
+--data file
+--store dir
+--out file
+--candidates value
+--positions value
+--memory-config file
+--memory-searcher landmark|lexical|hybrid
+--memory-k value
+--memory-every value
+--memory-span value
+--memory-keys auto|stored|device|encoded
+--memory-layer value
+--workers value
+--worker-key-file file
+--worker-timeout value
+--exclude doc|none
+--context value
+--skip value
+--max-documents value
+--max-tokens value
+--document-tokens value
+--format auto|jsonl|txt|u16|u32|megatron|parquet|arrow
+--text-field value
+--seed value
+--device auto|cpu|cuda
+--dtype auto|f32|bf16|i8
+--threads value
 --json -
 --log-json -
 --help,-h -
@@ -603,7 +636,7 @@ _drt_options() {
 }
 _drt_commands() {
     case $1 in
-    drt-eval) echo 'ppl fit-memory tasks ablation niah' ;;
+    drt-eval) echo 'ppl fit-memory fit-order tasks ablation niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build join index add update search get stats verify repair delete compact freeze drop recall export keys lexical worker doctor' ;;
     drt-model) echo 'info init project convert' ;;

@@ -17,6 +17,7 @@ int eval_failed(enum status status) {
 static const struct command commands[] = {
     {"ppl", "perplexity and bits per byte, with and without retrieval, on the same positions", eval_ppl},
     {"fit-memory", "fit temperature and gate of a token memory to held-out text", eval_fit_memory},
+    {"fit-order", "train the order in which a token memory reads the chunks that a search finds", eval_fit_order},
     {"tasks", "answers to the prompts of files: RULER's score, ROUGE", eval_tasks},
     {"ablation", "a table of many models, stores and modes against a Base LM, from one config", eval_ablation},
     {"niah", "needles in a text or in a store: how many are found, by length and depth", eval_niah},

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 struct eval_processes;                   /* tools/eval/fit/drt_eval_processes.h */
+struct eval_searches;                    /* tools/eval/fit/drt_eval_searches.h */
 struct eval_options {
     struct device_choice where;
     /* encoder: that of an external encoder */
@@ -39,6 +40,7 @@ struct eval_options {
 /* ---- drt_eval.c, and a drt_eval_<name>.c for each command ---- */
 int eval_ppl(int argc, char **argv, const char **operands), eval_niah(int argc, char **argv, const char **operands);
 int eval_fit_memory(int argc, char **argv, const char **operands);
+int eval_fit_order(int argc, char **argv, const char **operands);
 int eval_tasks(int argc, char **argv, const char **operands), eval_ablation(int argc, char **argv,
                const char **operands);
 int eval_usage(const char *command, const char *what);    /* exit code 2 */
@@ -56,6 +58,7 @@ struct eval_engines {
     struct engine *model, *base[EVAL_BASES]; struct memory_search *search; struct memory_config memory;
     char memory_file[FILE_PATH_MAX];     /* of the configuration; "": none */
     struct memory_knn *knn;              /* for mode memory-knn-lm (tools/memory/memory_knn.h) */
+    struct eval_searches *searches;      /* of fit-order, which scores no tokens; NULL: none */
 };
 struct eval_machine { struct engine model, base[EVAL_BASES]; struct eval_engines engines; };
 /* Allocated on the heap, because several engines are too large for a small stack. */

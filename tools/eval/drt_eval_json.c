@@ -77,6 +77,7 @@ static void write_setting(struct json_writer *w, const struct eval_result *r) {
     json_write_object(w);
     put_int(w, "k", c->k);
     put_int(w, "every", c->every);
+    put_int(w, "order", c->order.candidates);
     put_int(w, "before", c->before);
     put_int(w, "after", c->after);
     put_int(w, "key_layer", c->key_layer);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "session/memory_folder.h"
 #include "tools/eval/drt_eval.h"
+#include "tools/eval/fit/drt_eval_searches.h"
 #include "tools/memory/memory_knn.h"
 #include <string.h>
 
@@ -65,6 +66,7 @@ void eval_machine_close(struct eval_machine *m) {
     if (!m) return;
     memory_search_close(m->engines.search);
     memory_knn_free(m->engines.knn);
+    eval_searches_free(m->engines.searches);
     for (int i = 0; i < EVAL_BASES; i++)
         engine_close(&m->base[i]);
     engine_close(&m->model);

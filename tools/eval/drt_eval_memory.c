@@ -1,6 +1,7 @@
 /* drt_eval_memory.c -- the modes of drt-eval ppl that mix token memories into the model's probabilities. */
 #include "kernels/memory/next_token.h"
 #include "tools/eval/drt_eval_run.h"
+#include "tools/eval/fit/drt_eval_searches.h"
 #include <math.h>
 
 enum memory_kind eval_kind_of(int mode) {
@@ -60,6 +61,7 @@ enum status eval_memory_prepare(struct eval_run *r) {
     const struct memory_config *memory = &r->engines->memory;
     int n = 0;
     if (!eval_has_memory(r->result)) return STATUS_OK;
+    if (r->engines->searches) return eval_searches_prepare(r);
     for (int mode = EVAL_MEMORY_OWN_PAST; mode < EVAL_MODES; mode++)
         if (r->result->mode[mode]) TRY(memory_wants(r, mode));
     for (int what = 0; what < MEMORY_READS; what++) {

@@ -104,9 +104,11 @@ static void print_memory(const struct eval_result *r) {
     const struct memory_config *c = r->memory;
     if (!c) return;
     printf("memory     ");
-    if (r->memory_search.text[0])
-        printf("chunks by %s\n           K %d, every %d tokens, span %d,%d, ", r->memory_search.text, c->k, c->every,
-               c->before, c->after);
+    if (r->memory_search.text[0]) {
+        printf("chunks by %s\n           K %d", r->memory_search.text, c->k);
+        if (c->order.candidates > 0) printf(" of %d candidates in a trained order", c->order.candidates);
+        printf(", every %d tokens, span %d,%d, ", c->every, c->before, c->after);
+    }
     printf("keys of layer %d%s%s", c->key_layer, r->memory_keys ? ", " : "", r->memory_keys ? r->memory_keys : "");
     if (r->memory_file[0]) streams_printf(stdout, "; gate of %s", r->memory_file);
     printf("\n");

@@ -138,8 +138,8 @@ static enum status eval_run_prepare(struct eval_run *r) {
     if (eval_has_memory(r->result) && eval_gca_mode(o) != EVAL_NONE)
         TRY(prepare_retriever(&r->memory_gca, r, eval_gca_mode(o)));
     TRY(eval_memory_prepare(r));
-    /* otherwise queries are only collected */
-    const bool scores = !r->engines->knn || memory_knn_searched(r->engines->knn);
+    /* otherwise queries or searches are only collected */
+    const bool scores = !r->engines->searches && (!r->engines->knn || memory_knn_searched(r->engines->knn));
     r->runs = scores && eval_has_memory(r->result) && eval_uses_store(r->result);
     if (r->runs || (scores && eval_uses_store(r->result) && reports_overlap(r)))
         TRY(overlap_create(&r->result->overlap));

@@ -5,6 +5,7 @@
  * new state. So every mode scores the same positions with the same left context. */
 #include "base/clock.h"
 #include "tools/eval/drt_eval_run.h"
+#include "tools/eval/fit/drt_eval_searches.h"
 #include "tools/shared/progress_line.h"
 #include <math.h>
 #include <stdio.h>
@@ -123,6 +124,7 @@ static enum status score_modes(struct eval_run *r, struct eval_document *d, cons
         TRY(score_window(r, mode, ids + at, at, length, first, &d->nll[mode], token));
     }
     if (r->memory_gca) chunk_retriever_reset(r->memory_gca, r->stored, at / r->engine->model.config.chunk);
+    if (r->engines->searches) return eval_searches_window(r, ids + at, length, first);
     if (r->memory) TRY(eval_memory_score(r, d, ids + at, length, first, token));
     return window_bytes(r, ids + at, length, first, &d->bytes);
 }

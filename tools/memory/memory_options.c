@@ -1,5 +1,6 @@
 /* memory_options.c -- see memory_options.h. */
 #include "tools/memory/memory_options.h"
+#include "base/memory.h"
 #include "indexer/retrieve/memory_source.h"
 #include "session/memory_folder.h"
 #include <stdio.h>
@@ -9,8 +10,8 @@ enum { K = 32, EVERY = 16, AFTER = 1 };
 static const double tau_default = 32, weight_default = 0.1;
 
 bool memory_options_given(const struct memory_options *o) {
-    return o->config || o->span || o->searcher || o->keys || o->k || o->every || o->layer || o->past || o->tau > 0 ||
-           o->weight > 0;
+    return o->config || o->order || o->span || o->searcher || o->keys || o->k || o->every || o->layer || o->past ||
+           o->tau > 0 || o->weight > 0;
 }
 
 int64_t memory_options_past(const struct memory_options *o) {
@@ -54,6 +55,19 @@ static enum status memory_options_agree(const char *file, const struct setting *
     return memory_searcher_agrees(file, fitted->searcher, wanted->searcher);
 }
 
+/* Takes the order of the file's configuration. */
+static enum status options_order(struct memory_config *out, const char *file, const struct model_folder *model) {
+    struct memory_config *from; /* too large for a small stack */
+    TRY(memory_allocate(&from, 1));
+    enum status s = memory_folder_load(from, model, file, false);
+    if (s == STATUS_OK && from->order.candidates == 0)
+        s = fail(STATUS_INVALID, "%s: has no order of candidates: fit one with drt-eval fit-order", file);
+    if (s == STATUS_OK) s = memory_searcher_agrees(file, from->searcher, out->searcher);
+    if (s == STATUS_OK) out->order = from->order;
+    memory_free(from);
+    return s;
+}
+
 enum status memory_options_config(struct memory_config *out, char file[FILE_PATH_MAX], const struct memory_options *o,
                                   const struct model_folder *model, bool small) {
     int layers = model_config_layers(&model->config);
@@ -82,6 +96,7 @@ enum status memory_options_config(struct memory_config *out, char file[FILE_PATH
         if (strcmp(o->keys, memory_keys_names[i]) == 0) out->keys = (enum memory_keys)i;
     if (o->span) TRY(parse_span(&out->before, &out->after, o->span));
     if (fitted) TRY(memory_options_agree(file, &of_gate, out));
+    if (o->order) TRY(options_order(out, o->order, model));
     if (out->key_layer > layers)
         return fail(STATUS_INVALID, "--memory-layer %d: the model has %d layers", out->key_layer, layers);
     return STATUS_OK;

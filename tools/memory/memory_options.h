@@ -8,6 +8,7 @@
 struct memory_options {
     /* --memory-config FILE, --memory-span BEFORE,AFTER, --memory-searcher KIND, --memory-keys KIND; NULL: not given */
     const char *config, *span, *searcher, *keys;
+    const char *order;                   /* --memory-order FILE; NULL: not given */
     int64_t k, every, layer, past;       /* 0: not given */
     double tau, weight;                  /* for all kinds, without a configuration; 0: not given */
     bool unfitted;                       /* ignores the model's memory.json */
@@ -34,11 +35,13 @@ struct memory_options {
      0, 0},                                                                                                            \
     {"memory-layer", ARG_INT, &(o).layer, "N", "layer whose MLP inputs are the keys; 0: as configured, or the last",   \
      0, 1024}
-#define MEMORY_MIX_OPTIONS(o)                                                                                       \
+#define OPTION_MEMORY_CONFIG(o)                                                                                      \
     {"memory-config", ARG_PATH, &(o).config, "FILE",                                                                   \
      "configuration written by drt-eval fit-memory (default: memory.json in the model's folder; on a CPU "             \
      "memory-cpu.json, if the store has no keys of the model)",                                                        \
-     0, 0},                                                                                                            \
+     0, 0}
+#define MEMORY_MIX_OPTIONS(o)                                                                                       \
+    OPTION_MEMORY_CONFIG(o),                                                                                           \
     {"memory-past", ARG_INT, &(o).past, "N", "tokens of the text's own past that are read; 0: 2048", 0,                \
      MEMORY_PAST_MAX},                                                                                                 \
     {"memory-tau", ARG_DOUBLE, &(o).tau, "T", "without a configuration: temperature of distances; 0: 32", 0, 1e9},     \

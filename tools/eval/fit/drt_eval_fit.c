@@ -1,8 +1,20 @@
 /* drt_eval_fit.c -- see drt_eval_fit.h. */
 #include "tools/eval/fit/drt_eval_fit.h"
+#include "base/file.h"
 #include "base/memory.h"
+#include "data/readers/reader.h"
 #include "tools/memory/memory_fit.h"
 #include "tools/shared/log.h"
+
+enum status eval_fit_apart(const struct eval_options *o, const char *out) {
+    const char *const also_read[] = {o->other, o->apply};
+    struct reader_config data = {
+        .inputs = o->data.items, .n_inputs = o->data.count, .text_field = o->text_field, .no_follow = o->no_follow};
+    TRY(reader_format_parse(&data.format, o->format));
+    if (o->data.count > 0) TRY(reader_apart(out, &data));
+    TRY(file_apart(out, o->samples.items, o->samples.count));
+    return file_apart(out, also_read, ARRAY_LEN(also_read));
+}
 
 enum part { PART_EVEN, PART_ODD, PART_ALL };
 

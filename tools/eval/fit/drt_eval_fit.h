@@ -1,6 +1,10 @@
-/* drt_eval_fit.h -- the modes of drt-eval fit-memory from samples: losses of every mode, and the fits. */
+/* drt_eval_fit.h -- what the commands that fit share, and the modes of drt-eval fit-memory from samples: losses of
+ * every mode, and the fits. */
 #pragma once
 #include "tools/eval/drt_eval_run.h"
+
+/* Fails if the output `out` (NULL: none) would replace a file that is read. */
+enum status eval_fit_apart(const struct eval_options *o, const char *out);
 
 /* Computes the losses of mode none and of each memory mode of result->mode: those of odd documents with a fit to the
  * even ones, and the reverse. Then fits the mixtures of *config to all documents. */

@@ -1,8 +1,6 @@
 /* drt_eval_fit_memory.c -- drt-eval fit-memory: temperatures and gates for a model and a store. */
-#include "base/file.h"
 #include "base/memory.h"
 #include "base/system/processors.h"
-#include "data/readers/reader.h"
 #include "kernels/search/topk.h"
 #include "session/memory_folder.h"
 #include "tools/eval/drt_eval.h"
@@ -53,6 +51,10 @@ static int eval_fit_memory_parse(struct eval_options *o, const char **out, int a
          "also read only a first part of the store: any of 1/64,1/32,1/16,1/8,1/4,1/2,1 (each with its own fit)", 0, 0},
         {"plot", ARG_PATH, &o->plot, "FILE", "draw the gain by part of the store, with intervals (.svg)", 0, 0},
         MEMORY_SEARCH_OPTIONS(o->memory_options),
+        {"memory-order", ARG_PATH, &o->memory_options.order, "FILE",
+         "configuration whose order of candidates (drt-eval fit-order) the searches take (default: chunks are read as "
+         "found)",
+         0, 0},
         OPTIONS_OF_WORKERS(o->workers),
         {"base", ARG_STRINGS, &o->base, "DIR",
          "a Base LM of the same tokenizer, also reported (mode base; several: base-2 and so on)", 0, 0},
@@ -127,8 +129,15 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     if (s == STATUS_OK && o->apply) {
         const int k = config->k, every = config->every;
         const enum memory_searcher searcher = config->searcher;
+        const struct memory_order order = config->order;
         s = memory_folder_load(config, &m->model.model, o->apply, false);
         if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config->searcher, searcher);
+        if (s == STATUS_OK && (order.candidates != config->order.candidates ||
+                               memcmp(order.weights, config->order.weights, sizeof order.weights) != 0))
+            s = fail(STATUS_INVALID,
+                     "%s: the texts were not read with its order of candidates: read them with --memory-order %s, "
+                     "or without that option if it has no order",
+                     o->apply, o->apply);
         if (s == STATUS_OK && (config->k != k || config->every != every))
             log_line(LOG_INFO, "note", "drt-eval", "note: %s: fitted with k %d every %d, applied with k %d every %d",
                      o->apply, config->k, config->every, k, every);
@@ -168,15 +177,9 @@ static enum status processes_start(struct eval_options *o) {
 
 /* Fails if an output would replace a file that is read. */
 static enum status outputs_apart(const struct eval_options *o, const char *out) {
-    const char *const written[] = {out, o->keep, o->plot}, *const also_read[] = {o->other, o->apply};
-    struct reader_config data = {
-        .inputs = o->data.items, .n_inputs = o->data.count, .text_field = o->text_field, .no_follow = o->no_follow};
-    TRY(reader_format_parse(&data.format, o->format));
-    for (size_t i = 0; i < ARRAY_LEN(written); i++) {
-        if (o->data.count > 0) TRY(reader_apart(written[i], &data));
-        TRY(file_apart(written[i], o->samples.items, o->samples.count));
-        TRY(file_apart(written[i], also_read, ARRAY_LEN(also_read)));
-    }
+    const char *const written[] = {out, o->keep, o->plot};
+    for (size_t i = 0; i < ARRAY_LEN(written); i++)
+        TRY(eval_fit_apart(o, written[i]));
     return STATUS_OK;
 }
 

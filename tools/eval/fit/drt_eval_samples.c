@@ -5,10 +5,12 @@
 #include "base/formats/text.h"
 #include "base/memory.h"
 #include "session/memory_folder.h"
+#include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLES = 5, DOCUMENT_TABLES = 4, NAME = 32 };
+enum { TABLES = 5, DOCUMENT_TABLES = 4, NAME = 32, SETTING = 1024 };
 static const char *const table_names[TABLES] = {"doc.file", "doc.number", "doc.tokens", "doc.bytes", "run"};
 
 /* Writes the setting that must be the same in all files, as one line of text. */
@@ -17,19 +19,45 @@ static void setting_text(char *out, size_t size, const struct memory_config *c) 
     for (size_t i = 0; i < 32; i++)
         snprintf(prints + 2 * i, 3, "%02x", i < 16 ? c->tokenizer[i] : c->weights[i - 16]);
     int n = snprintf(out, size, "%s %d %d %d %d %d", prints, c->key_layer, c->k, c->every, c->before, c->after);
-    if (c->searcher != MEMORY_LEXICAL) /* files that were written before there were other kinds lack it */
-        snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
+    /* files that were written before there were other kinds, or an order, lack these */
+    if (c->searcher != MEMORY_LEXICAL || c->order.candidates > 0)
+        n += snprintf(out + n, size - (size_t)n, " %s", memory_searcher_names[c->searcher]);
+    if (c->order.candidates == 0) return;
+    n += snprintf(out + n, size - (size_t)n, " order %d", c->order.candidates);
+    for (int i = 0; i < CANDIDATE_FEATURES; i++)
+        n += snprintf(out + n, size - (size_t)n, " %.17g", c->order.weights[i]);
+    assert((size_t)n < size);
+}
+
+/* Reads what follows the searcher: nothing, or the order. */
+static bool setting_order(struct memory_order *order, const char *text) {
+    int used = 0;
+    *order = (struct memory_order){0};
+    if (!*text) return true;
+    if (sscanf(text, " order %d%n", &order->candidates, &used) != 1 || order->candidates < 1 ||
+        order->candidates > MEMORY_CANDIDATES_MAX)
+        return false;
+    for (int i = 0; i < CANDIDATE_FEATURES; i++) {
+        char *end;
+        order->weights[i] = strtod(text + used, &end);
+        if (end == text + used || !isfinite(order->weights[i])) return false;
+        used = (int)(end - text);
+    }
+    return !text[used];
 }
 
 static bool setting_parse(struct memory_config *c, const char *text) {
-    char searcher[16] = "lexical", end;
+    char searcher[16] = "lexical";
+    int used = 0, more = 0;
     if (strlen(text) <= 64) return false;
-    int n = sscanf(text + 64, " %d %d %d %d %d %15s%c", &c->key_layer, &c->k, &c->every, &c->before, &c->after,
-                   searcher, &end);
+    const char *numbers = text + 64;
+    if (sscanf(numbers, " %d %d %d %d %d%n", &c->key_layer, &c->k, &c->every, &c->before, &c->after, &used) != 5)
+        return false;
+    if (numbers[used] && sscanf(numbers + used, " %15s%n", searcher, &more) != 1) return false;
     for (int i = 0; i < MEMORY_SEARCHERS; i++)
         if (strcmp(searcher, memory_searcher_names[i]) == 0) {
             c->searcher = (enum memory_searcher)i;
-            return n == 5 || n == 6;
+            return setting_order(&c->order, numbers + used + more);
         }
     return false;
 }
@@ -38,7 +66,7 @@ static bool setting_parse(struct memory_config *c, const char *text) {
 
 static enum status metadata_text(char **text, const struct eval_result *r, const struct memory_config *config) {
     size_t bytes = 0;
-    char setting[160], name[NAME];
+    char setting[SETTING], name[NAME];
     FILE *f = text_stream_open(text, &bytes);
     if (!f) return fail(STATUS_NO_MEMORY, "no memory for the samples' metadata");
     struct json_writer w;
@@ -180,7 +208,7 @@ static enum status file_load(struct eval_result *r, struct memory_samples *all, 
 
 enum status eval_samples_load(struct eval_result *r, struct memory_samples *samples, struct memory_config *config,
                               const struct model_folder *model, const struct arg_strings *paths) {
-    char wanted[160] = "";
+    char wanted[SETTING] = "";
     enum status status = STATUS_OK;
     for (int i = 0; i < paths->count && status == STATUS_OK; i++) {
         struct safetensors *f = NULL;
@@ -201,7 +229,7 @@ enum status eval_samples_load(struct eval_result *r, struct memory_samples *samp
 }
 
 enum status eval_samples_other(struct memory_samples *samples, const struct memory_config *config, const char *path) {
-    char wanted[160];
+    char wanted[SETTING];
     struct memory_samples other = {0};
     struct safetensors *f = NULL;
     enum status status;
