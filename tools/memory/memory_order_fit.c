@@ -10,8 +10,7 @@
 enum { F = CANDIDATE_FEATURES, T = MEMORY_ORDER_TOKENS, KS = MEMORY_ORDER_KS, LANES = 16, VECTORS = T / LANES };
 enum { WARM = 40, BATCH = 256, FILES = 64 };
 static const double rate = 2.5e-3, beta1 = 0.9, beta2 = 0.98, tiny = 1e-8;
-static const double warmest = 0.65, coldest = 0.25; /* T, in deviations of the start's sums */
-static const double least_p = 1e-12;                /* keeps the logarithm finite */
+static const double least_p = 1e-12; /* keeps the logarithm finite */
 
 /* ---- samples ---- */
 
@@ -51,8 +50,8 @@ struct share {
 };
 /* Memory of a thread: of the candidates of one search. */
 struct order_scratch {
-    float *sum, *sorted; /* [candidates] */
-    struct share *share;
+    float *sum, *sorted;         /* [candidates] */
+    struct share *share, *slope; /* slope: of the loss in the shares */
 };
 /* Of each k and token: the sums of a z and a n, then the gradient in z and in n. */
 struct order_tokens {
@@ -106,17 +105,37 @@ static float kth_greatest(float *x, int n, int k) {
     return x[k - 1];
 }
 
-/* What each candidate counts among the first k, at temperature t; column q. */
-static void shares_soft(const struct order_scratch *at, int found, int k, int q, float t) {
-    if (found <= k) {
+/* 1 for the first k candidates: as found, or those of the greatest sums; of equal sums those found first. Column q. */
+static void shares_set(const struct order_scratch *at, int found, int k, int q, bool ordered) {
+    float th = 0;
+    int equal = k;
+    if (ordered && found > k) {
+        memcpy(at->sorted, at->sum, (size_t)found * sizeof *at->sorted);
+        th = kth_greatest(at->sorted, found, k);
         for (int i = 0; i < found; i++)
-            at->share[i].of[q] = 1;
-        return;
+            equal -= at->sum[i] > th;
     }
-    memcpy(at->sorted, at->sum, (size_t)found * sizeof *at->sorted);
-    const float th = kth_greatest(at->sorted, found, k);
-    for (int i = 0; i < found; i++)
-        at->share[i].of[q] = 1 / (1 + expf((th - at->sum[i]) / t));
+    for (int i = 0; i < found; i++) {
+        const bool all = found <= k, above = ordered && at->sum[i] > th, level = !ordered || at->sum[i] == th;
+        at->share[i].of[q] = all || above || (level && equal-- > 0) ? 1 : 0;
+    }
+}
+
+/* How near the candidates are to being exchanged for the k-th: K of memory_order_fit.h. Into column q of the shares; 0
+ * if all are read, or all sums are equal. */
+static void shares_near(const struct order_scratch *at, int found, int k, int q) {
+    float th = 0, width = 0;
+    if (found > k) {
+        memcpy(at->sorted, at->sum, (size_t)found * sizeof *at->sorted);
+        const float low = kth_greatest(at->sorted, found, 2 * k < found ? 2 * k : found);
+        const float high = kth_greatest(at->sorted, found, (k + 1) / 2);
+        th = kth_greatest(at->sorted, found, k);
+        width = (high - low) / 4;
+    }
+    for (int i = 0; i < found; i++) {
+        const float a = width > 0 ? 1 / (1 + expf((th - at->sum[i]) / width)) : 0;
+        at->share[i].of[q] = a * (1 - a);
+    }
 }
 
 static void tokens_sum(struct order_tokens *out, const struct memory_order_samples *s, int64_t search,
@@ -154,10 +173,9 @@ static double tokens_loss(struct order_tokens *t, const struct memory_order_samp
     return loss;
 }
 
-/* The gradient of a search's loss in the sum of a candidate. slope: of what it counts for each k in its sum. */
-static float sum_slope(const struct order_tokens *t, const uint16_t *z, const uint16_t *right, const float slope[KS]) {
-    lanes sum[KS] = {0}, all = {0};
-    float out = 0;
+/* The slope of a search's loss in what a candidate counts, of each k. */
+static void slopes_set(float out[KS], const struct order_tokens *t, const uint16_t *z, const uint16_t *right) {
+    lanes sum[KS] = {0};
     for (int v = 0; v < T; v += LANES) {
         struct lanes_pair x;
         lanes_load(&x, z + v, right + v);
@@ -168,25 +186,50 @@ static float sum_slope(const struct order_tokens *t, const uint16_t *z, const ui
             sum[q] += to_z * x.z + to_right * x.right;
         }
     }
-    for (int q = 0; q < KS; q++)
-        all += slope[q] * sum[q];
-    for (int l = 0; l < LANES; l++)
-        out += all[l];
-    return out;
+    for (int q = 0; q < KS; q++) {
+        out[q] = 0;
+        for (int l = 0; l < LANES; l++)
+            out[q] += sum[q][l];
+    }
+}
+
+/* Replaces the slopes of one k by what is left of them beside a straight line over the sums, which is fitted with the
+ * shares as weights, times the share. */
+static void slopes_rest(const struct order_scratch *at, int found, int q) {
+    double n = 0, u = 0, x = 0, xx = 0, ux = 0;
+    for (int i = 0; i < found; i++) {
+        const double near = (double)at->share[i].of[q];
+        n += near, u += near * (double)at->slope[i].of[q], x += near * (double)at->sum[i];
+    }
+    if (n > 0) u /= n, x /= n;
+    for (int i = 0; i < found; i++) {
+        const double near = (double)at->share[i].of[q], d = (double)at->sum[i] - x;
+        xx += near * d * d, ux += near * d * (double)at->slope[i].of[q];
+    }
+    const double rise = xx > 0 ? ux / xx : 0;
+    for (int i = 0; i < found; i++) {
+        const double line = u + rise * ((double)at->sum[i] - x);
+        at->slope[i].of[q] = (float)((double)at->share[i].of[q] * ((double)at->slope[i].of[q] - line));
+    }
 }
 
 static void add_gradient(double *gradient, const struct memory_order_loss *of, int64_t search,
-                         const struct order_tokens *t, const struct share *share) {
+                         const struct order_tokens *t, const struct order_scratch *at) {
     const struct memory_order_samples *s = of->samples;
     const int64_t first = search * s->candidates;
-    for (int i = 0; i < s->search[search].found; i++) {
-        const float *x = s->features + (first + i) * F, *a = share[i].of;
-        float slope[KS];
-        for (int q = 0; q < KS; q++)
-            slope[q] = a[q] * (1 - a[q]) / (float)of->temperature;
-        const double ds = (double)sum_slope(t, s->z + (first + i) * T, s->right + (first + i) * T, slope);
+    const int found = s->search[search].found;
+    for (int i = 0; i < found; i++)
+        slopes_set(at->slope[i].of, t, s->z + (first + i) * T, s->right + (first + i) * T);
+    for (int q = 0; q < of->reads.ks; q++) {
+        shares_near(at, found, of->reads.k[q], q);
+        slopes_rest(at, found, q);
+    }
+    for (int i = 0; i < found; i++) {
+        double ds = 0;
+        for (int q = 0; q < of->reads.ks; q++)
+            ds += (double)at->slope[i].of[q];
         for (int f = 0; f < F; f++)
-            gradient[f] += ds * ((double)x[f] - of->center[f]);
+            gradient[f] += ds * (double)s->features[(first + i) * F + f];
     }
 }
 
@@ -209,11 +252,11 @@ static void loss_body(void *context, int64_t begin, int64_t end, int worker) {
         struct order_tokens t;
         sums_of(at->sum, of->samples, search, of->weights);
         for (int q = 0; q < of->reads.ks; q++)
-            shares_soft(at, found, of->reads.k[q], q, (float)of->temperature);
+            shares_set(at, found, of->reads.k[q], q, true);
         tokens_sum(&t, of->samples, search, at->share);
         memset(c->sums[b], 0, sizeof c->sums[b]);
         c->sums[b][F] = tokens_loss(&t, of->samples, search, of->reads.ks);
-        if (c->gradient) add_gradient(c->sums[b], of, search, &t, at->share);
+        if (c->gradient) add_gradient(c->sums[b], of, search, &t, at);
     }
 }
 
@@ -222,6 +265,7 @@ static void scratch_free(struct order_scratch *s, int threads) {
         memory_free(s[i].sum);
         memory_free(s[i].sorted);
         memory_free(s[i].share);
+        memory_free(s[i].slope);
     }
     memory_free(s);
 }
@@ -233,6 +277,7 @@ static enum status scratch_allocate(struct order_scratch **out, int candidates, 
         s = memory_allocate(&(*out)[i].sum, (size_t)candidates);
         if (s == STATUS_OK) s = memory_allocate(&(*out)[i].sorted, (size_t)candidates);
         if (s == STATUS_OK) s = memory_allocate_zero(&(*out)[i].share, (size_t)candidates);
+        if (s == STATUS_OK) s = memory_allocate(&(*out)[i].slope, (size_t)candidates);
     }
     if (s == STATUS_OK) return s;
     scratch_free(*out, threads);
@@ -270,42 +315,39 @@ enum status memory_order_loss(double *loss, double *gradient, const struct memor
 
 /* ---- training ---- */
 
-/* mean and deviation of the features over all candidates; deviation 0: one value. start: deviation of the sums of the
- * start's weights. */
+/* deviation: of a feature within the searches; 0: each search has one value. together: of two features, products of
+ * deviations. */
 struct order_scale {
-    double mean[F], deviation[F], start;
+    double deviation[F], together[F][F];
 };
 
-static void scale_of(struct order_scale *out, const struct memory_order_samples *s, const double *start) {
-    float least[F] = {0}, most[F] = {0};
-    double n = 0, start_mean = 0;
+static void add_products(double together[F][F], const float *x, int found) {
+    double mean[F] = {0}, d[F]; /* differences to the first candidate are exactly 0 if there is one value */
+    for (int i = 0; i < found; i++)
+        for (int f = 0; f < F; f++)
+            mean[f] += ((double)x[i * F + f] - (double)x[f]) / found;
+    for (int i = 0; i < found; i++) {
+        for (int f = 0; f < F; f++)
+            d[f] = (double)x[i * F + f] - (double)x[f] - mean[f];
+        for (int f = 0; f < F; f++)
+            for (int g = 0; g < F; g++)
+                together[f][g] += d[f] * d[g];
+    }
+}
+
+static void scale_of(struct order_scale *out, const struct memory_order_samples *s) {
+    double n = 0;
     *out = (struct order_scale){0};
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t p = 0; p < s->n; p++) {
-            const float *x = s->features + p * s->candidates * F;
-            for (int i = 0; i < s->search[p].found; i++, x += F) {
-                double sum = -start_mean;
-                for (int f = 0; f < F; f++) {
-                    const double d = (double)x[f] - out->mean[f];
-                    sum += start[f] * (double)x[f];
-                    if (pass == 1) {
-                        out->deviation[f] += d * d / n;
-                        continue;
-                    }
-                    out->mean[f] += d / (n + 1);
-                    least[f] = n == 0 || x[f] < least[f] ? x[f] : least[f];
-                    most[f] = n == 0 || x[f] > most[f] ? x[f] : most[f];
-                }
-                if (pass == 1) out->start += sum * sum / n;
-                if (pass == 0) n++;
-            }
-        }
-        for (int f = 0; f < F && pass == 0; f++)
-            start_mean += start[f] * out->mean[f];
+    for (int64_t p = 0; p < s->n; p++) {
+        if (s->search[p].held_out) continue;
+        add_products(out->together, s->features + p * s->candidates * F, s->search[p].found);
+        n += s->search[p].found;
     }
     for (int f = 0; f < F; f++)
-        out->deviation[f] = n > 0 && most[f] > least[f] ? sqrt(out->deviation[f]) : 0;
-    out->start = out->start > 0 ? sqrt(out->start) : 1;
+        for (int g = 0; g < F; g++)
+            out->together[f][g] /= n > 0 ? n : 1;
+    for (int f = 0; f < F; f++)
+        out->deviation[f] = sqrt(out->together[f][f]);
 }
 
 /* The searches that are trained on, by file. */
@@ -337,8 +379,19 @@ static void batch_draw(int64_t *searches, const struct order_files *files, struc
 }
 
 struct order_adam {
-    double w[F], first[F], second[F]; /* w: of standardised features, in deviations of the start */
+    double w[F], first[F], second[F]; /* w: of features divided by their deviations */
 };
+
+/* Scales w so that the sums of a search have deviation 1. */
+static void adam_scale(struct order_adam *a, const struct order_scale *scale) {
+    double square = 0;
+    for (int f = 0; f < F; f++)
+        for (int g = 0; g < F && scale->deviation[f] != 0; g++)
+            if (scale->deviation[g] != 0)
+                square += a->w[f] * a->w[g] * scale->together[f][g] / (scale->deviation[f] * scale->deviation[g]);
+    for (int f = 0; f < F && square > 0; f++)
+        a->w[f] /= sqrt(square);
+}
 
 static void adam_step(struct order_adam *a, const struct order_scale *scale, const double *gradient, int step,
                       double done) {
@@ -346,17 +399,18 @@ static void adam_step(struct order_adam *a, const struct order_scale *scale, con
     const double now = rate * warm * (0.5 + 0.5 * cos(3.14159265358979323846 * done));
     for (int f = 0; f < F; f++) {
         if (scale->deviation[f] == 0) continue;
-        const double d = gradient[f] * scale->start / scale->deviation[f];
+        const double d = gradient[f] / scale->deviation[f];
         a->first[f] += (1 - beta1) * (d - a->first[f]);
         a->second[f] += (1 - beta2) * (d * d - a->second[f]);
         a->w[f] -=
             now * (a->first[f] / (1 - pow(beta1, step + 1))) / (sqrt(a->second[f] / (1 - pow(beta2, step + 1))) + tiny);
     }
+    adam_scale(a, scale);
 }
 
 static void raw_weights(double *out, const struct order_adam *a, const struct order_scale *scale) {
     for (int f = 0; f < F; f++)
-        out[f] = scale->deviation[f] > 0 ? a->w[f] * scale->start / scale->deviation[f] : 0;
+        out[f] = scale->deviation[f] == 0 ? 0 : a->w[f] / scale->deviation[f];
 }
 
 static enum status order_train(double *weights, struct order_rows *c, struct memory_order_loss *of,
@@ -366,10 +420,11 @@ static enum status order_train(double *weights, struct order_rows *c, struct mem
     struct order_adam adam = {0};
     int64_t searches[BATCH];
     double gradient[F];
-    scale_of(&scale, of->samples, config->start);
+    scale_of(&scale, of->samples);
     for (int f = 0; f < F; f++)
-        adam.w[f] = config->start[f] * scale.deviation[f] / scale.start;
-    of->weights = weights, of->center = scale.mean;
+        adam.w[f] = config->start[f] * scale.deviation[f];
+    adam_scale(&adam, &scale);
+    of->weights = weights;
     c->of = of, c->searches = searches, c->gradient = true;
     for (int step = 0; step < config->steps; step++) {
         const double done = (double)step / config->steps;
@@ -379,7 +434,6 @@ static enum status order_train(double *weights, struct order_rows *c, struct mem
         progress_step(config->progress, "train the order", "steps", step, config->steps);
         batch_draw(searches, files, &rng);
         raw_weights(weights, &adam, &scale);
-        of->temperature = scale.start * (warmest + (coldest - warmest) * done);
         (void)loss_of(gradient, c, BATCH, threads);
         adam_step(&adam, &scale, gradient, step, done);
     }
@@ -421,22 +475,6 @@ struct read_rows {
     bool held_out;
 };
 
-/* Of equal sums the candidates that were found first are read, as programs do. */
-static void shares_exact(const struct order_scratch *at, int found, int k, bool ordered) {
-    float th = 0;
-    int equal = k;
-    if (ordered && found > k) {
-        memcpy(at->sorted, at->sum, (size_t)found * sizeof *at->sorted);
-        th = kth_greatest(at->sorted, found, k);
-        for (int i = 0; i < found; i++)
-            equal -= at->sum[i] > th;
-    }
-    for (int i = 0; i < found; i++) {
-        const bool all = found <= k, above = ordered && at->sum[i] > th, level = !ordered || at->sum[i] == th;
-        at->share[i].of[0] = all || above || (level && equal-- > 0) ? 1 : 0;
-    }
-}
-
 static void read_body(void *context, int64_t begin, int64_t end, int worker) {
     const struct read_rows *c = context;
     const struct order_scratch *at = &c->scratch[worker];
@@ -444,7 +482,7 @@ static void read_body(void *context, int64_t begin, int64_t end, int worker) {
         struct order_tokens t;
         if (c->samples->search[p].held_out != c->held_out) continue;
         if (c->weights) sums_of(at->sum, c->samples, p, c->weights);
-        shares_exact(at, c->samples->search[p].found, c->k, c->weights != NULL);
+        shares_set(at, c->samples->search[p].found, c->k, 0, c->weights != NULL);
         tokens_sum(&t, c->samples, p, at->share);
         c->loss[p] = tokens_loss(&t, c->samples, p, 1);
     }

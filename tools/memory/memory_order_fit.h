@@ -2,13 +2,22 @@
  * candidates"), on what each candidate gives to the tokens t that follow the search.
  *
  * Candidate i has features x_i, and of token t the weight z_it of its entries and the weight n_it of those whose value
- * is t, both relative to any common factor of t. With weights v, and th the k-th greatest s:
+ * is t, both relative to any common factor of t. With weights v:
  *
- *   s_i = v . x_i    a_i = sigmoid((s_i - th) / T)    P_t = sum a_i n_it / sum a_i z_it
+ *   s_i = v . x_i    a_i = 1 for the k greatest s, else 0    P_t = sum a_i n_it / sum a_i z_it
  *   loss = mean over t and k of -log((1 - g_t) p_t + g_t P_t)      p: of the model; g: the gate's weight
  *
- * th has no gradient. If a search found at most k candidates, each a_i is 1. Adam draws searches so that each file
- * counts the same. Any number of threads gives the same bits. */
+ * a jumps, so the gradient is that of exchanging candidates about the k-th, whose s is th:
+ *
+ *   u_i = d loss / d a_i    b_i = sigmoid((s_i - th) / width)    K_i = b_i (1 - b_i)
+ *   gradient = sum K_i (u_i - U - R s_i) x_i
+ *
+ * width: a quarter of the distance of the k/2-th and the 2k-th s, so the scale of v does not matter. U + R s: the line
+ * that fits u best with weights K. Without U, that any further candidate lowers the loss makes all s equal. R: what s
+ * tells already, which would only scale v. If a search found at most k candidates, it has no gradient.
+ *
+ * Adam draws searches so that each file counts the same, and keeps the deviation of s within a search at 1. Any number
+ * of threads gives the same bits. */
 #pragma once
 #include "base/progress.h"
 #include "base/system/threads.h"
@@ -39,13 +48,11 @@ void memory_order_samples_free(struct memory_order_samples *s);
 struct memory_order_reads { int ks, k[MEMORY_ORDER_KS]; };
 struct memory_order_reads memory_order_reads_of(int k);   /* k, k/4 and k/16, without those below 8 except k */
 
-/* The loss over the listed searches [n] at temperature T, and its gradient in v of the features less `center`; gradient
- * NULL: not wanted. STATUS_NO_MEMORY. */
+/* The loss over the listed searches [n], and its gradient; gradient NULL: not wanted. STATUS_NO_MEMORY. */
 struct memory_order_loss {
     const struct memory_order_samples *samples;
     struct memory_order_reads reads;
-    const double *weights, *center;      /* [CANDIDATE_FEATURES] */
-    double temperature;
+    const double *weights;               /* [CANDIDATE_FEATURES] */
 };
 enum status memory_order_loss(double *loss, double *gradient, const struct memory_order_loss *of,
                               const int64_t *searches, int64_t n, struct threads *threads);
@@ -58,7 +65,7 @@ struct memory_order_fit_config {
     int steps;
     const struct progress *progress;     /* NULL is fine */
 };
-/* Trains on the searches that are not held out, from `start` on. A feature that has one value in all candidates gets
+/* Trains on the searches that are not held out, from `start` on. A feature that has one value in each search gets
  * weight 0. STATUS_INTERRUPTED: the progress requested a stop. STATUS_INVALID: nothing to train on, or numbers that
  * are not finite. */
 enum status memory_order_fit(double weights[CANDIDATE_FEATURES], const struct memory_order_samples *samples,
