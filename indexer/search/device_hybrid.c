@@ -109,7 +109,8 @@ enum status device_hybrid_queue(struct device_hybrid *h, struct searcher_found o
                                        .rows = l->lists.rows,
                                        .row_of = l->row_of,
                                        .chunks = l->chunks,
-                                       .weight = how->weight};
+                                       .weight = how->weight,
+                                       .product = out.landmark};
     dev->ops->hybrid->merge(dev, out.chunk, out.score, &merge, q->k);
     return STATUS_OK;
 }
@@ -137,7 +138,8 @@ enum status device_hybrid_search(struct device_hybrid *h, struct store_hit *hits
         const struct hit_list hits_host = hit_buffer_host(&h->found, count),
                               hits_device = hit_buffer_mapped(&h->found, count);
         batch_how.words.exclude = batch.exclude;
-        TRY(device_hybrid_queue(h, (struct searcher_found){hits_device.index, hits_device.score}, &batch, &batch_how));
+        TRY(device_hybrid_queue(h, (struct searcher_found){hits_device.index, hits_device.score, NULL}, &batch,
+                                &batch_how));
         device_fetch(dev, hits_host.index, hits_device.index, hit_list_bytes(count));
         device_fetch_wait(dev);
         TRY(device_fault(dev));

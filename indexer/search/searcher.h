@@ -81,8 +81,9 @@ enum status searcher_search(struct searcher *s, struct store_hit *hits, const st
  * _collect: waits for the hits [k] of that query. They are those of searcher_search. */
 enum status searcher_queue(struct searcher *s, bool *queued, const struct searcher_query *q);
 enum status searcher_collect(struct searcher *s, struct store_hit *hits);
-/* Hits in memory of the device, in the order of searcher_search. */
-struct searcher_found { int64_t *chunk; float *score; };  /* [k]; chunk -1 where fewer were found */
+/* Hits in memory of the device [k], in the order of searcher_search; chunk -1 where fewer were found. landmark: the
+ * scores of their landmarks, -infinity without one, which HYBRID writes; NULL: not wanted. */
+struct searcher_found { int64_t *chunk; float *score, *landmark; };
 /* Whether searches with bm25 for k hits can be queued with hits that stay on the device: of LEXICAL, and of HYBRID with
  * a weight, if the device has all that they read. */
 bool searcher_finds_on_device(const struct searcher *s, int k, float landmark_weight);

@@ -18,6 +18,7 @@ struct hybrid_merge {
     const int32_t *row_of;               /* [chunks]: the row of each chunk, -1: none; NULL: chunk c has row c */
     int64_t chunks;                      /* other chunks, and those without a row, have the product -infinity */
     float weight;                        /* above 0 */
+    float *product;                      /* out [queries*k]: q.row / sqrt(d) of each result; NULL: not wanted */
 };
 
 struct hybrid_ops {
@@ -25,8 +26,9 @@ struct hybrid_ops {
      * 0. The states are rows of a ring buffer, float32 or bf16: first % rows, (first + 1) % rows, ... Sums and the
      * centre are float64. */
     void (*query)(struct device *dev, float *out, struct mat ring, int64_t first, int64_t n, const double *centre);
-    /* index and score [queries*k], best first; -1, -inf where there are fewer. The score is the chunk's BM25. Results
-     * are written once and never read: they may be memory of this process that the device can reach. */
+    /* index and score [queries*k], best first; -1, -inf where there are fewer, and -inf in m->product. The score is the
+     * chunk's BM25. Results are written once and never read: they may be memory of this process that the device can
+     * reach. */
     void (*merge)(struct device *dev, int64_t *index, float *score, const struct hybrid_merge *m, int k);
 };
 extern const struct hybrid_ops hybrid_cpu;

@@ -49,7 +49,7 @@ struct hybrid_task {
 /* A worker's memory, in its scratch: the candidates, then the best of them. */
 struct hybrid_candidate {
     int64_t chunk;
-    float sum, bm25;
+    float sum, bm25, product;
 };
 struct hybrid_memory {
     struct hybrid_candidate all[HYBRID_CANDIDATES_MAX];
@@ -92,12 +92,13 @@ static void hybrid_merge_query(const struct hybrid_task *t, int64_t q, int worke
         const struct hybrid_list *l = i < m->words.n ? &m->words : &m->landmarks;
         const int64_t at = q * l->n + (l == &m->words ? i : i - m->words.n), chunk = l->chunk[at];
         if (chunk < 0 || (l == &m->landmarks && list_has(&m->words, q, chunk))) continue;
-        const float sum = fmaf(m->weight, landmark_score(m, q, chunk), l->bm25[at]);
-        candidate_insert(memory, (struct hybrid_candidate){chunk, sum, l->bm25[at]});
+        const float product = landmark_score(m, q, chunk), sum = fmaf(m->weight, product, l->bm25[at]);
+        candidate_insert(memory, (struct hybrid_candidate){chunk, sum, l->bm25[at], product});
     }
     for (int i = 0; i < t->k; i++) {
         t->index[q * t->k + i] = i < memory->n ? memory->all[i].chunk : -1;
         t->score[q * t->k + i] = i < memory->n ? memory->all[i].bm25 : -INFINITY;
+        if (m->product) m->product[q * t->k + i] = i < memory->n ? memory->all[i].product : -INFINITY;
     }
 }
 

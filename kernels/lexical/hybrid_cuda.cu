@@ -65,7 +65,8 @@ static void hybrid_query(struct device *dev, float *out, struct mat ring, int64_
 
 struct hybrid_task {
     struct hybrid_merge m;
-    float *sum; /* [queries, candidates] */
+    float *sum;     /* [queries, candidates] */
+    float *product; /* the same, of its landmark; NULL: not wanted */
     int64_t *index;
     float *score;
     int k, candidates;
@@ -111,10 +112,14 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
     launch_wait();
     if (i >= t.candidates) return;
     int64_t chunk = candidate_chunk(t, q, i);
-    float sum = NAN;
-    if (chunk >= 0 && !(i >= t.m.words.n && words_have(t, q, chunk)))
-        sum = fmaf(t.m.weight, landmark_score(queries, landmarks, t.m, q, chunk), candidate_bm25(t, q, i));
-    if (threadIdx.x % 32 == 0) t.sum[q * t.candidates + i] = sum;
+    float sum = NAN, product = -INFINITY;
+    if (chunk >= 0 && !(i >= t.m.words.n && words_have(t, q, chunk))) {
+        product = landmark_score(queries, landmarks, t.m, q, chunk);
+        sum = fmaf(t.m.weight, product, candidate_bm25(t, q, i));
+    }
+    if (threadIdx.x % 32 != 0) return;
+    t.sum[q * t.candidates + i] = sum;
+    if (t.product) t.product[q * t.candidates + i] = product;
 }
 
 static __global__ void __launch_bounds__(THREADS) hybrid_rank_kernel(hybrid_task t) {
@@ -143,10 +148,12 @@ static __global__ void __launch_bounds__(THREADS) hybrid_rank_kernel(hybrid_task
     if (threadIdx.x % SHARE == 0 && mine == mine && better < t.k) {
         t.index[q * t.k + better] = my_chunk;
         t.score[q * t.k + better] = candidate_bm25(t, q, own);
+        if (t.product) t.m.product[q * t.k + better] = t.product[q * t.candidates + own];
     }
     for (int i = valid + (int)threadIdx.x; i < t.k && blockIdx.x == 0; i += THREADS) {
         t.index[q * t.k + i] = -1;
         t.score[q * t.k + i] = -INFINITY;
+        if (t.product) t.m.product[q * t.k + i] = -INFINITY;
     }
 }
 
@@ -157,8 +164,9 @@ static void hybrid_merge_all(struct device *dev, int64_t *index, float *score, c
     assert(k >= 1 && m->weight > 0 && candidates >= 1 && candidates <= HYBRID_CANDIDATES_MAX && n <= 65535);
     assert(m->queries.type == DTYPE_F32 && m->rows.type == DTYPE_F16 && m->rows.cols == m->queries.cols);
     assert(vectors_fit(m->queries) && vectors_fit(m->rows));
-    float *sum = (float *)device_cuda_scratch(dev, (size_t)n * (size_t)candidates * sizeof *sum);
-    const hybrid_task t = {*m, sum, index, score, k, candidates};
+    const size_t sums = (size_t)n * (size_t)candidates;
+    float *sum = (float *)device_cuda_scratch(dev, (m->product ? 2 : 1) * sums * sizeof *sum);
+    const hybrid_task t = {*m, sum, m->product ? sum + sums : NULL, index, score, k, candidates};
     launch_dependent(dev, op, hybrid_sums_kernel, dim3((unsigned)blocks_for(candidates, SUM_WARPS), n), 32 * SUM_WARPS,
                      0, t, rows<const float>{(const float *)m->queries.data, m->queries.stride},
                      rows<const __half>{(const __half *)m->rows.data, m->rows.stride});

@@ -8,10 +8,10 @@ static void merge(int64_t n, int64_t d, int64_t chunks, int words, int landmarks
     const size_t of_words = (size_t)(n * words + 1), of_landmarks = (size_t)(n * landmarks + 1);
     for (int mapped = 0; mapped < 2; mapped++) {
         int64_t *index = zeros(n * k, sizeof *index);
-        struct mat score = put_plain(NULL, DTYPE_F32, 1, n * k);
+        struct mat score = put_plain(NULL, DTYPE_F32, 1, n * k), product = put_plain(NULL, DTYPE_F32, 1, n * k);
         memset(index, 255, (size_t)(n * k) * sizeof *index);
         int64_t *index_device = put_bytes(index, (size_t)(n * k) * sizeof *index);
-        const struct hybrid_merge m = {
+        struct hybrid_merge m = {
             .queries = put(c.queries, DTYPE_F32, n, d, pad, 0),
             .words = {put_bytes(c.chunk[0], of_words * 8), put_bytes(c.bm25[0], of_words * 4), words},
             .landmarks = {put_bytes(c.chunk[1], of_landmarks * 8), put_bytes(c.bm25[1], of_landmarks * 4), landmarks},
@@ -19,12 +19,14 @@ static void merge(int64_t n, int64_t d, int64_t chunks, int words, int landmarks
             .row_of = mapped ? put_bytes(c.row_of, (size_t)chunks * sizeof *c.row_of) : NULL,
             .chunks = chunks,
             .weight = HYBRID_CASE_WEIGHT};
+        gpu->ops->hybrid->merge(gpu, index_device, score.data, &m, k); /* no products */
+        m.product = product.data;
         gpu->ops->hybrid->merge(gpu, index_device, score.data, &m, k);
         device_download(gpu, index, index_device, (size_t)(n * k) * sizeof *index);
-        float *found = take(score);
+        float *found = take(score), *products = take(product);
         drop_all();
-        hybrid_case_check(&c, index, found, mapped, k);
-        free(index), free(found);
+        hybrid_case_check(&c, index, found, products, mapped, k);
+        free(index), free(found), free(products);
     }
     hybrid_case_free(&c);
 }

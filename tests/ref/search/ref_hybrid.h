@@ -56,8 +56,7 @@ static inline struct hybrid_case hybrid_case_make(struct rng *rng, int64_t n, in
             }
         }
     }
-    /* a chunk of both lists has one score */
-    for (int64_t q = 0; q < n; q++)
+    for (int64_t q = 0; q < n; q++) /* a chunk of both lists has one score */
         for (int i = 0; i < landmarks; i++)
             for (int j = 0; j < words; j++)
                 if (c.chunk[0][q * words + j] == c.chunk[1][q * landmarks + i])
@@ -70,16 +69,16 @@ static inline void hybrid_case_free(struct hybrid_case *c) {
     for (int list = 0; list < 2; list++) free(c->chunk[list]), free(c->bm25[list]);
 }
 
-struct hybrid_ranked { double sum; float bm25; int64_t chunk; };
+struct hybrid_ranked { double sum, product; float bm25; int64_t chunk; };
 static inline int hybrid_rank(const void *a, const void *b) {
     const struct hybrid_ranked *x = a, *y = b;
     if (x->sum != y->sum) return x->sum > y->sum ? -1 : 1;
     return x->chunk < y->chunk ? -1 : x->chunk > y->chunk;
 }
 
-/* Checks that index, score [n * k] are what the header promises. mapped: row_of was given. */
-static inline void hybrid_case_check(const struct hybrid_case *c, const int64_t *index, const float *score, bool mapped,
-                                     int k) {
+/* Checks that index, score, products [n * k] are what the header promises. mapped: row_of was given. */
+static inline void hybrid_case_check(const struct hybrid_case *c, const int64_t *index, const float *score,
+                                     const float *products, bool mapped, int k) {
     struct hybrid_ranked *all = malloc((size_t)(c->words + c->landmarks) * sizeof *all);
     for (int64_t q = 0; q < c->n; q++) {
         int n = 0;
@@ -95,12 +94,13 @@ static inline void hybrid_case_check(const struct hybrid_case *c, const int64_t 
                 product += (double)c->queries[q * c->d + j] * (double)c->data[row * c->d + j];
             const float bm25 = c->bm25[list][q * of + at];
             const double score_of = row < 0 ? -INFINITY : product / sqrt((double)c->d);
-            all[n++] = (struct hybrid_ranked){(double)bm25 + HYBRID_CASE_WEIGHT * score_of, bm25, chunk};
+            all[n++] = (struct hybrid_ranked){(double)bm25 + HYBRID_CASE_WEIGHT * score_of, score_of, bm25, chunk};
         }
         qsort(all, (size_t)n, sizeof *all, hybrid_rank);
         for (int i = 0; i < k; i++) {
             CHECK_EQ(index[q * k + i], i < n ? all[i].chunk : -1);
             CHECK(score[q * k + i] == (i < n ? all[i].bm25 : -INFINITY));
+            CHECK((double)products[q * k + i] == (i < n ? all[i].product : -INFINITY));
         }
     }
     free(all);

@@ -9,23 +9,26 @@ static void compare(int64_t n, int64_t d, int64_t chunks, int words, int landmar
     for (int i = 0; i < DEVICES; i++)
         for (int mapped = 0; mapped < 2; mapped++) {
             struct guarded q = guarded_make(n, d, c.queries), rows = guarded_make(c.rows, d, c.data);
-            struct guarded score = guarded_make(1, n * k, NULL);
+            struct guarded score = guarded_make(1, n * k, NULL), product = guarded_make(1, n * k, NULL);
             int64_t *index = malloc((size_t)(n * k + 1) * sizeof *index);
-            float *found = zero_array(n * k);
+            float *found = zero_array(n * k), *products = zero_array(n * k);
             index[n * k] = 77;
-            const struct hybrid_merge m = {.queries = q.m,
-                                           .words = {c.chunk[0], c.bm25[0], words},
-                                           .landmarks = {c.chunk[1], c.bm25[1], landmarks},
-                                           .rows = rows.m,
-                                           .row_of = mapped ? c.row_of : NULL,
-                                           .chunks = chunks,
-                                           .weight = HYBRID_CASE_WEIGHT};
+            struct hybrid_merge m = {.queries = q.m,
+                                     .words = {c.chunk[0], c.bm25[0], words},
+                                     .landmarks = {c.chunk[1], c.bm25[1], landmarks},
+                                     .rows = rows.m,
+                                     .row_of = mapped ? c.row_of : NULL,
+                                     .chunks = chunks,
+                                     .weight = HYBRID_CASE_WEIGHT};
+            twin_device[i]->ops->hybrid->merge(twin_device[i], index, score.m.data, &m, k); /* no products */
+            memset(index, 255, (size_t)(n * k) * sizeof *index);
+            m.product = product.m.data;
             twin_device[i]->ops->hybrid->merge(twin_device[i], index, score.m.data, &m, k);
             CHECK_EQ(index[n * k], 77);
-            guarded_take(found, &score);
-            hybrid_case_check(&c, index, found, mapped, k);
+            guarded_take(found, &score), guarded_take(products, &product);
+            hybrid_case_check(&c, index, found, products, mapped, k);
             guarded_drop(&q), guarded_drop(&rows);
-            free(index), free(found);
+            free(index), free(found), free(products);
         }
     hybrid_case_free(&c);
 }
