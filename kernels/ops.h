@@ -16,6 +16,7 @@
 #include "kernels/memory/packed_keys.h"
 #include "kernels/pick/pick.h"
 #include "kernels/search/ivf_scan.h"
+#include "kernels/lexical/candidates.h"
 #include "kernels/lexical/hybrid.h"
 #include "kernels/lexical/lexical_scan.h"
 #include "kernels/pointwise/rope.h"
@@ -39,6 +40,7 @@ struct ops {
     const struct ivf_scan_ops *ivf_scan;
     const struct lexical_scan_ops *lexical_scan;
     const struct hybrid_ops *hybrid;
+    const struct candidates_ops *candidates;
     const struct token_memory_ops *token_memory;
     const struct next_token_ops *next_token;
     const struct packed_keys_ops *packed_keys;

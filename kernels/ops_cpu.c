@@ -17,6 +17,7 @@ const struct ops ops_cpu = {
     .ivf_scan = &ivf_scan_cpu,
     .lexical_scan = &lexical_scan_cpu,
     .hybrid = &hybrid_cpu,
+    .candidates = &candidates_cpu,
     .token_memory = &token_memory_cpu,
     .next_token = &next_token_cpu,
     .packed_keys = &packed_keys_cpu,

@@ -17,6 +17,7 @@ extern const struct kmeans_assign_ops kmeans_assign_cuda;
 extern const struct ivf_scan_ops ivf_scan_cuda;
 extern const struct lexical_scan_ops lexical_scan_cuda;
 extern const struct hybrid_ops hybrid_cuda;
+extern const struct candidates_ops candidates_cuda;
 extern const struct token_memory_ops token_memory_cuda;
 extern const struct next_token_ops next_token_cuda;
 extern const struct packed_keys_ops packed_keys_cuda;

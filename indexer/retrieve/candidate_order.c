@@ -3,15 +3,10 @@
 #include "base/memory.h"
 #include "base/minmax.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PER_THREAD = 32 }; /* candidates that are worth a thread */
 
-struct candidate {
-    float sum;
-    int at;
-};
 struct candidate_order {
     struct store_view *view;
     struct threads *threads;
@@ -102,6 +97,11 @@ void candidate_order_free(struct candidate_order *o) {
         memory_free(memory[i]);
 }
 
+struct candidate_terms candidate_order_terms(const struct candidate_order *o) {
+    return (struct candidate_terms){
+        .weights = o->order.weights, .idf = o->idf, .vocab = o->query.vocab, .landmark_by = sqrtf((float)o->dim)};
+}
+
 /* ---- a query ---- */
 
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector) {
@@ -116,7 +116,7 @@ static enum status cosines_make(struct candidate_order *o, int n) {
     if (!o->has_vector) return STATUS_OK;
     TRY(store_view_scores(o->view, o->cosines, o->vector, o->chunks, n));
     for (int i = 0; i < n; i++)
-        o->cosines[i] = isfinite(o->cosines[i]) ? o->cosines[i] * sqrtf((float)o->dim) : 0;
+        o->cosines[i] = candidate_cosine(o->cosines[i], sqrtf((float)o->dim));
     return STATUS_OK;
 }
 
@@ -157,11 +157,6 @@ enum status candidate_order_features(struct candidate_order *o, float *features,
 
 /* ---- the order ---- */
 
-static int candidate_before(const void *a, const void *b) {
-    const struct candidate *x = a, *y = b;
-    return x->sum != y->sum ? (x->sum < y->sum) - (x->sum > y->sum) : x->at - y->at;
-}
-
 enum status candidate_order_sort(struct candidate_order *o, struct store_hit *hits, int n) {
     while (n > 0 && hits[n - 1].chunk < 0)
         n--;
@@ -170,13 +165,9 @@ enum status candidate_order_sort(struct candidate_order *o, struct store_hit *hi
     TRY(memory_grow(&o->sums, &o->sum_capacity, (size_t)n));
     TRY(memory_grow(&o->hits, &o->hit_capacity, (size_t)n));
     TRY(candidate_order_features(o, o->features, hits, n));
-    for (int i = 0; i < n; i++) {
-        double sum = 0;
-        for (int f = 0; f < CANDIDATE_FEATURES; f++)
-            sum += o->order.weights[f] * (double)o->features[i * CANDIDATE_FEATURES + f];
-        o->sums[i] = (struct candidate){(float)sum, i};
-    }
-    qsort(o->sums, (size_t)n, sizeof *o->sums, candidate_before);
+    for (int i = 0; i < n; i++)
+        o->sums[i] = (struct candidate){candidate_sum(o->order.weights, o->features + i * CANDIDATE_FEATURES), i};
+    candidates_sort(o->sums, n);
     memcpy(o->hits, hits, (size_t)n * sizeof *hits);
     for (int i = 0; i < n; i++)
         hits[i] = o->hits[o->sums[i].at];

@@ -5,6 +5,7 @@
  * the same with every kind of search and every index. For one thread at a time, as the view is. */
 #pragma once
 #include "decoder/memory_config.h"
+#include "kernels/lexical/candidates.h"
 #include "store/lexical/lexical.h"
 #include "store/store.h"
 
@@ -14,6 +15,9 @@ struct candidate_order;
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
                                    const struct memory_order *order, struct threads *threads);
 void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
+/* What a device needs to order chunks (kernels/lexical/candidates.h), with idf in memory of this process. Valid until
+ * candidate_order_free. */
+struct candidate_terms candidate_order_terms(const struct candidate_order *o);
 /* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks; NULL: none. */
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector);
 /* Orders the hits [n] of the query, best first; of equal sums the first one stays first. Scores stay with their

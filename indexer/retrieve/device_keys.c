@@ -15,7 +15,7 @@ struct keys_copy {
     struct packed_chunks chunks;
     int8_t *code;
     float *scale;
-    int32_t *value;
+    int32_t *value, *first_id;
     struct store_keys_spec spec;
     uint64_t identity; /* of the view */
     int64_t users;
@@ -38,6 +38,7 @@ static void copy_free(struct keys_copy *c, struct device *dev) {
     device_release(dev, c->code);
     device_release(dev, c->scale);
     device_release(dev, c->value);
+    device_release(dev, c->first_id);
     memory_free(c);
 }
 
@@ -66,7 +67,7 @@ void device_keys_free(struct device_keys *d) {
 struct keys_block {
     int8_t *code;
     float *scale;
-    int32_t *value;
+    int32_t *value, *first_id;
 };
 /* Two blocks in turns: threads fill one while the other is sent. */
 struct keys_loading {
@@ -78,7 +79,7 @@ struct keys_loading {
     struct threads_failure failure;
 };
 
-/* The ids that follow those of a chunk; -1 for a chunk that the view does not have. */
+/* The first id of each chunk, and the ids that follow its ids; -1 for a chunk that the view does not have. */
 static enum status loading_values(struct keys_loading *l) {
     const int rows = l->to->chunks.chunk_rows;
     const struct store_dropped dropped = store_view_dropped(l->view);
@@ -86,7 +87,9 @@ static enum status loading_values(struct keys_loading *l) {
         struct store_chunk c;
         int32_t *value = l->block->value + i * rows;
         enum status s = STATUS_NOT_FOUND;
-        if (store_dropped_live(dropped, l->first + i)) s = store_view_ids(l->view, &c, value, l->first + i, 1);
+        if (store_dropped_live(dropped, l->first + i)) s = store_view_chunk(l->view, &c, value, l->first + i);
+        l->block->first_id[i] = s == STATUS_OK ? value[0] : -1;
+        if (s == STATUS_OK) s = store_view_ids(l->view, &c, value, l->first + i, 1);
         for (int j = 0; s == STATUS_NOT_FOUND && j < rows; j++)
             value[j] = -1;
         if (s != STATUS_NOT_FOUND) TRY(s);
@@ -112,6 +115,7 @@ static enum status loading_blocks(struct keys_loading *l, struct device *dev, st
         TRY(device_allocate_host(dev, &l->blocks[i].code, most * rows * size));
         TRY(device_allocate_host(dev, &l->blocks[i].scale, most * rows));
         TRY(device_allocate_host(dev, &l->blocks[i].value, most * rows));
+        TRY(device_allocate_host(dev, &l->blocks[i].first_id, most));
     }
     for (int turn = 0; l->first < c->chunks.chunks; l->first += l->n, turn = !turn) {
         int64_t n;
@@ -125,6 +129,7 @@ static enum status loading_blocks(struct keys_loading *l, struct device *dev, st
         device_send(dev, c->code + at * size, l->block->code, (size_t)(numbers * size));
         device_send(dev, c->scale + at, l->block->scale, (size_t)numbers * sizeof *c->scale);
         device_send(dev, c->value + at, l->block->value, (size_t)numbers * sizeof *c->value);
+        device_send(dev, c->first_id + l->first, l->block->first_id, (size_t)l->n * sizeof *c->first_id);
     }
     return device_sync(dev);
 }
@@ -137,13 +142,15 @@ static enum status copy_load(struct keys_copy *c, struct device *dev, struct sto
         device_release_host(dev, l.blocks[i].code);
         device_release_host(dev, l.blocks[i].scale);
         device_release_host(dev, l.blocks[i].value);
+        device_release_host(dev, l.blocks[i].first_id);
     }
     return s;
 }
 
 static uint64_t copy_bytes(const struct keys_copy *c) {
     const uint64_t rows = (uint64_t)c->chunks.chunks * (uint64_t)c->chunks.chunk_rows;
-    return rows * ((uint64_t)c->spec.size + sizeof *c->scale + sizeof *c->value);
+    return rows * ((uint64_t)c->spec.size + sizeof *c->scale + sizeof *c->value) +
+           (uint64_t)c->chunks.chunks * sizeof *c->first_id;
 }
 
 static enum status copy_allocate(struct keys_copy *c, struct device *dev, uint64_t reserve) {
@@ -153,11 +160,13 @@ static enum status copy_allocate(struct keys_copy *c, struct device *dev, uint64
     TRY_GOTO(s, device_allocate(dev, &c->code, rows * c->spec.size), out);
     TRY_GOTO(s, device_allocate(dev, &c->scale, rows), out);
     TRY_GOTO(s, device_allocate(dev, &c->value, rows), out);
+    TRY_GOTO(s, device_allocate(dev, &c->first_id, c->chunks.chunks), out);
     if (reserve) s = device_allocate_bytes(dev, &spare, (size_t)reserve);
 out:
     device_release(dev, spare);
     c->chunks.keys = (struct packed_keys){c->code, c->scale};
     c->chunks.value = c->value;
+    c->chunks.first_id = c->first_id;
     return s;
 }
 

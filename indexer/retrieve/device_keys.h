@@ -1,5 +1,6 @@
-/* device_keys.h -- the stored keys of a whole store in a device's memory, with the id that follows each token. A token
- * memory then finds the keys of a passage without reading a file (docs/token-memory.md, "Stored keys").
+/* device_keys.h -- the stored keys of a whole store in a device's memory, with the id that follows each token and the
+ * first id of each chunk. A token memory then finds the keys of a passage without reading a file
+ * (docs/token-memory.md, "Stored keys").
  *
  * A copy is of one generation of a store and of one model's keys. The token memories of a device share the copies. One
  * that none uses stays until memory for another is needed. For one thread at a time, as the device is. */

@@ -28,6 +28,7 @@ static const struct ops ops_cuda = {
     .ivf_scan = &ivf_scan_cuda,
     .lexical_scan = &lexical_scan_cuda,
     .hybrid = &hybrid_cuda,
+    .candidates = &candidates_cuda,
     .token_memory = &token_memory_cuda,
     .next_token = &next_token_cuda,
     .packed_keys = &packed_keys_cuda,

@@ -1,6 +1,9 @@
 /* candidate_features.c -- see candidate_features.h. The words that an id equals are bits of a mask, so a run of words
- * is found by shifts: at each id of the candidate, bit r is set if the ids up to this one are those up to word r. */
+ * is found by shifts: at each id of the candidate, bit r is set if the ids up to this one are those up to word r.
+ * Compiled without fused multiply-add, so that a GPU computes the same bits. */
 #include "kernels/lexical/candidate_features.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef unsigned __int128 bits;
@@ -109,4 +112,24 @@ void candidate_features(float out[CANDIDATE_FEATURES], const struct candidate_qu
     if (runs.three & 1) out[18] = 1;
     if (runs.five & 1) out[19] = 1;
     out[CANDIDATE_LENGTH] = (float)own;
+}
+
+float candidate_cosine(float landmark_score, float by) {
+    return isfinite(landmark_score) ? landmark_score * by : 0;
+}
+
+float candidate_sum(const double weights[CANDIDATE_FEATURES], const float features[CANDIDATE_FEATURES]) {
+    double sum = 0;
+    for (int f = 0; f < CANDIDATE_FEATURES; f++)
+        sum += weights[f] * (double)features[f];
+    return (float)sum;
+}
+
+static int candidate_before(const void *a, const void *b) {
+    const struct candidate *x = a, *y = b;
+    return x->sum != y->sum ? (x->sum < y->sum) - (x->sum > y->sum) : x->at - y->at;
+}
+
+void candidates_sort(struct candidate *c, int n) {
+    qsort(c, (size_t)n, sizeof *c, candidate_before);
 }

@@ -37,3 +37,11 @@ void candidate_query_set(struct candidate_query *q, const int32_t *ids, int n, c
  * first `chunk` of them; -1 after the end. Several threads may read one query. */
 void candidate_features(float out[CANDIDATE_FEATURES], const struct candidate_query *q, const int32_t *ids, int chunk,
                         int length);
+/* The feature CANDIDATE_COSINE of a landmark score; by: sqrt of the landmark's size. 0 without a score (-infinity). */
+float candidate_cosine(float landmark_score, float by);
+/* The sum of weights times features, in float64 in the order of the features, rounded once. */
+float candidate_sum(const double weights[CANDIDATE_FEATURES], const float features[CANDIDATE_FEATURES]);
+/* at: which of the chunks that were found. */
+struct candidate { float sum; int at; };
+/* Sorts by sum, best first; equal sums by `at`. */
+void candidates_sort(struct candidate *c, int n);

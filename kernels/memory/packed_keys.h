@@ -25,6 +25,7 @@ struct packed_chunks {
      * last value of c is an id. */
     const int32_t *value;                /* [chunks * chunk_rows] */
     int64_t chunks; int chunk_rows;
+    const int32_t *first_id;             /* [chunks] of each chunk, -1 if it is deleted; only packed_id_of reads it */
 };
 /* Slots of a token memory (struct memory_slots), of each of n chunks. */
 struct packed_passages { int32_t *slot, *entries; };
@@ -55,5 +56,13 @@ PACKED_FUNCTION void packed_passage_of(int32_t *slot, int32_t *entries, const st
     for (; after > 0 && end < of->chunks && of->value[end * of->chunk_rows - 1] >= 0; after--)
         end++;
     *slot = (int32_t)begin, *entries = (int32_t)(end - begin) * of->chunk_rows - 1;
+}
+/* Id j of chunk `chunk` and the one after it in its document, 0 <= j < 2 * chunk_rows; -1 after their end. */
+PACKED_FUNCTION int32_t packed_id_of(const struct packed_chunks *of, int64_t chunk, int j) {
+    const int64_t rows = of->chunk_rows, at = chunk * rows + j - 1;
+    const int32_t *from = j > 0 ? of->value + at : of->first_id + chunk;
+    const int32_t next = j > rows ? of->value[(chunk + 1) * rows - 1] : 0;
+    const int32_t id = at < of->chunks * rows ? *from : -1;     /* both loads at once */
+    return next < 0 ? -1 : id;
 }
 extern const struct packed_keys_ops packed_keys_cpu;

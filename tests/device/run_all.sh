@@ -4,7 +4,7 @@
 # /tmp).
 #
 #   tests/device/portable.sh --out FOLDER drt-train drt-tokenizer drt-index drt-generate test_golden \
-#       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device test_hybrid_on_device \
+#       test_runtime_on_device test_ops_on_device test_landmark_on_device test_topk_on_device test_loss_on_device test_ivf_scan_on_device test_lexical_scan_on_device test_hybrid_on_device test_candidates_on_device \
 #       test_token_memory_on_device test_next_token_on_device test_packed_keys_on_device test_decode_rows_on_device test_pick_on_device test_step_pick_on_gpu test_generation_on_gpu test_towers_on_gpu test_batch_on_gpu test_memory_training_on_gpu test_flat_index test_list_index test_clustering test_assignment \
 #       bench_train bench_device bench_device_corpus                              (where the libraries are)
 #   tests/device/run_all.sh FOLDER GOLDEN [ATTENTION]                             (where the GPU is)
@@ -79,7 +79,7 @@ corpus() {
     echo "GPU and CPU find the same chunks and write the same text"
 }
 export -f resume corpus
-for test in runtime ops landmark loss topk ivf_scan lexical_scan hybrid token_memory next_token packed_keys decode_rows pick; do step "test_$test" 200 "$programs/test_${test}_on_device"; done
+for test in runtime ops landmark loss topk ivf_scan lexical_scan hybrid candidates token_memory next_token packed_keys decode_rows pick; do step "test_$test" 200 "$programs/test_${test}_on_device"; done
 step towers 100 "$programs/test_towers_on_gpu"
 step step_pick 100 "$programs/test_step_pick_on_gpu"
 step generation 100 env "DRT_SOURCE=$PWD" "$programs/test_generation_on_gpu"
@@ -96,7 +96,7 @@ step resume_landmark 100 bash -c 'resume "$@"' bash ', "landmark_block": 63, "la
 for test in flat_index list_index clustering assignment; do step "test_$test" 60 "$programs/test_$test"; done
 step corpus 60 bash -c corpus
 if command -v compute-sanitizer >/dev/null; then
-    for test in runtime ops landmark loss topk ivf_scan lexical_scan hybrid token_memory next_token decode_rows pick; do # errors of kernels count: test_ops makes calls fail
+    for test in runtime ops landmark loss topk ivf_scan lexical_scan hybrid candidates token_memory next_token decode_rows pick; do # errors of kernels count: test_ops makes calls fail
         step "memcheck_$test" 100 compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
             "$programs/test_${test}_on_device" 5 short
     done

@@ -77,8 +77,9 @@ static void check_passages(struct device *cpu, int chunk_rows, int64_t n, int be
     }
     for (int64_t i = 0; i < n; i++)
         chunk[i] = i == 1 ? -1 : i == 2 ? chunks - 1 : i == 3 ? 0 : (int64_t)rng_below(&on_rng, (uint64_t)chunks);
-    const struct packed_chunks of = {{NULL, NULL}, value, chunks, chunk_rows};
-    const struct packed_chunks of_device = {{NULL, NULL}, put_bytes(value, (size_t)rows * 4), chunks, chunk_rows};
+    const struct packed_chunks of = {.value = value, .chunks = chunks, .chunk_rows = chunk_rows};
+    const struct packed_chunks of_device = {
+        .value = put_bytes(value, (size_t)rows * 4), .chunks = chunks, .chunk_rows = chunk_rows};
     int32_t *out = put_bytes(got, (size_t)n * 8);
     cpu->ops->packed_keys->passages(cpu, (struct packed_passages){want, want + n}, &of, chunk, n, before, after);
     gpu->ops->packed_keys->passages(gpu, (struct packed_passages){out, out + n}, &of_device,

@@ -128,7 +128,7 @@ static void check_passages(int device, int before, int after) {
     for (int i = 0; i < PASSAGES; i++)
         chunk[i] = i == 4 ? -1 : i < chunks ? i : (int64_t)rng_below(&twin_rng, (uint64_t)chunks);
     slot[PASSAGES] = entries[PASSAGES] = -7;
-    const struct packed_chunks of = {{NULL, NULL}, value, chunks, CHUNK_ROWS};
+    const struct packed_chunks of = {.value = value, .chunks = chunks, .chunk_rows = CHUNK_ROWS};
     dev->ops->packed_keys->passages(dev, (struct packed_passages){slot, entries}, &of, chunk, PASSAGES, before, after);
     for (int i = 0; i < PASSAGES; i++) {
         const int64_t c = chunk[i];
