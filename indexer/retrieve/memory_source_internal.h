@@ -15,6 +15,12 @@ struct source_found {
     int64_t *row_begin;                  /* [2], memory of the device */
     struct packed_passages passages;     /* [k], memory of the device */
 };
+/* What a search with an order found on the device, before the order. Memory of the device; NULL: the host orders. */
+struct source_ordered {
+    float *idf;                          /* [vocab] */
+    int64_t *chunk;                      /* [found_k], as the two below */
+    float *score, *landmark;
+};
 struct memory_source {
     struct memory_source_config config;
     struct decoder_passages *passages; /* NULL: keys come from the store */
@@ -47,6 +53,7 @@ struct memory_source {
     struct candidate_order *order; /* NULL: as found */
     int found_k;                   /* hits of a search: k, or more with an order */
     struct source_found found[MEMORY_FOUND_TURNS];
+    struct source_ordered ordered;
     struct memory_source_stats stats;
 };
 
@@ -58,3 +65,4 @@ struct memory_slots memory_source_packed(const struct memory_source *m, struct p
 /* memory_source_found.c */
 enum status source_found_allocate(struct memory_source *m);
 void source_found_free(struct memory_source *m);
+enum status source_ordered_allocate(struct memory_source *m);
