@@ -1,10 +1,10 @@
 /* bench_lexical_scan.cu -- BM25 sums over lists of postings, timed by events, against one read of the lists at the rate
  * of a device copy in the same run.
  *
- *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--hybrid K,K,...] [--json FILE]
+ *   bench_lexical_scan [--chunks M,M,...] [--best K,K,...] [--hybrid K,K,...] [--candidates C,C,...] [--json FILE]
  *
  * M: millions of chunks, 1,20; K: how many a query finds, 64,256; --hybrid: the same for searches by words and
- * landmarks, 8,64,256 (0: none)
+ * landmarks, 8,64,256 (0: none); --candidates: how many found chunks a trained order sorts, 224,1024 (0: none)
  *
  * Chunks have 63 tokens of 50,000, with Zipf's frequencies, in as few segments of equal size as the format allows. A
  * query has 128 tokens, drawn by the same frequencies, and lists of 128 pairs; a list that several queries of a batch
@@ -13,7 +13,9 @@
  * A hybrid search has the parts of a token memory's: a query of 16 states, 64 landmarks, four times K chunks by words
  * (64 to 1024), both scores of all of them, the merge. Landmarks are random, of 384 numbers: all of 1M are scanned, and
  * of 20M as many lists of equal size as the index on a GPU visits. Times until hits are in the device's memory, or in
- * this process's, are those of this process, without the plan of the query, which the host makes. */
+ * this process's, are those of this process, without the plan of the query, which the host makes.
+ *
+ * Candidates are chunks of a million, of which the best 64 are taken. Their tokens have the same frequencies. */
 #include "tests/device/bench/bench_device.cuh"
 #include <chrono>
 #include <math.h>
@@ -417,6 +419,65 @@ static void chunks_of(int64_t millions, const std::vector<int> &best, const std:
     drop();
 }
 
+/* ---- a trained order ---- */
+
+enum { CANDIDATE_CHUNKS = 1000000, TAKEN = 64, IN_A_ROW = 8 };
+
+static void candidates_of(int n) {
+    lists l = {};
+    const int k = std::min(n, (int)TAKEN);
+    std::vector<int32_t> value((size_t)CANDIDATE_CHUNKS * CHUNK), first_id(CANDIDATE_CHUNKS), query;
+    std::vector<int64_t> chunk, right((size_t)k), found((size_t)k);
+    std::vector<float> score, landmark, idf, right_score((size_t)k), found_score((size_t)k);
+    std::vector<double> weights;
+    for (int i = 0; i < n; i++) {
+        chunk.push_back((int64_t)i * 7919 % (CANDIDATE_CHUNKS - 1));
+        score.push_back(100.0f / (float)(i + 1)), landmark.push_back(0.0001f * (float)(i % 100));
+        first_id[(size_t)chunk.back()] = (int32_t)draw_token(&l);
+        for (int j = 0; j < 2 * CHUNK; j++)
+            value[(size_t)chunk.back() * CHUNK + (size_t)j] = (int32_t)draw_token(&l);
+    }
+    for (int i = 0; i < QUERY; i++)
+        query.push_back((int32_t)draw_token(&l));
+    for (int id = 0; id < VOCABULARY; id++)
+        idf.push_back(logf(2.0f + (float)id));
+    for (int f = 0; f < CANDIDATE_FEATURES; f++)
+        weights.push_back(0.1 * (f % 5));
+    const packed_chunks of = {{}, value.data(), CANDIDATE_CHUNKS, CHUNK, first_id.data()};
+    packed_chunks of_device = of;
+    candidates c = {chunk.data(), score.data(), landmark.data(), n, query.data(), QUERY,
+                    {weights.data(), idf.data(), VOCABULARY, sqrtf(WIDTH)}, &of};
+    struct device *cpu;
+    must(device_open(&cpu, "cpu", 1));
+    cpu->ops->candidates->order(cpu, right.data(), right_score.data(), &c, k);
+    device_close(cpu);
+    of_device.value = copy_of(value), of_device.first_id = copy_of(first_id);
+    c.of = &of_device;
+    c.chunk = copy_of(chunk), c.score = copy_of(score), c.landmark = copy_of(landmark), c.terms.idf = copy_of(idf);
+    int64_t *index = (int64_t *)take((size_t)k * 8);
+    float *index_score = (float *)take((size_t)k * 4);
+    char name[80];
+    snprintf(name, sizeof name, "candidates.order of %d, best %d", n, k);
+    report(name, (double)n * (2 * CHUNK * 4 + 16), 0,
+           [&] { dev->ops->candidates->order(dev, index, index_score, &c, k); }, 41);
+    std::vector<double> each;
+    auto row = [&] {
+        for (int i = 0; i < IN_A_ROW; i++)
+            dev->ops->candidates->order(dev, index, index_score, &c, k);
+    };
+    (void)seconds(row, 41, &each);
+    for (double &ms : each)
+        ms /= (int)IN_A_ROW;
+    std::sort(each.begin(), each.end());
+    printf("  each of %d in a row                         %10.1f us\n", (int)IN_A_ROW, each[each.size() / 2] * 1e3);
+    report_figure("  each in a row", each, NULL, 0);
+    device_download(dev, found.data(), index, (size_t)k * 8);
+    device_download(dev, found_score.data(), index_score, (size_t)k * 4);
+    must(device_sync(dev));
+    printf("  order: %s\n", found == right && found_score == right_score ? "that of the CPU" : "WRONG");
+    drop();
+}
+
 static std::vector<int> numbers(const char *text) {
     std::vector<int> out;
     for (char *next = (char *)text; *next; next += *next == ',') {
@@ -429,7 +490,7 @@ static std::vector<int> numbers(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    const char *chunks = "1,20", *best = "64,256", *merged = "8,64,256";
+    const char *chunks = "1,20", *best = "64,256", *merged = "8,64,256", *ordered = "224,1024";
     result_begin("bench_lexical_scan", &argc, argv);
     for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--chunks") == 0)
@@ -438,12 +499,16 @@ int main(int argc, char **argv) {
             best = argv[i + 1];
         else if (strcmp(argv[i], "--hybrid") == 0)
             merged = argv[i + 1];
+        else if (strcmp(argv[i], "--candidates") == 0)
+            ordered = argv[i + 1];
     must(device_open(&dev, "cuda", 1));
     cudaDeviceProp card;
     cudaGetDeviceProperties(&card, 0);
     result_gpu(card.name);
     printf("%s, %d multiprocessors\n", card.name, card.multiProcessorCount);
     ceilings();
+    for (int n : numbers(ordered))
+        if (n > 0) candidates_of(n);
     for (int millions : numbers(chunks))
         chunks_of(millions, numbers(best), numbers(merged));
     device_close(dev);
