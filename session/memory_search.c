@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
 #include "indexer/build/state_landmarks.h"
+#include "indexer/retrieve/candidate_order.h"
 #include "session/corpus_search.h"
 #include "session/text_query.h"
 #include <math.h>
@@ -15,6 +16,7 @@ struct memory_search {
     struct state_landmarks *states;  /* of a Base LM, if the searcher ranks by landmarks */
     int32_t *ids;                    /* [n, chunk]: ids of the queries */
     size_t ids_capacity;
+    float *idf; /* for orders; NULL until the first one */
 };
 
 /* ---- vectors ---- */
@@ -45,6 +47,13 @@ static enum status search_vectors(void *context, float *out, const struct lexica
 static void search_from_states(void *context, float *out, struct mat ring, int64_t first, int64_t n) {
     const struct memory_search *s = context;
     state_landmarks_of_text(s->states, out, ring, first, n);
+}
+
+static enum status search_idf(void *context, const float **out) {
+    struct memory_search *s = context;
+    if (!s->idf) TRY(candidate_idf_make(&s->idf, s->engine->view));
+    *out = s->idf;
+    return STATUS_OK;
 }
 
 bool memory_search_reads_states(const struct engine *e, const struct memory_config *c, struct memory_finder finder) {
@@ -107,6 +116,7 @@ void memory_search_close(struct memory_search *s) {
     searcher_close(s->own);
     state_landmarks_free(s->states);
     memory_free(s->ids);
+    memory_free(s->idf);
     memory_free(s);
 }
 
@@ -117,6 +127,7 @@ struct memory_finder memory_search_finder(struct memory_search *s) {
     return (struct memory_finder){.searcher = s->searcher,
                                   .vectors = search_vectors,
                                   .from_states = s->states ? search_from_states : NULL,
+                                  .idf = search_idf,
                                   .context = s,
                                   .landmark_weight = weight};
 }

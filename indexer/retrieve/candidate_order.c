@@ -12,7 +12,7 @@ struct candidate_order {
     struct threads *threads;
     struct memory_order order;
     int chunk, dim; /* ids of a chunk; numbers of a landmark, 0: none */
-    float *idf;
+    const float *idf;
     struct candidate_query query;
     float *vector; /* [dim]; of the query, if it has one */
     bool has_vector;
@@ -27,36 +27,48 @@ struct candidate_order {
 
 /* ---- how rare an id is ---- */
 
-/* Counts in how many of the sampled chunks each id is. */
-static enum status count_chunks(struct candidate_order *o, int64_t *sampled, int32_t *count, int32_t *last,
-                                int64_t chunks) {
-    const struct store_dropped dropped = store_view_dropped(o->view);
-    const int64_t step = max_i64(chunks / CANDIDATE_SAMPLE, 1);
-    for (int64_t c = 0; c < chunks; c += step) {
+struct idf_sample {
+    int64_t chunks;            /* so far */
+    int32_t *count, *last_one; /* [vocab]: chunks that have the id; number of the last of them */
+    int32_t *ids;
+};
+
+static enum status sample_read(struct idf_sample *t, struct store_view *view, const struct store_info *info) {
+    const struct store_dropped dropped = store_view_dropped(view);
+    const int64_t step = max_i64(info->chunks / CANDIDATE_SAMPLE, 1);
+    for (int64_t c = 0; c < info->chunks; c += step) {
         struct store_chunk found;
         if (!store_dropped_live(dropped, c)) continue;
-        TRY(store_view_chunk(o->view, &found, o->ids, c));
-        ++*sampled;
+        TRY(store_view_chunk(view, &found, t->ids, c));
+        t->chunks++;
         for (int i = 0; i < found.n_tokens; i++) {
-            const int32_t id = o->ids[i];
-            if (id < 0 || id >= o->query.vocab || last[id] == (int32_t)*sampled) continue;
-            last[id] = (int32_t)*sampled;
-            count[id]++;
+            const int32_t id = t->ids[i];
+            if (id < 0 || id >= info->fingerprint.vocab_size || t->last_one[id] == (int32_t)t->chunks) continue;
+            t->last_one[id] = (int32_t)t->chunks;
+            t->count[id]++;
         }
     }
     return STATUS_OK;
 }
 
-static enum status idf_make(struct candidate_order *o, int64_t chunks) {
-    const size_t vocab = (size_t)o->query.vocab;
-    int32_t *count = NULL;
-    int64_t sampled = 0;
-    TRY(memory_grow(&o->ids, &o->id_capacity, (size_t)(2 * o->chunk)));
-    TRY(memory_allocate_zero(&count, 2 * vocab));
-    enum status s = count_chunks(o, &sampled, count, count + vocab, chunks);
+enum status candidate_idf_make(float **out, struct store_view *view) {
+    struct store_info info;
+    struct idf_sample t = {0};
+    store_view_info(view, &info);
+    const size_t vocab = (size_t)info.fingerprint.vocab_size;
+    TRY(memory_allocate(out, vocab));
+    enum status s = memory_allocate_zero(&t.count, vocab);
+    if (s == STATUS_OK) s = memory_allocate_zero(&t.last_one, vocab);
+    if (s == STATUS_OK) s = memory_allocate(&t.ids, (size_t)info.fingerprint.chunk_tokens);
+    if (s == STATUS_OK) s = sample_read(&t, view, &info);
     for (size_t id = 0; id < vocab && s == STATUS_OK; id++)
-        o->idf[id] = (float)log(1 + ((double)(sampled - count[id]) + 0.5) / ((double)count[id] + 0.5));
-    memory_free(count);
+        (*out)[id] = (float)log(1 + ((double)(t.chunks - t.count[id]) + 0.5) / ((double)t.count[id] + 0.5));
+    memory_free(t.count);
+    memory_free(t.last_one);
+    memory_free(t.ids);
+    if (s == STATUS_OK) return s;
+    memory_free(*out);
+    *out = NULL;
     return s;
 }
 
@@ -68,19 +80,18 @@ static enum status order_start(struct candidate_order *o) {
     o->chunk = info.fingerprint.chunk_tokens;
     o->dim = info.fingerprint.dim;
     o->query.vocab = info.fingerprint.vocab_size;
-    TRY(memory_allocate(&o->idf, (size_t)o->query.vocab));
     TRY(memory_allocate_zero(&o->query.words, (size_t)o->query.vocab));
-    TRY(memory_allocate(&o->vector, (size_t)max_i64(o->dim, 1)));
-    return idf_make(o, info.chunks);
+    return memory_allocate(&o->vector, (size_t)max_i64(o->dim, 1));
 }
 
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, struct threads *threads) {
+                                   const struct memory_order *order, const float *idf, struct threads *threads) {
     struct candidate_order *o = NULL;
     TRY(memory_allocate_zero(&o, 1));
     o->view = view;
     o->threads = threads;
     o->order = *order;
+    o->idf = idf;
     const enum status s = order_start(o);
     if (s == STATUS_OK)
         *out = o;
@@ -91,8 +102,7 @@ enum status candidate_order_create(struct candidate_order **out, struct store_vi
 
 void candidate_order_free(struct candidate_order *o) {
     if (!o) return;
-    void *memory[] = {o->idf,      o->query.words, o->vector, o->chunks, o->ids,
-                      o->features, o->cosines,     o->sums,   o->hits,   o};
+    void *memory[] = {o->query.words, o->vector, o->chunks, o->ids, o->features, o->cosines, o->sums, o->hits, o};
     for (size_t i = 0; i < ARRAY_LEN(memory); i++)
         memory_free(memory[i]);
 }

@@ -1,8 +1,7 @@
 /* candidate_order.h -- orders the chunks that a search found by a trained weighted sum of features
  * (kernels/lexical/candidate_features.h; docs/token-memory.md, "Order of the candidates").
  *
- * The idf of an id is that of lexical.h, counted in up to CANDIDATE_SAMPLE chunks of the store, evenly spaced, so it is
- * the same with every kind of search and every index. For one thread at a time, as the view is. */
+ * For one thread at a time, as the view is. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "kernels/lexical/candidates.h"
@@ -10,10 +9,14 @@
 #include "store/store.h"
 
 enum { CANDIDATE_SAMPLE = 1 << 17 };
+/* Makes the idf of each id, [vocab_size], which memory_free frees: that of lexical.h, counted in up to CANDIDATE_SAMPLE
+ * chunks of the store, evenly spaced. So it is the same with every kind of search and every index. */
+enum status candidate_idf_make(float **out, struct store_view *view);
+
 struct candidate_order;
-/* Reads the sample. `view` and `threads` are borrowed until candidate_order_free, `order` is copied. */
+/* `view`, `idf` and `threads` are borrowed until candidate_order_free, `order` is copied. */
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, struct threads *threads);
+                                   const struct memory_order *order, const float *idf, struct threads *threads);
 void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
 /* What a device needs to order chunks (kernels/lexical/candidates.h), with idf in memory of this process. Valid until
  * candidate_order_free. */

@@ -92,7 +92,10 @@ static enum status source_order(struct memory_source *m) {
     m->config.order = NULL; /* borrowed until here */
     if (!order || order->candidates == 0 || !m->config.finder.searcher) return STATUS_OK;
     m->found_k = (int)max_i64(order->candidates, m->config.k);
-    TRY(candidate_order_create(&m->order, m->config.view, order, m->config.device->threads));
+    const struct memory_finder *f = &m->config.finder;
+    const float *idf;
+    TRY(f->idf(f->context, &idf));
+    TRY(candidate_order_create(&m->order, m->config.view, order, idf, m->config.device->threads));
     return m->packed ? source_ordered_allocate(m) : STATUS_OK;
 }
 

@@ -19,15 +19,16 @@
 
 enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_STATES = 16 };
 
-/* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn,
- * but not found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not
- * rank by landmarks. from_states: NULL, or queues the making of the query vector [dim] of a running text, on the
- * device, from the key states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the
- * decoder's type, from row `first` on (modulo its rows). landmark_weight: as in struct searcher_query. */
+/* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn, but not
+ * found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not rank by landmarks.
+ * from_states: NULL, or queues the making of the query vector [dim] of a running text, on the device, from the key
+ * states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the decoder's type, from
+ * row `first` on (modulo its rows). idf: for an order, borrowed. landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
     void (*from_states)(void *context, float *out, struct mat ring, int64_t first, int64_t n);
+    enum status (*idf)(void *context, const float **out);
     void *context;
     float landmark_weight;
 };
@@ -99,8 +100,7 @@ enum status memory_source_score(struct memory_source *m, float *scores, const in
 struct memory_marks memory_source_marks(const struct memory_source *m, const int64_t *chunks, const float *scores,
                                         int64_t query_tokens);
 int64_t memory_source_query(const struct memory_source *m, int64_t at);   /* tokens of the query before ids[at] */
-/* The range of a document's chunks; empty for document < 0. */
-enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document);
+enum status memory_source_document(struct memory_source *m, struct store_range *out, int64_t document); /* < 0: empty */
 
 /* Finds the slots of chunks, and encodes those that are not in the pool; packed slots need no pool. Block b, which is
  * rows row_begin[b] .. row_begin[b+1]-1, reads chunks [b*k ..] (-1: none). Without packed slots blocks * k must be at

@@ -78,8 +78,11 @@ expect_error "found.json: the texts were not read with its order of candidates" 
 expect_error "both.json: the texts were not read with its order of candidates" "${fit[@]:0:2}" "${texts[@]}" "${store[@]}" --memory corpus --apply "$TMP/both.json"
 expect 0 "$EVAL" ppl "${texts[@]}" --store "$TMP/s" --memory corpus --memory-config "$TMP/both.json"
 out_has "K 8 of 24 candidates in a trained order, every 16"
-generate() { "$GENERATE" --model "$TMP/base" --store "$TMP/s" --memory corpus --memory-config "$1" --prompt "the river and stone" -n 40 --greedy 2>"$ERR" || die "generate: $(cat "$ERR")"; }
-[ "$(generate "$TMP/both.json")" != "$(sed 's/"candidates": 24/"candidates": 1/' "$TMP/both.json" >"$TMP/one.json"; generate "$TMP/one.json")" ] || die "drt-generate reads the chunks as found"
+# Of a memory that gives every word, the chunks of the least scores make another text.
+generate() { "$GENERATE" --model "$TMP/base" --store "$TMP/s" --memory corpus --memory-config "$1" --prompt "the river and stone" -n 40 --seed 3 2>"$ERR" || die "generate: $(cat "$ERR")"; }
+awk '/"b2"/ { sure = 1 } sure && /[0-9]/ && !/"b2"/ { sub(/[-0-9.e+]+/, "30") } /\]/ { sure = 0 } { print }' "$TMP/both.json" >"$TMP/sure.json"
+awk '/"order"/ { order = 1 } order && /^ *[-0-9.e+]+,?$/ { sub(/[-0-9.e+]+/, ++n == 21 ? "-1" : "0") } order && /\]/ { order = 0 } { print }' "$TMP/sure.json" >"$TMP/least.json"
+[ "$(generate "$TMP/sure.json")" = "$(generate "$TMP/sure.json")" ] && [ "$(generate "$TMP/sure.json")" != "$(generate "$TMP/least.json")" ] || die "drt-generate does not read the order"
 
 # Refusals; an interrupt leaves nothing.
 bad=("$EVAL" fit-order "${texts[@]}" "${store[@]}")
