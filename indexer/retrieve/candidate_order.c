@@ -170,7 +170,7 @@ enum status candidate_order_features(struct candidate_order *o, float *features,
 enum status candidate_order_sort(struct candidate_order *o, struct store_hit *hits, int n) {
     while (n > 0 && hits[n - 1].chunk < 0)
         n--;
-    if (n == 0) return STATUS_OK;
+    if (n <= 0) return STATUS_OK;
     TRY(memory_grow(&o->features, &o->feature_capacity, (size_t)n * CANDIDATE_FEATURES));
     TRY(memory_grow(&o->sums, &o->sum_capacity, (size_t)n));
     TRY(memory_grow(&o->hits, &o->hit_capacity, (size_t)n));
