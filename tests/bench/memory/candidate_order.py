@@ -94,12 +94,12 @@ class Order(torch.nn.Module):
 
 
 @torch.no_grad()
-def utility(texts, store, keys, places, chunks, tau=45.0):
+def utility(texts, store, keys, chosen, chunks, tau=45.0):
     """Of each candidate and next token: the weight of its entries, and of those that are the token."""
-    z, right = (torch.empty(len(places), chunks.shape[1], NEXT, dtype=torch.float16, device=DEVICE) for _ in range(2))
-    query, next_id = texts.query.view(-1, NEXT, DIM)[places], texts.next.view(-1, NEXT)[places]
-    square = texts.square.view(-1, NEXT)[places]
-    for a in range(0, len(places), 2):
+    z, right = (torch.empty(len(chosen), chunks.shape[1], NEXT, dtype=torch.float16, device=DEVICE) for _ in range(2))
+    query, next_id = texts.query.view(-1, NEXT, DIM)[chosen], texts.next.view(-1, NEXT)[chosen]
+    square = texts.square.view(-1, NEXT)[chosen]
+    for a in range(0, len(chosen), 2):
         c = chunks[a:a + 2].long()
         i, _ = store.passages(c)
         i = i.view(len(c), -1)
@@ -114,13 +114,13 @@ def utility(texts, store, keys, places, chunks, tau=45.0):
     return z, right
 
 
-def train(texts, store, keys, places, chunks, scores, gate, steps, ks=(8, 64)):
+def train(texts, store, keys, chosen, chunks, scores, gate, steps, ks=(8, 64)):
     """Weights by the reader's loss with a soft choice of the first k candidates."""
     torch.manual_seed(0)
-    x = features(store, keys, texts, texts.at[::NEXT][places], chunks, scores)
-    z, right = utility(texts, store, keys, places, chunks)
-    lm, gate = (v.view(-1, NEXT)[places] for v in (texts.log_p.exp(), gate))
-    domain = texts.domain[::NEXT][places]
+    x = features(store, keys, texts, texts.at[::NEXT][chosen], chunks, scores)
+    z, right = utility(texts, store, keys, chosen, chunks)
+    lm, gate = (v.view(-1, NEXT)[chosen] for v in (texts.log_p.exp(), gate))
+    domain = texts.domain[::NEXT][chosen]
     draw = (1 / torch.bincount(domain, minlength=5).float().clamp(min=1))[domain]
     order = Order(x)
     optimizer = torch.optim.AdamW(order.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=1e-4)
@@ -139,7 +139,7 @@ def train(texts, store, keys, places, chunks, scores, gate, steps, ks=(8, 64)):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    say("trained on", len(places), "searches of", chunks.shape[1], "candidates, loss", round(loss.item(), 4))
+    say("trained on", len(chosen), "searches of", chunks.shape[1], "candidates, loss", round(loss.item(), 4))
     return order
 
 
@@ -172,17 +172,17 @@ def main():
                 "state": Search(store, keys)}
     if o.sketch:
         searches[f"sketch {o.sketch} + state"] = Search(store, keys, sketch=Sketch(store, o.sketch))
-    places = torch.arange(0, queries.n // NEXT, max(1, o.candidates // 448), device=DEVICE)
+    chosen = torch.arange(0, queries.n // NEXT, max(1, o.candidates // 448), device=DEVICE)
     chunks, scores = hybrid(queries, queries.at[::NEXT], queries.stored[::NEXT], 64)
     every = torch.ones(queries.n, dtype=torch.bool, device=DEVICE)
     gate = fit_gates(queries, read(queries, store, keys, NEXT, chunks, scores), TAUS.index(45.0), every, gates=1)[0]
     sets = ((f"valid, every {e}", valid, Rows(valid, (45.0,)), e) for e in (64, 16))
     sets = [*sets, ("held out, every 64", held, Rows(held, (45.0,)), 64)]
     for name, search in searches.items():
-        at, stored = queries.at[::NEXT][places], queries.stored[::NEXT][places]
+        at, stored = queries.at[::NEXT][chosen], queries.stored[::NEXT][chosen]
         order = None
         if name not in ("words", "words + mean state"):
-            order = train(queries, store, keys, places, *search(queries, at, stored, o.candidates), gate, o.steps)
+            order = train(queries, store, keys, chosen, *search(queries, at, stored, o.candidates), gate, o.steps)
         for text, of, rows, e in sets:
             chunks, scores = search(of, of.at[::e], of.stored[::e], max(o.candidates, 64))
             rows.add(f"{text}: {name}", read(of, store, keys, e, chunks[:, :64], scores[:, :64]),

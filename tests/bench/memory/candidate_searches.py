@@ -420,7 +420,7 @@ def hide_own(store, scores, stored):
 
 
 class Search:
-    """Finds the chunks of places in texts by BM25 (words) or a sketch of it, and by the mean of the last states."""
+    """Finds the chunks for positions of texts by BM25 (words) or a sketch of it, and by the mean of the last states."""
 
     def __init__(self, store, keys, words=False, sketch=None, states=STATES, weight=STATE_WEIGHT):
         self.store, self.keys, self.words, self.sketch = store, keys, words, sketch
