@@ -29,7 +29,7 @@ static const uint64_t map_bytes_default = UINT64_C(64) << 30, mib = 1 << 20;
 /* Opening checks the whole page structure of a catalog of up to OPEN_CHECK_PAGES pages (64 MiB), which takes some
  * milliseconds. */
 enum { OPEN_CHECK_PAGES = 16384, READERS_MAX = 1024, LOCK_BYTES = 72 * READERS_MAX };
-enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3 };
+enum { SNAPSHOT_TRIES = 8, OPEN_TRIES = 20, DISK_FULL_BYTES = 1 << 16, FORMAT_WITH_RECORD = 3, RECORD_TRIES = 50 };
 
 struct catalog {
     MDB_env *env;
@@ -402,7 +402,14 @@ static enum status newest_generation(uint64_t *number, struct catalog *c) {
 }
 
 enum status catalog_check_record(const struct catalog *c, int format) {
-    if (c->record_found || format < FORMAT_WITH_RECORD) return STATUS_OK;
+    /* A new store's record follows its first commit, and a failed build removes both: another process may be at it. */
+    bool found = c->record_found || format < FORMAT_WITH_RECORD;
+    for (int i = 0; i < RECORD_TRIES && !found; i++) {
+        TRY(catalog_check_folder(c));
+        TRY(commit_record_check(&found, c->folder));
+        if (!found) usleep(10 * 1000);
+    }
+    if (found) return STATUS_OK;
     return fail(STATUS_CORRUPT, "%s/commit: the record of the last commit is missing, run drt-index repair", c->folder);
 }
 

@@ -127,7 +127,7 @@ class Store:
         return torch.cat(out).T.contiguous()
 
     def passages(self, chunks):
-        """Positions of the 126 entries of each chunk and the next one, and which are behind the document's end."""
+        """Positions of the 126 entries of each chunk and the next one, and which are after the document's end."""
         i = self.begin[chunks][..., None] + torch.arange(SPAN, device=DEVICE)
         return i, i >= self.last[self.document[chunks]][..., None]
 
