@@ -60,6 +60,7 @@ _drt_options() {
 --out file
 --candidates value
 --positions value
+--steps value
 --memory-config file
 --memory-searcher landmark|lexical|hybrid
 --memory-k value

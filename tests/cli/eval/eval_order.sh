@@ -30,7 +30,7 @@ near() { awk -v a="$1" -v b="$2" -v c="$4" 'BEGIN { exit !(a > 0 && a < b + c &&
 whole=("${texts[@]}" --max-documents 3 --exclude none)
 for kind in lexical landmark hybrid; do
     sed 's/"searcher": "lexical"/"searcher": "'$kind'"/' "$TMP/fixed.json" >"$TMP/$kind.json"
-    expect 0 "$EVAL" fit-order "${whole[@]}" --store "$TMP/s" --memory-config "$TMP/$kind.json" --candidates 40 --out "$TMP/order.$kind.json" --json
+    expect 0 "$EVAL" fit-order "${whole[@]}" --steps 400 --store "$TMP/s" --memory-config "$TMP/$kind.json" --candidates 40 --out "$TMP/order.$kind.json" --json
     out_has '"held_out":0,' && out_has '"held_out":null' && out_has '"candidates":40,"k":8,'
     found=$(loss trained found) ordered=$(loss trained ordered)
     awk -v a="$found" -v b="$ordered" 'BEGIN { exit !(b < a - 0.001) }' || die "$kind: training gains nothing: $found to $ordered"
@@ -44,19 +44,19 @@ done
 
 # Three threads change no bit, and every fifth document is held out.
 for threads in 1 3; do
-    expect 0 "$EVAL" fit-order "${texts[@]}" --store "$TMP/s" --memory-config "$TMP/fitted.json" --candidates 24 --positions 40 --out "$TMP/threads.$threads.json" --json --threads $threads
+    expect 0 "$EVAL" fit-order "${texts[@]}" --steps 100 --store "$TMP/s" --memory-config "$TMP/fitted.json" --candidates 24 --positions 40 --out "$TMP/threads.$threads.json" --json --threads $threads
     cp "$OUT" "$TMP/threads.$threads"
     if sanitized; then break; fi
 done
 sanitized || { cmp -s "$TMP/threads.1" "$TMP/threads.3" && cmp -s "$TMP/threads.1.json" "$TMP/threads.3.json"; } || die "another order with three threads"
 grep -q '"searches":40,' "$TMP/threads.1" && grep -q '"held_out":{"found"' "$TMP/threads.1" || die "not 40 searches, or none held out"
-expect 0 "$EVAL" fit-order "${texts[@]}" --store "$TMP/s" --memory-config "$TMP/threads.1.json" --memory-every 16 --candidates 24 --positions 40 --out "$TMP/again.json"
+expect 0 "$EVAL" fit-order "${texts[@]}" --steps 100 --store "$TMP/s" --memory-config "$TMP/threads.1.json" --memory-every 16 --candidates 24 --positions 40 --out "$TMP/again.json"
 out_has "24 candidates, K 8, span 0,1" && out_has "held: found"
 [ "$(grep -A 30 '"order"' "$TMP/again.json")" = "$(grep -A 30 '"order"' "$TMP/threads.1.json")" ] || die "the order of the configuration or its searches change the training"
 grep -q '"every": 16' "$TMP/again.json" || die "--memory-every is not written"
 # Without a configuration the mixture has one weight, and only the order is written.
 cp "$TMP/again.json" "$TMP/into.json"
-expect 0 "$EVAL" fit-order "${texts[@]}" "${store[@]}" --candidates 24 --positions 20 --out "$TMP/bare.json"
+expect 0 "$EVAL" fit-order "${texts[@]}" "${store[@]}" --steps 100 --candidates 24 --positions 20 --out "$TMP/bare.json"
 expect_error 'bare.json: has nothing fitted for "corpus"' "$EVAL" ppl "${texts[@]}" --store "$TMP/s" --memory corpus --memory-config "$TMP/bare.json"
 
 # fit-memory fits a gate for an order, and writes both; samples name it.

@@ -17,7 +17,7 @@
 enum { CANDIDATES = 1024, POSITIONS = 2000 };
 struct order_options {
     const char *out;
-    int64_t candidates, positions;
+    int64_t candidates, positions, steps;
 };
 
 static int fit_order_parse(struct eval_options *o, struct order_options *order, int argc, char **argv,
@@ -34,6 +34,7 @@ static int fit_order_parse(struct eval_options *o, struct order_options *order, 
          "searches at most, spread evenly over files and documents; a candidate of a search takes 348 bytes of memory, "
          "so the defaults take 0.7 GB",
          1, 1 << 24},
+        {"steps", ARG_INT, &order->steps, "N", "steps of the training, of 256 searches each", 1, 1 << 24},
         OPTION_MEMORY_CONFIG(o->memory_options),
         MEMORY_SEARCH_OPTIONS(o->memory_options),
         OPTIONS_OF_WORKERS(o->workers),
@@ -205,7 +206,7 @@ static enum status fit_order(struct order_report *r, struct eval_machine *m, con
                              const struct order_options *order, const struct progress *progress) {
     struct memory_config *c = &m->engines.memory;
     struct threads *threads = m->model.device->threads;
-    struct memory_order_fit_config fit = {.seed = (uint64_t)o->seed, .steps = MEMORY_ORDER_STEPS, .progress = progress};
+    struct memory_order_fit_config fit = {.seed = (uint64_t)o->seed, .steps = (int)order->steps, .progress = progress};
     const double begin = clock_seconds();
     if (c->k >= order->candidates)
         return fail(STATUS_INVALID, "--candidates %lld: must be above the %d chunks that are read (--memory-k)",
@@ -242,7 +243,7 @@ static int fit_order_check(struct eval_options *o, const struct order_options *o
 
 int eval_fit_order(int argc, char **argv, const char **operands) {
     struct eval_options o = {EVAL_OPTIONS_DEFAULT, .memory = "corpus", .context = 2048};
-    struct order_options order = {.candidates = CANDIDATES, .positions = POSITIONS};
+    struct order_options order = {.candidates = CANDIDATES, .positions = POSITIONS, .steps = MEMORY_ORDER_STEPS};
     int code = fit_order_parse(&o, &order, argc, argv, operands);
     if (code < 0) code = fit_order_check(&o, &order);
     if (code >= 0) return code;
