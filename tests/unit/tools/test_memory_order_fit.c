@@ -6,7 +6,7 @@
 #include "tools/memory/memory_order_fit.h"
 #include <string.h>
 
-enum { F = CANDIDATE_FEATURES, T = MEMORY_ORDER_TOKENS, C = 61, SEARCHES = 40, STEPS = TEST_SANITIZED ? 800 : 1500 };
+enum { F = CANDIDATE_FEATURES, T = MEMORY_ORDER_TOKENS, C = 61, SEARCHES = 40, STEPS = TEST_SANITIZED ? 1200 : 1500 };
 
 static double draw(struct rng *rng) {
     return 2 * (double)rng_uniform(rng) - 1;
