@@ -14,8 +14,7 @@ struct candidate_order {
     int chunk, dim; /* ids of a chunk; numbers of a landmark, 0: none */
     const float *idf;
     struct candidate_query query;
-    float *vector; /* [dim]; of the query, if it has one */
-    bool has_vector;
+    const float *vector; /* [dim], of the query; NULL: it has none */
     /* of the hits that are being ordered */
     int64_t *chunks;
     int32_t *ids; /* [n, 2 * chunk] */
@@ -80,8 +79,7 @@ static enum status order_start(struct candidate_order *o) {
     o->chunk = info.fingerprint.chunk_tokens;
     o->dim = info.fingerprint.dim;
     o->query.vocab = info.fingerprint.vocab_size;
-    TRY(memory_allocate_zero(&o->query.words, (size_t)o->query.vocab));
-    return memory_allocate(&o->vector, (size_t)max_i64(o->dim, 1));
+    return memory_allocate_zero(&o->query.words, (size_t)o->query.vocab);
 }
 
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
@@ -102,7 +100,7 @@ enum status candidate_order_create(struct candidate_order **out, struct store_vi
 
 void candidate_order_free(struct candidate_order *o) {
     if (!o) return;
-    void *memory[] = {o->query.words, o->vector, o->chunks, o->ids, o->features, o->cosines, o->sums, o->hits, o};
+    void *memory[] = {o->query.words, o->chunks, o->ids, o->features, o->cosines, o->sums, o->hits, o};
     for (size_t i = 0; i < ARRAY_LEN(memory); i++)
         memory_free(memory[i]);
 }
@@ -116,14 +114,13 @@ struct candidate_terms candidate_order_terms(const struct candidate_order *o) {
 
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector) {
     candidate_query_set(&o->query, tokens->ids, tokens->n, o->idf);
-    o->has_vector = vector && o->dim > 0;
-    if (o->has_vector) memcpy(o->vector, vector, (size_t)o->dim * sizeof *vector);
+    o->vector = vector;
 }
 
 /* Cosines of the chunks that were found, 0 for others. */
 static enum status cosines_make(struct candidate_order *o, int n) {
     memset(o->cosines, 0, (size_t)n * sizeof *o->cosines);
-    if (!o->has_vector) return STATUS_OK;
+    if (!o->vector) return STATUS_OK;
     TRY(store_view_scores(o->view, o->cosines, o->vector, o->chunks, n));
     for (int i = 0; i < n; i++)
         o->cosines[i] = candidate_cosine(o->cosines[i], sqrtf((float)o->dim));

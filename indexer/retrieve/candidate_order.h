@@ -21,7 +21,8 @@ void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
 /* What a device needs to order chunks (kernels/lexical/candidates.h), with idf in memory of this process. Valid until
  * candidate_order_free. */
 struct candidate_terms candidate_order_terms(const struct candidate_order *o);
-/* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks; NULL: none. */
+/* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks, borrowed until the next
+ * query; NULL: none. */
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector);
 /* Orders the hits [n] of the query, best first; of equal sums the first one stays first. Scores stay with their
  * chunks. Hits of chunk -1 stay last. */

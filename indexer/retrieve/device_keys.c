@@ -75,6 +75,7 @@ struct keys_loading {
     const struct keys_copy *to;
     struct keys_block blocks[2], *block;
     struct store_key_rows rows; /* of the files, from chunk `first` on */
+    int32_t *ids;               /* of a chunk, and the one after them */
     int64_t first, n;           /* chunks of the block */
     struct threads_failure failure;
 };
@@ -84,15 +85,14 @@ static enum status loading_values(struct keys_loading *l) {
     const int rows = l->to->chunks.chunk_rows;
     const struct store_dropped dropped = store_view_dropped(l->view);
     for (int64_t i = 0; i < l->n; i++) {
-        struct store_chunk c;
-        int32_t *value = l->block->value + i * rows;
+        const int64_t chunk = l->first + i;
         enum status s = STATUS_NOT_FOUND;
-        if (store_dropped_live(dropped, l->first + i)) s = store_view_chunk(l->view, &c, value, l->first + i);
-        l->block->first_id[i] = s == STATUS_OK ? value[0] : -1;
-        if (s == STATUS_OK) s = store_view_ids(l->view, &c, value, l->first + i, 1);
-        for (int j = 0; s == STATUS_NOT_FOUND && j < rows; j++)
-            value[j] = -1;
+        if (store_dropped_live(dropped, chunk)) s = store_view_passages(l->view, l->ids, rows + 1, &chunk, 1);
+        for (int j = 0; s == STATUS_NOT_FOUND && j <= rows; j++)
+            l->ids[j] = -1;
         if (s != STATUS_NOT_FOUND) TRY(s);
+        l->block->first_id[i] = l->ids[0];
+        memcpy(l->block->value + i * rows, l->ids + 1, (size_t)rows * sizeof *l->ids);
     }
     return STATUS_OK;
 }
@@ -111,6 +111,7 @@ static void loading_fill(void *context, int64_t begin, int64_t end, int worker) 
 static enum status loading_blocks(struct keys_loading *l, struct device *dev, struct store_keys *keys) {
     const struct keys_copy *c = l->to;
     const int64_t rows = c->chunks.chunk_rows, size = c->spec.size, most = max_i64(BLOCK_BYTES / (rows * size), 1);
+    TRY(memory_allocate(&l->ids, (size_t)rows + 1));
     for (int i = 0; i < 2; i++) {
         TRY(device_allocate_host(dev, &l->blocks[i].code, most * rows * size));
         TRY(device_allocate_host(dev, &l->blocks[i].scale, most * rows));
@@ -138,6 +139,7 @@ static enum status copy_load(struct keys_copy *c, struct device *dev, struct sto
                              struct store_keys *keys) {
     struct keys_loading l = {.view = view, .to = c, .failure = THREADS_FAILURE_NONE};
     const enum status s = loading_blocks(&l, dev, keys);
+    memory_free(l.ids);
     for (int i = 0; i < 2; i++) {
         device_release_host(dev, l.blocks[i].code);
         device_release_host(dev, l.blocks[i].scale);

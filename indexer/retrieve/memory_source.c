@@ -186,13 +186,11 @@ static enum status passage_range(struct memory_source *m, struct store_range *ou
 /* Writes the ids [length] of a passage, -1 after its end, and the id that follows each; *range: its chunks. */
 static enum status passage_read(struct memory_source *m, struct store_range *range, int32_t *ids, int32_t *values,
                                 int64_t chunk) {
-    struct store_chunk c;
-    int64_t size = m->config.model->chunk;
     TRY(passage_range(m, range, chunk, ids));
-    for (int64_t i = 0; i < m->length; i++)
+    const int64_t there = (range->end - range->begin) * m->config.model->chunk;
+    TRY(store_view_passages(m->config.view, ids, (int)there, &range->begin, 1));
+    for (int64_t i = there; i < m->length; i++)
         ids[i] = -1;
-    for (int64_t i = range->begin; i < range->end; i++)
-        TRY(store_view_chunk(m->config.view, &c, ids + (i - range->begin) * size, i));
     for (int64_t i = 0; i < m->length; i++)
         values[i] = ids[i] >= 0 && i + 1 < m->length ? ids[i + 1] : -1;
     return STATUS_OK;

@@ -71,13 +71,17 @@ static void source_keep(struct memory_source *m, int64_t *chunks, float *scores,
     m->stats.found += n;
 }
 
-/* Gives the order query i of a search. */
-static enum status source_order_query(struct memory_source *m, const struct searcher_query *q, int64_t i) {
+/* The vectors of a search in memory of this process, for its order; NULL: it ranks by words alone. */
+static enum status source_order_vectors(struct memory_source *m, const float **out, const struct searcher_query *q) {
     struct searcher *searcher = m->config.finder.searcher;
-    const float *vectors = NULL;
-    if (searcher_ranks_vectors(searcher)) TRY(searcher_vectors(searcher, &vectors, q));
-    candidate_order_query(m->order, m->queries + i, vectors ? vectors + i * m->dim : NULL);
-    return STATUS_OK;
+    *out = NULL;
+    return searcher_ranks_vectors(searcher) ? searcher_vectors(searcher, out, q) : STATUS_OK;
+}
+
+/* A search for m->queries [n], without vectors. */
+static struct searcher_query source_query(const struct memory_source *m, int64_t n, int k) {
+    return (struct searcher_query){
+        .n = n, .k = k, .tokens = m->queries, .bm25 = m->lexical, .landmark_weight = m->config.finder.landmark_weight};
 }
 
 /* Searches for m->queries [n]: m->hits [n, scope->k], as found. *q: the search. */
@@ -87,12 +91,8 @@ static enum status source_hits(struct memory_source *m, struct searcher_query *q
     TRY(memory_grow(&m->exclude, &m->exclude_capacity, (size_t)n));
     for (int64_t i = 0; i < n; i++)
         m->exclude[i] = scope->out;
-    *q = (struct searcher_query){.n = n,
-                                 .k = scope->k,
-                                 .tokens = m->queries,
-                                 .exclude = scope->out.begin < scope->out.end ? m->exclude : NULL,
-                                 .bm25 = m->lexical,
-                                 .landmark_weight = m->config.finder.landmark_weight};
+    *q = source_query(m, n, scope->k);
+    if (scope->out.begin < scope->out.end) q->exclude = m->exclude;
     TRY(source_vectors(m, q, vectors, n));
     return searcher_search(m->config.finder.searcher, m->hits, q);
 }
@@ -102,8 +102,10 @@ static enum status source_search(struct memory_source *m, int64_t *chunks, float
     const struct source_scope scope = source_scope(m, wanted);
     struct searcher_query q;
     TRY(source_hits(m, &q, vectors, n, &scope));
+    const float *of = NULL;
+    if (m->order) TRY(source_order_vectors(m, &of, &q));
     for (int64_t i = 0; m->order && i < n; i++) {
-        TRY(source_order_query(m, &q, i));
+        candidate_order_query(m->order, m->queries + i, of ? of + i * m->dim : NULL);
         TRY(candidate_order_sort(m->order, m->hits + i * q.k, q.k));
     }
     source_keep(m, chunks, scores, n, &scope);
@@ -135,25 +137,22 @@ int memory_source_candidates(const struct memory_source *m) {
 }
 
 enum status memory_source_find_candidates(struct memory_source *m, struct store_hit *hits, float *features,
-                                          const int32_t *ids, int64_t at, struct mat vector,
-                                          struct store_range exclude) {
-    const struct source_scope scope = source_scope(m, (struct memory_scope){.exclude = exclude});
+                                          const int32_t *ids, int64_t at, struct mat vector, struct store_range out) {
+    const struct source_scope scope = source_scope(m, (struct memory_scope){.exclude = out});
     struct searcher_query q;
+    const float *of;
     assert(m->order);
     TRY(source_texts(m, ids, &at, 1));
     TRY(source_hits(m, &q, vector, 1, &scope));
-    TRY(source_order_query(m, &q, 0));
+    TRY(source_order_vectors(m, &of, &q));
+    candidate_order_query(m->order, m->queries, of);
     memcpy(hits, m->hits, (size_t)m->found_k * sizeof *hits);
     return candidate_order_features(m->order, features, hits, m->found_k);
 }
 
 enum status memory_source_words(struct memory_source *m, struct searcher_query *out, const int32_t *ids, int64_t at) {
     TRY(source_texts(m, ids, &at, 1));
-    *out = (struct searcher_query){.n = 1,
-                                   .k = m->found_k,
-                                   .tokens = m->queries,
-                                   .bm25 = m->lexical,
-                                   .landmark_weight = m->config.finder.landmark_weight};
+    *out = source_query(m, 1, m->found_k);
     return STATUS_OK;
 }
 
