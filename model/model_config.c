@@ -11,12 +11,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { UNSET = INT32_MIN, LAYERS_MAX = 1024 };
+enum { UNSET = INT32_MIN, LAYERS_MAX = 1024, SKETCH_MIN = 8, SKETCH_MAX = 1 << 16 };
 
 /* The members of the file; UNSET: the file lacks it. */
 struct raw {
     int32_t vocab_size, hidden, ffn, heads, kv_heads, encoder_layers, chunk, topk, window, memory_layer, memory_size;
     int32_t recurrent_layer, recurrent_states, recurrent_block, landmark_block, landmark_topk;
+    int32_t landmark_sketch;
     int32_t landmark_id, mask_id, pad_id, eos_id;
     int32_t layers[MODEL_GROUPS_MAX + 1];
     int n_layers;
@@ -53,6 +54,7 @@ static const struct {
     {"recurrent_block", offsetof(struct raw, recurrent_block), 1, 1 << 24, false},
     {"landmark_block", offsetof(struct raw, landmark_block), 0, LANDMARK_BLOCK_MAX, false},
     {"landmark_topk", offsetof(struct raw, landmark_topk), 1, LANDMARK_TOPK_MAX, false},
+    {"landmark_sketch", offsetof(struct raw, landmark_sketch), 0, SKETCH_MAX, false},
 };
 
 static const struct {
@@ -289,6 +291,25 @@ static enum status check_landmarks(const char *name, const struct model_config *
     return STATUS_OK;
 }
 
+/* The states of a landmark are those of a chunk that is read alone (indexer/build/state_landmarks.h), without the state
+ * of a recurrent layer and without landmarks of blocks. */
+static enum status check_sketch(const char *name, const struct model_config *c) {
+    const int n = c->landmark_sketch;
+    if (n == 0) return STATUS_OK;
+    if (n < SKETCH_MIN)
+        return fail(STATUS_INVALID, "%s: landmark_sketch is %d: must be 0 or from %d to %d", name, n, SKETCH_MIN,
+                    SKETCH_MAX);
+    if (!c->base_lm)
+        return fail(STATUS_INVALID,
+                    "%s: landmark_sketch is %d: the model must be a Base LM (encoder_layers 0, one entry in "
+                    "decoder_layers)",
+                    name, n);
+    if (c->recurrent_layer > 0 || c->landmark_block > 0)
+        return fail(STATUS_INVALID, "%s: landmark_sketch is %d, with %s: such a model makes no landmarks of a store",
+                    name, n, c->recurrent_layer > 0 ? "recurrent_layer" : "landmark_block");
+    return STATUS_OK;
+}
+
 static int32_t or_default(int32_t value, int32_t otherwise) {
     return value == UNSET ? otherwise : value;
 }
@@ -313,6 +334,7 @@ static void model_config_take(struct model_config *c, const struct raw *r) {
         .recurrent_block = or_default(r->recurrent_block, 0),
         .landmark_block = or_default(r->landmark_block, 0),
         .landmark_topk = or_default(r->landmark_topk, 0),
+        .landmark_sketch = or_default(r->landmark_sketch, 0),
         .landmark_id = or_default(r->landmark_id, -1),
         .mask_id = or_default(r->mask_id, -1),
         .pad_id = or_default(r->pad_id, -1),
@@ -359,6 +381,7 @@ enum status model_config_parse(struct model_config *out, const char *name, const
     model_config_take(out, &r);
     TRY(check_recurrent(name, out));
     TRY(check_landmarks(name, out));
+    TRY(check_sketch(name, out));
     return check_memory(name, out);
 }
 
@@ -385,6 +408,10 @@ int model_config_key_layer(const struct model_config *c) {
 
 int model_config_key_size(const struct model_config *c, int key_layer) {
     return c->memory_size > 0 && key_layer == c->memory_layer ? c->memory_size : c->hidden;
+}
+
+int model_config_landmark_size(const struct model_config *c) {
+    return c->hidden + c->landmark_sketch;
 }
 
 int model_config_ids(const struct model_config *c) {

@@ -30,6 +30,9 @@ struct model_config {
     /* Landmark Attention (docs/model.md §10.2), which is otherwise a Base LM: ids of a block (0: none), which is then
      * also `chunk`; earlier blocks that a position of a running text reads. */
     int landmark_block, landmark_topk;
+    /* Numbers of the sketch of a chunk's words in a landmark of a Base LM (docs/model.md §10.3): 8 to 65536; 0:
+     * none. */
+    int landmark_sketch;
     bool base_lm;                        /* no encoder and no groups; landmarks only with landmark_block */
     char unread[MODEL_UNREAD_MAX]; /* the keys that no code reads, "a, b"; "..." at the end if there were too many */
 };
@@ -50,6 +53,8 @@ int model_config_key_layer(const struct model_config *c);
 /* Returns how many numbers a key of the token memory has if it reads layer key_layer (from 1): memory_size if the model
  * has a projection for this layer, otherwise hidden. */
 int model_config_key_size(const struct model_config *c, int key_layer);
+/* Returns how many numbers a landmark of a store has: hidden, and landmark_sketch of the sketch after them. */
+int model_config_landmark_size(const struct model_config *c);
 /* Whether a landmark follows each `chunk` ids. */
 static inline bool model_config_landmarks(const struct model_config *c) { return !c->base_lm || c->landmark_block > 0; }
 /* What a text is divided into: chunks of `chunk` ids, or single ids in a model without landmarks. Return the number of

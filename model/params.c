@@ -16,6 +16,8 @@
 #define XXH_STATIC_LINKING_ONLY /* puts the hash state on the stack */
 #include <xxhash.h>
 
+static const char sketch_idf[] = "landmark_sketch.idf";
+
 struct params {
     struct param *table;
     size_t capacity;
@@ -67,6 +69,11 @@ static enum status append_memory(struct params *p, const struct model_config *c)
     return append(p, 1, PARAMS_MEMORY_GATE, "memory.gate.weight");
 }
 
+/* Adds the idf of each id, from which a landmark's sketch is made (docs/model.md §10.3). */
+static enum status append_sketch(struct params *p, const struct model_config *c) {
+    return c->landmark_sketch > 0 ? append(p, 1, c->vocab_size, "%s", sketch_idf) : STATUS_OK;
+}
+
 /* Adds the tensors of the recurrent layer, after those that every layer has (docs/model.md §10.1). The four projections
  * of the state are one matrix. */
 static enum status append_recurrent(struct params *p, const struct model_config *c, const char *layer) {
@@ -92,7 +99,8 @@ static enum status describe_base_lm(struct params *p, const struct model_config 
         if (i + 1 == c->recurrent_layer) TRY(append_recurrent(p, c, layer));
     }
     TRY(append(p, 1, c->hidden, "language_model.model.norm.weight"));
-    return append_memory(p, c);
+    TRY(append_memory(p, c));
+    return append_sketch(p, c);
 }
 
 static enum status describe_drt(struct params *p, const struct model_config *c) {
@@ -382,8 +390,8 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     snprintf(name, sizeof name, "%s", t->name);
     if (g->base && !g->config->base_lm) graft_base_name(name, g->config, t->name);
     if (starts_with(t->name, "memory.")) snprintf(name, sizeof name, "%s", t->name);
-    bool may_lack =
-        starts_with(t->name, "memory.") || (g->base && graft_only_retrieval(t->name)) || strstr(t->name, ".recurrent.");
+    bool may_lack = strcmp(t->name, sketch_idf) == 0 || starts_with(t->name, "memory.") ||
+                    (g->base && graft_only_retrieval(t->name)) || strstr(t->name, ".recurrent.");
     const struct tensor_view *found = safetensors_find(g->file, name);
     if (found && graft_other_keys(g, found)) found = NULL;
     if (!found && may_lack) {
@@ -401,12 +409,13 @@ static enum status graft_tensor(struct graft *g, const struct param *t) {
     return STATUS_OK;
 }
 
-/* Whether the tensor is of a lower layer that a DRT model has and the config lacks, or of a token memory that the
- * config has not, or not with keys of this size. */
+/* Whether the tensor is of a lower layer that a DRT model has and the config lacks, of a token memory that the config
+ * has not, or not with keys of this size, or of a sketch that the config has not. */
 static bool graft_left_out(const struct graft *g, const struct tensor_view *t) {
     const char *name = t->name;
     int layer;
     if (starts_with(name, "memory.")) return g->config->memory_layer == 0 || graft_other_keys(g, t);
+    if (strcmp(name, sketch_idf) == 0) return g->config->landmark_sketch == 0;
     return !g->config->base_lm && sscanf(name, "model.lower_layers.%d.", &layer) == 1 &&
            layer >= g->config->lower_layers;
 }
@@ -532,11 +541,11 @@ static void params_fingerprint_of(const struct params *p, bool (*counts)(const c
     memcpy(out, canonical.digest, 16);
 }
 
-/* All weights of a Base LM but those of its token memory. */
+/* All weights of a Base LM but those of its token memory. Of a sketch also the idf. */
 static bool makes_landmarks(const char *name) {
     return starts_with(name, "language_model.") || strcmp(name, "model.embed_tokens.weight") == 0 ||
            strcmp(name, "model.enc_prenorm.weight") == 0 || strcmp(name, "model.lmk_k_proj.weight") == 0 ||
-           starts_with(name, "model.encoder.");
+           starts_with(name, "model.encoder.") || strcmp(name, sketch_idf) == 0;
 }
 
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]) {

@@ -25,9 +25,10 @@ enum status params_init(struct params **out, const struct model_config *config, 
 /* Initializes as params_init does, then copies every tensor that the file has. So training can start from a model of
  * another kind: a Base LM's layers become the lower and then the upper layers of `config`, in order; of a DRT model
  * with more lower layers than `config`, the first are taken. Tensors that only retrieval and the token memory read
- * (encoder, GCA, landmarks, memory.*) keep their first values if the file lacks them, or has a projection of keys of
- * another size. memory.* of the file are left out if the config has no token memory. Any other missing tensor, and one
- * that the config does not have, is an error that names it. */
+ * (encoder, GCA, landmarks, memory.*, landmark_sketch.idf) keep their first values if the file lacks them, or has a
+ * projection of keys of another size. memory.* of the file are left out if the config has no token memory,
+ * landmark_sketch.idf if it has no sketch. Any other missing tensor, and one that the config does not have, is an error
+ * that names it. */
 /* numbers of tensors: from the file; with first values; of the file, but not used */
 struct params_grafted { int taken, fresh, left; };
 enum status params_graft(struct params **out, const struct model_config *config, const struct safetensors *file,
@@ -51,8 +52,8 @@ void params_set(struct params *p, const char *name, const float *values);       
 int64_t params_elements(const struct params *p);
 
 /* Computes XXH3-128 over all tensors that make a landmark, in table order: embedding, enc_prenorm, encoder.*,
- * lmk_k_proj; of a Base LM language_model.*. The K/V projections and memory.* are left out, because they do not change
- * the landmark. Files of F32 and BF16 with equal values give the same result. */
+ * lmk_k_proj; of a Base LM language_model.* and landmark_sketch.idf. The K/V projections and memory.* are left out,
+ * because they do not change the landmark. Files of F32 and BF16 with equal values give the same result. */
 void params_landmark_fingerprint(const struct params *p, uint8_t out[16]);
 /* The same over all tensors: identifies the weights that a file was made for. */
 void params_fingerprint(const struct params *p, uint8_t out[16]);

@@ -7,13 +7,14 @@
 
 #include <string.h>
 
-const char *const part_names[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "memory", "norm"};
+const char *const part_names[PARTS] = {"embedding", "lower", "upper", "encoder", "gca", "memory", "sketch", "norm"};
 static const char *const PART_HELP[PARTS] = {"token embedding, also the head",
                                              "decoder layers below the first retrieval",
                                              "decoder layers above it",
                                              "chunk encoder",
                                              "cross-attention, its K and V projections, retrieval norms",
                                              "projection, temperature and gate of the token memory",
+                                             "idf of each id, for the sketch in a landmark",
                                              "final norm"};
 
 static enum part part_of(const char *name) {
@@ -21,6 +22,7 @@ static enum part part_of(const char *name) {
     if (strstr(name, ".gca.") || strstr(name, "chunk_k_proj") || strstr(name, "chunk_v_proj") || strstr(name, ".lmk_"))
         return PART_GCA;
     if (strncmp(name, "memory.", 7) == 0) return PART_MEMORY;
+    if (strncmp(name, "landmark_sketch.", 16) == 0) return PART_SKETCH;
     if (strstr(name, "encoder.") || strstr(name, "enc_prenorm")) return PART_ENCODER;
     if (strstr(name, "lower_layers.") || strstr(name, "language_model.model.layers.")) return PART_LOWER;
     if (strstr(name, "upper_layers.")) return PART_UPPER;
@@ -106,6 +108,9 @@ static void print_config(const struct facts *f) {
     if (c->memory_layer)
         printf("memory       keys of layer %d, %d numbers%s\n", c->memory_layer,
                model_config_key_size(c, c->memory_layer), c->memory_size ? " by a projection" : "");
+    if (c->landmark_sketch)
+        printf("sketch       %d of the %d numbers of a landmark, from a chunk's words\n", c->landmark_sketch,
+               model_config_landmark_size(c));
     if (!c->base_lm)
         printf("chunk        %d tokens and a landmark, top %d%s%s\n", c->chunk, c->topk,
                c->retrieval_proj ? ", retrieval projections" : "", c->softmax_off_by_one ? ", softmax off by one" : "");

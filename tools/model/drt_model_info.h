@@ -5,7 +5,8 @@
 #include "model/params.h"
 #include "tools/model/drt_model.h"
 
-enum part { PART_EMBEDDING, PART_LOWER, PART_UPPER, PART_ENCODER, PART_GCA, PART_MEMORY, PART_NORM, PARTS };
+enum part { PART_EMBEDDING, PART_LOWER, PART_UPPER, PART_ENCODER, PART_GCA, PART_MEMORY, PART_SKETCH, PART_NORM,
+            PARTS };
 extern const char *const part_names[PARTS];
 
 struct facts {

@@ -41,6 +41,7 @@ static void write_config(struct json_writer *w, const struct model_config *c) {
     model_info_json_put(w, "eos_id", c->eos_id);
     model_info_json_put(w, "memory_layer", c->memory_layer);
     model_info_json_put(w, "memory_size", c->memory_size);
+    model_info_json_put(w, "landmark_sketch", c->landmark_sketch);
     put_text(w, "encoder_input", c->encoder_input == ENCODER_INPUT_TOKENS ? "tokens" : "hidden");
     json_write_key(w, "retrieval_proj");
     json_write_bool(w, c->retrieval_proj);

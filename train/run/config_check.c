@@ -36,6 +36,9 @@ static enum status config_check_model(struct train_config *c) {
         return fail(STATUS_INVALID, "model is missing: an object as in config.json, or a model folder to start from");
     if (!c->model_json) TRY(config_load_model_json(c));
     TRY(model_config_parse(&c->model, "model", c->model_json, strlen(c->model_json)));
+    if (c->model.landmark_sketch > 0) /* the optimizer would decay its tensor, which has no gradient */
+        return fail(STATUS_INVALID, "landmark_sketch: is fitted after training, by drt-model sketch: train the model "
+                                    "without this key");
     /* with start_from the config may be that folder's, which may have keys of other programs (see run_note_keys) */
     if (!c->start_from && c->model.unread[0]) {
         int edits;

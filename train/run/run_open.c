@@ -132,8 +132,8 @@ static enum status run_graft(struct run *r, const struct safetensors *file) {
         progress_note(r->options->progress, "%s: %d tensors taken, %d others begin anew", c->start_from, n.taken,
                       n.fresh);
     if (n.left > 0)
-        progress_note(r->options->progress, "%s: its lower layers from number %d on are left out (%d tensors)",
-                      c->start_from, c->model.lower_layers + 1, n.left);
+        progress_note(r->options->progress, "%s: %d of its tensors are left out, which the model does not have",
+                      c->start_from, n.left);
     if (c->renew >= 1) return STATUS_OK;
     int64_t renewed;
     TRY(params_renew(r->state.params, &c->model, c->renew, (uint64_t)c->seed, &renewed));

@@ -58,10 +58,47 @@ static void accepted(void) {
     CHECK(c.base_lm);
     CHECK_EQ(c.groups, 0);
     CHECK_EQ(model_config_layers(&c), 3);
+    CHECK_EQ(c.landmark_sketch, 0);
+    CHECK_EQ(model_config_landmark_size(&c), 96);
     c = parse("{\"vocab_size\":272,\"hidden_size\":96,\"intermediate_size\":160,\"num_attention_heads\":3,\"decoder_"
               "layers\":[3],\"pad_id\":0,\"eos_id\":0,\"slide_window\":512,\"rms_norm_eps\":1e-05}");
     CHECK_EQ(c.eos_id, 0); /* the end can be generated */
     CHECK_EQ(c.pad_id, -1);
+}
+
+#define BASE                                                                                                           \
+    "{\"vocab_size\":272,\"hidden_size\":96,\"intermediate_size\":160,\"num_attention_heads\":3,\"decoder_layers\":["  \
+    "3],"                                                                                                              \
+    "\"chunk_id\":271,\"slide_window\":512,\"rms_norm_eps\":1e-05,"
+
+static void sketch(void) {
+    static const int sizes[] = {0, 8, 384, 65536};
+    static const struct {
+        const char *rest, *says;
+    } cases[] = {
+        {"\"landmark_sketch\": 7}", "config.json: landmark_sketch is 7: must be 0 or from 8 to 65536"},
+        {"\"landmark_sketch\": -8}", "landmark_sketch is -8"},
+        {"\"landmark_sketch\": 65537}", "landmark_sketch is 65537"},
+        {"\"landmark_sketch\": 8, \"recurrent_layer\": 1, \"recurrent_states\": 8, \"recurrent_block\": 32}",
+         "landmark_sketch is 8, with recurrent_layer: such a model makes no landmarks of a store"},
+        {"\"landmark_sketch\": 8, \"landmark_block\": 32, \"landmark_topk\": 2}",
+         "landmark_sketch is 8, with landmark_block"},
+    };
+    char text[1024];
+    struct model_config c;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        snprintf(text, sizeof text, "%s\"landmark_sketch\": %d, \"memory_layer\": 2}", BASE, sizes[i]);
+        c = parse(text);
+        CHECK_EQ(c.landmark_sketch, sizes[i]);
+        CHECK_EQ(model_config_landmark_size(&c), 96 + sizes[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        snprintf(text, sizeof text, "%s%s", BASE, cases[i].rest);
+        CHECK_FAILS(model_config_parse(&c, "config.json", text, strlen(text)), STATUS_INVALID, cases[i].says);
+    }
+    const char *drt = changed("{\"vocab", "{\"landmark_sketch\": 8, \"vocab");
+    CHECK_FAILS(model_config_parse(&c, "config.json", drt, strlen(drt)), STATUS_INVALID,
+                "landmark_sketch is 8: the model must be a Base LM");
 }
 
 /* The names of unread keys are kept, as many as fit. */
@@ -131,6 +168,7 @@ static void refused(void) {
 
 int main(void) {
     accepted();
+    sketch();
     unread();
     refused();
     return test_done();

@@ -99,6 +99,35 @@ static void fingerprint(void) {
     params_free(p);
 }
 
+/* A sketch has one tensor, after all others, which is part of the fingerprint; without the key there is none. */
+static void sketch(void) {
+    struct model_config c = config("\"decoder_layers\": [1], \"memory_layer\": 1, \"landmark_sketch\": 8"),
+                        without = config("\"decoder_layers\": [1], \"memory_layer\": 1");
+    struct params *p, *q;
+    uint8_t before[16], after[16];
+    CHECK_OK(params_init(&p, &c, 1));
+    CHECK_OK(params_init(&q, &without, 1));
+    CHECK_EQ(params_count(p), params_count(q) + 1);
+    CHECK_EQ(params_elements(p), params_elements(q) + 20);
+    const struct param *t = params_at(p, params_count(p) - 1);
+    CHECK_STR(t->name, "landmark_sketch.idf");
+    CHECK_EQ(t->rows, 1);
+    CHECK_EQ(t->cols, 20);
+    for (int i = 0; i < 20; i++)
+        CHECK(params_get(p, "landmark_sketch.idf")[i] == 1.0f);
+    params_landmark_fingerprint(p, before);
+    params_landmark_fingerprint(q, after);
+    CHECK(memcmp(before, after, 16) != 0);
+    float idf[20] = {[19] = 2.5f};
+    params_set(p, "landmark_sketch.idf", idf);
+    params_landmark_fingerprint(p, after);
+    CHECK(memcmp(before, after, 16) != 0);
+    ((float *)params_get(p, "memory.log_tau"))[0] += 0.5f;
+    params_landmark_fingerprint(p, before);
+    CHECK(memcmp(before, after, 16) == 0);
+    params_free(p), params_free(q);
+}
+
 static void initialisation(void) {
     struct model_config c = config("\"decoder_layers\": [1, 1], \"encoder_layers\": 1, \"retrieval_proj\": true");
     struct params *p, *same, *other;
@@ -194,6 +223,22 @@ static void misfits(void) {
         CHECK_OK(load_changed(&c, &(struct change){.name = q, .rename = passed_over[i]}));
 }
 
+/* The tensor and the key of a sketch need each other. */
+static void sketch_misfits(void) {
+    struct model_config c = config("\"decoder_layers\": [1], \"landmark_sketch\": 8"),
+                        without = config("\"decoder_layers\": [1]");
+    const char *idf = "landmark_sketch.idf", *norm = "language_model.model.norm.weight";
+    CHECK_OK(load_changed(&c, &(struct change){.name = "none"}));
+    CHECK_FAILS(load_changed(&c, &(struct change){.name = idf, .drop = true}), STATUS_MISMATCH,
+                "tensor landmark_sketch.idf is missing: config.json requires it, with shape [20]");
+    CHECK_FAILS(load_changed(&c, &(struct change){.name = idf, .dims = 2, .shape = {4, 5}}), STATUS_MISMATCH,
+                "landmark_sketch.idf has shape [4, 5]: config.json requires [20]");
+    CHECK_FAILS(load_changed(&c, &(struct change){.name = idf, .poison = true}), STATUS_CORRUPT,
+                "landmark_sketch.idf: element 5 is not a finite number");
+    CHECK_FAILS(load_changed(&without, &(struct change){.name = norm, .rename = idf}), STATUS_MISMATCH,
+                "landmark_sketch.idf is not part of a model with this config");
+}
+
 static void too_large_for_f16(void) {
     struct model_config c = config("\"decoder_layers\": [1, 1], \"encoder_layers\": 1");
     struct params *p;
@@ -213,9 +258,12 @@ int main(void) {
     counts();
     round_trip("\"decoder_layers\": [2, 1, 2], \"encoder_layers\": 2");
     round_trip("\"decoder_layers\": [3], \"encoder_layers\": 0");
+    round_trip("\"decoder_layers\": [3], \"landmark_sketch\": 16");
     fingerprint();
+    sketch();
     initialisation();
     misfits();
+    sketch_misfits();
     too_large_for_f16();
     return test_done();
 }

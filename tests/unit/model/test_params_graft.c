@@ -1,5 +1,5 @@
-/* test_params_graft.c -- a Base LM with a token memory as the start of models without one, with keys of another size,
- * and with the same. */
+/* test_params_graft.c -- a Base LM with a token memory and a sketch as the start of models without one, with keys of
+ * another size, and with the same. */
 #include "model/params.h"
 #include "tests/test.h"
 #include <string.h>
@@ -15,6 +15,10 @@ static struct params *graft_params(struct model_config *config, const char *memo
     CHECK_OK(model_config_parse(config, "config.json", json, strlen(json)));
     CHECK_OK(params_init(&p, config, seed));
     return p;
+}
+
+static bool with_sketch(const struct params *p) {
+    return strcmp(params_at(p, params_count(p) - 1)->name, "landmark_sketch.idf") == 0;
 }
 
 /* Grafts the file into a model with these members; returns whether the projection has the file's values. */
@@ -37,6 +41,8 @@ static bool graft(const char *path, const struct params *from, const char *memor
         same = config.memory_size == 16 && memcmp(values, params_get(from, key), bytes) == 0;
         CHECK(same || memcmp(values, params_get(wanted, key), bytes) == 0); /* its first values */
     }
+    if (config.landmark_sketch > 0) /* the file's, or the first values */
+        CHECK(params_get(p, "landmark_sketch.idf")[7] == (with_sketch(from) ? 7.0f : 1.0f));
     safetensors_close(file);
     params_free(p), params_free(wanted);
     return same;
@@ -52,6 +58,19 @@ int main(void) {
     CHECK(!graft(path, p, ", \"memory_layer\": 2", 0, 1));
     CHECK(!graft(path, p, ", \"memory_layer\": 2, \"memory_size\": 8", 1, 1));
     CHECK(graft(path, p, ", \"memory_layer\": 2, \"memory_size\": 16", 0, 0));
+    CHECK(graft(path, p, ", \"memory_layer\": 2, \"memory_size\": 16, \"landmark_sketch\": 8", 1, 0));
+    params_free(p);
+
+    float idf[97];
+    for (int i = 0; i < 97; i++)
+        idf[i] = (float)i;
+    p = graft_params(&config, ", \"landmark_sketch\": 16", 3);
+    params_set(p, "landmark_sketch.idf", idf);
+    CHECK_OK(params_save(p, path, SAFETENSORS_F32, "{}"));
+    CHECK(!graft(path, p, "", 0, 1));
+    CHECK(!graft(path, p, ", \"landmark_sketch\": 16", 0, 0));
+    CHECK(!graft(path, p, ", \"landmark_sketch\": 32", 0, 0)); /* idf does not depend on the size */
+    CHECK(!graft(path, p, ", \"memory_layer\": 2, \"landmark_sketch\": 32", 2, 0));
     params_free(p);
     return 0;
 }

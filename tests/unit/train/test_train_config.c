@@ -8,9 +8,10 @@
     "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"chunk_id\": 19, \"pad_id\": 18, \"eos_id\": 3,"                    \
     "\"enc_chunk_size\": 63, \"chunk_topk\": 2, \"encoder_input\": \"tokens\", \"decoder_layers\": [1, 1],"            \
     "\"encoder_layers\": 1"
-#define BASE_MODEL                                                                                                     \
-    "\"model\": {\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"       \
-    "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"decoder_layers\": [2]}"
+#define BASE_MODEL "\"model\": {" BASE_KEYS "}"
+#define BASE_KEYS                                                                                                      \
+    "\"vocab_size\": 20, \"hidden_size\": 8, \"intermediate_size\": 12, \"num_attention_heads\": 2,"                   \
+    "\"slide_window\": 4, \"rms_norm_eps\": 1e-5, \"decoder_layers\": [2]"
 #define REST ", \"tokenizer\": \"t.json\", \"data\": [\"a.u16\"]"
 
 static enum status parse(struct train_config *c, const char *text) {
@@ -131,6 +132,8 @@ static void refusals(void) {
     REFUSED("{\"model\": \"/nowhere/at/all\"" REST "}", STATUS_NOT_FOUND, "/nowhere/at/all/config.json");
     REFUSED("{" BASE_MODEL REST ", \"pool\": \"batch\"}", STATUS_INVALID, "pool must be none");
     REFUSED("{" BASE_MODEL REST ", \"contrastive\": {\"weight\": 1}}", STATUS_INVALID, "Base LM");
+    REFUSED("{\"model\": {\"landmark_sketch\": 8, " BASE_KEYS "}" REST "}", STATUS_INVALID,
+            "landmark_sketch: is fitted after training, by drt-model sketch");
     REFUSED("[]", STATUS_INVALID, "an object of configuration keys");
     struct train_config c;
     CHECK_OK(parse(&c, "{" BASE_MODEL REST "}")); /* the default pool, own, is none here */
