@@ -222,12 +222,13 @@ enum drt_status drt_search_vectors(struct drt_searcher *searcher, struct drt_hit
 static enum status library_query_add(struct library_queries *q, const struct drt_searcher *s, int64_t i,
                                      const int32_t *ids, int64_t n) {
     const struct engine *e = &s->model->engine;
-    const struct text_query_model model = {.device = e->device, .decoder = e->decoder, .config = &e->model.config};
+    const struct text_query_model model = {
+        .device = e->device, .decoder = e->decoder, .config = &e->model.config, .params = e->model.params};
     if (n == 0) return fail(STATUS_INVALID, "query %lld is empty", (long long)i);
     TRY(library_check_ids(ids, n, e->model.config.vocab_size, false));
     if (!s->words) {
         library_lock(&s->model->lock);
-        enum status status = text_query(q->made + i * e->model.config.hidden, &model, ids, n);
+        enum status status = text_query(q->made + i * model_config_landmark_size(&e->model.config), &model, ids, n);
         library_unlock(&s->model->lock);
         TRY(status);
     }
@@ -243,7 +244,7 @@ static enum status library_queries_of_ids(struct library_queries *q, const struc
                                           const struct drt_search *how) {
     TRY(library_queries_begin(q, s, n, how));
     if (!s->model) return fail(STATUS_INVALID, "this searcher has no model: it takes vectors only");
-    TRY(memory_allocate(&q->made, (size_t)(n * s->model->engine.model.config.hidden)));
+    TRY(memory_allocate(&q->made, (size_t)(n * model_config_landmark_size(&s->model->engine.model.config))));
     q->vectors = q->made;
     if (searcher_tokens(s->searcher) == 0) return STATUS_OK;
     TRY(memory_allocate(&q->tokens, (size_t)n));

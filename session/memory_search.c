@@ -14,6 +14,7 @@ struct memory_search {
     struct engine *engine;
     struct searcher *searcher, *own; /* own: opened by this file */
     struct state_landmarks *states;  /* of a Base LM, if the searcher ranks by landmarks */
+    enum state_query query;          /* what their queries have */
     int32_t *ids;                    /* [n, chunk]: ids of the queries */
     size_t ids_capacity;
     float *idf; /* for orders; NULL until the first one */
@@ -31,22 +32,26 @@ static enum status search_states(struct memory_search *s, float *out, const stru
         for (int64_t j = 0; j < chunk; j++)
             s->ids[i * chunk + j] = j < used ? texts[i].ids[texts[i].n - used + j] : -1;
     }
-    return state_landmarks_make(s->states, out, s->ids, n);
+    TRY(state_landmarks_make(s->states, out, s->ids, n));
+    for (int64_t i = 0; i < n; i++)
+        state_landmarks_sketch(s->states, out + i * model_config_landmark_size(&s->engine->model.config), texts[i].ids,
+                               texts[i].n, s->query);
+    return STATUS_OK;
 }
 
 static enum status search_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
     struct memory_search *s = context;
     struct engine *e = s->engine;
     if (s->states) return search_states(s, out, texts, n);
-    const struct text_query_model model = {e->device, e->decoder, &e->model.config};
+    const struct text_query_model model = {e->device, e->decoder, &e->model.config, e->model.params};
     for (int64_t i = 0; i < n; i++)
         TRY(text_query(out + i * e->model.config.hidden, &model, texts[i].ids, texts[i].n));
     return STATUS_OK;
 }
 
-static void search_from_states(void *context, float *out, struct mat ring, int64_t first, int64_t n) {
+static void search_from_states(void *context, float *out, const struct state_text *text) {
     const struct memory_search *s = context;
-    state_landmarks_of_text(s->states, out, ring, first, n);
+    state_landmarks_of_text(s->states, out, text, s->query);
 }
 
 static enum status search_idf(void *context, const float **out) {
@@ -92,8 +97,9 @@ static enum status search_open_parts(struct memory_search *s, const struct memor
         e->report("the token memory finds chunks by words, which this process does without the workers");
     if (!s->searcher) TRY(corpus_search_open(&s->own, &config, e->report));
     if (!s->searcher) s->searcher = s->own;
+    s->query = c->kind == MEMORY_HYBRID ? STATE_QUERY_NO_SKETCH : STATE_QUERY_SKETCH;
     return c->kind != MEMORY_LEXICAL && e->model.config.base_lm
-               ? state_landmarks_create(&s->states, e->device, e->decoder, &e->model.config)
+               ? state_landmarks_create(&s->states, e->device, e->decoder, &e->model.config, e->model.params)
                : STATUS_OK;
 }
 
@@ -122,8 +128,9 @@ void memory_search_close(struct memory_search *s) {
 
 struct memory_finder memory_search_finder(struct memory_search *s) {
     if (!s) return (struct memory_finder){0};
-    /* A landmark score is a cosine divided by sqrt(dim). */
-    const float weight = s->states ? MEMORY_COSINE_WEIGHT * sqrtf((float)s->engine->model.config.hidden) : 0;
+    /* A landmark score is a product divided by sqrt(dim). */
+    const float dim = (float)model_config_landmark_size(&s->engine->model.config);
+    const float weight = s->states ? STATE_LANDMARKS_COSINE * sqrtf(dim) : 0;
     return (struct memory_finder){.searcher = s->searcher,
                                   .vectors = search_vectors,
                                   .from_states = s->states ? search_from_states : NULL,

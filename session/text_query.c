@@ -86,7 +86,7 @@ static enum status run_decoder(struct catcher *c, const struct text_query_model 
     return s;
 }
 
-/* A Base LM makes no queries, so the landmark of the last chunk is used. */
+/* A Base LM makes no queries, so the landmark of the last chunk is used, with a sketch of the text. */
 static enum status query_of_states(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
     const int64_t chunk = model->config->chunk;
     struct state_landmarks *states = NULL;
@@ -94,8 +94,9 @@ static enum status query_of_states(float *out, const struct text_query_model *mo
     TRY(memory_allocate(&used, (size_t)chunk));
     for (int64_t i = 0; i < chunk; i++)
         used[i] = n >= chunk ? ids[n - chunk + i] : i < n ? ids[i] : -1;
-    enum status s = state_landmarks_create(&states, model->device, model->decoder, model->config);
+    enum status s = state_landmarks_create(&states, model->device, model->decoder, model->config, model->params);
     if (s == STATUS_OK) s = state_landmarks_make(states, out, used, 1);
+    if (s == STATUS_OK) state_landmarks_sketch(states, out, ids, n, STATE_QUERY_SKETCH);
     state_landmarks_free(states);
     memory_free(used);
     return s;

@@ -3,9 +3,14 @@
 #include "decoder/decoder.h"
 
 enum { TEXT_QUERY_CHUNKS = 8 };          /* about the decoder's window; more context changes little */
-struct text_query_model { struct device *device; struct decoder *decoder; const struct model_config *config; };
+struct text_query_model {
+    struct device *device;
+    struct decoder *decoder;
+    const struct model_config *config;
+    const struct params *params;         /* read for a Base LM */
+};
 
-/* Writes out [hidden] in memory of this process: the normalised landmark state after the last chunk of n >= 1 ids. Only
- * the last TEXT_QUERY_CHUNKS chunks are used. For a Base LM: the landmark of the last ids
- * (indexer/build/state_landmarks.h). For one thread at a time per decoder. */
+/* Writes out [model_config_landmark_size] in memory of this process: the normalised landmark state after the last chunk of n >= 1 ids. Only
+ * the last TEXT_QUERY_CHUNKS chunks are used. For a Base LM: the landmark of the last
+ * chunk of ids, with the sketch of the last STATE_LANDMARKS_WORDS ids (indexer/build/state_landmarks.h). For one thread at a time per decoder. */
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n);

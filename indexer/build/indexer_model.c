@@ -14,7 +14,7 @@ enum status indexer_fingerprint(struct store_fingerprint *out, const struct mode
     params_landmark_fingerprint(params, out->encoder);
     if (tokenizer) tokenizer_fingerprint(tokenizer, out->tokenizer);
     out->chunk_tokens = model->chunk;
-    out->dim = model->hidden;
+    out->dim = model_config_landmark_size(model);
     out->vocab_size = model->vocab_size;
     return STATUS_OK;
 }

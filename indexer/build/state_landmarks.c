@@ -3,6 +3,7 @@
 #include "indexer/build/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "kernels/device/device_pair.h"
 #include "kernels/ops.h"
 #include <assert.h>
@@ -15,12 +16,17 @@ struct state_landmarks {
     struct device *device;
     const struct model_config *config;
     struct decoder_passages *passages;
-    struct mat keys;           /* [BATCH * chunk, hidden] */
-    void *keys_host;           /* the same in host memory */
-    float *row;                /* [hidden] */
-    double *mean;              /* [hidden] */
-    struct device_pair centre; /* double [hidden] */
+    struct word_sketch *sketch; /* NULL: the landmarks have none */
+    float *words;               /* [landmark_sketch]: of one text */
+    int64_t dim;                /* of a landmark */
+    struct mat keys;            /* [BATCH * chunk, hidden] */
+    void *keys_host;            /* the same in host memory */
+    float *row;                 /* [hidden] */
+    double *mean;               /* [hidden] */
+    struct device_pair centre;  /* double [hidden] */
 };
+
+/* ---- the state part ---- */
 
 /* Adds the key states of one row, in host memory, to s->mean. */
 static void states_add(struct state_landmarks *s, struct mat states, int64_t row) {
@@ -92,6 +98,35 @@ static enum status states_centre(struct state_landmarks *s) {
     return status;
 }
 
+/* ---- the sketch ---- */
+
+static enum status sketch_open(struct state_landmarks *s, const struct params *params) {
+    const struct model_config *c = s->config;
+    s->dim = model_config_landmark_size(c);
+    if (c->landmark_sketch == 0) return STATUS_OK;
+    TRY(memory_allocate(&s->words, (size_t)c->landmark_sketch));
+    return word_sketch_create(&s->sketch, params_get(params, "landmark_sketch.idf"), c->vocab_size, c->landmark_sketch);
+}
+
+static void sketch_scale(const struct state_landmarks *s, float *sketch) {
+    const float by = 1 / sqrtf(STATE_LANDMARKS_COSINE);
+    for (int i = 0; i < s->config->landmark_sketch; i++)
+        sketch[i] *= by;
+}
+
+static void sketch_of_text(struct state_landmarks *s, float *out, const int32_t *ids, int64_t n, enum state_query how) {
+    const int64_t used = how == STATE_QUERY_NO_SKETCH ? 0 : min_i64(n, STATE_LANDMARKS_WORDS);
+    word_sketch_text(s->sketch, out, ids + n - used, used);
+    sketch_scale(s, out);
+}
+
+void state_landmarks_sketch(struct state_landmarks *s, float *landmark, const int32_t *ids, int64_t n,
+                            enum state_query how) {
+    if (s->sketch) sketch_of_text(s, landmark + s->config->hidden, ids, n, how);
+}
+
+/* ---- start and end ---- */
+
 static enum status states_allocate(struct state_landmarks *s, struct decoder *decoder) {
     const size_t cols = (size_t)s->config->hidden;
     s->keys = mat_dense(NULL, decoder_type(decoder), (int64_t)BATCH * s->config->chunk, s->config->hidden);
@@ -105,12 +140,13 @@ static enum status states_allocate(struct state_landmarks *s, struct decoder *de
 }
 
 enum status state_landmarks_create(struct state_landmarks **out, struct device *device, struct decoder *decoder,
-                                   const struct model_config *config) {
+                                   const struct model_config *config, const struct params *params) {
     struct state_landmarks *s = NULL;
     TRY(memory_allocate_zero(&s, 1));
     s->device = device;
     s->config = config;
-    enum status status = states_allocate(s, decoder);
+    enum status status = sketch_open(s, params);
+    if (status == STATUS_OK) status = states_allocate(s, decoder);
     if (status != STATUS_OK) {
         state_landmarks_free(s);
         return status;
@@ -126,6 +162,8 @@ void state_landmarks_free(struct state_landmarks *s) {
     device_release_host(s->device, s->keys_host);
     memory_free(s->row);
     memory_free(s->mean);
+    memory_free(s->words);
+    word_sketch_free(s->sketch);
     device_pair_release(s->device, &s->centre);
     memory_free(s);
 }
@@ -136,21 +174,29 @@ int64_t state_landmarks_batch(const struct state_landmarks *s) {
 }
 
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n) {
-    const int64_t chunk = s->config->chunk, cols = s->keys.cols;
+    const int64_t chunk = s->config->chunk;
     for (int64_t at = 0, part; at < n; at += part) {
         part = n - at < BATCH ? n - at : BATCH;
         TRY(states_read(s, ids + at * chunk, part));
         for (int64_t i = 0; i < part; i++) {
+            float *landmark = landmarks + (at + i) * s->dim, *sketch = landmark + s->config->hidden;
             states_mean(s, ids + (at + i) * chunk, i);
-            states_direction(s, landmarks + (at + i) * cols);
+            states_direction(s, landmark);
+            if (!s->sketch) continue;
+            word_sketch_chunk(s->sketch, sketch, ids + (at + i) * chunk, chunk);
+            sketch_scale(s, sketch);
         }
     }
     return STATUS_OK;
 }
 
-void state_landmarks_of_text(const struct state_landmarks *s, float *query, struct mat ring, int64_t first, int64_t n) {
-    assert(ring.cols == s->keys.cols && ring.type == s->keys.type);
-    s->device->ops->hybrid->query(s->device, query, ring, first, n, s->centre.device);
+void state_landmarks_of_text(struct state_landmarks *s, float *query, const struct state_text *text,
+                             enum state_query how) {
+    assert(text->ring.cols == s->keys.cols && text->ring.type == s->keys.type);
+    s->device->ops->hybrid->query(s->device, query, text->ring, text->first, text->states, s->centre.device);
+    if (!s->sketch) return;
+    sketch_of_text(s, s->words, text->ids, text->n, how);
+    device_upload(s->device, query + s->config->hidden, s->words, (size_t)s->config->landmark_sketch * sizeof *query);
 }
 
 /* ---- a tower of either kind ---- */
@@ -159,7 +205,7 @@ enum status chunk_tower_open(struct chunk_tower *t, struct device *device, const
                              const struct weights *weights) {
     if (!config->base_lm) return encoder_create(&t->encoder, device, config, weights, 0);
     TRY(decoder_create(&t->decoder, device, config, weights, 0));
-    return state_landmarks_create(&t->states, device, t->decoder, config);
+    return state_landmarks_create(&t->states, device, t->decoder, config, weights->table);
 }
 
 void chunk_tower_close(struct chunk_tower *t) {

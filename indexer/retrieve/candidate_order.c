@@ -12,9 +12,11 @@ struct candidate_order {
     struct threads *threads;
     struct memory_order order;
     int chunk, dim; /* ids of a chunk; numbers of a landmark, 0: none */
+    int cosine_of;  /* numbers of a landmark that a cosine reads */
     const float *idf;
     struct candidate_query query;
-    const float *vector; /* [dim], of the query; NULL: it has none */
+    float *vector; /* [dim], of the query, 0 from cosine_of on */
+    bool has_vector;
     /* of the hits that are being ordered */
     int64_t *chunks;
     int32_t *ids; /* [n, 2 * chunk] */
@@ -79,17 +81,20 @@ static enum status order_start(struct candidate_order *o) {
     o->chunk = info.fingerprint.chunk_tokens;
     o->dim = info.fingerprint.dim;
     o->query.vocab = info.fingerprint.vocab_size;
+    TRY(memory_allocate_zero(&o->vector, (size_t)o->dim + 1));
     return memory_allocate_zero(&o->query.words, (size_t)o->query.vocab);
 }
 
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, const float *idf, struct threads *threads) {
+                                   const struct memory_order *order, const float *idf, int cosine_of,
+                                   struct threads *threads) {
     struct candidate_order *o = NULL;
     TRY(memory_allocate_zero(&o, 1));
     o->view = view;
     o->threads = threads;
     o->order = *order;
     o->idf = idf;
+    o->cosine_of = cosine_of;
     const enum status s = order_start(o);
     if (s == STATUS_OK)
         *out = o;
@@ -100,7 +105,7 @@ enum status candidate_order_create(struct candidate_order **out, struct store_vi
 
 void candidate_order_free(struct candidate_order *o) {
     if (!o) return;
-    void *memory[] = {o->query.words, o->chunks, o->ids, o->features, o->cosines, o->sums, o->hits, o};
+    void *memory[] = {o->query.words, o->vector, o->chunks, o->ids, o->features, o->cosines, o->sums, o->hits, o};
     for (size_t i = 0; i < ARRAY_LEN(memory); i++)
         memory_free(memory[i]);
 }
@@ -114,13 +119,14 @@ struct candidate_terms candidate_order_terms(const struct candidate_order *o) {
 
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector) {
     candidate_query_set(&o->query, tokens->ids, tokens->n, o->idf);
-    o->vector = vector;
+    o->has_vector = vector != NULL;
+    if (vector) memcpy(o->vector, vector, (size_t)min_i64(o->cosine_of, o->dim) * sizeof *vector);
 }
 
 /* Cosines of the chunks that were found, 0 for others. */
 static enum status cosines_make(struct candidate_order *o, int n) {
     memset(o->cosines, 0, (size_t)n * sizeof *o->cosines);
-    if (!o->vector) return STATUS_OK;
+    if (!o->has_vector) return STATUS_OK;
     TRY(store_view_scores(o->view, o->cosines, o->vector, o->chunks, n));
     for (int i = 0; i < n; i++)
         o->cosines[i] = candidate_cosine(o->cosines[i], sqrtf((float)o->dim));

@@ -14,15 +14,16 @@ enum { CANDIDATE_SAMPLE = 1 << 17 };
 enum status candidate_idf_make(float **out, struct store_view *view);
 
 struct candidate_order;
-/* `view`, `idf` and `threads` are borrowed until candidate_order_free, `order` is copied. */
+/* `view`, `idf` and `threads` are borrowed until candidate_order_free, `order` is copied. cosine_of: the first numbers
+ * of a landmark of which CANDIDATE_COSINE is made; the others are a sketch (indexer/build/state_landmarks.h). */
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, const float *idf, struct threads *threads);
+                                   const struct memory_order *order, const float *idf, int cosine_of,
+                                   struct threads *threads);
 void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
 /* What a device needs to order chunks (kernels/lexical/candidates.h), with idf in memory of this process. Valid until
  * candidate_order_free. */
 struct candidate_terms candidate_order_terms(const struct candidate_order *o);
-/* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks, borrowed until the next
- * query; NULL: none. */
+/* Takes the query, whose ids may change afterwards. vector [dim]: of its search by landmarks, copied; NULL: none. */
 void candidate_order_query(struct candidate_order *o, const struct lexical_query *tokens, const float *vector);
 /* Orders the hits [n] of the query, best first; of equal sums the first one stays first. Scores stay with their
  * chunks. Hits of chunk -1 stay last. */

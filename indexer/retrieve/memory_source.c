@@ -95,7 +95,8 @@ static enum status source_order(struct memory_source *m) {
     const struct memory_finder *f = &m->config.finder;
     const float *idf;
     TRY(f->idf(f->context, &idf));
-    TRY(candidate_order_create(&m->order, m->config.view, order, idf, m->config.device->threads));
+    TRY(candidate_order_create(&m->order, m->config.view, order, idf, m->config.model->hidden,
+                               m->config.device->threads));
     return m->packed ? source_ordered_allocate(m) : STATUS_OK;
 }
 

@@ -19,15 +19,15 @@
 
 enum { MEMORY_LOOK_BACK = 128, MEMORY_SPAN_MAX = 8, MEMORY_STATES = 16 };
 
+struct state_text;
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn, but not
  * found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not rank by landmarks.
- * from_states: NULL, or queues the making of the query vector [dim] of a running text, on the device, from the key
- * states of its last MEMORY_STATES ids, or fewer: n rows of a ring buffer on the device, in the decoder's type, from
- * row `first` on (modulo its rows). idf: for an order, borrowed. landmark_weight: as in struct searcher_query. */
+ * from_states: NULL, or queues the making of the query vector [dim] of a running text, on the device, from its ids and
+ * the key states of the last MEMORY_STATES of them, or fewer (indexer/build/state_landmarks.h). idf: for an order, borrowed. landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;
     enum status (*vectors)(void *context, float *out, const struct lexical_query *texts, int64_t n);
-    void (*from_states)(void *context, float *out, struct mat ring, int64_t first, int64_t n);
+    void (*from_states)(void *context, float *out, const struct state_text *text);
     enum status (*idf)(void *context, const float **out);
     void *context;
     float landmark_weight;

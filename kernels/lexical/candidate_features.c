@@ -33,7 +33,7 @@ static int lowest_bit(bits x) {
     return low ? __builtin_ctzll(low) : 64 + __builtin_ctzll((uint64_t)(x >> 64));
 }
 
-static float saturated_count(int f) {
+float candidate_saturated(int f) {
     static const float s[] = {0, 1 * 2.2F / (1 + 1.2F), 2 * 2.2F / (2 + 1.2F), 4 * 2.2F / (4 + 1.2F)};
     return s[f < 3 ? f : 3];
 }
@@ -51,7 +51,7 @@ static void words_sum(float *out, const struct candidate_query *q, const uint16_
     for (int m = 1; m <= q->masks; m++) {
         if (count[m] == 0) continue;
         const int r = lowest_bit(q->mask[m]);
-        out[range_of(r, end)] += q->word_idf[r] * saturated_count(count[m]);
+        out[range_of(r, end)] += q->word_idf[r] * candidate_saturated(count[m]);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "indexer/build/state_landmarks.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
 #include "session/memory_text/memory_text_internal.h"
@@ -58,10 +59,10 @@ static enum status mixture_allocate(struct text_mixture *m, struct engine *e) {
 /* For queries that are made of states: a rewind may go back by one pass. */
 static enum status states_allocate(struct memory_text *t) {
     struct engine *e = t->config.engine;
-    const int64_t pass = engine_pass(e), d = e->model.config.hidden;
+    const int64_t pass = engine_pass(e), d = e->model.config.hidden, dim = model_config_landmark_size(&e->model.config);
     const enum dtype type = decoder_type(e->decoder);
     if (!memory_search_reads_states(e, t->config.memory, t->config.finder)) return STATUS_OK;
-    t->query = mat_f32(NULL, 1, d);
+    t->query = mat_f32(NULL, 1, dim);
     TRY(device_allocate(e->device, &t->query.data, mat_bytes(t->query)));
     if (!t->projection.data) {
         t->states = t->keys;
@@ -207,8 +208,9 @@ bool memory_text_searches(const struct memory_text *t, int64_t n) {
 
 void memory_text_vector(struct memory_text *t) {
     const struct memory_finder *f = &t->config.finder;
-    const int64_t n = min_i64(t->n, MEMORY_STATES);
-    if (t->query.data) f->from_states(f->context, t->query.data, t->states, t->n - n, n);
+    const int64_t states = min_i64(t->n, MEMORY_STATES);
+    const struct state_text text = {t->states, t->n - states, states, t->ids, t->n};
+    if (t->query.data) f->from_states(f->context, t->query.data, &text);
 }
 
 /* Makes the search that is due, or takes the one that is queued. The corpus side then reads the chunks that were

@@ -114,7 +114,8 @@ static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n)
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
     if (s->external || s->words) return STATUS_OK; /* an external encoder reads text */
-    const struct text_query_model model = {.device = s->device, .decoder = s->decoder, .config = &s->model.config};
+    const struct text_query_model model = {
+        .device = s->device, .decoder = s->decoder, .config = &s->model.config, .params = s->model.params};
     return text_query(s->query, &model, ids, n);
 }
 

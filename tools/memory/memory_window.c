@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "indexer/build/state_landmarks.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
 #include "tools/memory/memory_window_internal.h"
@@ -48,7 +49,7 @@ static enum status window_allocate(struct memory_window *w) {
                         model_config_key_size(&e->model.config, w->config.memory->key_layer));
     TRY(device_allocate(dev, &w->keys.data, mat_bytes(w->keys)));
     if (memory_search_reads_states(e, w->config.memory, w->config.finder)) {
-        w->vectors = mat_f32(NULL, w->config.context, e->model.config.hidden);
+        w->vectors = mat_f32(NULL, w->config.context, model_config_landmark_size(&e->model.config));
         TRY(device_allocate(dev, &w->vectors.data, mat_bytes(w->vectors)));
         w->states = mat_dense(NULL, decoder_type(e->decoder), w->config.context, e->model.config.hidden);
         if (decoder_projection(e->decoder, w->config.memory->key_layer).data)
@@ -199,12 +200,13 @@ static int64_t window_part(const struct memory_window *w, enum memory_reads what
     return what < MEMORY_READ_PART ? 0 : max_i64(memory_source_chunks(w->source) >> memory_part_shift(what), 1);
 }
 
-struct mat memory_window_vectors(struct memory_window *w, int64_t searches) {
+struct mat memory_window_vectors(struct memory_window *w, const int32_t *ids, int64_t searches) {
     const struct memory_finder *f = &w->config.finder;
     const struct mat states = w->states.data ? w->states : w->keys;
     for (int64_t i = 0; i < searches && w->vectors.data; i++) {
         const int64_t n = min_i64(w->at[i], MEMORY_STATES);
-        f->from_states(f->context, mat_row(w->vectors, i), states, w->at[i] - n, n);
+        const struct state_text text = {states, w->at[i] - n, n, ids, w->at[i]};
+        f->from_states(f->context, mat_row(w->vectors, i), &text);
     }
     return w->vectors;
 }
@@ -217,7 +219,7 @@ static enum status window_search(struct memory_window *w, enum memory_reads what
     TRY(memory_source_document(w->source, &scope.exclude, document));
     if (what == MEMORY_READ_ORACLE)
         return memory_source_find_ahead(w->source, w->chunks, w->scores, ids, n, w->at, searches, scope);
-    const struct mat vectors = memory_window_vectors(w, searches);
+    const struct mat vectors = memory_window_vectors(w, ids, searches);
     if (what == MEMORY_READ_FOUND || what >= MEMORY_READ_PART)
         return memory_source_find(w->source, w->chunks, w->scores, ids, w->at, vectors, searches, scope);
     for (int64_t i = 0; i < searches; i++)

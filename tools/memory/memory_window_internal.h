@@ -36,7 +36,7 @@ struct memory_window {
 enum status memory_window_trunk(struct memory_window *w, const int32_t *ids, int64_t n, int64_t first);
 /* Returns the query vectors of the searches at w->at, made of the text's last states; data NULL: the source makes them,
  * if there are any. */
-struct mat memory_window_vectors(struct memory_window *w, int64_t searches);
+struct mat memory_window_vectors(struct memory_window *w, const int32_t *ids, int64_t searches);
 /* Allocates memory for weights [weights] of rows, and for one row of columns per thread. */
 enum status memory_window_reserve(struct memory_window *w, size_t weights, size_t columns);
 

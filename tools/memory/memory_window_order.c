@@ -143,7 +143,7 @@ static enum status order_search(struct order_search *c, struct store_range exclu
     w->at[0] = c->row + 1;
     TRY(memory_source_find_candidates(w->source, w->hits,
                                       to->features + c->search * to->candidates * CANDIDATE_FEATURES, c->text->ids,
-                                      c->row + 1, memory_window_vectors(w, 1), exclude));
+                                      c->row + 1, memory_window_vectors(w, c->text->ids, 1), exclude));
     while (found < to->candidates && w->hits[found].chunk >= 0)
         found++;
     *search = (struct memory_order_search){.found = found, .tokens = (int)c->rows};

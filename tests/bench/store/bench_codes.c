@@ -23,11 +23,11 @@ static float *make_queries(const char *model, const char *path, int n, int *dim,
     int32_t ids[WINDOW];
     const struct engine_config config = {.model = model, .where = {.device = device, .dtype = "auto"}};
     CHECK_OK(engine_open(&e, &config));
-    *dim = e.model.config.hidden;
+    *dim = model_config_landmark_size(&e.model.config);
     float *out = malloc((size_t)n * (size_t)*dim * sizeof *out);
     CHECK(out);
     CHECK_OK(file_map(&map, path));
-    const struct text_query_model how = {e.device, e.decoder, &e.model.config};
+    const struct text_query_model how = {e.device, e.decoder, &e.model.config, e.model.params};
     const int64_t have = (int64_t)map.size / 2;
     CHECK(have > WINDOW);
     for (int i = 0; i < n; i++) {

@@ -148,10 +148,10 @@ static void hybrid_part(struct bench *b, enum part part, const int32_t *ids, dou
                                      .vectors = b->vector,
                                      .tokens = &tokens,
                                      .bm25 = part != LISTS,
-                                     .landmark_weight = MEMORY_COSINE_WEIGHT * sqrtf((float)b->info.fingerprint.dim)};
+                                     .landmark_weight = STATE_LANDMARKS_COSINE * sqrtf((float)b->info.fingerprint.dim)};
+    const struct state_text text = {b->keys, LENGTH - MEMORY_STATES, MEMORY_STATES, ids, LENGTH};
     const double begin = clock_seconds(), used = processor_seconds();
-    if (part == VECTOR || part == WHOLE)
-        state_landmarks_of_text(b->states, b->state, b->keys, LENGTH - MEMORY_STATES, MEMORY_STATES);
+    if (part == VECTOR || part == WHOLE) state_landmarks_of_text(b->states, b->state, &text, STATE_QUERY_NO_SKETCH);
     if (part != VECTOR) CHECK_OK(searcher_search(b->searchers[part], b->hits, &q));
     *seconds = clock_seconds() - begin;
     *processor = processor_seconds() - used;

@@ -1,5 +1,6 @@
 /* test_state_landmarks.c -- landmarks of a Base LM against plain means over decoder_forward's key states; the same bits
- * in any batch and with any number of threads; a chunk is nearest to itself; the query of a text's states. */
+ * in any batch and with any number of threads; a chunk is nearest to itself; the query of a text's states; the sketch
+ * of words after them. */
 #include "base/rng.h"
 #include "indexer/build/state_landmarks.h"
 #include "model/params.h"
@@ -11,6 +12,8 @@
 enum { VOCAB = 97, D = 64, CHUNK = 63, N = 70, CENTRE = 16 }; /* more chunks than one batch */
 static int32_t ids[N][CHUNK];
 static float made[N][D], again[N][D];
+enum { SKETCH = 40, WITH = D + SKETCH };
+static float with[N][WITH];
 
 static void keys_of(double mean[D], struct decoder *decoder, const int32_t *chunk) {
     static float keys[CHUNK * D];
@@ -75,11 +78,58 @@ static void check_text(struct chunk_tower *tower, int c, int n) {
     CHECK_OK(decoder_state_create(&state, tower->decoder, NULL));
     CHECK_OK(decoder_forward(state, &out, ids[c], n));
     decoder_state_free(state);
-    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D), 0, n);
+    struct state_text text = {mat_f32(keys, n, D), 0, n, ids[c], n};
+    state_landmarks_of_text(tower->states, query, &text, STATE_QUERY_SKETCH);
     for (int j = 0; j < D; j++)
         CHECK(fabsf(query[j] - made[c][j]) <= 1e-4f);
-    state_landmarks_of_text(tower->states, query, mat_f32(keys, n, D), 0, 0);
+    text.states = 0;
+    state_landmarks_of_text(tower->states, query, &text, STATE_QUERY_SKETCH);
     CHECK(memcmp(query, zeros, sizeof zeros) == 0);
+}
+
+/* The first numbers are the landmark without a sketch. Then come the word_sketch of the chunk, of a text's last 128
+ * ids, or zeros, divided by sqrt(120). */
+static void check_sketch(struct model_config config, struct device *device, const struct params *plain) {
+    static float idf[VOCAB];
+    float sketch[SKETCH], query[WITH], states[D];
+    int32_t text[200];
+    struct params *params;
+    struct chunk_tower tower = {0};
+    struct word_sketch *words;
+    struct rng rng = rng_make(4, 0);
+    config.landmark_sketch = SKETCH;
+    CHECK_OK(params_init(&params, &config, 5));
+    for (int i = 0; i < params_count(plain); i++)
+        params_set(params, params_at(plain, i)->name, params_at(plain, i)->data);
+    for (int i = 0; i < VOCAB; i++)
+        idf[i] = 4 * rng_uniform(&rng);
+    params_set(params, "landmark_sketch.idf", idf);
+    const struct weights weights = weights_of_params(params);
+    CHECK_OK(word_sketch_create(&words, idf, VOCAB, SKETCH));
+    CHECK_OK(chunk_tower_open(&tower, device, &config, &weights));
+    CHECK_OK(state_landmarks_make(tower.states, with[0], ids[0], N));
+    for (int c = 0; c < N; c++) {
+        CHECK(memcmp(with[c], made[c], sizeof made[c]) == 0);
+        word_sketch_chunk(words, sketch, ids[c], CHUNK);
+        for (int j = 0; j < SKETCH; j++)
+            CHECK(fabsf(with[c][D + j] - sketch[j] / sqrtf(120)) <= 1e-6f);
+    }
+    for (int i = 0; i < 200; i++)
+        text[i] = (int32_t)rng_below(&rng, VOCAB);
+    word_sketch_text(words, sketch, text + 200 - 128, 128);
+    struct state_text of = {mat_f32(states, 1, D), 0, 0, text, 200};
+    state_landmarks_of_text(tower.states, query, &of, STATE_QUERY_SKETCH);
+    memcpy(with[1], with[0], sizeof with[0]);
+    state_landmarks_sketch(tower.states, with[0], text, 200, STATE_QUERY_SKETCH);
+    state_landmarks_sketch(tower.states, with[1], text, 200, STATE_QUERY_NO_SKETCH);
+    CHECK(memcmp(with[0], made[0], sizeof made[0]) == 0 && memcmp(with[1], made[0], sizeof made[0]) == 0);
+    for (int j = 0; j < SKETCH; j++) {
+        CHECK(fabsf(query[D + j] - sketch[j] / sqrtf(120)) <= 1e-6f);
+        CHECK(with[0][D + j] == query[D + j] && with[1][D + j] == 0);
+    }
+    word_sketch_free(words);
+    chunk_tower_close(&tower);
+    params_free(params);
 }
 
 int main(void) {
@@ -111,6 +161,7 @@ int main(void) {
             check_plain(tower.decoder);
             check_text(&tower, 5, CHUNK);
             check_text(&tower, 23, 20);
+            check_sketch(config, device, params);
         } else {
             CHECK_OK(state_landmarks_make(tower.states, again[0], ids[0], 1));
             CHECK_OK(state_landmarks_make(tower.states, again[1], ids[1], N - 1));

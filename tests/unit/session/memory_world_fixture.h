@@ -3,13 +3,15 @@
 #pragma once
 #include "base/rng.h"
 #include "indexer/build/indexer.h"
+#include "indexer/build/word_sketch.h"
 #include "session/engine.h"
 #include "tests/model_fixture.h"
 
-enum { D = 32, CHUNK = 63, DOCUMENTS = 6, CHUNKS = 21, N = 3, LENGTH = 400, CENTRE = 16, VOCAB = 271 };
+enum { D = 32, CHUNK = 63, DOCUMENTS = 6, CHUNKS = 21, N = 3, LENGTH = 400, CENTRE = 16, VOCAB = 271, SKETCH = 24 };
 
 struct world {
     struct engine engine;
+    int dim; /* of a landmark: D, or D + SKETCH */
     char model[600], store[600];
     int32_t ids[CHUNKS][CHUNK];
     int64_t first_chunk[DOCUMENTS + 1];
@@ -25,6 +27,13 @@ struct world {
     snprintf(command, sizeof command,
              "sed -i 's/\"encoder_layers\": 1/\"encoder_layers\": 0/; s/^  1,$/  2/; /^  1$/d' '%s/config.json'",
              folder);
+    CHECK_EQ(system(command), 0);
+    model_fixture_weights(folder, seed);
+}
+
+[[maybe_unused]] static void add_sketch(const char *folder, uint64_t seed) {
+    char command[1200];
+    snprintf(command, sizeof command, "sed -i 's/^{$/{ \"landmark_sketch\": %d,/' '%s/config.json'", SKETCH, folder);
     CHECK_EQ(system(command), 0);
     model_fixture_weights(folder, seed);
 }
@@ -64,13 +73,23 @@ struct world {
         out[j] = (float)((mean[j] - centre[j]) / sqrt(square));
 }
 
+/* The sketch of a chunk's words, or of a text's. */
+[[maybe_unused]] static void plain_sketch(float out[SKETCH], struct engine *e, const int32_t *ids, int n, bool text) {
+    struct word_sketch *s;
+    CHECK_OK(word_sketch_create(&s, params_get(e->model.params, "landmark_sketch.idf"), VOCAB, SKETCH));
+    (text ? word_sketch_text : word_sketch_chunk)(s, out, ids, n);
+    for (int j = 0; j < SKETCH; j++)
+        out[j] /= sqrtf(120);
+    word_sketch_free(s);
+}
+
 /* ---- the world ---- */
 
 [[maybe_unused]] static void make_store(struct world *w, enum store_lexical_choice lexical) {
     struct engine *e = &w->engine;
     struct store_writer_config config = {.max_catalog_bytes = 1 << 26};
     struct store_writer *writer;
-    float landmarks[CHUNKS * D];
+    float landmarks[CHUNKS * (D + SKETCH)];
     int64_t chunk = 0;
     struct rng rng = rng_make(8, 0);
     CHECK_OK(indexer_fingerprint(&config.fingerprint, &e->model.config, e->model.params, e->model.tokenizer));
@@ -85,8 +104,11 @@ struct world {
         struct store_new_document doc = {.ids = w->ids[chunk], .n_ids = (size_t)tokens, .source = "memory", .key = ""};
         memcpy(doc.hash, &d, sizeof d);
         CHECK_OK(store_shard_document(writer, &doc, &duplicate));
-        for (int64_t i = 0; i < chunks; i++)
-            plain_landmark(landmarks + i * D, e, w->ids[chunk + i], CHUNK);
+        for (int64_t i = 0; i < chunks; i++) {
+            float *row = landmarks + i * w->dim;
+            plain_landmark(row, e, w->ids[chunk + i], CHUNK);
+            if (w->dim > D) plain_sketch(row + D, e, w->ids[chunk + i], CHUNK, false);
+        }
         CHECK_OK(store_shard_landmarks(writer, landmarks, chunks));
         chunk += chunks;
     }
@@ -103,12 +125,13 @@ struct world {
     CHECK_OK(engine_open(&w->engine, &config));
 }
 
-[[maybe_unused]] static void open_world(struct world *w, const char *name, bool base_lm,
-                                        enum store_lexical_choice lexical) {
-    *w = (struct world){.at = {LENGTH, 40, 217}}; /* the second is shorter than a chunk */
+[[maybe_unused]] static void open_world_of(struct world *w, const char *name, bool base_lm, bool sketch,
+                                           enum store_lexical_choice lexical) {
+    *w = (struct world){.dim = D, .at = {LENGTH, 40, 217}}; /* the second is shorter than a chunk */
     snprintf(w->model, sizeof w->model, "%s/%s-model", test_folder(), name);
     snprintf(w->store, sizeof w->store, "%s/%s-store", test_folder(), name);
     make_model(w->model, base_lm, 3);
+    if (sketch) add_sketch(w->model, 3), w->dim = D + SKETCH;
     open_engine(w, NULL);
     make_store(w, lexical);
     engine_close(&w->engine);
@@ -116,4 +139,9 @@ struct world {
     struct rng rng = rng_make(9, 0);
     for (int i = 0; i < LENGTH; i++)
         w->text[i] = (int32_t)rng_below(&rng, 70);
+}
+
+[[maybe_unused]] static void open_world(struct world *w, const char *name, bool base_lm,
+                                        enum store_lexical_choice lexical) {
+    open_world_of(w, name, base_lm, false, lexical);
 }

@@ -27,10 +27,12 @@ static struct memory_source *open_source(struct world *w, struct memory_search *
 
 /* ---- the expected hits ---- */
 
-/* Scores of all chunks by the landmark of the text before `at`, whose products a query may round. */
+/* Scores of all chunks by the landmark of the text before `at`, whose products a query may round. Its sketch is that of
+ * the last 128 ids, and zeros where words are ranked apart. */
 static void plain_scores(struct world *w, struct memory_search *search, double scores[CHUNKS], int64_t at) {
-    const int n = (int)(at < CHUNK ? at : CHUNK);
-    float query[D], row[D], plain[D];
+    const int n = (int)(at < CHUNK ? at : CHUNK), words = (int)(at < 128 ? at : 128);
+    const bool both = memory_search_kind(memory_search_finder(search).searcher) == MEMORY_HYBRID;
+    float query[D + SKETCH], row[D + SKETCH], plain[D + SKETCH];
     double dot = 0;
     const struct memory_finder finder = memory_search_finder(search);
     CHECK_OK(finder.vectors(finder.context, query, &(struct lexical_query){w->text, (int)at}, 1));
@@ -38,11 +40,14 @@ static void plain_scores(struct world *w, struct memory_search *search, double s
     for (int j = 0; j < D; j++)
         dot += (double)plain[j] * (double)query[j];
     CHECK(dot >= 0.999 && dot <= 1.00001);
+    if (w->dim > D) plain_sketch(plain + D, &w->engine, w->text + at - words, both ? 0 : words, true);
+    for (int j = D; j < w->dim; j++)
+        CHECK(fabsf(plain[j] - query[j]) <= 1e-6F);
     for (int c = 0; c < CHUNKS; c++) {
         CHECK_OK(store_view_landmark(w->engine.view, row, c));
         scores[c] = 0;
-        for (int j = 0; j < D; j++)
-            scores[c] += (double)row[j] * (double)query[j] / sqrt(D);
+        for (int j = 0; j < w->dim; j++)
+            scores[c] += (double)row[j] * (double)query[j] / sqrt(w->dim);
     }
 }
 
@@ -77,13 +82,13 @@ static void ranked_by_words(struct store_hit hits[CHUNKS], const struct lexical 
 }
 
 /* By BM25 and 120 times the cosine. */
-static void ranked_by_both(struct store_hit hits[K], const float words[CHUNKS], const double landmark[CHUNKS],
-                           struct memory_scope scope) {
+static void ranked_by_both(struct store_hit hits[K], const struct world *w, const float words[CHUNKS],
+                           const double landmark[CHUNKS], struct memory_scope scope) {
     int64_t ids[CHUNKS], n = 0;
     float a[CHUNKS], b[CHUNKS];
     for (int64_t c = 0; c < CHUNKS; c++)
         if (!outside(c, scope)) ids[n] = c, a[n] = words[c], b[n++] = (float)landmark[c];
-    CHECK_OK(hybrid_weighted(hits, K, ids, a, b, n, 120 * sqrtf(D)));
+    CHECK_OK(hybrid_weighted(hits, K, ids, a, b, n, 120 * sqrtf((float)w->dim)));
 }
 
 static void check_search(struct world *w, enum memory_searcher kind, struct memory_scope scope) {
@@ -112,7 +117,7 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
             CHECK_OK(lexical_score(lexical, words + c, &c, 1, &query, &how));
         if (kind == MEMORY_LANDMARK) memcpy(merged, by_rows, sizeof merged);
         if (kind == MEMORY_LEXICAL) memcpy(merged, by_words, sizeof merged);
-        if (kind == MEMORY_HYBRID) ranked_by_both(merged, words, landmark, scope);
+        if (kind == MEMORY_HYBRID) ranked_by_both(merged, w, words, landmark, scope);
         for (int j = 0; j < K; j++) {
             const int64_t c = chunks[i * K + j], r = random[i * K + j];
             CHECK_EQ(c, merged[j].chunk);
@@ -150,6 +155,22 @@ static void plain_order(struct store_hit *hits, const struct memory_order *order
             sum[j] = sum[j - 1], sum[j - 1] = s;
             hits[j] = hits[j - 1], hits[j - 1] = h;
         }
+}
+
+/* The cosine of a candidate is that of the states: without a sketch the score times the root of the size. */
+static void check_cosine(struct world *w, struct memory_search *search, float cosine, float score, int64_t at,
+                         int64_t chunk) {
+    const struct memory_finder finder = memory_search_finder(search);
+    float query[D + SKETCH], row[D + SKETCH];
+    double dot = 0, all;
+    CHECK_OK(finder.vectors(finder.context, query, &(struct lexical_query){w->text, (int)at}, 1));
+    CHECK_OK(store_view_landmark(w->engine.view, row, chunk));
+    for (int j = 0; j < D; j++)
+        dot += (double)row[j] * (double)query[j];
+    all = dot;
+    for (int j = D; j < w->dim; j++)
+        all += (double)row[j] * (double)query[j];
+    CHECK(fabs((double)cosine - dot) < 1e-5 && fabs((double)score * sqrt(w->dim) - all) < 1e-4);
 }
 
 /* A search of a memory with an order finds the first K of its candidates by these sums, with the search's scores. The
@@ -193,7 +214,7 @@ static void check_order(struct world *w, enum memory_searcher kind, struct store
                 length--;
             const float *f = features + j * CANDIDATE_FEATURES;
             CHECK(f[CANDIDATE_SCORE] == all_scores[j] && f[CANDIDATE_LENGTH] == (float)length);
-            if (kind == MEMORY_LANDMARK) CHECK(fabs((double)(f[CANDIDATE_COSINE] - all_scores[j] * sqrtf(D))) < 1e-5);
+            if (kind == MEMORY_LANDMARK) check_cosine(w, search, f[CANDIDATE_COSINE], all_scores[j], w->at[i], all[j]);
             if (kind == MEMORY_LEXICAL) CHECK(f[CANDIDATE_COSINE] == 0);
         }
         plain_order(hits, &order, features, CANDIDATES);
@@ -208,9 +229,9 @@ static void check_order(struct world *w, enum memory_searcher kind, struct store
     memory_search_close(search);
 }
 
-static void test_order(void) {
+static void test_order(bool sketch) {
     static struct world w;
-    open_world(&w, "order", true, STORE_LEXICAL_ON);
+    open_world_of(&w, sketch ? "order-sketch" : "order", true, sketch, STORE_LEXICAL_ON);
     for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
         check_order(&w, (enum memory_searcher)kind, (struct store_range){0});
         check_order(&w, (enum memory_searcher)kind, (struct store_range){w.first_chunk[4], w.first_chunk[5]});
@@ -239,9 +260,9 @@ static void test_ahead(struct world *w) {
     memory_search_close(search);
 }
 
-static void test_kinds(void) {
+static void test_kinds(bool sketch) {
     static struct world w;
-    open_world(&w, "base", true, STORE_LEXICAL_ON);
+    open_world_of(&w, sketch ? "sketch" : "base", true, sketch, STORE_LEXICAL_ON);
     for (int kind = 0; kind < MEMORY_SEARCHERS; kind++) {
         const struct store_range document = {w.first_chunk[4], w.first_chunk[5]};
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){0});
@@ -252,7 +273,7 @@ static void test_kinds(void) {
         check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 12});
         if (kind != MEMORY_HYBRID) check_search(&w, (enum memory_searcher)kind, (struct memory_scope){document, 18});
     }
-    test_ahead(&w);
+    if (!sketch) test_ahead(&w);
     engine_close(&w.engine);
 }
 
@@ -268,7 +289,8 @@ static void test_queries_of_model(void) {
     CHECK_OK(memory_search_open(&search, &config));
     CHECK_STR(memory_search_describe(search, K).kind, "exact");
     struct memory_source *source = open_source(&w, search);
-    const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config};
+    const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config,
+                                           w.engine.model.params};
     CHECK_OK(memory_source_find(source, chunks, scores, w.text, w.at, (struct mat){0}, 1, (struct memory_scope){0}));
     CHECK_OK(text_query(vector, &model, w.text + LENGTH - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK));
     CHECK_OK(store_view_search(w.engine.view, hits, vector, 1, &(struct store_search){.k = K, .exact = true}));
@@ -303,8 +325,10 @@ static void test_other_model(void) {
 }
 
 int main(void) {
-    test_kinds();
-    test_order();
+    for (int sketch = 0; sketch < 2; sketch++) {
+        test_kinds(sketch);
+        test_order(sketch);
+    }
     test_queries_of_model();
     test_other_model();
     return 0;

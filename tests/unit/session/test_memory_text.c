@@ -2,6 +2,7 @@
  * memories, also where keys are projected states; a projection that changes nothing gives what the states give. In a
  * batch of texts each mixture has the bits of the text alone. Queries are made of the states of the last ids, however
  * the text is divided, also after a rewind. */
+#include "indexer/build/state_landmarks.h"
 #include "session/memory_search.h"
 #include "session/memory_text.h"
 #include "tests/unit/session/memory_world_fixture.h"
@@ -171,15 +172,17 @@ struct recorder {
     float rows[SEARCHES][MEMORY_STATES * D];
     int n;
 };
-static void record_states(void *context, float *out, struct mat ring, int64_t first, int64_t n) {
+static void record_states(void *context, float *out, const struct state_text *text) {
     struct recorder *r = context;
+    const struct mat ring = text->ring;
+    const int64_t first = text->first, n = text->states;
     CHECK(r->n < SEARCHES && n <= MEMORY_STATES && ring.type == DTYPE_F32);
     for (int64_t i = 0; i < n; i++)
         memcpy(r->rows[r->n] + i * ring.cols, mat_row(ring, (first + i) % ring.rows),
                (size_t)ring.cols * sizeof(float));
     r->states[r->n] = mat_f32(r->rows[r->n], n, ring.cols);
     r->n++;
-    r->finder.from_states(r->finder.context, out, ring, first, n);
+    r->finder.from_states(r->finder.context, out, text);
 }
 static enum status record_vectors(void *context, float *out, const struct lexical_query *texts, int64_t n) {
     (void)context, (void)out, (void)texts, (void)n;
