@@ -23,7 +23,7 @@ int64_t state_landmarks_batch(const struct state_landmarks *s);   /* a good numb
 /* Makes landmarks [n, dim], in host memory, from ids [n, chunk], where -1 follows the last id of a short chunk. */
 enum status state_landmarks_make(struct state_landmarks *s, float *landmarks, const int32_t *ids, int64_t n);
 
-/* The query of a text: its state part, and its sketch, or zeros in its place where the search ranks by words itself. */
+/* The query of a text: its state part, and its sketch, or zeros instead where the search ranks by words itself. */
 enum state_query { STATE_QUERY_SKETCH, STATE_QUERY_NO_SKETCH };
 /* Makes the query of a text, in host memory, from the landmark of its last ids: replaces the sketch, ids [n]. */
 void state_landmarks_sketch(struct state_landmarks *s, float *landmark, const int32_t *ids, int64_t n,

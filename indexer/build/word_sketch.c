@@ -2,7 +2,7 @@
 #include "indexer/build/word_sketch.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "kernels/lexical/candidate_features.h"
+#include "kernels/lexical/saturated.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +154,7 @@ static void sketch_sum(const struct word_sketch *s, float *out, const int32_t *i
         if (before > 0) continue;
         for (int64_t j = i + 1; j < n && counted; j++)
             f += ids[j] == ids[i];
-        sketch_add(s, out, ids[i], s->root[ids[i]] * (counted ? candidate_saturated(f) : 1));
+        sketch_add(s, out, ids[i], s->root[ids[i]] * (counted ? saturated_count(f) : 1));
     }
 }
 

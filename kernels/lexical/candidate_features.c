@@ -2,6 +2,7 @@
  * is found by shifts: at each id of the candidate, bit r is set if the ids up to this one are those up to word r.
  * Compiled without fused multiply-add, so that a GPU computes the same bits. */
 #include "kernels/lexical/candidate_features.h"
+#include "kernels/lexical/saturated.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +34,6 @@ static int lowest_bit(bits x) {
     return low ? __builtin_ctzll(low) : 64 + __builtin_ctzll((uint64_t)(x >> 64));
 }
 
-float candidate_saturated(int f) {
-    static const float s[] = {0, 1 * 2.2F / (1 + 1.2F), 2 * 2.2F / (2 + 1.2F), 4 * 2.2F / (4 + 1.2F)};
-    return s[f < 3 ? f : 3];
-}
-
 /* The range of a bit among n ranges that end at `end`. */
 static int range_of(int r, const int *end) {
     int i = 0;
@@ -51,7 +47,7 @@ static void words_sum(float *out, const struct candidate_query *q, const uint16_
     for (int m = 1; m <= q->masks; m++) {
         if (count[m] == 0) continue;
         const int r = lowest_bit(q->mask[m]);
-        out[range_of(r, end)] += q->word_idf[r] * candidate_saturated(count[m]);
+        out[range_of(r, end)] += q->word_idf[r] * saturated_count(count[m]);
     }
 }
 

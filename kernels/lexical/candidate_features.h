@@ -37,8 +37,6 @@ void candidate_query_set(struct candidate_query *q, const int32_t *ids, int n, c
  * first `chunk` of them; -1 after the end. Several threads may read one query. */
 void candidate_features(float out[CANDIDATE_FEATURES], const struct candidate_query *q, const int32_t *ids, int chunk,
                         int length);
-/* s(f) of store/lexical/lexical.h, f >= 0. */
-float candidate_saturated(int f);
 /* The feature CANDIDATE_COSINE of a landmark score; by: sqrt of the landmark's size. 0 without a score (-infinity). */
 float candidate_cosine(float landmark_score, float by);
 /* The sum of weights times features, in float64 in the order of the features, rounded once. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures searches by landmarks alone, as found and in a trained order, against a search by words and landmarks.
 
-  candidate_order.py TOKENS MODEL [--sketch N] [--candidates N] [--steps N] [--windows N]
+  candidate_order.py TOKENS MODEL [--sketch N] [--pair W] [--alone] [--candidates N] [--steps N] [--windows N]
 
 TOKENS: a folder with files of 16-bit ids, as drt-tokenizer encode writes them (each document ends with id 0):
 train-X.u16, which is the store, valid-X.u16, and queries-X.u16, text that is not in the store; X: books, dialogue,
@@ -151,6 +151,8 @@ def main():
     arguments.add_argument("tokens")
     arguments.add_argument("model")
     arguments.add_argument("--sketch", type=int, default=2048, help="dimensions of the sketch; 0: none")
+    arguments.add_argument("--pair", type=float, default=0.125, help="weight of pairs in the sketch")
+    arguments.add_argument("--alone", action="store_true", help="landmarks of chunks read alone, as drt-index makes them")
     arguments.add_argument("--candidates", type=int, default=224)
     arguments.add_argument("--steps", type=int, default=2400)
     arguments.add_argument("--windows", type=int, default=480, help="texts of each domain to train on and to hold out")
@@ -159,7 +161,7 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = True
     store = Store(o.tokens, o.part)
     model = BaseLM(o.model)
-    keys = Keys(store, model, random=o.part > 1)
+    keys = Keys(store, model, random=o.part > 1, alone=o.alone)
     say("store:", store.n, "chunks")
     valid = Texts(valid_windows(o.tokens, *((64, 330, 330) if o.part > 1 else ())), model)
     train_windows, held_windows = query_windows(o.tokens, store, o.windows)
@@ -171,7 +173,7 @@ def main():
                 "words + state": hybrid,
                 "state": Search(store, keys)}
     if o.sketch:
-        searches[f"sketch {o.sketch} + state"] = Search(store, keys, sketch=Sketch(store, o.sketch))
+        searches[f"sketch {o.sketch} + state"] = Search(store, keys, sketch=Sketch(store, o.sketch, o.pair))
     chosen = torch.arange(0, queries.n // NEXT, max(1, o.candidates // 448), device=DEVICE)
     chunks, scores = hybrid(queries, queries.at[::NEXT], queries.stored[::NEXT], 64)
     every = torch.ones(queries.n, dtype=torch.bool, device=DEVICE)

@@ -186,10 +186,11 @@ class BaseLM:
 
 
 class Keys:
-    """Of the store's tokens: keys with their squared norms, and the landmarks, which are mean states of unit length."""
+    """Of the store's tokens: keys with their squared norms, and the landmarks, which are mean states of unit length.
+    alone: landmarks of chunks that are read without text before them, less the product's centre (state_landmarks.h)."""
 
     @torch.no_grad()
-    def __init__(self, store, model, random=False):
+    def __init__(self, store, model, random=False, alone=False):
         n = -(-store.tokens // WINDOW)
         if random:                                           # for a quick run of the script itself
             self.key = torch.randn(n * WINDOW + SPAN + 1, DIM, device=DEVICE, dtype=HALF)
@@ -200,12 +201,18 @@ class Keys:
                 self.key[a * WINDOW:a * WINDOW + x.numel()] = model(x, False)[0].reshape(-1, DIM)
         self.square = torch.cat([k.float().pow(2).sum(-1) for k in self.key.split(1 << 20)])
         mean, at = [], torch.arange(CHUNK, device=DEVICE)
-        for a in range(0, store.n, 1 << 14):
-            length = store.length[a:a + (1 << 14), None]
-            i = (store.begin[a:a + (1 << 14), None] + at).clamp(max=len(self.key) - 1)
-            mean.append(torch.bmm(((at < length) / length).to(HALF)[:, None], self.key[i])[:, 0].float())
+        step = 768 if alone else 1 << 14
+        for a in range(0, store.n, step):
+            length = store.length[a:a + step, None]
+            i = (store.begin[a:a + step, None] + at).clamp(max=len(self.key) - 1)
+            state = model(torch.where(at < length, store.ids[i], 0).long(), False)[0] if alone else self.key[i]
+            mean.append(torch.bmm(((at < length) / length).to(HALF)[:, None], state)[:, 0].float())
         mean = torch.cat(mean)
         self.centre, self.spread = mean.mean(0), mean.std(0)
+        if alone:
+            spread_ids = (torch.arange(16 * CHUNK, device=DEVICE) * VOCAB // (16 * CHUNK)).view(CHUNK, 16).T
+            self.centre = model(spread_ids.contiguous(), False)[0].float().mean((0, 1))
+            self.spread = torch.ones_like(self.centre)
         self.landmark = self.unit(mean).to(HALF if DEVICE.type == "cpu" else torch.float16)
 
     def unit(self, mean):
