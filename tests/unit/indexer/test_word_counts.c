@@ -7,8 +7,8 @@
 
 enum { IDS = 200 }; /* document_ids draws from as many */
 
-/* Counts every step-th chunk of the store; `deleted`: a document that is not there any more, or -1. */
-static int64_t plain_counts(int64_t count[IDS], int64_t step, int deleted) {
+/* Counts one chunk in `each` of the store; `deleted`: a document that is not there any more, or -1. */
+static int64_t plain_counts(int64_t count[IDS], int64_t each, int deleted) {
     int64_t chunk = 0, counted = 0;
     memset(count, 0, IDS * sizeof *count);
     for (int d = 0; d < DOCUMENTS; d++) {
@@ -16,7 +16,7 @@ static int64_t plain_counts(int64_t count[IDS], int64_t step, int deleted) {
         const int n = document_ids(ids, d);
         for (int begin = 0; begin < n; begin += CHUNK, chunk++) {
             bool has[IDS] = {false};
-            if (chunk % step != 0 || d == deleted) continue;
+            if (chunk % each != 0 || d == deleted) continue;
             for (int i = begin; i < n && i < begin + CHUNK; i++)
                 has[ids[i]] = true;
             for (int id = 0; id < IDS; id++)
@@ -27,11 +27,11 @@ static int64_t plain_counts(int64_t count[IDS], int64_t step, int deleted) {
     return counted;
 }
 
-static void check_counts(int64_t most, int64_t step, int deleted) {
+static void check_counts(int64_t most, int64_t each, int deleted) {
     int64_t count[IDS], chunks;
     float *idf;
     CHECK_OK(word_counts_idf(&idf, &chunks, engine.view, most, NULL));
-    const int64_t n = plain_counts(count, step, deleted);
+    const int64_t n = plain_counts(count, each, deleted);
     CHECK_EQ(chunks, n);
     for (int id = 0; id < engine.model.config.vocab_size; id++) {
         const double df = id < IDS ? (double)count[id] : 0;
