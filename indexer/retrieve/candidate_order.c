@@ -1,6 +1,7 @@
 /* candidate_order.c -- see candidate_order.h. */
 #include "indexer/retrieve/candidate_order.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "indexer/build/word_counts.h"
 #include <math.h>
 #include <string.h>
