@@ -2,6 +2,7 @@
 #include "indexer/retrieve/candidate_order.h"
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "indexer/build/word_counts.h"
 #include <math.h>
 #include <string.h>
 
@@ -26,51 +27,9 @@ struct candidate_order {
     size_t chunk_capacity, id_capacity, feature_capacity, cosine_capacity, sum_capacity, hit_capacity;
 };
 
-/* ---- how rare an id is ---- */
-
-struct idf_sample {
-    int64_t chunks;            /* so far */
-    int32_t *count, *last_one; /* [vocab]: chunks that have the id; number of the last of them */
-    int32_t *ids;
-};
-
-static enum status sample_read(struct idf_sample *t, struct store_view *view, const struct store_info *info) {
-    const struct store_dropped dropped = store_view_dropped(view);
-    const int64_t step = max_i64(info->chunks / CANDIDATE_SAMPLE, 1);
-    for (int64_t c = 0; c < info->chunks; c += step) {
-        struct store_chunk found;
-        if (!store_dropped_live(dropped, c)) continue;
-        TRY(store_view_chunk(view, &found, t->ids, c));
-        t->chunks++;
-        for (int i = 0; i < found.n_tokens; i++) {
-            const int32_t id = t->ids[i];
-            if (id < 0 || id >= info->fingerprint.vocab_size || t->last_one[id] == (int32_t)t->chunks) continue;
-            t->last_one[id] = (int32_t)t->chunks;
-            t->count[id]++;
-        }
-    }
-    return STATUS_OK;
-}
-
 enum status candidate_idf_make(float **out, struct store_view *view) {
-    struct store_info info;
-    struct idf_sample t = {0};
-    store_view_info(view, &info);
-    const size_t vocab = (size_t)info.fingerprint.vocab_size;
-    TRY(memory_allocate(out, vocab));
-    enum status s = memory_allocate_zero(&t.count, vocab);
-    if (s == STATUS_OK) s = memory_allocate_zero(&t.last_one, vocab);
-    if (s == STATUS_OK) s = memory_allocate(&t.ids, (size_t)info.fingerprint.chunk_tokens);
-    if (s == STATUS_OK) s = sample_read(&t, view, &info);
-    for (size_t id = 0; id < vocab && s == STATUS_OK; id++)
-        (*out)[id] = (float)log(1 + ((double)(t.chunks - t.count[id]) + 0.5) / ((double)t.count[id] + 0.5));
-    memory_free(t.count);
-    memory_free(t.last_one);
-    memory_free(t.ids);
-    if (s == STATUS_OK) return s;
-    memory_free(*out);
-    *out = NULL;
-    return s;
+    int64_t chunks;
+    return word_counts_idf(out, &chunks, view, CANDIDATE_SAMPLE, NULL);
 }
 
 /* ---- start and end ---- */

@@ -13,5 +13,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!c.base_lm && (c.landmark_id < 0 || c.landmark_id >= c.vocab_size || c.pad_id < 0 || c.pad_id >= c.vocab_size))
         abort();
     if (!c.base_lm && (c.groups < 1 || c.topk < 1 || c.encoder_layers < 1)) abort();
+    if (c.landmark_sketch != 0 && (c.landmark_sketch < 8 || !c.base_lm)) abort();
     return 0;
 }

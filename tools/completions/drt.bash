@@ -530,6 +530,14 @@ _drt_options() {
 --force -
 --help,-h -
 --version,-V -' ;;
+    'drt-model sketch') echo '--model dir
+--store dir
+--out dir
+--size value
+--weights f32|bf16|f16
+--force -
+--help,-h -
+--version,-V -' ;;
     'drt-serve') echo '--model dir
 --model-name value
 --store dir
@@ -640,7 +648,7 @@ _drt_commands() {
     drt-eval) echo 'ppl fit-memory fit-order tasks ablation niah' ;;
     drt-generate) echo '' ;;
     drt-index) echo 'build join index add update search get stats verify repair delete compact freeze drop recall export keys lexical worker doctor' ;;
-    drt-model) echo 'info init project convert' ;;
+    drt-model) echo 'info init project sketch convert' ;;
     drt-serve) echo '' ;;
     drt-tokenizer) echo 'train encode samples decode count' ;;
     drt-train) echo 'plot' ;;

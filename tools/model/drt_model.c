@@ -8,6 +8,7 @@ static const struct command commands[] = {
     {"info", "what a model is: variant, sizes, parameters, fingerprint, tensors", model_info},
     {"init", "a new model with random weights, from a config.json", model_init},
     {"project", "a copy of a model with short keys for a token memory", model_project},
+    {"sketch", "a copy of a Base LM whose landmarks have a sketch of words", model_sketch},
     {"convert", "a model folder from a torch or safetensors checkpoint", model_convert},
 };
 static const struct command_program program = {

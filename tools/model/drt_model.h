@@ -10,6 +10,7 @@
 int model_info(int argc, char **argv, const char **operands);
 int model_init(int argc, char **argv, const char **operands);
 int model_project(int argc, char **argv, const char **operands);
+int model_sketch(int argc, char **argv, const char **operands);
 int model_convert(int argc, char **argv, const char **operands);
 
 /* Prints the thread's last message as an error of drt-model; returns 1. */

@@ -75,7 +75,7 @@ static struct key_windows_config windows_config(void) {
 
 static int step; /* 0: the default */
 
-static struct stored_keys_report make_keys(void) {
+[[maybe_unused]] static struct stored_keys_report make_keys(void) {
     struct stored_keys_report r;
     struct stored_keys_job job = {.config = windows_config(), .weights = weights};
     job.config.step = step;
