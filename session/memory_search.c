@@ -2,7 +2,7 @@
 #include "session/memory_search.h"
 #include "base/memory.h"
 #include "indexer/build/indexer.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "indexer/retrieve/candidate_order.h"
 #include "session/corpus_search.h"
 #include "session/text_query.h"

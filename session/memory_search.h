@@ -3,7 +3,7 @@
  *
  * A search by words needs only the store's tokens. A search by landmarks (also HYBRID) needs landmarks of this model.
  * The query vector of a Base LM is made of the key states that the text's last MEMORY_STATES ids had when the model
- * read them: their mean, less the centre, with length 1 (indexer/build/state_landmarks.h). It costs no pass. Where
+ * read them: their mean, less the centre, with length 1 (indexer/landmarks/state_landmarks.h). It costs no pass. Where
  * these states are not known (keys of another layer, an oracle's query) it is the landmark of the last chunk of ids,
  * which is read alone. HYBRID ranks by BM25 plus STATE_LANDMARKS_COSINE times the cosine of query and landmark,
  * whose sketch it does not read. Other

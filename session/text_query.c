@@ -6,7 +6,7 @@
  * has repeated text, but no padding before a text. */
 #include "session/text_query.h"
 #include "base/memory.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>

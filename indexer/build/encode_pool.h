@@ -12,7 +12,7 @@
  * before it are stored, and none after it. One thread makes the calls. */
 #pragma once
 #include "encoder/encoder.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "kernels/device/device_group.h"
 #include "store/store.h"
 

@@ -2,7 +2,7 @@
 #include "indexer/retrieve/candidate_order.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "indexer/build/word_counts.h"
+#include "indexer/landmarks/word_counts.h"
 #include <math.h>
 #include <string.h>
 

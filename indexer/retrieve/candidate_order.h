@@ -9,13 +9,13 @@
 #include "store/store.h"
 
 enum { CANDIDATE_SAMPLE = 1 << 17 };
-/* Makes the idf of each id (indexer/build/word_counts.h), counted in about CANDIDATE_SAMPLE chunks of the store. So it
+/* Makes the idf of each id (indexer/landmarks/word_counts.h), counted in about CANDIDATE_SAMPLE chunks of the store. So it
  * is the same with every kind of search and every index. */
 enum status candidate_idf_make(float **out, struct store_view *view);
 
 struct candidate_order;
 /* `view`, `idf` and `threads` are borrowed until candidate_order_free, `order` is copied. cosine_of: the first numbers
- * of a landmark of which CANDIDATE_COSINE is made; the others are a sketch (indexer/build/state_landmarks.h). */
+ * of a landmark of which CANDIDATE_COSINE is made; the others are a sketch (indexer/landmarks/state_landmarks.h). */
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
                                    const struct memory_order *order, const float *idf, int cosine_of,
                                    struct threads *threads);

@@ -23,7 +23,7 @@ struct state_text;
 /* How chunks are found; session/memory_search.h makes one. searcher: of the view; NULL: chunks can be drawn, but not
  * found. vectors: makes the query vectors out [n, dim] of texts; not called if the searcher does not rank by landmarks.
  * from_states: NULL, or queues the making of the query vector [dim] of a running text, on the device, from its ids and
- * the key states of the last MEMORY_STATES of them, or fewer (indexer/build/state_landmarks.h). idf: for an order,
+ * the key states of the last MEMORY_STATES of them, or fewer (indexer/landmarks/state_landmarks.h). idf: for an order,
  * borrowed. landmark_weight: as in struct searcher_query. */
 struct memory_finder {
     struct searcher *searcher;

@@ -3,7 +3,7 @@
  * The bytes equal those of indexer_run on the same kind of device with the same dtype (docs/store-format.md). */
 #pragma once
 #include "encoder/encoder.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "store/store.h"
 
 struct reencode;

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
 #include "session/memory_text/memory_text_internal.h"

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/minmax.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "kernels/ops.h"
 #include "session/memory_search.h"
 #include "tools/memory/memory_window_internal.h"

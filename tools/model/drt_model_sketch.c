@@ -1,6 +1,6 @@
 /* drt_model_sketch.c -- drt-model sketch: a copy of a Base LM whose landmarks have a sketch of the chunk's words. */
 #include "base/memory.h"
-#include "indexer/build/word_counts.h"
+#include "indexer/landmarks/word_counts.h"
 #include "tools/model/drt_model_copy.h"
 #include "tools/shared/args.h"
 #include "tools/shared/option_rows.h"

@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "indexer/search/clustering.h"
 #include "indexer/search/searcher.h"
 #include "session/memory_search.h"

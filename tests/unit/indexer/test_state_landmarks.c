@@ -2,7 +2,7 @@
  * in any batch and with any number of threads; a chunk is nearest to itself; the query of a text's states; the sketch
  * of words after them. */
 #include "base/rng.h"
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "model/params.h"
 #include "tests/model_fixture.h"
 #include "tests/test.h"

@@ -1,6 +1,6 @@
 /* test_word_counts.c -- the idf of each id against plain counts over the documents' ids: of all chunks, of a sample of
  * them, without deleted ones, of a store that has none left; a request to stop. */
-#include "indexer/build/word_counts.h"
+#include "indexer/landmarks/word_counts.h"
 #include "indexer/retrieve/candidate_order.h"
 #include "tests/unit/indexer/stored_keys_fixture.h"
 #include <math.h>

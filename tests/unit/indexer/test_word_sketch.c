@@ -1,7 +1,7 @@
 /* test_word_sketch.c -- sketches of words: lengths and products of ids, which ids have a coordinate of their own,
  * products against BM25 by plain loops with noise of the computed size, order and range of ids, wrong idf. */
 #include "base/rng.h"
-#include "indexer/build/word_sketch.h"
+#include "indexer/landmarks/word_sketch.h"
 #include "tests/test.h"
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* plain_landmarks.h -- landmarks of a tiny Base LM by plain loops over its key states, and their sketches. */
 #pragma once
-#include "indexer/build/word_sketch.h"
+#include "indexer/landmarks/word_sketch.h"
 #include "session/engine.h"
 #include "tests/test.h"
 

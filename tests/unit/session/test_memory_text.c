@@ -2,7 +2,7 @@
  * memories, also where keys are projected states; a projection that changes nothing gives what the states give. In a
  * batch of texts each mixture has the bits of the text alone. Queries are made of the states of the last ids, however
  * the text is divided, also after a rewind. */
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "session/memory_search.h"
 #include "session/memory_text.h"
 #include "tests/unit/session/memory_world_fixture.h"

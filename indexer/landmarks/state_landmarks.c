@@ -1,6 +1,6 @@
 /* state_landmarks.c -- see state_landmarks.h. Key states of chunks are copied to the host, which sums them in
  * float64. */
-#include "indexer/build/state_landmarks.h"
+#include "indexer/landmarks/state_landmarks.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/minmax.h"

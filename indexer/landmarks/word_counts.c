@@ -1,5 +1,5 @@
 /* word_counts.c -- see word_counts.h. */
-#include "indexer/build/word_counts.h"
+#include "indexer/landmarks/word_counts.h"
 #include "base/memory.h"
 #include "base/minmax.h"
 #include <math.h>

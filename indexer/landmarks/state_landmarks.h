@@ -9,7 +9,7 @@
 #pragma once
 #include "decoder/decoder_passages.h"
 #include "encoder/encoder.h"
-#include "indexer/build/word_sketch.h"
+#include "indexer/landmarks/word_sketch.h"
 
 #define STATE_LANDMARKS_COSINE 120.0f    /* the units of BM25 that a cosine is worth, as a search by both ranks */
 enum { STATE_LANDMARKS_WORDS = 128 };    /* last ids of a text that its sketch reads */

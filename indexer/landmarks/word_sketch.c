@@ -1,5 +1,5 @@
 /* word_sketch.c -- see word_sketch.h. */
-#include "indexer/build/word_sketch.h"
+#include "indexer/landmarks/word_sketch.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "kernels/lexical/saturated.h"
