@@ -60,6 +60,9 @@ void tokenizer_free(struct tokenizer *t) {
     memory_free(t->tokens);
     memory_free(t->by_spelling);
     memory_free(t->merges);
+    memory_free(t->pairs.slots);
+    memory_free(t->pairs.rows);
+    memory_free(t->pairs.made);
     memory_free(t->char_id);
     memory_free(t->classes);
     memory_free(t->path);

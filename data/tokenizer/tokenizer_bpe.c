@@ -1,8 +1,8 @@
 /* tokenizer_bpe.c -- byte-pair merges of one word, and a cache of words.
  *
  * A merge joins two adjacent symbols. The merge of the lowest rank is applied first, and of equal ranks the leftmost,
- * until none applies. For short words, each round searches all pairs for the lowest rank, in registers and one or two
- * cache lines. Long words (whole paragraphs, if nothing splits the text) first apply frequent merges to all occurrences
+ * until none applies. For short words, each round searches all pairs for the lowest rank, with AVX-512 in a register.
+ * Long words (whole paragraphs, if nothing splits the text) first apply frequent merges to all occurrences
  * at once, and then use a heap of candidates over a linked list, O(n log n).
  *
  * The cache holds short words, of at most 15 bytes with at most 4 ids, two in each cache line, and longer ones, of at
@@ -13,7 +13,11 @@
 #include "data/tokenizer/utf8.h"
 #include <stdio.h>
 #include <string.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
+#define PAIR_NONE UINT32_MAX
 enum { SHORT_MAX = 96, SHORT_SETS_BITS = 16, SETS_BITS = 14, CHARS_DIRECT = 0x10000, FREQUENT = 32 };
 
 enum { WORD_BYTES_MAX = 24, WORD_IDS_MAX = 8, SHORT_WORD_BYTES = 15, SHORT_WORD_IDS = 4 };
@@ -164,33 +168,100 @@ static size_t first_symbols(const struct tokenizer *t, int32_t *ids, const char 
 
 /* ---- merging ------------------------------------------------------------------------------------------------ */
 
-static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
-    int32_t rank[SHORT_MAX], made[SHORT_MAX]; /* of the pair (i, i + 1) */
-    for (size_t i = 0; i + 1 < n; i++) {
-        const struct merge *m = find_merge(t, ids[i], ids[i + 1]);
-        rank[i] = m ? m->rank : INT32_MAX;
-        made[i] = m ? m->id : -1;
+#if defined(__AVX512F__)
+enum { REGISTER_MAX = 16, POSITION_BITS = 4 };
+
+/* The key of the pair (left, right) at a position, or all bits if it has no merge. A branch here would often be
+ * predicted wrongly. */
+static inline int pair_key(const struct pair_rows *p, int32_t left, uint32_t row, int32_t right, uint32_t position) {
+    const struct pair_slot slot = p->slots[row + (uint32_t)right];
+    __builtin_prefetch(&p->made[slot.rank]);
+    return (int)((slot.rank << POSITION_BITS | position) | -(uint32_t)(slot.left != left));
+}
+
+/* The least of 16 numbers. */
+static inline uint32_t least_of(__m512i x) {
+    const __m256i a = _mm256_min_epu32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+    __m128i b = _mm_min_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_min_epu32(b, _mm_shuffle_epi32(b, _MM_SHUFFLE(1, 0, 3, 2)));
+    b = _mm_min_epu32(b, _mm_shuffle_epi32(b, _MM_SHUFFLE(2, 3, 0, 1)));
+    return (uint32_t)_mm_cvtsi128_si32(b);
+}
+
+/* Merges at most 16 symbols. The keys of the pairs, rank << 4 | position, stay in a register: the least is the leftmost
+ * pair of the lowest rank. A symbol that was merged into the one before it keeps its position, and has no bit in
+ * `alive`. Before the first symbol and after the last one is an id that is in no pair. */
+static size_t merge_in_register(const struct tokenizer *t, int32_t *ids, size_t n) {
+    const struct pair_rows *p = &t->pairs;
+    const int32_t outside = (int32_t)t->n_tokens;
+    int32_t id[REGISTER_MAX + 2]; /* id[i + 1], row[i + 1]: of the symbol at position i */
+    uint32_t row[REGISTER_MAX + 2];
+    const __mmask16 symbols = (__mmask16)((1u << n) - 1), inner = symbols >> 1;
+    const __m512i none = _mm512_set1_epi32(-1);
+    __m512i kept = _mm512_maskz_loadu_epi32(symbols, ids);
+    const __m512i rights = _mm512_maskz_loadu_epi32(inner, ids + 1);
+    const __m512i rows = _mm512_mask_i32gather_epi32(none, symbols, kept, p->rows, 4);
+    const __m512i at = _mm512_add_epi32(rows, rights);
+    const __m512i lefts = _mm512_mask_i32gather_epi32(none, inner, at, &p->slots->left, 8);
+    const __mmask16 found = _mm512_mask_cmpeq_epi32_mask(inner, lefts, kept);
+    const __m512i ranks = _mm512_mask_i32gather_epi32(none, found, at, &p->slots->rank, 8);
+    const __m512i positions = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i keys = _mm512_mask_or_epi32(none, found, _mm512_slli_epi32(ranks, POSITION_BITS), positions);
+    id[0] = id[REGISTER_MAX + 1] = outside;
+    row[0] = 0;
+    _mm512_storeu_si512(id + 1, kept);
+    _mm512_storeu_si512(row + 1, rows);
+    uint32_t alive = symbols;
+    for (uint32_t key; (key = least_of(keys)) != PAIR_NONE;) {
+        const struct made made = p->made[key >> POSITION_BITS];
+        const uint32_t i = key & (REGISTER_MAX - 1), bit = 1u << i;
+        const uint32_t after = alive & (~bit ^ (bit - 1)), gone = after & -after, rest = after ^ gone;
+        const uint32_t before = alive & (bit - 1);
+        const uint32_t next = (uint32_t)__builtin_ctz(rest | 1u << REGISTER_MAX) + 1; /* plus 1, as in id */
+        const uint32_t previous = 31 - (uint32_t)__builtin_clz(before << 1 | 1);
+        alive ^= gone;
+        id[i + 1] = made.id;
+        row[i + 1] = made.row;
+        const int right = pair_key(p, made.id, made.row, id[next], i);
+        const int left = pair_key(p, id[previous], row[previous], made.id, previous - 1);
+        kept = _mm512_mask_set1_epi32(kept, (__mmask16)bit, made.id);
+        keys = _mm512_mask_set1_epi32(keys, (__mmask16)gone, -1);
+        keys = _mm512_mask_set1_epi32(keys, (__mmask16)bit, right);
+        keys = _mm512_mask_set1_epi32(keys, (__mmask16)((1u << previous) >> 1), left);
     }
+    const size_t left = (size_t)__builtin_popcount(alive);
+    _mm512_mask_storeu_epi32(ids, (__mmask16)((1u << left) - 1), _mm512_maskz_compress_epi32((__mmask16)alive, kept));
+    return left;
+}
+#endif
+
+/* The rank of the pair, or PAIR_NONE. */
+static inline uint32_t pair_rank(const struct pair_rows *p, int32_t left, int32_t right) {
+    const struct pair_slot slot = p->slots[p->rows[left] + (uint32_t)right];
+    return slot.left == left ? slot.rank : PAIR_NONE;
+}
+
+static size_t merge_short(const struct tokenizer *t, int32_t *ids, size_t n) {
+#if defined(__AVX512F__)
+    if (n <= REGISTER_MAX) return merge_in_register(t, ids, n);
+#endif
+    const struct pair_rows *p = &t->pairs;
+    uint32_t rank[SHORT_MAX]; /* of the pair (i, i + 1) */
+    for (size_t i = 0; i + 1 < n; i++)
+        rank[i] = pair_rank(p, ids[i], ids[i + 1]);
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
             if (rank[i] < rank[best]) best = i;
-        if (rank[best] == INT32_MAX) break;
-        ids[best] = made[best];
+        if (rank[best] == PAIR_NONE) break;
+        ids[best] = p->made[rank[best]].id;
         n--;
         memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
         if (n > best + 1) {
             memmove(rank + best, rank + best + 1, (n - best - 1) * sizeof *rank);
-            memmove(made + best, made + best + 1, (n - best - 1) * sizeof *made);
-            const struct merge *m = find_merge(t, ids[best], ids[best + 1]);
-            rank[best] = m ? m->rank : INT32_MAX;
-            made[best] = m ? m->id : -1;
+            rank[best] = pair_rank(p, ids[best], ids[best + 1]);
         }
-        if (best > 0) {
-            const struct merge *m = find_merge(t, ids[best - 1], ids[best]);
-            rank[best - 1] = m ? m->rank : INT32_MAX;
-            made[best - 1] = m ? m->id : -1;
-        }
+        if (best > 0) rank[best - 1] = pair_rank(p, ids[best - 1], ids[best]);
     }
     return n;
 }
