@@ -71,7 +71,7 @@ struct tokenizer {
 
 struct tokenizer_scratch {
     const struct tokenizer *tokenizer;
-    struct short_word *short_words; struct word *words;    /* the cache: tokenizer_bpe.c */
+    struct short_word *short_words; struct word *words; struct run *runs;    /* the cache: tokenizer_bpe.c */
     uint64_t hits, misses;
     int32_t *ids; size_t n_ids, ids_capacity;
     struct bytes repaired, normal[2], rewritten[2], out;
