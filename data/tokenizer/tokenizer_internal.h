@@ -40,6 +40,10 @@ struct added_set {                           /* sorted by spelling, so that a se
 enum { STEPS_MAX = 16, TOKEN_KNOWN = 1, TOKEN_SPECIAL = 2, TOKEN_OF_MODEL = 4 };
 struct token { uint32_t at, bytes, decoded_at, decoded_bytes; uint8_t flags; };
 struct merge { uint64_t pair; int32_t rank, id; };                /* rank < 0: free slot */
+/* The merges again: (left, right) has the rank of slots[rows[left] + right], if that slot has this left id (< 0: free).
+ * Rows overlap in free slots. made: of each rank; its row is rows[id]. */
+struct pair_slot { int32_t left; uint32_t rank; }; struct made { int32_t id; uint32_t row; };
+struct pair_rows { struct pair_slot *slots; uint32_t *rows; struct made *made; };
 
 struct tokenizer {
     char *path;
@@ -48,7 +52,7 @@ struct tokenizer {
     struct token *tokens;
     size_t n_tokens, tokens_capacity;
     int32_t *by_spelling; size_t spelling_mask;   /* open addressing; -1: free */
-    struct merge *merges; size_t merge_mask;
+    struct merge *merges; size_t merge_mask, n_ranks; struct pair_rows pairs;
     int32_t byte_id[256];                    /* byte-level: id of each byte; with byte fallback: id of <0xNN> */
     int32_t *char_id;                        /* not byte-level: id of each character below U+10000 */
     int32_t unk_id;
@@ -67,15 +71,13 @@ struct tokenizer {
 
 struct tokenizer_scratch {
     const struct tokenizer *tokenizer;
-    struct short_word *short_words; struct word *words;    /* the cache: tokenizer_bpe.c */
+    struct short_word *short_words; struct word *words; struct run *runs;    /* the cache: tokenizer_bpe.c */
     uint64_t hits, misses;
     int32_t *ids; size_t n_ids, ids_capacity;
     struct bytes repaired, normal[2], rewritten[2], out;
     struct pieces pieces[2];
-    uint32_t *codes; size_t codes_capacity;
-    struct symbol *symbols; size_t symbols_capacity;
-    uint64_t *heap; size_t heap_count, heap_capacity;
-    struct regex_scratch *regex;
+    uint32_t *codes; size_t codes_capacity; struct symbol *symbols; size_t symbols_capacity;
+    uint64_t *heap; size_t heap_count, heap_capacity; struct regex_scratch *regex;
 };
 
 enum status bytes_append(struct bytes *b, const void *data, size_t bytes);

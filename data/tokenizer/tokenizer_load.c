@@ -167,9 +167,11 @@ static enum status read_merges(struct tokenizer *t, struct json j) {
     TRY(json_expect(&counting, JSON_ARRAY, "a list of merges"));
     for (; !json_at_array_end(&counting); count++)
         TRY(json_skip(&counting));
+    if (count > ID_MAX) return tokenizer_refuse(t, "model", "a longer list of merges");
     size_t size = 2 * table_size(count); /* mostly pairs without a merge are looked up: they end at a free slot */
     TRY(memory_allocate(&t->merges, size));
     t->merge_mask = size - 1;
+    t->n_ranks = count;
     for (size_t i = 0; i < size; i++)
         t->merges[i].rank = -1;
     struct bytes work[3] = {{0}};
@@ -178,6 +180,106 @@ static enum status read_merges(struct tokenizer *t, struct json j) {
         status = read_merge(t, &j, json_next(&j), rank, work);
     for (int i = 0; i < 3; i++)
         bytes_free(&work[i]);
+    return status;
+}
+
+/* The merges in the order of their left ids: those of `left` are items[begin[left] .. begin[left + 1]). */
+struct merges_by_left {
+    size_t *begin;
+    const struct merge **items;
+};
+
+static enum status sort_by_left(struct merges_by_left *out, const struct tokenizer *t) {
+    TRY(memory_allocate_zero(&out->begin, t->n_tokens + 2));
+    size_t *next = out->begin + 1; /* of `left`: where its next merge is written, in the end begin[left + 1] */
+    for (size_t i = 0; i <= t->merge_mask; i++)
+        if (t->merges[i].rank >= 0) next[(t->merges[i].pair >> 32) + 1]++;
+    for (size_t left = 0; left < t->n_tokens; left++)
+        next[left + 1] += next[left];
+    TRY(memory_allocate(&out->items, next[t->n_tokens]));
+    for (size_t i = 0; i <= t->merge_mask; i++)
+        if (t->merges[i].rank >= 0) out->items[next[t->merges[i].pair >> 32]++] = &t->merges[i];
+    return STATUS_OK;
+}
+
+/* The slots while rows are placed: a bit of `used` for each, and more bytes, because all bits of a window are read. */
+struct placing {
+    uint8_t *used;
+    size_t used_capacity, slots, slots_capacity;
+};
+enum { WINDOW = 57 }; /* bits of a 64-bit number that begins at a byte, from any bit of this byte on */
+
+/* Makes the first `needed` slots. The positions of slots have 31 bits. */
+static enum status need_slots(struct tokenizer *t, struct placing *p, size_t needed) {
+    if (needed > INT32_MAX) return tokenizer_refuse(t, "model", "a table of merges of more than 16 GB");
+    const size_t before = p->used_capacity;
+    if (p->slots_capacity < needed) TRY(memory_grow(&t->pairs.slots, &p->slots_capacity, needed));
+    TRY(memory_grow(&p->used, &p->used_capacity, (needed + WINDOW) / 8 + 2 * sizeof(uint64_t)));
+    memset(p->used + before, 0, p->used_capacity - before);
+    for (; p->slots < needed; p->slots++)
+        t->pairs.slots[p->slots] = (struct pair_slot){-1, 0};
+    return STATUS_OK;
+}
+
+/* Returns the first row of row .. row + WINDOW - 1 where the slots of all items are free, or WINDOW more if there is
+ * none. */
+static size_t find_row(const struct placing *p, size_t row, const struct merge *const *items, size_t n) {
+    const uint64_t all = (UINT64_C(1) << WINDOW) - 1;
+    uint64_t taken = 0;
+    for (size_t i = 0; i < n && taken != all; i++) {
+        const size_t at = row + (uint32_t)items[i]->pair;
+        uint64_t bits;
+        memcpy(&bits, p->used + at / 8, sizeof bits);
+        taken |= bits >> at % 8 & all;
+    }
+    return row + (size_t)__builtin_ctzll(~taken);
+}
+
+/* Rows of many merges come first, because rows of few fit into their gaps. Each search begins at the last row of about
+ * the same length, so that it takes linear time. A row has a slot for each id, and one for the id after the last, which
+ * is in no pair. */
+static enum status place_rows(struct tokenizer *t, const struct merges_by_left *by, struct placing *p) {
+    const size_t row_slots = t->n_tokens + 1;
+    TRY(need_slots(t, p, row_slots + WINDOW));
+    for (size_t least = ID_MAX; least > 0; least /= 2) {
+        size_t row = 0;
+        for (size_t left = 0; left < t->n_tokens; left++) {
+            const struct merge *const *items = by->items + by->begin[left];
+            const size_t count = by->begin[left + 1] - by->begin[left];
+            if (count < least || count >= 2 * least) continue;
+            size_t from;
+            do {
+                from = row;
+                TRY(need_slots(t, p, from + WINDOW + row_slots));
+                row = find_row(p, from, items, count);
+            } while (row == from + WINDOW);
+            t->pairs.rows[left] = (uint32_t)row;
+            for (size_t i = 0; i < count; i++) {
+                const size_t at = row + (uint32_t)items[i]->pair;
+                t->pairs.slots[at] = (struct pair_slot){(int32_t)left, (uint32_t)items[i]->rank};
+                p->used[at / 8] |= (uint8_t)(1 << at % 8);
+            }
+        }
+    }
+    return STATUS_OK;
+}
+
+static enum status make_pair_rows(struct tokenizer *t) {
+    struct merges_by_left by = {0};
+    struct placing placing = {0};
+    enum status status;
+    TRY_GOTO(status, memory_allocate_zero(&t->pairs.rows, t->n_tokens), out);
+    TRY_GOTO(status, memory_allocate_zero(&t->pairs.made, t->n_ranks), out);
+    TRY_GOTO(status, sort_by_left(&by, t), out);
+    TRY_GOTO(status, place_rows(t, &by, &placing), out);
+    for (size_t i = 0; i <= t->merge_mask; i++) {
+        const struct merge *m = &t->merges[i];
+        if (m->rank >= 0) t->pairs.made[m->rank] = (struct made){m->id, t->pairs.rows[m->id]};
+    }
+out:
+    memory_free(by.begin);
+    memory_free(by.items);
+    memory_free(placing.used);
     return status;
 }
 
@@ -296,6 +398,7 @@ enum status tokenizer_load(struct tokenizer *t, const char *data, size_t bytes) 
     if (f.present[3]) TRY_GOTO(status, tokenizer_load_pre_tokenizer(t, &f.value[3]), out);
     if (f.present[4]) TRY_GOTO(status, tokenizer_load_post_processor(t, &f.value[4]), out);
     if (f.present[5]) TRY_GOTO(status, tokenizer_load_decoder(t, &f.value[5]), out);
+    TRY_GOTO(status, make_pair_rows(t), out);
     TRY_GOTO(status, bpe_prepare(t), out);
     TRY_GOTO(status, tokenizer_scratch_create(&scratch, t), out);
     TRY_GOTO(status, added_prepare(t, scratch, added, &t->spellings, count), out);

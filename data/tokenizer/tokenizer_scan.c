@@ -236,7 +236,7 @@ enum { BLOCK = 64 };
 
 /* Of the bytes of a block, a bit each. */
 struct marks {
-    uint64_t letters, numbers, spaces, blanks, ascii;
+    uint64_t letters, numbers, spaces, blanks, quotes, ascii;
 };
 
 #if defined(__AVX512BW__)
@@ -250,6 +250,7 @@ static inline struct marks mark_block(const char *text) {
     m.numbers = _mm512_cmplt_epu8_mask(from_0, _mm512_set1_epi8(10));
     m.blanks = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8(' '));
     m.spaces = m.blanks | _mm512_cmplt_epu8_mask(from_tab, _mm512_set1_epi8('\r' - '\t' + 1));
+    m.quotes = _mm512_cmpeq_epi8_mask(x, _mm512_set1_epi8('\''));
     m.ascii = ~_mm512_movepi8_mask(x);
     return m;
 }
@@ -277,38 +278,59 @@ static inline struct marks mark_block(const char *text) {
         m.numbers |= high_bits(bytes_within(low, '0', '9' + 1)) << i;
         m.spaces |= high_bits(bytes_within(low, '\t', '\r' + 1) | blank) << i;
         m.blanks |= high_bits(blank) << i;
+        m.quotes |= high_bits(bytes_within(low, '\'', '\'' + 1)) << i;
         m.ascii |= high_bits(~x) << i;
     }
     return m;
 }
 #endif
 
+/* Writes the position of each mark, counted from `at`, and returns how many there are. */
+static inline int mark_positions(uint64_t marks, size_t at, size_t out[BLOCK]) {
+    const int n = __builtin_popcountll(marks);
+#if defined(__AVX512VBMI2__)
+    static const uint8_t each[BLOCK] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                                        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+                                        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+                                        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    uint8_t positions[BLOCK];
+    const __m512i x = _mm512_maskz_compress_epi8(marks, _mm512_loadu_si512(each)),
+                  base = _mm512_set1_epi64((int64_t)at);
+    const __m128i first = _mm512_castsi512_si128(x);
+    _mm512_storeu_si512(out, _mm512_add_epi64(_mm512_cvtepu8_epi64(first), base));
+    _mm512_storeu_si512(out + 8, _mm512_add_epi64(_mm512_cvtepu8_epi64(_mm_srli_si128(first, 8)), base));
+    if (n > 16) _mm512_storeu_si512(positions, x);
+    for (int i = 16; i < n; i++)
+        out[i] = at + positions[i];
+#else
+    for (int i = 0; i < n; i++, marks &= marks - 1)
+        out[i] = at + (size_t)__builtin_ctzll(marks);
+#endif
+    return n;
+}
+
 /* Ends of the words of a block that begins with a word, as far as its bytes determine them: up to a character outside
- * ASCII. A word begins where the class changes, but not after a blank, and at the last of several spaces. */
-static int gpt2_block(const struct scan *s, size_t at, size_t *ends, size_t *decided) {
+ * ASCII. A word begins where the class changes, but not after a blank, and at the last of several spaces. Inside a
+ * contraction no word begins, but after it one does. *last is the last end, which the next block needs before the ends
+ * are written. */
+static int gpt2_block(const struct scan *s, size_t at, size_t ends[BLOCK], size_t *last, size_t *decided) {
     const struct marks m = mark_block(s->text + at);
     const uint64_t others = ~(m.letters | m.numbers | m.spaces);
     const uint64_t same = (m.letters & m.letters << 1) | (m.numbers & m.numbers << 1) | (m.spaces & m.spaces << 1) |
                           (others & others << 1);
-    const uint64_t begins = (~same & ~(m.blanks << 1 & ~m.spaces)) | (m.spaces & ~(m.spaces >> 1));
+    uint64_t begins = (~same & ~(m.blanks << 1 & ~m.spaces)) | (m.spaces & ~(m.spaces >> 1));
     *decided = ~m.ascii ? (size_t)__builtin_ctzll(~m.ascii) : BLOCK;
     if (*decided < 3) return 0;
-    uint64_t left = begins & ((UINT64_C(1) << (*decided - 1)) - 1) & ~UINT64_C(1);
-    int n = 0;
-    for (size_t begin = 0;;) {
-        const size_t end = s->text[at + begin] == '\'' ? tokenizer_scan_contraction(s, at + begin, false) : 0;
-        if (end) {
-            begin = end - at;
-            left &= begin < BLOCK - 1 ? ~UINT64_C(0) << (begin + 1) : 0;
-        } else if (left) {
-            begin = (size_t)__builtin_ctzll(left);
-            left &= left - 1;
-        } else {
-            return n;
-        }
-        ends[n++] = at + begin;
-        if (begin >= BLOCK) return n;
+    const uint64_t inside = (UINT64_C(1) << (*decided - 1)) - 1;
+    for (uint64_t left = m.quotes & (begins | 1) & inside; left; left &= left - 1) {
+        const size_t quote = (size_t)__builtin_ctzll(left), end = tokenizer_scan_contraction(s, at + quote, false);
+        if (!end) continue;
+        const uint64_t after = end - at < BLOCK ? UINT64_C(1) << (end - at) : 0; /* 0: the next block has it */
+        begins = (begins & ~(after - (UINT64_C(2) << quote))) | after;
     }
+    begins &= inside & ~UINT64_C(1);
+    *last = at + BLOCK - 1 - (size_t)__builtin_clzll(begins | 1);
+    return mark_positions(begins, at, ends);
 }
 
 int scanner_words(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at,
@@ -318,9 +340,8 @@ int scanner_words(enum scanner scanner, const uint8_t *classes, const char *text
     while (n < SCANNER_WORDS_MAX - BLOCK && at < bytes) {
         size_t decided = 0, block = at;
         if (scanner == SCANNER_GPT2 && bytes - at >= BLOCK) {
-            const int found = gpt2_block(&s, at, ends + n, &decided);
+            const int found = gpt2_block(&s, at, ends + n, &at, &decided);
             n += found;
-            if (found > 0) at = ends[n - 1];
             if (found > 0 && decided == BLOCK) continue;
         }
         do { /* a long word, the end of the text, or what is left of a block with other characters */

@@ -14,6 +14,6 @@ const char *scanner_pattern(enum scanner scanner);
 size_t scanner_next(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at);
 /* Finds the ends of the words from text[at] on, where a word begins, as scanner_next does. Returns how many, at least
  * one; the last is the end of the text, or more words follow. */
-enum { SCANNER_WORDS_MAX = 96 };
+enum { SCANNER_WORDS_MAX = 160 };
 int scanner_words(enum scanner scanner, const uint8_t *classes, const char *text, size_t bytes, size_t at,
                   size_t ends[SCANNER_WORDS_MAX]);

@@ -127,20 +127,48 @@ static size_t merge_plainly(const struct tokenizer *t, int32_t *ids, size_t n) {
     }
 }
 
-/* Words of a few letters that repeat often, and of many that do not, so that the cache finds, replaces and reorders
- * words of all lengths: the ids are those of the definition. */
+/* The table of merges by rows has the ranks and ids of all merges, and of no other pairs. */
+static void check_rows(const struct tokenizer *t) {
+    struct rng rng = rng_make(test_seed(), 5);
+    const struct pair_rows *p = &t->pairs;
+    for (size_t i = 0; i <= t->merge_mask; i++) {
+        const struct merge *m = &t->merges[i];
+        if (m->rank < 0) continue;
+        const int32_t left = (int32_t)(m->pair >> 32);
+        const struct pair_slot slot = p->slots[p->rows[left] + (uint32_t)m->pair];
+        CHECK_EQ(slot.left, left);
+        CHECK_EQ(slot.rank, m->rank);
+        CHECK_EQ(p->made[m->rank].id, m->id);
+        CHECK_EQ(p->made[m->rank].row, p->rows[m->id]);
+    }
+    for (int round = 0; round < 100 * ROUNDS; round++) {
+        const uint64_t below = round % 2 && t->n_tokens > 400 ? 400 : t->n_tokens;
+        int32_t ids[2] = {(int32_t)rng_below(&rng, below), (int32_t)rng_below(&rng, below)};
+        const bool merged = merge_plainly(t, ids, 2) == 1;
+        if (!merged) CHECK(p->slots[p->rows[ids[0]] + (uint32_t)ids[1]].left != ids[0]);
+    }
+}
+
+/* Words of a few letters that repeat often, and of many that do not, and runs of one letter, so that the cache finds,
+ * replaces and reorders words of all lengths: the ids are those of the definition. */
 static void test_words(const char *name) {
     struct opened o = open_tokenizer(name);
     struct rng rng = rng_make(test_seed(), 4);
     CHECK(o.t->byte_level && o.t->scanner != SCANNER_NONE);
+    check_rows(o.t);
     for (int round = 0; round < 20 * ROUNDS; round++) {
-        char text[4 * LENGTH_MAX];
-        int32_t plain[4 * LENGTH_MAX], word[4 * LENGTH_MAX];
+        char text[12 * LENGTH_MAX];
+        int32_t plain[12 * LENGTH_MAX], word[12 * LENGTH_MAX];
         size_t bytes = 0, n = 0, got;
         const int words = 1 + (int)rng_below(&rng, 12);
         for (int i = 0; i < words; i++) {
-            const uint64_t letters = rng_below(&rng, 3) == 0 ? 26 : 2,
-                           length = 1 + rng_below(&rng, letters == 2 ? 30 : 4);
+            const uint64_t kind = rng_below(&rng, 9),
+                           letters = kind < 3    ? 26
+                                     : kind == 3 ? 1
+                                                 : 2,
+                           length = 1 + rng_below(&rng, letters == 1   ? 130
+                                                        : letters == 2 ? 30
+                                                                       : 4);
             text[bytes++] = ' ';
             for (uint64_t k = 0; k < length; k++)
                 text[bytes++] = "teaoinshrdlucmfwypvbgkqjxz"[rng_below(&rng, letters)];
