@@ -99,7 +99,7 @@ static void mixture_write(struct json_writer *w, const struct memory_mixture *m)
     json_write_object_end(w);
 }
 
-static void order_write(struct json_writer *w, const struct memory_order *order) {
+static void order_write(struct json_writer *w, const struct order_weights *order) {
     json_write_key(w, "order");
     json_write_object(w);
     json_write_key(w, "candidates"), json_write_int(w, order->candidates);
@@ -196,7 +196,7 @@ static enum status mixture_read(struct json *j, struct memory_mixture *m, int ki
     return mixture_check(j, m, kind);
 }
 
-static enum status order_read(struct json *j, struct memory_order *order) {
+static enum status order_read(struct json *j, struct order_weights *order) {
     bool weights = false;
     if (order->candidates > 0) return json_fail(j, "\"order\" once");
     TRY(json_expect(j, JSON_OBJECT, "an object"));

@@ -34,7 +34,7 @@ enum { MEMORY_PAST = 2048, MEMORY_PAST_MAX = 1 << 20, MEMORY_K_MAX = 1024, MEMOR
        MEMORY_CANDIDATES_MAX = 4096 };
 /* A trained order of the chunks that a search finds: it finds `candidates`, and the k of the greatest sums of weighted
  * features are read (kernels/lexical/candidate_features.h). candidates 0: as found. */
-struct memory_order { int candidates; double weights[CANDIDATE_FEATURES]; };
+struct order_weights { int candidates; double weights[CANDIDATE_FEATURES]; };
 /* tau: of the sides that are read */
 struct memory_mixture { bool given; double tau[MEMORY_SIDES]; struct memory_gate gate; };
 struct memory_config {
@@ -44,7 +44,7 @@ struct memory_config {
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
     enum memory_keys keys;               /* a program's choice, not a member of the file: AUTO */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
-    struct memory_order order;           /* drt-eval fit-order writes it; the file need not have it */
+    struct order_weights order;           /* drt-eval fit-order writes it; the file need not have it */
     struct memory_mixture mixture[MEMORY_KINDS];
 };
 enum { MEMORY_CONFIG_VERSION = 2 };

@@ -11,7 +11,7 @@ enum { PER_THREAD = 32 }; /* candidates that are worth a thread */
 struct candidate_order {
     struct store_view *view;
     struct threads *threads;
-    struct memory_order order;
+    struct order_weights order;
     int chunk, dim; /* ids of a chunk; numbers of a landmark, 0: none */
     int cosine_of;  /* numbers of a landmark that a cosine reads */
     const float *idf;
@@ -45,7 +45,7 @@ static enum status order_start(struct candidate_order *o) {
 }
 
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, const float *idf, int cosine_of,
+                                   const struct order_weights *order, const float *idf, int cosine_of,
                                    struct threads *threads) {
     struct candidate_order *o = NULL;
     TRY(memory_allocate_zero(&o, 1));

@@ -17,7 +17,7 @@ struct candidate_order;
 /* `view`, `idf` and `threads` are borrowed until candidate_order_free, `order` is copied. cosine_of: the first numbers
  * of a landmark of which CANDIDATE_COSINE is made; the others are a sketch (indexer/landmarks/state_landmarks.h). */
 enum status candidate_order_create(struct candidate_order **out, struct store_view *view,
-                                   const struct memory_order *order, const float *idf, int cosine_of,
+                                   const struct order_weights *order, const float *idf, int cosine_of,
                                    struct threads *threads);
 void candidate_order_free(struct candidate_order *o);     /* NULL is fine */
 /* What a device needs to order chunks (kernels/lexical/candidates.h), with idf in memory of this process. Valid until

@@ -87,7 +87,7 @@ static enum status source_check_lexical(const struct lexical *lexical, const str
 
 /* Opens the order of what searches find. */
 static enum status source_order(struct memory_source *m) {
-    const struct memory_order *order = m->config.order;
+    const struct order_weights *order = m->config.order;
     m->found_k = m->config.k;
     m->config.order = NULL; /* borrowed until here */
     if (!order || order->candidates == 0 || !m->config.finder.searcher) return STATUS_OK;

@@ -22,7 +22,7 @@ static enum status window_source(struct memory_window *w) {
     struct memory_source_config config = memory_search_source(w->config.engine, w->config.memory, w->config.finder);
     config.numbers = true;
     if (w->config.candidates == 0) return memory_source_create(&w->source, &config);
-    const struct memory_order as_found = {.candidates = w->config.candidates};
+    const struct order_weights as_found = {.candidates = w->config.candidates};
     config.order = &as_found;
     if (w->config.group == 0) w->config.group = (int)min_i64(w->config.candidates, MEMORY_K_MAX);
     config.k = w->config.group;

@@ -80,7 +80,7 @@ static void test_order(struct memory_config *c, const char *path) {
     c->order.weights[2] = -1e16;
     CHECK_OK(memory_config_save(c, path));
     CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "must not be beyond 1e15");
-    c->order = (struct memory_order){0};
+    c->order = (struct order_weights){0};
     write_text(path, HEAD "\"order\": {\"candidates\": 5000}}");
     CHECK_FAILS(memory_config_load(&back, path), STATUS_INVALID, "is 5000: must be 1 to 4096");
     write_text(path, HEAD "\"order\": {\"candidates\": 50}}");

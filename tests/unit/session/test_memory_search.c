@@ -141,7 +141,7 @@ static void check_search(struct world *w, enum memory_searcher kind, struct memo
 /* ---- a trained order ---- */
 
 /* The sums of the features of a search's candidates, in the order of the search, from the weights of `order`. */
-static void plain_order(struct store_hit *hits, const struct memory_order *order, const float *features, int n) {
+static void plain_order(struct store_hit *hits, const struct order_weights *order, const float *features, int n) {
     double sum[CHUNKS];
     for (int i = 0; i < n; i++) {
         sum[i] = 0;
@@ -178,7 +178,7 @@ static void check_cosine(struct world *w, struct memory_search *search, float co
 static void check_order(struct world *w, enum memory_searcher kind, struct store_range out) {
     enum { CANDIDATES = 16 };
     const struct memory_search_config config = search_config(w, kind);
-    struct memory_order order = {.candidates = CANDIDATES};
+    struct order_weights order = {.candidates = CANDIDATES};
     struct memory_search *search;
     struct memory_source *source;
     struct store_hit hits[CANDIDATES];

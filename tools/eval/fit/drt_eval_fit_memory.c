@@ -129,7 +129,7 @@ static enum status fit_memory(struct eval_result *result, struct eval_machine *m
     if (s == STATUS_OK && o->apply) {
         const int k = config->k, every = config->every;
         const enum memory_searcher searcher = config->searcher;
-        const struct memory_order order = config->order;
+        const struct order_weights order = config->order;
         s = memory_folder_load(config, &m->model.model, o->apply, false);
         if (s == STATUS_OK) s = memory_searcher_agrees(o->apply, config->searcher, searcher);
         if (s == STATUS_OK && (order.candidates != config->order.candidates ||

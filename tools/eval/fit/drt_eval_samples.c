@@ -30,9 +30,9 @@ static void setting_text(char *out, size_t size, const struct memory_config *c) 
 }
 
 /* Reads what follows the searcher: nothing, or the order. */
-static bool setting_order(struct memory_order *order, const char *text) {
+static bool setting_order(struct order_weights *order, const char *text) {
     int used = 0;
-    *order = (struct memory_order){0};
+    *order = (struct order_weights){0};
     if (!*text) return true;
     if (sscanf(text, " order %d%n", &order->candidates, &used) != 1 || order->candidates < 1 ||
         order->candidates > MEMORY_CANDIDATES_MAX)
