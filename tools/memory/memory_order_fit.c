@@ -393,6 +393,8 @@ static void adam_scale(struct order_adam *a, const struct order_scale *scale) {
         a->w[f] /= sqrt(square);
 }
 
+/* All features but the last say that candidate and text agree. Weights below 0 would fit what a few searches have by
+ * chance, and lead this gradient, which is no loss's, away from the least loss. */
 static void adam_step(struct order_adam *a, const struct order_scale *scale, const double *gradient, int step,
                       double done) {
     const double warm = step < WARM ? (step + 1.0) / WARM : 1;
@@ -405,6 +407,8 @@ static void adam_step(struct order_adam *a, const struct order_scale *scale, con
         a->w[f] -=
             now * (a->first[f] / (1 - pow(beta1, step + 1))) / (sqrt(a->second[f] / (1 - pow(beta2, step + 1))) + tiny);
     }
+    for (int f = 0; f < CANDIDATE_LENGTH; f++)
+        if (a->w[f] < 0) a->w[f] = 0;
     adam_scale(a, scale);
 }
 

@@ -16,8 +16,8 @@
  * that fits u best with weights K. Without U, that any further candidate lowers the loss makes all s equal. R: what s
  * tells already, which would only scale v. If a search found at most k candidates, it has no gradient.
  *
- * Adam draws searches so that each file counts the same, and keeps the deviation of s within a search at 1. Any number
- * of threads gives the same bits. */
+ * Adam draws searches so that each file counts the same, and keeps the deviation of s within a search at 1, and the
+ * weights of all features but the length at 0 or above. Any number of threads gives the same bits. */
 #pragma once
 #include "base/progress.h"
 #include "base/system/threads.h"

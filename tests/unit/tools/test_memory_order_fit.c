@@ -201,15 +201,18 @@ static void test_read_loss(void) {
     memory_order_samples_free(&s);
 }
 
-/* Candidates are as useful as a sum of three features says, which the search's score does not know. In searches that
- * are held out, and in most of a file that has few tokens to train on, the sum has the other sign. */
+/* Candidates are as useful as a sum of five features says, which the search's score does not know. One of them is less
+ * useful the greater it is, which only the length may be for the trained weights. In searches that are held out, and in
+ * most of a file that has few tokens to train on, the sum has the other sign. */
+enum { OPPOSED = 12 };
 static void plant(struct memory_order_samples *s) {
     make_samples(s, 77);
     for (int64_t p = 0; p < SEARCHES; p++) {
         s->search[p] = (struct memory_order_search){.found = C, .tokens = T, .held_out = p % 4 == 3};
         for (int64_t i = p * C; i < (p + 1) * C; i++) {
             const float *x = s->features + i * F;
-            const double sum = (double)(x[0] + 0.1F * x[2] - 2 * x[7]) * (s->search[p].held_out ? -1 : 1);
+            const double sum = (double)(x[0] + 0.1F * x[2] + 2 * x[7] - x[CANDIDATE_LENGTH] - 0.3F * x[OPPOSED]) *
+                               (s->search[p].held_out ? -1 : 1);
             for (int t = 0; t < T; t++) {
                 s->z[i * T + t] = half_to_bf16(1);
                 s->right[i * T + t] = half_to_bf16((float)(1 / (1 + exp(-sum))));
@@ -224,11 +227,14 @@ static void test_planted(void) {
     struct memory_order_samples s;
     struct memory_order_fit_config config = {.reads = {2, {16, 8}}, .start = {[CANDIDATE_SCORE] = 1}, .steps = STEPS};
     struct threads *threads;
-    double weights[F], found, ordered, held_found, held_ordered, ideal[F] = {[0] = 1, [2] = 0.1, [7] = -2};
+    double weights[F], found, ordered, held_found, held_ordered,
+        ideal[F] = {[0] = 1, [2] = 0.1, [7] = 2, [CANDIDATE_LENGTH] = -1};
     plant(&s);
     CHECK_OK(threads_create(&threads, 3));
     CHECK_OK(memory_order_fit(weights, &s, &config, threads));
-    CHECK(weights[21] == 0); /* it has one value */
+    CHECK(weights[21] == 0 && weights[OPPOSED] == 0); /* the first has one value */
+    for (int f = 0; f < CANDIDATE_LENGTH; f++)
+        CHECK(weights[f] >= 0);
     CHECK_OK(memory_order_read_loss(&found, &s, NULL, 16, false, NULL));
     CHECK_OK(memory_order_read_loss(&ordered, &s, weights, 16, false, NULL));
     double least;
@@ -238,9 +244,9 @@ static void test_planted(void) {
     CHECK_OK(memory_order_read_loss(&held_ordered, &s, weights, 16, true, NULL));
     CHECK(held_ordered > held_found); /* nothing was learnt from them */
     for (int f = 0; f < F; f++) {     /* signs and sizes of the planted weights */
-        const double scale = f == 2 ? 20 : 1, of_7 = weights[f] * scale / -weights[7];
+        const double scale = f == 2 ? 20 : 1, of_7 = weights[f] * scale / weights[7];
         if (f == 7 || f == 21) continue;
-        CHECK(fabs(of_7 - (f == 0 ? 0.5 : f == 2 ? 1 : 0)) < 0.15);
+        CHECK(fabs(of_7 - (f == 0 ? 0.5 : f == 2 ? 1 : f == CANDIDATE_LENGTH ? -0.5 : 0)) < 0.15);
     }
     threads_free(threads);
     memory_order_samples_free(&s);
