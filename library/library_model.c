@@ -97,7 +97,7 @@ enum drt_status drt_model_info(struct drt_model *model, struct drt_model_info *o
                                         .variant = c->base_lm ? "base" : variant,
                                         .device = e->device->name,
                                         .dtype = dtype,
-                                        .dim = c->hidden,
+                                        .dim = model_config_landmark_size(c),
                                         .vocab_size = c->vocab_size,
                                         .layers = model_config_layers(c),
                                         .encoder_layers = c->base_lm ? 0 : c->encoder_layers,
