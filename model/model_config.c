@@ -291,8 +291,8 @@ static enum status check_landmarks(const char *name, const struct model_config *
     return STATUS_OK;
 }
 
-/* The states of a landmark are those of a chunk that is read alone (indexer/landmarks/state_landmarks.h), without the state
- * of a recurrent layer and without landmarks of blocks. */
+/* The states of a landmark are those of a chunk that is read alone (indexer/landmarks/state_landmarks.h), without the
+ * state of a recurrent layer and without landmarks of blocks. */
 static enum status check_sketch(const char *name, const struct model_config *c) {
     const int n = c->landmark_sketch;
     if (n == 0) return STATUS_OK;

@@ -12,6 +12,6 @@ struct text_query_model {
 
 /* Writes out [model_config_landmark_size] in memory of this process: the normalised landmark state after the last chunk
  * of n >= 1 ids. Only the last TEXT_QUERY_CHUNKS chunks are used. For a Base LM: the landmark of the last chunk of ids,
- * with the sketch of the last STATE_LANDMARKS_WORDS ids (indexer/landmarks/state_landmarks.h). For one thread at a time per
- * decoder. */
+ * with the sketch of the last STATE_LANDMARKS_WORDS ids (indexer/landmarks/state_landmarks.h). For one thread at a time
+ * per decoder. */
 enum status text_query(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n);

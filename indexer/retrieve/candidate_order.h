@@ -9,8 +9,8 @@
 #include "store/store.h"
 
 enum { CANDIDATE_SAMPLE = 1 << 17 };
-/* Makes the idf of each id (indexer/landmarks/word_counts.h), counted in about CANDIDATE_SAMPLE chunks of the store. So it
- * is the same with every kind of search and every index. */
+/* Makes the idf of each id (indexer/landmarks/word_counts.h), counted in about CANDIDATE_SAMPLE chunks of the store. So
+ * it is the same with every kind of search and every index. */
 enum status candidate_idf_make(float **out, struct store_view *view);
 
 struct candidate_order;

@@ -1,12 +1,11 @@
-/* memory_source.h -- chunks of a store as slots of a token memory (kernels/memory/token_memory.h;
- * docs/token-memory.md).
+/* memory_source.h -- chunks of a store as slots of a token memory (docs/token-memory.md).
  *
- * A slot has a passage: a chunk with at most `before` chunks before it and `after` chunks after it in its document. The
- * decoder reads the passage, without text before it, or its keys are copied from the store (store/keys/store_keys.h).
- * On a GPU slots of stored keys are packed: rows of the pool, or of the device's copy of all keys (device_keys.h).
- * The entries of a slot are all ids of the passage except the last, which no id follows. Passages stay in the pool
- * until it is full. Then all are dropped. They are read again when a search finds them again. For one thread at a
- * time. */
+ * A slot (kernels/memory/token_memory.h) has a passage: a chunk with at most `before` chunks before it and `after`
+ * chunks after it in its document. The decoder reads the passage, without text before it, or its keys are copied from
+ * the store (store/keys/store_keys.h). On a GPU slots of stored keys are packed: rows of the pool, or of the device's
+ * copy of all keys (device_keys.h). The entries of a slot are all ids of the passage except the last, which no id
+ * follows. Passages stay in the pool until it is full. Then all are dropped. They are read again when a search finds
+ * them again. For one thread at a time. */
 #pragma once
 #include "decoder/decoder.h"
 #include "decoder/memory_config.h"
