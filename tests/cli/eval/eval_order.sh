@@ -54,6 +54,13 @@ expect 0 "$EVAL" fit-order "${texts[@]}" --steps 100 --store "$TMP/s" --memory-c
 out_has "24 candidates, K 8, span 0,1" && out_has "held: found"
 [ "$(grep -A 30 '"order"' "$TMP/again.json")" = "$(grep -A 30 '"order"' "$TMP/threads.1.json")" ] || die "the order of the configuration or its searches change the training"
 grep -q '"every": 16' "$TMP/again.json" || die "--memory-every is not written"
+# A note says that the documents held out gain nothing. After one step the chunks that are read are still those that were found.
+for steps in 1 100; do
+    expect 0 "$EVAL" fit-order "${texts[@]}" --steps $steps --store "$TMP/s" --memory-config "$TMP/fitted.json" --candidates 24 --positions 40 --out "$TMP/note.json" --json
+    gains=$(awk -v a="$(loss held_out found)" -v b="$(loss held_out ordered)" 'BEGIN { print (a > 0 && b < a ? "yes" : "no") }')
+    noted=$(grep -q "note: the order does not lower the loss" "$ERR" && echo no || echo yes)
+    [ "$gains" = "$noted" ] || die "steps $steps: gains: $gains, by the note: $noted"
+done
 # Without a configuration the mixture has one weight, and only the order is written.
 cp "$TMP/again.json" "$TMP/into.json"
 expect 0 "$EVAL" fit-order "${texts[@]}" "${store[@]}" --steps 100 --candidates 24 --positions 20 --out "$TMP/bare.json"

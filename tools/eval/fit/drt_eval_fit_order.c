@@ -179,6 +179,15 @@ static void print_json(const struct order_report *r, const struct engine *e, con
     printf("\n");
 }
 
+/* Of texts that were not trained on, by the number of chunks that the memory reads. */
+static void note_no_gain(const struct order_report *r) {
+    const double *held_out = r->rows[0].loss[1];
+    if (!isnan(held_out[0]) && held_out[1] >= held_out[0])
+        log_line(LOG_INFO, "note", "drt-eval",
+                 "note: the order does not lower the loss of the documents that are held out: give texts for more "
+                 "searches, or let the memory read chunks as found");
+}
+
 /* ---- the command ---- */
 
 /* Reads the texts: counts the searches, or collects the selected ones. */
@@ -258,7 +267,10 @@ int eval_fit_order(int argc, char **argv, const char **operands) {
     status = eval_machine_open(&machine, &config, &o);
     if (status == STATUS_OK) status = fit_order(&report, machine, &o, &order, progress_line_progress(line));
     progress_line_end(line);
-    if (status == STATUS_OK) (o.json ? print_json : print_text)(&report, &machine->model, &o);
+    if (status == STATUS_OK) {
+        (o.json ? print_json : print_text)(&report, &machine->model, &o);
+        note_no_gain(&report);
+    }
     eval_machine_close(machine);
     return status == STATUS_OK ? 0 : eval_failed(status);
 }
