@@ -28,7 +28,9 @@ near() { awk -v a="$1" -v b="$2" -v c="$4" 'BEGIN { exit !(a > 0 && a < b + c &&
 
 # 3 documents a file, so that none is held out, and as many searches as there are.
 whole=("${texts[@]}" --max-documents 3 --exclude none)
-for kind in lexical landmark hybrid; do
+kinds=(lexical landmark hybrid)
+if sanitized; then kinds=(hybrid); fi # unit tests have the searches of each kind
+for kind in "${kinds[@]}"; do
     sed 's/"searcher": "lexical"/"searcher": "'$kind'"/' "$TMP/fixed.json" >"$TMP/$kind.json"
     expect 0 "$EVAL" fit-order "${whole[@]}" --steps 400 --store "$TMP/s" --memory-config "$TMP/$kind.json" --candidates 40 --out "$TMP/order.$kind.json" --json
     out_has '"held_out":0,' && out_has '"held_out":null' && out_has '"candidates":40,"k":8,'
@@ -56,6 +58,7 @@ out_has "24 candidates, K 8, span 0,1" && out_has "held: found"
 grep -q '"every": 16' "$TMP/again.json" || die "--memory-every is not written"
 # A note says that the documents held out gain nothing. After one step the chunks that are read are still those that were found.
 for steps in 1 100; do
+    if sanitized && [ $steps = 100 ]; then break; fi
     expect 0 "$EVAL" fit-order "${texts[@]}" --steps $steps --store "$TMP/s" --memory-config "$TMP/fitted.json" --candidates 24 --positions 40 --out "$TMP/note.json" --json
     gains=$(awk -v a="$(loss held_out found)" -v b="$(loss held_out ordered)" 'BEGIN { print (a > 0 && b < a ? "yes" : "no") }')
     noted=$(grep -q "note: the order does not lower the loss" "$ERR" && echo no || echo yes)
