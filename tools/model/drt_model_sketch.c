@@ -52,11 +52,10 @@ int model_sketch(int argc, char **argv, const char **operands) {
         .name = "drt-model sketch",
         .synopsis = "--model DIR --store STORE --out DIR [options]",
         .about = "Makes a copy of a Base LM whose landmarks have --size numbers more: a sketch of the chunk's words, "
-                 "so that "
-                 "a search by landmarks also ranks by words. The copy has the idf of each id, counted in all chunks of "
-                 "the store. Nothing else of the model changes. Landmarks, stored keys and a gate belong to one model: "
-                 "run drt-index build, drt-index keys and drt-eval fit-memory for the copy. The model must not have a "
-                 "sketch already.",
+                 "so that a search by landmarks also ranks by words. The copy has the idf of each id, counted in all "
+                 "chunks of the store. Nothing else of the model changes. Landmarks, stored keys and a gate belong to "
+                 "one model: run drt-index build, drt-index keys and drt-eval fit-memory for the copy. The model must "
+                 "not have a sketch already.",
         .examples = "  drt-model sketch --model models/base --store store --out base-sketch\n",
         .options = options,
         .n_options = ARRAY_LEN(options)};
