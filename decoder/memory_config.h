@@ -44,7 +44,7 @@ struct memory_config {
     enum memory_searcher searcher;       /* LEXICAL if the file does not name it */
     enum memory_keys keys;               /* a program's choice, not a member of the file: AUTO */
     uint8_t tokenizer[16], weights[16];  /* fingerprints of the model that it was fitted for */
-    struct order_weights order;           /* drt-eval fit-order writes it; the file need not have it */
+    struct order_weights order;          /* drt-eval fit-order writes it; the file need not have it */
     struct memory_mixture mixture[MEMORY_KINDS];
 };
 enum { MEMORY_CONFIG_VERSION = 2 };

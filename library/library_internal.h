@@ -101,6 +101,7 @@ struct drt_searcher {
     struct slices *slices;               /* the worker processes of the config; NULL: none */
     struct device_group group;           /* the devices of the config; zeroed: only one */
     struct searcher *searcher;
+    struct state_landmarks *states;      /* of a Base LM, under the model's lock; NULL: no text was searched yet */
 };
 struct drt_searcher *library_searcher_use(struct drt_searcher *s);         /* adds a user; NULL is fine */
 void library_searcher_release(struct drt_searcher *s);

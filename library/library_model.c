@@ -255,10 +255,8 @@ enum drt_status drt_model_query(struct drt_model *model, float *vector, const in
         return (enum drt_status)fail(STATUS_UNSUPPORTED, "%s: is a Base LM, which makes no queries",
                                      model->engine.model.path);
     LIBRARY_TRY(library_check_ids(ids, n, c->vocab_size, false));
-    const struct text_query_model query = {.device = model->engine.device,
-                                           .decoder = model->engine.decoder,
-                                           .config = c,
-                                           .params = model->engine.model.params};
+    const struct text_query_model query = {
+        .device = model->engine.device, .decoder = model->engine.decoder, .config = c};
     library_lock(&model->lock);
     enum status status = text_query(vector, &query, ids, n);
     library_unlock(&model->lock);

@@ -15,6 +15,11 @@ struct drt_searcher *library_searcher_use(struct drt_searcher *s) {
 
 void library_searcher_release(struct drt_searcher *s) {
     if (!s || atomic_fetch_sub(&s->users, 1) > 1) return;
+    if (s->states) {
+        library_lock(&s->model->lock);
+        state_landmarks_free(s->states);
+        library_unlock(&s->model->lock);
+    }
     searcher_close(s->searcher);
     slices_close(s->slices);
     device_group_close(&s->group);
@@ -218,17 +223,25 @@ enum drt_status drt_search_vectors(struct drt_searcher *searcher, struct drt_hit
     return (enum drt_status)library_search_vectors(searcher, hits, vectors, n, how);
 }
 
-/* Adds a query: its vector, and its last ids if the searcher reads them. */
-static enum status library_query_add(struct library_queries *q, const struct drt_searcher *s, int64_t i,
-                                     const int32_t *ids, int64_t n) {
+/* Makes the query vector of a text. The model must be locked. */
+static enum status library_query_vector(struct drt_searcher *s, float *out, const int32_t *ids, int64_t n) {
     const struct engine *e = &s->model->engine;
-    const struct text_query_model model = {
-        .device = e->device, .decoder = e->decoder, .config = &e->model.config, .params = e->model.params};
+    const struct model_config *c = &e->model.config;
+    if (c->base_lm && !s->states) TRY(state_landmarks_create(&s->states, e->device, e->decoder, c, e->model.params));
+    const struct text_query_model model = {e->device, e->decoder, c, s->states};
+    return text_query(out, &model, ids, n);
+}
+
+/* Adds a query: its vector, and its last ids if the searcher reads them. */
+static enum status library_query_add(struct library_queries *q, struct drt_searcher *s, int64_t i, const int32_t *ids,
+                                     int64_t n) {
+    const struct engine *e = &s->model->engine;
     if (n == 0) return fail(STATUS_INVALID, "query %lld is empty", (long long)i);
     TRY(library_check_ids(ids, n, e->model.config.vocab_size, false));
     if (!s->words) {
         library_lock(&s->model->lock);
-        enum status status = text_query(q->made + i * model_config_landmark_size(&e->model.config), &model, ids, n);
+        enum status status =
+            library_query_vector(s, q->made + i * model_config_landmark_size(&e->model.config), ids, n);
         library_unlock(&s->model->lock);
         TRY(status);
     }

@@ -43,7 +43,7 @@ static enum status search_vectors(void *context, float *out, const struct lexica
     struct memory_search *s = context;
     struct engine *e = s->engine;
     if (s->states) return search_states(s, out, texts, n);
-    const struct text_query_model model = {e->device, e->decoder, &e->model.config, e->model.params};
+    const struct text_query_model model = {e->device, e->decoder, &e->model.config, NULL};
     for (int64_t i = 0; i < n; i++)
         TRY(text_query(out + i * e->model.config.hidden, &model, texts[i].ids, texts[i].n));
     return STATUS_OK;

@@ -5,10 +5,9 @@
  * The query vector of a Base LM is made of the key states that the text's last MEMORY_STATES ids had when the model
  * read them: their mean, less the centre, with length 1 (indexer/landmarks/state_landmarks.h). It costs no pass. Where
  * these states are not known (keys of another layer, an oracle's query) it is the landmark of the last chunk of ids,
- * which is read alone. HYBRID ranks by BM25 plus STATE_LANDMARKS_COSINE times the cosine of query and landmark,
- * whose sketch it does not read. Other
- * models make the vector as for their own retrieval (session/text_query.h), and HYBRID merges by reciprocal ranks. For
- * one thread at a time per engine. */
+ * which is read alone. HYBRID ranks by BM25 plus STATE_LANDMARKS_COSINE times the cosine of query and landmark, whose
+ * sketch it does not read. Other models make the vector as for their own retrieval (session/text_query.h), and HYBRID
+ * merges by reciprocal ranks. For one thread at a time per engine. */
 #pragma once
 #include "decoder/memory_config.h"
 #include "indexer/retrieve/memory_source.h"

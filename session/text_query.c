@@ -6,7 +6,6 @@
  * has repeated text, but no padding before a text. */
 #include "session/text_query.h"
 #include "base/memory.h"
-#include "indexer/landmarks/state_landmarks.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -89,15 +88,12 @@ static enum status run_decoder(struct catcher *c, const struct text_query_model 
 /* A Base LM makes no queries, so the landmark of the last chunk is used, with a sketch of the text. */
 static enum status query_of_states(float *out, const struct text_query_model *model, const int32_t *ids, int64_t n) {
     const int64_t chunk = model->config->chunk;
-    struct state_landmarks *states = NULL;
     int32_t *used = NULL;
     TRY(memory_allocate(&used, (size_t)chunk));
     for (int64_t i = 0; i < chunk; i++)
         used[i] = n >= chunk ? ids[n - chunk + i] : i < n ? ids[i] : -1;
-    enum status s = state_landmarks_create(&states, model->device, model->decoder, model->config, model->params);
-    if (s == STATUS_OK) s = state_landmarks_make(states, out, used, 1);
-    if (s == STATUS_OK) state_landmarks_sketch(states, out, ids, n, STATE_QUERY_SKETCH);
-    state_landmarks_free(states);
+    const enum status s = state_landmarks_make(model->states, out, used, 1);
+    if (s == STATUS_OK) state_landmarks_sketch(model->states, out, ids, n, STATE_QUERY_SKETCH);
     memory_free(used);
     return s;
 }

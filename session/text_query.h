@@ -1,13 +1,14 @@
 /* text_query.h -- the query vector of a text: the query that the model makes after that text. */
 #pragma once
 #include "decoder/decoder.h"
+#include "indexer/landmarks/state_landmarks.h"
 
 enum { TEXT_QUERY_CHUNKS = 8 };          /* about the decoder's window; more context changes little */
 struct text_query_model {
     struct device *device;
     struct decoder *decoder;
     const struct model_config *config;
-    const struct params *params;         /* read for a Base LM */
+    struct state_landmarks *states;      /* of a Base LM; other models: NULL */
 };
 
 /* Writes out [model_config_landmark_size] in memory of this process: the normalised landmark state after the last chunk

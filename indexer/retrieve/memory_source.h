@@ -46,7 +46,7 @@ struct memory_source_config {
     enum memory_keys from;
     struct device_keys *copies;          /* for MEMORY_KEYS_DEVICE; NULL: as MEMORY_KEYS_STORED */
     bool numbers;                        /* slots are not packed: every op of token_memory.h can read them */
-    const struct order_weights *order;    /* copied; NULL, or 0 candidates: chunks are read as found */
+    const struct order_weights *order;   /* copied; NULL, or 0 candidates: chunks are read as found */
     const uint8_t *weights;              /* [16] params_fingerprint; NULL: keys are computed, whatever `from` says */
     const char *name;                    /* of the model, for messages */
 };

@@ -30,6 +30,7 @@ struct search {
     struct device_group group;           /* the GPUs of --devices; zeroed: only one */
     struct weights weights;              /* on the device */
     struct decoder *decoder; /* makes the queries of texts; NULL: `external` makes them, or they are vectors */
+    struct state_landmarks *states; /* of a Base LM's decoder; NULL: another model, or no texts */
     struct external_encoder *external;
     struct workers workers;
     struct searcher *searcher;

@@ -77,7 +77,9 @@ static enum status open_query_maker(struct search *s, enum dtype type) {
     const struct search_options *o = s->o;
     if (!o->encoder) {
         TRY(weights_open(&s->weights, s->device, s->model.params, type));
-        return decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0);
+        TRY(decoder_create(&s->decoder, s->device, &s->model.config, &s->weights, 0));
+        if (!s->model.config.base_lm) return STATUS_OK;
+        return state_landmarks_create(&s->states, s->device, s->decoder, &s->model.config, s->model.params);
     }
     const struct external_encoder_config config = {.folder = o->encoder,
                                                    .kind = landmark_kind(o->kind),
@@ -114,8 +116,7 @@ static enum status query_of_ids(struct search *s, const int32_t *ids, int64_t n)
     int64_t tokens = n < searcher_tokens(s->searcher) ? n : searcher_tokens(s->searcher);
     s->tokens = (struct lexical_query){.ids = ids + n - tokens, .n = (int)tokens};
     if (s->external || s->words) return STATUS_OK; /* an external encoder reads text */
-    const struct text_query_model model = {
-        .device = s->device, .decoder = s->decoder, .config = &s->model.config, .params = s->model.params};
+    const struct text_query_model model = {s->device, s->decoder, &s->model.config, s->states};
     return text_query(s->query, &model, ids, n);
 }
 
@@ -183,6 +184,7 @@ void drt_index_search_close(struct search *s) {
     workers_close(&s->workers);
     device_group_close(&s->group);
     external_encoder_close(s->external);
+    state_landmarks_free(s->states);
     decoder_free(s->decoder);
     if (s->device) weights_release(&s->weights, s->device);
     device_close(s->device);

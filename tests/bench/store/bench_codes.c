@@ -27,7 +27,9 @@ static float *make_queries(const char *model, const char *path, int n, int *dim,
     float *out = malloc((size_t)n * (size_t)*dim * sizeof *out);
     CHECK(out);
     CHECK_OK(file_map(&map, path));
-    const struct text_query_model how = {e.device, e.decoder, &e.model.config, e.model.params};
+    struct text_query_model how = {e.device, e.decoder, &e.model.config, NULL};
+    if (e.model.config.base_lm)
+        CHECK_OK(state_landmarks_create(&how.states, e.device, e.decoder, &e.model.config, e.model.params));
     const int64_t have = (int64_t)map.size / 2;
     CHECK(have > WINDOW);
     for (int i = 0; i < n; i++) {
@@ -37,6 +39,7 @@ static float *make_queries(const char *model, const char *path, int n, int *dim,
         CHECK_OK(text_query(out + (int64_t)i * *dim, &how, ids, WINDOW));
     }
     file_unmap(&map);
+    state_landmarks_free(how.states);
     engine_close(&e);
     return out;
 }

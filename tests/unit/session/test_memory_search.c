@@ -289,8 +289,7 @@ static void test_queries_of_model(void) {
     CHECK_OK(memory_search_open(&search, &config));
     CHECK_STR(memory_search_describe(search, K).kind, "exact");
     struct memory_source *source = open_source(&w, search);
-    const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config,
-                                           w.engine.model.params};
+    const struct text_query_model model = {w.engine.device, w.engine.decoder, &w.engine.model.config, NULL};
     CHECK_OK(memory_source_find(source, chunks, scores, w.text, w.at, (struct mat){0}, 1, (struct memory_scope){0}));
     CHECK_OK(text_query(vector, &model, w.text + LENGTH - MEMORY_LOOK_BACK, MEMORY_LOOK_BACK));
     CHECK_OK(store_view_search(w.engine.view, hits, vector, 1, &(struct store_search){.k = K, .exact = true}));
